@@ -1,0 +1,23 @@
+"""Both precisions and four host devices for every test."""
+
+import os
+
+# Before JAX is imported by anyone: subprocesses of the tests inherit it too.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import pytest
+
+jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_enable_x64", True)
+
+
+@pytest.fixture(autouse=True)
+def doctest_names(doctest_namespace):
+    """The names that every docstring example may use."""
+    import jax.numpy as jnp
+    import optax
+
+    import truncgauss as tg
+
+    doctest_namespace.update(jax=jax, jnp=jnp, optax=optax, tg=tg)

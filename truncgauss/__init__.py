@@ -1,0 +1,1 @@
+"""Truncated-Gaussian estimation on JAX: probabilities of regions, their gradients, and fits."""

@@ -1,0 +1,1 @@
+"""Fits of shifts, limits and whole Gaussians to truncated data."""

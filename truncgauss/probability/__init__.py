@@ -1,0 +1,1 @@
+"""log P(X in region) for a Gaussian X: one method, one file."""
