@@ -1,0 +1,38 @@
+# `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all test-slow figures check venv clean
+
+# Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
+export PYTHON
+
+pytest := .venv/bin/python -m pytest -n 2
+configs := $(wildcard configs/*.yaml)
+
+help:  ## list these targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do \
+	    printf '  make %-10s %s\n' "$$name" "$$what"; done
+
+run: venv  ## fit a truncated Gaussian to real data and draw it
+	@.venv/bin/truncgauss run configs/selected_sample.yaml
+
+test: check  ## the tests that everybody runs, a few minutes
+	@$(pytest) -m "not slow"
+
+test-slow: venv  ## the long statistics, fuzzing and crash tests
+	@$(pytest) -m slow
+
+test-all: check  ## every test, the slow ones included
+	@$(pytest)
+
+figures: venv  ## run every experiment and refresh figures/
+	@set -e; for config in $(configs); do .venv/bin/truncgauss run "$$config" --figures figures; done
+
+check: venv  ## ruff
+	@.venv/bin/ruff check .
+
+venv:  ## build .venv, once
+	@sh .ci/venv
+
+clean:  ## remove the environment and what tools leave behind; runs/ stays
+	rm -rf .venv .venv.* build dist .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
