@@ -1,0 +1,95 @@
+"""Point sets: random, antithetic and lattice, in the unit cube and as standard normals."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import ndtri
+
+KINDS = ("random", "antithetic", "lattice")
+
+
+def normal_points(key: jax.Array, num_points: int, dimension: int, kind: str, dtype) -> jax.Array:
+    """Standard-normal points, shape (num_points, dimension).
+
+    Args:
+        key: JAX random key; one key, the same points.
+        num_points: how many; even for "antithetic".
+        dimension: coordinates of each.
+        kind: "random" (independent), "antithetic" (pairs z, -z) or "lattice" (a randomly shifted
+            rank-one lattice, folded by the baker's map and mapped by the normal quantile).
+        dtype: floating dtype of the result.
+
+    Raises:
+        ValueError: for another kind, or an odd number of antithetic points.
+    """
+    if kind == "random":
+        return jax.random.normal(key, (num_points, dimension), dtype)
+    if kind == "antithetic":
+        if num_points % 2:
+            raise ValueError(f"antithetic points come in pairs, got num_samples={num_points}.")
+        half = jax.random.normal(key, (num_points // 2, dimension), dtype)
+        return jnp.concatenate([half, -half])
+    if kind == "lattice":
+        return ndtri_of_bits(lattice_bits(key, num_points, dimension), dtype)
+    raise ValueError(f"points must be one of {', '.join(KINDS)}, got {kind!r}.")
+
+
+def lattice_bits(key: jax.Array, num_points: int, dimension: int) -> jax.Array:
+    """A shifted and folded rank-one lattice in units of 2^-32, uint32 of shape (n, d).
+
+    Point i is i * generator / n + shift modulo 1, in integers: a float32 fraction is off by 2.5e-3
+    at i = 1e5. The baker's map u -> 1 - |2u - 1| makes the integrand periodic, which earns a second
+    order of convergence for smooth ones.
+
+    Reference:
+        Hickernell (2002), Obtaining O(N^(-2+eps)) convergence for lattice quadrature rules.
+    """
+    index = np.arange(num_points, dtype=np.uint64)[:, None]
+    steps = (index * korobov_generator(num_points, dimension)[None, :]) % np.uint64(num_points)
+    lattice = ((steps << np.uint64(32)) // np.uint64(num_points)).astype(np.uint32)
+    shifted = jnp.asarray(lattice) + jax.random.bits(key, (dimension,), jnp.uint32)
+    doubled = shifted << 1
+    return jnp.where(shifted >> 31 == 1, ~doubled, doubled)
+
+
+@functools.lru_cache(maxsize=64)
+def korobov_generator(num_points: int, dimension: int, num_candidates: int = 60) -> np.ndarray:
+    """The Korobov generator (1, g, g^2, ...) mod n with the least worst-case error of 60 tried.
+
+    The criterion is P_2 with weights 1/j^2: -1 + mean over points of the product over coordinates
+    of 1 + gamma_j 2 pi^2 B_2({x_j}), where B_2 is the Bernoulli polynomial x^2 - x + 1/6.
+
+    Reference:
+        Sloan and Joe (1994), Lattice Methods for Multiple Integration, chapter 4.
+    """
+    n = np.uint64(num_points)
+    index = np.arange(num_points, dtype=np.uint64)
+    weights = 2 * np.pi**2 / np.arange(1, dimension + 1) ** 2.0
+    best, best_error = np.ones(dimension, np.uint64), np.inf
+    candidates = np.random.default_rng(0).integers(2, max(num_points, 3), num_candidates)
+    for candidate in dict.fromkeys(int(c) for c in candidates):
+        if np.gcd(candidate, num_points) != 1:
+            continue
+        generator = np.array([pow(candidate, j, num_points) for j in range(dimension)], np.uint64)
+        product = np.ones(num_points)
+        for step, weight in zip(generator, weights):
+            x = (index * step % n) / num_points
+            product *= 1 + weight * (x * x - x + 1 / 6)
+        error = product.mean()
+        if error < best_error:
+            best, best_error = generator, error
+    return best
+
+
+def ndtri_of_bits(bits: jax.Array, dtype) -> jax.Array:
+    """Standard-normal quantiles of (bits + 1/2) / 2^32: never infinite, exactly antisymmetric.
+
+    The upper half is folded onto the lower one, where a small probability keeps its digits in
+    float32 too: there (bits * 2^-32) rounds to 1 for the top 128 integers.
+    """
+    upper = bits >> 31 == 1
+    lower_bits = jnp.where(upper, ~bits, bits)
+    z = ndtri((lower_bits.astype(dtype) + 0.5) * 2.0**-32)
+    return jnp.where(upper, -z, z)

@@ -1,0 +1,146 @@
+"""The estimate, the contract of a method, and the average of its replicates.
+
+A method answers for one Gaussian and one region. Batching, broadcasting, the average over
+independent randomisations and its standard error are written once, here.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.covariances import Covariance, as_covariance
+from truncgauss.pytrees import as_float_array
+from truncgauss.special import log_mean_exp
+
+Region = Any  # Box, Polyhedron or Ball: whatever has contains, margins, dimension, batch_shape
+
+
+class Estimate(NamedTuple):
+    """A log probability and what is known of its error.
+
+    Attributes:
+        log_prob: log P(X in region), shape of the broadcast leading axes.
+        stderr: standard error of log_prob, so a relative error of the probability. 0 means exact
+            to rounding, nan that it is unknown, inf that the estimate rests on nothing. It carries
+            no gradient.
+    """
+
+    log_prob: jax.Array
+    stderr: jax.Array
+
+
+class Method:
+    """What every method offers; see DESIGN in the README for how to add one.
+
+    A method is a frozen pytree: counts are static, so that equal settings share a compilation.
+    `replicate` is one independent randomisation for one unbatched problem; its own `stderr` is what
+    it can say alone (nan if nothing). A deterministic method has one replicate.
+    """
+
+    num_replicates: int = 1
+
+    def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
+        """Raise ValueError if this method cannot answer for such inputs."""
+
+    def hold(self, loc: jax.Array, covariance: Covariance, region: Region) -> "Method":
+        """The method with its plan fixed, so that for one key it is one smooth function."""
+        return self
+
+    def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
+        raise TypeError(f"{type(self).__name__} does not define replicate.")
+
+
+class Problem(NamedTuple):
+    """A Gaussian and a region with agreeing dimension and dtype; leading axes may differ."""
+
+    loc: jax.Array
+    covariance: Covariance
+    region: Region
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        return jnp.broadcast_shapes(
+            self.loc.shape[:-1], self.covariance.batch_shape, self.region.batch_shape
+        )
+
+
+def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
+    """The inputs as arrays of one dtype, checked for shape and, where possible, for sense.
+
+    Raises:
+        ValueError: if dimensions disagree, leading axes do not broadcast, or the covariance is
+            none.
+    """
+    if not hasattr(region, "margins"):
+        raise TypeError(
+            f"region must be a tg.Box, tg.Polyhedron or tg.Ball, got {type(region).__name__}. "
+            "For limits write tg.Box(low, high)."
+        )
+    loc, covariance = as_float_array(loc), as_covariance(covariance)
+    d = covariance.dimension
+    if loc.ndim == 0 or loc.shape[-1] != d or region.dimension != d:
+        raise ValueError(
+            f"dimensions disagree: loc has shape {loc.shape}, the covariance dimension {d}, the "
+            f"region dimension {region.dimension}. The last axis of each must be d; for one "
+            "dimension write [mean], [[variance]] and Box([low], [high])."
+        )
+    covariance.check()
+    dtype = jnp.result_type(loc, *jax.tree.leaves(covariance), *jax.tree.leaves(region))
+    problem = Problem(*jax.tree.map(lambda leaf: leaf.astype(dtype), (loc, covariance, region)))
+    try:
+        problem.batch_shape
+    except ValueError:
+        raise ValueError(
+            f"the leading axes do not broadcast: loc {loc.shape[:-1]}, covariance "
+            f"{covariance.batch_shape}, region {region.batch_shape}."
+        ) from None
+    return problem
+
+
+@jax.jit
+def estimate(method: Method, problem: Problem, key: jax.Array) -> Estimate:
+    """The method's estimate for every row of a problem, with one key for all rows."""
+    batch_shape = problem.batch_shape
+    if batch_shape == ():
+        return average(method, problem, key)
+    parts = (
+        (problem.loc, problem.loc.shape[:-1], lambda x: jnp.broadcast_to(x, batch_shape + x.shape[-1:])),
+        (problem.covariance, problem.covariance.batch_shape, lambda x: x.broadcast_to(batch_shape)),
+        (problem.region, problem.region.batch_shape, lambda x: x.broadcast_to(batch_shape)),
+    )
+    rows, axes = [], []
+    for part, own_batch, spread in parts:
+        batched = own_batch != ()
+        flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
+        rows.append(jax.tree.map(flat, spread(part)) if batched else part)
+        axes.append(0 if batched else None)
+    of_row = jax.vmap(lambda *row: average(method, Problem(*row), key), in_axes=tuple(axes))
+    return jax.tree.map(lambda leaf: leaf.reshape(batch_shape), of_row(*rows))
+
+
+def average(method: Method, problem: Problem, key: jax.Array) -> Estimate:
+    """The log of the mean of the replicates' probabilities, and its standard error.
+
+    With p_r the R replicates and p their mean, stderr = sd(p_r) / (sqrt(R) p), computed from
+    exp(log p_r - max). A single replicate speaks for itself. If replicates that call their own
+    result baseless (stderr inf) carry more than half of the mean, so is the average.
+    """
+    if method.num_replicates == 1:
+        log_prob, stderr = method.replicate(*problem, key)
+        return Estimate(log_prob, jax.lax.stop_gradient(stderr))
+    keys = jax.random.split(key, method.num_replicates)
+    one = jax.checkpoint(lambda key: method.replicate(*problem, key))
+    log_probs, alone = jax.lax.map(one, keys)
+    return Estimate(log_mean_exp(log_probs, axis=0), jax.lax.stop_gradient(spread(log_probs, alone)))
+
+
+def spread(log_probs: jax.Array, alone: jax.Array) -> jax.Array:
+    """Standard error of the log of the mean of exp(log_probs), shape (R,) -> ()."""
+    size = jnp.max(log_probs)
+    shares = jnp.exp(log_probs - jnp.where(jnp.isfinite(size), size, 0.0))
+    total = shares.sum()
+    stderr = jnp.std(shares, ddof=1) * len(log_probs) ** 0.5 / total
+    baseless = jnp.sum(jnp.where(jnp.isinf(alone), shares, 0.0)) > 0.5 * total
+    baseless = baseless | (size == -jnp.inf)
+    return jnp.where(baseless, jnp.inf, stderr)

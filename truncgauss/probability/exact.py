@@ -1,0 +1,58 @@
+"""Exact probabilities: where a closed form or a quadrature to rounding exists."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.covariances import Covariance
+from truncgauss.probability.base import Estimate, Method, Region
+from truncgauss.pytrees import frozen_pytree, is_concrete
+from truncgauss.regions import Box
+from truncgauss.special import log_interval_mass, standardize
+
+
+@frozen_pytree
+class Exact(Method):
+    """The probability of a box to rounding, where the structure of the Gaussian allows it.
+
+    In one dimension, and for independent coordinates,
+
+        log P = sum_j log( Phi((high_j - loc_j) / s_j) - Phi((low_j - loc_j) / s_j) ).
+
+    Its stderr is 0. Independence is read off a diagonal covariance, which is visible only outside
+    of a trace: there, and for any other structure, ask for a method that needs none.
+
+    Raises:
+        ValueError: if the problem is none of these.
+
+    Example:
+        >>> tg.log_probability([0.0], [[1.0]], tg.Box([5.0], [jnp.inf]), method=tg.Exact())
+        Estimate(log_prob=Array(-15.06499839, dtype=float64), stderr=Array(0., dtype=float64))
+    """
+
+    def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
+        if not applies(covariance, region):
+            raise ValueError(
+                "Exact answers for a Box in one dimension or with independent coordinates (a "
+                f"diagonal covariance, visible outside of a trace); got a {type(region).__name__} "
+                f"in {covariance.dimension} dimensions. Use tg.Automatic()."
+            )
+
+    def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
+        """log P and a stderr of 0; the key is not used."""
+        limits = standardize(region.low, region.high, loc, jnp.sqrt(covariance.variances))
+        log_prob = log_interval_mass(*limits).sum(-1)
+        return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, 0.0))
+
+
+def applies(covariance: Covariance, region: Region) -> bool:
+    """Whether `Exact` can answer, as far as can be seen."""
+    return isinstance(region, Box) and (covariance.dimension == 1 or is_diagonal(covariance))
+
+
+def is_diagonal(covariance: Covariance) -> bool:
+    """Whether the covariance can be seen to be diagonal."""
+    if not is_concrete(covariance):
+        return False
+    matrix = np.asarray(covariance.covariance_matrix)
+    return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))

@@ -1,0 +1,119 @@
+"""Soft Monte Carlo: transform standard normals, filter them by soft edges, average in logs."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.covariances import Covariance
+from truncgauss.indicators import Edge, Hard, Surrogate, Tanh, with_slope_of
+from truncgauss.points import KINDS, normal_points
+from truncgauss.probability.base import Estimate, Method, Region
+from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.special import log_mean_exp
+
+MIN_EFFECTIVE_SAMPLES = 10.0
+
+
+@frozen_pytree
+class SoftMonteCarlo(Method):
+    """The fraction of samples not truncated, made smooth by an edge.
+
+    With x_i = loc + L z_i, L the Cholesky factor, z_i standard normal, and margins m_j(x) inside
+    every face j of the region,
+
+        P = mean_i exp( sum_j log edge(m_j(x_i)) ).
+
+    What it estimates is the *smoothed* probability, E[prod_j edge(m_j(X))], whose distance from the
+    hard one shrinks with the width of the edge; stderr speaks of the sampling error alone. For
+    fewer than ten effective samples, (sum w)^2 / sum w^2 < 10, it is inf: in a tail the value then
+    says more about the edge than about the Gaussian. Use `Exact` or another method there.
+
+    Args:
+        num_samples: samples a replicate (static).
+        num_replicates: independent replicates, evaluated one after the other, so that memory is
+            that of one (static).
+        edge: `Tanh`, `Probit`, `Bump`, `Hard` or `Surrogate`; its width or steepness is a leaf, so
+            it may be trained or annealed without compiling again.
+        points: "random", "antithetic" or "lattice" (static). A lattice's error is known from
+            several replicates only; with one, stderr is nan.
+        samples: standard-normal samples to use instead of drawing, shape (n, d); then the key and
+            `num_samples` are ignored. They may be spread over devices (`tg.parallel.spread`).
+
+    Raises:
+        ValueError: if a count is not positive, or given samples do not fit.
+
+    Example:
+        >>> soft = tg.SoftMonteCarlo(num_samples=4096, points="lattice", num_replicates=8)
+        >>> p = tg.fraction_not_truncated([0.0], [[1.0]], tg.Box([0.0], [1000.0]), method=soft)
+        >>> round(float(p), 2)
+        0.5
+    """
+
+    num_samples: int = static_field(default=1000)
+    num_replicates: int = static_field(default=1)
+    edge: Edge = Tanh(steepness=100.0)
+    points: str = static_field(default="random")
+    samples: Any = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_samples", "num_replicates"):
+            count = getattr(self, name)
+            if not isinstance(count, int) or count < 1:
+                raise ValueError(f"SoftMonteCarlo: {name} must be a positive int, got {count!r}.")
+        if self.points not in KINDS:
+            raise ValueError(
+                f"SoftMonteCarlo: points must be one of {', '.join(KINDS)}, got {self.points!r}."
+            )
+        if self.points == "antithetic" and self.num_samples % 2:
+            raise ValueError(
+                f"SoftMonteCarlo: antithetic points come in pairs, got {self.num_samples} samples."
+            )
+        if not isinstance(self.edge, Edge):
+            raise ValueError(f"SoftMonteCarlo: edge must be an edge, got {self.edge!r}.")
+        if self.samples is not None and self.num_replicates != 1:
+            raise ValueError("SoftMonteCarlo: given samples are one replicate; leave num_replicates.")
+
+    def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
+        if self.samples is None:
+            return
+        shape = jnp.shape(self.samples)
+        if len(shape) != 2 or shape[-1] != covariance.dimension:
+            raise ValueError(
+                f"SoftMonteCarlo: samples have shape {shape}, expected (n, {covariance.dimension})."
+            )
+
+    def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
+        """One set of samples: log P and its standard error, for one Gaussian and one region."""
+        z = self.samples
+        if z is None:
+            z = normal_points(key, self.num_samples, loc.shape[-1], self.points, loc.dtype)
+        margins = region.margins(loc + z.astype(loc.dtype) @ covariance.scale_tril.T)
+        if not isinstance(self.edge, Surrogate):
+            return self._filtered(self.edge, margins)
+        soft, hard = self._filtered(self.edge.edge, margins), self._filtered(Hard(), margins)
+        return Estimate(with_slope_of(hard.log_prob, soft.log_prob), hard.stderr)
+
+    def _filtered(self, edge: Edge, margins: jax.Array) -> Estimate:
+        log_weights = edge.log_value(margins).sum(-1)
+        log_prob = log_mean_exp(log_weights)
+        return Estimate(log_prob, self._stderr(jax.lax.stop_gradient(log_weights)))
+
+    def _stderr(self, log_weights: jax.Array) -> jax.Array:
+        """Standard error of the log of the mean of the weights.
+
+        Two imaginary samples, one of weight 0 and one of the largest weight seen, enter the
+        variance (Agresti and Coull's device): when all samples lie inside, the fraction is not
+        known to be exactly 1.
+        """
+        if self.points == "lattice" and self.samples is None:
+            return jnp.full((), jnp.nan, log_weights.dtype)
+        top = jnp.max(log_weights)
+        weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(top), top, 0.0))
+        effective = weights.sum() ** 2 / jnp.sum(weights**2)
+        if self.points == "antithetic" and self.samples is None:
+            weights = weights.reshape(2, -1).mean(0)
+        with_two = jnp.concatenate([weights, jnp.array([0.0, 1.0], weights.dtype)])
+        stderr = jnp.std(with_two, ddof=1) / (len(weights) ** 0.5 * weights.mean())
+        supported = (effective >= MIN_EFFECTIVE_SAMPLES) | jnp.isnan(top)
+        return jnp.where(supported, stderr, jnp.inf)

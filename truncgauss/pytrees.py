@@ -1,0 +1,99 @@
+"""Values as JAX pytrees: frozen dataclasses whose fields are leaves, or static if they say so.
+
+`jax.tree_util.register_dataclass` calls the constructor again whenever a tree is rebuilt. A region
+validates its limits there, but the *gradient* with respect to a region is a region too, whose "low"
+may well exceed its "high", and a tree of axis numbers is no region at all. So trees are rebuilt
+here without the constructor: validation belongs to what a person writes.
+"""
+
+import dataclasses
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+T = TypeVar("T")
+
+
+def static_field(**options: Any) -> Any:
+    """A dataclass field that belongs to the tree's structure: part of what is compiled."""
+    return dataclasses.field(metadata={"static": True}, **options)
+
+
+def frozen_pytree(cls: type[T]) -> type[T]:
+    """Make `cls` a frozen dataclass and a pytree that is rebuilt without its constructor.
+
+    Two values with equal static fields share one compilation; their leaves may be traced, batched
+    and differentiated. Identity is the only equality, because leaves may be arrays.
+    """
+    cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
+    fields = dataclasses.fields(cls)
+    leaves = tuple(field.name for field in fields if not field.metadata.get("static"))
+    static = tuple(field.name for field in fields if field.metadata.get("static"))
+
+    def flatten_with_keys(value):
+        children = [(jax.tree_util.GetAttrKey(name), getattr(value, name)) for name in leaves]
+        return children, tuple(getattr(value, name) for name in static)
+
+    def unflatten(settings, children):
+        value = object.__new__(cls)
+        for name, content in (*zip(leaves, children), *zip(static, settings)):
+            object.__setattr__(value, name, content)
+        return value
+
+    def flatten(value):
+        return tuple(getattr(value, name) for name in leaves), tuple(
+            getattr(value, name) for name in static
+        )
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
+
+
+class Batched:
+    """A pytree of which one value may hold an array of things, along leading axes of every leaf.
+
+    `event_ranks` names the leaves and says how many trailing axes of each describe one thing.
+    """
+
+    event_ranks: dict[str, int]
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes: the shape of the array of things that this value holds."""
+        name, rank = next(iter(self.event_ranks.items()))
+        shape = jnp.shape(getattr(self, name))
+        return shape[: len(shape) - rank]
+
+    def broadcast_to(self: T, batch_shape: tuple[int, ...]) -> T:
+        """The same things with leading axes `batch_shape` on every leaf."""
+        extra = len(self.batch_shape)
+        return jax.tree.map(
+            lambda leaf: jnp.broadcast_to(leaf, batch_shape + leaf.shape[extra:]), self
+        )
+
+    def _set(self, **leaves: jax.Array) -> None:
+        """Store leaves with one common batch shape and dtype (for constructors only)."""
+        dtype = jnp.result_type(*leaves.values())
+        batches = [leaf.shape[: leaf.ndim - self.event_ranks[name]] for name, leaf in leaves.items()]
+        try:
+            batch_shape = jnp.broadcast_shapes(*batches)
+        except ValueError:
+            shapes = ", ".join(f"{name} {leaf.shape}" for name, leaf in leaves.items())
+            raise ValueError(
+                f"{type(self).__name__}: the leading axes do not broadcast: {shapes}."
+            ) from None
+        for (name, leaf), own in zip(leaves.items(), batches):
+            full = jnp.broadcast_to(leaf, batch_shape + leaf.shape[len(own) :]).astype(dtype)
+            object.__setattr__(self, name, full)
+
+
+def as_float_array(value: Any) -> jax.Array:
+    """`value` as an array of a floating dtype: its own, or JAX's default for integers."""
+    array = jnp.asarray(value)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
+
+
+def is_concrete(tree: Any) -> bool:
+    """Whether every leaf holds numbers that can be looked at now, rather than tracers."""
+    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
