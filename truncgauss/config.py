@@ -4,22 +4,21 @@ Whatever is wrong with a file ends in a `ConfigError`, one line for each mistake
 
     configs/shift_curve.yaml:7:3: limits.low[0]: must be less than high (got 3.0, high is 2.0)
 
-This is the only module that knows YAML and pydantic, and it does not import JAX: a file is
-checked in a moment. A new experiment is one model here and one line in `EXPERIMENTS`.
+This is the only module that knows pydantic, and it does not import JAX: a file is checked in a
+moment. A new experiment is one model here and one line in `EXPERIMENTS`.
 """
 
 import difflib
 import functools
-import io
+import math
 import operator
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -30,17 +29,11 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import PydanticCustomError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from ruamel.yaml.reader import ReaderError
+
+from truncgauss.documents import ConfigError, Document, Place, read, write
 
 
-class ConfigError(ValueError):
-    """Settings that cannot be used; its text is one line for each mistake."""
-
-
-def problem(message: str, *where: str | int, got: Any = ...) -> PydanticCustomError:
+def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
     """The error of one key of a section, for validators that look at several keys at once."""
     context = {"message": message, "at": where, "got": got}
     return PydanticCustomError("problem", "{message}", context)
@@ -71,13 +64,22 @@ class Model(BaseModel):
 
 # ---------------------------------------------------------------- numbers, vectors, files
 
+
+
+def _not_nan(value: float) -> float:
+    if math.isnan(value):
+        raise PydanticCustomError("problem", "must be a number or an infinity")
+    return value
+
+
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Limit = Annotated[float, AfterValidator(_not_nan)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Dtype = Literal["float32", "float64"]
 Vector = Annotated[tuple[Number, ...], Field(min_length=1)]
-Bounds = Annotated[tuple[float, ...], Field(min_length=1)]
+Bounds = Annotated[tuple[Limit, ...], Field(min_length=1)]
 Matrix = Annotated[tuple[Vector, ...], Field(min_length=1)]
 
 
@@ -348,138 +350,36 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
 
 # ---------------------------------------------------------------- reading and writing
 
-Place = tuple[str | int, ...]
-"""The keys and list positions that lead to a value."""
 
-
-@dataclass
-class Document:
-    """The values of a file and where each of them stands."""
-
-    path: Path
-    data: Any = None
-    keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    values: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    nodes: set[int] = field(default_factory=set)
-
-    def line(
-        self, message: str, at: Place = (), mark: tuple[int, int] | None = None, got: Any = ...
-    ) -> str:
-        """One mistake as `file:line:column: key: message (got ...)`."""
-        row, column = mark or self.values.get(at) or self.keys.get(at[:-1]) or (1, 1)
-        name = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in at).lstrip(".")
-        seen = "" if got is ... else f" (got {_short(got)})"
-        return f"{self.path}:{row}:{column}: {name or 'file'}: {' '.join(message.split())}{seen}"
-
-    def fail(self, message: str, node: Node, at: Place, got: Any = ...) -> ConfigError:
-        return ConfigError(self.line(message, at, _mark(node.start_mark), got))
-
-    def build(self, node: Node, yaml: YAML, at: Place = ()) -> Any:
-        """The plain value of a node: dictionaries, tuples, scalars; and its place, noted."""
-        if id(node) in self.nodes:
-            raise self.fail("write the value out instead of an alias", node, at)
-        self.nodes.add(id(node))
-        self.values[at] = _mark(node.start_mark)
-        if isinstance(node, MappingNode):
-            return self._mapping(node, yaml, at)
-        if isinstance(node, SequenceNode):
-            return tuple(self.build(item, yaml, (*at, i)) for i, item in enumerate(node.value))
-        try:
-            return yaml.constructor.construct_object(node)
-        except (YAMLError, ValueError, TypeError) as error:
-            raise self.fail("cannot be read as the type it claims", node, at, node.value) from error
-
-    def _mapping(self, node: MappingNode, yaml: YAML, at: Place) -> dict[str, Any]:
-        built: dict[str, Any] = {}
-        for key, value in node.value:
-            if not isinstance(key, ScalarNode) or not key.tag.endswith(":str"):
-                raise self.fail("a key must be a word", key, at, str(key.value))
-            place = (*at, key.value)
-            if key.value in built:
-                first = self.keys[place][0]
-                raise self.fail(f"duplicate key, already given in line {first}", key, place)
-            self.keys[place] = _mark(key.start_mark)
-            built[key.value] = self.build(value, yaml, place)
-        return built
-
-
-def _mark(mark: Any) -> tuple[int, int]:
-    return mark.line + 1, mark.column + 1
-
-
-def _short(value: Any) -> str:
-    text = repr(list(value) if isinstance(value, tuple) else value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _text(document: Document) -> str:
-    """The characters of a file; UTF-8, with or without a byte-order mark."""
-    try:
-        raw = document.path.read_bytes()
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise ConfigError(document.line(f"cannot be read: {reason}")) from error
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        good = raw[: error.start].decode("utf-8", errors="replace")
-        place = good.count("\n") + 1, len(good) - good.rfind("\n")
-        line = document.line("is not UTF-8 text", mark=place, got=raw[error.start : error.end])
-        raise ConfigError(line) from error
-
-
-def _document(path: Path) -> Document:
-    """A file as plain values with their places."""
-    document = Document(path)
-    text = _text(document)
-    yaml = YAML(typ="safe", pure=True)
-    try:
-        root = yaml.compose(text)
-        document.data = None if root is None else document.build(root, yaml)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        message = f"is not YAML: {error.problem or error.context}"
-        raise ConfigError(document.line(message, mark=mark and _mark(mark))) from error
-    except ReaderError as error:
-        good = text[: error.position]
-        place = good.count("\n") + 1, len(good) - good.rfind("\n")
-        message = "is not YAML: a character that is not printable"
-        raise ConfigError(document.line(message, mark=place, got=text[error.position])) from error
-    except RecursionError as error:
-        raise ConfigError(document.line("is nested too deeply")) from error
-    if not isinstance(document.data, dict):
-        kind = "is empty" if document.data is None else "must be keys with values"
-        raise ConfigError(document.line(f"{kind}; start with `experiment: ...`"))
-    return document
-
-
-def _complaints(error: ValidationError, document: Document) -> Iterator[tuple[Place, str]]:
-    """Each mistake that pydantic found, with its place in the file and the line that tells it."""
-    for item in error.errors():
+def _complaint(item: dict[str, Any], document: Document) -> str | None:
+    """One mistake that pydantic found, told in our words and at its place in the file."""
+    kind, message, got, mark = item["type"], item["msg"], item["input"], None
+    # The tag of a union is part of pydantic's address and of nothing in the file.
+    at: Place = ()
+    for step in item["loc"]:
+        at = (*at, step) if (*at, step) in document.values else at
+    if kind == "problem":
         context = item.get("ctx", {})
-        # The tag of a union is part of pydantic's address and of nothing in the file.
-        at: Place = ()
-        for step in item["loc"]:
-            if (*at, step) in document.values:
-                at = (*at, step)
-        message, got, mark = item["msg"], item["input"], None
-        if item["type"] == "problem":
-            at = (*at, *context.get("at", ()))
-            got = context.get("got", got)
-            mark = document.keys.get(at) if message.startswith("unknown key") else None
-        elif item["type"] in ("missing", "union_tag_not_found"):
-            at = (*at, item["loc"][-1] if item["type"] == "missing" else "kind")
-            message, got, mark = "is required", ..., document.keys.get(at[:-1])
-        elif item["type"] == "union_tag_invalid":
-            at = (*at, "kind")
-            known = context["expected_tags"].replace("'", "").split(", ")
-            message, got = f"unknown; {suggestion(context['tag'], known)}", context["tag"]
-        elif item["type"] == "tuple_type":
-            message = "must be a list"
-        elif item["type"] in ("model_type", "dict_type", "model_attributes_type"):
-            message = "must be a section with keys of its own"
-        message = message.replace("Input should be", "must be").replace("Value should", "must")
-        yield at, document.line(message, at, mark, got)
+        at, got = at + context.get("at", ()), context.get("got", got)
+        mark = document.keys.get(at) if message.startswith("unknown key") else None
+    elif kind in ("missing", "union_tag_not_found"):
+        mark = document.keys.get(at)
+        at += (item["loc"][-1] if kind == "missing" else "kind",)
+        message, got = "is required", None
+    elif kind == "union_tag_invalid":
+        at += ("kind",)
+        got = item["ctx"]["tag"]
+        known = item["ctx"]["expected_tags"].replace("'", "").split(", ")
+        message = f"unknown; {suggestion(got, known)}"
+    elif kind == "too_short":
+        if got:  # pydantic counts what is valid, and what is not has its own line
+            return None
+        message = "must not be empty"
+    elif kind == "tuple_type":
+        message = "must be a list"
+    elif kind in ("model_type", "dict_type", "model_attributes_type"):
+        message = "must be a section with keys of its own"
+    return document.line(message.replace("Input should be", "must be"), at, mark, got)
 
 
 def load(path: str | Path) -> Experiment:
@@ -495,12 +395,14 @@ def load(path: str | Path) -> Experiment:
         >>> from truncgauss import config
         >>> config.load("nowhere.yaml")
         Traceback (most recent call last):
-        truncgauss.config.ConfigError: nowhere.yaml:1:1: file: cannot be read: No such file ...
+        truncgauss.documents.ConfigError: nowhere.yaml:1:1: file: cannot be read: No such ...
     """
-    document = _document(Path(path))
+    document = read(path)
     known = list(EXPERIMENTS)
     if "experiment" not in document.data:
-        raise ConfigError(document.line(f"is required; known: {', '.join(known)}", ("experiment",)))
+        near = difflib.get_close_matches("experiment", list(document.data), n=1)
+        message = f"is required; known: {', '.join(known)}"
+        raise ConfigError(document.line(message, ("experiment",), got=near[0] if near else None))
     name = document.data["experiment"]
     if not isinstance(name, str) or name not in EXPERIMENTS:
         message = f"unknown; {suggestion(name, known)}"
@@ -509,27 +411,13 @@ def load(path: str | Path) -> Experiment:
         context = {"folder": Path(os.path.abspath(path)).parent}
         return EXPERIMENTS[name].model_validate(document.data, context=context)
     except ValidationError as error:
-        lines = [line for _, line in _complaints(error, document)]
-        raise ConfigError("\n".join(dict.fromkeys(lines))) from error
+        lines = (_complaint(item, document) for item in error.errors())
+        raise ConfigError("\n".join(line for line in lines if line)) from error
 
 
 def dump(config: Experiment) -> str:
     """The YAML text of settings; `load` reads it back to an equal value."""
-    yaml = YAML(typ="safe", pure=True)
-    yaml.sort_base_mapping_type_on_output = False
-    yaml.default_flow_style = None
-    yaml.allow_unicode = True
-    out = io.StringIO()
-    yaml.dump(_plain(config.model_dump()), out)
-    return out.getvalue()
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
+    return write(config.model_dump())
 
 
 def schema(name: str | None = None) -> dict[str, Any]:

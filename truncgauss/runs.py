@@ -1,0 +1,216 @@
+"""The folder of a run: what was asked, what came out, and under which circumstances.
+
+A run works in `<experiment>-<UTC time>.partial`, which gets its final name when every file is
+written. Whatever interrupts it, a folder without that ending is complete.
+
+    config.yaml       the settings, resolved: they rerun the experiment
+    result.npz        every array of the result
+    summary.json      how it ended, the lines told to the user, the scalars
+    metrics.jsonl     one line for each step told, where the experiment tells any
+    provenance.json   command, versions, devices, dtype, seed, commit
+    <experiment>.png  the figure, with an .svg beside it
+"""
+
+import datetime
+import json
+import math
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
+PARTIAL = ".partial"
+CHECKPOINT = "checkpoint"
+APART = ("summary", "metrics", "failed")
+"""Names in a result that are not its numbers."""
+
+
+def begin(runs: Path, experiment: str, config: str) -> Path:
+    """A new folder for a run in progress, its own even if two start in the same second.
+
+    Args:
+        runs: where run folders are.
+        experiment: the name of the experiment.
+        config: the settings as YAML text.
+    """
+    stem = f"{experiment}-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
+    number = 1
+    while True:
+        name = stem if number == 1 else f"{stem}-{number}"
+        number += 1
+        try:
+            # Claim first and look afterwards: a run that ends meanwhile gives up its claim.
+            (folder := runs / f"{name}{PARTIAL}").mkdir(parents=True)
+        except FileExistsError:
+            if not runs.is_dir():
+                raise
+            continue
+        if (runs / name).exists():
+            folder.rmdir()
+            continue
+        (folder / "config.yaml").write_text(config, encoding="utf-8")
+        return folder
+
+
+def unfinished(folder: Path) -> Path:
+    """The folder of an interrupted run, named with or without its ending.
+
+    Raises:
+        ValueError: the run is complete, or there is none.
+    """
+    partial = folder if folder.suffix == PARTIAL else folder.with_name(f"{folder.name}{PARTIAL}")
+    if not (partial / "config.yaml").is_file():
+        why = "that run is complete" if (folder / "summary.json").is_file() else "no such run"
+        raise ValueError(f"{why} (got {folder})")
+    return partial
+
+
+def abandon(folder: Path) -> bool:
+    """Remove a run in progress unless it can be continued; whether it can."""
+    if any(path.is_file() for path in (folder / CHECKPOINT).rglob("*")):
+        return True
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
+
+
+def finish(folder: Path, experiment: str, results: Mapping, provenance: Mapping) -> Path:
+    """Write what came out and give the folder its final name, which is returned.
+
+    Args:
+        folder: from `begin`, with the figure already in it.
+        experiment: the name of the experiment.
+        results: arrays, numbers and texts by name; dictionaries may nest. `summary` (lines),
+            `metrics` (dictionaries) and `failed` (a reason) are kept apart from the numbers.
+        provenance: see `circumstances`.
+
+    Raises:
+        TypeError: a result that is none of these.
+    """
+    np.savez_compressed(folder / "result.npz", **dict(_arrays(results)))
+    if "metrics" in results:
+        rows = (json.dumps(_jsonable(row), allow_nan=False) for row in results["metrics"])
+        (folder / "metrics.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
+    _write_json(folder / "provenance.json", provenance)
+    _write_json(folder / "summary.json", {"experiment": experiment, **summary(results)})
+    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+    return folder.rename(folder.with_name(folder.name.removesuffix(PARTIAL)))
+
+
+def publish(figures: Path, stem: str, folder: Path) -> None:
+    """Copy the figure of a complete run, with a JSON file of what it shows and how it was made."""
+    figures.mkdir(parents=True, exist_ok=True)
+    for picture in (*folder.glob(f"{stem}.png"), *folder.glob(f"{stem}.svg")):
+        shutil.copyfile(picture, figures / picture.name)
+    told = json.loads((folder / "summary.json").read_text("utf-8"))
+    made = json.loads((folder / "provenance.json").read_text("utf-8"))
+    kept = ("versions", "devices", "dtype", "seed", "commit", "dirty")
+    about = {
+        "experiment": told["experiment"],
+        "summary": told["summary"],
+        "values": told["values"],
+        **{key: made[key] for key in kept if key in made},
+    }
+    _write_json(figures / f"{stem}.json", about)
+
+
+def summary(results: Mapping) -> dict[str, Any]:
+    """How a run ended: status, reason, the lines for the user, every scalar by name.
+
+    Example:
+        >>> from truncgauss import runs
+        >>> runs.summary({"fit": {"loss": 0.5}, "summary": ["all well"]})["values"]
+        {'fit/loss': 0.5}
+    """
+    failed = str(results.get("failed") or "")
+    scalars = {key: array for key, array in _arrays(results) if array.ndim == 0}
+    return {
+        "status": "failed" if failed else "finished",
+        "reason": failed,
+        "summary": [str(line) for line in results.get("summary", ())],
+        "values": _jsonable(scalars),
+    }
+
+
+def circumstances(root: Path, command: Sequence[str], devices: Sequence[Any]) -> dict[str, Any]:
+    """What else decided the numbers: versions, machine, devices, and the commit of a checkout.
+
+    Args:
+        root: the folder that holds the package.
+        command: the words typed.
+        devices: the devices of the run, as JAX lists them.
+    """
+    commit, dirty = _commit(root)
+    return {
+        "command": list(command),
+        "versions": {"python": platform.python_version(), **dict(_versions())},
+        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
+        "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in devices],
+        "commit": commit,
+        "dirty": dirty,
+    }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for package in PACKAGES:
+        try:
+            yield package, metadata.version(package)
+        except metadata.PackageNotFoundError:
+            yield package, "not installed"
+
+
+def _commit(root: Path) -> tuple[str | None, bool | None]:
+    """The commit of the checkout at `root` and whether files differ from it; None elsewhere."""
+
+    def git(*words: str) -> str:
+        command = ("git", "-C", str(root), *words)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        return done.stdout.strip()
+
+    try:
+        # An environment inside somebody's repository is not a checkout of this project.
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != root.resolve():
+            return None, None
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+def _arrays(results: Mapping, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """Names and arrays, `outer/inner` for what is nested."""
+    for key, value in results.items():
+        name = f"{prefix}{key}"
+        if name in APART:
+            continue
+        if isinstance(value, Mapping):
+            yield from _arrays(value, f"{name}/")
+            continue
+        array = np.asarray(value)
+        if array.dtype == object:
+            kind = type(value).__name__
+            raise TypeError(f"result {name!r} must be numbers or text, got {kind}")
+        yield name, array
+
+
+def _jsonable(value: Any) -> Any:
+    """JSON's types; what JSON cannot say, nan and the infinities, as text that float() reads."""
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _jsonable(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _write_json(path: Path, content: Mapping) -> None:
+    text = json.dumps(_jsonable(content), indent=2, allow_nan=False, ensure_ascii=False)
+    path.write_text(f"{text}\n", "utf-8")
