@@ -1,0 +1,248 @@
+"""Functions that plain automatic differentiation breaks, made safe in value and derivative."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+
+def _as_floats(*values: ArrayLike) -> list[Array]:
+    dtype = jnp.result_type(*values, 0.0)
+    return [jnp.asarray(value, dtype) for value in values]
+
+
+# --- The norm -------------------------------------------------------------------------------------
+
+
+def _scaled(x: Array, axis: int) -> tuple[Array, Array, Array]:
+    """The largest magnitude, x over it, and the norm of that; zeros and infinities included."""
+    largest = jnp.max(jnp.abs(x), axis, keepdims=True)
+    divisor = jnp.where((largest == 0) | jnp.isinf(largest), 1.0, largest)
+    # Of a vector with infinite entries only these count.
+    shares = jnp.where(jnp.isinf(largest), jnp.sign(x) * jnp.isinf(x), x / divisor)
+    length = jnp.sqrt(jnp.sum(jnp.square(shares), axis, keepdims=True))
+    return largest, shares, length
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _direction(x: Array, axis: int) -> Array:
+    _, shares, length = _scaled(x, axis)
+    return shares / jnp.where(length == 0, 1.0, length)
+
+
+@_direction.defjvp
+def _direction_jvp(axis, primals, tangents):
+    (x,), (dx,) = primals, tangents
+    direction = _direction(x, axis)
+    norm = jnp.expand_dims(_norm(x, axis), axis)
+    across = dx - direction * jnp.sum(direction * dx, axis, keepdims=True)
+    return direction, jnp.where(norm == 0, 0.0, across / jnp.where(norm == 0, 1.0, norm))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _norm(x: Array, axis: int) -> Array:
+    largest, _, length = _scaled(x, axis)
+    return jnp.squeeze(jnp.where(largest == 0, largest, largest * length), axis)
+
+
+@_norm.defjvp
+def _norm_jvp(axis, primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return _norm(x, axis), jnp.sum(_direction(x, axis) * dx, axis)
+
+
+def safe_norm(x: ArrayLike, axis: int = -1) -> Array:
+    r"""Euclidean norm whose gradient at zero is 0 and which neither overflows nor underflows.
+
+    .. math:: \|x\| = s \sqrt{\textstyle\sum_i (x_i / s)^2}, \qquad s = \max_i |x_i|
+
+    The gradient is the unit vector :math:`x / \|x\|`, and by convention 0 where x is 0, so a mask
+    or a distance of a point to itself leaves no NaN behind. An infinite entry gives an infinite
+    norm and a unit vector along the infinite entries.
+
+    Args:
+        x: array of any shape.
+        axis: the axis that is summed over.
+
+    Returns:
+        The norms, the shape of `x` without `axis`.
+
+    Example:
+        >>> float(tg.safe_norm(jnp.array([3e-200, 4e-200])))
+        5e-200
+        >>> jax.grad(tg.safe_norm)(jnp.zeros(2)).tolist()
+        [0.0, 0.0]
+    """
+    (x,) = _as_floats(x)
+    return _norm(x, axis)
+
+
+# --- The bump and the bell ------------------------------------------------------------------------
+
+
+def _bump_parts(x: Array, width: Array) -> tuple[Array, Array, Array, Array]:
+    """Whether the bump is above rounding, a safe x, u = x/width and 1 - u^2, kept factored."""
+    # Where 1/(1 - u^2) exceeds this, the bump and its derivatives are below the smallest number.
+    depth = 800.0 if x.dtype == jnp.float64 else 160.0
+    within = jnp.abs(x) < jnp.abs(width)
+    x = jnp.where(within, x, 0.0)
+    u = x / width
+    # (width - x) is exact near the edge, where 1 - u is not.
+    room = ((width - x) / width) * ((width + x) / width)
+    inside = within & (room * depth > 1.0)
+    return inside, x, u, jnp.where(inside, room, 1.0)
+
+
+@jax.custom_jvp
+def _bump(x: Array, width: Array) -> Array:
+    inside, _, _, room = _bump_parts(x, width)
+    outside = jnp.where(jnp.isnan(x) | jnp.isnan(width), jnp.nan, 0.0).astype(x.dtype)
+    return jnp.where(inside, jnp.exp(-1.0 / room), outside)
+
+
+@_bump.defjvp
+def _bump_jvp(primals, tangents):
+    (x, width), (dx, dwidth) = primals, tangents
+    value = _bump(x, width)
+    inside, _, u, room = _bump_parts(x, width)
+    u, safe_width = jnp.where(inside, u, 0.0), jnp.where(inside, width, 1.0)
+    slope = value * 2.0 * u / (safe_width * room * room)
+    return value, slope * (u * dwidth - dx)
+
+
+def bump(x: ArrayLike, width: ArrayLike) -> Array:
+    r"""The smooth function that lives on (-width, width) and is 0 elsewhere, to every order.
+
+    .. math:: \Psi(x; \sigma) = \exp\{-1/(1 - u^2)\}, \quad u = x/\sigma, \quad |u| < 1
+
+    Value and derivatives of any order are finite for every x, infinite ones included, so the width
+    can be trained:
+    :math:`\partial\Psi/\partial\sigma = 2 u^2 \Psi / (\sigma (1 - u^2)^2)`.
+
+    Args:
+        x: array of any shape.
+        width: half the width of the support, same shape or broadcastable, not 0.
+
+    Returns:
+        The bump, at most exp(-1); NaN where an argument is NaN.
+
+    Example:
+        >>> [round(float(v), 4) for v in tg.bump(jnp.array([0.0, 0.5, 1.0, jnp.inf]), 1.0)]
+        [0.3679, 0.2636, 0.0, 0.0]
+    """
+    x, width = jnp.broadcast_arrays(*_as_floats(x, width))
+    return _bump(x, width)
+
+
+@jax.custom_jvp
+def _bell(x: Array, width: Array) -> Array:
+    # Beyond 64 widths the bell is exactly 0 in either precision.
+    u = jnp.clip(x / width, -64.0, 64.0)
+    return jnp.exp(-0.5 * u * u)
+
+
+@_bell.defjvp
+def _bell_jvp(primals, tangents):
+    (x, width), (dx, dwidth) = primals, tangents
+    value = _bell(x, width)
+    near = ~(jnp.abs(x / width) >= 64.0)
+    u = jnp.where(near, x, 0.0) / width
+    return value, value * u / width * (u * dwidth - dx)
+
+
+def bell(x: ArrayLike, width: ArrayLike) -> Array:
+    r"""The Gaussian bell, positive everywhere: what to use when the bump's compact support hurts.
+
+    .. math:: \exp\{-x^2 / (2\,\sigma^2)\}
+
+    A point outside the support of a bump tells nothing about its width; under the bell every point
+    keeps a gradient until it underflows, 38 widths away in float64.
+
+    Args:
+        x: array of any shape.
+        width: the standard deviation of the bell, same shape or broadcastable, not 0.
+
+    Returns:
+        The bell, at most 1; NaN where an argument is NaN.
+
+    Example:
+        >>> round(float(tg.bell(2.0, 2.0)), 4)
+        0.6065
+    """
+    x, width = jnp.broadcast_arrays(*_as_floats(x, width))
+    return _bell(x, width)
+
+
+# --- Guards of a softmax --------------------------------------------------------------------------
+
+
+@jax.custom_vjp
+def _clipped(x: Array, bound: Array) -> Array:
+    return x
+
+
+def _clipped_forward(x, bound):
+    return x, bound
+
+
+def _clipped_backward(bound, cotangent):
+    return jnp.clip(cotangent, -bound, bound).astype(cotangent.dtype), jnp.zeros_like(bound)
+
+
+_clipped.defvjp(_clipped_forward, _clipped_backward)
+
+
+def clipped_gradient(x: ArrayLike, bound: ArrayLike) -> Array:
+    r"""The identity, whose incoming gradient is clipped to [-bound, bound] entry by entry.
+
+    .. math:: y = x, \qquad \bar x = \min(\max(\bar y, -\text{bound}), \text{bound})
+
+    An infinite gradient becomes `bound`; a NaN stays a NaN. This is meant to differ from the
+    derivative, so it works in reverse mode only: forward mode raises a TypeError.
+
+    Args:
+        x: array of any shape.
+        bound: positive, a scalar or an array that broadcasts to `x`; it receives no gradient.
+
+    Returns:
+        `x`.
+
+    Example:
+        >>> float(jax.grad(lambda x: jnp.log(tg.clipped_gradient(x, 10.0)))(1e-30))
+        10.0
+    """
+    x, bound = _as_floats(x, bound)
+    return _clipped(x, bound)
+
+
+def clipped_logits(logits: ArrayLike, span: ArrayLike, axis: int = -1) -> Array:
+    r"""Logits raised to at least `span` below their maximum: a softmax fed by them is finite.
+
+    .. math:: \max(\ell_i,\ \max_j \ell_j - \text{span})
+
+    The clip is relative, so that adding a constant to all logits changes nothing; a clip at fixed
+    values would hide an overflow and kill the gradient. Clipped entries have gradient 0. If some
+    logits are +inf, these become 0 and all others -span.
+
+    Args:
+        logits: array of any shape.
+        span: positive, the largest distance below the maximum that is kept.
+        axis: the axis that the softmax will normalise.
+
+    Returns:
+        The clipped logits, the shape of `logits`; NaN where they are NaN.
+
+    Example:
+        >>> tg.clipped_logits(jnp.array([1000.0, 990.0, -jnp.inf]), 30.0).tolist()
+        [1000.0, 990.0, 970.0]
+    """
+    logits, span = _as_floats(logits, span)
+    top = jax.lax.stop_gradient(jnp.max(logits, axis, keepdims=True))
+    endless = jnp.isposinf(logits)
+    top = jnp.where(jnp.isposinf(top), 0.0, top)
+    any_endless = jnp.any(endless, axis, keepdims=True)
+    shut = jnp.where(endless, 0.0, jnp.where(jnp.isnan(logits), logits, -span))
+    relative = jnp.where(any_endless, shut, logits)
+    return jnp.where(relative < top - span, top - span, relative)
