@@ -1,0 +1,447 @@
+"""The loop of an optimiser: jitted chunks of steps, a bar, and an honest end."""
+
+import dataclasses
+import functools
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from tqdm import tqdm
+
+from truncgauss.diagnostics import Report, first_nonfinite
+from truncgauss.fitting import checkpoint as checkpoints
+from truncgauss.fitting.endings import (
+    EXHAUSTED,
+    FLAT,
+    NONFINITE,
+    RUNNING,
+    STALLED,
+    STATIONARY,
+    settled,
+    verdict,
+)
+from truncgauss.fitting.parameters import Coordinates, coordinates, covers, named_leaves
+
+CHUNK = 64  # evaluations whose traces one call returns; the bar and the keyboard wait that long
+PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without
+
+
+@dataclasses.dataclass(frozen=True)
+class FitResult:
+    """What a fit found, and how far to trust it.
+
+    Attributes:
+        params: the parameters, in the structure of the start.
+        loss: the objective there.
+        gradient_norm: the Euclidean norm of its gradient in free coordinates.
+        loss_trace: the loss at every step, shape (num_steps + 1,): the start comes first.
+        gradient_norm_trace: likewise.
+        num_steps: updates made.
+        converged: whether the fit ended where it should.
+        reason: why it ended, in a sentence.
+        standard_errors: in the structure of params, or None where the objective gives none. inf:
+            the data do not identify it. nan: unknown. 0: it was held fixed.
+        parameter_covariance: covariance of the free entries of params, flattened, or None.
+        certificate: what is known of the distance to the optimum, or None.
+        alternatives: other solutions which the data cannot tell from this one.
+        notes: sentences that a reader of the numbers must know.
+        diagnosis: what `first_nonfinite` found if a loss or gradient was not finite.
+    """
+
+    params: Any
+    loss: float
+    gradient_norm: float
+    loss_trace: np.ndarray
+    gradient_norm_trace: np.ndarray
+    num_steps: int
+    converged: bool
+    reason: str
+    standard_errors: Any = None
+    parameter_covariance: Any = None
+    certificate: Any = None
+    alternatives: tuple[Any, ...] = ()
+    notes: tuple[str, ...] = ()
+    diagnosis: Report | None = None
+
+
+class State(NamedTuple):
+    """Where a fit stands between two evaluations."""
+
+    free: Any  # where the objective is evaluated next
+    good: Any  # where it was last finite
+    opt_state: Any
+    key: Any
+    step: jax.Array
+    best: jax.Array  # the lowest loss so far
+    idle: jax.Array  # steps since
+    status: jax.Array
+    loss: jax.Array  # at `good`, as the two below
+    gradient_norm: jax.Array
+    relative_gradient: jax.Array
+
+
+class Rules(NamedTuple):
+    """When to stop."""
+
+    num_steps: jax.Array
+    tolerance: jax.Array
+    patience: jax.Array
+
+
+def fit(
+    objective: Callable[..., jax.Array],
+    start: Any,
+    optimizer: optax.GradientTransformation | None = None,
+    num_steps: int = 1000,
+    key: jax.Array | None = None,
+    progress: bool = True,
+    *,
+    constraints: Any = None,
+    tolerance: float | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    save_every: float = 10.0,
+) -> FitResult:
+    """The parameters that minimise an objective, by any optax optimiser.
+
+    It has converged when the relative gradient
+
+        max_i |g_i| max(|x_i|, 1) / max(|f|, 1) <= tolerance
+
+    in free coordinates x, or when the loss no longer decreases in this precision while the relative
+    gradient is below sqrt(tolerance). An objective of a key is random, so neither can be seen; it
+    has converged when the mean loss of the last quarter of the steps is that of the quarter before
+    within two standard errors.
+
+    Args:
+        objective: params -> loss, a real number; or (params, key) -> loss if a key is given. A
+            pytree that can be called, such as `jax.tree_util.Partial(function, data)`, is compiled
+            once for all data of equal shape; a plain function once for each function.
+        start: parameters to begin with, any pytree of real numbers.
+        optimizer: any optax optimiser. By default `optax.lbfgs()`, and for an objective of a key
+            `optax.adam` on a cosine schedule from 0.05 to 0 over the steps.
+        num_steps: how many updates to make at most.
+        key: a JAX random key, for an objective of a key; each step gets its own.
+        progress: show a bar, if on a terminal. The numbers are the same without.
+        constraints: {path: constraint}, or one for everything; see `fitting.coordinates`.
+        tolerance: of the relative gradient; by default eps ** 0.6, which is 4e-10 in float64 and
+            7e-5 in float32.
+        checkpoint: a file. The fit saves its state there every `save_every` seconds, at the end and
+            on KeyboardInterrupt, and goes on from it, bitwise, if it is there.
+        save_every: seconds between two checkpoints.
+
+    Returns:
+        FitResult. If a loss or gradient is not finite the fit stops, keeps the last good
+        parameters, says `converged=False` and names the step, the parameter and the primitive.
+
+    Raises:
+        ValueError: for a start or constraint that makes no sense, an objective that is no number,
+            or a checkpoint of another fit.
+
+    Example:
+        >>> centre = jnp.array([1.0, -2.0])
+        >>> result = tg.fit(lambda x: jnp.sum((x - centre) ** 2), jnp.zeros(2))
+        >>> result.params, result.converged
+        (Array([ 1., -2.], dtype=float64), True)
+    """
+    if num_steps < 0:
+        raise ValueError(f"fit: num_steps must not be negative, got {num_steps}.")
+    objective = as_tree(objective)
+    place = coordinates(start, constraints)
+    check_objective(objective, place, key)
+    if optimizer is None:
+        optimizer = default_optimizer(None if key is None else num_steps)
+    optimizer = optax.with_extra_args_support(optimizer)
+    state = first_state(place, optimizer, key)
+    dtype = state.best.dtype
+    tolerance = float(jnp.finfo(dtype).eps) ** 0.6 if tolerance is None else tolerance
+    patience = PATIENCE[searches_lines(state.opt_state)] if key is None else num_steps + 1
+    rules = Rules(
+        num_steps=jnp.asarray(num_steps, jnp.int32),
+        tolerance=jnp.asarray(tolerance if key is None else -1.0, dtype),
+        patience=jnp.asarray(patience, jnp.int32),
+    )
+    run = Run(objective, place, optimizer, rules, key, checkpoint, save_every)
+    nothing = np.zeros(0, dtype)
+    done = run.through(Progress(state, {"loss": nothing, "gradient_norm": nothing}), progress)
+    return run.result(done, tolerance)
+
+
+class Progress(NamedTuple):
+    """A state and the traces that led to it: what a checkpoint holds."""
+
+    state: State
+    traces: dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One fit: what is fixed while its state moves."""
+
+    objective: Callable[..., jax.Array]
+    place: Coordinates
+    optimizer: optax.GradientTransformationExtraArgs
+    rules: Rules
+    key: Any
+    checkpoint: str | os.PathLike | None
+    save_every: float
+
+    def through(self, done: Progress, progress: bool) -> Progress:
+        """The end of the fit, from its start or its checkpoint."""
+        num_steps, fingerprint = int(self.rules.num_steps), self.fingerprint()
+        if self.checkpoint is not None and os.path.exists(self.checkpoint):
+            done = checkpoints.restore(self.checkpoint, done, fingerprint)
+            done = done._replace(state=reopened(done.state, num_steps))
+        # disable=None: silent where there is no terminal.
+        disable = None if progress else True
+        bar = tqdm(total=num_steps, initial=int(done.state.step), disable=disable)
+        size, saved = 1, time.monotonic()
+        try:
+            while int(done.state.status) == RUNNING:
+                began = time.monotonic()
+                done = self.advanced(done, size)
+                now = time.monotonic()
+                # As long as the eye and the keyboard can wait; a step is the same in any chunk.
+                size = min(2 * size, CHUNK) if now - began < 0.2 else max(size // 2, 1)
+                show(bar, done)
+                if self.checkpoint is not None and now - saved > self.save_every:
+                    checkpoints.save(self.checkpoint, done, fingerprint)
+                    saved = time.monotonic()
+        finally:
+            bar.close()
+            if self.checkpoint is not None:
+                checkpoints.save(self.checkpoint, done, fingerprint)
+        return done
+
+    def advanced(self, done: Progress, size: int) -> Progress:
+        """The progress after at most `size` more evaluations."""
+        state, fresh, count = advance(
+            self.objective, self.place, done.state, self.rules, size, self.optimizer
+        )
+        fresh = np.asarray(fresh)[:, : int(count)]
+        joined = {name: np.append(old, new) for (name, old), new in zip(done.traces.items(), fresh)}
+        return Progress(state, joined)
+
+    def fingerprint(self) -> dict[str, str]:
+        """What makes this fit another one than the next."""
+        place = self.place
+        return checkpoints.fingerprint(
+            start=place.start,
+            constraints=place.constraints,
+            objective=self.objective,
+            key=self.key,
+        )
+
+    def result(self, done: Progress, tolerance: float) -> FitResult:
+        """The end of the fit with the sentence that explains it."""
+        state, losses = done.state, done.traces["loss"]
+        diagnosis = None
+        if int(state.status) == NONFINITE:
+            diagnosis = first_nonfinite(self.loss_of(state), state.free)
+            converged, reason = False, self.accusation(state, losses[-1], diagnosis)
+        elif state.key is not None:
+            converged, reason = settled(losses)
+        else:
+            relative = float(state.relative_gradient)
+            converged, reason = verdict(int(state.status), int(state.step), relative, tolerance)
+        return FitResult(
+            params=self.place.params(state.good),
+            loss=float(state.loss),
+            gradient_norm=float(state.gradient_norm),
+            loss_trace=losses,
+            gradient_norm_trace=done.traces["gradient_norm"],
+            num_steps=int(state.step),
+            converged=converged,
+            reason=reason,
+            diagnosis=diagnosis,
+        )
+
+    def loss_of(self, state: State) -> Callable[[Any], jax.Array]:
+        return loss_function(self.objective, self.place, state.key)
+
+    def accusation(self, state: State, loss: float, diagnosis: Report) -> str:
+        """Why a fit ended in a number that is none: the step, the parameters, the primitive.
+
+        Guilty is a parameter that alone, put back to where all was finite, mends it; or else those
+        whose gradient is not finite.
+        """
+        evaluate = jax.jit(jax.value_and_grad(self.loss_of(state)))
+        gradient = evaluate(state.free)[1]
+        suspects = list(state.free) if int(state.step) else []
+        guilty = [
+            name
+            for name in suspects
+            if all_finite(evaluate({**state.free, name: state.good[name]}))
+        ] or [name for name, part in gradient.items() if not all_finite(part)]
+        params = dict(named_leaves(self.place.params(state.free)))
+        named = " and ".join(
+            f"{path or 'the parameters'} = {np.array2string(np.asarray(leaf), threshold=8)}"
+            for path, leaf in params.items()
+            if any(covers(name, path) for name in guilty)
+        )
+        what = "gradient is not finite" if math.isfinite(loss) else f"loss is {loss}"
+        return (
+            f"Stopped at step {int(state.step)}: the {what}{' at ' if named else ''}{named}. The "
+            f"last good parameters are kept. {diagnosis}"
+        )
+
+
+def show(bar: tqdm, done: Progress) -> None:
+    loss, norm = (trace[-1] for trace in done.traces.values())
+    bar.set_postfix_str(f"loss {loss:.6g}, gradient {norm:.1e}", refresh=False)
+    bar.update(int(done.state.step) - bar.n)
+
+
+def all_finite(tree: Any) -> bool:
+    return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
+
+
+@functools.partial(jax.jit, static_argnames="optimizer")
+def advance(objective, place: Coordinates, state: State, rules: Rules, size, optimizer):
+    """The state after at most `size` evaluations, their losses and gradient norms, their count."""
+    trace = jnp.zeros((2, CHUNK), state.best.dtype)
+
+    def more(carry):
+        return (carry[0].status == RUNNING) & (carry[2] < size)
+
+    def one(carry):
+        state, trace, count = carry
+        state, values = evaluated(objective, place, state, rules, optimizer)
+        return state, trace.at[:, count].set(values), count + 1
+
+    return jax.lax.while_loop(more, one, (state, trace, jnp.zeros((), jnp.int32)))
+
+
+def evaluated(objective, place: Coordinates, state: State, rules: Rules, optimizer):
+    """The state after one evaluation, and the update if that did not end the fit."""
+    next_key, function = state.key, loss_function(objective, place, state.key)
+    if state.key is not None:
+        next_key = jax.random.split(state.key)[0]
+    if searches_lines(state.opt_state):
+        evaluate = optax.value_and_grad_from_state(function)
+        loss, gradient = evaluate(state.free, state=state.opt_state)
+    else:
+        loss, gradient = jax.value_and_grad(function)(state.free)
+    dtype = state.best.dtype
+    loss = loss.astype(dtype)
+    norm = optax.tree.norm(gradient).astype(dtype)
+    relative = relative_gradient(state.free, gradient, loss).astype(dtype)
+    improved = loss < state.best - jnp.finfo(dtype).eps * jnp.abs(state.best)
+    improved = improved | jnp.isinf(state.best)
+    idle = jnp.where(improved, 0, state.idle + 1)
+    status = jnp.select(
+        [
+            ~(jnp.isfinite(loss) & jnp.isfinite(norm)),
+            (norm == 0) & (state.step == 0) & (rules.tolerance >= 0),
+            relative <= rules.tolerance,
+            idle >= rules.patience,
+            state.step >= rules.num_steps,
+        ],
+        [NONFINITE, FLAT, STATIONARY, STALLED, EXHAUSTED],
+        RUNNING,
+    ).astype(jnp.int32)
+
+    def updated(_):
+        updates, opt_state = optimizer.update(
+            gradient, state.opt_state, state.free, value=loss, grad=gradient, value_fn=function
+        )
+        return optax.apply_updates(state.free, updates), opt_state, next_key, state.step + 1
+
+    def kept(_):
+        return state.free, state.opt_state, state.key, state.step
+
+    free, opt_state, key, step = jax.lax.cond(status == RUNNING, updated, kept, None)
+    good = status != NONFINITE
+    keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(good, new, old))
+    return State(
+        free=free,
+        good=keep(state.free, state.good),
+        opt_state=opt_state,
+        key=key,
+        step=step,
+        best=jnp.where(improved & good, loss, state.best),
+        idle=idle,
+        status=status,
+        loss=keep(loss, state.loss),
+        gradient_norm=keep(norm, state.gradient_norm),
+        relative_gradient=keep(relative, state.relative_gradient),
+    ), jnp.stack([loss, norm])
+
+
+def loss_function(objective, place: Coordinates, key) -> Callable[[Any], jax.Array]:
+    """The objective of free coordinates, with this step's key if there is one."""
+    if key is None:
+        return lambda free: objective(place.params(free))
+    drawn = jax.random.split(key)[1]
+    return lambda free: objective(place.params(free), drawn)
+
+
+def relative_gradient(free: Any, gradient: Any, loss: jax.Array) -> jax.Array:
+    """max |g| max(|x|, 1) / max(|f|, 1): the change of log f for a relative change of x."""
+
+    def largest(x, g):
+        return jnp.max(jnp.abs(g) * jnp.maximum(jnp.abs(x), 1.0))
+
+    parts = jax.tree.leaves(jax.tree.map(largest, free, gradient))
+    return jnp.max(jnp.stack(parts)) / jnp.maximum(jnp.abs(loss), 1.0)
+
+
+def searches_lines(opt_state: Any) -> bool:
+    """Whether the optimiser searches along its direction and keeps the loss it found there."""
+    kind = optax.ScaleByZoomLinesearchState
+    leaves = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, kind))
+    return any(isinstance(leaf, kind) for leaf in leaves)
+
+
+def first_state(place: Coordinates, optimizer, key) -> State:
+    """The state before the first evaluation; strong types, so that no later call retraces."""
+    free = place.free(place.start)
+    if not jax.tree.leaves(free):
+        raise ValueError("fit: every parameter is frozen, so there is nothing to fit.")
+    dtype = jnp.result_type(*jax.tree.leaves(free))
+    unknown, zero = jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32)
+    state = State(
+        free, free, optimizer.init(free), key, zero, unknown, zero, zero, unknown, unknown, unknown
+    )
+    return jax.tree.map(strong, state)
+
+
+def strong(leaf: Any) -> jax.Array:
+    return leaf if checkpoints.is_key(leaf) else jnp.asarray(leaf, dtype=jnp.result_type(leaf))
+
+
+def reopened(state: State, num_steps: int) -> State:
+    """A restored state, ready to go on if more steps are allowed now than when it ended."""
+    more = int(state.status) == EXHAUSTED and int(state.step) < num_steps
+    return state._replace(status=jnp.zeros((), jnp.int32)) if more else state
+
+
+@functools.lru_cache
+def default_optimizer(num_random_steps: int | None) -> optax.GradientTransformation:
+    """L-BFGS; for a random objective, whose line search would chase noise, Adam slowing down."""
+    if num_random_steps is None:
+        return optax.lbfgs()
+    return optax.adam(optax.cosine_decay_schedule(0.05, max(num_random_steps, 1)))
+
+
+def as_tree(objective: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """The objective as a pytree: itself, or a function as a tree without leaves."""
+    if not callable(objective):
+        raise ValueError(f"fit: objective must be a function of the parameters, got {objective!r}.")
+    return jax.tree_util.Partial(objective) if jax.tree_util.all_leaves([objective]) else objective
+
+
+def check_objective(objective, place: Coordinates, key) -> None:
+    """Raise ValueError unless the objective is one real number."""
+    result = jax.eval_shape(loss_function(objective, place, key), place.free(place.start))
+    shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
+    if shape != () or not jnp.issubdtype(dtype, jnp.floating):
+        got = type(result).__name__ if shape is None else f"{dtype} of shape {shape}"
+        raise ValueError(
+            f"fit: the objective must return one real number, got {got}. Sum or average it."
+        )
