@@ -118,7 +118,12 @@ def main_experiment(file: str) -> NoReturn:
 
 def _act(words: list[str], experiment: str | None) -> int:
     if words[:1] == ["run"] and words[-1] in ("-h", "--help") and len(words) > 2:
-        _overridden(settings.load(_file(Path(words[1]))), ["--help"], words[1])
+        config, name = settings.load(_file(Path(words[1]))), f"truncgauss run {words[1]}"
+        # A section of several kinds shows the one that the file chose.
+        tyro.cli(
+            type(config), default=config, args=["--help"], prog=name,
+            config=(tyro.conf.AvoidSubcommands,),
+        )  # fmt: skip
     told, rest = tyro.cli(
         Run | Check | Schema, args=words, prog="truncgauss", return_unknown_args=True
     )
@@ -140,18 +145,6 @@ def _file(path: Path) -> Path:
     folders = (HOME / "configs", HOME.parent / "configs")
     shipped = [folder / f"{path}.yaml" for folder in folders if str(path) in settings.EXPERIMENTS]
     return next((file for file in shipped if file.is_file() and not path.exists()), path)
-
-
-def _overridden(config: Experiment, words: list[str], name: str) -> Experiment:
-    """The settings with those of the command line in place of the file's."""
-    os.environ.setdefault("PYDANTIC_ERRORS_INCLUDE_URL", "0")
-    return tyro.cli(
-        type(config),
-        default=config,
-        args=words,
-        prog=f"truncgauss run {name}",
-        config=(tyro.conf.AvoidSubcommands,),
-    )
 
 
 @contextlib.contextmanager
@@ -183,8 +176,7 @@ def _run(told: Run, rest: list[str], words: list[str], only: str | None) -> int:
         folder = runs.unfinished(told.resume)
         config = settings.load(folder / "config.yaml")
     else:
-        config = settings.load(_file(told.config))
-        config = _overridden(config, rest, str(told.config)) if rest else config
+        config = settings.override(settings.load(_file(told.config)), rest)
     if only not in (None, config.experiment):
         raise ConfigError(f"{told.config}: experiment: must be {only} (got {config.experiment})")
     module = _module(config.experiment)

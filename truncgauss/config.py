@@ -13,6 +13,7 @@ import functools
 import math
 import operator
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,7 +31,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from truncgauss.documents import ConfigError, Document, Place, read, write
+from truncgauss.documents import ConfigError, Document, Place, parse, read, write
 
 
 def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
@@ -268,8 +269,14 @@ class ShiftCurve(Experiment):
     shift: Grid
     steepness: Positive
     """Of the naive sigmoid, and of the tanh that replaces it."""
+    surrogate_steepness: Positive
+    """Of the slope behind the hard fraction."""
+    core: Positive
+    """Errors are also told for shifts within this of 0, where the fraction is no tail."""
     num_samples: Annotated[tuple[Count, ...], Field(min_length=1)]
     """Sizes of the soft estimate, a curve for each."""
+    num_repeats: Count
+    """Timed calls after the first, of which the median is told."""
 
 
 class FitLimits(Experiment):
@@ -407,9 +414,65 @@ def load(path: str | Path) -> Experiment:
     if not isinstance(name, str) or name not in EXPERIMENTS:
         message = f"unknown; {suggestion(name, known)}"
         raise ConfigError(document.line(message, ("experiment",), got=name))
+    return _judged(EXPERIMENTS[name], document, Path(os.path.abspath(path)).parent)
+
+
+def override(config: Experiment, words: Sequence[str]) -> Experiment:
+    """Settings with some of them replaced, as on a command line.
+
+    Args:
+        config: the settings to start from.
+        words: `--section.field value ...` or `--section.field=value`. Several values make a
+            list; each is a word where the field holds text, and YAML elsewhere.
+
+    Raises:
+        ConfigError: a key or value that the experiment does not take, told as `--key: ...`.
+    """
+    values = config.model_dump()
+    for key, given in _options(words):
+        *sections, field = key
+        inner = values
+        for section in sections:
+            inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(Document(None).line(f"{section} has no keys", key, got=given))
+        inner[field] = _typed(given, inner.get(field), key)
+    return _judged(type(config), parse(write(values)), Path.cwd())
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
+    """Keys and the words given to each."""
+    groups: list[list[str]] = []
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            groups.append(word[2:].split("=", 1))
+        elif groups:
+            groups[-1].append(word)
+        else:
+            raise ConfigError(f"{word}: must follow a --key (got {word!r})")
+    for key, *given in groups:
+        place = tuple(key.replace("-", "_").split("."))
+        if not given:
+            raise ConfigError(Document(None).line("needs a value", place))
+        yield place, given
+
+
+def _typed(given: list[str], before: Any, key: Place) -> Any:
+    """Words as the kind of value that stood there before."""
+    many = isinstance(before, tuple)
+    if isinstance(before[0] if many and before else before, str | Path):
+        return tuple(given) if many else " ".join(given)
+    infinities = {"inf": ".inf", "+inf": ".inf", "-inf": "-.inf"}
+    typed = tuple(parse(infinities.get(word, word), at=key).data for word in given)
+    if len(typed) > 1 or (many and not isinstance(typed[0], tuple)):
+        return typed
+    return typed[0]
+
+
+def _judged(model: type[Experiment], document: Document, folder: Path) -> Experiment:
+    """The model of a document, or every mistake in it."""
     try:
-        context = {"folder": Path(os.path.abspath(path)).parent}
-        return EXPERIMENTS[name].model_validate(document.data, context=context)
+        return model.model_validate(document.data, context={"folder": folder})
     except ValidationError as error:
         lines = (_complaint(item, document) for item in error.errors())
         raise ConfigError("\n".join(line for line in lines if line)) from error

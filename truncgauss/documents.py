@@ -25,9 +25,9 @@ Place = tuple[str | int, ...]
 
 @dataclass
 class Document:
-    """The values of a file and where each of them stands."""
+    """The values of a file and where each of them stands; without a path, of a command line."""
 
-    path: Path
+    path: Path | None
     data: Any = None
     keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
     values: dict[Place, tuple[int, int]] = field(default_factory=dict)
@@ -36,11 +36,13 @@ class Document:
     def line(
         self, message: str, at: Place = (), mark: tuple[int, int] | None = None, got: Any = None
     ) -> str:
-        """One mistake as `file:line:column: key: message (got ...)`."""
-        row, column = mark or self.values.get(at) or self.keys.get(at[:-1]) or (1, 1)
+        """One mistake: `file:line:column: key: message (got ...)`, or `--key: ...`."""
         name = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in at).lstrip(".")
-        text = " ".join(message.split())
-        return f"{self.path}:{row}:{column}: {name or 'file'}: {text} (got {_short(got)})"
+        text = f"{name or 'file'}: {' '.join(message.split())} (got {_short(got)})"
+        if self.path is None:
+            return f"--{text}"
+        row, column = mark or self.values.get(at) or self.keys.get(at[:-1]) or (1, 1)
+        return f"{self.path}:{row}:{column}: {text}"
 
     def fail(self, message: str, node: Node, at: Place, got: Any = None) -> ConfigError:
         return ConfigError(self.line(message, at, _mark(node.start_mark), got))
@@ -89,20 +91,25 @@ def _quoted(text: str, row: int) -> str:
     return ([*text.splitlines(), ""][min(row, text.count("\n") + 1) - 1]).strip()
 
 
-def _text(document: Document) -> str:
+def _text(path: Path) -> str:
     """The characters of a file; UTF-8, with or without a byte-order mark."""
+    document = Document(path)
     try:
-        raw = document.path.read_bytes()
+        raw = path.read_bytes()
     except OSError as error:
         message = f"cannot be read: {error.strerror or type(error).__name__}"
-        raise ConfigError(document.line(message, got=str(document.path))) from error
+        raise ConfigError(document.line(message, got=str(path))) from error
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        good = raw[: error.start].decode("utf-8", errors="replace")
-        place = good.count("\n") + 1, len(good) - good.rfind("\n")
+        place = _end(raw[: error.start].decode("utf-8", errors="replace"))
         line = document.line("is not UTF-8 text", mark=place, got=raw[error.start : error.end])
         raise ConfigError(line) from error
+
+
+def _end(text: str) -> tuple[int, int]:
+    """Line and column of what comes after a text."""
+    return text.count("\n") + 1, len(text) - text.rfind("\n")
 
 
 def read(path: str | Path) -> Document:
@@ -117,27 +124,46 @@ def read(path: str | Path) -> Document:
         Traceback (most recent call last):
         truncgauss.documents.ConfigError: nowhere.yaml:1:1: file: cannot be read: No such ...
     """
-    document = Document(Path(path))
-    text = _text(document)
-    yaml = YAML(typ="safe", pure=True)
-    try:
-        root = yaml.compose(text)
-        document.data = None if root is None else document.build(root, yaml)
-    except MarkedYAMLError as error:
-        row, column = _mark(error.problem_mark or error.context_mark)
-        message = f"is not YAML: {error.problem or error.context}"
-        line = document.line(message, mark=(row, column), got=_quoted(text, row))
-        raise ConfigError(line) from error
-    except ReaderError as error:
-        good = text[: error.position]
-        place = good.count("\n") + 1, len(good) - good.rfind("\n")
-        message = "is not YAML: a character that is not printable"
-        raise ConfigError(document.line(message, mark=place, got=text[error.position])) from error
-    except RecursionError as error:
-        raise ConfigError(document.line("is nested too deeply", got=_quoted(text, 1))) from error
+    document = parse(_text(Path(path)), Path(path))
     if not isinstance(document.data, dict):
         kind = "is empty" if document.data is None else "must be keys with values"
         raise ConfigError(document.line(f"{kind}; start with `experiment: ...`", got=document.data))
+    return document
+
+
+def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
+    """YAML text as plain values with their places.
+
+    Args:
+        text: a single YAML document.
+        path: the file that errors name; without one they name a `--key`.
+        at: the key that the text belongs to.
+
+    Raises:
+        ConfigError: the text is not YAML, or uses what is refused here.
+
+    Example:
+        >>> from truncgauss import documents
+        >>> documents.parse("{low: [-.inf, 1e-3]}").data
+        {'low': (-inf, 0.001)}
+    """
+    document = Document(path)
+    yaml = YAML(typ="safe", pure=True)
+    try:
+        root = yaml.compose(text)
+        document.data = None if root is None else document.build(root, yaml, at)
+    except MarkedYAMLError as error:
+        place = _mark(error.problem_mark or error.context_mark)
+        message = f"is not YAML: {error.problem or error.context}"
+        line = document.line(message, at, place, _quoted(text, place[0]))
+        raise ConfigError(line) from error
+    except ReaderError as error:
+        message = "is not YAML: a character that is not printable"
+        place = _end(text[: error.position])
+        raise ConfigError(document.line(message, at, place, text[error.position])) from error
+    except RecursionError as error:
+        line = document.line("is nested too deeply", at, (1, 1), _quoted(text, 1))
+        raise ConfigError(line) from error
     return document
 
 
