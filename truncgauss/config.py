@@ -164,6 +164,13 @@ class Grid(Model):
         return self
 
 
+class LogGrid(Grid):
+    """Positive numbers, evenly spaced in their logarithms, both ends included."""
+
+    start: Positive
+    stop: Positive
+
+
 class Tanh(Model):
     """The edge (1 + tanh(steepness * margin / 2)) / 2."""
 
@@ -304,20 +311,55 @@ class BumpWidth(Experiment):
     widths: Annotated[tuple[Positive, ...], Field(min_length=1)]
     """The true widths."""
     starts: Annotated[tuple[Positive, ...], Field(min_length=1)]
-    """Starting widths, in units of the true one."""
+    """The widths that each fit starts from."""
     dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)]
     span: Positive
-    """Inputs reach this many true widths to either side."""
+    """Inputs reach this many times the largest of the true width, the start and 1."""
     num_inputs: Count
+    stranded_start: Positive
+    """A start so narrow that no input lies inside."""
     fit: Fit
+    curve: LogGrid
+    """Distances from the centre at which the bump is drawn."""
+
+
+class UnstableTraining(Model):
+    """A softmax of the logits (w ** depth, 0), trained by gradient descent on w."""
+
+    depth: Count
+    share: Annotated[float, Field(gt=0, lt=1)]
+    """The share of the first logit that is to be learnt."""
+    start: Number
+    learning_rate: Positive
+    num_steps: Count
+    bound: Positive
+    """Of the safe gradient."""
+    span: Positive
+    """Of the safe logits."""
 
 
 class NanGallery(Experiment):
     """Five ways to a NaN gradient, naive beside safe."""
 
     experiment: Literal["nan_gallery"]
-    points: Vector
-    """Where values and gradients are shown."""
+    limits: Limits
+    """Of the filter, one pair."""
+    steepness: Positive
+    """Of the filter's sigmoids."""
+    filter_points: Grid
+    log_points: Grid
+    """Where log(1 + exp(x)) is shown."""
+    norm_points: Grid
+    """First coordinate of the points (x, 0) whose norm is masked at 0."""
+    bump_points: Grid
+    bump_width: Positive
+    training: UnstableTraining
+
+    @model_validator(mode="after")
+    def _has_one_pair(self) -> "NanGallery":
+        if len(self.limits.low) != 1:
+            raise problem("must be one number", "limits", "low", got=self.limits.low)
+        return self
 
 
 class SpecialFunctions(Experiment):
