@@ -24,6 +24,7 @@ STYLE = {
     "axes.grid": True,
     "axes.labelsize": 9,
     "axes.linewidth": 0.7,
+    "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlelocation": "left",
     "axes.titlesize": 9.5,
@@ -101,7 +102,8 @@ def figure(
         2
     """
     with matplotlib.rc_context(STYLE):
-        picture = Figure(figsize=(columns * size[0], rows * size[1]), layout="constrained")
+        inches = (columns * size[0], rows * size[1])
+        picture = Figure(figsize=inches, layout="constrained", dpi=STYLE["savefig.dpi"])
         picture.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
         return picture, picture.subplots(rows, columns, **settings)
 
@@ -124,6 +126,18 @@ def save(picture: Figure, stem: Any) -> list[str]:
         picture.savefig(paths[0], metadata={"Software": None})
         picture.savefig(paths[1], metadata={"Date": None, "Creator": None})
     return paths
+
+
+@in_house_style
+def title(text: str, *, ax: Axes | None = None) -> Axes:
+    """The axes' title, in the house's type.
+
+    Example:
+        >>> tg.plotting.title("Tanh edge").get_title(loc="left")
+        'Tanh edge'
+    """
+    ax.set_title(text)
+    return ax
 
 
 @in_house_style
@@ -179,8 +193,8 @@ def value_and_gradient(
         side.set_ylabel(label, color=look.color)
         side.tick_params(axis="y", labelcolor=look.color)
     ax.set_xlabel(xlabel)
-    nan_spans(x, value, name=value_label, ax=ax)
-    nan_spans(x, gradient, name=gradient_label, ax=ax)
+    for y, label in ((value, value_label), (gradient, gradient_label)):
+        nan_spans(x, y, name=label.split(" (")[0], ax=ax)
     return ax
 
 
@@ -196,7 +210,7 @@ def gradient_axes(ax: Axes) -> Axes:
     found = [other for other in ax.figure.axes if other.get_label() == name]
     if found:
         return found[0]
-    with matplotlib.rc_context(STYLE | {"axes.grid": False}):
+    with matplotlib.rc_context(STYLE | {"axes.grid": False, "axes.spines.right": True}):
         right = ax.twinx()
     right.set_label(name)
     return right
@@ -251,6 +265,8 @@ def curves(
     ys: Sequence[Any],
     labels: Sequence[str],
     *,
+    series: Sequence[int] = tuple(range(len(SERIES))),
+    linewidth: float = 1.4,
     xlabel: str = "x",
     ylabel: str = "value",
     ax: Axes | None = None,
@@ -261,6 +277,8 @@ def curves(
         x: abscissae, shape (n,).
         ys: one array of shape (n,) a curve, seven at most.
         labels: one name a curve.
+        series: which of the house's looks, 0 to 6, each curve has.
+        linewidth: in points.
         xlabel: label of the x axis, with its unit.
         ylabel: label of the y axis.
         ax: where to draw; new axes if None.
@@ -273,10 +291,11 @@ def curves(
         >>> len(ax.lines)
         2
     """
-    if len(ys) > len(SERIES):
-        raise ValueError(f"curves: {len(SERIES)} curves can be told apart, got {len(ys)}.")
-    for look, y, label in zip(SERIES, ys, labels, strict=False):
-        ax.plot(x, y, color=look.color, linestyle=look.linestyle, label=label)
+    if len(ys) > len(series):
+        raise ValueError(f"curves: {len(series)} curves can be told apart, got {len(ys)}.")
+    for number, y, label in zip(series, ys, labels, strict=False):
+        look = SERIES[number]
+        ax.plot(x, y, color=look.color, linestyle=look.linestyle, lw=linewidth, label=label)
         nan_spans(x, y, name=label, ax=ax)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     return ax

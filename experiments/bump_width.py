@@ -1,0 +1,170 @@
+"""The width of a bump, learnt by gradient from inputs inside and far beyond its support.
+
+The bump is 0, with all its derivatives, at most of the inputs; a width that is 100 times too large
+or too small must be found all the same, in float32 and float64, without a NaN on the way.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from tqdm import tqdm
+
+import truncgauss as tg
+from truncgauss import cli, fitting, plotting
+
+
+def run(config):
+    """Recovered widths, shape (dtypes, widths, starts), and the curves of the bump."""
+    shape = (len(config.dtypes), len(config.widths), len(config.starts))
+    fits = {name: np.zeros(shape) for name in ("recovered", "steps", "converged")}
+    metrics, optimizer = [], optimizer_of(config.fit.optimizer)
+    for place in tqdm(list(np.ndindex(shape)), desc="widths", disable=None):
+        dtype, width, start = (
+            options[i]
+            for options, i in zip((config.dtypes, config.widths, config.starts), place, strict=True)
+        )
+        fit = learnt(width, start, jnp.dtype(dtype), config, optimizer)
+        found = {"recovered": fit.params, "steps": fit.num_steps, "converged": fit.converged}
+        for name, value in found.items():
+            fits[name][place] = value
+        metrics.append(
+            {"dtype": dtype, "width": width, "start": start, "recovered": float(fit.params),
+             "num_steps": fit.num_steps, "converged": fit.converged, "loss": fit.loss,
+             "reason": fit.reason}
+        )  # fmt: skip
+    stranded = learnt(config.widths[-1], config.stranded_start, jnp.dtype("float64"), config, optimizer)
+    truth = np.array(config.widths)[:, None]
+    fits |= {"error": np.abs(fits["recovered"] / truth - 1)}
+    curves = bump_curves(config)
+    return fits | {
+        "widths": np.array(config.widths),
+        "starts": np.array(config.starts),
+        "dtypes": np.array(config.dtypes),
+        "curves": curves,
+        "stranded": float(stranded.params),
+        "summary": summary(fits, stranded, curves, config),
+        "metrics": metrics,
+        "failed": failure(fits, curves),
+    }
+
+
+def learnt(width, start, dtype, config, optimizer):
+    """The fit of one width from one start."""
+    inputs = jnp.asarray(inputs_of(width, start, config), dtype)
+    targets = tg.bump(inputs, jnp.asarray(width, dtype))
+    objective = jax.tree_util.Partial(relative_loss, inputs, targets)
+    return tg.fit(
+        objective, jnp.asarray(start, dtype), optimizer, config.fit.num_steps, progress=False,
+        constraints=fitting.Positive(),
+    )  # fmt: skip
+
+
+def inputs_of(width, start, config):
+    """Inputs well beyond both supports and beyond 1, some of them inside both."""
+    reach = config.span * max(width, start, 1.0)
+    return np.linspace(-reach, reach, config.num_inputs)
+
+
+def relative_loss(inputs, targets, width):
+    """Squared residuals over squared targets."""
+    return jnp.sum((tg.bump(inputs, width) - targets) ** 2) / jnp.sum(targets**2)
+
+
+def optimizer_of(section):
+    if section.kind == "adam":
+        return optax.adam(section.learning_rate)
+    return optax.lbfgs()
+
+
+def bump_curves(config):
+    """The bump and its derivatives: over x for every width, and at x = 1 as the width grows."""
+    widths = jnp.array(config.widths)
+    x = jnp.geomspace(config.curve.start, config.curve.stop, config.curve.num)
+    grown = jnp.geomspace(min(config.widths), max(config.widths), config.curve.num)
+    over_x = jax.vmap(jax.value_and_grad(tg.bump), (0, None))
+    over_width = jax.vmap(jax.value_and_grad(tg.bump, argnums=1), (None, 0))
+    value, slope = jax.vmap(over_x, (None, 0))(x, widths)
+    at_one, growth = over_width(1.0, grown)
+    return {
+        "x": x, "value": value, "slope": slope,
+        "width": grown, "value_at_one": at_one, "growth_at_one": growth,
+    }  # fmt: skip
+
+
+def failure(fits, curves):
+    """Why the numbers are not to be trusted, or nothing."""
+    if not all(np.isfinite(curve).all() for curve in curves.values()):
+        return "a curve of the bump is not finite"
+    if not fits["converged"].all():
+        return f"{int(np.sum(fits['converged'] == 0))} fits did not converge"
+    return ""
+
+
+def summary(fits, stranded, curves, config):
+    lines = ["recovered widths, one column a start"]
+    starts = "".join(f"{start:>14g}" for start in config.starts)
+    lines.append(f"{'dtype':<9}{'true':>6}{starts}{'worst error':>13}{'steps':>7}")
+    for i, dtype in enumerate(config.dtypes):
+        for j, width in enumerate(config.widths):
+            digits = 10 if dtype == "float64" else 7
+            found = "".join(f"{value:>14.{digits}g}" for value in fits["recovered"][i, j])
+            worst, steps = fits["error"][i, j].max(), int(fits["steps"][i, j].max())
+            lines.append(f"{dtype:<9}{width:>6g}{found}{worst:>13.1e}{steps:>7}")
+    bad = sum(int(np.sum(~np.isfinite(curve))) for curve in curves.values())
+    bad += int(np.sum(~np.isfinite(fits["recovered"])))
+    lines.append(f"not finite: {bad} of all values, derivatives and widths")
+    inside = int(np.sum(np.abs(inputs_of(config.widths[-1], config.stranded_start, config))
+                        < config.stranded_start))  # fmt: skip
+    lines.append(
+        f"from {config.stranded_start:g}, with {inside} inputs inside, the width ends at "
+        f"{float(stranded.params):g}. {stranded.reason}"
+    )
+    return lines
+
+
+def plot(results):
+    """The bump and its slopes over x and as the width grows; how well widths were recovered."""
+    curves, widths = results["curves"], results["widths"]
+    picture, axes = plotting.figure(2, 2, size=(4.9, 3.5))
+    names = [f"σ = {width:g}" for width in widths]
+    plotting.curves(
+        curves["x"], curves["value"], names, xlabel="distance x from the centre",
+        ylabel="bump Ψ(x; σ)", ax=axes[0, 0],
+    )  # fmt: skip
+    plotting.title("The bump", ax=axes[0, 0]).set_xscale("log")
+    plotting.curves(
+        curves["x"], [slope * width for slope, width in zip(curves["slope"], widths, strict=True)],
+        names, xlabel="distance x from the centre", ylabel="σ ∂Ψ/∂x", ax=axes[0, 1],
+    )  # fmt: skip
+    plotting.title("Its slope, times the width", ax=axes[0, 1]).set_xscale("log")
+    plotting.value_and_gradient(
+        curves["width"], curves["value_at_one"], curves["growth_at_one"],
+        xlabel="width σ", value_label="Ψ(1; σ)", gradient_label="∂Ψ(1; σ)/∂σ", ax=axes[1, 0],
+    )  # fmt: skip
+    plotting.title("One input, x = 1, as the width grows", ax=axes[1, 0]).set_xscale("log")
+    recovered(results, axes[1, 1])
+    for ax in (axes[0, 1], axes[1, 0], axes[1, 1]):
+        plotting.legend(columns=3 if ax is axes[0, 1] else 2, ax=ax)
+    plotting.legend(columns=3, ax=axes[0, 0])
+    return picture
+
+
+def recovered(results, ax):
+    """Relative errors of the widths by dtype, one marker a start, and the rounding of each dtype."""
+    for i, dtype in enumerate(results["dtypes"]):
+        eps = float(np.finfo(str(dtype)).eps)
+        for k in range(len(results["starts"])):
+            plotting.points(
+                results["widths"], np.maximum(results["error"][i, :, k], eps / 8),
+                series=(2, 1)[i % 2], filled=i % 2 == 0,
+                label=f"{dtype}, every start" if k == 0 else None, ax=ax,
+            )  # fmt: skip
+        ax.axhline(eps, color=plotting.SERIES[(2, 1)[i % 2]].color, linewidth=0.8, linestyle=":")
+        ax.text(results["widths"][0], 1.3 * eps, f"rounding of {dtype}", fontsize=7, va="bottom")
+    ax.set(xscale="log", yscale="log", xlabel="true width", ylabel="relative error of the width")
+    plotting.title("Recovered widths", ax=ax)
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main_experiment(__file__))
