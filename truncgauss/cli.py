@@ -31,10 +31,6 @@ ERROR = "truncgauss: error"
 HOME = Path(__file__).resolve().parent
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came: stop as for Ctrl-C, with another exit code."""
-
-
 # ---------------------------------------------------------------- what may be typed
 
 
@@ -98,12 +94,9 @@ def main(argv: Sequence[str] | None = None, experiment: str | None = None) -> in
             raise
         print(f"{ERROR}: {' '.join(str(error).split())}", file=sys.stderr)
         return USAGE
-    except Terminated:
-        print("truncgauss: terminated", file=sys.stderr)
-        return TERMINATED
-    except KeyboardInterrupt:
-        print("truncgauss: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    except KeyboardInterrupt as stop:
+        print("truncgauss: interrupted", *stop.args, file=sys.stderr)
+        return TERMINATED if "SIGTERM" in stop.args else INTERRUPTED
 
 
 def main_experiment(file: str) -> NoReturn:
@@ -152,7 +145,7 @@ def _termination() -> Iterator[None]:
     """Let SIGTERM unwind the stack as Ctrl-C does."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
-        raise Terminated
+        raise KeyboardInterrupt("SIGTERM")
 
     try:
         before = signal.signal(signal.SIGTERM, stop)

@@ -74,6 +74,8 @@ class Document:
                 raise self.fail(message, key, place, key.value)
             self.keys[place] = _mark(key.start_mark)
             built[key.value] = self.build(value, yaml, place)
+            if value.start_mark.index == value.end_mark.index:  # nothing there: the key's place
+                self.values[place] = self.keys[place]
         return built
 
 

@@ -1,0 +1,281 @@
+"""Settings: every mistake is told in one line with its place, and nothing else is raised."""
+
+import pathlib
+import re
+import string
+import subprocess
+import sys
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from truncgauss import config, documents
+from truncgauss.config import ConfigError
+
+ROOT = pathlib.Path(__file__).parents[1]
+LINE = re.compile(r"[^:]+:\d+:\d+: \S.*: .+ \(got .+\)")
+
+
+class Tiny(config.Experiment):
+    """One of everything that experiments share."""
+
+    experiment: Literal["tiny"]
+    gaussian: config.Gaussian
+    limits: config.Limits
+    shift: config.Grid
+    edge: config.Edge
+    fit: config.Fit
+    names: tuple[str, ...]
+    data: config.DataFile | None = None
+
+
+GOOD = """\
+experiment: tiny
+seed: 1
+gaussian:
+  loc: [0, 1e-3]
+  covariance: [[1.0, 0.5], [0.5, 1.0]]
+limits:
+  low: [-.inf, 0]
+  high: [1, .inf]
+shift: {start: -3, stop: 1e1, num: 500}
+edge: {kind: tanh, steepness: 100}
+fit: {optimizer: {kind: adam, learning_rate: 1e-2}, num_steps: 10}
+names: [a, b]
+"""
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch, tmp_path):
+    monkeypatch.setitem(config.EXPERIMENTS, "tiny", Tiny)
+    monkeypatch.chdir(tmp_path)
+
+
+def loaded(text: str | bytes) -> config.Experiment:
+    raw = text.encode() if isinstance(text, str) else text
+    pathlib.Path("x.yaml").write_bytes(raw)
+    return config.load("x.yaml")
+
+
+def told(text: str | bytes) -> str:
+    with pytest.raises(ConfigError) as caught:
+        loaded(text)
+    return str(caught.value)
+
+
+def test_numbers_and_infinities_are_read_as_such():
+    tiny = loaded(GOOD)
+    assert tiny.gaussian.loc == (0.0, 0.001)
+    assert tiny.limits.low == (-float("inf"), 0.0)
+    assert tiny.shift.stop == 10.0 and tiny.seed == 1
+    assert tiny.devices == 1 and tiny.dtype == "float64"
+    assert tiny == loaded(b"\xef\xbb\xbf" + GOOD.encode()) == loaded(GOOD.replace("\n", "\r\n"))
+
+
+MISTAKES = [
+    # what is replaced, by what, the place, what is said
+    ("seed: 1", "seed: 1\nsede: 2", "3:1: sede", "did you mean 'seed'? (got 'sede')"),
+    ("seed: 1", "sede: 1", "2:1: sede", "unknown key; did you mean 'seed'?"),
+    ("low: [-.inf, 0]", "lo: [-.inf, 0]", "7:3: limits.lo", "did you mean 'low'?"),
+    ("seed: 1", "seed: 1\nseed: 1", "3:1: seed", "duplicate key, already given in line 2"),
+    ("num: 500", "num: 500, num: 4", "9:41: shift.num", "duplicate"),
+    ("seed: 1\n", "", "1:1: seed", "is required (got nothing)"),
+    (", num: 500", "", "9:1: shift.num", "is required"),
+    ("seed: 1", "seed: one", "2:7: seed", "must be a valid integer (got 'one')"),
+    ("seed: 1", "seed: true", "2:7: seed", "(got True)"),
+    ("seed: 1", "seed: -1", "2:7: seed", "greater than or equal to 0 (got -1)"),
+    ("seed: 1", "seed:", "2:1: seed", "must be a valid integer (got nothing)"),
+    ("num: 500", "num: 5e2", "9:36: shift.num", "(got 500.0)"),
+    ("steepness: 100", "steepness: -1", "10:31: edge.steepness", "greater than 0 (got -1)"),
+    ("steepness: 100", "steepness: .inf", "10:31: edge.steepness", "finite number (got inf)"),
+    ("steepness: 100", "steepness: '100'", "10:31: edge.steepness", "(got '100')"),
+    ("steepness: 100", "width: 100", "10:20: edge.width", "unknown key"),
+    ("kind: tanh", "kind: tahn", "10:14: edge.kind", "did you mean 'tanh'?"),
+    ("kind: tanh, ", "", "10:1: edge.kind", "is required"),
+    ("{kind: tanh, steepness: 100}", "tanh", "10:7: edge", "section with keys"),
+    ("high: [1, .inf]", "high: [1, -1]", "8:13: limits.high[1]", "greater than low"),
+    ("high: [1, .inf]", "high: [1, 0]", "8:13: limits.high[1]", "greater than low"),
+    ("high: [1, .inf]", "high: [1]", "8:9: limits.high", "as many numbers as low, 2"),
+    ("high: [1, .inf]", "high: 1", "8:9: limits.high", "must be a list (got 1)"),
+    ("high: [1, .inf]", "high: []", "8:9: limits.high", "must not be empty"),
+    ("high: [1, .inf]", "high: [1, .nan]", "8:13: limits.high[1]", "(got nan)"),
+    ("high: [1, .inf]", "high: [1, x]", "8:13: limits.high[1]", "(got 'x')"),
+    ("start: -3", "start: 30", "9:26: shift.stop", "greater than start"),
+    ("[1.0, 0.5],", "[-1, 0.5],", "5:17: gaussian.covariance[0][0]", "must be positive (got -1.0)"),
+    ("[1.0, 0.5],", "[1, 0.4],", "5:15: gaussian.covariance", "symmetric"),
+    ("[1.0, 0.5], [0.5", "[1.0, 2], [2", "5:15: gaussian.covariance", "positive definite"),
+    ("[1.0, 0.5],", "[1.0],", "5:16: gaussian.covariance[0]", "must be 2 numbers"),
+    ("loc: [0, 1e-3]", "loc: [0]", "5:15: gaussian.covariance", "as many rows as loc"),
+    ("seed: 1", "seed: 1\ndtype: float46", "3:8: dtype", "'float32' or 'float64'"),
+    ("seed: 1", "seed: 1\ndevices: 0", "3:10: devices", "greater than 0"),
+    ("seed: 1", "seed: 1\ndata: no.csv", "3:7: data", "no such file, looked in"),
+    ("tiny", "tinny", "1:13: experiment", "did you mean 'tiny'?"),
+    ("experiment", "experimint", "1:1: experiment", "is required; known: selected_sample"),
+    ("names: [a, b]", "names: [a, b", "13:1: file", "is not YAML"),
+    ("names: [a, b]", "names: [a, b]\n\tx: 1", "13:1: file", "is not YAML"),
+    ("names: [a, b]", "names: [a, b]\n---\nx: 1", "13:1: file", "another document"),
+    ("names: [a, b]", "names: [a, 3]", "12:12: names[1]", "must be a valid string (got 3)"),
+    ("names: [a, b]", "names: &n [a, *n]", "12:8: names[1]", "alias"),
+    ("seed: 1", "seed: !!int x", "2:7: seed", "cannot be read as"),
+    ("seed: 1", "seed: !!python/object:os.system x", "2:7: seed", "cannot be read as"),
+    ("seed: 1", "seed: 1\n3: 4", "3:1: file", "a key must be a word (got '3')"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "place", "message"), MISTAKES)
+def test_a_mistake_is_one_line_at_its_place(old, new, place, message):
+    assert GOOD.count(old) >= 1
+    line = told(GOOD.replace(old, new, 1))
+    assert line.startswith(f"x.yaml:{place}: ") and message in line
+    assert LINE.fullmatch(line)
+
+
+@pytest.mark.parametrize(
+    ("raw", "place", "message"),
+    [
+        (b"", "1:1", "is empty"),
+        (b"# nothing\n", "1:1", "is empty"),
+        (b"- 1\n", "1:1", "must be keys with values"),
+        (b"hello", "1:1", "must be keys with values"),
+        (GOOD.encode("utf-16"), "1:1", "not UTF-8"),
+        (GOOD.encode() + "é: 1".encode("latin-1"), "13:1", "not UTF-8"),
+        (GOOD.encode() + b"x: a\0b", "13:5", "not printable"),
+        (b"a: " + b"[" * 5000, "1:1", "nested too deeply"),
+    ],
+)
+def test_what_is_no_settings_file_says_so(raw, place, message):
+    line = told(raw)
+    assert line.startswith(f"x.yaml:{place}: file: ") and message in line
+    assert LINE.fullmatch(line)
+
+
+def test_files_that_are_not_there():
+    for path, reason in (("no.yaml", "No such file"), (".", "directory")):
+        with pytest.raises(ConfigError, match=rf"^{re.escape(path)}:1:1: file: .*{reason}"):
+            config.load(path)
+
+
+def test_each_mistake_has_its_own_line():
+    lines = told(GOOD.replace("seed: 1", "seed: x\ndevices: 0")).splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["x.yaml:2:7", "x.yaml:3:10"]
+
+
+def test_data_are_found_beside_the_file_first_and_the_run_remembers_where(tmp_path):
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "y.yaml").write_text(GOOD + "data: d.csv\n")
+    pathlib.Path("d.csv").touch()
+    assert config.load("there/y.yaml").data == tmp_path / "d.csv"
+    (there / "d.csv").touch()
+    tiny = config.load("there/y.yaml")
+    assert tiny.data == there / "d.csv"
+    assert loaded(config.dump(tiny)) == tiny
+
+
+OVERRIDES = [
+    ("--seed 7", {"seed": 7}),
+    ("--seed=7 --shift.num 3", {"seed": 7, "shift": {"num": 3}}),
+    ("--limits.low -inf -1 --limits.high 1e-3 inf", {"limits": {"low": (-float("inf"), -1.0)}}),
+    ("--fit.optimizer.learning-rate 3", {"fit": {"optimizer": {"learning_rate": 3.0}}}),
+    ("--names x 3", {"names": ("x", "3")}),
+    ("--names x", {"names": ("x",)}),
+    ("--gaussian.loc [3,4]", {"gaussian": {"loc": (3.0, 4.0)}}),
+]
+
+
+@pytest.mark.parametrize(("words", "expected"), OVERRIDES)
+def test_the_command_line_replaces_settings(words, expected):
+    def holds(got, part):
+        for key, value in part.items():
+            assert holds(got[key], value) if isinstance(value, dict) else got[key] == value
+        return True
+
+    assert holds(config.override(loaded(GOOD), words.split()).model_dump(), expected)
+
+
+def test_a_section_may_be_replaced_as_a_whole():
+    assert config.override(loaded(GOOD), ["--edge", "{kind: hard}"]).edge.kind == "hard"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--sede 3", "--sede: unknown key; did you mean 'seed'? (got 'sede')"),
+        ("--limit.low 3", "--limit: unknown key; did you mean 'limits'? (got 'limit')"),
+        ("--limits.low 3 3", "--limits.high[0]: must be greater than low, which is 3.0 (got 1.0)"),
+        ("--edge.steepness -3", "--edge.steepness: must be greater than 0 (got -3)"),
+        ("--seed 1e-3", "--seed: must be a valid integer (got 0.001)"),
+        ("--seed", "--seed: needs a value (got nothing)"),
+        ("--seed.x 3", "--seed.x: seed has no keys (got ['3'])"),
+        ("3", "3: must follow a --key (got '3')"),
+        ("--experiment shift_curve", "--experiment: must be 'tiny' (got 'shift_curve')"),
+    ],
+)
+def test_the_command_line_is_judged_as_the_file_is(words, message):
+    with pytest.raises(ConfigError) as caught:
+        config.override(loaded(GOOD), words.split())
+    assert str(caught.value) == message
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
+    | st.text(string.printable + "é€", max_size=8),
+    lambda inner: st.lists(inner, max_size=3).map(tuple)
+    | st.dictionaries(st.text(string.ascii_letters, min_size=1, max_size=5), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.dictionaries(st.sampled_from(["a", "b_c", "on", "null", "1e3"]), plain, max_size=3))
+def test_what_is_written_is_read_back(values):
+    assert documents.parse(documents.write(values)).data == values
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.data())
+def test_no_damage_to_a_file_gets_past_the_reader(data):
+    raw = bytearray(GOOD.encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(raw)))
+        cut = data.draw(st.integers(0, 6))
+        raw[at : at + cut] = data.draw(st.binary(max_size=3) | st.sampled_from(
+            [b"\n", b": ", b"- ", b"[", b"{", b"}", b"*a", b"&a ", b"!!x ", b"'", b"#", b"\t", b"%"]
+        ))  # fmt: skip
+    try:
+        loaded(bytes(raw))
+    except ConfigError as error:
+        for line in str(error).splitlines():
+            assert LINE.fullmatch(line), line
+
+
+def test_schemas_name_every_key():
+    for name, model in config.EXPERIMENTS.items():
+        if name != "tiny":
+            assert set(config.schema(name)["properties"]) == set(model.model_fields)
+    assert len(config.schema()["oneOf"]) == len(config.EXPERIMENTS)
+    with pytest.raises(ConfigError, match="did you mean 'shift_curve'"):
+        config.schema("shiftcurve")
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("configs/*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_file_is_fine(path):
+    loaded_one = config.load(path)
+    assert loaded_one.experiment == path.stem
+    assert loaded(config.dump(loaded_one)) == loaded_one
+
+
+def test_settings_and_help_do_not_import_jax():
+    code = """
+import contextlib, io, sys
+import truncgauss.config
+from truncgauss import cli
+for words in (["--help"], ["check", "x.yaml"], ["schema", "shift_curve"], ["run", "x.yaml", "-h"]):
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+        cli.main(words)
+print(sorted({"jax", "numpyro", "optax", "matplotlib", "scipy"} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "[]\n", done.stderr
