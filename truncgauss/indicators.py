@@ -5,7 +5,6 @@ logarithm. The logarithm is what estimates use: the product of many small values
 sum of their logs does not. At margin +inf the value is 1 and takes no part in any gradient.
 """
 
-import math
 from typing import Any
 
 import jax
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete
-from truncgauss.special import log_ndtr, log_sigmoid, sigmoid
+from truncgauss.special import log_ndtr, log_sigmoid, ndtr, sigmoid
 
 
 class Edge:
@@ -88,12 +87,19 @@ class Probit(Edge):
 
     def log_value(self, margin: jax.Array) -> jax.Array:
         """log value at each margin; same shape."""
-        return log_ndtr(scaled_margin(margin, 1.0 / as_float_array(self.width)))
+        return log_ndtr(self._position(margin))
+
+    def value(self, margin: jax.Array) -> jax.Array:
+        """The weight of a point at `margin`, between 0 and 1; same shape."""
+        return ndtr(self._position(margin))
+
+    def _position(self, margin: jax.Array) -> jax.Array:
+        return scaled_margin(margin, 1.0 / as_float_array(self.width))
 
 
 @frozen_pytree
 class Bump(Edge):
-    """The smooth step made of bumps: 0 up to the face, 1 from `width` inside it, C-infinity between.
+    """The smooth step made of bumps: 0 up to the face, 1 from `width` inside, C-infinity between.
 
     With f(t) = exp(-1/t) and t = margin / width, value = f(t) / (f(t) + f(1 - t)), so the log odds
     are 1/(1 - t) - 1/t: the logistic edge of a margin that runs from -inf to inf within the width.

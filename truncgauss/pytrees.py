@@ -75,7 +75,8 @@ class Batched:
     def _set(self, **leaves: jax.Array) -> None:
         """Store leaves with one common batch shape and dtype (for constructors only)."""
         dtype = jnp.result_type(*leaves.values())
-        batches = [leaf.shape[: leaf.ndim - self.event_ranks[name]] for name, leaf in leaves.items()]
+        ranks = self.event_ranks
+        batches = [leaf.shape[: leaf.ndim - ranks[name]] for name, leaf in leaves.items()]
         try:
             batch_shape = jnp.broadcast_shapes(*batches)
         except ValueError:
@@ -91,7 +92,9 @@ class Batched:
 def as_float_array(value: Any) -> jax.Array:
     """`value` as an array of a floating dtype: its own, or JAX's default for integers."""
     array = jnp.asarray(value)
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        return array
+    return array.astype(jnp.result_type(float))
 
 
 def is_concrete(tree: Any) -> bool:

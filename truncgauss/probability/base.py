@@ -59,10 +59,12 @@ class Problem(NamedTuple):
     region: Region
 
     @property
+    def batch_shapes(self) -> tuple[tuple[int, ...], ...]:
+        return self.loc.shape[:-1], self.covariance.batch_shape, self.region.batch_shape
+
+    @property
     def batch_shape(self) -> tuple[int, ...]:
-        return jnp.broadcast_shapes(
-            self.loc.shape[:-1], self.covariance.batch_shape, self.region.batch_shape
-        )
+        return jnp.broadcast_shapes(*self.batch_shapes)
 
 
 def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
@@ -88,12 +90,13 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
     covariance.check()
     dtype = jnp.result_type(loc, *jax.tree.leaves(covariance), *jax.tree.leaves(region))
     problem = Problem(*jax.tree.map(lambda leaf: leaf.astype(dtype), (loc, covariance, region)))
+    loc_batch, covariance_batch, region_batch = problem.batch_shapes
     try:
-        problem.batch_shape
+        jnp.broadcast_shapes(loc_batch, covariance_batch, region_batch)
     except ValueError:
         raise ValueError(
-            f"the leading axes do not broadcast: loc {loc.shape[:-1]}, covariance "
-            f"{covariance.batch_shape}, region {region.batch_shape}."
+            f"the leading axes do not broadcast: loc {loc_batch}, covariance {covariance_batch}, "
+            f"region {region_batch}."
         ) from None
     return problem
 
@@ -104,19 +107,20 @@ def estimate(method: Method, problem: Problem, key: jax.Array) -> Estimate:
     batch_shape = problem.batch_shape
     if batch_shape == ():
         return average(method, problem, key)
-    parts = (
-        (problem.loc, problem.loc.shape[:-1], lambda x: jnp.broadcast_to(x, batch_shape + x.shape[-1:])),
-        (problem.covariance, problem.covariance.batch_shape, lambda x: x.broadcast_to(batch_shape)),
-        (problem.region, problem.region.batch_shape, lambda x: x.broadcast_to(batch_shape)),
+    loc, covariance, region = problem
+    flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
+    axes = Problem(*(0 if shape else None for shape in problem.batch_shapes))
+    spreads = (
+        lambda shape: jnp.broadcast_to(loc, shape + loc.shape[-1:]),
+        covariance.broadcast_to,
+        region.broadcast_to,
     )
-    rows, axes = [], []
-    for part, own_batch, spread in parts:
-        batched = own_batch != ()
-        flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
-        rows.append(jax.tree.map(flat, spread(part)) if batched else part)
-        axes.append(0 if batched else None)
-    of_row = jax.vmap(lambda *row: average(method, Problem(*row), key), in_axes=tuple(axes))
-    return jax.tree.map(lambda leaf: leaf.reshape(batch_shape), of_row(*rows))
+    rows = Problem(*(
+        jax.tree.map(flat, spread(batch_shape)) if own_batch else part
+        for part, own_batch, spread in zip(problem, problem.batch_shapes, spreads)
+    ))
+    of_row = jax.vmap(lambda row: average(method, row, key), in_axes=(axes,))
+    return jax.tree.map(lambda leaf: leaf.reshape(batch_shape), of_row(rows))
 
 
 def average(method: Method, problem: Problem, key: jax.Array) -> Estimate:
@@ -132,7 +136,8 @@ def average(method: Method, problem: Problem, key: jax.Array) -> Estimate:
     keys = jax.random.split(key, method.num_replicates)
     one = jax.checkpoint(lambda key: method.replicate(*problem, key))
     log_probs, alone = jax.lax.map(one, keys)
-    return Estimate(log_mean_exp(log_probs, axis=0), jax.lax.stop_gradient(spread(log_probs, alone)))
+    stderr = jax.lax.stop_gradient(spread(log_probs, alone))
+    return Estimate(log_mean_exp(log_probs, axis=0), stderr)
 
 
 def spread(log_probs: jax.Array, alone: jax.Array) -> jax.Array:

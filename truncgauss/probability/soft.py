@@ -72,7 +72,7 @@ class SoftMonteCarlo(Method):
         if not isinstance(self.edge, Edge):
             raise ValueError(f"SoftMonteCarlo: edge must be an edge, got {self.edge!r}.")
         if self.samples is not None and self.num_replicates != 1:
-            raise ValueError("SoftMonteCarlo: given samples are one replicate; leave num_replicates.")
+            raise ValueError("SoftMonteCarlo: given samples are one replicate: num_replicates=1.")
 
     def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
         if self.samples is None:

@@ -1,0 +1,147 @@
+"""The house stands: floors, doors, names and sizes, read off the syntax trees."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGE = ROOT / "truncgauss"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# A module imports from lower numbers only; equal numbers are neighbours and do not meet. The digit
+# before the point is the floor, the one behind it a step of the stairs within the floor.
+FLOORS = {
+    "pytrees": 0.0, "tape": 0.0, "special": 0.1, "points": 0.1, "diagnostics": 0.1,
+    "safe": 0.2, "step": 0.2,
+    "indicators": 1.0, "covariances": 1.0, "regions": 1.0, "ordering": 1.0,
+    "probability": 2.0, "parallel": 3.0, "moments": 4.0, "sampling": 4.0,
+    "distributions": 5.0, "fitting": 5.0, "plotting": 6.0, "documents": 6.0, "config": 6.1,
+    "runs": 7.0, "cli": 7.1,
+}  # fmt: skip
+ROOMS = {
+    "probability": {"base": 0, "quadrature": 0, "tilting": 0, "bivariate": 1, "automatic": 9},
+    "fitting": {
+        "parameters": 0, "checkpoint": 0, "endings": 0, "objectives": 1, "loop": 2, "uncertainty": 3,
+        "estimators": 4,
+    },
+}  # fmt: skip
+METHOD = 5  # the rooms of probability/ that are not named are methods, and neighbours
+DOORS = {
+    "numpyro": {"distributions", "fitting.parameters"},
+    "optax": {"fitting.loop"},
+    "matplotlib": {"plotting"},
+    "ruamel": {"documents"},
+    "pydantic": {"config"},
+    "tyro": {"cli"},
+}
+
+
+def name_of(path: pathlib.Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def imports_of(path: pathlib.Path) -> set[str]:
+    """Dotted names of everything a file imports, function bodies included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide the floors"
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def own_imports(path: pathlib.Path) -> set[str]:
+    """Modules of this package that a file imports, without the package's name."""
+    modules = {name_of(module) for module in MODULES}
+    inside = {name.removeprefix("truncgauss.") for name in imports_of(path) if "truncgauss" in name}
+    own_packages = {name_of(parent / "__init__.py") for parent in path.parents if parent >= PACKAGE}
+    return (inside & modules) - {"", name_of(path)} - own_packages
+
+
+def allowed(importer: str, imported: str) -> bool:
+    above, below = importer.split("."), imported.split(".")
+    if above[0] != below[0]:
+        return FLOORS[below[0]] < FLOORS[above[0]]
+    if len(above) == 1:
+        return True  # a façade may import its rooms
+    rooms = ROOMS[above[0]]
+    return rooms.get(below[1], METHOD) < rooms.get(above[1], METHOD)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_only_from_lower_floors(path):
+    name = name_of(path)
+    if not name:
+        return  # the façade names everything and imports nothing before it is asked
+    wrong = [imported for imported in own_imports(path) if not allowed(name, imported)]
+    assert not wrong, f"{name} imports {wrong}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_heavy_dependencies_enter_through_one_door(path):
+    roots = {name.split(".")[0] for name in imports_of(path)}
+    wrong = {root for root in roots & set(DOORS) if name_of(path) not in DOORS[root]}
+    assert not wrong, f"{name_of(path)} imports {wrong}"
+
+
+def code_lines(tree: ast.AST, text: str) -> int:
+    """Lines with code on them: no blank lines, comments or docstrings."""
+    lines = {n for n, line in enumerate(text.splitlines(), 1) if line.split("#")[0].strip()}
+    for node in ast.walk(tree):
+        documented = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        if documented and ast.get_docstring(node):
+            docstring = node.body[0]
+            lines -= set(range(docstring.lineno, docstring.end_lineno + 1))
+    first, last = getattr(tree, "lineno", 1), getattr(tree, "end_lineno", len(text))
+    return sum(first <= n <= last for n in lines)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_files_and_functions_stay_small(path):
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert code_lines(tree, text) <= 320, f"{path.name}: split along an idea"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            assert code_lines(node, text) <= 42, f"{path.name}: {node.name} is too long"
+    assert path.stem not in {"utils", "util", "helpers", "misc", "common", "core"}
+
+
+def test_public_names_resolve_and_are_documented():
+    import truncgauss as tg
+
+    for name in tg.__all__:
+        value = getattr(tg, name)
+        assert name == "__version__" or (value.__doc__ or "").strip(), f"{name} has no docstring"
+    assert set(tg.__all__) <= set(dir(tg))
+    with pytest.raises(AttributeError, match="no attribute 'boxes'"):
+        tg.boxes  # noqa: B018
+
+
+def test_configs_experiments_and_figures_share_their_stems():
+    stems = {path.stem for path in (ROOT / "experiments").glob("*.py")} - {"__init__"}
+    assert stems, "there are no experiments"
+    assert {path.stem for path in (ROOT / "configs").glob("*.yaml")} == stems
+    for suffix in ("png", "svg", "json"):
+        assert {path.stem for path in (ROOT / "figures").glob(f"*.{suffix}")} == stems
+
+
+def test_checking_a_config_does_not_start_jax():
+    code = "import truncgauss, truncgauss.config, sys; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_importing_leaves_float64_alone():
+    code = (
+        "import truncgauss as tg, jax\n"
+        "[getattr(tg, name) for name in tg.__all__]\n"
+        "assert not jax.config.jax_enable_x64"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
