@@ -104,10 +104,8 @@ class SoftMonteCarlo(Method):
 
         Two imaginary samples, one of weight 0 and one of the largest weight seen, enter the
         variance (Agresti and Coull's device): when all samples lie inside, the fraction is not
-        known to be exactly 1.
+        known to be exactly 1. One lattice knows nothing of its own error but whether it has failed.
         """
-        if self.points == "lattice" and self.samples is None:
-            return jnp.full((), jnp.nan, log_weights.dtype)
         top = jnp.max(log_weights)
         weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(top), top, 0.0))
         effective = weights.sum() ** 2 / jnp.sum(weights**2)
@@ -115,5 +113,7 @@ class SoftMonteCarlo(Method):
             weights = weights.reshape(2, -1).mean(0)
         with_two = jnp.concatenate([weights, jnp.array([0.0, 1.0], weights.dtype)])
         stderr = jnp.std(with_two, ddof=1) / (len(weights) ** 0.5 * weights.mean())
+        if self.points == "lattice" and self.samples is None:
+            stderr = jnp.full_like(stderr, jnp.nan)
         supported = (effective >= MIN_EFFECTIVE_SAMPLES) | jnp.isnan(top)
         return jnp.where(supported, stderr, jnp.inf)
