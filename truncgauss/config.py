@@ -249,13 +249,18 @@ class SelectedSample(Experiment):
     """Keep only the rows whose column (the key) holds this text (the value)."""
     columns: Annotated[tuple[str, ...], Field(min_length=1)]
     """The columns to fit."""
+    unit: str = ""
+    """Of the columns, for the labels."""
     limits: Limits
     """The selection, one pair of limits for each column."""
-    fit: Fit
+    num_steps: Count
+    """The most Newton steps of a fit."""
+    num_resamples: Annotated[int, Field(ge=0)]
+    """Fits to resampled rows, whose spread checks the standard errors."""
     shift: Grid
     """Shifts of the mean, in standard deviations, at which the fraction is drawn."""
     edge: Edge
-    """The soft edge of the estimate drawn beside the exact fraction."""
+    """The soft edge of the estimate drawn beside the best one."""
     num_samples: Count
     """The samples of that estimate."""
 
@@ -330,7 +335,9 @@ class UnstableTraining(Model):
     share: Annotated[float, Field(gt=0, lt=1)]
     """The share of the first logit that is to be learnt."""
     start: Number
+    """The first w."""
     learning_rate: Positive
+    """Of the first step; it falls to 0 along a line."""
     num_steps: Count
     bound: Positive
     """Of the safe gradient."""

@@ -149,6 +149,7 @@ def value_and_gradient(
     value_stderr: Any = None,
     gradient_stderr: Any = None,
     reference: tuple[Any, Any] | None = None,
+    reference_label: str = "exact",
     xlabel: str = "x",
     value_label: str = "value",
     gradient_label: str = "gradient",
@@ -163,6 +164,7 @@ def value_and_gradient(
         value_stderr: standard errors of the value, shape (n,); a band of two is drawn.
         gradient_stderr: likewise of the gradient.
         reference: the true value and gradient, drawn as thin black lines.
+        reference_label: its name in the legend.
         xlabel: label of the x axis, with its unit.
         value_label: label of the left axis.
         gradient_label: label of the right axis.
@@ -188,8 +190,8 @@ def value_and_gradient(
         side.plot(x, y, color=look.color, linestyle=look.linestyle, label=label)
         if reference is not None:
             exact = np.asarray(reference[number])
-            exact_label = "exact" if number == 0 else "_exact"
-            side.plot(x, exact, color=REFERENCE, linewidth=0.7, label=exact_label, zorder=3)
+            name = str(reference_label) if number == 0 else "_reference"
+            side.plot(x, exact, color=REFERENCE, linewidth=0.7, label=name, zorder=3)
         side.set_ylabel(label, color=look.color)
         side.tick_params(axis="y", labelcolor=look.color)
     ax.set_xlabel(xlabel)
@@ -428,7 +430,12 @@ def region(shape: Any, *, label: str = "not seen", ax: Axes | None = None) -> Ax
 
 @in_house_style
 def trace(
-    loss: Any, gradient_norm: Any = None, *, ylabel: str = "loss", ax: Axes | None = None
+    loss: Any,
+    gradient_norm: Any = None,
+    *,
+    ylabel: str = "loss",
+    norm_label: str = "norm of the gradient",
+    ax: Axes | None = None,
 ) -> Axes:
     """A fit's loss at each step (left axis) and its gradient norm (right axis, logarithmic).
 
@@ -436,6 +443,7 @@ def trace(
         loss: shape (n,).
         gradient_norm: shape (n,), or None.
         ylabel: label of the left axis, with its unit.
+        norm_label: label of the right axis.
         ax: where to draw; new axes if None.
 
     Example:
@@ -448,7 +456,7 @@ def trace(
     if gradient_norm is not None:
         right = gradient_axes(ax)
         right.set_yscale("log")
-        sides.append((right, GRADIENT, gradient_norm, "norm of the gradient"))
+        sides.append((right, GRADIENT, gradient_norm, norm_label))
     for side, look, y, label in sides:
         side.plot(
             steps, np.asarray(y), color=look.color, linestyle=look.linestyle, label=label,

@@ -1,0 +1,304 @@
+"""A Gaussian fitted to the rows of a table that a selection has let through.
+
+The mean of the rows that were seen is not the mean of all. The truncated fit corrects it; where the
+table also holds the rows outside the limits, the correction is judged against all of them. With
+`data` and `columns` it does the same for a table of one's own, with or without unseen rows.
+"""
+
+import csv
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+import truncgauss as tg
+from truncgauss import cli, parallel, plotting
+from truncgauss.config import suggestion
+
+
+def run(config):
+    """Naive, corrected and full moments, a check of the errors, and the fraction along a shift."""
+    rows = table(config.data, config.columns, config.where)
+    low, high = np.array(config.limits.low), np.array(config.limits.high)
+    seen = np.all((rows >= low) & (rows <= high), axis=1)
+    if not seen.any():
+        raise ValueError(f"None of the {len(rows)} rows lies inside the limits: check their units.")
+    sample = jnp.asarray(rows[seen], config.dtype)
+    fit = tg.fit_truncated_normal(sample, low, high, num_steps=config.num_steps)
+    results = {
+        "columns": np.array(config.columns),
+        "unit": config.unit,
+        "limits": {"low": low, "high": high},
+        "rows": rows,
+        "seen": seen,
+        "naive": moments(rows[seen]),
+        "corrected": {
+            "loc": np.asarray(fit.loc),
+            "covariance": np.asarray(fit.covariance_matrix),
+            "stderr": np.asarray(fit.standard_errors.loc),
+            "fraction": float(fit.fraction_not_truncated),
+            "log_likelihood": float(fit.log_likelihood),
+        },
+        "loss": np.asarray(fit.loss_trace),
+        "decrement": np.asarray(fit.gradient_norm_trace),
+        "metrics": [
+            {"step": step, "loss": float(loss), "decrement": float(decrement)}
+            for step, (loss, decrement) in enumerate(
+                zip(fit.loss_trace, fit.gradient_norm_trace, strict=True)
+            )
+        ],
+        "failed": "" if fit.converged else fit.reason,
+    }
+    if not seen.all():
+        results["full"] = moments(rows)
+    results["resampled"] = resampled(sample, low, high, config)
+    results["shift"] = shift_curve(fit, tg.Box(low, high), config)
+    results["summary"] = [*summary(results), fit.reason, *fit.notes]
+    return results
+
+
+def moments(rows):
+    """Mean, covariance and the standard error of the mean of complete rows."""
+    covariance = np.cov(rows, rowvar=False).reshape(rows.shape[1], rows.shape[1])
+    stderr = np.sqrt(np.diagonal(covariance) / len(rows))
+    return {"loc": rows.mean(axis=0), "covariance": covariance, "stderr": stderr}
+
+
+def resampled(sample, low, high, config):
+    """Standard errors once more: the spread of fits to rows drawn again with replacement."""
+    rng = np.random.default_rng(config.seed)
+    locs, failed = [], 0
+    for _ in tqdm(range(config.num_resamples), desc="resampled fits", disable=None):
+        again = sample[rng.integers(len(sample), size=len(sample))]
+        fit = tg.fit_truncated_normal(again, low, high, num_steps=config.num_steps)
+        if fit.converged:
+            locs.append(np.asarray(fit.loc))
+        else:
+            failed += 1
+    locs = np.array(locs).reshape(-1, len(low))
+    stderr = np.std(locs, axis=0, ddof=1) if len(locs) > 1 else np.full(len(low), np.nan)
+    return {"loc": locs, "stderr": stderr, "without_maximum": failed}
+
+
+def shift_curve(fit, region, config):
+    """The fraction inside the limits, soft and by the best method, as the mean moves.
+
+    The mean moves by a multiple of the standard deviations, in all columns at once.
+    """
+    scale = jnp.sqrt(jnp.diagonal(fit.covariance_matrix))
+    grid = config.shift
+    shifts = jnp.linspace(grid.start, grid.stop, grid.num, dtype=scale.dtype)
+    samples = jax.random.normal(
+        jax.random.key(config.seed), (config.num_samples, len(scale)), scale.dtype
+    )
+    samples = parallel.spread(samples, parallel.device_mesh(config.devices))
+    soft = tg.SoftMonteCarlo(samples=samples, edge=edge_of(config.edge))
+
+    def fraction(shift, method):
+        loc = fit.loc + shift * scale
+        return tg.log_probability(loc, fit.covariance_matrix, region, method=method)
+
+    def value(shift, method):
+        return jnp.exp(fraction(shift, method).log_prob)
+
+    curves = {"shift": np.asarray(shifts)}
+    for name, method in (("soft", soft), ("best", tg.Automatic())):
+        along = jax.jit(lambda x, m: jax.lax.map(jax.value_and_grad(lambda s: value(s, m)), x))
+        curves[name], curves[f"{name}_gradient"] = map(np.asarray, along(shifts, method))
+    stderr = jax.jit(lambda x, m: jax.lax.map(lambda s: fraction(s, m).stderr, x))
+    curves["soft_stderr"] = curves["soft"] * np.asarray(stderr(shifts, soft))
+    exact = bool(np.all(np.asarray(stderr(shifts, tg.Automatic())) == 0))
+    return curves | {"best_name": "exact" if exact else "Automatic"}
+
+
+def edge_of(section):
+    """The edge that a section of the settings describes."""
+    kinds = {"tanh": tg.Tanh, "probit": tg.Probit, "bump": tg.Bump, "hard": tg.Hard}
+    return kinds[section.kind](**section.model_dump(exclude={"kind"}))
+
+
+# ---------------------------------------------------------------- the table
+
+
+def table(path, columns, where):
+    """The chosen columns of a CSV file as numbers, shape (n, d).
+
+    Raises:
+        ValueError: for a column that is not there, a cell that is no number, or no row left.
+    """
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        lines = file.read().splitlines()
+    if not lines:
+        raise ValueError(f"{path} is empty.")
+    delimiter = max(",;\t", key=lines[0].count)
+    reader = csv.reader(lines, delimiter=delimiter)
+    header = [name.strip() for name in next(reader)]
+    for name in (*columns, *where):
+        if header.count(name) != 1:
+            times = "twice" if name in header else "not"
+            raise ValueError(
+                f"{path}: column {name!r} is {times} in the header; {suggestion(name, header)}"
+            )
+    kept, texts = [], {name: set() for name in where}
+    for cells in reader:
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) != len(header):
+            raise ValueError(
+                f"{path}:{reader.line_num}: {len(cells)} cells, but the header has {len(header)}."
+            )
+        row = {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
+        for name in where:
+            texts[name].add(row[name])
+        if all(row[name] == text for name, text in where.items()):
+            kept.append([number(path, reader.line_num, name, row[name]) for name in columns])
+    if not kept:
+        found = "; ".join(
+            f"{name}: {suggestion(text, sorted(texts[name]))}" for name, text in where.items()
+        )
+        raise ValueError(f"{path}: no row to fit. {found}".strip())
+    return np.array(kept)
+
+
+def number(path, line, column, text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = None
+    if value is None or not np.isfinite(value):
+        got = repr(text) if text else "an empty cell"
+        raise ValueError(
+            f"{path}:{line}: column {column!r} must be a number, got {got}. Complete or drop the "
+            "row: a missing cell is not a truncated one."
+        )
+    return value
+
+
+# ---------------------------------------------------------------- what the user reads
+
+
+def summary(results):
+    """The three means with standard errors, and how far the correction went."""
+    naive, corrected, full = (results.get(name) for name in ("naive", "corrected", "full"))
+    seen, unit = results["seen"], results["unit"]
+    resampling = results["resampled"]
+    row = "{:<16}{:>18}{:>18}{:>18}{:>12}".format
+    lines = [
+        f"{seen.sum()} of {len(seen)} rows lie inside the limits; the fitted Gaussian expects "
+        f"{corrected['fraction']:.1%} inside",
+        row(f"mean{f' ({unit})' if unit else ''}", "naive", "corrected", "all rows", "resampled"),
+    ]
+    for j, column in enumerate(results["columns"]):
+        cells = [
+            f"{each['loc'][j]:.4f} ± {each['stderr'][j]:.4f}" if each else "none unseen"
+            for each in (naive, corrected, full)
+        ]
+        lines.append(row(str(column), *cells, f"± {resampling['stderr'][j]:.4f}"))
+    if resampling["without_maximum"]:
+        lines.append(
+            f"{resampling['without_maximum']} resampled fits found no maximum and are left out of "
+            "the last column, which is then too small"
+        )
+    if full:
+        lines += [verdict(results, j) for j in range(len(results["columns"]))]
+    return lines
+
+
+def verdict(results, j):
+    """How far the correction of one mean went, in words that fit either direction."""
+    naive, corrected, full = (results[name]["loc"][j] for name in ("naive", "corrected", "full"))
+    stderr = results["corrected"]["stderr"][j]
+    moved, needed = corrected - naive, full - naive
+    if moved * needed < 0:
+        how = "goes the wrong way"
+    elif abs(moved) > abs(needed):
+        how = f"overshoots by {abs(moved - needed):.4f}"
+    else:
+        how = f"falls short by {abs(moved - needed):.4f}"
+    return (
+        f"{results['columns'][j]}: the correction moves the mean by {moved:+.4f} where {needed:+.4f} "
+        f"was needed: it {how}, {abs(corrected - full) / stderr:.2f} of its standard errors; the "
+        f"naive mean is {abs(needed) / results['naive']['stderr'][j]:.2f} of its own away"
+    )
+
+
+# ---------------------------------------------------------------- the figure
+
+
+def plot(results):
+    """The Gaussians with the box, the trace of the fit, and the fraction along a shift."""
+    picture, (left, middle, right) = plotting.figure(
+        1, 3, size=(4.7, 4.2), width_ratios=(1.25, 1, 1.15)
+    )
+    (plane if len(results["columns"]) > 1 else line)(results, left)
+    plotting.trace(
+        results["loss"] - results["loss"].min(), results["decrement"],
+        ylabel="loss above its minimum (nats a row)", norm_label="Newton decrement", ax=middle,
+    )  # fmt: skip
+    plotting.title("The fit", ax=middle)
+    curves = results["shift"]
+    plotting.value_and_gradient(
+        curves["shift"], curves["soft"], curves["soft_gradient"],
+        value_stderr=curves["soft_stderr"],
+        reference=(curves["best"], curves["best_gradient"]), reference_label=curves["best_name"],
+        xlabel="shift of the mean (standard deviations)",
+        value_label="fraction not truncated", gradient_label="gradient (per s.d.)", ax=right,
+    )  # fmt: skip
+    plotting.title("The fraction as the mean moves", ax=right)
+    for ax in (left, middle, right):
+        plotting.legend(columns=2, ax=ax)
+    return picture
+
+
+def axis_name(results, j):
+    unit = f" ({results['unit']})" if str(results["unit"]) else ""
+    return str(results["columns"][j]).replace("_", " ") + unit
+
+
+def plane(results, ax):
+    """Rows, ellipses of the three Gaussians, and the region, in the first two columns."""
+    rows, seen = results["rows"][:, :2], results["seen"]
+    plotting.points(*rows[seen].T, series=0, label="seen", ax=ax)
+    if not seen.all():
+        plotting.points(*rows[~seen].T, series=0, filled=False, label="not seen", ax=ax)
+    for number, name in enumerate(("naive", "corrected", "full")):
+        if name in results:
+            plotting.contours(
+                results[name]["loc"][:2], results[name]["covariance"][:2, :2], levels=(0.5, 0.9),
+                series=(3, 1, 2)[number], label=("seen rows", "corrected", "all rows")[number],
+                ax=ax,
+            )  # fmt: skip
+    low, high = results["limits"]["low"][:2], results["limits"]["high"][:2]
+    plotting.region(tg.Box(low, high), label="outside the limits", ax=ax)
+    ax.set(xlabel=axis_name(results, 0), ylabel=axis_name(results, 1))
+    plotting.title("Three Gaussians: half and 90 % of each", ax=ax)
+
+
+def line(results, ax):
+    """The same for a single column: its rows along the axis and three densities."""
+    rows, seen = results["rows"][:, 0], results["seen"]
+    x = np.linspace(rows.min() - np.std(rows), rows.max() + np.std(rows), 400)
+    names = [name for name in ("naive", "corrected", "full") if name in results]
+    densities = []
+    for name in names:
+        loc, variance = results[name]["loc"][0], results[name]["covariance"][0, 0]
+        densities.append(np.exp(-((x - loc) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance))
+    labels = {"naive": "seen rows", "corrected": "corrected", "full": "all rows"}
+    plotting.curves(
+        x, densities, [labels[name] for name in names], series=(3, 1, 2),
+        xlabel=axis_name(results, 0), ylabel="density", ax=ax,
+    )  # fmt: skip
+    plotting.points(rows[seen], np.zeros(seen.sum()), series=0, label="seen", ax=ax)
+    if not seen.all():
+        plotting.points(
+            rows[~seen], np.zeros((~seen).sum()), series=0, filled=False, label="not seen", ax=ax
+        )
+    for limit in (results["limits"]["low"][0], results["limits"]["high"][0]):
+        if np.isfinite(limit):
+            ax.axvline(limit, color="#555555", linewidth=1.1)
+    plotting.title("Three Gaussians and the limits", ax=ax)
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main_experiment(__file__))
