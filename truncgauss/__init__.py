@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "truncgauss.covariances": ("ScaleTril",),
     "truncgauss.diagnostics": ("first_nonfinite",),
-    "truncgauss.fitting": ("FitResult", "fit"),
+    "truncgauss.fitting": ("FitResult", "TruncatedFit", "fit", "fit_truncated_normal"),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.probability.automatic": (
         "Automatic",

@@ -14,19 +14,35 @@ from truncgauss.fitting.parameters import (
     Real,
     coordinates,
 )
+from truncgauss.fitting.truncated import GaussianErrors, TruncatedFit, fit_truncated_normal
+from truncgauss.fitting.uncertainty import (
+    Certificate,
+    ErrorBars,
+    certificate,
+    error_bars,
+    standard_errors,
+)
 
 __all__ = [
     "Bijection",
+    "Certificate",
     "Constraint",
     "Coordinates",
+    "ErrorBars",
     "FitResult",
     "Frozen",
+    "GaussianErrors",
     "Limits",
     "LowerTriangular",
     "Positive",
     "PositiveDefinite",
     "Real",
+    "TruncatedFit",
+    "certificate",
     "coordinates",
+    "error_bars",
     "fit",
+    "fit_truncated_normal",
     "interrupts",
+    "standard_errors",
 ]

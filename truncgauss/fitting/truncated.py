@@ -1,0 +1,281 @@
+"""The Gaussian behind rows that were seen only inside limits."""
+
+import dataclasses
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.fitting.newton import Point, newton_steps, point
+from truncgauss.fitting.objectives import (
+    TruncatedLoss,
+    gaussian,
+    hold,
+    natural_parameters,
+    packed,
+    unpacked,
+)
+from truncgauss.fitting.sample import Sample, as_sample
+from truncgauss.fitting.uncertainty import (
+    Certificate,
+    certificate,
+    error_bars,
+    information_factor,
+)
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.base import Method, as_problem
+from truncgauss.pytrees import as_float_array
+
+WIDEST = 1e3  # standard deviations of the sample: beyond, the Gaussian is a straight slope
+ROUNDS = 4  # how often the method's plan is made anew
+SMALL = 1e-3  # standard errors: a distance to the maximum that no reader can see
+ENOUGH = 1e-8  # decrement for one row: one more step then is the last
+
+
+class GaussianErrors(NamedTuple):
+    """Standard errors of loc (d,) and of the entries of the covariance matrix (d, d)."""
+
+    loc: np.ndarray
+    covariance_matrix: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class TruncatedFit:
+    """The Gaussian that truncated rows come from, and how far to trust it.
+
+    Attributes:
+        loc: its mean, shape (d,).
+        covariance_matrix: its covariance, shape (d, d).
+        standard_errors: `.loc` (d,) and `.covariance_matrix` (d, d), from the observed information;
+            inf where there is no maximum.
+        log_likelihood: of all rows, in nats, with all constants.
+        converged: whether this is the maximum.
+        reason: why the fit ended, in a sentence.
+        fraction_not_truncated: P(X in limits) for the fitted Gaussian.
+        num_rows: n.
+        num_steps: Newton steps made.
+        loss_trace: minus the mean log-likelihood of a row at the start and after each step.
+        gradient_norm_trace: the Newton decrement there; times sqrt(n) it is the estimated distance
+            to the maximum in standard errors.
+        parameter_covariance: covariance of (loc, lower triangle of the covariance by rows).
+        certificate: gradient, curvature and estimated distance at the end.
+        notes: sentences that a reader of the numbers must know.
+    """
+
+    loc: jax.Array
+    covariance_matrix: jax.Array
+    standard_errors: GaussianErrors
+    log_likelihood: float
+    converged: bool
+    reason: str
+    fraction_not_truncated: float
+    num_rows: int
+    num_steps: int
+    loss_trace: np.ndarray
+    gradient_norm_trace: np.ndarray
+    parameter_covariance: np.ndarray
+    certificate: Certificate
+    notes: tuple[str, ...] = ()
+
+
+def fit_truncated_normal(
+    data: Any,
+    low: Any = None,
+    high: Any = None,
+    *,
+    start: tuple[Any, Any] | None = None,
+    method: Method = Automatic(),
+    key: jax.Array | None = None,
+    num_steps: int = 100,
+) -> TruncatedFit:
+    """Maximum likelihood of loc and covariance of rows seen only inside limits.
+
+    For rows x_i in the box B the log-likelihood is
+
+        sum_i log N(x_i; loc, covariance) - n log P(X in B),
+
+    a function of n, the mean and the scatter alone and concave in (covariance^-1 loc,
+    covariance^-1): damped Newton steps there reach its maximum from any start, if there is one.
+    There is none where the rows look as spread as an exponential or uniform law in the box; the
+    likelihood then grows for ever as the Gaussian widens, and the fit says so. Everything happens
+    in units of the sample's standard deviations.
+
+    Args:
+        data: shape (n, d), or (n,) for one dimension; every row inside the limits.
+        low: limits below, shape (d,) or a number; None or -inf leaves a side open.
+        high: limits above, likewise.
+        start: (loc, covariance) to begin with; the sample's mean and covariance by default.
+        method: how P is computed. The edge of a soft method is in standard units.
+        key: its random key.
+        num_steps: the most Newton steps.
+
+    Returns:
+        TruncatedFit.
+
+    Raises:
+        ValueError: for rows outside the limits, NaN, a constant or linearly dependent column, too
+            few rows or wrong shapes. Nothing is dropped silently.
+
+    Example:
+        >>> rows = [[0.2], [0.9], [1.1], [0.4], [1.6], [0.3], [0.8], [1.2]]
+        >>> fit = tg.fit_truncated_normal(rows, low=0.0)
+        >>> fit.converged, fit.loc.round(3)
+        (True, Array([0.716], dtype=float64))
+
+    References:
+        Cohen, "Truncated and Censored Samples" (1991).
+    """
+    dtype = as_float_array(data).dtype
+    with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
+        sample = as_sample(data, low, high)
+        x, notes = first_natural(sample, start)
+        visited: list[Point] = []
+        for _ in range(ROUNDS):
+            loss = held_loss(sample, x, method, key)
+            here = point(loss, x, jnp.float64)
+            check_finite(here)
+            moves = here.decrement > SMALL * sample.num_rows**-0.5
+            left = num_steps - len(visited) + (not visited)
+            path = [here, *newton_steps(loss, here, left, ENOUGH, too_wide)]
+            visited += path[bool(visited) :]
+            here, x = path[-1], path[-1].x
+            if not loss.held.planned or not moves or too_wide(here) or len(visited) > num_steps:
+                break
+        return finished(sample, loss, here, visited, notes, dtype)
+
+
+def first_natural(sample: Sample, start: tuple[Any, Any] | None) -> tuple[np.ndarray, tuple]:
+    """Packed natural parameters to begin with, and a note if they are not those asked for."""
+    d = len(sample.centre)
+    own = np.asarray(natural_parameters(np.zeros(d), sample.correlation))
+    if start is None:
+        return own, ()
+    loc, covariance = (np.asarray(part, np.float64) for part in start)
+    if loc.shape != (d,) or covariance.shape != (d, d):
+        raise ValueError(
+            f"start must be (loc, covariance) of shapes ({d},) and ({d}, {d}), got {loc.shape} and "
+            f"{covariance.shape}."
+        )
+    standard = (loc - sample.centre) / sample.scale, covariance / np.outer(*[sample.scale] * 2)
+    given = np.asarray(natural_parameters(*standard))
+    values = np.linalg.eigvalsh(standard[1])
+    if not np.all(np.isfinite(given)) or values[0] < WIDEST**-2 or values[-1] > WIDEST**2:
+        return own, (
+            "The start is no covariance, or far from the sample in width; the sample's mean and "
+            "covariance were used instead. The maximum does not depend on it.",
+        )
+    return given, ()
+
+
+def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> TruncatedLoss:
+    """The loss, with the method's plan made at natural parameters x."""
+    d = len(sample.centre)
+    loc, covariance = gaussian(jnp.asarray(x), d)
+    # A method that sees zeros may take independence for a property of every covariance to come.
+    covariance = np.asarray(covariance)
+    dense = covariance + 1e-7 * np.diagonal(covariance).min() * (1.0 - np.eye(d))
+    row = jax.tree.map(lambda leaf: leaf[None], as_problem(loc, dense, sample.region))
+    return TruncatedLoss(jnp.zeros(d), sample.correlation, sample.region, hold(method, key, row))
+
+
+def check_finite(here: Point) -> None:
+    if not here.finite:
+        raise ValueError(
+            "fit_truncated_normal: the likelihood or its derivatives are not finite at the start "
+            f"(loss {here.loss}). The method cannot see the rows' region; use tg.Automatic(), or "
+            "more samples."
+        )
+
+
+def too_wide(here: Point) -> bool:
+    """Whether the Gaussian is almost a straight slope across the sample, and tends to be one."""
+    precision = precision_of(here.x)
+    values, vectors = np.linalg.eigh(precision)
+    _, slope = unpacked(here.gradient, len(precision))
+    # The gradient in packed coordinates counts an off-diagonal entry twice.
+    slope = (slope + np.diag(np.diagonal(slope))) / 2
+    return bool(values[0] < WIDEST**-2 and vectors[:, 0] @ slope @ vectors[:, 0] > 0)
+
+
+def precision_of(x: np.ndarray) -> np.ndarray:
+    d = int(((9 + 8 * len(x)) ** 0.5 - 3) / 2 + 0.5)  # from q = d + d (d + 1) / 2
+    return unpacked(x, d)[1]
+
+
+def finished(
+    sample: Sample, loss: TruncatedLoss, here: Point, visited: list[Point], notes: tuple, dtype: Any
+) -> TruncatedFit:
+    """The result in the user's units."""
+    n, d, scale = sample.num_rows, len(sample.centre), sample.scale
+    loc, covariance = (np.asarray(part) for part in gaussian(jnp.asarray(here.x), d))
+    estimate = loss.estimate(jnp.asarray(here.x))
+    proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
+    converged, reason = ending(here, proof, n)
+    errors, spread = errors_of(n, here, d, exists=not too_wide(here))
+    units = packed(scale, np.outer(scale, scale))
+    if proof.stderr > 0.1:
+        notes += (
+            f"The log-likelihood is known to {proof.stderr:.2g} only, as P is an estimate: give "
+            "the method more points.",
+        )
+    return TruncatedFit(
+        loc=jnp.asarray(sample.centre + scale * loc, dtype),
+        covariance_matrix=jnp.asarray(covariance * np.outer(scale, scale), dtype),
+        standard_errors=GaussianErrors(*unpacked(errors * units, d)),
+        log_likelihood=-n * (here.loss + float(np.log(scale).sum())),
+        converged=converged,
+        reason=reason,
+        fraction_not_truncated=math.exp(estimate.log_prob),
+        num_rows=n,
+        num_steps=len(visited) - 1,
+        loss_trace=np.array([p.loss for p in visited]) + np.log(scale).sum(),
+        gradient_norm_trace=np.array([p.decrement for p in visited]),
+        parameter_covariance=spread * np.outer(units, units),
+        certificate=proof,
+        notes=notes,
+    )
+
+
+def errors_of(n: int, here: Point, dimension: int, exists: bool):
+    """Standard errors and covariance of packed (loc, covariance) in standard units.
+
+    At the maximum the gradient is zero, so that the information transforms by the Jacobian alone.
+    """
+    if not exists:
+        q = len(here.x)
+        return np.full(q, np.inf), np.full((q, q), np.nan)
+    jacobian = np.asarray(gaussian_slopes(jnp.asarray(here.x), dimension))
+    bars = error_bars(information_factor(n * here.hessian), jacobian)
+    return bars.standard_errors, bars.covariance
+
+
+@functools.partial(jax.jit, static_argnames="dimension")
+def gaussian_slopes(natural: jax.Array, dimension: int) -> jax.Array:
+    """The Jacobian of packed (loc, covariance) with respect to the natural parameters."""
+    return jax.jacfwd(lambda x: packed(*gaussian(x, dimension)))(natural)
+
+
+def ending(here: Point, proof: Certificate, n: int) -> tuple[bool, str]:
+    """Whether this is the maximum, and a sentence."""
+    if too_wide(here):
+        return False, (
+            "There is no maximum: the likelihood grows as the Gaussian widens, already to "
+            f"{WIDEST:.0f} standard deviations of the sample. Inside these limits the rows look as "
+            "spread as an exponential or uniform law. A Gaussian cannot be told from its slope: "
+            "use wider limits, more rows, or a prior."
+        )
+    distance = here.decrement * n**0.5
+    if not proof.positive_definite:
+        return False, (
+            "Not converged: the curvature of the likelihood is not positive at the end (smallest "
+            f"scaled eigenvalue {proof.curvature:.1e})."
+        )
+    if distance <= SMALL:
+        return True, f"Converged: the maximum is {distance:.1e} standard errors away by estimate."
+    return False, (
+        f"Not converged: the maximum is still {distance:.1e} standard errors away by estimate. "
+        "Allow more num_steps, or give the method more points."
+    )
