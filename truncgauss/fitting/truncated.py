@@ -123,7 +123,7 @@ def fit_truncated_normal(
         >>> rows = [[0.2], [0.9], [1.1], [0.4], [1.6], [0.3], [0.8], [1.2]]
         >>> fit = tg.fit_truncated_normal(rows, low=0.0)
         >>> fit.converged, fit.loc.round(3)
-        (True, Array([0.716], dtype=float64))
+        (True, Array([0.717], dtype=float64))
 
     References:
         Cohen, "Truncated and Censored Samples" (1991).
