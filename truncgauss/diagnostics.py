@@ -312,6 +312,11 @@ def _suggestion(where: str, node: Node, operands: tuple, feed: Way) -> str | Non
         )
     if maker.backward and maker.name in ("mul", "dot_general", "add_any", "reduce_sum"):
         return "a gradient overflowed on the way back: tg.clipped_gradient(x, bound) bounds it"
+    if maker.backward and maker.name == "div":
+        return (
+            "a slope is infinite at 0, as that of log: keep its argument from 0 (before a softmax "
+            "with tg.clipped_logits), or bound the gradient with tg.clipped_gradient"
+        )
     if node.name in ("sub", "add", "add_any") and feed:
         return (
             "infinity minus infinity: infinite limits belong to tg.special.standardize, sums of "
