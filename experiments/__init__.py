@@ -3,17 +3,20 @@
 An experiment is a module with two functions and one closing line:
 
 ```python
-def run(config: Model) -> dict: ...          # computes; opens no file but its data, draws nothing
-def plot(results: dict) -> Figure: ...       # draws, through truncgauss.plotting alone
+def run(config) -> dict: ...      # computes; opens no file but its data, draws nothing
+def plot(results) -> Figure: ...  # draws, through truncgauss.plotting alone
 
 if __name__ == "__main__":
     raise SystemExit(cli.main_experiment(__file__))
 ```
 
 ``config`` is the frozen model of that experiment in ``truncgauss.config.EXPERIMENTS``; float64
-and the devices are set before ``run`` starts. ``run(config, checkpoint)`` is called with a
-folder when it names that second argument: a fit that is interrupted leaves its state there, and
-``truncgauss run --resume runs/<folder>`` calls ``run`` with the same folder again.
+and the devices are set before ``run`` starts. An experiment that fits names a second argument,
+``run(config, checkpoint)``: a folder, for ``tg.fit(..., checkpoint=checkpoint / "fit.npz")``. If
+the run is interrupted (``KeyboardInterrupt``, also for SIGTERM; let it pass) with a file in there,
+``truncgauss run --resume runs/<folder>`` calls ``run`` with the same settings and folder again.
+Without one, nothing is kept. Experiments import each other relatively, ``from . import y``: once
+installed they live in ``truncgauss.experiments``.
 
 ``run`` returns names with arrays, numbers, booleans or texts (dictionaries of them may nest; the
 stored name is then ``outer/inner``). They reach ``plot`` as NumPy arrays and end in

@@ -9,6 +9,7 @@ import sys
 import types
 from typing import Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -68,6 +69,7 @@ def tiny(monkeypatch, tmp_path):
     monkeypatch.setitem(config.EXPERIMENTS, "tiny", Tiny)
     monkeypatch.setitem(sys.modules, "experiments.tiny", module)
     monkeypatch.chdir(tmp_path)
+    jax.local_devices()  # JAX has started, so that no test changes the devices of the others
     pathlib.Path("tiny.yaml").write_text(SETTINGS)
 
 

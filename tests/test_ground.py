@@ -21,6 +21,7 @@ case "$1 $2" in
 esac
 """
 PIP = """#!/bin/sh
+[ "$1" != -c ] || exit 0
 echo call >>calls
 {body}
 """
@@ -66,6 +67,10 @@ def test_the_environment_is_built_once_and_again_when_the_pins_change(ground):
     assert build(ground)[0] == 0
     assert (ground / "calls").read_text().count("call") == 2
     assert not (ground / ".venv.old").exists()
+    script(ground / "another", FAKE.replace('"-c "*)', '"-c "*) echo another;'))
+    script(ground / "another.pip", PIP.format(body=""))
+    assert build(ground, PYTHON=str(ground / "another"))[0] == 0
+    assert (ground / "calls").read_text().count("call") == 3
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ class Check:
     """Check files without running them."""
 
     configs: tyro.conf.Positional[tuple[Path, ...]]
-    """YAML files."""
+    """YAML files, or names of experiments."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _act(words: list[str], experiment: str | None) -> int:
     match told:
         case Check():
             for path in told.configs:
-                print(f"{path}: fine, {settings.load(path).experiment}")
+                print(f"{path}: fine, {settings.load(_file(path)).experiment}")
         case Schema():
             print(json.dumps(settings.schema(told.experiment), indent=2))
         case Run():
