@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.covariances import Covariance
+from truncgauss.probability import bivariate
 from truncgauss.probability.base import Estimate, Method, Region
 from truncgauss.pytrees import frozen_pytree, is_concrete
 from truncgauss.regions import Box
@@ -17,10 +18,11 @@ class Exact(Method):
 
     In one dimension, and for independent coordinates,
 
-        log P = sum_j log( Phi((high_j - loc_j) / s_j) - Phi((low_j - loc_j) / s_j) ).
+        log P = sum_j log( Phi((high_j - loc_j) / s_j) - Phi((low_j - loc_j) / s_j) );
 
-    Its stderr is 0. Independence is read off a diagonal covariance, which is visible only outside
-    of a trace: there, and for any other structure, ask for a method that needs none.
+    in two dimensions by quadrature in logs over one coordinate. Its stderr is 0. In more dimensions
+    independence is read off a diagonal covariance, which is visible only outside of a trace: there,
+    and for any other structure, ask for a method that needs none.
 
     Raises:
         ValueError: if the problem is none of these.
@@ -33,21 +35,36 @@ class Exact(Method):
     def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
             raise ValueError(
-                "Exact answers for a Box in one dimension or with independent coordinates (a "
-                f"diagonal covariance, visible outside of a trace); got a {type(region).__name__} "
-                f"in {covariance.dimension} dimensions. Use tg.Automatic()."
+                "Exact answers for a Box in up to two dimensions or with independent coordinates "
+                f"(a diagonal covariance, visible outside of a trace); got a "
+                f"{type(region).__name__} in {covariance.dimension} dimensions. Use tg.Automatic()."
             )
 
     def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
         """log P and a stderr of 0; the key is not used."""
-        limits = standardize(region.low, region.high, loc, jnp.sqrt(covariance.variances))
-        log_prob = log_interval_mass(*limits).sum(-1)
+        low, high = region.low, region.high
+        invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
+        empty = jnp.any(low == high)
+        # The integral over nothing has no mode: it is answered here, not attempted.
+        low = jnp.where(invalid | empty, -jnp.inf, low)
+        high = jnp.where(invalid | empty, jnp.inf, high)
+        log_prob = box_log_probability(loc, covariance, low, high)
+        log_prob = jnp.where(empty, log_prob - jnp.inf, log_prob)
+        log_prob = jnp.where(invalid, jnp.nan, log_prob)
         return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, 0.0))
+
+
+def box_log_probability(loc, covariance: Covariance, low, high) -> jax.Array:
+    """log P(low <= X <= high) with low < high, by the structure of the covariance."""
+    if covariance.dimension == 2:
+        return bivariate.log_probability(loc, bivariate.regression(covariance), low, high)
+    limits = standardize(low, high, loc, jnp.sqrt(covariance.variances))
+    return log_interval_mass(*limits).sum(-1)
 
 
 def applies(covariance: Covariance, region: Region) -> bool:
     """Whether `Exact` can answer, as far as can be seen."""
-    return isinstance(region, Box) and (covariance.dimension == 1 or is_diagonal(covariance))
+    return isinstance(region, Box) and (covariance.dimension <= 2 or is_diagonal(covariance))
 
 
 def is_diagonal(covariance: Covariance) -> bool:

@@ -1,0 +1,150 @@
+"""Two dimensions: the law of one coordinate, times the mass of the other given it.
+
+With X1 = loc1 + s Z and X2 = loc2 + slope (X1 - loc1) + c Y, Z and Y standard normal,
+
+    P = integral over low1 < x1 < high1 of p(x1) [Phi((high2 - m(x1))/c) - Phi((low2 - m(x1))/c)],
+
+m(x1) = loc2 + slope (x1 - loc1).
+
+Near-singular covariances cancel twice, in c and in low2 - m(x1); both differences are carried in
+twice the working precision, about an anchor near the mode.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.covariances import Covariance, ScaleTril, is_symmetric
+from truncgauss.probability import quadrature
+from truncgauss.probability.compensated import difference_of_products, line
+from truncgauss.special import log_interval_mass, standardize
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Regression(NamedTuple):
+    """A bivariate normal as the law of X1 and the regression of X2 on it.
+
+    `slope_rest` is what rounding took from `slope`; it carries no derivative.
+    """
+
+    scale: jax.Array
+    slope: jax.Array
+    residual_scale: jax.Array
+    slope_rest: jax.Array
+
+
+def regression(covariance: Covariance) -> Regression:
+    """X2 on X1, from the matrix with its determinant kept, or from a factor without any loss."""
+    if isinstance(covariance, ScaleTril):
+        factor = covariance.scale_tril
+        scale, product, residual = factor[0, 0], factor[1, 0], factor[1, 1]
+        divisor = scale
+    else:
+        matrix = covariance.covariance_matrix
+        matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
+        divisor, product = matrix[0, 0], 0.5 * (matrix[0, 1] + matrix[1, 0])
+        determinant = difference_of_products(divisor, matrix[1, 1], product, product)
+        # Products of a factor with itself are singular only to their own rounding.
+        slack = 64 * jnp.finfo(matrix.dtype).eps * divisor * matrix[1, 1]
+        singular = (determinant <= 0) & (determinant >= -slack)
+        ratio = jnp.where(singular, 1.0, determinant) / divisor
+        scale = jnp.sqrt(divisor)
+        residual = jnp.where(singular, 0.0, jnp.sqrt(ratio))
+    slope = product / divisor
+    one = jnp.ones_like(slope)
+    rest = jax.lax.stop_gradient(difference_of_products(product, one, slope, divisor) / divisor)
+    return Regression(scale, slope, residual, rest)
+
+
+class Plan(NamedTuple):
+    """Where to integrate: a value of X1 near the mode, and breakpoints as offsets from it."""
+
+    anchor: jax.Array
+    breakpoints: jax.Array
+
+
+def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> Plan:
+    """Panels for the integral over X1; nothing is differentiated through their place."""
+    loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
+    outer = standardize(low[0], high[0], loc[0], form.scale)
+    inner = standardize(low[1], high[1], loc[1], form.residual_scale)
+    rate = form.slope * form.scale / form.residual_scale
+
+    def log_density(z):
+        mass = log_interval_mass(inner.low - rate * z, inner.high - rate * z, inner.width)
+        return mass - 0.5 * z * z
+
+    left, mode, right = quadrature.support(log_density, outer.low, outer.high)
+    anchor = jnp.clip(loc[0] + form.scale * mode, low[0], high[0])
+    ends = standardize(low[0], high[0], anchor)
+    centre = (anchor - loc[0]) / form.scale
+    left = jnp.where(left <= outer.low, ends.low, form.scale * (left - centre))
+    right = jnp.where(right >= outer.high, ends.high, form.scale * (right - centre))
+    switch = form.residual_scale / jnp.abs(form.slope)
+    return Plan(anchor, quadrature.panels(left, right, switch[None]))
+
+
+def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
+    """log P(low <= X <= high), limits and loc of shape (2,), each low below its high.
+
+    A coordinate without limits drops out. Where the two coordinates determine each other
+    (residual_scale = 0) one interval remains; derivatives with respect to the covariance do not
+    exist there, and are NaN.
+    """
+    singular = form.residual_scale == 0
+    safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
+    second_scale = jnp.hypot(form.slope * form.scale, safe.residual_scale)
+    marginal = log_interval_mass(
+        *standardize(low, high, loc, jnp.stack([form.scale, second_scale]))
+    )
+    blemish = 0.0 * (loc.sum() + second_scale)
+    # A square root of 0 has no derivative; its value adds nothing.
+    undefined = jnp.sqrt(jnp.where(singular, form.residual_scale, 1.0)) - ~singular
+    on_line = log_probability_on_line(loc, form, low, high) + undefined
+    free = jnp.isinf(low) & jnp.isinf(high)
+    full = jnp.where(singular, on_line, log_integral(loc, safe, low, high))
+    drop = jnp.where(free[1], marginal[0], marginal[1]) + blemish
+    return jnp.where((free[0] & ~singular) | free[1], drop, full)
+
+
+def log_integral(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
+    """The integral over X1 in logs, for residual_scale > 0."""
+    anchor, breakpoints = plan(loc, form, low, high)
+    ends = standardize(low[0], high[0], anchor)
+    offsets, weights = quadrature.rule(quadrature.between(breakpoints, ends.low, ends.high))
+    mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
+    inner = standardize(low[1], high[1], mean, form.residual_scale)
+    shift = (form.slope * offsets + rest) / form.residual_scale
+    log_mass = log_interval_mass(inner.low - shift, inner.high - shift, inner.width)
+    base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
+    log_values = log_mass - (base + 0.5 * steps) * steps
+    constant = -0.5 * base * base - _LOG_SQRT_2PI - jnp.log(form.scale)
+    return constant + quadrature.log_weighted_sum(log_values, weights)
+
+
+def log_probability_on_line(loc, form: Regression, low, high) -> jax.Array:
+    """log P for X2 = loc2 + slope (X1 - loc1): both pairs of limits cut one normal variable."""
+    flat, falling = form.slope == 0, form.slope < 0
+    # Elsewhere this branch is not taken, and must stay finite for the sake of derivatives.
+    slope = jnp.where(flat | (form.residual_scale != 0), 1.0, form.slope)
+    first = standardize(low[0], high[0], loc[0], form.scale)
+    second = standardize(low[1], high[1], loc[1], form.scale * jnp.abs(slope))
+    second_low = jnp.where(falling, -second.high, second.low)
+    second_high = jnp.where(falling, -second.low, second.high)
+    by_first = first.low >= second_low, first.high <= second_high
+    z_low = jnp.where(by_first[0], first.low, second_low)
+    z_high = jnp.where(by_first[1], first.high, second_high)
+    width = standardize(z_low, z_high).width
+    width = jnp.where(by_first[0] & by_first[1], first.width, width)
+    width = jnp.where(by_first[0] | by_first[1], width, second.width)
+    empty = ~(z_low < z_high)
+    log_mass = log_interval_mass(
+        z_low, jnp.where(empty, jnp.inf, z_high), jnp.where(empty, 1.0, width)
+    )
+    both = jnp.where(empty, -jnp.inf, log_mass)
+    inside = (low[1] <= loc[1]) & (loc[1] <= high[1])
+    alone = jnp.where(inside, log_interval_mass(*first), -jnp.inf)
+    return jnp.where(flat, alone, both) + 0.0 * (loc[0] + loc[1] + form.scale + form.slope)

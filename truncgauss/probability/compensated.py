@@ -1,0 +1,67 @@
+"""Differences that cancel, carried in twice the working precision.
+
+Every product below is of two half-length factors, hence exact: a compiler that contracts it with
+the addition that follows changes nothing.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def two_sum(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """x + y and the rounding error of that sum, exactly."""
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)
+
+
+def products(x: jax.Array, y: jax.Array) -> list[jax.Array]:
+    """Four numbers whose exact sum is x * y, largest first."""
+    info = jnp.finfo(x.dtype)
+
+    def halves(v):
+        top = jax.lax.reduce_precision(v, info.nexp, info.nmant // 2 - 1)
+        return top, v - top
+
+    (x1, x2), (y1, y2) = halves(x), halves(y)
+    return [x1 * y1, x1 * y2, x2 * y1, x2 * y2]
+
+
+def exact_sum(terms: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """The sum of the terms, rounded, and what rounding took from it."""
+    total, rest = terms[0], jnp.zeros_like(terms[0])
+    for term in terms[1:]:
+        total, error = two_sum(total, term)
+        rest = rest + error
+    return two_sum(total, rest)
+
+
+@jax.custom_jvp
+def difference_of_products(a, b, c, d) -> jax.Array:
+    """a b - c d with one rounding, however much cancels."""
+    return exact_sum(products(a, b) + products(-c, d))[0]
+
+
+@difference_of_products.defjvp
+def _(primals, tangents):
+    (a, b, c, d), (da, db, dc, dd) = primals, tangents
+    return difference_of_products(a, b, c, d), a * db + b * da - c * dd - d * dc
+
+
+@jax.custom_jvp
+def line(x, x0, y0, slope, slope_rest) -> tuple[jax.Array, jax.Array]:
+    """y0 + (slope + slope_rest) (x - x0) as a number and what rounding took from it.
+
+    `slope_rest` and the second result are corrections; they carry no derivative.
+    """
+    step, step_rest = two_sum(x, -x0)
+    value, rest = exact_sum([y0, *products(slope, step)])
+    return value, rest + (slope * step_rest + slope_rest * step)
+
+
+@line.defjvp
+def _(primals, tangents):
+    x, x0, _, slope, _ = primals
+    dx, dx0, dy0, dslope, _ = tangents
+    value, rest = line(*primals)
+    return (value, rest), (dy0 + slope * (dx - dx0) + dslope * (x - x0), jnp.zeros_like(rest))
