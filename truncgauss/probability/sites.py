@@ -1,0 +1,329 @@
+"""Gaussian sites: the fixed point of expectation propagation, which several methods share.
+
+Each constraint low_i <= y_i <= high_i on a Gaussian vector y is replaced by a Gaussian factor, its
+*site* exp(-t_i (y_i - c_i)^2 / 2). A site is right when the law with constraint i restored in its
+place (the *tilted* law: the cavity, cut off) has the mean and variance of the law with all sites.
+
+Numbers are arranged so that nothing cancels in a tail. The unknowns are the cavities, log v_i and
+m_i, which stay of moderate size while site precisions run from 0 (a free coordinate) to 1e8; sites
+are kept as precision and centre, never as precision times centre; only the covariance of y enters,
+never its inverse, so it may be singular. With D = diag(sqrt t) and B = I + D K D,
+
+    left_i = (B^-1)_ii = 1 - t_i V_i,   v_i = V_i / left_i,   force = D B^-1 D c,   m = K force - v force.
+
+The fixed point is found by Newton's method: the derivative of each cavity with respect to each site
+is known from the posterior covariance, so that a step is one linear solve of order 2 m.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.linalg import cho_solve, solve_triangular
+
+from truncgauss.covariances import Covariance, CovarianceMatrix, is_symmetric
+from truncgauss.regions import Polyhedron
+from truncgauss.special import log_interval_mass, standardize, truncated_variance
+
+MAX_STEPS = 60
+LONGEST_STEP = 2.0  # in any log variance
+SHORTEST_STEP = 0.02
+
+
+class Constraints(NamedTuple):
+    """low <= y <= high for y = loc + scale * x, x ~ Normal(0, correlation); all of length m.
+
+    `scale` is a constant by which numbers are brought to moderate size, not a function of anything.
+    """
+
+    low: Array
+    high: Array
+    loc: Array
+    scale: Array
+    correlation: Array  # (m, m)
+
+
+class Cavity(NamedTuple):
+    """What the other sites and the Gaussian say of each y, in units of `scale` about `loc`."""
+
+    log_variance: Array
+    mean: Array
+
+
+class Sites(NamedTuple):
+    precision: Array
+    center: Array
+
+
+class Posterior(NamedTuple):
+    """The Gaussian with all its sites; of the matrices, B = I + D K D and its inverse."""
+
+    variance: Array
+    mean: Array
+    cavity: Cavity
+    force: Array  # derivative of the log normaliser with respect to the mean of x
+    left: Array  # the part of each cavity's variance that its site leaves
+    root: Array  # D
+    tril: Array  # Cholesky factor of B
+    inverse: Array  # of B
+    half: Array  # tril^-1 D K
+
+
+class Solution(NamedTuple):
+    cavity: Cavity
+    converged: Array
+
+
+def constraints_of(loc: Array, covariance: Covariance, region) -> tuple[Constraints, Array]:
+    """The constraints of a box or polyhedron, and the log probability of those that cannot vary.
+
+    A row without variance is satisfied or not: it is freed here, and 0 or -inf returned. An empty
+    interval gives -inf, an inverted one or a matrix that is no covariance NaN.
+    """
+    matrix = covariance.covariance_matrix
+    blemish = 0.0 * jax.lax.stop_gradient(_defect(covariance) + jnp.sum(loc))
+    if isinstance(region, Polyhedron):
+        loc, matrix = region.matrix @ loc, region.matrix @ matrix @ region.matrix.T
+        matrix = 0.5 * (matrix + matrix.T)
+    variances = jax.lax.stop_gradient(jnp.diagonal(matrix))
+    fixed = variances <= 0
+    unmet = jnp.any(fixed & ~((region.low <= loc) & (loc <= region.high)))
+    unmet = unmet | jnp.any(region.low == region.high)
+    inverted = jnp.any(region.low > region.high)
+    scale = jnp.sqrt(jnp.where(fixed, 1.0, variances))
+    correlation = jnp.where(fixed[:, None] | fixed, 0.0, matrix / scale[:, None] / scale)
+    constraints = Constraints(
+        jnp.where(fixed, -jnp.inf, region.low),
+        jnp.where(fixed, jnp.inf, region.high),
+        loc,
+        scale,
+        correlation + jnp.diag(fixed.astype(matrix.dtype)),
+    )
+    known = jnp.where(inverted, jnp.nan, jnp.where(unmet, -jnp.inf, 0.0)).astype(matrix.dtype)
+    return constraints, known + blemish
+
+
+def _defect(covariance: Covariance) -> Array:
+    """A finite number for a covariance, NaN for a matrix that is none."""
+    matrix = covariance.covariance_matrix
+    if not isinstance(covariance, CovarianceMatrix):
+        return jnp.sum(matrix)
+    # A singular matrix passes: the shift is larger than the rounding of its eigenvalues.
+    shift = 64 * len(matrix) * jnp.finfo(matrix.dtype).eps * jnp.max(jnp.diagonal(matrix))
+    factor = jnp.linalg.cholesky(matrix + shift * jnp.eye(len(matrix), dtype=matrix.dtype))
+    return jnp.where(is_symmetric(matrix), jnp.sum(factor), jnp.nan)
+
+
+def tilted(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array, Array]:
+    """Log mass of each cavity between its limits, and mean and variance there, standardised."""
+    low, high, loc, scale, _ = constraints
+    spread = scale * jnp.exp(0.5 * cavity.log_variance)
+    center = loc + scale * cavity.mean
+    interval = standardize(low, high, center, spread)
+    moved = lambda shift: log_interval_mass(
+        interval.low - shift, interval.high - shift, interval.width
+    )
+    zero = jnp.zeros_like(center)
+    log_mass, mean = jax.jvp(moved, (zero,), (jnp.ones_like(center),))
+    return log_mass, mean, truncated_variance(center, spread, low, high) / spread**2
+
+
+def sites_of(cavity: Cavity, constraints: Constraints) -> Sites:
+    """The sites that give each cavity the mean and variance of its tilted law."""
+    _, mean, variance = tilted(cavity, constraints)
+    lost = 1.0 - variance
+    # Below this the constraint does nothing that can be told from rounding: a free coordinate.
+    active = lost > 4 * jnp.finfo(lost.dtype).eps
+    lost, variance = jnp.where(active, lost, 1.0), jnp.where(active, variance, 1.0)
+    precision = lost / variance * jnp.exp(-cavity.log_variance)
+    center = jnp.exp(0.5 * cavity.log_variance) * mean / lost
+    # NaN is not active, and must not pass for a free coordinate.
+    blemish = 0.0 * jax.lax.stop_gradient(mean)
+    return Sites(
+        jnp.where(active, precision, blemish), cavity.mean + jnp.where(active, center, blemish)
+    )
+
+
+def posterior(sites: Sites, correlation: Array) -> Posterior:
+    """The Gaussian with covariance `correlation` and mean 0, multiplied by all sites."""
+    precision, center = sites
+    positive = precision != 0
+    root = jnp.where(positive, jnp.sqrt(jnp.where(positive, precision, 1.0)), 0.0)
+    rows = root[:, None] * correlation
+    identity = jnp.eye(len(root), dtype=root.dtype)
+    tril = jnp.linalg.cholesky(identity + rows * root)
+    inverse = cho_solve((tril, True), identity)
+    half = solve_triangular(tril, rows, lower=True)
+    force = root * cho_solve((tril, True), root * center)
+    mean, left = correlation @ force, jnp.diagonal(inverse)
+    strong = left < 0.5
+    variance = jnp.where(
+        strong,
+        (1.0 - left) / jnp.where(strong, precision, 1.0),
+        jnp.diagonal(correlation) - jnp.sum(half**2, 0),
+    )
+    cavity_variance = variance / left
+    cavity = Cavity(jnp.log(cavity_variance), mean - cavity_variance * force)
+    return Posterior(variance, mean, cavity, force, left, root, tril, inverse, half)
+
+
+def residual(cavity: Cavity, constraints: Constraints) -> Cavity:
+    """What one round of updates, all sites at once, would add to the cavities."""
+    updated = posterior(sites_of(cavity, constraints), constraints.correlation).cavity
+    return jax.tree.map(jnp.subtract, updated, cavity)
+
+
+def _couplings(post: Posterior, correlation: Array) -> Array:
+    """Posterior covariances over the variance of the row's own coordinate, diagonal left out.
+
+    K - K D B^-1 D K cancels where sites are strong; D Sigma = B^-1 D K does not.
+    """
+    strong = post.left < 0.5
+    root = jnp.where(strong, post.root, 1.0)
+    rows = post.inverse @ (post.root[:, None] * correlation) / root[:, None]
+    both = -post.inverse / root[:, None] / root
+    neither = correlation - post.half.T @ post.half
+    covariance = jnp.where(
+        strong[:, None], jnp.where(strong, both, rows), jnp.where(strong, rows.T, neither)
+    )
+    return covariance / post.variance[:, None] * (1.0 - jnp.eye(len(root), dtype=root.dtype))
+
+
+def jacobian(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array]:
+    """The residual and its derivative, the means measured in cavity standard deviations.
+
+    Returns arrays of shape (2 m,) and (2 m, 2 m). With C the couplings, t and c the sites,
+
+        d(1/v) = C^2 dt,   d(m/v) = C (t dc + (c - mean) dt) + mean C^2 dt   (C^2 by elements).
+    """
+    deviation = jnp.exp(0.5 * cavity.log_variance)
+    of_cavity = lambda *args: sites_of(Cavity(*args), constraints)
+    one, zero = jnp.ones_like(deviation), jnp.zeros_like(deviation)
+    sites, by_variance = jax.jvp(of_cavity, tuple(cavity), (one, zero))
+    _, by_mean = jax.jvp(of_cavity, tuple(cavity), (zero, deviation))
+    post = posterior(sites, constraints.correlation)
+    couplings = _couplings(post, constraints.correlation)
+    variance = jnp.exp(post.cavity.log_variance)[:, None]
+    squares, linear = variance * couplings**2, variance * couplings
+    blocks = []
+    for change in (by_variance, by_mean):
+        turn = sites.precision * change.center + (sites.center - post.mean) * change.precision
+        spread = squares * change.precision
+        shift = linear * turn + (variance[:, 0] * post.force)[:, None] * spread
+        blocks.append(jnp.concatenate([-spread, shift / deviation[:, None]]))
+    change = jnp.concatenate(
+        [post.cavity.log_variance - cavity.log_variance, (post.cavity.mean - cavity.mean) / deviation]
+    )
+    return change, jnp.concatenate(blocks, 1) - jnp.eye(len(change), dtype=change.dtype)
+
+
+class _Search(NamedTuple):
+    cavity: Cavity
+    change: Array  # the residual there
+    size: Array  # its root mean square
+    direction: Array
+    length: Array
+    forced: Array  # the next step is taken wherever it leads
+    count: Array
+
+
+def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution:
+    """Cavities whose sites reproduce them, by Newton steps that must shrink the residual.
+
+    A step that does not is shortened, and at last replaced by a damped round of updates. The search
+    ends at a residual of rtol (eps^0.6 by default); `converged` asks for max(rtol, eps^(1/3)), whose
+    square is the error that the log probability has of it.
+    """
+    eps = float(jnp.finfo(constraints.loc.dtype).eps)
+    rtol = eps**0.6 if rtol is None else rtol
+    accepted = max(rtol, eps ** (1 / 3))
+
+    def going(search):
+        stalled = search.forced & (search.size <= accepted)
+        return (search.size > rtol) & (search.count < MAX_STEPS) & ~stalled
+
+    start = jnp.zeros_like(constraints.loc)
+    first = _evaluated(Cavity(start, start), constraints)
+    search = _Search(*first, jnp.asarray(False), jnp.asarray(0))
+    search = jax.lax.while_loop(going, lambda search: _next(search, constraints), search)
+    return Solution(search.cavity, search.size <= accepted)
+
+
+def _evaluated(cavity: Cavity, constraints: Constraints) -> tuple:
+    change, slope = jacobian(cavity, constraints)
+    direction = jnp.linalg.solve(slope, -change)
+    furthest = jnp.max(jnp.abs(direction[: len(cavity.mean)]))
+    length = jnp.minimum(1.0, LONGEST_STEP / furthest)
+    return cavity, change, jnp.sqrt(jnp.mean(change**2)), direction, length
+
+
+def _next(search: _Search, constraints: Constraints) -> _Search:
+    m = len(constraints.loc)
+    step = search.length * search.direction
+    deviation = jnp.exp(0.5 * search.cavity.log_variance)
+    moved = Cavity(
+        search.cavity.log_variance + step[:m], search.cavity.mean + deviation * step[m:]
+    )
+    found = _evaluated(moved, constraints)
+    better = search.forced | (found[2] < (1.0 - 0.01 * search.length) * search.size)
+    shorter = search.length / 3
+    force = shorter < SHORTEST_STEP
+    retry = (
+        search.cavity,
+        search.change,
+        search.size,
+        jnp.where(force, search.change, search.direction),
+        jnp.where(force, 0.3, shorter),
+    )
+    chosen = jax.tree.map(lambda new, old: jnp.where(better, new, old), found, retry)
+    return _Search(*chosen, force & ~better, search.count + 1)
+
+
+def differentiable(solution: Solution, constraints: Constraints) -> Cavity:
+    """The cavities as a function of the constraints: derivatives by the implicit function theorem."""
+
+    def tangent_solve(_, change):
+        _, slope = jacobian(solution.cavity, constraints)
+        deviation = jnp.exp(0.5 * solution.cavity.log_variance)
+        stacked = jnp.concatenate([change.log_variance, change.mean / deviation])
+        log_variance, mean = jnp.split(jnp.linalg.solve(slope, stacked), 2)
+        return Cavity(log_variance, deviation * mean)
+
+    return jax.lax.custom_root(
+        lambda cavity: residual(cavity, constraints),
+        jax.lax.stop_gradient(solution.cavity),
+        lambda _, cavity: cavity,
+        tangent_solve,
+    )
+
+
+@jax.custom_jvp
+def free_energy(cavity: Cavity, constraints: Constraints) -> Array:
+    """The logarithm of the mass that sites of these cavities assign to the constraints.
+
+    With Z_i the mass of a cavity between its limits,
+
+        sum_i ( log Z_i + log(v_i / V_i) / 2 - m_i force_i / 2 ) - log det(B) / 2.
+
+    It is stationary in the cavities at the fixed point, so that its derivative is the one with the
+    cavities held: 1/2 (force force^T - D B^-1 D) for the covariance, and that of each log Z_i for
+    the limits and the mean.
+    """
+    post = posterior(sites_of(cavity, constraints), constraints.correlation)
+    log_mass, _, _ = tilted(post.cavity, constraints)
+    each = log_mass - 0.5 * jnp.log(post.left) - 0.5 * post.cavity.mean * post.force
+    return jnp.sum(each) - jnp.sum(jnp.log(jnp.diagonal(post.tril)))
+
+
+@free_energy.defjvp
+def _free_energy_jvp(primals, tangents):
+    cavity, constraints = primals
+    change = tangents[1]
+    post = posterior(sites_of(cavity, constraints), constraints.correlation)
+    slope = jnp.outer(post.force, post.force) - post.root[:, None] * post.inverse * post.root
+    masses = lambda low, high, loc: jnp.sum(
+        tilted(post.cavity, constraints._replace(low=low, high=high, loc=loc))[0]
+    )
+    _, of_limits = jax.jvp(masses, tuple(constraints[:3]), tuple(change[:3]))
+    return free_energy(cavity, constraints), 0.5 * jnp.sum(slope * change.correlation) + of_limits
