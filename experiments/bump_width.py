@@ -33,7 +33,9 @@ def run(config):
              "num_steps": fit.num_steps, "converged": fit.converged, "loss": fit.loss,
              "reason": fit.reason}
         )  # fmt: skip
-    stranded = learnt(config.widths[-1], config.stranded_start, jnp.dtype("float64"), config, optimizer)
+    stranded = learnt(
+        config.widths[-1], config.stranded_start, jnp.dtype(config.dtype), config, optimizer
+    )
     truth = np.array(config.widths)[:, None]
     fits |= {"error": np.abs(fits["recovered"] / truth - 1)}
     curves = bump_curves(config)
@@ -151,7 +153,7 @@ def plot(results):
 
 
 def recovered(results, ax):
-    """Relative errors of the widths by dtype, one marker a start, and the rounding of each dtype."""
+    """Relative errors of the widths by dtype, a marker a start, and the rounding of each dtype."""
     for i, dtype in enumerate(results["dtypes"]):
         eps = float(np.finfo(str(dtype)).eps)
         for k in range(len(results["starts"])):

@@ -97,18 +97,19 @@ def shift_curve(fit, region, config):
 
     def fraction(shift, method):
         loc = fit.loc + shift * scale
-        return tg.log_probability(loc, fit.covariance_matrix, region, method=method)
+        estimate = tg.log_probability(loc, fit.covariance_matrix, region, method=method)
+        return jnp.exp(estimate.log_prob), estimate.stderr
 
-    def value(shift, method):
-        return jnp.exp(fraction(shift, method).log_prob)
+    @jax.jit
+    def along(shifts, method):
+        one = jax.value_and_grad(lambda shift: fraction(shift, method), has_aux=True)
+        return jax.lax.map(one, shifts)
 
     curves = {"shift": np.asarray(shifts)}
     for name, method in (("soft", soft), ("best", tg.Automatic())):
-        along = jax.jit(lambda x, m: jax.lax.map(jax.value_and_grad(lambda s: value(s, m)), x))
-        curves[name], curves[f"{name}_gradient"] = map(np.asarray, along(shifts, method))
-    stderr = jax.jit(lambda x, m: jax.lax.map(lambda s: fraction(s, m).stderr, x))
-    curves["soft_stderr"] = curves["soft"] * np.asarray(stderr(shifts, soft))
-    exact = bool(np.all(np.asarray(stderr(shifts, tg.Automatic())) == 0))
+        (value, stderr), gradient = jax.tree.map(np.asarray, along(shifts, method))
+        curves |= {name: value, f"{name}_gradient": gradient, f"{name}_stderr": value * stderr}
+    exact = not curves["best_stderr"].any()
     return curves | {"best_name": "exact" if exact else "Automatic"}
 
 
@@ -217,9 +218,9 @@ def verdict(results, j):
     else:
         how = f"falls short by {abs(moved - needed):.4f}"
     return (
-        f"{results['columns'][j]}: the correction moves the mean by {moved:+.4f} where {needed:+.4f} "
-        f"was needed: it {how}, {abs(corrected - full) / stderr:.2f} of its standard errors; the "
-        f"naive mean is {abs(needed) / results['naive']['stderr'][j]:.2f} of its own away"
+        f"{results['columns'][j]}: corrected by {moved:+.4f} where {needed:+.4f} was needed, it "
+        f"{how}, {abs(corrected - full) / stderr:.2f} standard errors "
+        f"(the naive mean: {abs(needed) / results['naive']['stderr'][j]:.2f} of its own)"
     )
 
 
@@ -228,13 +229,14 @@ def verdict(results, j):
 
 def plot(results):
     """The Gaussians with the box, the trace of the fit, and the fraction along a shift."""
-    picture, (left, middle, right) = plotting.figure(
-        1, 3, size=(4.7, 4.2), width_ratios=(1.25, 1, 1.15)
+    picture, axes = plotting.mosaic(
+        [["rows", "fit"], ["rows", "shift"]], size=(5.0, 3.1), width_ratios=(1.2, 1)
     )
+    left, middle, right = (axes[name] for name in ("rows", "fit", "shift"))
     (plane if len(results["columns"]) > 1 else line)(results, left)
     plotting.trace(
         results["loss"] - results["loss"].min(), results["decrement"],
-        ylabel="loss above its minimum (nats a row)", norm_label="Newton decrement", ax=middle,
+        ylabel="loss − lowest (nats a row)", norm_label="Newton decrement", ax=middle,
     )  # fmt: skip
     plotting.title("The fit", ax=middle)
     curves = results["shift"]
@@ -247,8 +249,11 @@ def plot(results):
     )  # fmt: skip
     plotting.title("The fraction as the mean moves", ax=right)
     for ax in (left, middle, right):
-        plotting.legend(columns=2, ax=ax)
+        plotting.legend(columns=3 if ax is left else 2, ax=ax)
     return picture
+
+
+NAMES = {"naive": "naive fit", "corrected": "truncated fit", "full": "fit to all rows"}
 
 
 def axis_name(results, j):
@@ -258,15 +263,17 @@ def axis_name(results, j):
 
 def plane(results, ax):
     """Rows, ellipses of the three Gaussians, and the region, in the first two columns."""
-    rows, seen = results["rows"][:, :2], results["seen"]
-    plotting.points(*rows[seen].T, series=0, label="seen", ax=ax)
-    if not seen.all():
-        plotting.points(*rows[~seen].T, series=0, filled=False, label="not seen", ax=ax)
+    for kind, label in ((True, "rows, seen"), (False, "rows, not seen")):
+        rows = results["rows"][results["seen"] == kind, :2]
+        if len(rows):
+            # Rounded measurements coincide.
+            places, counts = np.unique(rows, axis=0, return_counts=True)
+            plotting.points(*places.T, counts=counts, filled=kind, label=label, ax=ax)
     for number, name in enumerate(("naive", "corrected", "full")):
         if name in results:
             plotting.contours(
                 results[name]["loc"][:2], results[name]["covariance"][:2, :2], levels=(0.5, 0.9),
-                series=(3, 1, 2)[number], label=("seen rows", "corrected", "all rows")[number],
+                series=(3, 1, 2)[number], label=NAMES[name],
                 ax=ax,
             )  # fmt: skip
     low, high = results["limits"]["low"][:2], results["limits"]["high"][:2]
@@ -284,15 +291,14 @@ def line(results, ax):
     for name in names:
         loc, variance = results[name]["loc"][0], results[name]["covariance"][0, 0]
         densities.append(np.exp(-((x - loc) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance))
-    labels = {"naive": "seen rows", "corrected": "corrected", "full": "all rows"}
     plotting.curves(
-        x, densities, [labels[name] for name in names], series=(3, 1, 2),
+        x, densities, [NAMES[name] for name in names], series=(3, 1, 2),
         xlabel=axis_name(results, 0), ylabel="density", ax=ax,
     )  # fmt: skip
-    plotting.points(rows[seen], np.zeros(seen.sum()), series=0, label="seen", ax=ax)
+    plotting.points(rows[seen], np.zeros(seen.sum()), label="rows, seen", ax=ax)
     if not seen.all():
         plotting.points(
-            rows[~seen], np.zeros((~seen).sum()), series=0, filled=False, label="not seen", ax=ax
+            rows[~seen], np.zeros((~seen).sum()), filled=False, label="rows, not seen", ax=ax
         )
     for limit in (results["limits"]["low"][0], results["limits"]["high"][0]):
         if np.isfinite(limit):

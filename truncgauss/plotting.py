@@ -102,10 +102,37 @@ def figure(
         2
     """
     with matplotlib.rc_context(STYLE):
-        inches = (columns * size[0], rows * size[1])
-        picture = Figure(figsize=inches, layout="constrained", dpi=STYLE["savefig.dpi"])
-        picture.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
+        picture = _empty(columns * size[0], rows * size[1])
         return picture, picture.subplots(rows, columns, **settings)
+
+
+def mosaic(
+    layout: Sequence[Sequence[str]], size: tuple[float, float] = (4.6, 3.3), **settings: Any
+) -> tuple[Figure, dict[str, Axes]]:
+    """A figure in the house style whose panels may span rows and columns.
+
+    Args:
+        layout: rows of names; a name that is repeated spans these cells.
+        size: width and height of one cell in inches.
+        **settings: further arguments of `matplotlib.figure.Figure.subplot_mosaic`.
+
+    Returns:
+        The figure, and its Axes by name.
+
+    Example:
+        >>> picture, axes = tg.plotting.mosaic([["tall", "top"], ["tall", "bottom"]])
+        >>> sorted(axes)
+        ['bottom', 'tall', 'top']
+    """
+    with matplotlib.rc_context(STYLE):
+        picture = _empty(len(layout[0]) * size[0], len(layout) * size[1])
+        return picture, picture.subplot_mosaic([list(row) for row in layout], **settings)
+
+
+def _empty(width: float, height: float) -> Figure:
+    picture = Figure(figsize=(width, height), layout="constrained", dpi=STYLE["savefig.dpi"])
+    picture.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
+    return picture
 
 
 def save(picture: Figure, stem: Any) -> list[str]:
@@ -312,6 +339,7 @@ def points(
     series: int = 0,
     filled: bool = True,
     stderr: Any = None,
+    counts: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Markers at (x, y), with error bars of one standard error if given.
@@ -323,6 +351,7 @@ def points(
         series: which of the house's looks, 0 to 6.
         filled: whether the markers are filled.
         stderr: standard errors of y, shape (n,).
+        counts: how many points each marker stands for, shape (n,): its area.
         ax: where to draw; new axes if None.
 
     Example:
@@ -330,11 +359,17 @@ def points(
         >>> ax.get_legend_handles_labels()[1]
         ['seen']
     """
-    look = SERIES[series]
-    ax.errorbar(
-        np.asarray(x), np.asarray(y), yerr=None if stderr is None else np.asarray(stderr),
-        linestyle="none", marker=look.marker, color=look.color, capsize=2, elinewidth=1,
-        markerfacecolor=look.color if filled else "white", markeredgewidth=0.9, label=label,
+    x, y, look = np.asarray(x), np.asarray(y), SERIES[series]
+    if stderr is not None:
+        ax.errorbar(
+            x, y, yerr=np.asarray(stderr), linestyle="none", color=look.color, capsize=2,
+            elinewidth=1,
+        )  # fmt: skip
+    area = STYLE["lines.markersize"] ** 2
+    ax.scatter(
+        x, y, s=area if counts is None else area * np.asarray(counts), marker=look.marker,
+        facecolor=look.color if filled else "white", edgecolor=look.color, linewidth=0.9,
+        label=label, zorder=2.5,
     )  # fmt: skip
     return ax
 
