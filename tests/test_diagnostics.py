@@ -295,7 +295,14 @@ def test_precision_of_the_program_is_kept():
     with jax.enable_x64(False):
         x = jnp.float32(100.0)
         assert first_nonfinite(island, x).kind == "finite"
-        assert first_nonfinite(lambda x: jnp.log(jnp.exp(x)), x).fed_by == "exp"
+        for same in (x, 100.0, np.float64(100.0), np.full(2, 100.0)):
+            assert first_nonfinite(lambda x: jnp.log(jnp.exp(x)), same).fed_by == "exp"
+
+
+def test_indefinite_matrix():
+    report = first_nonfinite(lambda matrix: jnp.linalg.cholesky(matrix).sum(), -jnp.eye(2))
+    assert (report.where, report.primitive) == ("value", "cholesky")
+    assert "positive definite" in report.suggestion
 
 
 def test_library_functions_at_their_edges_are_clean():

@@ -13,7 +13,7 @@ import dataclasses
 import inspect
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import jax
@@ -167,8 +167,11 @@ class _Problem:
                 "expected at least one, since only those can hold a NaN"
             )
 
-    def inputs(self) -> Iterator[tuple[Any, str]]:
-        return zip(map(jnp.asarray, self.leaves), self.names, strict=True)
+    def inputs(self) -> list[tuple[jax.Array, str]]:
+        """The arguments' leaves in the precision that tracing gave them."""
+        dtypes = [v.aval.dtype for v in self.value_jaxpr.invars]
+        arrays = [jnp.asarray(x, t) for x, t in zip(self.leaves, dtypes, strict=True)]
+        return list(zip(arrays, self.names, strict=True))
 
     def slopes(self) -> list[str]:
         return [f"the gradient with respect to {name}" for name in self.names]
@@ -324,6 +327,8 @@ def _suggestion(where: str, node: Node, operands: tuple, feed: Way) -> str | Non
         )
     if node.name == "div" and zero:
         return "a division by 0: replace the divisor where it vanishes before dividing"
+    if node.name == "cholesky":
+        return "the matrix is not positive definite: tg.ScaleTril takes a factor instead"
     if node.name in _DOMAINS:
         advice = f"the argument left the domain of `{node.name}` or reached its edge: constrain it"
         masks = " (a where around it must replace the argument too, not only the result)"
