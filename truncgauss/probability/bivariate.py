@@ -50,9 +50,9 @@ def regression(covariance: Covariance) -> Regression:
         # Products of a factor with itself are singular only to their own rounding.
         slack = 64 * jnp.finfo(matrix.dtype).eps * divisor * matrix[1, 1]
         singular = (determinant <= 0) & (determinant >= -slack)
-        ratio = jnp.where(singular, 1.0, determinant) / divisor
         scale = jnp.sqrt(divisor)
-        residual = jnp.where(singular, 0.0, jnp.sqrt(ratio))
+        # The square root of this 0 has a derivative of NaN, as it should.
+        residual = jnp.sqrt(jnp.where(singular, 0.0 * determinant, determinant) / divisor)
     slope = product / divisor
     one = jnp.ones_like(slope)
     rest = jax.lax.stop_gradient(difference_of_products(product, one, slope, divisor) / divisor)
@@ -91,8 +91,8 @@ def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.
     """log P(low <= X <= high), limits and loc of shape (2,), each low below its high.
 
     A coordinate without limits drops out. Where the two coordinates determine each other
-    (residual_scale = 0) one interval remains; derivatives with respect to the covariance do not
-    exist there, and are NaN.
+    (residual_scale = 0) one interval remains, and derivatives with respect to a covariance matrix
+    are NaN.
     """
     singular = form.residual_scale == 0
     safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
@@ -101,9 +101,7 @@ def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.
         *standardize(low, high, loc, jnp.stack([form.scale, second_scale]))
     )
     blemish = 0.0 * (loc.sum() + second_scale)
-    # A square root of 0 has no derivative; its value adds nothing.
-    undefined = jnp.sqrt(jnp.where(singular, form.residual_scale, 1.0)) - ~singular
-    on_line = log_probability_on_line(loc, form, low, high) + undefined
+    on_line = log_probability_on_line(loc, form, low, high)
     free = jnp.isinf(low) & jnp.isinf(high)
     full = jnp.where(singular, on_line, log_integral(loc, safe, low, high))
     drop = jnp.where(free[1], marginal[0], marginal[1]) + blemish
