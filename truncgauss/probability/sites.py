@@ -115,6 +115,7 @@ def _defect(covariance: Covariance) -> Array:
     return jnp.where(is_symmetric(matrix), jnp.sum(factor), jnp.nan)
 
 
+@jax.jit
 def tilted(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array, Array]:
     """Log mass of each cavity between its limits, and mean and variance there, standardised."""
     low, high, loc, scale, _ = constraints
@@ -198,24 +199,34 @@ def jacobian(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array]:
         d(1/v) = C^2 dt,   d(m/v) = C (t dc + (c - mean) dt) + mean C^2 dt   (C^2 by elements).
     """
     deviation = jnp.exp(0.5 * cavity.log_variance)
-    of_cavity = lambda *args: sites_of(Cavity(*args), constraints)
     one, zero = jnp.ones_like(deviation), jnp.zeros_like(deviation)
-    sites, by_variance = jax.jvp(of_cavity, tuple(cavity), (one, zero))
-    _, by_mean = jax.jvp(of_cavity, tuple(cavity), (zero, deviation))
+    directions = Cavity(jnp.stack([one, zero]), jnp.stack([zero, deviation]))
+    sites, slopes = _sites_and_slopes(cavity, directions, constraints)
     post = posterior(sites, constraints.correlation)
     couplings = _couplings(post, constraints.correlation)
     variance = jnp.exp(post.cavity.log_variance)[:, None]
     squares, linear = variance * couplings**2, variance * couplings
     blocks = []
-    for change in (by_variance, by_mean):
-        turn = sites.precision * change.center + (sites.center - post.mean) * change.precision
-        spread = squares * change.precision
+    for precision, center in zip(*slopes):
+        turn = sites.precision * center + (sites.center - post.mean) * precision
+        spread = squares * precision
         shift = linear * turn + (variance[:, 0] * post.force)[:, None] * spread
         blocks.append(jnp.concatenate([-spread, shift / deviation[:, None]]))
     change = jnp.concatenate(
         [post.cavity.log_variance - cavity.log_variance, (post.cavity.mean - cavity.mean) / deviation]
     )
     return change, jnp.concatenate(blocks, 1) - jnp.eye(len(change), dtype=change.dtype)
+
+
+@jax.jit
+def _sites_and_slopes(
+    cavity: Cavity, directions: Cavity, constraints: Constraints
+) -> tuple[Sites, Sites]:
+    """The sites and, along a new leading axis, their derivatives in each direction."""
+    along = lambda direction: jax.jvp(
+        lambda cavity: sites_of(cavity, constraints), (cavity,), (direction,)
+    )
+    return jax.vmap(along, out_axes=(None, 0))(directions)
 
 
 class _Search(NamedTuple):
@@ -243,9 +254,12 @@ def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution
         stalled = search.forced & (search.size <= accepted)
         return (search.size > rtol) & (search.count < MAX_STEPS) & ~stalled
 
-    start = jnp.zeros_like(constraints.loc)
-    first = _evaluated(Cavity(start, start), constraints)
-    search = _Search(*first, jnp.asarray(False), jnp.asarray(0))
+    start, nothing = jnp.zeros_like(constraints.loc), jnp.zeros(2 * len(constraints.loc))
+    nothing, endless = nothing.astype(start.dtype), jnp.full((), jnp.inf, start.dtype)
+    search = _Search(
+        # The Gaussian itself, as if a step of length 0 had just led there.
+        Cavity(start, start), nothing, endless, nothing, 0 * nothing[0] + 1, jnp.asarray(True), 0
+    )
     search = jax.lax.while_loop(going, lambda search: _next(search, constraints), search)
     return Solution(search.cavity, search.size <= accepted)
 
