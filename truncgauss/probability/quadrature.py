@@ -102,8 +102,11 @@ def panels(left: jax.Array, right: jax.Array, scales: jax.Array) -> jax.Array:
     span = right - left
     near = (jnp.asarray([3.5, 8.0, 13.0, 18.0], span.dtype) * scales[:, None]).ravel()
     near = jnp.minimum(near, span)
-    even = left + span * jnp.linspace(0.0, 1.0, NUM_UNIFORM + 1, dtype=span.dtype)
-    return jnp.sort(jnp.concatenate([even, left + near, right - near]))
+    even = left + span * jnp.linspace(0.0, 1.0, NUM_UNIFORM + 1, dtype=span.dtype)[1:-1]
+    # The ends must stay what they are to the last bit: it is by equality that they know a limit.
+    ends = jnp.stack([left, right])
+    inner = jnp.clip(jnp.concatenate([even, left + near, right - near]), left, right)
+    return jnp.sort(jnp.concatenate([ends, inner]))
 
 
 def rule(breakpoints: jax.Array) -> tuple[jax.Array, jax.Array]:
