@@ -18,8 +18,8 @@ FLOORS = {
     "safe": 0.2, "step": 0.2,
     "indicators": 1.0, "covariances": 1.0, "regions": 1.0, "ordering": 1.0,
     "probability": 2.0, "parallel": 3.0, "moments": 4.0, "sampling": 4.0,
-    "distributions": 5.0, "fitting": 5.0, "plotting": 6.0, "documents": 6.0, "config": 6.1,
-    "runs": 7.0, "cli": 7.1,
+    "distributions": 5.0, "fitting": 5.0, "plotting": 6.0, "documents": 6.0, "sections": 6.0,
+    "config": 6.1, "runs": 7.0, "cli": 7.1,
 }  # fmt: skip
 ROOMS = {
     "probability": {"base": 0, "quadrature": 0, "tilting": 0, "bivariate": 1, "automatic": 9},
@@ -34,7 +34,7 @@ DOORS = {
     "optax": {"fitting.loop"},
     "matplotlib": {"plotting"},
     "ruamel": {"documents"},
-    "pydantic": {"config"},
+    "pydantic": {"config", "sections"},
     "tyro": {"cli"},
 }
 
