@@ -514,6 +514,7 @@ def residuals(
     series: int = 0,
     xlabel: str = "x",
     ylabel: str = "residual / standard error",
+    bands: bool = True,
     ax: Axes | None = None,
 ) -> Axes:
     """Residuals in units of their standard errors, as stems, over bands of one and two.
@@ -525,6 +526,7 @@ def residuals(
         series: which of the house's looks, 0 to 6.
         xlabel: label of the x axis, with its unit.
         ylabel: label of the y axis.
+        bands: whether to draw the bands, once for all series.
         ax: where to draw; new axes if None.
 
     Example:
@@ -535,7 +537,7 @@ def residuals(
     x, residual, look = np.asarray(x, float), np.asarray(residual, float), SERIES[series]
     ax.vlines(x, 0, residual, color=look.color, linewidth=1.0)
     ax.plot(x, residual, linestyle="none", marker=look.marker, color=look.color, label=label)
-    for reach in (2, 1):
+    for reach in (2, 1) if bands else ():
         ax.axhspan(-reach, reach, color="#888888", alpha=0.13, linewidth=0, zorder=0.4)
     ax.axhline(0, color="#555555", linewidth=0.7)
     highest = np.max(np.abs(residual[np.isfinite(residual)]), initial=2.5)
@@ -556,11 +558,12 @@ def entries(axes: Iterable[Axes]) -> dict[str, Any]:
 
 
 @in_house_style
-def legend(*, columns: int = 2, ax: Axes | None = None) -> Axes:
+def legend(*, columns: int = 2, below: float = 34.0, ax: Axes | None = None) -> Axes:
     """A legend below the axes, right-hand axis included, where it covers no data.
 
     Args:
         columns: number of columns.
+        below: distance from the axes in points, room for the ticks and the label of the x axis.
         ax: the left Axes.
 
     Example:
@@ -569,10 +572,10 @@ def legend(*, columns: int = 2, ax: Axes | None = None) -> Axes:
         'seen'
     """
     found = entries([ax])
-    below = ax.transAxes + ScaledTranslation(0, -34 / 72, ax.figure.dpi_scale_trans)
+    place = ax.transAxes + ScaledTranslation(0, -below / 72, ax.figure.dpi_scale_trans)
     ax.legend(
         found.values(), found.keys(), loc="upper left", bbox_to_anchor=(0, 0), ncols=columns,
-        bbox_transform=below, borderaxespad=0, columnspacing=1.2,
+        bbox_transform=place, borderaxespad=0, columnspacing=1.2,
     )  # fmt: skip
     return ax
 
