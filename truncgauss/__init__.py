@@ -10,7 +10,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "truncgauss.covariances": ("ScaleTril",),
     "truncgauss.diagnostics": ("first_nonfinite",),
-    "truncgauss.fitting": ("FitResult", "TruncatedFit", "fit", "fit_truncated_normal"),
+    "truncgauss.fitting": (
+        "FitResult",
+        "TruncatedFit",
+        "fit",
+        "fit_limits",
+        "fit_shift",
+        "fit_truncated_normal",
+    ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.probability.automatic": (
         "Automatic",
@@ -19,6 +26,7 @@ _HOMES = {
     ),
     "truncgauss.probability.base": ("Estimate",),
     "truncgauss.probability.exact": ("Exact",),
+    "truncgauss.probability.separation": ("Separation",),
     "truncgauss.probability.soft": ("SoftMonteCarlo",),
     "truncgauss.regions": ("Ball", "Box", "Polyhedron"),
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),

@@ -1,6 +1,7 @@
 """Fits of shifts, limits and whole Gaussians to truncated data."""
 
 from truncgauss.fitting.checkpoint import interrupts
+from truncgauss.fitting.counts import fit_limits, fit_shift
 from truncgauss.fitting.loop import FitResult, fit
 from truncgauss.fitting.parameters import (
     Bijection,
@@ -42,6 +43,8 @@ __all__ = [
     "coordinates",
     "error_bars",
     "fit",
+    "fit_limits",
+    "fit_shift",
     "fit_truncated_normal",
     "interrupts",
     "standard_errors",

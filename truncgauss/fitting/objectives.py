@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import xlogy
 
 from truncgauss.covariances import Covariance, ScaleTril
 from truncgauss.probability import base
@@ -83,15 +84,16 @@ class FractionLoss:
         """The estimated log probabilities of the k fractions."""
         return self.held.estimates(*self.problem.rows(params))
 
-    def __call__(self, params: Any) -> jax.Array:
-        log_prob = self.log_probs(params).log_prob
+    def of(self, log_prob: jax.Array) -> jax.Array:
+        """The loss of k log probabilities."""
         inside, outside = self.fractions, 1.0 - self.fractions
-        entropy = jax.scipy.special.xlogy(inside, inside) + jax.scipy.special.xlogy(
-            outside, outside
-        )
+        entropy = xlogy(inside, inside) + xlogy(outside, outside)
         seen = jnp.where(inside > 0, log_prob, 0.0)
         unseen = log1mexp(-jnp.where(outside > 0, log_prob, -1.0))
         return self.weights @ (entropy - inside * seen - outside * unseen)
+
+    def __call__(self, params: Any) -> jax.Array:
+        return self.of(self.log_probs(params).log_prob)
 
 
 @frozen_pytree
