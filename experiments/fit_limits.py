@@ -126,7 +126,8 @@ def recovered(question, rng, config):
 
 def axes_of(config):
     """Abscissae of the two sets of counts, and the regions' first limits as labels."""
-    regions = [f"{box.low[0]:g}\n{box.high[0]:g}".replace("inf", "∞") for box in config.regions]
+    regions = [f"{box.low[0]:g}\n{box.high[0]:g}"for box in config.regions]
+    regions = [text.replace("inf", "∞").replace("-", "−") for text in regions]
     x = {
         "shift": np.arange(1, len(config.regions) + 1),
         "limits": np.array(config.populations)[:, 0],
@@ -228,12 +229,13 @@ def plot(results):
 
 def found(result):
     """Names, values and standard errors, as a title; two of them at most."""
-    return "; ".join(
+    text = ", ".join(
         f"{label} {value:.3f} ± {stderr:.3f} (true {truth:g})"
         for label, value, stderr, truth in zip(
             result["names"][:2], result["params"], result["stderr"], result["truth"], strict=False
         )
     )
+    return text.replace("-", "−")
 
 
 def traces(results, ax):

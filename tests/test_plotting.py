@@ -1,0 +1,184 @@
+"""Pictures show what they are given, mark what is not finite, and hide nothing behind a legend."""
+
+import pathlib
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
+
+import truncgauss as tg
+from truncgauss import plotting
+
+X = np.linspace(-2.0, 2.0, 21)
+
+
+def boxes(picture):
+    """The drawn axes and legends, in pixels."""
+    renderer = FigureCanvasAgg(picture).get_renderer()
+    picture.draw(renderer)
+    legends = [ax.get_legend() for ax in picture.axes if ax.get_legend()] + picture.legends
+    return (
+        [ax.get_window_extent(renderer) for ax in picture.axes],
+        [legend.get_window_extent(renderer) for legend in legends],
+    )
+
+
+def test_no_global_state_is_touched():
+    before = dict(matplotlib.rcParams)
+    picture, axes = plotting.figure(1, 2)
+    plotting.value_and_gradient(X, X**2, 2 * X, ax=axes[0])
+    plotting.title("a", ax=axes[1])
+    plotting.legend(ax=axes[0])
+    assert dict(matplotlib.rcParams) == before
+    assert axes[0].get_xaxis().get_label().get_fontsize() == plotting.STYLE["axes.labelsize"]
+    assert picture.canvas.manager is None  # no window, no pyplot
+
+
+def test_value_and_gradient_draws_both_with_their_bands():
+    stderr = np.full_like(X, 0.1)
+    ax = plotting.value_and_gradient(
+        X, X**2, 2 * X, value_stderr=stderr, gradient_stderr=2 * stderr,
+        reference=(X**2 + 1, 2 * X + 1), reference_label="truth", xlabel="shift (cm)",
+        value_label="fraction", gradient_label="gradient (1/cm)",
+    )  # fmt: skip
+    right = plotting.gradient_axes(ax)
+    assert right is not ax and right is plotting.gradient_axes(ax)
+    labels = (ax.get_xlabel(), ax.get_ylabel(), right.get_ylabel())
+    assert labels == ("shift (cm)", "fraction", "gradient (1/cm)")
+    for side, y, reach in ((ax, X**2, 0.2), (right, 2 * X, 0.4)):
+        np.testing.assert_array_equal(side.lines[0].get_xydata(), np.column_stack([X, y]))
+        np.testing.assert_array_equal(side.lines[1].get_ydata(), y + 1)
+        band = side.collections[0].get_paths()[0].vertices
+        assert band[:, 1].min() == pytest.approx((y - reach).min())
+        assert band[:, 1].max() == pytest.approx((y + reach).max())
+    found = plotting.entries([ax])
+    assert {"fraction", "gradient (1/cm)", "truth", "fraction, ± 2 standard errors"} <= set(found)
+    # Told apart without colour.
+    assert found["fraction"].get_linestyle() != found["gradient (1/cm)"].get_linestyle()
+
+
+def test_what_is_not_finite_is_counted_and_covered():
+    gradient = np.where((X < -1.5) | (X == 0), np.nan, 1.0)
+    gradient[-1] = np.inf
+    ax = plotting.value_and_gradient(X, X, gradient, gradient_label="gradient (1/cm)")
+    bad = ~np.isfinite(gradient)
+    assert f"gradient not finite: {bad.sum()} of 21 points" in plotting.entries([ax])
+    spans = [(p.get_x(), p.get_x() + p.get_width()) for p in ax.patches]
+    assert len(spans) == 3
+    covered = np.any([(low < X) & (X < high) for low, high in spans], axis=0)
+    np.testing.assert_array_equal(covered, bad)
+    assert all(p.get_hatch() for p in ax.patches)
+    ticks = ax.collections[-1].get_segments()
+    np.testing.assert_array_equal([tick[0, 0] for tick in ticks], X[bad])
+
+
+def test_finite_curves_carry_no_alarm():
+    ax = plotting.nan_spans(X, X)
+    assert not ax.patches and not ax.collections
+
+
+@pytest.mark.parametrize("level", [0.1, 0.5, 0.9])
+def test_contours_hold_their_probability(level):
+    loc, covariance = np.array([1.0, -2.0]), np.array([[2.0, 0.9], [0.9, 0.5]])
+    ax = plotting.contours(loc, covariance, levels=[level], label="fit")
+    ellipse = ax.patches[0]
+    outline = ellipse.get_patch_transform().transform(ellipse.get_path().vertices)
+    mahalanobis = np.einsum(
+        "ni,ij,nj->n", outline - loc, np.linalg.inv(covariance), outline - loc
+    )
+    on_curve = mahalanobis[::3]  # the others steer the Bezier arcs
+    np.testing.assert_allclose(1 - np.exp(-on_curve / 2), level, rtol=1e-9)
+    low, high = ax.get_xlim()
+    assert low < outline[::3, 0].min() and outline[::3, 0].max() < high
+    np.testing.assert_array_equal(ax.lines[0].get_xydata(), [loc])
+
+
+def test_region_hatches_the_outside_and_keeps_the_view():
+    ax = plotting.figure()[1]
+    ax.set(xlim=(-2, 2), ylim=(-1, 3))
+    plotting.region(tg.Box([-np.inf, 0.0], [1.0, np.inf]), label="not seen", ax=ax)
+    assert ax.get_xlim() == (-2, 2) and ax.get_ylim() == (-1, 3)
+    boundary = np.concatenate([path.vertices for path in ax.collections[-1].get_paths()])
+    on_face = np.isclose(boundary[:, 0], 1.0) | np.isclose(boundary[:, 1], 0.0)
+    assert on_face.mean() > 0.98  # but for the corner, which is cut within one cell of the grid
+    assert "not seen" in plotting.entries([ax])
+
+
+def test_region_refuses_what_is_not_one_region_of_the_plane():
+    with pytest.raises(ValueError, match="dimension 3"):
+        plotting.region(tg.Ball([0.0, 0.0, 0.0], 1.0))
+    with pytest.raises(ValueError, match=r"batch shape \(2,\)"):
+        plotting.region(tg.Ball([[0.0, 0.0], [1.0, 1.0]], 1.0))
+
+
+def test_trace_and_residuals():
+    ax = plotting.trace([3.0, 2.0, 1.0], [1.0, 0.1, 0.01], ylabel="loss (nats)", norm_label="norm")
+    right = plotting.gradient_axes(ax)
+    assert (ax.get_xlabel(), ax.get_ylabel(), right.get_ylabel()) == ("step", "loss (nats)", "norm")
+    assert right.get_yscale() == "log"
+    np.testing.assert_array_equal(right.lines[0].get_ydata(), [1.0, 0.1, 0.01])
+    ax = plotting.residuals([1, 2, 3], [0.5, -4.0, 1.0])
+    low, high = ax.get_ylim()
+    assert low < -4.0 and high == -low
+
+
+def test_points_carry_counts_and_error_bars():
+    ax = plotting.points([1.0, 2.0], [3.0, 4.0], stderr=[0.5, 0.25], counts=[1, 4], label="rows")
+    marks = next(c for c in ax.collections if len(c.get_offsets()) == 2 and len(c.get_sizes()))
+    np.testing.assert_array_equal(marks.get_offsets(), [[1.0, 3.0], [2.0, 4.0]])
+    assert marks.get_sizes()[1] == 4 * marks.get_sizes()[0]
+    bars = [segment for c in ax.collections if c is not marks for segment in c.get_segments()]
+    np.testing.assert_allclose([bar[:, 1] for bar in bars], [[2.5, 3.5], [3.75, 4.25]])
+
+
+def test_curves_that_cannot_be_told_apart_are_refused():
+    with pytest.raises(ValueError, match="7 curves can be told apart, got 8"):
+        plotting.curves(X, [X] * 8, list("abcdefgh"))
+
+
+def test_series_differ_without_colour():
+    for looks in (plotting.SERIES, (plotting.VALUE, plotting.GRADIENT)):
+        for attribute in ("linestyle", "marker"):
+            assert len({str(getattr(look, attribute)) for look in looks}) == len(looks)
+    okabe_ito = {
+        "#000000", "#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"
+    }  # fmt: skip
+    assert {to_hex(look.color) for look in plotting.SERIES} <= okabe_ito
+    light = [np.dot(to_rgb(look.color), [0.299, 0.587, 0.114]) for look in plotting.SERIES]
+    # Neighbours; the seventh leans on its line style and marker alone.
+    assert np.abs(np.diff(light))[:-1].min() > 0.1
+
+
+def test_legends_cover_no_axes():
+    picture, axes = plotting.figure(2, 2)
+    for ax in axes.flat:
+        gradient = np.where(X > 1, np.nan, 2 * X)
+        plotting.value_and_gradient(X, X**2, gradient, value_stderr=0.1 + 0 * X, ax=ax)
+        plotting.legend(ax=ax)
+    plotting.shared_legend(picture)
+    drawn, legends = boxes(picture)
+    assert len(legends) == 5
+    assert not any(legend.overlaps(ax) for legend in legends for ax in drawn)
+    texts = [text.get_text() for text in picture.legends[0].get_texts()]
+    assert len(texts) == len(set(texts)) == 4
+
+
+def test_panels_may_span_cells():
+    picture, axes = plotting.mosaic([["tall", "top"], ["tall", "bottom"]])
+    picture.draw_without_rendering()
+    heights = {name: ax.get_position().height for name, ax in axes.items()}
+    assert heights["tall"] > 1.9 * heights["top"]
+
+
+def test_the_same_picture_is_the_same_file(tmp_path):
+    contents = []
+    for name in ("a", "b"):
+        picture, ax = plotting.figure()
+        plotting.value_and_gradient(X, X**2, np.where(X > 1, np.nan, 2 * X), ax=ax)
+        plotting.legend(ax=ax)
+        paths = plotting.save(picture, tmp_path / name)
+        contents.append([pathlib.Path(path).read_bytes() for path in paths])
+    assert contents[0] == contents[1]
+    assert contents[0][0].startswith(b"\x89PNG") and b"<svg" in contents[0][1]
