@@ -40,23 +40,30 @@ def regression(covariance: Covariance) -> Regression:
     """X2 on X1, from the matrix with its determinant kept, or from a factor without any loss."""
     if isinstance(covariance, ScaleTril):
         factor = covariance.scale_tril
-        scale, product, residual = factor[0, 0], factor[1, 0], factor[1, 1]
-        divisor = scale
-    else:
-        matrix = covariance.covariance_matrix
-        matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
-        divisor, product = matrix[0, 0], 0.5 * (matrix[0, 1] + matrix[1, 0])
-        determinant = difference_of_products(divisor, matrix[1, 1], product, product)
-        # Products of a factor with itself are singular only to their own rounding.
-        slack = 64 * jnp.finfo(matrix.dtype).eps * divisor * matrix[1, 1]
-        singular = (determinant <= 0) & (determinant >= -slack)
-        scale = jnp.sqrt(divisor)
-        # The square root of this 0 has a derivative of NaN, as it should.
-        residual = jnp.sqrt(jnp.where(singular, 0.0 * determinant, determinant) / divisor)
-    slope = product / divisor
-    one = jnp.ones_like(slope)
-    rest = jax.lax.stop_gradient(difference_of_products(product, one, slope, divisor) / divisor)
-    return Regression(scale, slope, residual, rest)
+        slope, rest = ratio(factor[1, 0], factor[0, 0])
+        return Regression(factor[0, 0], slope, factor[1, 1], rest)
+    matrix = covariance.covariance_matrix
+    matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
+    return regression_of(matrix[0, 0], 0.5 * (matrix[0, 1] + matrix[1, 0]), matrix[1, 1])
+
+
+def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Regression:
+    """X2 on X1, from the variances of both and their covariance."""
+    determinant = difference_of_products(first, second, product, product)
+    # Products of a factor with itself are singular only to their own rounding.
+    slack = 64 * jnp.finfo(first.dtype).eps * first * second
+    singular = (determinant <= 0) & (determinant >= -slack)
+    # The square root of this 0 has a derivative of NaN, as it should.
+    residual = jnp.sqrt(jnp.where(singular, 0.0 * determinant, determinant) / first)
+    slope, rest = ratio(product, first)
+    return Regression(jnp.sqrt(first), slope, residual, rest)
+
+
+def ratio(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """x / y, and what rounding took from it as a correction without derivative."""
+    quotient = x / y
+    rest = difference_of_products(x, jnp.ones_like(x), quotient, y) / y
+    return quotient, jax.lax.stop_gradient(rest)
 
 
 class Plan(NamedTuple):
@@ -67,15 +74,18 @@ class Plan(NamedTuple):
 
 
 def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> Plan:
-    """Panels for the integral over X1; nothing is differentiated through their place."""
+    """Panels for the integral over X1; nothing is differentiated through their place.
+
+    They are laid by the most likely X2 given x1, whose density knows the integrand to a factor.
+    """
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
     outer = standardize(low[0], high[0], loc[0], form.scale)
     inner = standardize(low[1], high[1], loc[1], form.residual_scale)
     rate = form.slope * form.scale / form.residual_scale
 
     def log_density(z):
-        mass = log_interval_mass(inner.low - rate * z, inner.high - rate * z, inner.width)
-        return mass - 0.5 * z * z
+        nearest = jnp.clip(0.0, inner.low - rate * z, inner.high - rate * z)
+        return -0.5 * (nearest * nearest + z * z)
 
     left, mode, right = quadrature.support(log_density, outer.low, outer.high)
     anchor = jnp.clip(loc[0] + form.scale * mode, low[0], high[0])
@@ -87,7 +97,13 @@ def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> P
     return Plan(anchor, quadrature.panels(left, right, switch[None]))
 
 
-def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
+def log_probability(
+    loc: jax.Array,
+    form: Regression,
+    low: jax.Array,
+    high: jax.Array,
+    num_nodes: int = quadrature.NUM_NODES,
+) -> jax.Array:
     """log P(low <= X <= high), limits and loc of shape (2,), each low below its high.
 
     A coordinate without limits drops out. Where the two coordinates determine each other
@@ -103,16 +119,17 @@ def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.
     blemish = 0.0 * (loc.sum() + second_scale)
     on_line = log_probability_on_line(loc, form, low, high)
     free = jnp.isinf(low) & jnp.isinf(high)
-    full = jnp.where(singular, on_line, log_integral(loc, safe, low, high))
+    full = jnp.where(singular, on_line, log_integral(loc, safe, low, high, num_nodes))
     drop = jnp.where(free[1], marginal[0], marginal[1]) + blemish
     return jnp.where((free[0] & ~singular) | free[1], drop, full)
 
 
-def log_integral(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
+def log_integral(loc, form: Regression, low, high, num_nodes: int) -> jax.Array:
     """The integral over X1 in logs, for residual_scale > 0."""
     anchor, breakpoints = plan(loc, form, low, high)
     ends = standardize(low[0], high[0], anchor)
-    offsets, weights = quadrature.rule(quadrature.between(breakpoints, ends.low, ends.high))
+    breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
+    offsets, weights = quadrature.rule(breakpoints, num_nodes)
     mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
     inner = standardize(low[1], high[1], mean, form.residual_scale)
     shift = (form.slope * offsets + rest) / form.residual_scale

@@ -1,0 +1,135 @@
+"""Three dimensions: the law of one coordinate, times the bivariate probability given it.
+
+    P = integral over low1 < x1 < high1 of p(x1) P(low2 < X2 < high2, low3 < X3 < high3 | x1).
+
+The coordinate in front is the one given which the other two are least correlated.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.covariances import Covariance, is_symmetric
+from truncgauss.probability import bivariate, quadrature
+from truncgauss.probability.compensated import difference_of_products, line
+from truncgauss.special import standardize
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+NUM_NODES = 12
+
+
+class Conditional(NamedTuple):
+    """The law of X1, and that of (X2, X3) given it."""
+
+    scale: jax.Array
+    slopes: jax.Array  # shape (2,)
+    slope_rests: jax.Array
+    variances: jax.Array  # shape (2,), given X1
+    covariance: jax.Array  # of X2 and X3 given X1
+
+    @property
+    def correlation(self) -> jax.Array:
+        return self.covariance / jnp.sqrt(self.variances[0] * self.variances[1])
+
+
+def conditional(matrix: jax.Array) -> Conditional:
+    """(X2, X3) given X1, from a covariance matrix of shape (3, 3)."""
+    first, products = matrix[0, 0], 0.5 * (matrix[0, 1:] + matrix[1:, 0])
+    own = jnp.diagonal(matrix)[1:]
+    slopes, rests = bivariate.ratio(products, jnp.full(2, first))
+    variances = difference_of_products(own, jnp.full(2, first), products, products) / first
+    product = 0.5 * (matrix[1, 2] + matrix[2, 1])
+    covariance = difference_of_products(product, first, products[0], products[1]) / first
+    return Conditional(jnp.sqrt(first), slopes, rests, variances, covariance)
+
+
+def best_order(matrix: jax.Array) -> jax.Array:
+    """The cyclic order that leaves the last two coordinates least correlated given the first."""
+    matrix = jax.lax.stop_gradient(matrix)
+    orders = (jnp.arange(3)[:, None] + jnp.arange(3)) % 3
+    forms = jax.vmap(lambda order: conditional(matrix[order][:, order]))(orders)
+    size = jnp.abs(jax.vmap(lambda form: form.correlation)(forms))
+    return orders[jnp.argmin(jnp.where(jnp.isnan(size), jnp.inf, size))]
+
+
+def most_likely(form: Conditional, low: jax.Array, high: jax.Array) -> jax.Array:
+    """Minus half the smallest squared distance of a box from 0, given standardised limits (2,)."""
+    correlation = form.correlation
+    free = jnp.maximum((1.0 - correlation) * (1.0 + correlation), jnp.finfo(low.dtype).tiny)
+    nearest = jnp.clip(0.0, low, high)
+    pull = correlation * nearest
+    other = jnp.clip(pull, low[::-1], high[::-1]) - pull
+    return -0.5 * jnp.min(nearest * nearest + other * other / free)
+
+
+class Plan(NamedTuple):
+    """Where to integrate: a value of X1 near the mode, and breakpoints as offsets from it."""
+
+    anchor: jax.Array
+    breakpoints: jax.Array
+
+
+def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> Plan:
+    """Panels for the integral over X1, laid by the most likely (X2, X3) given x1."""
+    loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
+    outer = standardize(low[0], high[0], loc[0], form.scale)
+    scales = jnp.sqrt(form.variances)
+    inner = standardize(low[1:], high[1:], loc[1:], scales)
+    rates = form.slopes * form.scale / scales
+
+    def log_density(z):
+        return most_likely(form, inner.low - rates * z, inner.high - rates * z) - 0.5 * z * z
+
+    left, mode, right = quadrature.support(log_density, outer.low, outer.high)
+    anchor = jnp.clip(loc[0] + form.scale * mode, low[0], high[0])
+    ends = standardize(low[0], high[0], anchor)
+    centre = (anchor - loc[0]) / form.scale
+    left = jnp.where(left <= outer.low, ends.low, form.scale * (left - centre))
+    right = jnp.where(right >= outer.high, ends.high, form.scale * (right - centre))
+    edges = quadrature.panels(left, right, form.scale / jnp.abs(rates))
+    places, width = crossings(form, rates, inner)
+    windows = places[:, None] + width * jnp.asarray([-9.0, -4.5, 0.0, 4.5, 9.0], width.dtype)
+    windows = form.scale * (windows.ravel() - centre)
+    windows = jnp.clip(jnp.where(jnp.isfinite(windows), windows, left), left, right)
+    return Plan(anchor, jnp.sort(jnp.concatenate([edges, windows])))
+
+
+def crossings(form: Conditional, rates: jax.Array, inner) -> tuple[jax.Array, jax.Array]:
+    """Where a limit on X2 hands over to one on X3, and how abruptly, in units of X1's scale.
+
+    Given X1 the other two may nearly determine each other; the tighter of their limits rules then.
+    """
+    correlation = form.correlation
+    falling = correlation < 0
+    rate = jnp.where(falling, -rates[1], rates[1]) - rates[0]
+    limits3 = jnp.stack([inner.low[1], inner.high[1]])
+    limits3 = jnp.where(falling, -limits3, limits3)
+    limits2 = jnp.stack([inner.low[0], inner.high[0]])
+    free = jnp.sqrt(jnp.maximum((1.0 - correlation) * (1.0 + correlation), 0.0))
+    return ((limits3[:, None] - limits2) / rate).ravel(), free / jnp.abs(rate)
+
+
+def log_probability(loc: jax.Array, covariance: Covariance, low, high) -> jax.Array:
+    """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
+    matrix = covariance.covariance_matrix
+    matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
+    order = best_order(matrix)
+    loc, low, high = loc[order], low[order], high[order]
+    form = conditional(matrix[order][:, order])
+    rest = bivariate.regression_of(form.variances[0], form.covariance, form.variances[1])
+    anchor, breakpoints = plan(loc, form, low, high)
+    ends = standardize(low[0], high[0], anchor)
+    breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
+    offsets, weights = quadrature.rule(breakpoints, NUM_NODES)
+    means, mean_rests = line(anchor, loc[0], loc[1:], form.slopes, form.slope_rests)
+
+    def log_mass(offset):
+        means_there = means + (mean_rests + form.slopes * offset)
+        return bivariate.log_integral(means_there, rest, low[1:], high[1:], NUM_NODES)
+
+    base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
+    log_values = jax.vmap(log_mass)(offsets) - (base + 0.5 * steps) * steps
+    constant = -0.5 * base * base - _LOG_SQRT_2PI - jnp.log(form.scale)
+    return constant + quadrature.log_weighted_sum(log_values, weights)
