@@ -46,12 +46,87 @@ def lattice_bits(key: jax.Array, num_points: int, dimension: int) -> jax.Array:
     Reference:
         Hickernell (2002), Obtaining O(N^(-2+eps)) convergence for lattice quadrature rules.
     """
-    index = np.arange(num_points, dtype=np.uint64)[:, None]
-    steps = (index * korobov_generator(num_points, dimension)[None, :]) % np.uint64(num_points)
-    lattice = ((steps << np.uint64(32)) // np.uint64(num_points)).astype(np.uint32)
+    lattice = lattice_points(num_points, dimension)
     shifted = jnp.asarray(lattice) + jax.random.bits(key, (dimension,), jnp.uint32)
     doubled = shifted << 1
     return jnp.where(shifted >> 31 == 1, ~doubled, doubled)
+
+
+def lattice_uniforms(keys: jax.Array, num_points: int, dimension: int, dtype) -> jax.Array:
+    """A lattice of n points in the open unit cube, shifted anew for each of R keys.
+
+    Returns:
+        Shape (dimension, R * n): coordinates first, so that each is contiguous.
+    """
+    bits = jax.vmap(lambda key: lattice_bits(key, num_points, dimension))(keys)
+    return open_uniforms(jnp.moveaxis(bits, 2, 0).reshape(dimension, len(keys) * num_points), dtype)
+
+
+def open_uniforms(bits: jax.Array, dtype) -> jax.Array:
+    """Uniforms in the open interval (0, 1) from uint32; float32 keeps the upper 23 bits."""
+    if dtype == jnp.float64:
+        return (bits.astype(dtype) + 0.5) * 2.0**-32
+    return ((bits >> 9).astype(dtype) + 0.5) * 2.0**-23
+
+
+def lattice_points(num_points: int, dimension: int) -> jax.Array:
+    """The rank-one lattice in units of 2^-32, uint32 of shape (n, d)."""
+    if is_power_of_two(num_points):
+        # Products modulo 2^32 are exact, so the program holds d numbers rather than n d.
+        spacing = np.uint64(2**32 // num_points)
+        step = component_by_component(num_points, dimension) * spacing
+        index = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
+        return index * jnp.asarray(step.astype(np.uint32))
+    index = np.arange(num_points, dtype=np.uint64)[:, None]
+    steps = (index * korobov_generator(num_points, dimension)[None, :]) % np.uint64(num_points)
+    return jnp.asarray(((steps << np.uint64(32)) // np.uint64(num_points)).astype(np.uint32))
+
+
+def is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0
+
+
+@functools.lru_cache(maxsize=64)
+def component_by_component(num_points: int, dimension: int) -> np.ndarray:
+    """A generator of n = 2^m points, chosen one component after the other.
+
+    Each component is the power of 5 modulo n with the least worst-case error given those before,
+    by the criterion of `korobov_generator` with weights 0.1, from the 50th on 5/j. The powers of 5
+    and their negatives are all odd numbers, so the errors of all candidates are one circular
+    correlation for each power of two that divides the point, by the fast Fourier transform.
+
+    Reference:
+        Nuyens and Cools (2006), Fast component-by-component construction of rank-1 lattice rules
+        with a non-prime number of points.
+    """
+    n = num_points
+    if n < 8:
+        return np.ones(dimension, np.uint64)
+    powers = np.ones(n // 4, np.int64)
+    for k in range(1, n // 4):
+        powers[k] = powers[k - 1] * 5 % n
+    kernel = 2 * np.pi**2 * bernoulli(np.arange(n) / n)
+    orbits = []
+    for level in range(n.bit_length() - 3):
+        size = (n >> level) // 4
+        points = (powers[:size] << level) % n
+        orbits.append((points, np.fft.rfft(kernel[points]), size))
+    product, generator = np.ones(n), []
+    for j in range(1, dimension + 1):
+        errors = np.zeros(n // 4)
+        for points, transform, size in orbits:
+            part = np.fft.irfft(np.conj(np.fft.rfft(product[points])) * transform, size)
+            errors += np.tile(part, n // 4 // size)
+        # Every first component is as good as another: multiplying by it permutes the points.
+        chosen = int(powers[np.argmin(errors)]) if j > 1 else 1
+        generator.append(chosen)
+        product *= 1 + min(0.1, 5 / j) * kernel[np.arange(n) * chosen % n]
+    return np.array(generator, np.uint64)
+
+
+def bernoulli(x: np.ndarray) -> np.ndarray:
+    """The second Bernoulli polynomial."""
+    return x * x - x + 1 / 6
 
 
 @functools.lru_cache(maxsize=64)
@@ -76,7 +151,7 @@ def korobov_generator(num_points: int, dimension: int, num_candidates: int = 60)
         product = np.ones(num_points)
         for step, weight in zip(generator, weights):
             x = (index * step % n) / num_points
-            product *= 1 + weight * (x * x - x + 1 / 6)
+            product *= 1 + weight * bernoulli(x)
         error = product.mean()
         if error < best_error:
             best, best_error = generator, error

@@ -4,13 +4,14 @@ A method answers for one Gaussian and one region. Batching, broadcasting, the av
 independent randomisations and its standard error are written once, here.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from truncgauss.covariances import Covariance, as_covariance
-from truncgauss.pytrees import as_float_array
+from truncgauss.pytrees import Batched, as_float_array, frozen_pytree
 from truncgauss.special import log_mean_exp
 
 Region = Any  # Box, Polyhedron or Ball: whatever has contains, margins, dimension, batch_shape
@@ -39,6 +40,7 @@ class Method:
     """
 
     num_replicates: int = 1
+    batch_shape: tuple[int, ...] = ()  # of a held plan, if it has one for each of many rows
 
     def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
         """Raise ValueError if this method cannot answer for such inputs."""
@@ -49,6 +51,11 @@ class Method:
 
     def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
         raise TypeError(f"{type(self).__name__} does not define replicate.")
+
+    def replicates(self, loc, covariance: Covariance, region: Region, keys) -> Estimate:
+        """One replicate for each key, by default one after the other, in the memory of one."""
+        one = jax.checkpoint(lambda key: self.replicate(loc, covariance, region, key))
+        return jax.lax.map(one, keys)
 
 
 class Problem(NamedTuple):
@@ -104,23 +111,39 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
 @jax.jit
 def estimate(method: Method, problem: Problem, key: jax.Array) -> Estimate:
     """The method's estimate for every row of a problem, with one key for all rows."""
-    batch_shape = problem.batch_shape
+    return over_rows(lambda row, method: average(method, row, key), problem, method)
+
+
+def over_rows(function: Callable, problem: Problem, *others: Any) -> Any:
+    """`function(row, *others)` for every row of a problem; others may hold one thing a row too.
+
+    Others have, as covariances and regions do, a `batch_shape` and `broadcast_to`.
+    """
+    parts = (LocRows(problem.loc), problem.covariance, problem.region, *others)
+    batches = [part.batch_shape for part in parts]
+    batch_shape = jnp.broadcast_shapes(*batches)
+
+    def of_row(loc, covariance, region, *others):
+        return function(Problem(loc.loc, covariance, region), *others)
+
     if batch_shape == ():
-        return average(method, problem, key)
-    loc, covariance, region = problem
+        return of_row(*parts)
     flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
-    axes = Problem(*(0 if shape else None for shape in problem.batch_shapes))
-    spreads = (
-        lambda shape: jnp.broadcast_to(loc, shape + loc.shape[-1:]),
-        covariance.broadcast_to,
-        region.broadcast_to,
-    )
-    rows = Problem(*(
-        jax.tree.map(flat, spread(batch_shape)) if own_batch else part
-        for part, own_batch, spread in zip(problem, problem.batch_shapes, spreads)
-    ))
-    of_row = jax.vmap(lambda row: average(method, row, key), in_axes=(axes,))
-    return jax.tree.map(lambda leaf: leaf.reshape(batch_shape), of_row(rows))
+    rows = [
+        jax.tree.map(flat, part.broadcast_to(batch_shape)) if own else part
+        for part, own in zip(parts, batches)
+    ]
+    results = jax.vmap(of_row, in_axes=tuple(0 if own else None for own in batches))(*rows)
+    return jax.tree.map(lambda leaf: leaf.reshape(batch_shape + leaf.shape[1:]), results)
+
+
+@frozen_pytree
+class LocRows(Batched):
+    """Means, one a row."""
+
+    loc: jax.Array
+
+    event_ranks = {"loc": 1}
 
 
 def average(method: Method, problem: Problem, key: jax.Array) -> Estimate:
@@ -134,8 +157,7 @@ def average(method: Method, problem: Problem, key: jax.Array) -> Estimate:
         log_prob, stderr = method.replicate(*problem, key)
         return Estimate(log_prob, jax.lax.stop_gradient(stderr))
     keys = jax.random.split(key, method.num_replicates)
-    one = jax.checkpoint(lambda key: method.replicate(*problem, key))
-    log_probs, alone = jax.lax.map(one, keys)
+    log_probs, alone = method.replicates(*problem, keys)
     stderr = jax.lax.stop_gradient(spread(log_probs, alone))
     return Estimate(log_mean_exp(log_probs, axis=0), stderr)
 

@@ -1,0 +1,183 @@
+"""The minimax tilt: the saddle point that separation of variables and exact draws share.
+
+Integrate the standardised variables one after the other, X_k from Normal(mu_k, 1) truncated to its
+conditional interval. The weight of such a path is exp(psi), with
+
+    psi(x, mu) = sum_k  mu_k^2 / 2 - mu_k x_k + log mass_k,
+    mass_k = Phi(h_k) - Phi(l_k),   l_k, h_k = (low_k, high_k - (L x)_k) / L_kk - mu_k,
+
+L x over the variables before k. The mu of the saddle max over x, min over mu has the smallest
+worst-case weight; its value bounds log P from above.
+
+Reference:
+    Botev (2017), The normal law under linear restrictions: simulation and estimation via minimax
+    tilting.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.linalg import cho_factor, cho_solve
+
+from truncgauss.special import (
+    Interval,
+    log_interval_mass,
+    standardize,
+    truncated_mean,
+    truncated_variance,
+)
+
+MAX_STEPS = 100
+MAX_HALVINGS = 40
+MAX_INNER_STEPS = 60
+
+
+class Tilt(NamedTuple):
+    """A tilt and what its saddle point tells.
+
+    Attributes:
+        tilt: mu, shape (d,); its last entry is 0.
+        bound: an upper bound of log P; inf where the saddle was not found.
+        converged: whether it was. If not, the tilt is 0, which is a valid one.
+        num_steps: Newton steps taken.
+    """
+
+    tilt: Array
+    bound: Array
+    converged: Array
+    num_steps: Array
+
+
+class _Problem(NamedTuple):
+    unit: Array  # diag(L)^-1 L
+    gram: Array  # unit @ unit.T
+    limits: Interval  # in units of diag(L)
+
+
+class _Iterate(NamedTuple):
+    x: Array
+    mu: Array
+    value: Array  # min over mu of psi(x, mu)
+    slope: Array  # its gradient in x
+    variance: Array  # of the truncated laws
+    dx: Array  # the Newton step from here, in x and in mu
+    dmu: Array
+    gain: Array  # twice what it should add to the value
+
+
+def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
+    """The minimax tilt: Newton's method for the concave function x -> min over mu of psi(x, mu).
+
+    For x inside the region the minimum over mu is d separate convex problems, and it falls to -inf
+    towards the faces: a barrier, along which Newton's method with backtracking cannot fail but by
+    rounding. With v the variances of the truncated laws, q = 1 - v and U = diag(L)^-1 L, minus its
+    Hessian is I + U^T diag(q / v) U. It is inverted through the Cholesky factor of
+    I + W^(1/2) U U^T W^(1/2), W = q / v, whose eigenvalues are at least 1.
+
+    Args:
+        factor: L, lower triangular, shape (d, d).
+        low: limits less the mean, shape (d,); likewise high.
+        start: standard-normal coordinates of a point inside the region, shape (d,).
+    """
+    scale = jnp.diagonal(factor)
+    unit = factor / scale[:, None]
+    problem = _Problem(unit, unit @ unit.T, standardize(low, high, 0.0, scale))
+    precise = 1e-9 if low.dtype == jnp.float64 else 1e-3
+    zero = jnp.zeros_like(start)
+    nowhere = jnp.full((), -jnp.inf, low.dtype)
+    before = _Iterate(start, zero, nowhere, zero, zero, zero, zero, -nowhere)
+
+    def unfinished(state):
+        now, num_steps, stuck = state
+        return (now.gain > precise) & (num_steps < MAX_STEPS) & ~stuck
+
+    def advance(state):
+        now, num_steps, _ = state
+        later, found = _line_search(problem, now)
+        return _with_step(problem, later), num_steps + 1, ~found
+
+    now, num_steps, _ = jax.lax.while_loop(unfinished, advance, (before, 0, jnp.zeros((), bool)))
+    converged = (now.gain <= precise) & jnp.isfinite(now.value)
+    bound = jnp.where(converged, now.value + now.gain, jnp.inf)
+    return Tilt(jnp.where(converged, now.mu, 0.0), bound, converged, num_steps)
+
+
+def _line_search(problem: _Problem, now: _Iterate) -> tuple[_Iterate, Array]:
+    """The first point along the step, halved as often as needed, that is inside and higher."""
+    unit, _, limits = problem
+    place, move = unit @ now.x, unit @ now.dx
+    room = jnp.where(move < 0, limits.low - place, limits.high - place)
+    reach = jnp.min(jnp.where(move == 0, jnp.inf, room / jnp.where(move == 0, 1.0, move)))
+    slack = 16.0 * float(jnp.finfo(now.x.dtype).eps) * jnp.abs(now.value)
+
+    def trial(state):
+        _, length, halvings, _ = state
+        later = _minimum_over_mu(problem, now.x + length * now.dx, now.mu + length * now.dmu)
+        wanted = now.value + 1e-4 * length * jnp.where(halvings > 0, now.gain, 0.0) - slack
+        found = later.value >= jnp.where(jnp.isfinite(now.value), wanted, -jnp.inf)
+        return later, 0.5 * length, halvings + 1, found
+
+    def unfound(state):
+        _, _, halvings, found = state
+        return ~found & (halvings < MAX_HALVINGS)
+
+    length = jnp.minimum(1.0, 0.95 * reach)
+    state = jax.lax.while_loop(unfound, trial, (now, length, 0, jnp.zeros((), bool)))
+    later, _, _, found = state
+    return jax.tree.map(lambda new, old: jnp.where(found, new, old), later, now), found
+
+
+def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
+    """min over mu of psi(x, mu), where the truncated means equal x, by Newton's method from mu.
+
+    The truncated mean grows with mu, convexly below the middle of the interval and concavely above.
+    Steps that end on the far side of the middle (of x, if only one limit is finite) are cut there:
+    from then on they approach the root from one side.
+    """
+    unit, _, limits = problem
+    strict = jnp.tril(unit, -1)
+    others = strict @ x
+    low, high = limits.low - others, limits.high - others
+    both = jnp.isfinite(low) & jnp.isfinite(high)
+    middle = jnp.where(both, 0.5 * (jnp.where(both, low, 0.0) + jnp.where(both, high, 0.0)), x)
+    lower_half = jnp.where(both, x < middle, jnp.isfinite(low))
+    precise = 1e-10 if x.dtype == jnp.float64 else 1e-5
+    rounding = 16.0 * float(jnp.finfo(x.dtype).eps)
+
+    def step(state):
+        mu, *_, num_steps = state
+        shift = mu + others
+        mean = truncated_mean(shift, 1.0, limits.low, limits.high) - others
+        variance = truncated_variance(shift, 1.0, limits.low, limits.high)
+        error = mean - x
+        moved = mu - error / variance
+        moved = jnp.where(lower_half, jnp.minimum(moved, middle), jnp.maximum(moved, middle))
+        error = jnp.max((jnp.abs(error) - rounding * jnp.abs(mean + others)) / jnp.sqrt(variance))
+        return moved, mu, mean - mu, variance, error, num_steps + 1
+
+    def unfinished(state):
+        *_, error, num_steps = state
+        return (error > precise) & (num_steps < MAX_INNER_STEPS)
+
+    state = (mu, mu, x, x, jnp.full((), jnp.inf, x.dtype), 0)
+    _, mu, pull, variance, error, _ = jax.lax.while_loop(unfinished, step, state)
+    interval = standardize(limits.low, limits.high, mu + others)
+    value = jnp.sum(0.5 * mu * mu - mu * x + log_interval_mass(*interval))
+    value = jnp.where(error <= jnp.sqrt(precise), value, jnp.nan)
+    zero = jnp.zeros_like(x)
+    return _Iterate(x, mu, value, strict.T @ pull - mu, variance, zero, zero, zero[0])
+
+
+def _with_step(problem: _Problem, now: _Iterate) -> _Iterate:
+    """The Newton step from here: the one at which both linearised slopes of psi vanish."""
+    unit, gram, _ = problem
+    v = now.variance
+    q = jnp.maximum(1.0 - v, 1e-30)
+    root = jnp.sqrt(q / v)
+    matrix = jnp.eye(len(v), dtype=v.dtype) + root[:, None] * gram * root
+    inner = root * cho_solve(cho_factor(matrix, lower=True), root * (unit @ now.slope))
+    dx = now.slope - unit.T @ inner
+    dmu = inner / q - jnp.tril(unit, -1) @ dx
+    return now._replace(dx=dx, dmu=dmu, gain=jnp.abs(now.slope @ dx))
