@@ -25,7 +25,14 @@ def run(config):
     if not seen.any():
         raise ValueError(f"None of the {len(rows)} rows lies inside the limits: check their units.")
     sample = jnp.asarray(rows[seen], config.dtype)
-    fit = tg.fit_truncated_normal(sample, low, high, num_steps=config.num_steps)
+    with tqdm(total=config.num_resamples + 2, desc="fit", disable=None) as bar:
+        fit = tg.fit_truncated_normal(sample, low, high, num_steps=config.num_steps)
+        bar.update()
+        bar.set_description("fits to resampled rows")
+        again = resampled(sample, low, high, config, bar)
+        bar.set_description("fraction along a shift")
+        curves = shift_curve(fit, tg.Box(low, high), config)
+        bar.update()
     results = {
         "columns": np.array(config.columns),
         "unit": config.unit,
@@ -33,27 +40,13 @@ def run(config):
         "rows": rows,
         "seen": seen,
         "naive": moments(rows[seen]),
-        "corrected": {
-            "loc": np.asarray(fit.loc),
-            "covariance": np.asarray(fit.covariance_matrix),
-            "stderr": np.asarray(fit.standard_errors.loc),
-            "fraction": float(fit.fraction_not_truncated),
-            "log_likelihood": float(fit.log_likelihood),
-        },
-        "loss": np.asarray(fit.loss_trace),
-        "decrement": np.asarray(fit.gradient_norm_trace),
-        "metrics": [
-            {"step": step, "loss": float(loss), "decrement": float(decrement)}
-            for step, (loss, decrement) in enumerate(
-                zip(fit.loss_trace, fit.gradient_norm_trace, strict=True)
-            )
-        ],
+        **of_fit(fit),
+        "resampled": again,
+        "shift": curves,
         "failed": "" if fit.converged else fit.reason,
     }
     if not seen.all():
         results["full"] = moments(rows)
-    results["resampled"] = resampled(sample, low, high, config)
-    results["shift"] = shift_curve(fit, tg.Box(low, high), config)
     results["summary"] = [*summary(results), fit.reason, *fit.notes]
     return results
 
@@ -65,20 +58,49 @@ def moments(rows):
     return {"loc": rows.mean(axis=0), "covariance": covariance, "stderr": stderr}
 
 
-def resampled(sample, low, high, config):
-    """Standard errors once more: the spread of fits to rows drawn again with replacement."""
+def of_fit(fit):
+    """What the truncated fit found, and its trace."""
+    losses, decrements = np.asarray(fit.loss_trace), np.asarray(fit.gradient_norm_trace)
+    steps = enumerate(zip(losses, decrements, strict=True))
+    return {
+        "corrected": {
+            "loc": np.asarray(fit.loc),
+            "covariance": np.asarray(fit.covariance_matrix),
+            "stderr": np.asarray(fit.standard_errors.loc),
+            "fraction": float(fit.fraction_not_truncated),
+            "log_likelihood": float(fit.log_likelihood),
+        },
+        "loss": losses,
+        "decrement": decrements,
+        "metrics": [
+            {"step": step, "loss": float(loss), "decrement": float(decrement)}
+            for step, (loss, decrement) in steps
+        ],
+    }
+
+
+def resampled(sample, low, high, config, bar):
+    """Standard errors once more: the spread of fits to rows drawn again with replacement.
+
+    Rows drawn again may allow no fit: the likelihood may have no maximum, few rows no spread.
+    """
     rng = np.random.default_rng(config.seed)
     locs, failed = [], 0
-    for _ in tqdm(range(config.num_resamples), desc="resampled fits", disable=None):
+    for _ in range(config.num_resamples):
         again = sample[rng.integers(len(sample), size=len(sample))]
-        fit = tg.fit_truncated_normal(again, low, high, num_steps=config.num_steps)
+        bar.update()
+        try:
+            fit = tg.fit_truncated_normal(again, low, high, num_steps=config.num_steps)
+        except ValueError:
+            failed += 1
+            continue
         if fit.converged:
             locs.append(np.asarray(fit.loc))
         else:
             failed += 1
     locs = np.array(locs).reshape(-1, len(low))
     stderr = np.std(locs, axis=0, ddof=1) if len(locs) > 1 else np.full(len(low), np.nan)
-    return {"loc": locs, "stderr": stderr, "without_maximum": failed}
+    return {"loc": locs, "stderr": stderr, "without_fit": failed}
 
 
 def shift_curve(fit, region, config):
@@ -196,9 +218,9 @@ def summary(results):
             for each in (naive, corrected, full)
         ]
         lines.append(row(str(column), *cells, f"± {resampling['stderr'][j]:.4f}"))
-    if resampling["without_maximum"]:
+    if resampling["without_fit"]:
         lines.append(
-            f"{resampling['without_maximum']} resampled fits found no maximum and are left out of "
+            f"{resampling['without_fit']} sets of resampled rows allow no fit and are left out of "
             "the last column, which is then too small"
         )
     if full:

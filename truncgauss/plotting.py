@@ -405,7 +405,10 @@ def contours(
     variances, axes = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))
     look = SERIES[series]
-    ax.plot(*loc, marker="+", markersize=9, markeredgewidth=1.8, color=look.color, linestyle="none")
+    ax.plot(
+        *loc, marker="+", markersize=10, markeredgewidth=2, color=look.color, linestyle="none",
+        zorder=4,
+    )  # fmt: skip
     for level in levels:
         radius = np.sqrt(-2 * np.log1p(-level))
         long, short = 2 * radius * np.sqrt(variances[1]), 2 * radius * np.sqrt(variances[0])
