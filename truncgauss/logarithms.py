@@ -1,0 +1,206 @@
+"""Sums of exponentials in logs, and the logistic function with its kin, safe in every derivative.
+
+Each rule is written in functions of this file, so that derivatives of any order are as good as the
+first: `jax.nn.sigmoid` multiplies by 1 - s, which is 0 on the right long before the slope is.
+"""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+
+def _as_float(x: ArrayLike) -> Array:
+    return jnp.asarray(x, jnp.result_type(x, 0.0))
+
+
+# --- Sums -----------------------------------------------------------------------------------------
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
+    top = jnp.max(x, axes, keepdims=True)
+    top = jnp.where(jnp.isinf(top), 0.0, top)
+    return jnp.log(jnp.sum(jnp.exp(x - top), axes)) + jnp.squeeze(top, axes)
+
+
+@_log_sum_exp.defjvp
+def _log_sum_exp_jvp(axes, primals, tangents):
+    (x,), (dx,) = primals, tangents
+    total = _log_sum_exp(x, axes)
+    level = jnp.expand_dims(total, axes)
+    # All terms zero: every share is 0. Some terms infinite: these share the derivative alike.
+    boundless = jnp.isposinf(x)
+    count = jnp.maximum(jnp.sum(boundless, axes, keepdims=True), 1).astype(x.dtype)
+    endless = jnp.isinf(level)
+    shares = jnp.exp(jnp.where(endless, -jnp.inf, x) - jnp.where(endless, 0.0, level))
+    shares = jnp.where(endless & boundless, 1.0 / count, shares)
+    return total, jnp.sum(shares * dx, axes)
+
+
+def _axes(x: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(x.ndim))
+    return tuple(k % x.ndim for k in (axis if isinstance(axis, tuple) else (axis,)))
+
+
+def log_sum_exp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
+    r"""Log of a sum of exponentials, whose gradient is 0 where all terms are zero.
+
+    .. math:: \log \textstyle\sum_i e^{x_i}
+
+    Args:
+        x: array of any shape, not empty along `axis`; -inf stands for a zero term.
+        axis: the axes that are summed over; all by default.
+
+    Returns:
+        The logs, the shape of `x` without `axis`; -inf where all terms are -inf, inf where one is
+        inf, NaN where one is NaN.
+
+    Example:
+        >>> float(tg.special.log_sum_exp(jnp.array([-1000.0, -1000.0])))
+        -999.3068528194401
+        >>> jax.grad(tg.special.log_sum_exp)(jnp.array([-jnp.inf, -jnp.inf])).tolist()
+        [0.0, 0.0]
+    """
+    x = _as_float(x)
+    return _log_sum_exp(x, _axes(x, axis))
+
+
+def log_mean_exp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
+    r"""Log of a mean of exponentials: `log_sum_exp` less the log of the number of terms.
+
+    .. math:: \log \frac{1}{n} \textstyle\sum_i e^{x_i}
+
+    Args:
+        x: array of any shape, not empty along `axis`; -inf stands for a zero term.
+        axis: the axes that are averaged over; all by default.
+
+    Returns:
+        The logs, the shape of `x` without `axis`.
+
+    Example:
+        >>> float(tg.special.log_mean_exp(jnp.array([-1000.0, -1000.0])))
+        -1000.0
+    """
+    x = _as_float(x)
+    axes = _axes(x, axis)
+    return _log_sum_exp(x, axes) - math.log(math.prod(x.shape[k] for k in axes))
+
+
+# --- The logistic function and its kin ------------------------------------------------------------
+
+
+@jax.custom_jvp
+def _sigmoid(x: Array) -> Array:
+    small = jnp.exp(-jnp.abs(x))
+    return jnp.where(x < 0, small, 1.0) / (1.0 + small)
+
+
+@_sigmoid.defjvp
+def _sigmoid_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    value = _sigmoid(x)
+    return value, value * _sigmoid(-x) * dx
+
+
+@jax.custom_jvp
+def _log1pexp(x: Array) -> Array:
+    return jnp.maximum(x, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
+
+
+@_log1pexp.defjvp
+def _log1pexp_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return _log1pexp(x), _sigmoid(x) * dx
+
+
+@jax.custom_jvp
+def _inverse_expm1(x: Array) -> Array:
+    return 1.0 / jnp.expm1(x)
+
+
+@_inverse_expm1.defjvp
+def _inverse_expm1_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    value = _inverse_expm1(x)
+    return value, -value * (1.0 + value) * dx
+
+
+@jax.custom_jvp
+def _log1mexp(x: Array) -> Array:
+    near = x < math.log(2.0)
+    inner, outer = jnp.where(near, x, 1.0), jnp.where(near, 1.0, x)
+    return jnp.where(near, jnp.log(-jnp.expm1(-inner)), jnp.log1p(-jnp.exp(-outer)))
+
+
+@_log1mexp.defjvp
+def _log1mexp_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return _log1mexp(x), _inverse_expm1(x) * dx
+
+
+def sigmoid(x: ArrayLike) -> Array:
+    r"""The logistic function, whose derivatives do not die in either tail.
+
+    .. math:: s(x) = \frac{1}{1 + e^{-x}}, \qquad s'(x) = s(x)\, s(-x)
+
+    Args:
+        x: array of any shape, infinite values welcome.
+
+    Example:
+        >>> float(jax.grad(tg.special.sigmoid)(100.0)) > 0
+        True
+    """
+    return _sigmoid(_as_float(x))
+
+
+def log_sigmoid(x: ArrayLike) -> Array:
+    r"""Log of the logistic function.
+
+    .. math:: \log s(x) = -\log(1 + e^{-x}), \qquad \frac{d}{dx} = s(-x)
+
+    Args:
+        x: array of any shape, infinite values welcome.
+
+    Example:
+        >>> float(tg.special.log_sigmoid(-1000.0))
+        -1000.0
+    """
+    return -_log1pexp(-_as_float(x))
+
+
+def log1pexp(x: ArrayLike) -> Array:
+    r"""Log of one plus an exponential, also known as softplus.
+
+    .. math:: \log(1 + e^x), \qquad \frac{d}{dx} = s(x)
+
+    Args:
+        x: array of any shape, infinite values welcome.
+
+    Example:
+        >>> float(tg.special.log1pexp(1000.0))
+        1000.0
+    """
+    return _log1pexp(_as_float(x))
+
+
+def log1mexp(x: ArrayLike) -> Array:
+    r"""Log of one minus an exponential, with the sign of `jax.nn.log1mexp`.
+
+    .. math:: \log(1 - e^{-x}), \quad x \ge 0, \qquad \frac{d}{dx} = \frac{1}{e^x - 1}
+
+    Args:
+        x: array of any shape, not negative; infinite values welcome.
+
+    Returns:
+        The logs; -inf at 0, NaN where x is negative or NaN.
+
+    Example:
+        >>> float(tg.special.log1mexp(1e-20)) == float(jnp.log(1e-20))
+        True
+    """
+    return _log1mexp(_as_float(x))
