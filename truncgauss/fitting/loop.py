@@ -168,15 +168,22 @@ def fit(
     )
     run = Run(objective, place, optimizer, rules, key, checkpoint, save_every)
     nothing = np.zeros(0, dtype)
-    done = run.through(Progress(state, {"loss": nothing, "gradient_norm": nothing}), progress)
+    done = run.through(Progress(state, Traces(nothing, nothing)), progress)
     return run.result(done, tolerance)
+
+
+class Traces(NamedTuple):
+    """The loss and the norm of its gradient at every evaluation."""
+
+    loss: np.ndarray
+    gradient_norm: np.ndarray
 
 
 class Progress(NamedTuple):
     """A state and the traces that led to it: what a checkpoint holds."""
 
     state: State
-    traces: dict[str, np.ndarray]
+    traces: Traces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +203,7 @@ class Run:
         num_steps, fingerprint = int(self.rules.num_steps), self.fingerprint()
         if self.checkpoint is not None and os.path.exists(self.checkpoint):
             done = checkpoints.restore(self.checkpoint, done, fingerprint)
-            done = done._replace(state=reopened(done.state, num_steps))
+            done = reopened(done, num_steps)
         # disable=None: silent where there is no terminal.
         disable = None if progress else True
         bar = tqdm(total=num_steps, initial=int(done.state.step), disable=disable)
@@ -224,8 +231,7 @@ class Run:
             self.objective, self.place, done.state, self.rules, size, self.optimizer
         )
         fresh = np.asarray(fresh)[:, : int(count)]
-        joined = {name: np.append(old, new) for (name, old), new in zip(done.traces.items(), fresh)}
-        return Progress(state, joined)
+        return Progress(state, Traces(*map(np.append, done.traces, fresh)))
 
     def fingerprint(self) -> dict[str, str]:
         """What makes this fit another one than the next."""
@@ -239,7 +245,7 @@ class Run:
 
     def result(self, done: Progress, tolerance: float) -> FitResult:
         """The end of the fit with the sentence that explains it."""
-        state, losses = done.state, done.traces["loss"]
+        state, losses = done.state, done.traces.loss
         diagnosis = None
         if int(state.status) == NONFINITE:
             diagnosis = first_nonfinite(self.loss_of(state), state.free)
@@ -254,7 +260,7 @@ class Run:
             loss=float(state.loss),
             gradient_norm=float(state.gradient_norm),
             loss_trace=losses,
-            gradient_norm_trace=done.traces["gradient_norm"],
+            gradient_norm_trace=done.traces.gradient_norm,
             num_steps=int(state.step),
             converged=converged,
             reason=reason,
@@ -292,7 +298,7 @@ class Run:
 
 
 def show(bar: tqdm, done: Progress) -> None:
-    loss, norm = (trace[-1] for trace in done.traces.values())
+    loss, norm = (trace[-1] for trace in done.traces)
     bar.set_postfix_str(f"loss {loss:.6g}, gradient {norm:.1e}", refresh=False)
     bar.update(int(done.state.step) - bar.n)
 
@@ -364,8 +370,8 @@ def evaluated(objective, place: Coordinates, state: State, rules: Rules, optimiz
         opt_state=opt_state,
         key=key,
         step=step,
-        best=jnp.where(improved & good, loss, state.best),
-        idle=idle,
+        best=jnp.where(improved & (status == RUNNING), loss, state.best),
+        idle=jnp.where(status == RUNNING, idle, state.idle),
         status=status,
         loss=keep(loss, state.loss),
         gradient_norm=keep(norm, state.gradient_norm),
@@ -415,10 +421,15 @@ def strong(leaf: Any) -> jax.Array:
     return leaf if checkpoints.is_key(leaf) else jnp.asarray(leaf, dtype=jnp.result_type(leaf))
 
 
-def reopened(state: State, num_steps: int) -> State:
-    """A restored state, ready to go on if more steps are allowed now than when it ended."""
-    more = int(state.status) == EXHAUSTED and int(state.step) < num_steps
-    return state._replace(status=jnp.zeros((), jnp.int32)) if more else state
+def reopened(done: Progress, num_steps: int) -> Progress:
+    """A restored fit, ready to go on if more steps are allowed now than when it ended.
+
+    Its last evaluation is then made once more, now with an update.
+    """
+    if int(done.state.status) != EXHAUSTED or int(done.state.step) >= num_steps:
+        return done
+    state = done.state._replace(status=jnp.zeros((), jnp.int32))
+    return Progress(state, Traces(*(trace[:-1] for trace in done.traces)))
 
 
 @functools.lru_cache

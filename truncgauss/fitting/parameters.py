@@ -280,9 +280,11 @@ def as_constraint(value: Any) -> Constraint:
 
 
 def real_leaf(leaf: Any) -> jax.Array:
-    array = as_float_array(leaf)
-    if np.iscomplexobj(leaf) or not jnp.issubdtype(array.dtype, jnp.floating):
+    if not isinstance(leaf, jax.Array):
+        leaf = np.asarray(leaf)
+    if not (jnp.issubdtype(leaf.dtype, jnp.floating) or jnp.issubdtype(leaf.dtype, jnp.integer)):
         raise ValueError(f"start must be made of real numbers, got {leaf!r}.")
+    array = as_float_array(leaf)
     return jnp.asarray(array, dtype=array.dtype)  # sheds the weak type, which would retrace
 
 

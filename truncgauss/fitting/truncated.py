@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tqdm import tqdm
 
 from truncgauss.fitting.newton import Point, newton_steps, point
 from truncgauss.fitting.objectives import (
@@ -90,6 +91,7 @@ def fit_truncated_normal(
     method: Method = Automatic(),
     key: jax.Array | None = None,
     num_steps: int = 100,
+    progress: bool = False,
 ) -> TruncatedFit:
     """Maximum likelihood of loc and covariance of rows seen only inside limits.
 
@@ -111,6 +113,7 @@ def fit_truncated_normal(
         method: how P is computed. The edge of a soft method is in standard units.
         key: its random key.
         num_steps: the most Newton steps.
+        progress: show a bar, if on a terminal.
 
     Returns:
         TruncatedFit.
@@ -139,7 +142,8 @@ def fit_truncated_normal(
             check_finite(here)
             moves = here.decrement > SMALL * sample.num_rows**-0.5
             left = num_steps - len(visited) + (not visited)
-            path = [here, *newton_steps(loss, here, left, ENOUGH, too_wide)]
+            steps = newton_steps(loss, here, left, ENOUGH, too_wide)
+            path = [here, *tqdm(steps, "Newton steps", disable=None if progress else True)]
             visited += path[bool(visited) :]
             here, x = path[-1], path[-1].x
             if not loss.held.planned or not moves or too_wide(here) or len(visited) > num_steps:

@@ -1,0 +1,168 @@
+"""Checkpoints: an interrupted fit goes on to the bit, and a file of another fit is refused."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import truncgauss as tg
+from truncgauss import fitting
+from truncgauss.fitting import checkpoint
+
+
+def valley(x):
+    return jnp.sum(100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2)
+
+
+def noisy(x, key):
+    return jnp.sum((x - jax.random.normal(key, x.shape)) ** 2)
+
+
+ADAM = optax.adam(0.01)  # one object, so that its fits share a compilation
+
+
+def settings(kind):
+    key = jax.random.key(5) if kind == "random" else None
+    return {
+        "objective": noisy if kind == "random" else valley,
+        "start": jnp.array([-1.0, 2.0, 0.5]),
+        "optimizer": ADAM if kind == "random" else None,
+        "key": key,
+        "progress": False,
+    }
+
+
+@pytest.mark.parametrize("kind", ["fixed", "random"])
+def test_a_fit_in_two_parts_equals_one_fit_to_the_bit(kind, tmp_path):
+    whole = tg.fit(num_steps=60, **settings(kind))
+    path = tmp_path / "folder" / "fit.npz"
+    part = tg.fit(num_steps=17, checkpoint=path, **settings(kind))
+    assert part.num_steps == 17 and path.exists()
+    resumed = tg.fit(num_steps=60, checkpoint=path, **settings(kind))
+    np.testing.assert_array_equal(resumed.params, whole.params)
+    np.testing.assert_array_equal(resumed.loss_trace[18:], whole.loss_trace[18:])
+    assert resumed.num_steps == whole.num_steps and resumed.reason == whole.reason
+    # A finished fit is read, not run again.
+    again = tg.fit(num_steps=60, checkpoint=path, **settings(kind))
+    np.testing.assert_array_equal(again.loss_trace, resumed.loss_trace)
+    assert list(path.parent.iterdir()) == [path]  # nothing half-written is left
+
+
+def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
+    whole = tg.fit(num_steps=60, **settings("fixed"))
+    path, chunks = tmp_path / "fit.npz", []
+    advance = fitting.loop.advance
+
+    def interrupted(*args, **kwargs):
+        chunks.append(1)
+        if len(chunks) == 4:
+            raise KeyboardInterrupt
+        return advance(*args, **kwargs)
+
+    monkeypatch.setattr(fitting.loop, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tg.fit(num_steps=60, checkpoint=path, **settings("fixed"))
+    monkeypatch.undo()
+    resumed = tg.fit(num_steps=60, checkpoint=path, **settings("fixed"))
+    np.testing.assert_array_equal(resumed.loss_trace, whole.loss_trace)
+    np.testing.assert_array_equal(resumed.params, whole.params)
+
+
+def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
+    path = tmp_path / "fit.npz"
+    tg.fit(num_steps=5, checkpoint=path, **settings("fixed"))
+    other = settings("fixed") | {"start": jnp.zeros(3) + 0.1}
+    with pytest.raises(ValueError, match="belongs to another fit: start differ"):
+        tg.fit(num_steps=5, checkpoint=path, **other)
+    other = settings("fixed") | {"optimizer": ADAM}
+    with pytest.raises(ValueError, match="does not fit: state/opt_state"):
+        tg.fit(num_steps=5, checkpoint=path, **other)
+    path.write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="is no checkpoint"):
+        tg.fit(num_steps=5, checkpoint=path, **settings("fixed"))
+
+
+def test_a_failing_write_leaves_the_old_state(tmp_path, monkeypatch):
+    path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start=jnp.zeros(2))
+    state = {"x": jnp.arange(3.0), "key": jax.random.key(1)}
+    checkpoint.save(path, state, mark)
+    before = path.read_bytes()
+
+    def failing(descriptor):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(OSError, match="disk full"):
+        checkpoint.save(path, {"x": jnp.zeros(3), "key": jax.random.key(2)}, mark)
+    monkeypatch.undo()
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+    found = checkpoint.restore(path, state, mark)
+    np.testing.assert_array_equal(found["x"], state["x"])
+    assert jax.random.normal(found["key"]) == jax.random.normal(state["key"])
+
+
+def test_a_termination_is_an_interrupt_inside_the_context_and_not_after():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), fitting.interrupts():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_killed_process_leaves_a_checkpoint_that_goes_on_to_the_bit(number, tmp_path):
+    script = textwrap.dedent(
+        """
+        import sys, time
+        import jax, jax.numpy as jnp, numpy as np, optax
+        import truncgauss as tg
+        from truncgauss import fitting
+
+        jax.config.update("jax_enable_x64", True)
+        path = None if sys.argv[1] == "none" else sys.argv[1]
+
+        def slow(x):
+            jax.debug.callback(lambda: time.sleep(0.01))
+            return jnp.sum((x - 1.0) ** 4)
+
+        with fitting.interrupts():
+            print("begun", flush=True)
+            fit = tg.fit(slow, jnp.zeros(3), optax.adam(0.01), 300, progress=False,
+                         checkpoint=path, save_every=0.2)
+        np.save(sys.argv[2], np.append(fit.loss_trace, fit.params))
+        """
+    )
+    path = tmp_path / "fit.npz"
+
+    def started(where, out):
+        return subprocess.Popen(
+            [sys.executable, "-c", script, str(where), str(tmp_path / out)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    process = started(path, "never.npy")
+    process.stdout.readline()
+    while not path.exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    process.wait(60)
+    process.stdout.close()
+    assert process.returncode != 0 and not (tmp_path / "never.npy").exists()
+    for where, out in [(path, "resumed.npy"), ("none", "whole.npy")]:
+        process = started(where, out)
+        process.communicate(timeout=300)
+        assert process.returncode == 0
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "resumed.npy"), np.load(tmp_path / "whole.npy")
+    )
