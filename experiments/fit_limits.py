@@ -228,14 +228,12 @@ def plot(results):
 
 
 def found(result):
-    """Names, values and standard errors, as a title; two of them at most."""
-    text = ", ".join(
-        f"{label} {value:.3f} ± {stderr:.3f} (true {truth:g})"
-        for label, value, stderr, truth in zip(
-            result["names"][:2], result["params"], result["stderr"], result["truth"], strict=False
-        )
-    )
-    return text.replace("-", "−")
+    """Names, values and standard errors over the truth, as a title; two of them at most."""
+    names, shown = result["names"], slice(0, 2)
+    values = zip(names[shown], result["params"], result["stderr"], strict=False)
+    text = ", ".join(f"{name} {value:.3f} ± {stderr:.3f}" for name, value, stderr in values)
+    truth = ", ".join(f"{value:g}" for value in result["truth"][shown])
+    return f"{text}\n(true: {truth})".replace("-", "−")
 
 
 def traces(results, ax):

@@ -229,7 +229,7 @@ def plot(results):
     for ax, kind in zip(axes[-1], ("value", "gradient"), strict=True):
         errors = [np.maximum(curves[name][f"{kind}_error"], 1e-12) for name in shown]
         plotting.curves(
-            x, errors, [titles[name] for name in shown], series=(3, 0, 2), linewidth=1.0,
+            x, errors, [titles[name] for name in shown], series=(3, 4, 2), linewidth=1.0,
             xlabel=xlabel, ylabel=f"relative error of the {kind}", ax=ax,
         )  # fmt: skip
         plotting.title(f"Error of the {kind}", ax=ax).set_yscale("log")

@@ -31,7 +31,7 @@ def completed(name, **changes):
 
 
 def check_picture(picture):
-    """Axes are labelled, and no legend lies on any of them."""
+    """Axes are labelled, no legend lies on any of them, nothing is cut off."""
     renderer = FigureCanvasAgg(picture).get_renderer()
     picture.draw(renderer)
     legends = [ax.get_legend() for ax in picture.axes if ax.get_legend()] + picture.legends
@@ -40,10 +40,9 @@ def check_picture(picture):
         assert ax.get_ylabel()
         extent = ax.get_window_extent(renderer)
         assert not any(legend.get_window_extent(renderer).overlaps(extent) for legend in legends)
-    inside = picture.bbox
-    for legend in legends:
-        box = legend.get_window_extent(renderer)
-        assert inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0
+    everything, (width, height) = picture.get_tightbbox(renderer), picture.get_size_inches()
+    assert everything.x0 >= 0 and everything.x1 <= width
+    assert everything.y0 >= 0 and everything.y1 <= height
 
 
 # ---------------------------------------------------------------- selected_sample
