@@ -175,6 +175,17 @@ def residual(cavity: Cavity, constraints: Constraints) -> Cavity:
     return jax.tree.map(jnp.subtract, updated, cavity)
 
 
+def rounds(constraints: Constraints, num_rounds: int, damping: float = 0.7) -> Cavity:
+    """Cavities after some damped rounds of updates: near the fixed point at a fraction of its cost."""
+
+    def one(_, cavity):
+        change = residual(cavity, constraints)
+        return jax.tree.map(lambda old, more: old + damping * more, cavity, change)
+
+    start = jnp.zeros_like(constraints.loc)
+    return jax.lax.fori_loop(0, num_rounds, one, Cavity(start, start))
+
+
 def _couplings(post: Posterior, correlation: Array) -> Array:
     """Posterior covariances over the variance of the row's own coordinate, diagonal left out.
 
