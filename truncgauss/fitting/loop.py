@@ -325,17 +325,33 @@ def advance(objective, place: Coordinates, state: State, rules: Rules, size, opt
 
 def evaluated(objective, place: Coordinates, state: State, rules: Rules, optimizer):
     """The state after one evaluation, and the update if that did not end the fit."""
-    next_key, function = state.key, loss_function(objective, place, state.key)
-    if state.key is not None:
-        next_key = jax.random.split(state.key)[0]
+    function = loss_function(objective, place, state.key)
     if searches_lines(state.opt_state):
         evaluate = optax.value_and_grad_from_state(function)
         loss, gradient = evaluate(state.free, state=state.opt_state)
     else:
         loss, gradient = jax.value_and_grad(function)(state.free)
+    state, values = judged(state, loss, gradient, rules)
+
+    def updated(_):
+        updates, opt_state = optimizer.update(
+            gradient, state.opt_state, state.free, value=loss, grad=gradient, value_fn=function
+        )
+        key = None if state.key is None else jax.random.split(state.key)[0]
+        return optax.apply_updates(state.free, updates), opt_state, key, state.step + 1
+
+    def kept(_):
+        return state.free, state.opt_state, state.key, state.step
+
+    running = state.status == RUNNING
+    free, opt_state, key, step = jax.lax.cond(running, updated, kept, None)
+    return state._replace(free=free, opt_state=opt_state, key=key, step=step), values
+
+
+def judged(state: State, loss: jax.Array, gradient: Any, rules: Rules):
+    """The state with its status after an evaluation, and the loss and gradient norm there."""
     dtype = state.best.dtype
-    loss = loss.astype(dtype)
-    norm = optax.tree.norm(gradient).astype(dtype)
+    loss, norm = loss.astype(dtype), optax.tree.norm(gradient).astype(dtype)
     relative = relative_gradient(state.free, gradient, loss).astype(dtype)
     improved = loss < state.best - jnp.finfo(dtype).eps * jnp.abs(state.best)
     improved = improved | jnp.isinf(state.best)
@@ -351,27 +367,13 @@ def evaluated(objective, place: Coordinates, state: State, rules: Rules, optimiz
         [NONFINITE, FLAT, STATIONARY, STALLED, EXHAUSTED],
         RUNNING,
     ).astype(jnp.int32)
-
-    def updated(_):
-        updates, opt_state = optimizer.update(
-            gradient, state.opt_state, state.free, value=loss, grad=gradient, value_fn=function
-        )
-        return optax.apply_updates(state.free, updates), opt_state, next_key, state.step + 1
-
-    def kept(_):
-        return state.free, state.opt_state, state.key, state.step
-
-    free, opt_state, key, step = jax.lax.cond(status == RUNNING, updated, kept, None)
-    good = status != NONFINITE
+    good, running = status != NONFINITE, status == RUNNING
     keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(good, new, old))
-    return State(
-        free=free,
+    return state._replace(
         good=keep(state.free, state.good),
-        opt_state=opt_state,
-        key=key,
-        step=step,
-        best=jnp.where(improved & (status == RUNNING), loss, state.best),
-        idle=jnp.where(status == RUNNING, idle, state.idle),
+        # A fit that runs out of steps and is resumed makes this evaluation again.
+        best=jnp.where(improved & running, loss, state.best),
+        idle=jnp.where(running, idle, state.idle),
         status=status,
         loss=keep(loss, state.loss),
         gradient_norm=keep(norm, state.gradient_norm),

@@ -6,7 +6,6 @@ plan and its key: one smooth function, on which a line search and a Hessian may 
 
 import functools
 import math
-import operator
 from typing import Any
 
 import jax
@@ -16,52 +15,36 @@ from jax.scipy.special import xlogy
 
 from truncgauss.covariances import Covariance, ScaleTril
 from truncgauss.probability import base
-from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.base import Estimate, Method, Problem
-from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.pytrees import frozen_pytree
 from truncgauss.regions import Box
 from truncgauss.special import log1mexp
 
 
 @frozen_pytree
 class Held:
-    """A method with its plan fixed, for each of the k rows of a problem.
-
-    Args:
-        method: the method; if `planned`, its leaves have a leading axis of k plans.
-        key: the random key that all evaluations and all rows share.
-    """
+    """A method with its plan fixed, for each row of a problem if that has rows, and its key."""
 
     method: Method
     key: jax.Array
-    planned: bool = static_field(default=False)
 
-    def estimates(self, loc: jax.Array, covariance: Covariance, region: Any) -> Estimate:
-        """The estimates of k rows, all of whose inputs have the leading axis k."""
+    def estimate(self, problem: Problem) -> Estimate:
+        return base.estimate(self.method, problem, self.key)
 
-        def of_row(method, *row):
-            return base.average(method, Problem(*row), self.key)
-
-        plans = 0 if self.planned else None
-        return jax.vmap(of_row, (plans, 0, 0, 0))(self.method, loc, covariance, region)
+    @property
+    def planned(self) -> bool:
+        """Whether there may be a plan, made for other parameters than those in use."""
+        return bool(jax.tree.leaves(self.method))
 
 
 def hold(method: Method, key: jax.Array | None, problem: Problem) -> Held:
-    """The method with one plan for each row of a problem whose leading axis is k.
+    """The method, with its plan made for a problem.
 
     Raises:
         ValueError: if the method cannot answer for such a problem.
     """
-    key = jax.random.key(0) if key is None else key
-    if isinstance(method, Automatic):
-        method = method.choice(problem)
     method.check(*problem)
-    size = problem.loc.shape[0]
-    rows = [jax.tree.map(operator.itemgetter(row), problem) for row in range(size)]
-    plans = [method.hold(*row) for row in rows]
-    if all(plan is method for plan in plans):
-        return Held(method, key)
-    return Held(jax.tree.map(lambda *leaves: jnp.stack(leaves), *plans), key, planned=True)
+    return Held(method.hold(*problem), jax.random.key(0) if key is None else key)
 
 
 @frozen_pytree
@@ -82,7 +65,7 @@ class FractionLoss:
 
     def log_probs(self, params: Any) -> Estimate:
         """The estimated log probabilities of the k fractions."""
-        return self.held.estimates(*self.problem.rows(params))
+        return self.held.estimate(self.problem.rows(params))
 
     def of(self, log_prob: jax.Array) -> jax.Array:
         """The loss of k log probabilities."""
@@ -117,7 +100,7 @@ class LimitsProblem:
     covariance: Covariance
 
     def rows(self, params: Box) -> Problem:
-        return Problem(self.loc, self.covariance, params.broadcast_to(self.loc.shape[:1]))
+        return Problem(self.loc, self.covariance, params)
 
 
 @frozen_pytree
@@ -155,8 +138,7 @@ class TruncatedLoss:
         """The estimated log P(X in region) and its error."""
         loc, covariance = gaussian(natural, self.mean.shape[0])
         covariance = ScaleTril(jnp.linalg.cholesky(covariance))
-        rows = jax.tree.map(lambda leaf: leaf[None], (loc, covariance, self.region))
-        return jax.tree.map(lambda leaf: leaf[0], self.held.estimates(*rows))
+        return self.held.estimate(Problem(loc, covariance, self.region))
 
 
 def packed(vector: Any, matrix: Any) -> Any:

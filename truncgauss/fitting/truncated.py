@@ -181,8 +181,8 @@ def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> Trunca
     # A method that sees zeros may take independence for a property of every covariance to come.
     covariance = np.asarray(covariance)
     dense = covariance + 1e-7 * np.diagonal(covariance).min() * (1.0 - np.eye(d))
-    row = jax.tree.map(lambda leaf: leaf[None], as_problem(loc, dense, sample.region))
-    return TruncatedLoss(jnp.zeros(d), sample.correlation, sample.region, hold(method, key, row))
+    held = hold(method, key, as_problem(loc, dense, sample.region))
+    return TruncatedLoss(jnp.zeros(d), sample.correlation, sample.region, held)
 
 
 def check_finite(here: Point) -> None:
