@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.covariances import Covariance
-from truncgauss.probability import bivariate
+from truncgauss.probability import bivariate, trivariate
 from truncgauss.probability.base import Estimate, Method, Region
 from truncgauss.pytrees import frozen_pytree, is_concrete
 from truncgauss.regions import Box
@@ -20,9 +20,9 @@ class Exact(Method):
 
         log P = sum_j log( Phi((high_j - loc_j) / s_j) - Phi((low_j - loc_j) / s_j) );
 
-    in two dimensions by quadrature in logs over one coordinate. Its stderr is 0. In more dimensions
-    independence is read off a diagonal covariance, which is visible only outside of a trace: there,
-    and for any other structure, ask for a method that needs none.
+    in two and three dimensions by quadrature in logs, one coordinate after the other. Its stderr is
+    0. In more dimensions independence is read off a diagonal covariance, which is visible only
+    outside of a trace: there, and for any other structure, ask for a method that needs none.
 
     Raises:
         ValueError: if the problem is none of these.
@@ -35,7 +35,7 @@ class Exact(Method):
     def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
             raise ValueError(
-                "Exact answers for a Box in up to two dimensions or with independent coordinates "
+                "Exact answers for a Box in up to three dimensions or with independent coordinates "
                 f"(a diagonal covariance, visible outside of a trace); got a "
                 f"{type(region).__name__} in {covariance.dimension} dimensions. Use tg.Automatic()."
             )
@@ -58,13 +58,15 @@ def box_log_probability(loc, covariance: Covariance, low, high) -> jax.Array:
     """log P(low <= X <= high) with low < high, by the structure of the covariance."""
     if covariance.dimension == 2:
         return bivariate.log_probability(loc, bivariate.regression(covariance), low, high)
+    if covariance.dimension == 3:
+        return trivariate.log_probability(loc, covariance, low, high)
     limits = standardize(low, high, loc, jnp.sqrt(covariance.variances))
     return log_interval_mass(*limits).sum(-1)
 
 
 def applies(covariance: Covariance, region: Region) -> bool:
     """Whether `Exact` can answer, as far as can be seen."""
-    return isinstance(region, Box) and (covariance.dimension <= 2 or is_diagonal(covariance))
+    return isinstance(region, Box) and (covariance.dimension <= 3 or is_diagonal(covariance))
 
 
 def is_diagonal(covariance: Covariance) -> bool:
