@@ -1,27 +1,35 @@
 """The method that chooses a method, and the entry functions whose default it is."""
 
+import dataclasses
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from truncgauss.probability import base, exact
 from truncgauss.probability.base import Estimate, Method, Problem, Region
+from truncgauss.probability.separation import Separation
+from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
+from truncgauss.regions import Ball
 
-NUM_SAMPLES = 4096
-MAX_REPLICATES = 256
+MAX_STEPS = 2**25  # points times dimensions that one estimate may spend
+FAILURE = 0.05  # a stderr above this calls for another method
+MARGIN = 2.0  # points are bought for an error this many times smaller than wanted
 
 
 @frozen_pytree
 class Automatic(Method):
-    """The method that fits the problem: `Exact` where that applies, `SoftMonteCarlo` elsewhere.
+    """The method that fits the problem: `Exact` where it applies, else `Separation`.
 
-    Outside of a trace it looks at the numbers, and doubles the replicates of a sampling method
-    until stderr <= rtol or 256 replicates of 4,096 lattice points are spent; stderr then says what
-    was reached. Under a trace it sees shapes alone: its choice and its budget of 16 replicates are
-    fixed by them.
+    Outside of a trace it looks at the numbers. It spends more points until stderr <= rtol, or until
+    2^25 coordinates have been drawn; and where `Separation` fails, as it does in long and weakly
+    truncated chains, it tries `SequentialMonteCarlo` and keeps what has the smaller error. stderr
+    says what was reached. Under a trace it sees shapes alone: its choice, and a budget of 16
+    replicates of 1,024 points, are fixed by them. A `Ball` is left to `SoftMonteCarlo`.
 
     Args:
         rtol: relative error of the probability to aim at (static).
@@ -45,12 +53,64 @@ class Automatic(Method):
         """The method for a problem, as far as the problem can be seen."""
         if exact.applies(problem.covariance, problem.region):
             return exact.Exact()
-        return SoftMonteCarlo(num_samples=NUM_SAMPLES, num_replicates=16, points="lattice")
+        if isinstance(problem.region, Ball):
+            return SoftMonteCarlo(num_samples=4096, num_replicates=16, points="lattice")
+        return Separation()
 
     def hold(self, loc: Any, covariance: Any, region: Region) -> Method:
         """The chosen method, with its plan fixed."""
         problem = base.as_problem(loc, covariance, region)
         return self.choice(problem).hold(*problem)
+
+    def estimate(self, problem: Problem, key: jax.Array) -> tuple[Method, Estimate]:
+        """The estimate, and the method that was chosen for it."""
+        chosen = self.choice(problem)
+        chosen.check(*problem)
+        if not is_concrete((problem, key)) or isinstance(chosen, exact.Exact):
+            return chosen, base.estimate(chosen, problem, key)
+        chosen, result = self._refined(chosen.hold(*problem), problem, key)
+        if isinstance(chosen, Separation) and worst(result) > FAILURE:
+            other = SequentialMonteCarlo().hold(*problem)
+            other, second = self._refined(other, problem, key)
+            if worst(second) < worst(result):
+                return other, second
+        return chosen, result
+
+    def _refined(self, method: Method, problem: Problem, key) -> tuple[Method, Estimate]:
+        """The method with as many points as rtol takes and the budget allows, and its estimate."""
+        result = base.estimate(method, problem, key)
+        while worst(result) > self.rtol:
+            larger = enlarged(method, worst(result) / self.rtol, problem.covariance.dimension)
+            if larger is None:
+                break
+            method, result = larger, base.estimate(larger, problem, key)
+        return method, result
+
+
+def worst(result: Estimate) -> float:
+    """The largest stderr of a batch, inf if any row rests on nothing; unknown ones do not count."""
+    stderr = np.asarray(result.stderr, float)
+    return float(np.max(np.where(np.isnan(stderr), 0.0, stderr), initial=0.0))
+
+
+def enlarged(method: Method, excess: float, dimension: int) -> Method | None:
+    """The method with so many more points that an error `excess` times too large becomes right.
+
+    Lattices are taken to converge as 1/n, particles and soft edges as 1/sqrt(n). None if the budget
+    allows no more, or if the error is infinite: more of what has failed is no remedy.
+    """
+    field, rate = {
+        Separation: ("num_points", 1.0),
+        SequentialMonteCarlo: ("num_particles", 2.0),
+        SoftMonteCarlo: ("num_samples", 2.0),
+    }[type(method)]
+    now = getattr(method, field)
+    most = MAX_STEPS / (method.num_replicates * dimension)
+    if not math.isfinite(excess) or 2 * now > most:
+        return None
+    wanted = min(now * min((MARGIN * excess) ** rate, 1e9), most)
+    count = now * 2 ** max(1, math.floor(math.log2(wanted / now)))
+    return dataclasses.replace(method, **{field: count})
 
 
 def log_probability(
@@ -87,23 +147,9 @@ def log_probability(
     problem = base.as_problem(loc, covariance, region)
     key = jax.random.key(0) if key is None else key
     if isinstance(method, Automatic):
-        return automatic_estimate(method, problem, key)
+        return method.estimate(problem, key)[1]
     method.check(*problem)
     return base.estimate(method, problem, key)
-
-
-def automatic_estimate(method: Automatic, problem: Problem, key: jax.Array) -> Estimate:
-    """The estimate of the chosen method, refined until rtol is met where that can be seen."""
-    chosen = method.choice(problem)
-    result = base.estimate(chosen, problem, key)
-    if not is_concrete((problem, key)) or not isinstance(chosen, SoftMonteCarlo):
-        return result
-    num_replicates = chosen.num_replicates
-    while num_replicates < MAX_REPLICATES and bool(jnp.any(result.stderr > method.rtol)):
-        num_replicates *= 4
-        chosen = SoftMonteCarlo(NUM_SAMPLES, num_replicates, chosen.edge, chosen.points)
-        result = base.estimate(chosen, problem, key)
-    return result
 
 
 def fraction_not_truncated(
