@@ -26,7 +26,8 @@ from truncgauss.covariances import Covariance, CovarianceMatrix, is_symmetric
 from truncgauss.regions import Polyhedron
 from truncgauss.special import log_interval_mass, standardize, truncated_variance
 
-MAX_STEPS = 60
+MAX_STEPS = 100
+DAMPING = 0.5  # of a round of updates, which may overshoot
 LONGEST_STEP = 2.0  # in any log variance
 SHORTEST_STEP = 0.02
 
@@ -175,17 +176,6 @@ def residual(cavity: Cavity, constraints: Constraints) -> Cavity:
     return jax.tree.map(jnp.subtract, updated, cavity)
 
 
-def rounds(constraints: Constraints, num_rounds: int, damping: float = 0.7) -> Cavity:
-    """Cavities after some damped rounds of updates: near the fixed point at a fraction of its cost."""
-
-    def one(_, cavity):
-        change = residual(cavity, constraints)
-        return jax.tree.map(lambda old, more: old + damping * more, cavity, change)
-
-    start = jnp.zeros_like(constraints.loc)
-    return jax.lax.fori_loop(0, num_rounds, one, Cavity(start, start))
-
-
 def _couplings(post: Posterior, correlation: Array) -> Array:
     """Posterior covariances over the variance of the row's own coordinate, diagonal left out.
 
@@ -246,14 +236,16 @@ class _Search(NamedTuple):
     size: Array  # its root mean square
     direction: Array
     length: Array
-    forced: Array  # the next step is taken wherever it leads
+    rounds: Array  # damped rounds still to make, wherever they lead
+    failures: Array
     count: Array
 
 
 def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution:
     """Cavities whose sites reproduce them, by Newton steps that must shrink the residual.
 
-    A step that does not is shortened, and at last replaced by a damped round of updates. The search
+    A step that does not is shortened, and at last replaced by damped rounds of updates: two, four,
+    eight ... each time that happens, since the residual has minima that are no solution. The search
     ends at a residual of rtol (eps^0.6 by default); `converged` asks for max(rtol, eps^(1/3)), whose
     square is the error that the log probability has of it.
     """
@@ -262,15 +254,14 @@ def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution
     accepted = max(rtol, eps ** (1 / 3))
 
     def going(search):
-        stalled = search.forced & (search.size <= accepted)
+        stalled = (search.failures > 0) & (search.size <= accepted)
         return (search.size > rtol) & (search.count < MAX_STEPS) & ~stalled
 
     start, nothing = jnp.zeros_like(constraints.loc), jnp.zeros(2 * len(constraints.loc))
     nothing, endless = nothing.astype(start.dtype), jnp.full((), jnp.inf, start.dtype)
-    search = _Search(
-        # The Gaussian itself, as if a step of length 0 had just led there.
-        Cavity(start, start), nothing, endless, nothing, 0 * nothing[0] + 1, jnp.asarray(True), 0
-    )
+    # The Gaussian itself, as if a round of length 0 had just led there.
+    cavity, unit = Cavity(start, start), 0 * nothing[0] + 1
+    search = _Search(cavity, nothing, endless, nothing, unit, jnp.asarray(1), jnp.asarray(0), 0)
     search = jax.lax.while_loop(going, lambda search: _next(search, constraints), search)
     return Solution(search.cavity, search.size <= accepted)
 
@@ -291,18 +282,25 @@ def _next(search: _Search, constraints: Constraints) -> _Search:
         search.cavity.log_variance + step[:m], search.cavity.mean + deviation * step[m:]
     )
     found = _evaluated(moved, constraints)
-    better = search.forced | (found[2] < (1.0 - 0.01 * search.length) * search.size)
+    cavity, change, size, direction, length = found
+    mixing = search.rounds > 0
+    better = mixing | (size < (1.0 - 0.01 * search.length) * search.size)
     shorter = search.length / 3
-    force = shorter < SHORTEST_STEP
-    retry = (
-        search.cavity,
-        search.change,
-        search.size,
-        jnp.where(force, search.change, search.direction),
-        jnp.where(force, 0.3, shorter),
+    failed = ~better & (shorter < SHORTEST_STEP)
+    failures = search.failures + failed
+    rounds = jnp.where(failed, 2**failures, jnp.maximum(search.rounds - 1, 0))
+    kept = lambda new, old: jax.tree.map(lambda x, y: jnp.where(better, x, y), new, old)
+    cavity, change, size = kept((cavity, change, size), search[:3])
+    return _Search(
+        cavity,
+        change,
+        size,
+        jnp.where(rounds > 0, change, kept(direction, search.direction)),
+        jnp.where(rounds > 0, DAMPING, kept(length, shorter)),
+        rounds,
+        failures,
+        search.count + 1,
     )
-    chosen = jax.tree.map(lambda new, old: jnp.where(better, new, old), found, retry)
-    return _Search(*chosen, force & ~better, search.count + 1)
 
 
 def differentiable(solution: Solution, constraints: Constraints) -> Cavity:
