@@ -25,6 +25,7 @@ from truncgauss.special import separation_step, standardize
 
 BLOCK = 32
 MIN_EFFECTIVE_PARTICLES = 10.0
+MIN_EFFECTIVE_REPLICATES = 0.4  # of all replicates
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 
@@ -47,6 +48,9 @@ class SequentialMonteCarlo(Method):
     returns is an *estimate of the gradient of log P* with an error of its own: the smoothed score,
     the mean over surviving paths of d log w. It is of no use to HMC or to a line search. Early
     variables of a long chain have few distinct surviving ancestors: use many replicates.
+
+    stderr is inf where fewer than ten particles were effective at some step, or where a few
+    replicates outweigh the others.
 
     Args:
         num_particles: particles a replicate (static).
@@ -120,7 +124,11 @@ class SequentialMonteCarlo(Method):
         chain = chain_of(loc, covariance, region, twist)
         one = jax.checkpoint(lambda key: _run(chain, key, self.num_particles))
         log_probs, least = lax.map(one, keys)
-        stderr = jnp.where(least < min(MIN_EFFECTIVE_PARTICLES, self.num_particles), jnp.inf, jnp.nan)
+        baseless = least < min(MIN_EFFECTIVE_PARTICLES, self.num_particles)
+        # A few replicates that outweigh the others show that most have missed what matters.
+        if len(keys) > 1:
+            baseless = baseless | (_effective(log_probs) < MIN_EFFECTIVE_REPLICATES * len(keys))
+        stderr = jnp.where(lax.stop_gradient(baseless), jnp.inf, jnp.nan)
         return Estimate(log_probs, stderr.astype(log_probs.dtype))
 
 
