@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import ScaledTranslation, blended_transform_factory
+from matplotlib.transforms import ScaledTranslation
 
 STYLE = {
     "axes.axisbelow": True,
@@ -101,8 +100,8 @@ def figure(
         >>> len(picture.axes)
         2
     """
+    picture = _empty(columns * size[0], rows * size[1])
     with matplotlib.rc_context(STYLE):
-        picture = _empty(columns * size[0], rows * size[1])
         return picture, picture.subplots(rows, columns, **settings)
 
 
@@ -124,8 +123,8 @@ def mosaic(
         >>> sorted(axes)
         ['bottom', 'tall', 'top']
     """
+    picture = _empty(len(layout[0]) * size[0], len(layout) * size[1])
     with matplotlib.rc_context(STYLE):
-        picture = _empty(len(layout[0]) * size[0], len(layout) * size[1])
         return picture, picture.subplot_mosaic([list(row) for row in layout], **settings)
 
 
@@ -213,7 +212,9 @@ def value_and_gradient(
     for number, (side, look, y, stderr, label) in enumerate(sides):
         x, y = np.asarray(x), np.asarray(y)
         if stderr is not None:
-            _band(side, x, y, stderr, look.color, f"{label}, ± 2 standard errors")
+            reach, name = 2 * np.asarray(stderr), f"{label}, ± 2 standard errors"
+            band = {"color": look.color, "alpha": 0.22, "linewidth": 0, "label": name}
+            side.fill_between(x, y - reach, y + reach, **band)
         side.plot(x, y, color=look.color, linestyle=look.linestyle, label=label)
         if reference is not None:
             exact = np.asarray(reference[number])
@@ -275,31 +276,19 @@ def nan_spans(x: Any, y: Any, *, name: str = "value", ax: Axes | None = None) ->
             linewidth=0, alpha=0.45, label=label, zorder=0.5,
         )  # fmt: skip
         label = f"_{name}"
-    at_axis = blended_transform_factory(ax.transData, ax.transAxes)
-    ticks = [[(position, 0.0), (position, 0.035)] for position in x[bad]]
-    ax.add_collection(
-        LineCollection(ticks, colors=ALARM, linewidths=0.8, transform=at_axis), autolim=False
-    )
+    ax.plot(
+        x[bad], np.zeros(bad.sum()), "|", markersize=8, color=ALARM, clip_on=False,
+        transform=ax.get_xaxis_transform(), label="_ticks",
+    )  # fmt: skip
     return ax
-
-
-def _band(ax: Axes, x: np.ndarray, y: np.ndarray, stderr: Any, color: str, label: str) -> None:
-    reach = 2 * np.asarray(stderr)
-    ax.fill_between(x, y - reach, y + reach, color=color, alpha=0.22, linewidth=0, label=label)
 
 
 @in_house_style
 def curves(
-    x: Any,
-    ys: Sequence[Any],
-    labels: Sequence[str],
-    *,
-    series: Sequence[int] = tuple(range(len(SERIES))),
-    linewidth: float = 1.4,
-    xlabel: str = "x",
-    ylabel: str = "value",
-    ax: Axes | None = None,
-) -> Axes:
+    x: Any, ys: Sequence[Any], labels: Sequence[str], *,
+    series: Sequence[int] = tuple(range(len(SERIES))), linewidth: float = 1.4, xlabel: str = "x",
+    ylabel: str = "value", ax: Axes | None = None,
+) -> Axes:  # fmt: skip
     """Several curves over one abscissa, each with its own colour, line style and lightness.
 
     Args:
@@ -332,16 +321,9 @@ def curves(
 
 @in_house_style
 def points(
-    x: Any,
-    y: Any,
-    *,
-    label: str | None = None,
-    series: int = 0,
-    filled: bool = True,
-    stderr: Any = None,
-    counts: Any = None,
-    ax: Axes | None = None,
-) -> Axes:
+    x: Any, y: Any, *, label: str | None = None, series: int = 0, filled: bool = True,
+    stderr: Any = None, counts: Any = None, ax: Axes | None = None,
+) -> Axes:  # fmt: skip
     """Markers at (x, y), with error bars of one standard error if given.
 
     Args:
@@ -405,23 +387,19 @@ def contours(
     variances, axes = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))
     look = SERIES[series]
+    # One point draws no line, but tells the legend of it.
     ax.plot(
-        *loc, marker="+", markersize=10, markeredgewidth=2, color=look.color, linestyle="none",
-        zorder=4,
+        *loc, marker="+", markersize=10, markeredgewidth=2, color=look.color, zorder=4,
+        linestyle=look.linestyle, label=label,
     )  # fmt: skip
     for level in levels:
         radius = np.sqrt(-2 * np.log1p(-level))
         long, short = 2 * radius * np.sqrt(variances[1]), 2 * radius * np.sqrt(variances[0])
-        ax.add_patch(
-            Ellipse(
-                loc, long, short, angle=angle, fill=False, edgecolor=look.color, linewidth=1.5,
-                linestyle=look.linestyle,
-            )  # fmt: skip
-        )
+        line = {"edgecolor": look.color, "linewidth": 1.5, "linestyle": look.linestyle}
+        ax.add_patch(Ellipse(loc, long, short, angle=angle, fill=False, **line))
         # Patches alone do not move the view: their outermost points do.
         reach = radius * np.sqrt(np.diagonal(covariance))
         ax.update_datalim([loc - reach, loc + reach])
-    ax.plot([], [], color=look.color, linestyle=look.linestyle, label=label)
     ax.autoscale_view()
     return ax
 
@@ -468,13 +446,9 @@ def region(shape: Any, *, label: str = "not seen", ax: Axes | None = None) -> Ax
 
 @in_house_style
 def trace(
-    loss: Any,
-    gradient_norm: Any = None,
-    *,
-    ylabel: str = "loss",
-    norm_label: str = "norm of the gradient",
-    ax: Axes | None = None,
-) -> Axes:
+    loss: Any, gradient_norm: Any = None, *, ylabel: str = "loss",
+    norm_label: str = "norm of the gradient", ax: Axes | None = None,
+) -> Axes:  # fmt: skip
     """A fit's loss at each step (left axis) and its gradient norm (right axis, logarithmic).
 
     Args:
@@ -510,16 +484,9 @@ def trace(
 
 @in_house_style
 def residuals(
-    x: Any,
-    residual: Any,
-    *,
-    label: str | None = None,
-    series: int = 0,
-    xlabel: str = "x",
-    ylabel: str = "residual / standard error",
-    bands: bool = True,
-    ax: Axes | None = None,
-) -> Axes:
+    x: Any, residual: Any, *, label: str | None = None, series: int = 0, xlabel: str = "x",
+    ylabel: str = "residual / standard error", bands: bool = True, ax: Axes | None = None,
+) -> Axes:  # fmt: skip
     """Residuals in units of their standard errors, as stems, over bands of one and two.
 
     Args:
