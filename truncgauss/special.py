@@ -309,4 +309,5 @@ def truncated_quantile(
     t, _ = step(frame.a, frame.w, u, v)
     near = short_draw(jnp.where(short, frame.a, 0.0), jnp.where(short, frame.w, 0.1), u)
     x = frame.origin + frame.sign * frame.unit * jnp.where(short, near, t)
-    return jnp.where(x < low, low, jnp.where(x > high, high, x))
+    x = jnp.where(x < low, low, jnp.where(x > high, high, x))
+    return jnp.where(low <= high, x, jnp.nan)

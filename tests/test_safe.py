@@ -1,0 +1,181 @@
+"""What autodiff breaks, made safe: the norm, the bump and the bell, the guards of a softmax."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from truncgauss.safe import bell, bump, clipped_gradient, clipped_logits, safe_norm
+
+INF = math.inf
+DTYPES = [np.float64, np.float32]
+
+
+def test_norm_exact_at_every_magnitude():
+    for size in (0.0, 1e-300, 1e-200, 1.0, 1e200, 1e300):
+        assert safe_norm(jnp.array([3.0, -4.0, 0.0]) * size) == pytest.approx(5 * size, rel=1e-15)
+        unit = jax.grad(safe_norm)(jnp.array([3.0, -4.0]) * size)
+        np.testing.assert_allclose(unit, [0.6, -0.8] if size else [0, 0], rtol=1e-15)
+    assert safe_norm(jnp.array([1.0, -INF])) == INF
+    assert jax.grad(safe_norm)(jnp.array([1.0, -INF])).tolist() == [0.0, -1.0]
+    assert np.isnan(safe_norm(jnp.array([1.0, math.nan])))
+    x = jnp.arange(12.0).reshape(3, 4)
+    np.testing.assert_allclose(safe_norm(x, 0), jnp.linalg.norm(x, axis=0), rtol=1e-15)
+
+
+def test_norm_under_a_mask_where_the_naive_form_fails():
+    points = jnp.array([[0.0, 0.0], [3.0, 4.0]])
+
+    def masked(norm):
+        return lambda x: jnp.where(jnp.array([False, True]), jax.vmap(norm)(x), 0.0).sum()
+
+    assert np.isnan(jax.grad(masked(jnp.linalg.norm))(points)).any()
+    np.testing.assert_allclose(jax.grad(masked(safe_norm))(points), [[0, 0], [0.6, 0.8]])
+    assert np.isfinite(jax.hessian(masked(safe_norm))(points)).all()
+    check_grads(jax.jit(safe_norm), (jnp.array([1.0, -2.0, 0.5]),), 2, rtol=1e-4)
+
+
+def exact_bump(x, width):
+    x, width = mp.mpf(float(x)), mp.mpf(float(width))
+    if abs(x) >= width:
+        return (0, 0, 0, 0)
+    u = x / width
+    w = (1 - u) * (1 + u)
+    value = mp.exp(-1 / w)
+    by_width = value * 2 * u * u / (width * w * w)
+    # d/dx of -2 u value/(width w^2)
+    second = value * (6 * u**4 - 2) / (width**2 * w**4)
+    return value, -value * 2 * u / (width * w * w), by_width, second
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bump_against_fifty_digits(dtype):
+    rng = np.random.default_rng(2)
+    width = (10.0 ** rng.uniform(-3, 3, 300)).astype(dtype)
+    x = (width * rng.uniform(-1.2, 1.2, 300)).astype(dtype)
+    x[:100] = width[:100] * (1 - 10.0 ** rng.uniform(-3, 0, 100)).astype(dtype)
+
+    @jax.jit
+    @jax.vmap
+    def orders(x, width):
+        slope = jax.grad(bump)
+        return (
+            bump(x, width),
+            slope(x, width),
+            jax.grad(bump, 1)(x, width),
+            jax.grad(slope)(x, width),
+        )
+
+    found = np.stack(orders(x, width), -1)
+    with mp.workdps(50):
+        exact = np.array([exact_bump(*pair) for pair in zip(x, width)]).astype(float)
+    error = np.abs(found - exact) / np.maximum(1, np.abs(exact))
+    bars = (1e-13, 1e-11, 1e-11, 1e-9) if dtype == np.float64 else (2e-6, 1e-5, 1e-5, 1e-4)
+    assert (error.max(0) <= bars).all(), error.max(0)
+
+
+def everywhere(rng, count, dtype):
+    """Inputs of any size, infinite ones and the very edge included, and widths from 1e-3 to 1e3."""
+    width = (10.0 ** rng.uniform(-3, 3, count)).astype(dtype)
+    largest = 300 if dtype == np.float64 else 37
+    sizes = (10.0 ** rng.uniform(-largest, largest, count)).astype(dtype)
+    x = np.select(
+        [rng.random(count) < p for p in (0.3, 0.5, 0.8, 0.3)],
+        [sizes, width * rng.uniform(-1.5, 1.5, count), width, np.full(count, INF)],
+        np.nextafter(width, dtype(0)),
+    ).astype(dtype)
+    return x * rng.choice([-1, 1], count).astype(dtype), width
+
+
+def finite_everywhere(function, count, dtype):
+    slopes = jax.grad(function, (0, 1))
+    third = jax.grad(jax.grad(jax.grad(function)))
+    x, width = everywhere(np.random.default_rng(5), count, dtype)
+    found = jax.jit(jax.vmap(lambda *z: (function(*z), *slopes(*z), third(*z))))(x, width)
+    return [int((~np.isfinite(np.asarray(part))).sum()) for part in found]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("function", [bump, bell])
+def test_bump_and_bell_finite_everywhere(function, dtype):
+    assert finite_everywhere(function, 20_000, dtype) == [0, 0, 0, 0]
+    assert np.isnan(function(math.nan, 1.0)) and np.isnan(function(1.0, math.nan))
+
+
+def test_single_where_fails_where_the_bump_does_not():
+    def naive(x, width):
+        u = x / width
+        return jnp.where(jnp.abs(u) < 1, jnp.exp(-1 / (1 - u**2)), 0.0)
+
+    at_the_edge = jnp.array([1.0, INF])
+    assert np.isnan(jax.vmap(jax.grad(naive), (0, None))(at_the_edge, 1.0)).any()
+    assert (jax.vmap(jax.grad(bump), (0, None))(at_the_edge, 1.0) == 0).all()
+    check_grads(jax.jit(bump), (0.4, 1.3), 2, rtol=1e-4)
+    check_grads(jax.jit(bell), (0.4, 1.3), 2, rtol=1e-4)
+
+
+def test_clipped_gradient():
+    exploding = lambda x: jnp.log(clipped_gradient(x, 5.0))
+    assert jax.grad(exploding)(0.0) == 5.0 and jax.grad(exploding)(2.0) == 0.5
+    assert clipped_gradient(3.0, 1.0) == 3.0
+    per_entry = jax.grad(lambda x: (clipped_gradient(x, jnp.array([1.0, 10.0])) * 4).sum())
+    assert per_entry(jnp.ones(2)).tolist() == [1.0, 4.0]
+    assert np.isnan(jax.grad(lambda x: math.nan * clipped_gradient(x, 1.0))(1.0))
+    assert jax.jit(jax.vmap(jax.grad(exploding)))(jnp.array([0.0, 2.0])).tolist() == [5.0, 0.5]
+    assert jax.grad(lambda b: clipped_gradient(2.0, b))(1.0) == 0.0
+    with pytest.raises(TypeError):
+        jax.jvp(exploding, (1.0,), (1.0,))
+
+
+def test_softmax_of_overflown_logits():
+    logits = jnp.array([INF, 0.0, -INF])
+
+    def share(logits, guard):
+        return jax.nn.softmax(guard(logits))[0]
+
+    assert np.isnan(share(logits, lambda z: z))
+    guarded = jax.value_and_grad(share)(logits, lambda z: clipped_logits(z, 60.0))
+    assert guarded[0] == 1 and np.isfinite(guarded[1]).all()
+
+
+def test_clipped_logits():
+    logits = jnp.array([5.0, -INF, -100.0])
+    assert clipped_logits(logits, 30.0).tolist() == [5.0, -25.0, -25.0]
+    # Relative to the maximum: a constant changes nothing.
+    shifted = clipped_logits(logits + 1e6, 30.0) - 1e6
+    assert shifted.tolist() == [5.0, -25.0, -25.0]
+    assert clipped_logits(jnp.array([INF, 1.0]), 30.0).tolist() == [0.0, -30.0]
+    assert clipped_logits(jnp.full(2, -INF), 30.0).tolist() == [-INF, -INF]
+    assert np.isnan(clipped_logits(jnp.array([0.0, math.nan]), 30.0)).tolist() == [False, True]
+    gradient = jax.jacobian(lambda x: clipped_logits(x, 30.0))(logits)
+    assert gradient.tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_million_bumps_norms_and_softmaxes(dtype):
+    assert finite_everywhere(bump, 1_000_000, dtype) == [0, 0, 0, 0]
+    assert finite_everywhere(bell, 1_000_000, dtype) == [0, 0, 0, 0]
+    rng = np.random.default_rng(8)
+    largest = 300 if dtype == np.float64 else 37
+    x = (10.0 ** rng.uniform(-largest, largest, (1_000_000, 3))).astype(dtype)
+    x *= rng.choice(np.array([-1, 0, 1], dtype), x.shape)
+    norms, units = jax.jit(jax.vmap(jax.value_and_grad(safe_norm)))(x)
+    exact = np.sqrt((x.astype(np.longdouble) ** 2).sum(-1))
+    bar = 1e-13 if dtype == np.float64 else 2e-6
+    fits = exact < np.finfo(dtype).max
+    np.testing.assert_allclose(np.asarray(norms)[fits], exact[fits].astype(dtype), rtol=bar)
+    assert np.isfinite(units).all()
+    assert (np.abs(np.linalg.norm(units, axis=-1) - (exact > 0)) < bar).all()
+
+    def share(x):
+        return jax.nn.softmax(clipped_logits(x, 80.0))[0]
+
+    x[rng.random(x.shape) < 0.05] = -INF
+    x[:, 0] = np.where(np.isinf(x).all(1), 0.0, x[:, 0])
+    shares, slopes = jax.jit(jax.vmap(jax.value_and_grad(share)))(x)
+    assert np.isfinite(shares).all() and np.isfinite(slopes).all()

@@ -1,0 +1,351 @@
+"""The normal law on one interval against 200 digits, in both precisions, tails and all."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+from tests.normal_truth import Law, derivatives
+from truncgauss import special
+
+INF = math.inf
+DTYPES = [np.float64, np.float32]
+# Bars on |error| / max(1, |truth|) for values, first and second derivatives.
+BARS = {np.float64: (1e-13, 1e-11, 1e-9), np.float32: (2e-6, 1e-5, 1e-4)}
+NAMES = ("log_mass", "mean", "variance", "entropy", "log_density")
+
+
+def ours(loc, scale, low, high, x):
+    return jnp.stack(
+        [
+            special.log_interval_mass(*special.standardize(low, high, loc, scale)),
+            special.truncated_mean(loc, scale, low, high),
+            special.truncated_variance(loc, scale, low, high),
+            special.truncated_entropy(loc, scale, low, high),
+            special.truncated_log_density(x, loc, scale, low, high),
+        ]
+    )
+
+
+def truth(loc, scale, low, high, x):
+    law = Law(loc, scale, low, high)
+    return law.log_mass, law.mean, law.variance, law.entropy, law.log_density(x)
+
+
+PROBLEMS = [  # loc, scale, low, high, x
+    (0.0, 1.0, -1.0, 1.0, 0.3),
+    (0.0, 1.0, 0.0, INF, 1.0),
+    (0.3, 1.7, -INF, INF, 1.0),
+    (0.0, 1.0, 1000.0, 1000.5, 1000.1),
+    (0.0, 1.0, -INF, -1000.0, -1000.001),
+    (0.0, 1.0, 9.0, 10.0, 9.1),
+    (0.0, 1.0, -8.0, 8.0, 2.0),
+    (0.0, 1.0, -3.0, 5.0, 1.0),
+    (2.0, 1e-10, 2.000000001, 2.000000002, 2.0000000012),
+    (0.0, 1e10, 3e10, 3.1e10, 3.05e10),
+    (0.0, 1e10, -3e10, -1e-10, -2e10),
+    (0.7, 0.3, -40.0, 1.3, 1.2),
+    (0.0, 1.0, 30.0, 1e6, 30.02),
+    (0.0, 1.0, 3.0, 3.0 + 2**-20, 3.0 + 2**-21),
+    (0.0, 1.0, -300.0 - 2**-14, -300.0, -300.0),
+]
+# One ulp either side of each switch between regimes: widths 1/4 and 2, width times end 1/4 and 4.
+SWITCHES = [
+    (0.0, 1.0, low, np.nextafter(low + width, low + way * 9), low + 0.4 * width)
+    for low, width in [(0.0, 0.25), (-0.1, 0.25), (-0.5, 2.0), (0.0, 2.0), (2.0, 0.125), (4.0, 1.0)]
+    for way in (-1, 1)
+]
+
+
+def errors(values, truths, largest):
+    with np.errstate(invalid="ignore"):
+        error = np.abs(values.astype(float) - truths) / np.maximum(1, np.abs(truths))
+    error = np.where(np.isnan(error), INF, error)
+    return np.where(np.abs(truths) > largest, 0.0, error)  # not representable
+
+
+def check(problems, dtype, order, names=NAMES):
+    rows = np.array(problems).astype(dtype)
+    rows = rows[rows[:, 2] < rows[:, 3]]  # some are too narrow for float32
+    columns = [jnp.asarray(c) for c in rows.T]
+    functions = [ours]
+    for _ in range(order):
+        functions.append(jax.jacfwd(functions[-1], (0, 1, 2, 3, 4)))
+    for level, function in enumerate(functions):
+        found = jax.jit(jax.vmap(function))(*columns)
+        for _ in range(level):
+            found = jnp.stack(found, -1) if level == 1 else found
+        if level == 2:
+            found = jnp.stack([jnp.stack(part, -1) for part in found], -1)
+        found = np.asarray(found)
+        for row, values in zip(rows, found):
+            exact = derivatives(truth, row, level)[level]
+            error = errors(values, exact, np.finfo(dtype).max)
+            for k, name in enumerate(names):
+                assert error[k].max() <= BARS[dtype][level], (name, level, row, error[k])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_values_and_first_derivatives_to_the_last_digit(dtype):
+    check(PROBLEMS + SWITCHES, dtype, order=1)
+
+
+def test_second_derivatives():
+    check(PROBLEMS[:6] + SWITCHES[:1], np.float64, order=2)
+
+
+def test_narrowest_widths_and_deepest_tails_in_their_own_arguments():
+    def mass(low, width):
+        return special.log_interval_mass(low, low + width, width)
+
+    low = jnp.array([0.0, 1.0, -5e-21, 1000.0, -1000.0, 1e6, 1e200])
+    width = jnp.array([1e-20] * 7)
+    value, (by_low, by_width) = jax.jit(jax.vmap(jax.value_and_grad(mass, (0, 1))))(low, width)
+    flat = np.log(1e-20) - 0.5 * np.log(2 * np.pi) - 0.5 * np.square(low[:6])
+    np.testing.assert_allclose(value[:6], flat, rtol=1e-14)
+    np.testing.assert_allclose(by_low, -low, rtol=1e-14, atol=1e-19)
+    np.testing.assert_allclose(by_width[:6] * 1e-20, 1.0, rtol=1e-13)
+    assert value[6] == -INF  # not representable
+
+
+ONE_SIDED = {
+    special.log_ndtr: lambda x: (Law(0, 1, -INF, x).log_mass,),
+    special.ndtr: lambda x: (Law.tail(-x),),
+    special.hazard: lambda x: (Law(0, 1, x, INF).mean,),
+    special.hazard_excess: lambda x: (Law(0, 1, x, INF).mean - x,),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("function", ONE_SIDED, ids=lambda f: f.__name__)
+def test_one_sided_functions_to_second_order(function, dtype):
+    x = np.array([-1e4, -40.3, -9.1, -1.1, -1e-3, 1e-3, 0.7, 5.3, 12.0, 40.1, 1e3], dtype)
+    slope = jax.grad(function)
+    found = jax.jit(jax.vmap(lambda x: (function(x), slope(x), jax.grad(slope)(x))))(x)
+    for i, point in enumerate(x):
+        exact = derivatives(ONE_SIDED[function], [point], 2)
+        for order in range(3):
+            error = errors(np.asarray(found[order][i]), exact[order].reshape(()), np.inf)
+            assert error <= BARS[dtype][order], (point, order, error)
+
+
+def test_every_transform_agrees():
+    @jax.jit
+    def both(low, width, uniform):
+        draw, log_mass = special.separation_step(low, low + width, uniform, width)
+        return draw + log_mass + special.log_ndtr(draw) + special.hazard_excess(low)
+
+    for low, width in [(-1.0, 2.5), (3.0, 0.05), (-6.0, 1.0)]:
+        check_grads(both, (low, width, 0.3), order=2, modes=["fwd", "rev"], rtol=1e-5, atol=1e-5)
+
+
+def test_infinite_limits_take_part_in_no_derivative():
+    arguments = jnp.array(
+        [
+            [0.3, 2.0, -INF, 1.0],
+            [0.3, 2.0, 1.0, INF],
+            [0.3, 2.0, -INF, INF],
+            [0.3, 2.0, -1.0, 1e300],
+        ]
+    )
+
+    def everything(loc, scale, low, high):
+        moments = ours(loc, scale, low, high, 1.0)
+        return jnp.append(moments, special.truncated_quantile(0.3, loc, scale, low, high))
+
+    jacobian = jax.jit(jax.vmap(jax.jacrev(everything, (0, 1, 2, 3))))(*arguments.T)
+    jacobian = np.stack(jacobian, -1)
+    assert np.isfinite(jacobian).all()
+    infinite = np.broadcast_to(np.isinf(arguments)[:, None], jacobian.shape)
+    assert (jacobian[infinite] == 0).all()
+    assert (jacobian[3, :, 3] == 0).all()
+    whole = dict(zip(("log_mass", "mean", "variance", "entropy"), jacobian[2]))
+    np.testing.assert_allclose(whole["log_mass"], 0.0)
+    np.testing.assert_allclose(whole["mean"], [1, 0, 0, 0])
+    np.testing.assert_allclose(whole["variance"], [0, 4, 0, 0])
+    np.testing.assert_allclose(whole["entropy"], [0, 0.5, 0, 0])
+
+
+def test_empty_inverted_and_missing():
+    mass = jax.jit(special.log_interval_mass)
+    assert mass(1.0, 1.0) == -INF and mass(INF, INF) == -INF and mass(-INF, -INF) == -INF
+    assert np.isnan([mass(2.0, 1.0), mass(INF, 1.0), mass(INF, -INF)]).all()
+    assert np.isnan([mass(math.nan, 1.0), mass(0.0, math.nan), mass(math.nan, INF)]).all()
+    # The gradient of an empty interval along the mean is still known.
+    interval = jax.jvp(lambda t: mass(3.0 - t, 3.0 - t, 0.0), (0.0,), (1.0,))
+    assert interval[0] == -INF
+    for bad in ((math.nan, 1.0, -1.0, INF), (0.0, math.nan, -INF, INF), (0.0, 1.0, 2.0, 1.0)):
+        values = [f(*bad) for f in (special.truncated_mean, special.truncated_variance)]
+        values += [special.truncated_entropy(*bad), special.truncated_quantile(0.5, *bad)]
+        values += [special.truncated_log_density(0.5, *bad)[None][0]] if bad[2] < bad[3] else []
+        assert np.isnan(values).all(), (bad, values)
+    assert special.truncated_log_density(3.0, 0.0, 1.0, -1.0, 1.0) == -INF
+
+
+def quantile_problems(rng, count):
+    edge = rng.uniform(-30, 30, count)
+    width = 10.0 ** rng.uniform(-12, 1.5, count)
+    low = np.where(rng.random(count) < 0.1, -INF, edge)
+    high = np.where(rng.random(count) < 0.1, INF, edge + width)
+    return low, high, rng.random(count) * (1 - 2e-7) + 1e-7
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_quantile_and_step_invert_the_distribution(dtype):
+    low, high, uniform = (c.astype(dtype) for c in quantile_problems(np.random.default_rng(3), 60))
+    keep = low < high
+    low, high, uniform = low[keep], high[keep], uniform[keep]
+
+    @jax.jit
+    @jax.vmap
+    def both(low, high, uniform):
+        draw, slopes = jax.value_and_grad(lambda *z: special.separation_step(*z)[0], (0, 1, 2))(
+            low, high, uniform
+        )
+        return draw, special.truncated_quantile(uniform, 0.0, 1.0, low, high), jnp.stack(slopes)
+
+    draws, quantiles, slopes = map(np.asarray, both(low, high, uniform))
+    assert draws.dtype == dtype and ((low <= draws) & (draws <= high)).all()
+    assert ((low <= quantiles) & (quantiles <= high)).all()
+    for i in range(len(low)):
+        u = float(uniform[i])
+        with mp.workdps(60):
+            law = Law(0, 1, float(low[i]), float(high[i]))
+            exact = law.quantile(u, float(quantiles[i]))
+            at = law.density(exact)
+            true = [(1 - u) * law.at_a / at, u * law.at_b / at, law.mass / at]
+            exact, true = float(exact), [float(value) for value in true]
+        bar = BARS[dtype][0] * max(1, abs(exact))
+        assert abs(draws[i] - exact) <= bar and abs(quantiles[i] - exact) <= bar, (low[i], high[i])
+        for slope, value in zip(slopes[i], true):
+            assert abs(slope - value) <= BARS[dtype][1] * max(1, value), (low[i], high[i], u)
+
+
+def test_draws_of_large_scale_keep_the_digits_of_the_nearer_limit():
+    quantile = special.truncated_quantile(0.25, 1e10, 1.0, -1.0, 1.0)
+    # The density falls from 1 by a factor e over 1e-10.
+    np.testing.assert_allclose(quantile, 1 + 1e-10 * math.log(0.25), rtol=1e-15)
+    narrow = special.truncated_quantile(0.25, 0.0, 1e10, 1e-12, 5e-12)
+    np.testing.assert_allclose(narrow, 2e-12, rtol=1e-13)
+
+
+# --- Sums in logs and the logistic kin ------------------------------------------------------------
+
+
+def test_log_sums_keep_their_gradient_where_all_terms_vanish():
+    for function, total in ((special.log_sum_exp, 1.0), (special.log_mean_exp, 1.0)):
+        gradient = jax.jit(jax.grad(function))
+        assert (gradient(jnp.full(3, -INF)) == 0).all()
+        np.testing.assert_allclose(gradient(jnp.array([800.0, -INF, 800.0])), [0.5, 0, 0.5])
+        assert (gradient(jnp.array([1.0, INF, 2.0])) == jnp.array([0.0, total, 0.0])).all()
+        assert np.isnan(function(jnp.array([1.0, math.nan])))
+        assert np.isfinite(jax.jit(jax.hessian(function))(jnp.array([-INF, -2.0, 3.0]))).all()
+    x = jnp.arange(12.0).reshape(2, 3, 2)
+    for axis in (None, 1, -1, (0, 2)):
+        np.testing.assert_allclose(
+            special.log_sum_exp(x, axis), jax.scipy.special.logsumexp(x, axis), rtol=1e-15
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_logistic_kin_right_in_three_derivatives(dtype):
+    x = np.array([-80.0, -30.0, -1.0, 0.0, 1e-3, 2.0, 30.0, 80.0], dtype)
+    e = np.exp(-np.abs(x.astype(float)))
+    slope = e / (1 + e) ** 2
+    small = np.where(x < 0, 1.0, e) / (1 + e)  # sigmoid(-x)
+    bend = slope * (2 * small - 1)
+
+    def derivatives_of(function):
+        first = jax.grad(function)
+        return [jax.vmap(f)(x) for f in (first, jax.grad(first), jax.grad(jax.grad(first)))]
+
+    rtol = 4 * np.finfo(dtype).eps  # and as an absolute error where s(x) - s(-x) cancels
+    one, two, _ = derivatives_of(special.sigmoid)
+    np.testing.assert_allclose(one, slope, rtol)
+    np.testing.assert_allclose(two, bend, rtol, rtol)
+    one, two, three = derivatives_of(special.log1pexp)
+    np.testing.assert_allclose(one, np.where(x < 0, e, 1.0) / (1 + e), rtol)
+    np.testing.assert_allclose(two, slope, rtol)
+    np.testing.assert_allclose(three, bend, rtol, rtol)
+    one, two, _ = derivatives_of(special.log_sigmoid)
+    np.testing.assert_allclose(one, small, rtol)
+    np.testing.assert_allclose(two, -slope, rtol)
+    positive = jnp.array([1e-10, 0.1, 0.6931, 0.6932, 3.0, 80.0], dtype)
+    np.testing.assert_allclose(
+        special.log1mexp(positive), np.log(-np.expm1(-np.float64(positive))), rtol
+    )
+    np.testing.assert_allclose(
+        jax.vmap(jax.grad(special.log1mexp))(positive), 1 / np.expm1(np.float64(positive)), rtol
+    )
+
+
+def test_naive_forms_fail_where_these_do_not():
+    naive = lambda x: 1 / (1 + jnp.exp(-x))
+    assert np.isnan(jax.grad(naive)(-1000.0)) and jax.grad(special.sigmoid)(-1000.0) == 0
+    assert np.isnan(jax.grad(lambda x: jnp.log(1 + jnp.exp(x)))(1000.0))
+    assert jax.grad(special.log1pexp)(1000.0) == 1
+
+
+# --- Fuzzing --------------------------------------------------------------------------------------
+
+
+def random_problems(rng, count, dtype):
+    """Limits to 50 or 10 standard deviations, infinite ends, narrow widths, any scale."""
+    reach = rng.choice([10.0, 50.0], count)
+    a, b = rng.uniform(-1, 1, (2, count)) * reach
+    narrow = rng.random(count) < 0.3
+    b = np.where(narrow, a + 10.0 ** rng.uniform(-12, 0, count), b)
+    scale = np.where(rng.random(count) < 0.5, 1.0, 10.0 ** rng.uniform(-2, 2, count))
+    loc = rng.normal(size=count) * scale
+    low, high = loc + scale * np.minimum(a, b), loc + scale * np.maximum(a, b)
+    low = np.where(rng.random(count) < 0.1, -INF, low)
+    high = np.where(rng.random(count) < 0.1, INF, high)
+    columns = [c.astype(dtype) for c in (loc, scale, low, high)]
+    keep = columns[2] < columns[3]
+    inside = np.clip(np.nan_to_num(columns[0]), columns[2], columns[3])
+    return [c[keep] for c in (*columns, inside)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ten_million_random_problems(dtype):
+    rng = np.random.default_rng(11)
+    tried = 0
+    function = jax.jit(jax.vmap(lambda *z: (ours(*z), jax.jacrev(ours, (0, 1, 2, 3, 4))(*z))))
+    while tried < 10_000_000:
+        columns = random_problems(rng, 1_000_000, dtype)
+        size = len(columns[0])
+        columns = [np.pad(c, (0, 1_000_000 - size), mode="edge") for c in columns]
+        for part in range(10):
+            block = [c[part * 100_000 : (part + 1) * 100_000] for c in columns]
+            values, slopes = function(*block)
+            for array in (values, *slopes):
+                bad = np.flatnonzero(~np.isfinite(np.asarray(array)).reshape(100_000, -1).all(1))
+                assert not len(bad), [c[bad[:3]] for c in block]
+        tried += size
+    rows = np.stack(random_problems(rng, 1100, dtype), -1)[:1000]
+    check(rows, dtype, order=1)
+
+
+@pytest.mark.slow
+def test_draws_follow_the_law():
+    # Dvoretzky, Kiefer and Wolfowitz: with n draws the distance exceeds sqrt(log(2/alpha)/(2n))
+    # with probability below alpha; a law 0.01 away is missed no more often than that.
+    alpha, distance = 1e-6, 0.01
+    n = math.ceil(2 * math.log(2 / alpha) / distance**2)
+    limits = [(-1.0, 2.0), (9.0, 10.0), (-INF, -30.0), (5.0, 5.0 + 1e-6), (-INF, INF), (-0.3, INF)]
+    for k, (low, high) in enumerate(limits):
+        uniform = jax.random.uniform(jax.random.key(k), (n,), minval=1e-12)
+        draws = np.sort(special.truncated_quantile(uniform, 0.0, 1.0, low, high))
+        assert low <= draws[0] and draws[-1] <= high
+        part = jnp.exp(
+            special.log_interval_mass(low, draws, draws - low if low > -INF else None)
+            - special.log_interval_mass(low, high)
+        )
+        steps = np.arange(n + 1) / n
+        gap = max(np.abs(part - steps[1:]).max(), np.abs(part - steps[:-1]).max())
+        assert gap < distance / 2, (low, high, gap)
