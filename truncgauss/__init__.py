@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 # Where each public name lives. Nothing is imported before it is asked for, so that the command line
 # can check a config without starting JAX.
 _HOMES = {
-    "truncgauss.covariances": ("ScaleTril",),
+    "truncgauss.covariances": ("LowRank", "Markov", "ScaleTril"),
     "truncgauss.diagnostics": ("first_nonfinite",),
     "truncgauss.fitting": (
         "FitResult",

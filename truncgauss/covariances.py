@@ -120,6 +120,143 @@ class ScaleTril(Covariance):
             )
 
 
+@frozen_pytree
+class LowRank(Covariance):
+    """The covariance cov_factor @ cov_factor.T + diag(cov_diag): a few factors and private noise.
+
+    Args:
+        cov_factor: loadings, shape (d, r), or (k, d, r). r = 0 means independent coordinates.
+        cov_diag: variances of the noise, positive, shape (d,), or (k, d).
+
+    Raises:
+        ValueError: if the shapes disagree, or a variance is not positive (not while tracing).
+
+    Example:
+        >>> tg.LowRank([[1.0], [2.0]], [0.5, 0.5]).covariance_matrix
+        Array([[1.5, 2. ],
+               [2. , 4.5]], dtype=float64)
+    """
+
+    cov_factor: jax.Array
+    cov_diag: jax.Array
+
+    event_ranks = {"cov_factor": 2, "cov_diag": 1}
+
+    def __post_init__(self) -> None:
+        factor, diagonal = as_float_array(self.cov_factor), as_float_array(self.cov_diag)
+        if factor.ndim < 2 or diagonal.ndim < 1 or factor.shape[-2] != diagonal.shape[-1]:
+            raise ValueError(
+                f"LowRank: cov_factor must have shape (d, r) and cov_diag (d,), got {factor.shape} "
+                f"and {diagonal.shape}."
+            )
+        self._set(cov_factor=factor, cov_diag=diagonal)
+        self.check()
+
+    @property
+    def dimension(self) -> int:
+        return self.cov_factor.shape[-2]
+
+    @property
+    def rank(self) -> int:
+        """The number r of factors."""
+        return self.cov_factor.shape[-1]
+
+    @property
+    def variances(self) -> jax.Array:
+        return self.cov_diag + jnp.square(self.cov_factor).sum(-1)
+
+    @property
+    def covariance_matrix(self) -> jax.Array:
+        identity = jnp.eye(self.dimension, dtype=self.cov_diag.dtype)
+        diagonal = self.cov_diag[..., None] * identity
+        return self.cov_factor @ jnp.swapaxes(self.cov_factor, -1, -2) + diagonal
+
+    @property
+    def scale_tril(self) -> jax.Array:
+        return jnp.linalg.cholesky(self.covariance_matrix)
+
+    def check(self) -> None:
+        """Raise ValueError if a variance of the noise is not positive."""
+        check_positive("LowRank", "cov_diag", self.cov_diag)
+
+
+@frozen_pytree
+class Markov(Covariance):
+    """The covariance of a chain, each X given the one before it.
+
+        X_1 = initial_scale Z_1,    X_(t+1) = transition_t X_t + noise_scale_t Z_(t+1)
+
+    Its precision matrix is tridiagonal. transition = 1 is a random walk; transition = rho with
+    noise_scale = sqrt(1 - rho^2) and initial_scale = 1 the stationary autoregression of order one.
+
+    Args:
+        transition: shape (d - 1,), or (k, d - 1).
+        noise_scale: standard deviations, positive, of the same shape, or a number for all steps.
+        initial_scale: standard deviation of X_1, positive, shape () or (k,).
+
+    Raises:
+        ValueError: if the shapes disagree, or a scale is not positive (not while tracing).
+
+    Example:
+        >>> tg.Markov([1.0, 1.0], 1.0, 1.0).covariance_matrix
+        Array([[1., 1., 1.],
+               [1., 2., 2.],
+               [1., 2., 3.]], dtype=float64)
+    """
+
+    transition: jax.Array
+    noise_scale: jax.Array
+    initial_scale: jax.Array
+
+    event_ranks = {"transition": 1, "noise_scale": 1, "initial_scale": 0}
+
+    def __post_init__(self) -> None:
+        transition, noise = as_float_array(self.transition), as_float_array(self.noise_scale)
+        if transition.ndim < 1:
+            raise ValueError("Markov: transition needs shape (d - 1,), got a number; repeat it.")
+        steps = transition.shape[-1]
+        noise = jnp.broadcast_to(noise, (steps,)) if noise.ndim == 0 else noise
+        if noise.shape[-1] != steps:
+            raise ValueError(
+                f"Markov: transition of shape {transition.shape} has {steps} steps, but "
+                f"noise_scale has shape {noise.shape}."
+            )
+        initial = as_float_array(self.initial_scale)
+        self._set(transition=transition, noise_scale=noise, initial_scale=initial)
+        self.check()
+
+    @property
+    def dimension(self) -> int:
+        return self.transition.shape[-1] + 1
+
+    @property
+    def scales(self) -> jax.Array:
+        """Standard deviation of what is new at each place, shape (..., d)."""
+        return jnp.concatenate([self.initial_scale[..., None], self.noise_scale], axis=-1)
+
+    @property
+    def scale_tril(self) -> jax.Array:
+        d = self.dimension
+        identity = jnp.eye(d, dtype=self.transition.dtype)
+        pull = jnp.zeros((*self.batch_shape, d), self.transition.dtype)
+        pull = pull.at[..., :-1].set(self.transition)
+        step = identity - jnp.roll(pull[..., None, :] * identity, 1, axis=-2)
+        response = jax.lax.linalg.triangular_solve(
+            step, jnp.broadcast_to(identity, step.shape), left_side=True, lower=True
+        )
+        return response * self.scales[..., None, :]
+
+    @property
+    def covariance_matrix(self) -> jax.Array:
+        factor = self.scale_tril
+        return factor @ jnp.swapaxes(factor, -1, -2)
+
+    def check(self) -> None:
+        """Raise ValueError if a scale is not positive."""
+        check_positive("Markov", "noise_scale", self.noise_scale)
+        check_positive("Markov", "initial_scale", self.initial_scale)
+
+
 def as_covariance(value: Any) -> Covariance:
     """`value` itself if it is a covariance, else the `CovarianceMatrix` of the array it is."""
     if isinstance(value, Covariance):
@@ -144,3 +281,9 @@ def check_square(owner: str, matrix: jax.Array) -> None:
             f"{owner} must have shape (d, d), or (k, d, d) for k of them, got {shape}. "
             "For one dimension write [[variance]]."
         )
+
+
+def check_positive(owner: str, name: str, values: jax.Array) -> None:
+    """Raise ValueError naming the smallest value if one is not positive; NaN passes."""
+    if is_concrete(values) and np.any(np.asarray(values) <= 0):
+        raise ValueError(f"{owner}: {name} must be positive, got {np.asarray(values).min():.3g}.")

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.covariances import Covariance
-from truncgauss.probability import bivariate, trivariate
+from truncgauss.covariances import Covariance, LowRank
+from truncgauss.probability import bivariate, factors, trivariate
 from truncgauss.probability.base import Estimate, Method, Region
 from truncgauss.pytrees import frozen_pytree, is_concrete
 from truncgauss.regions import Box
@@ -56,6 +56,8 @@ class Exact(Method):
 
 def box_log_probability(loc, covariance: Covariance, low, high) -> jax.Array:
     """log P(low <= X <= high) with low < high, by the structure of the covariance."""
+    if isinstance(covariance, LowRank) and covariance.rank == 1:
+        return factors.log_probability(loc, covariance, low, high)
     if covariance.dimension == 2:
         return bivariate.log_probability(loc, bivariate.regression(covariance), low, high)
     if covariance.dimension == 3:
@@ -66,7 +68,13 @@ def box_log_probability(loc, covariance: Covariance, low, high) -> jax.Array:
 
 def applies(covariance: Covariance, region: Region) -> bool:
     """Whether `Exact` can answer, as far as can be seen."""
-    return isinstance(region, Box) and (covariance.dimension <= 3 or is_diagonal(covariance))
+    if not isinstance(region, Box):
+        return False
+    if covariance.dimension <= 3:
+        return True
+    if isinstance(covariance, LowRank):
+        return covariance.rank <= 1
+    return is_diagonal(covariance)
 
 
 def is_diagonal(covariance: Covariance) -> bool:

@@ -100,8 +100,13 @@ def panels(left: jax.Array, right: jax.Array, scales: jax.Array) -> jax.Array:
     A factor that switches from 1 to 0 over a short length does so near an end of the support,
     because the function is negligible a few such lengths further. `scales` holds those lengths.
     """
+    near = jnp.asarray([3.5, 8.0, 13.0, 18.0], scales.dtype) * scales[:, None]
+    return graded_panels(left, right, near.ravel())
+
+
+def graded_panels(left: jax.Array, right: jax.Array, near: jax.Array) -> jax.Array:
+    """Sorted breakpoints on [left, right]: evenly spread, and at lengths `near` from both ends."""
     span = right - left
-    near = (jnp.asarray([3.5, 8.0, 13.0, 18.0], span.dtype) * scales[:, None]).ravel()
     near = jnp.minimum(near, span)
     even = left + span * jnp.linspace(0.0, 1.0, NUM_UNIFORM + 1, dtype=span.dtype)[1:-1]
     # The ends must stay what they are to the last bit: it is by equality that they know a limit.

@@ -1,0 +1,61 @@
+"""Independent noise on top of one common factor: one integral over the factor, in any dimension.
+
+With X_j = loc_j + w_j F + s_j Y_j, F and Y_j standard normal,
+
+    P = integral of phi(f) prod_j [Phi((high_j - m_j(f))/s_j) - Phi((low_j - m_j(f))/s_j)],
+
+m_j(f) = loc_j + w_j f.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.covariances import LowRank
+from truncgauss.probability import quadrature
+from truncgauss.probability.compensated import line
+from truncgauss.special import log_interval_mass, standardize
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+NUM_NODES = 16
+NUM_WINDOWS = 10
+
+
+def log_probability(loc: jax.Array, covariance: LowRank, low, high) -> jax.Array:
+    """log P(low <= X <= high) for rank one, all of shape (d,), each low below its high."""
+    loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
+    anchor, breakpoints = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
+    offsets, weights = quadrature.rule(breakpoints, NUM_NODES)
+    none = jnp.zeros_like(loc)
+    mean, rest = line(anchor, none, loc, loading, none)
+    ends = standardize(low, high, mean, scale)
+
+    def log_mass(offset):
+        shift = (loading * offset + rest) / scale
+        return log_interval_mass(ends.low - shift, ends.high - shift, ends.width).sum()
+
+    log_values = jax.vmap(log_mass)(offsets) - (anchor + 0.5 * offsets) * offsets
+    constant = -0.5 * anchor * anchor - _LOG_SQRT_2PI
+    return constant + quadrature.log_weighted_sum(log_values, weights)
+
+
+def plan(loc, loading, scale, low, high) -> tuple[jax.Array, jax.Array]:
+    """The mode of the integrand, and breakpoints as offsets from it."""
+    ends = standardize(low, high, loc, scale)
+    rate = loading / scale
+
+    def log_density(f):
+        mass = log_interval_mass(ends.low - rate * f, ends.high - rate * f, ends.width)
+        return mass.sum() - 0.5 * f * f
+
+    everywhere = jnp.asarray(jnp.inf, loc.dtype)
+    left, mode, right = quadrature.support(log_density, -everywhere, everywhere)
+    # Each coordinate switches over a length 1/rate of its own, many at once faster than any alone:
+    # windows of every size between.
+    widest = (right - left) / 16.0
+    switch = 1.0 / (jnp.max(jnp.abs(rate)) * (1.0 + math.log(len(loc))))
+    narrowest = jnp.minimum(switch, widest)
+    powers = jnp.linspace(0.0, 1.0, NUM_WINDOWS, dtype=loc.dtype)
+    widths = narrowest * (widest / narrowest) ** powers
+    return mode, quadrature.graded_panels(left - mode, right - mode, 2.0 * widths)
