@@ -24,7 +24,12 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 
 from truncgauss.covariances import Covariance, CovarianceMatrix, is_symmetric
 from truncgauss.regions import Polyhedron
-from truncgauss.special import log_interval_mass, standardize, truncated_variance
+from truncgauss.special import (
+    log_interval_mass,
+    standardize,
+    truncated_mean,
+    truncated_variance,
+)
 
 MAX_STEPS = 100
 DAMPING = 0.5  # of a round of updates, which may overshoot
@@ -116,24 +121,24 @@ def _defect(covariance: Covariance) -> Array:
     return jnp.where(is_symmetric(matrix), jnp.sum(factor), jnp.nan)
 
 
-@jax.jit
-def tilted(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array, Array]:
-    """Log mass of each cavity between its limits, and mean and variance there, standardised."""
+def _cut(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array, Array, Array]:
+    """Mean and standard deviation of each cavity in the units of its limits, and the limits."""
     low, high, loc, scale, _ = constraints
     spread = scale * jnp.exp(0.5 * cavity.log_variance)
-    center = loc + scale * cavity.mean
-    interval = standardize(low, high, center, spread)
-    moved = lambda shift: log_interval_mass(
-        interval.low - shift, interval.high - shift, interval.width
-    )
-    zero = jnp.zeros_like(center)
-    log_mass, mean = jax.jvp(moved, (zero,), (jnp.ones_like(center),))
-    return log_mass, mean, truncated_variance(center, spread, low, high) / spread**2
+    return loc + scale * cavity.mean, spread, low, high
+
+
+def log_masses(cavity: Cavity, constraints: Constraints) -> Array:
+    """Log mass of each cavity between its limits."""
+    center, spread, low, high = _cut(cavity, constraints)
+    return log_interval_mass(*standardize(low, high, center, spread))
 
 
 def sites_of(cavity: Cavity, constraints: Constraints) -> Sites:
     """The sites that give each cavity the mean and variance of its tilted law."""
-    _, mean, variance = tilted(cavity, constraints)
+    law = _cut(cavity, constraints)
+    center, spread, *_ = law
+    mean, variance = (truncated_mean(*law) - center) / spread, truncated_variance(*law) / spread**2
     lost = 1.0 - variance
     # Below this the constraint does nothing that can be told from rounding: a free coordinate.
     active = lost > 4 * jnp.finfo(lost.dtype).eps
@@ -334,8 +339,7 @@ def free_energy(cavity: Cavity, constraints: Constraints) -> Array:
     the limits and the mean.
     """
     post = posterior(sites_of(cavity, constraints), constraints.correlation)
-    log_mass, _, _ = tilted(post.cavity, constraints)
-    each = log_mass - 0.5 * jnp.log(post.left) - 0.5 * post.cavity.mean * post.force
+    each = log_masses(post.cavity, constraints) - 0.5 * jnp.log(post.left) - 0.5 * post.cavity.mean * post.force
     return jnp.sum(each) - jnp.sum(jnp.log(jnp.diagonal(post.tril)))
 
 
@@ -346,7 +350,7 @@ def _free_energy_jvp(primals, tangents):
     post = posterior(sites_of(cavity, constraints), constraints.correlation)
     slope = jnp.outer(post.force, post.force) - post.root[:, None] * post.inverse * post.root
     masses = lambda low, high, loc: jnp.sum(
-        tilted(post.cavity, constraints._replace(low=low, high=high, loc=loc))[0]
+        log_masses(post.cavity, constraints._replace(low=low, high=high, loc=loc))
     )
     _, of_limits = jax.jvp(masses, tuple(constraints[:3]), tuple(change[:3]))
     return free_energy(cavity, constraints), 0.5 * jnp.sum(slope * change.correlation) + of_limits

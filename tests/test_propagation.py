@@ -1,0 +1,171 @@
+"""Expectation propagation: known values within its known error, derivatives of its own value."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_ndtr
+
+import truncgauss as tg
+
+INF = jnp.inf
+PROPAGATION = tg.ExpectationPropagation()
+
+
+def log_prob(loc, covariance, low, high):
+    return tg.log_probability(loc, covariance, tg.Box(low, high), PROPAGATION).log_prob
+
+
+def equicorrelated(d, rho):
+    return rho * jnp.ones((d, d)) + (1 - rho) * jnp.eye(d)
+
+
+# Two variables above (h, k): correlation, h, k, log P, and the error that propagation may have.
+BIVARIATE = (
+    (0.5, 1.0, 1.0, -2.7723632323099251038, 2e-3),
+    (0.5, 3.0, 3.0, -9.4101378042279841366, 3e-4),
+    (0.5, 10.0, 10.0, -72.197267171540266239, 1e-5),
+    (-0.5, 10.0, 10.0, -207.69375345373190671, 1e-7),
+    (0.9, 20.0, 15.0, -203.91715537109896588, 1e-9),
+    (-0.9, 40.0, 40.0, -16012.990535941333091, 1e-8),
+    (0.95, 30.0, 30.0, -467.72062165174529078, 1e-4),
+    (-0.7, 8.0, -1.0, -59.14891747995447736, 1e-5),
+    (0.999, 5.0, 5.0, -15.161893593883431461, 0.15),
+)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_two_variables_in_any_tail(dtype):
+    rho, h, k, truth, allowed = (np.array(column) for column in zip(*BIVARIATE))
+    covariance = np.array([[[1.0, r], [r, 1.0]] for r in rho])
+    low = np.stack([h, k], -1)
+    got = tg.log_probability(
+        jnp.zeros(2, dtype),
+        jnp.asarray(covariance, dtype),
+        tg.Box(jnp.asarray(low, dtype), jnp.asarray(INF, dtype)),
+        PROPAGATION,
+    )
+    assert got.log_prob.dtype == got.stderr.dtype == dtype
+    assert jnp.isnan(got.stderr).all()
+    rounding = 1e-4 + 1e-6 * np.abs(truth) if dtype == jnp.float32 else 0.0
+    assert np.all(np.abs(got.log_prob - truth) <= allowed + rounding)
+
+
+def test_independent_coordinates_are_exact():
+    low = jnp.array([-1.0, -INF, 4.0, -INF, 10.0])
+    high = jnp.array([2.0, 0.5, INF, INF, 11.0])
+    loc, scale = jnp.array([0.1, -0.3, 0.0, 1e5, 0.0]), jnp.array([1.0, 2.0, 1.0, 3.0, 1.0])
+    a, b = (np.asarray((x - loc) / scale) for x in (low, high))
+    a, b = np.where(a > 0, -b, a), np.where(a > 0, -a, b)
+    truth = np.sum(log_ndtr(b) + np.log1p(-np.exp(log_ndtr(a) - log_ndtr(b))))
+    np.testing.assert_allclose(log_prob(loc, jnp.diag(scale**2), low, high), truth, rtol=1e-13)
+
+
+def test_known_values_in_fifty_dimensions():
+    """Equicorrelated, the ordering of d + 1 values, an interval far from the mean, and a walk."""
+    d, eye, ones = 50, np.eye(50), np.ones((50, 50))
+    steps = np.arange(1, d + 1)
+    problems = (
+        ((eye + ones) / 2, 0.0, INF, -np.log(d + 1), 0.04),
+        (2 * eye - np.eye(d, k=1) - np.eye(d, k=-1), 0.0, INF, -152.40959258449732, 3e-3),
+        (2 * eye - 2 / (d + 1) * ones, 0.5, 1.0, -351.53597455549234, 1e-4),
+        (np.minimum.outer(steps, steps), 0.0, INF, -2.5308764039771035, 0.5),
+    )
+    covariance, low, high, truth, allowed = (np.array(x) for x in zip(*problems))
+    full = lambda x: jnp.asarray(np.repeat(x[:, None], d, 1))
+    got = log_prob(jnp.zeros(d), jnp.asarray(covariance), full(low), full(high))
+    assert np.all(np.abs(got - truth) <= allowed), got - truth
+
+
+CASE = dict(
+    loc=jnp.array([0.2, -0.1, 0.3, 0.0]),
+    covariance=jnp.array(
+        [[1.5, 0.6, -0.2, 0.3], [0.6, 1.0, 0.4, 0.1], [-0.2, 0.4, 0.8, 0.2], [0.3, 0.1, 0.2, 1.0]]
+    ),
+    low=jnp.array([-1.0, -INF, 0.5, -INF]),
+    high=jnp.array([2.0, 0.7, INF, INF]),
+)
+
+
+def of_leaves(leaves):
+    symmetric = 0.5 * (leaves["covariance"] + leaves["covariance"].T)
+    return log_prob(leaves["loc"], symmetric, leaves["low"], leaves["high"])
+
+
+def test_gradient_and_hessian_are_those_of_the_value():
+    """Against central differences along a random direction; infinite limits do not move."""
+    rng = np.random.default_rng(0)
+    finite = lambda x: jnp.where(jnp.isfinite(x), rng.normal(size=x.shape), 0.0)
+    direction = jax.tree.map(finite, CASE)
+    moved = lambda t: jax.tree.map(lambda x, dx: x + t * dx, CASE, direction)
+    inner = lambda tree: sum(
+        jnp.sum(a * b) for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(direction))
+    )
+    step = 1e-5
+    value_and_gradient = jax.jit(jax.value_and_grad(of_leaves))
+    value, gradient = value_and_gradient(CASE)
+    (up, gradient_up), (down, gradient_down) = (value_and_gradient(moved(s)) for s in (step, -step))
+    np.testing.assert_allclose(inner(gradient), (up - down) / (2 * step), rtol=1e-8)
+    assert jnp.all(jnp.where(jnp.isinf(CASE["low"]), gradient["low"], 0.0) == 0)
+    assert jnp.all(jnp.where(jnp.isinf(CASE["high"]), gradient["high"], 0.0) == 0)
+    assert gradient["loc"][3] == 0 and jnp.all(gradient["covariance"][3] == 0)
+    along = jax.jit(lambda d: jax.jvp(jax.grad(of_leaves), (CASE,), (d,))[1])(direction)
+    for name, change in along.items():
+        expected = (gradient_up[name] - gradient_down[name]) / (2 * step)
+        np.testing.assert_allclose(change, expected, rtol=1e-6, atol=1e-8, err_msg=name)
+
+
+def test_gradients_survive_the_tail():
+    """In a deep tail the gradient is the force at the corner, Sigma^-1 low, nearly."""
+    covariance, low = equicorrelated(3, 0.5), jnp.full(3, 60.0)
+    value, gradient = jax.jit(jax.value_and_grad(log_prob))(jnp.zeros(3), covariance, low, low + INF)
+    assert value < -2700
+    np.testing.assert_allclose(gradient, jnp.linalg.solve(covariance, low), rtol=2e-3)
+
+
+def test_polyhedron_equals_the_box_it_is():
+    """y = A x has a box of its own; more rows than dimensions make its covariance singular."""
+    matrix = jnp.array([[1.0, 2.0], [0.5, -1.0], [1.0, 1.0]])
+    low, high = jnp.array([-1.0, 0.0, -INF]), jnp.array([2.0, INF, 1.0])
+    loc, covariance = jnp.array([0.3, -0.2]), jnp.array([[1.0, 0.4], [0.4, 2.0]])
+    rows = tg.Polyhedron(matrix, low, high)
+    got = tg.log_probability(loc, covariance, rows, PROPAGATION).log_prob
+    image = matrix @ covariance @ matrix.T
+    box = log_prob(matrix @ loc, image, low, high)
+    np.testing.assert_allclose(got, box, rtol=1e-10)
+    x = np.random.default_rng(1).multivariate_normal(loc, covariance, 200_000)
+    counted = np.log(np.mean(rows.contains(jnp.asarray(x))))
+    assert abs(got - counted) < 0.1
+
+
+def test_what_is_no_number_and_what_is_no_region():
+    inside = jax.jit(lambda loc, matrix, high: log_prob(loc, matrix, jnp.array([0.0, -1.0]), high))
+    covariance, high = equicorrelated(2, 0.5), jnp.array([1.0, 2.0])
+    assert jnp.isfinite(inside(jnp.zeros(2), covariance, high))
+    assert jnp.isnan(inside(jnp.array([jnp.nan, 0.0]), covariance, high))
+    assert jnp.isnan(inside(jnp.zeros(2), covariance * jnp.nan, high))
+    assert inside(jnp.zeros(2), covariance, jnp.array([1.0, -1.0])) == -INF
+    assert jnp.isnan(inside(jnp.zeros(2), covariance, jnp.array([1.0, -2.0])))
+    # While tracing, an indefinite or asymmetric matrix is NaN and not a number.
+    assert jnp.isnan(inside(jnp.zeros(2), equicorrelated(2, 1.5), high))
+    assert jnp.isnan(inside(jnp.zeros(2), covariance.at[0, 1].set(0.1), high))
+    # A row without variance is met or not; a singular covariance is one.
+    flat = jnp.diag(jnp.array([1.0, 0.0]))
+    half = jnp.array([INF, 0.5])
+    np.testing.assert_allclose(inside(jnp.zeros(2), flat, half), -np.log(2), rtol=1e-12)
+    assert inside(jnp.array([0.0, 1.0]), flat, half) == -INF
+    assert jnp.isfinite(inside(jnp.zeros(2), jnp.ones((2, 2)), high))
+
+
+def test_batches_agree_with_a_loop():
+    low = jnp.array([[0.0, -1.0], [3.0, 3.0], [-INF, -INF]])
+    loc, covariance = jnp.array([0.2, 0.1]), equicorrelated(2, 0.3)
+    batch = log_prob(loc, covariance, low, INF)
+    one = [log_prob(loc, covariance, row, INF) for row in low]
+    np.testing.assert_allclose(batch, jnp.stack(one), rtol=1e-12, atol=1e-15)
+    assert batch[2] == 0
+
+
+def test_other_regions_are_refused():
+    with pytest.raises(ValueError, match="needs limits on linear functions.*got Ball"):
+        tg.log_probability(jnp.zeros(2), jnp.eye(2), tg.Ball([0.0, 0.0], 1.0), PROPAGATION)
