@@ -1,0 +1,95 @@
+"""The method that chooses: what it picks, when it buys more points, and when it stops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss.probability.automatic import enlarged
+from truncgauss.probability.base import Estimate, as_problem
+
+INF = jnp.inf
+
+
+def equicorrelated(d, correlation=0.5):
+    return jnp.full((d, d), correlation) + (1 - correlation) * jnp.eye(d)
+
+
+def choice(covariance, region):
+    problem = as_problem(jnp.zeros(region.dimension), covariance, region)
+    return tg.Automatic().choice(problem)
+
+
+def test_structure_decides():
+    box = lambda d: tg.Box(jnp.zeros(d), jnp.full(d, INF))
+    assert isinstance(choice(jnp.eye(1), box(1)), tg.Exact)
+    assert isinstance(choice(equicorrelated(3), box(3)), tg.Exact)
+    assert isinstance(choice(jnp.eye(50), box(50)), tg.Exact)
+    assert isinstance(choice(equicorrelated(4), box(4)), tg.Separation)
+    assert isinstance(choice(jnp.eye(2), tg.Polyhedron(jnp.ones((3, 2)), 0.0, INF)), tg.Separation)
+    assert isinstance(choice(jnp.eye(2), tg.Ball(jnp.zeros(2), 1.0)), tg.SoftMonteCarlo)
+
+
+def test_a_trace_shows_shapes_alone():
+    """Independence is a matter of numbers: eagerly it is seen, under a trace it is not."""
+    seen = []
+
+    def log_prob(covariance):
+        seen.append(type(choice(covariance, tg.Box(jnp.zeros(5), jnp.full(5, INF)))))
+        return 0.0
+
+    log_prob(jnp.eye(5))
+    jax.jit(log_prob)(jnp.eye(5))
+    assert seen == [tg.Exact, tg.Separation]
+
+
+def test_rtol_is_met_or_the_error_bar_says_that_it_is_not():
+    region = tg.Box(jnp.zeros(8), jnp.full(8, INF))  # P = 1/9
+    for rtol in (1e-2, 1e-4):
+        got = tg.log_probability(jnp.zeros(8), equicorrelated(8), region, tg.Automatic(rtol))
+        assert got.stderr <= rtol
+        # a t law with 15 degrees of freedom: |t| > 7 has probability 4e-6
+        assert abs(got.log_prob + np.log(9.0)) < 7 * got.stderr
+
+
+def test_points_are_bought_as_the_error_asks_and_the_budget_allows():
+    plain = tg.Separation(1024)
+    assert enlarged(plain, 1.1, 10).num_points == 2048
+    assert enlarged(plain, 10.0, 10).num_points == 16384
+    assert enlarged(plain, 1e9, 10).num_points <= 2**25 / (16 * 10)
+    assert enlarged(plain, INF, 10) is None
+    assert enlarged(plain, 10.0, 10**5) is None
+    soft = enlarged(tg.SoftMonteCarlo(1000, 16), 2.0, 1)
+    assert soft.num_samples == 16000  # four times the error, sixteen times the samples
+    assert soft.edge.steepness == 100.0
+
+
+def test_batches_are_refined_by_their_worst_row():
+    shifts = jnp.stack([jnp.zeros(4), jnp.full(4, 2.0)])
+    region = tg.Box(jnp.zeros(4), jnp.full(4, INF))
+    got = tg.log_probability(shifts, equicorrelated(4), region, tg.Automatic(1e-3))
+    assert isinstance(got, Estimate) and got.log_prob.shape == (2,)
+    assert jnp.all(got.stderr <= 1e-3)
+    assert abs(got.log_prob[0] + np.log(5.0)) < 7e-3
+
+
+def test_transforms_pass_through():
+    region = tg.Box(jnp.zeros(4), jnp.full(4, INF))
+    log_prob = lambda loc: tg.log_probability(loc, equicorrelated(4), region).log_prob
+    rows = jnp.stack([jnp.zeros(4), jnp.array([0.1, -0.2, 0.3, 0.0])])
+    value, gradient = jax.jit(jax.vmap(jax.value_and_grad(log_prob)))(rows)
+    assert abs(value[0] + np.log(5.0)) < 1e-2
+    # by symmetry the four slopes at the centre agree, up to the error of the estimate
+    assert jnp.ptp(gradient[0]) < 2e-2 and jnp.isfinite(gradient).all()
+
+
+@pytest.mark.slow
+def test_long_chains_go_to_sequential_monte_carlo():
+    """AR(1) 0.9 orthant, 1,000 dense dimensions: log P = -85.039, where tilting is lost."""
+    d = 1000
+    covariance = 0.9 ** jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d))
+    problem = as_problem(jnp.zeros(d), covariance, tg.Box(jnp.zeros(d), jnp.full(d, INF)))
+    method, got = tg.Automatic(rtol=0.05).estimate(problem, jax.random.key(0))
+    assert isinstance(method, tg.SequentialMonteCarlo)
+    assert abs(got.log_prob + 85.039) < 7 * got.stderr < 0.5
