@@ -70,7 +70,7 @@ def short_parts(a: Array, w: Array) -> tuple[Array, Array]:
 
 def _narrow_mass(a: Array, w: Array) -> Array:
     series, fall = short_parts(a, w)
-    return w * series * jnp.exp(-fall)
+    return w * series / jnp.exp(fall)
 
 
 @jax.jit
@@ -98,7 +98,7 @@ def masses(a: Array, w: Array) -> Masses:
 # With s = y^2 + 2 log h(y): y itself for small s, and h(y)^2/(s + 2) beyond, both to 1e-4, in
 # sqrt(s + 2) and in its inverse. Only the start of a fourth-order correction, so short.
 _START_NEAR = (
-    -3.1925184, 4.5522797, -2.7827418, 1.3562244, -0.39645379, 0.063776105, -0.0043442292,
+    -0.58183133, -1.0772282, 1.3061588, -0.056691891, 0.0028960226, 0.00084945861, -0.00011708018,
 )  # fmt: skip
 _START_FAR = (1.0000561, -0.046076333, -6.3039624, 29.302033, -92.107697, 171.43129, -135.52265)
 
@@ -112,7 +112,7 @@ def _beyond(c: Array, mass: Array) -> Array:
     root = jnp.sqrt(s + 2.0)
     gap = level - value_log((s + 2.0) * horner(_START_FAR, 1.0 / root))
     far = gap / (safe + jnp.sqrt(jnp.maximum(safe * safe + gap, 0.0)))
-    near = horner(_START_NEAR, jnp.minimum(root, 3.0)) - safe
+    near = horner(_START_NEAR, jnp.minimum(root, 3.0)) / root - safe
     t = jnp.where(s < 6.7, near, far)
     y = safe + t
     excess = moment_ratio(jnp.maximum(y, 0.0), 1)

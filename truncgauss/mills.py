@@ -54,8 +54,7 @@ _LOG_64 = (
     0.666666666666667, 0.39999999999899505, 0.28571428625975487, 0.22222211134795078,
     0.1818288912526188, 0.1533172160055169, 0.14616449685088906,
 )  # fmt: skip
-_LOG_2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")
-_LOG_2_LOW = float.fromhex("0x1.cf79abc9e3b3ap-40")
+_LOG_2 = math.log(2.0)
 _BITS_OF_SQRT_HALF = 0x3FE6A09E667F3BCD
 
 
@@ -87,8 +86,9 @@ def value_log(x: Array) -> Array:
     k = exponent.astype(jnp.int32).astype(jnp.float64)
     f = mantissa - 1.0
     s = f / (mantissa + 1.0)
-    # log(1 + f) = f - s (f - s^2 P(s^2)), so that only small terms are rounded.
-    value = k * _LOG_2_HIGH + (f - (s * (f - s * s * horner(_LOG_64, s * s)) - k * _LOG_2_LOW))
+    # 2 atanh(s) + k log 2 over one denominator: it ends in a division, see `moment_ratio`.
+    atanh = f * (2.0 + s * s * horner(_LOG_64, s * s))
+    value = (k * _LOG_2 * (mantissa + 1.0) + atanh) / (mantissa + 1.0)
     special = jnp.where(x == 0, -jnp.inf, jnp.where(x == jnp.inf, jnp.inf, jnp.nan))
     return jnp.where((x > 0) & (x < jnp.inf), value, special)
 

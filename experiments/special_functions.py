@@ -1,0 +1,198 @@
+"""Accuracy and speed of the normal law in one dimension, beside JAX's and SciPy's own.
+
+The truth is the series and the continued fraction of the normal tail in 80 digits. Times are for
+one jitted call on an array, in nanoseconds an element; ratios mean more than the times themselves.
+"""
+
+import math
+import time
+from decimal import Decimal, localcontext
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.special
+import scipy.stats
+
+from truncgauss import cli, plotting, special
+
+PI = Decimal(
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899863"
+)
+ORDERS = ("value", "first derivative", "second derivative")
+BARS = {"float64": (1e-13, 1e-11, 1e-9), "float32": (2e-6, 1e-5, 1e-4)}
+
+
+def run(config):
+    """Errors of log Phi by precision, library and order; times of every function."""
+    x = np.linspace(config.grid.start, config.grid.stop, config.grid.num)
+    errors = {name: log_ndtr_errors(x.astype(name)) for name in config.dtypes}
+    times = {name: speeds(config, jnp.dtype(name)) for name in config.dtypes}
+    worst = max(
+        curve[order].max() / BARS[name][k]
+        for name, found in errors.items()
+        for k, (order, curve) in enumerate((order, found["truncgauss"]) for order in ORDERS)
+    )
+    return {
+        "x": x,
+        "errors": errors,
+        "nanoseconds": times,
+        "summary": [*accuracy_table(x, errors), "", *speed_table(times)],
+        "failed": "" if worst <= 1 else f"an error of ours is {worst:.3g} times its bar",
+    }
+
+
+# ---------------------------------------------------------------- the truth
+
+
+def exact_log_ndtr(x):
+    """log Phi(x) and its first two derivatives, from the exact value of a float."""
+    with localcontext() as context:
+        context.prec = 80
+        z = abs(Decimal(float(x)))
+        density = (-z * z / 2).exp() / (2 * PI).sqrt()
+        if z < 8:
+            context.prec = 110  # the series loses as many digits as the tail is small
+            term, total, k = z, z, 1
+            while abs(term) > Decimal(10) ** -105:
+                term *= z * z / (2 * k + 1)
+                total, k = total + term, k + 1
+            density = (-z * z / 2).exp() / (2 * PI).sqrt()
+            tail = Decimal("0.5") - density * total
+        else:
+            rest = z
+            for k in range(400, 0, -1):
+                rest = z + k / rest
+            tail = density / rest
+        below = tail if x < 0 else 1 - tail
+        slope = density / below
+        return [float(v) for v in (below.ln(), slope, -slope * (slope + Decimal(float(x))))]
+
+
+def log_ndtr_errors(x):
+    """|error| / max(1, |truth|) on the grid, by library and order; a NaN counts as infinite."""
+    exact = np.array([exact_log_ndtr(v) for v in x]).T
+    functions = {"truncgauss": special.log_ndtr, "JAX": jax.scipy.special.log_ndtr}
+    found = {}
+    for name, function in functions.items():
+        slope = jax.grad(function)
+        orders = (function, slope, jax.grad(slope))
+        found[name] = [np.asarray(jax.jit(jax.vmap(f))(jnp.asarray(x))) for f in orders]
+    found["SciPy"] = [scipy.special.log_ndtr(x)]
+    errors = {}
+    for name, values in found.items():
+        errors[name] = {}
+        for order, value, true in zip(ORDERS, values, exact):
+            error = np.abs(value.astype(float) - true) / np.maximum(1, np.abs(true))
+            errors[name][order] = np.where(np.isnan(error), math.inf, error)
+    return errors
+
+
+def accuracy_table(x, errors):
+    lines = [f"log Phi: largest error for x from {x[0]:g} to {x[-1]:g}, and where"]
+    for dtype, libraries in errors.items():
+        for name, orders in libraries.items():
+            told = [f"{e.max():.1e} at {x[e.argmax()]:g}" for e in orders.values()]
+            lines.append(f"{dtype:8} {name:11}" + "".join(f"{text:>22}" for text in told))
+    return lines
+
+
+# ---------------------------------------------------------------- the speed
+
+
+def nanoseconds(function, arguments, num_repeats):
+    """The median time of a call, an element; a NumPy function is timed as it is."""
+    jax.block_until_ready(function(*arguments))
+    seconds = []
+    for _ in range(num_repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        seconds.append(time.perf_counter() - start)
+    return float(np.median(seconds)) * 1e9 / arguments[0].size
+
+
+def with_pullback(function, *arguments):
+    value, pullback = jax.vjp(function, *arguments)
+    return value, pullback(jax.tree.map(jnp.ones_like, value))
+
+
+def speeds(config, dtype):
+    """Nanoseconds an element of each function: value, value and vjp."""
+    keys = jax.random.split(jax.random.key(config.seed), 4)
+    draw = lambda key, kind: kind(key, (config.num_points,), dtype)
+    x = 3 * draw(keys[0], jax.random.normal)
+    low = 2 * draw(keys[1], jax.random.normal)
+    high = low + 2 * draw(keys[2], jax.random.exponential)
+    uniform = draw(keys[3], partial(jax.random.uniform, minval=1e-6))
+    middle = 0.5 * (low + high)
+    density = lambda x, low, high: special.truncated_log_density(x, 0.0, 1.0, low, high)
+    entries = {
+        "log_ndtr": ((x,), special.log_ndtr, jax.scipy.special.log_ndtr, scipy.special.log_ndtr),
+        "ndtr": ((x,), special.ndtr, jax.scipy.special.ndtr, scipy.special.ndtr),
+        "log_interval_mass": ((low, high), special.log_interval_mass, None, None),
+        "truncated_log_density": (
+            (middle, low, high), density, jax.scipy.stats.truncnorm.logpdf,
+            scipy.stats.truncnorm.logpdf,
+        ),
+        "separation_step": ((low, high, uniform), special.separation_step, None, None),
+    }  # fmt: skip
+    clock = partial(nanoseconds, num_repeats=config.num_repeats)
+    times = {}
+    for name, (arguments, ours, theirs, host) in entries.items():
+        row = {}
+        for library, function in (("truncgauss", ours), ("JAX", theirs)):
+            if function is not None:
+                row[library] = clock(jax.jit(function), arguments)
+                row[f"{library} vjp"] = clock(
+                    jax.jit(partial(with_pullback, function)), arguments
+                )
+        if host is not None:
+            row["SciPy"] = clock(host, [np.asarray(a) for a in arguments])
+        times[name] = row
+    positive = jnp.abs(x) + 0.1
+    for name, function, argument in (
+        ("exp", jnp.exp, low), ("log", jnp.log, positive), ("erfc", jax.lax.erfc, low),
+    ):  # fmt: skip
+        times[name] = {"JAX": clock(jax.jit(function), (argument,))}
+    return times
+
+
+def speed_table(times):
+    columns = ("truncgauss", "JAX", "SciPy", "truncgauss vjp", "JAX vjp")
+    lines = ["nanoseconds an element" + " " * 11 + "".join(f"{name:>16}" for name in columns)]
+    for dtype, rows in times.items():
+        for name, row in rows.items():
+            told = (f"{row[column]:16.2f}" if column in row else " " * 16 for column in columns)
+            lines.append(f"{dtype:9} {name:23}" + "".join(told))
+        # A step takes a tail at either end, two logarithms and two exponentials, whoever writes it.
+        least = 2 * sum(rows[name]["JAX"] for name in ("exp", "log", "erfc"))
+        ratio = rows["separation_step"]["truncgauss"] / least
+        lines.append(f"{dtype:9} step over twice exp + log + erfc: {ratio:.2f}")
+    return lines
+
+
+# ---------------------------------------------------------------- the figure
+
+
+def plot(results):
+    """Error against x, a row for each precision, a column for each order of derivative."""
+    errors, x = results["errors"], results["x"]
+    picture, axes = plotting.figure(len(errors), len(ORDERS), size=(3.9, 2.9), squeeze=False)
+    for row, (dtype, libraries) in zip(axes, errors.items(), strict=True):
+        for k, (ax, order) in enumerate(zip(row, ORDERS, strict=True)):
+            # SciPy first and ours last, so that nothing hides ours.
+            shown = [name for name in ("SciPy", "JAX", "truncgauss") if order in libraries[name]]
+            curves = [np.clip(libraries[name][order], 1e-18, 1e2) for name in shown]
+            looks = [{"truncgauss": 0, "JAX": 1, "SciPy": 4}[name] for name in shown]
+            plotting.curves(
+                x, curves, shown, series=looks, linewidth=1.0, xlabel="x",
+                ylabel="error / max(1, |truth|)", ax=ax,
+            )  # fmt: skip
+            ax.axhline(BARS[dtype][k], color="0.4", linewidth=0.8, label="bar")
+            plotting.title(f"log Φ, {order}, {dtype}", ax=ax).set_yscale("log")
+    return plotting.shared_legend(picture, columns=4)
+
+
+if __name__ == "__main__":
+    raise SystemExit(cli.main_experiment(__file__))
