@@ -20,6 +20,8 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from truncgauss.documents import ConfigError, Document, Place, parse, read, write
 from truncgauss.sections import (
+    Batch,
+    Case,
     Count,
     DataFile,
     Dtype,
@@ -29,10 +31,12 @@ from truncgauss.sections import (
     Grid,
     Limits,
     LogGrid,
+    LowRankCase,
     Model,
     Number,
     Positive,
     Seed,
+    Sweep,
     Vector,
     problem,
     suggestion,
@@ -216,11 +220,34 @@ class WorkPrecision(Experiment):
     """Error against time, ours and the peers', in one run."""
 
     experiment: Literal["work_precision"]
-    problems: Annotated[tuple[str, ...], Field(min_length=1)]
-    num_points: Annotated[tuple[Count, ...], Field(min_length=1)]
-    num_replicates: Annotated[int, Field(ge=2)]
-    num_keys: Count
+    parts: tuple[
+        Literal[
+            "curves", "ordering", "chain", "gradients", "batches", "low_rank", "shared",
+            "accelerator",
+        ],
+        ...,
+    ]  # fmt: skip
+    """What to measure."""
+    clock: Literal["cpu", "wall"]
+    """Seconds of the processor, which other processes do not lengthen, or of the wall."""
+    num_keys: Annotated[int, Field(ge=2)]
     """Keys behind a root-mean-square error."""
+    num_calls: Count
+    """Timed calls after the first, of which the median is told."""
+    truth_points: Count
+    """Points of each replicate of the long run that stands for a truth that has no formula."""
+    peer_points: tuple[Count, ...]
+    """The most points that a peer may use, one estimate for each count."""
+    peer_seconds: Positive
+    """A peer is given no larger count after all calls of one took longer."""
+    curves: tuple[Case, ...]
+    ordering: tuple[Case, ...]
+    chain: tuple[Case, ...]
+    gradients: tuple[Case, ...]
+    batches: tuple[Batch, ...]
+    low_rank: LowRankCase
+    shared: Sweep
+    accelerator: Batch
 
 
 EXPERIMENTS: dict[str, type[Experiment]] = {

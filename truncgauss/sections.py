@@ -138,6 +138,67 @@ class Limits(Model):
         return self
 
 
+class Family(Model):
+    """Centred Gaussians of a named family, of any dimension."""
+
+    family: Literal[
+        "identity", "equicorrelated", "autoregressive", "one_factor", "tridiagonal", "wishart"
+    ]
+    """autoregressive: correlation^|i-j|; one_factor: unit variances; tridiagonal: 2 and beside it
+    -1; wishart: the correlations of twice as many draws as dimensions."""
+    correlation: Annotated[float, Field(gt=-1, lt=1)] = 0.5
+    """Of two neighbours, where the family has such a number."""
+    loadings: Vector = (0.2, 0.9)
+    """Of the one factor; between fewer numbers than coordinates, straight lines."""
+
+
+class Case(Family):
+    """One Gaussian, one pair of limits for every coordinate, and what to spend on it."""
+
+    name: str
+    dimension: Count
+    low: Limit
+    high: Limit
+    num_points: tuple[Count, ...] = ()
+    """Lattice points of each replicate of `Separation`, one estimate for each count."""
+    num_particles: tuple[Count, ...] = ()
+    """Likewise of `SequentialMonteCarlo`."""
+
+
+class Sweep(Model):
+    """Every family in every dimension between all pairs of limits."""
+
+    families: tuple[Family, ...]
+    dimensions: tuple[Count, ...]
+    limits: dict[str, tuple[Limit, Limit]]
+    """A lower and an upper limit for every coordinate, by name."""
+
+
+class Batch(Model):
+    """Many different boxes at once."""
+
+    dimension: Count
+    num_problems: Count
+    num_points: Count
+    """Untilted, in a single replicate."""
+    num_judged: Count
+    """How many of them are held against a long run."""
+    at_once: Count
+    """How many share one pass."""
+
+
+class LowRankCase(Model):
+    """A Gaussian of a few factors and private noise, above one limit in every coordinate."""
+
+    dimension: Count
+    rank: Count
+    low: Number
+    num_points: tuple[Count, ...]
+    """Of each replicate, one estimate for each count."""
+    most_bytes: Positive
+    """It is not attempted if it takes more memory than this."""
+
+
 class Grid(Model):
     """Evenly spaced numbers, both ends included."""
 

@@ -1,0 +1,144 @@
+"""The work-precision experiment, reduced: its truths, its peers, its table and its picture."""
+
+import math
+import os
+import pathlib
+import stat
+
+import jax
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from experiments import work_precision
+from truncgauss import config
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def settings(**changes):
+    shipped = config.load(ROOT / "configs" / "work_precision.yaml")
+    few = {"num_keys": 4, "num_calls": 1, "peer_points": (500, 2000), "truth_points": 256}
+    return type(shipped).model_validate(shipped.model_dump() | few | changes)
+
+
+def completed(**changes):
+    results = work_precision.run(settings(**changes))
+    results = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
+    return results, work_precision.plot(results)
+
+
+CASE = {"name": "a", "dimension": 4, "low": 0.0, "high": math.inf, "num_points": (16, 128)}
+BATCH = {"dimension": 4, "num_problems": 6, "num_points": 64, "num_judged": 3, "at_once": 2}
+
+
+EXACT = {
+    "families": ({"family": "identity"},),
+    "dimensions": (2, 4),
+    "limits": {"orthant": (0.0, math.inf), "box": (-1.0, 1.0)},
+}
+
+
+def check_picture(picture):
+    renderer = FigureCanvasAgg(picture).get_renderer()
+    picture.draw(renderer)
+    assert len(picture.legends) == 1 and all(ax.get_ylabel() for ax in picture.axes)
+    box = picture.legends[0].get_window_extent(renderer)
+    assert not any(box.overlaps(ax.get_window_extent(renderer)) for ax in picture.axes)
+
+
+def test_errors_and_times_of_ours_and_the_peers():
+    affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    case = CASE | {"family": "equicorrelated", "correlation": 0.5, "num_points": (128,)}
+    results, picture = completed(parts=("curves", "shared"), curves=(case,), shared=EXACT)
+    assert results["failed"] == ""
+    curve = results["curves"]["a"]
+    assert curve["truth"] == pytest.approx(-math.log(5), abs=1e-12)  # 1/(d + 1)
+    for way in ("Separation", "SciPy"):
+        assert curve[way]["rms"][-1] < 1e-2 and np.all(curve[way]["seconds"] > 0)
+    assert curve["Separation"]["honest"][0] > 0.7
+    assert results["shared"]["error"].max() < 1e-12 and results["shared"]["honest"].all()
+    text = "\n".join(results["summary"])
+    assert "SciPy / ours" in text and "beyond three standard errors: none" in text
+    if affinity is not None:
+        assert os.sched_getaffinity(0) == affinity
+    check_picture(picture)
+
+
+@pytest.mark.slow
+def test_every_part():
+    results, picture = completed(
+        parts=("ordering", "gradients", "batches", "low_rank"),
+        ordering=(CASE | {"name": "b", "family": "tridiagonal", "num_particles": (64,)},),
+        gradients=(CASE | {"family": "wishart", "num_points": (16,)},),
+        batches=(BATCH,),
+        low_rank={
+            "dimension": 600, "rank": 3, "low": -3.0, "num_points": (16,), "most_bytes": 1e9,
+        },
+    )  # fmt: skip
+    assert results["failed"] == ""
+    ordering = results["ordering"]["b"]
+    assert ordering["truth"] == pytest.approx(-math.log(120))  # 1/(d + 1)!
+    assert ordering["SequentialMonteCarlo"]["rms"][0] < 0.1
+    assert np.all(ordering["Separation"]["honest"] > 0.4)
+    assert results["gradients"]["finite"].all() and results["gradients"]["both_bytes"][0] > 0
+    for name in ("d = 4, float64", "d = 4, float32", "d = 4, SciPy"):
+        assert results["batches"][name]["finite"]
+        assert results["batches"][name]["largest_error"] < 0.5
+    (few,) = results["low_rank"].values()
+    assert few["refused"] or few["Separation"]["rms"][0] < 1e-2
+    check_picture(picture)
+
+
+def test_every_truth_has_another_route():
+    chosen = settings()
+    orthant = [
+        ({"family": "identity"}, -4 * math.log(2)),
+        ({"family": "equicorrelated", "correlation": 0.5}, -math.log(5)),
+        ({"family": "tridiagonal"}, -math.log(120)),
+    ]
+    for changes, expected in orthant:
+        case = type(chosen.curves[0]).model_validate(CASE | changes)
+        truth, stderr = work_precision.truth_of(case, 4, 0.0, math.inf, chosen)
+        assert truth == pytest.approx(expected, abs=1e-11) and stderr == 0
+    case = type(chosen.curves[0]).model_validate(CASE | {"family": "tridiagonal"})
+    with pytest.raises(ValueError, match="tridiagonal: the truth is known where low is 0"):
+        work_precision.truth_of(case, 3, -1.0, 1.0, chosen)
+
+
+def test_time_to_reach():
+    seconds, errors = np.array([1.0, 2.0, 4.0, 8.0]), np.array([1e-1, 1e-2, 1e-3, 1e-4])
+    between, mark = work_precision.time_to_reach(seconds, errors, 10**-2.5)
+    assert between == pytest.approx(2**1.5) and mark == ""
+    beyond, mark = work_precision.time_to_reach(seconds, errors, 1e-6)
+    assert beyond == pytest.approx(32.0) and mark == "~"
+    assert work_precision.time_to_reach(seconds, errors, 0.5) == (pytest.approx(1.0), "<")
+    assert math.isnan(work_precision.time_to_reach(seconds, np.full(4, np.inf), 0.1)[0])
+    assert math.isnan(work_precision.time_to_reach(seconds, np.full(4, 0.3), 0.1)[0])
+
+
+def test_r_is_asked_and_understood(tmp_path, monkeypatch):
+    script = tmp_path / "Rscript"
+    script.write_text(
+        "#!/bin/sh\n"
+        'test "$1" = -e || exit 1\n'
+        f"cat > {tmp_path}/given\n"
+        "for i in 1 2 3 4; do echo 0.25 0.125; done\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    problem = work_precision.problem_of(settings().curves[0], 3, 0.0, math.inf, 0)
+    probabilities, seconds = work_precision.r_mvtnorm(problem, 500, settings(), None)
+    np.testing.assert_array_equal(probabilities, np.full(4, 0.125))
+    np.testing.assert_array_equal(seconds, np.full(4, 0.25))
+    given = (tmp_path / "given").read_text().split()
+    assert given[:10] == ["3", "4", "20264", "500", "0", "0", "0", "Inf", "Inf", "Inf"]
+    assert len(given) == 4 + 2 * 3 + 9 and float(given[11]) == pytest.approx(0.5)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="asks for a machine without one")
+def test_parts_without_a_picture_say_so():
+    results = work_precision.run(settings(parts=("accelerator",)))
+    assert "There is no accelerator: nothing was measured on one." in results["summary"]
+    with pytest.raises(ValueError, match="Nothing to draw"):
+        work_precision.plot(results)
