@@ -118,7 +118,9 @@ def test_gradient_and_hessian_are_those_of_the_value():
 def test_gradients_survive_the_tail():
     """In a deep tail the gradient is the force at the corner, Sigma^-1 low, nearly."""
     covariance, low = equicorrelated(3, 0.5), jnp.full(3, 60.0)
-    value, gradient = jax.jit(jax.value_and_grad(log_prob))(jnp.zeros(3), covariance, low, low + INF)
+    value, gradient = jax.jit(jax.value_and_grad(log_prob))(
+        jnp.zeros(3), covariance, low, low + INF
+    )
     assert value < -2700
     np.testing.assert_allclose(gradient, jnp.linalg.solve(covariance, low), rtol=2e-3)
 

@@ -22,9 +22,9 @@ class ExpectationPropagation(Method):
 
     It is exact for independent coordinates and becomes exact in most tails. Elsewhere its error is
     not known (`stderr` is nan): 1e-3 is common, 0.03 occurs for 100 equicorrelated coordinates, and
-    0.5 or more for walks and long chains of correlation 0.9 near their mode. Gradients and Hessians
-    are those of the approximation itself, exactly. If the sites do not converge, log_prob is NaN and
-    stderr inf.
+    0.5 or more for walks, long chains of correlation 0.9, and coordinates that nearly repeat one
+    another. Gradients and Hessians are those of the approximation itself, exactly. If the sites do
+    not converge, log_prob is NaN and stderr inf.
 
     The cost is about ten linear solves of order 2 m, m being the number of constraints.
 

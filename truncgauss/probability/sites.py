@@ -9,7 +9,8 @@ m_i, which stay of moderate size while site precisions run from 0 (a free coordi
 are kept as precision and centre, never as precision times centre; only the covariance of y enters,
 never its inverse, so it may be singular. With D = diag(sqrt t) and B = I + D K D,
 
-    left_i = (B^-1)_ii = 1 - t_i V_i,   v_i = V_i / left_i,   force = D B^-1 D c,   m = K force - v force.
+    left_i = (B^-1)_ii = 1 - t_i V_i,   v_i = V_i / left_i,
+    force = D B^-1 D c,   m = K force - v force.
 
 The fixed point is found by Newton's method: the derivative of each cavity with respect to each site
 is known from the posterior covariance, so that a step is one linear solve of order 2 m.
@@ -219,7 +220,10 @@ def jacobian(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array]:
         shift = linear * turn + (variance[:, 0] * post.force)[:, None] * spread
         blocks.append(jnp.concatenate([-spread, shift / deviation[:, None]]))
     change = jnp.concatenate(
-        [post.cavity.log_variance - cavity.log_variance, (post.cavity.mean - cavity.mean) / deviation]
+        [
+            post.cavity.log_variance - cavity.log_variance,
+            (post.cavity.mean - cavity.mean) / deviation,
+        ]
     )
     return change, jnp.concatenate(blocks, 1) - jnp.eye(len(change), dtype=change.dtype)
 
@@ -251,8 +255,8 @@ def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution
 
     A step that does not is shortened, and at last replaced by damped rounds of updates: two, four,
     eight ... each time that happens, since the residual has minima that are no solution. The search
-    ends at a residual of rtol (eps^0.6 by default); `converged` asks for max(rtol, eps^(1/3)), whose
-    square is the error that the log probability has of it.
+    ends at a residual of rtol (eps^0.6 by default). `converged` asks for max(rtol, eps^(1/3)): the
+    error of the log probability is of the order of its square.
     """
     eps = float(jnp.finfo(constraints.loc.dtype).eps)
     rtol = eps**0.6 if rtol is None else rtol
@@ -283,9 +287,7 @@ def _next(search: _Search, constraints: Constraints) -> _Search:
     m = len(constraints.loc)
     step = search.length * search.direction
     deviation = jnp.exp(0.5 * search.cavity.log_variance)
-    moved = Cavity(
-        search.cavity.log_variance + step[:m], search.cavity.mean + deviation * step[m:]
-    )
+    moved = Cavity(search.cavity.log_variance + step[:m], search.cavity.mean + deviation * step[m:])
     found = _evaluated(moved, constraints)
     cavity, change, size, direction, length = found
     mixing = search.rounds > 0
@@ -309,7 +311,7 @@ def _next(search: _Search, constraints: Constraints) -> _Search:
 
 
 def differentiable(solution: Solution, constraints: Constraints) -> Cavity:
-    """The cavities as a function of the constraints: derivatives by the implicit function theorem."""
+    """The cavities as a function of the constraints, by the implicit function theorem."""
 
     def tangent_solve(_, change):
         _, slope = jacobian(solution.cavity, constraints)
@@ -339,7 +341,11 @@ def free_energy(cavity: Cavity, constraints: Constraints) -> Array:
     the limits and the mean.
     """
     post = posterior(sites_of(cavity, constraints), constraints.correlation)
-    each = log_masses(post.cavity, constraints) - 0.5 * jnp.log(post.left) - 0.5 * post.cavity.mean * post.force
+    each = (
+        log_masses(post.cavity, constraints)
+        - 0.5 * jnp.log(post.left)
+        - 0.5 * post.cavity.mean * post.force
+    )
     return jnp.sum(each) - jnp.sum(jnp.log(jnp.diagonal(post.tril)))
 
 

@@ -7,9 +7,9 @@ and mean_k its expectation of the site g_k which the limits replace, a path has 
 
     g_0 prod_k mass_k / mean_k,   g_0 = E[ prod_k g_k(y_k) ].
 
-Both factors depend on the path only through the mean of y_k. Good sites make them nearly equal, and
-any sites give an unbiased estimate. Without sites this is plain separation of variables. The twisted
-law is Gaussian before it is truncated, so the kernel of separation of variables serves it.
+Both factors depend on the path only through the mean of y_k. Good sites make them nearly equal,
+and any sites give an unbiased estimate. Without sites this is plain separation of variables. The
+twisted law is Gaussian before it is truncated, so the kernel of separation of variables serves it.
 
 Reference:
     Guarniero, Johansen and Lee (2017), The iterated auxiliary particle filter.
@@ -17,7 +17,6 @@ Reference:
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
@@ -27,7 +26,6 @@ from truncgauss.ordering import rounding
 from truncgauss.probability import paths, sites
 from truncgauss.pytrees import Batched, frozen_pytree
 from truncgauss.regions import Polyhedron
-
 
 # Of the precision of each propagated site.
 SHARE = 1 / 3
@@ -72,9 +70,7 @@ def twist_of(loc: Array, covariance: Covariance, region) -> Twist:
     precision = SHARE * full.precision / constraints.scale**2
     center = constraints.loc + constraints.scale * (mean + (full.center - mean) / SHARE)
     usable = usable & jnp.all(jnp.isfinite(precision) & jnp.isfinite(center))
-    return Twist(
-        jnp.where(usable, precision, 0.0), jnp.where(usable, center, constraints.loc)
-    )
+    return Twist(jnp.where(usable, precision, 0.0), jnp.where(usable, center, constraints.loc))
 
 
 def chain_of(loc: Array, covariance: Covariance, region, twist: Twist | None) -> Chain:
@@ -93,9 +89,7 @@ def chain_of(loc: Array, covariance: Covariance, region, twist: Twist | None) ->
         return Chain(law, Twist(nothing, loc), nothing.sum())
     twist = lax.stop_gradient(twist)
     mean, triangle, log_start = _twisted(factor, twist.precision, twist.center - loc)
-    return Chain(
-        paths.Constraints(region.low, region.high, loc + mean, triangle), twist, log_start
-    )
+    return Chain(paths.Constraints(region.low, region.high, loc + mean, triangle), twist, log_start)
 
 
 def _twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Array, Array]:
@@ -117,8 +111,8 @@ def _twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, A
     left = jnp.diagonal(scaled) - site * own
     dependence = jnp.tril(site[:, None] * factor - scaled, -1) / left[:, None]
     offset = jnp.diagonal(reverse) * solve_triangular(reverse.T, pull) - site * distance
-    unwind = lambda right: factor @ solve_triangular(
-        identity - dependence, right, lower=True, unit_diagonal=True
+    unwind = lambda right: (
+        factor @ solve_triangular(identity - dependence, right, lower=True, unit_diagonal=True)
     )
     root = jnp.where(precision > 0, jnp.sqrt(jnp.where(precision > 0, precision, 1.0)), 0.0)
     cover = jnp.linalg.cholesky(identity + root[:, None] * (factor @ factor.T) * root)
@@ -137,8 +131,9 @@ def log_site_mean(precision: Array, center: Array, mean: Array, scale: Array) ->
 def log_weights(chain: Chain, uniforms: Array) -> Array:
     """The log weight of the path through each point; uniforms (m - 1, n), result (n,)."""
     law, twist = chain.law, chain.twist
-    z, log_mass = paths.paths(law, jnp.zeros_like(law.loc), uniforms)
-    means = law.loc[:, None] + jnp.tril(law.factor, -1)[:, :-1] @ z
-    scale = jnp.diagonal(law.factor)[:, None]
-    site = log_site_mean(twist.precision[:, None], twist.center[:, None], means, scale)
-    return chain.log_start + jnp.sum(log_mass - site, axis=0)
+    path = paths.paths(law, jnp.zeros_like(law.loc), uniforms)
+    loc, scale, precision, center = (
+        x[:, None] for x in (law.loc, jnp.diagonal(law.factor), twist.precision, twist.center)
+    )
+    site = log_site_mean(precision, center, loc + path.means, scale)
+    return chain.log_start + jnp.sum(path.log_mass - site, axis=0)
