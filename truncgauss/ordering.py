@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from truncgauss.special import log_interval_mass, standardize, truncated_mean
@@ -81,3 +82,18 @@ def rounding(covariance_matrix: Array) -> Array:
     d = covariance_matrix.shape[-1]
     variances = jnp.diagonal(covariance_matrix)
     return 4.0 * d * float(jnp.finfo(variances.dtype).eps) * variances
+
+
+def numerical_rank(covariance_matrix: np.ndarray) -> int:
+    """The largest rank of covariances, shape (..., d, d), up to rounding.
+
+    NaN counts as full rank.
+    """
+    d = covariance_matrix.shape[-1]
+    scale = np.sqrt(np.diagonal(covariance_matrix, axis1=-2, axis2=-1))
+    scale = np.where(scale > 0, scale, 1.0)
+    correlation = covariance_matrix / scale[..., :, None] / scale[..., None, :]
+    least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps
+    if not np.all(np.isfinite(correlation)):
+        return d
+    return int(np.max(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))

@@ -149,7 +149,7 @@ def log_probability(
     if isinstance(method, Automatic):
         return method.estimate(problem, key)[1]
     method.check(*problem)
-    return base.estimate(method, problem, key)
+    return base.estimate(method.settled(*problem), problem, key)
 
 
 def fraction_not_truncated(

@@ -45,6 +45,10 @@ class Method:
     def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
         """Raise ValueError if this method cannot answer for such inputs."""
 
+    def settled(self, loc, covariance: Covariance, region: Region) -> "Method":
+        """The method with those choices made that need numbers; called outside of a trace too."""
+        return self
+
     def hold(self, loc: jax.Array, covariance: Covariance, region: Region) -> "Method":
         """The method with its plan fixed, so that for one key it is one smooth function."""
         return self

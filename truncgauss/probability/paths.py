@@ -5,6 +5,7 @@ A path draws one variable after the other, each inside the interval that the ear
 linear one that its derivative needs, and `paths` puts both together.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -25,77 +26,153 @@ class Constraints(NamedTuple):
     loc: Array
     factor: Array
 
+    @property
+    def scale(self) -> Array:
+        return jnp.diagonal(self.factor)
+
+
+class Path(NamedTuple):
+    """What happened along n paths.
+
+    Attributes:
+        draws: z, shape (d - 1, n).
+        means: factor @ z over the earlier variables, shape (d, n).
+        log_mass: log masses of the intervals, shape (d, n).
+    """
+
+    draws: Array
+    means: Array
+    log_mass: Array
+
 
 @jax.custom_jvp
-def paths(constraints: Constraints, tilt: Array, uniforms: Array) -> tuple[Array, Array]:
+def paths(constraints: Constraints, tilt: Array, uniforms: Array) -> Path:
     """Draws of the variables one after the other, and the masses of their intervals.
 
     Given the earlier ones, z_k is Normal(tilt_k, 1) truncated to where the k-th constraint holds.
     The last variable is not drawn: its mass is all that a probability needs.
 
+    Derivatives hold `tilt` and `uniforms` fixed. They need one triangular solve, forwards or
+    transposed, and no more memory than the results.
+
     Args:
         constraints: with a lower-triangular factor.
         tilt: shape (d,).
         uniforms: points in the open unit cube, shape (d - 1, n).
-
-    Returns:
-        z, shape (d - 1, n), and the log masses, shape (d, n). Their derivatives hold `tilt` and
-        `uniforms` fixed. They need one triangular solve, forwards or transposed, and no more
-        memory than the results.
     """
-    low, high, loc, factor = constraints
-    scale = jnp.diagonal(factor)
-    rows = (low, high, loc + scale * tilt, scale, tilt)
+    factor = constraints.factor
+    strict, last = jnp.tril(factor[:-1, :-1], -1), factor[-1, :-1]
+    rows = (*constraints[:3], constraints.scale, tilt)
 
     def step(mean, row):
-        (low, high, loc, scale, tilt), uniform = row
-        interval = standardize(low, high, loc + mean, scale)
+        (*row, tilt), uniform = row
+        interval = _interval(mean, *row, tilt)
         draw, log_mass = separation_step(interval.low, interval.high, uniform, interval.width)
-        return tilt + draw, log_mass
+        return tilt + draw, (mean, log_mass)
 
     earlier = jax.tree.map(lambda row: row[:-1], rows)
-    z, log_mass = sweep(
-        jnp.tril(factor[:-1, :-1], -1), step, (earlier, uniforms), uniforms.shape[1]
-    )
-    low, high, loc, scale, _ = jax.tree.map(lambda row: row[-1], rows)
-    last = log_interval_mass(*standardize(low, high, loc + factor[-1, :-1] @ z, scale))
-    return z, jnp.concatenate([log_mass, last[None]])
+    draws, (means, log_mass) = sweep(strict, step, (earlier, uniforms), uniforms.shape[1])
+    mean = last @ draws
+    last_mass = log_interval_mass(*_interval(mean, *(row[-1] for row in rows)))
+    join = lambda above, row: jnp.concatenate([above, row[None]])
+    return Path(draws, join(means, mean), join(log_mass, last_mass))
+
+
+def intersected_paths(
+    constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array
+) -> tuple[Array, Array]:
+    """As `paths`, with constraints that bring no variable of their own.
+
+    Each limits the last variable that occurs in it, so that the interval of a variable is the
+    intersection of what all constraints that end there leave; from below or above according to the
+    sign of its coefficient.
+
+    Args:
+        constraints: d of them, with a lower-triangular factor.
+        extra: m more, with a factor of shape (m, d).
+        tilt: shape (d,).
+        uniforms: shape (d - 1, n).
+
+    Returns:
+        z, shape (d - 1, n), and the log masses, shape (d, n).
+    """
+    d, num_lanes = len(tilt), uniforms.shape[1]
+    index = jnp.arange(d)
+    ends = jnp.max(jnp.where(extra.factor != 0, index, -1), axis=1)
+    shares = jnp.concatenate([uniforms, jnp.full((1, num_lanes), 0.5, uniforms.dtype)])
+
+    def step(draws, row):
+        k, weights, low, high, loc, scale, tilt, share = row
+        own = standardize(low, high, loc + weights @ draws, scale)
+        below, above = _crossings(extra, extra.factor[:, k], ends == k, extra.factor @ draws)
+        below, above = jnp.maximum(own.low, below) - tilt, jnp.minimum(own.high, above) - tilt
+        # An empty interval has no draw: any number will do, because the path has no weight.
+        empty = below >= above
+        below, above = jnp.where(empty, 0.0, below), jnp.where(empty, 1.0, above)
+        draw, log_mass = separation_step(below, above, share)
+        log_mass = jnp.where(empty, -jnp.inf, log_mass)
+        return draws.at[k].set(draw + tilt), log_mass
+
+    strict = jnp.tril(constraints.factor, -1)
+    rows = index, strict, *constraints[:3], constraints.scale, tilt, shares
+    draws, log_mass = lax.scan(step, jnp.zeros((d, num_lanes), uniforms.dtype), rows)
+    # Constraints on what does not vary hold or do not.
+    broken = (ends < 0) & ~((extra.low <= extra.loc) & (extra.loc <= extra.high))
+    return draws[:-1], jnp.where(jnp.any(broken), -jnp.inf, log_mass)
+
+
+def _crossings(extra: Constraints, slope: Array, active: Array, means: Array):
+    """The interval that the active constraints leave a variable with these coefficients."""
+    slope = jnp.where(active, slope, 1.0)
+    # Dividing by a negative coefficient turns a limit from below into one from above.
+    flipped = slope < 0
+    low = jnp.where(flipped, -extra.high, extra.low)[:, None]
+    high = jnp.where(flipped, -extra.low, extra.high)[:, None]
+    mean = jnp.where(flipped, -1.0, 1.0)[:, None] * (extra.loc[:, None] + means)
+    limits = standardize(low, high, mean, jnp.abs(slope)[:, None])
+    below = jnp.where(active[:, None], limits.low, -jnp.inf)
+    above = jnp.where(active[:, None], limits.high, jnp.inf)
+    return below.max(0), above.min(0)
+
+
+def _interval(mean: Array, low: Array, high: Array, loc: Array, scale: Array, tilt: Array):
+    """The standardised interval that a variable with this conditional mean is drawn from."""
+    return standardize(low, high, loc + mean + scale * tilt, scale)
 
 
 @paths.defjvp
 def _paths_jvp(primals, tangents):
     constraints, tilt, uniforms = primals
     moved: Constraints = tangents[0]
-    z, log_mass = paths(*primals)
-    strict = jnp.tril(constraints.factor, -1)[:, :-1]
-    scale = jnp.diagonal(constraints.factor)[:, None]
-    low, high, loc = (x[:, None] for x in constraints[:3])
-    shift = scale * tilt[:, None]
-    interval = standardize(low, high, loc + strict @ z + shift, scale)
-    draw = jnp.concatenate([z - tilt[:-1, None], jnp.zeros_like(z[:1])])
-    share = jnp.concatenate([uniforms, jnp.full_like(z[:1], 0.5)])
-    slopes = interval_slopes(*interval, log_mass, draw, share)
-
-    # Tangents of the two ends and of their common shift, in units of the scale, z held fixed.
+    path = paths(*primals)
+    low, high, loc, scale = (x[:, None] for x in (*constraints[:3], constraints.scale))
+    interval = _interval(path.means, low, high, loc, scale, tilt[:, None])
+    nothing = jnp.zeros_like(path.means[:1])
+    draw = jnp.concatenate([path.draws - tilt[:-1, None], nothing])
+    slopes = interval_slopes(
+        *interval, path.log_mass, draw, jnp.concatenate([uniforms, nothing + 0.5])
+    )
+    # Tangents of the two ends and of their shift, in units of the scale, the means held fixed.
     d_low, d_high, d_loc = (x[:, None] / scale for x in moved[:3])
-    d_mean = d_loc + jnp.tril(moved.factor, -1)[:, :-1] @ z / scale
-    growth = jnp.diagonal(moved.factor)[:, None] / scale
-    d_draw, d_mass = _ends(slopes, interval, tilt[:, None], d_low, d_high, d_mean, growth)
+    growth = moved.scale[:, None] / scale
+    d_draw, d_mass = _ends(slopes, interval, tilt[:, None], d_low, d_high, d_loc, growth)
     follow = (slopes.draw_low + slopes.draw_high) / scale
-    dz = substitution(strict[:-1], follow[:-1], d_draw[:-1])
-    return (z, log_mass), (dz, d_mass - slopes.mass_shift / scale * (strict @ dz))
+    strict, moved_strict = (jnp.tril(x.factor, -1)[:, :-1] for x in (constraints, moved))
+    base = moved_strict @ path.draws
+    d_draws, d_means = substitution(strict, follow[:-1], d_draw[:-1], base)
+    return path, Path(d_draws, d_means, d_mass - slopes.mass_shift / scale * d_means)
 
 
-def _ends(slopes, interval, tilt, d_low, d_high, d_mean, growth) -> tuple[Array, Array]:
-    """Tangents of draws and log masses when limits, mean and scale move and z does not."""
+def _ends(slopes, interval, tilt, d_low, d_high, d_loc, growth) -> tuple[Array, Array]:
+    """Tangents of draws and log masses when limits, loc and scale move and the means do not."""
     # The ends before the tilt was taken off are what the growth of the scale divides.
     low = jnp.where(jnp.isinf(interval.low), 0.0, interval.low + tilt)
     high = jnp.where(jnp.isinf(interval.high), 0.0, interval.high + tilt)
     width = jnp.where(jnp.isinf(interval.width), 0.0, interval.width)
     both = jnp.isfinite(interval.width)
-    d_draw = slopes.draw_low * (d_low - d_mean - low * growth)
-    d_draw += slopes.draw_high * (d_high - d_mean - high * growth)
-    d_mass = slopes.mass_low * d_low + slopes.mass_high * d_high - slopes.mass_shift * d_mean
+    d_draw = slopes.draw_low * (d_low - d_loc - low * growth)
+    d_draw += slopes.draw_high * (d_high - d_loc - high * growth)
+    d_mass = slopes.mass_low * d_low + slopes.mass_high * d_high - slopes.mass_shift * d_loc
     one_sided = slopes.mass_low * low + slopes.mass_high * high
     two_sided = slopes.mass_shift * low + slopes.mass_high * width
     return d_draw, d_mass - growth * jnp.where(both, two_sided, one_sided)
@@ -134,7 +211,7 @@ def interval_slopes(
     e_a = exponential(finite_low, -0.5 * (a * a + 2.0 * LOG_SQRT_2PI) - log_mass)
     e_b = exponential(finite_high, -0.5 * (b * b + 2.0 * LOG_SQRT_2PI) - log_mass)
     both = finite_low & finite_high
-    half_gap = jnp.where(both, 0.5 * width * (a + b), 0.0)
+    half_gap = 0.5 * jnp.where(both, width, 0.0) * (a + b)
     # e_b - e_a as a share of the larger of the two, so that near equals are not subtracted.
     gap = jnp.sign(half_gap) * jnp.maximum(e_a, e_b) * jnp.expm1(-jnp.abs(half_gap))
     return Slopes(
@@ -149,47 +226,54 @@ def interval_slopes(
 # --- Triangular recursions ------------------------------------------------------------------------
 
 
-def substitution(strict: Array, follow: Array, right: Array) -> Array:
-    """The x with x + follow * (strict @ x) = right, shapes (h, h), (h, n), (h, n).
+def substitution(strict: Array, follow: Array, right: Array, base: Array) -> tuple[Array, Array]:
+    """The x with x + follow * y = right, where y = base + strict @ x has one row more than x.
 
-    `strict` is strictly lower triangular, so x follows row by row; its transpose, backwards. As a
-    linear solve it can be differentiated and transposed any number of times.
+    Shapes (h + 1, h) of `strict`, (h, n) of follow, right and x, (h + 1, n) of base and y. Above
+    its last row `strict` is strictly lower triangular, so x and y follow row by row, and what
+    solves the transposed problem row by row backwards. As a linear solve it can be differentiated
+    and transposed any number of times.
     """
+    square, lanes = strict[:-1], right.shape[1]
 
-    def product(x):
-        return x + follow * (strict @ x)
+    def product(unknown):
+        x, y = unknown
+        return x + follow * y, y - square @ x
 
-    def forwards(_, right):
+    def forwards(_, given):
         def step(mean, row):
-            right, follow = row
-            x = right - follow * mean
-            return x, x
+            right, base, follow = row
+            y = base + mean
+            x = right - follow * y
+            return x, (x, y)
 
-        return sweep(strict, step, (right, follow), right.shape[1])[0]
+        return sweep(square, step, (*given, follow), lanes)[1]
 
-    def backwards(_, right):
+    def backwards(_, given):
         def step(mean, row):
-            right, follow = row
-            x = right - mean
-            return follow * x, x
+            right, base, follow = row
+            x = right + mean
+            y = base - follow * x
+            return y, (x, y)
 
-        reverse = jax.tree.map(lambda x: x[::-1], (right, follow))
-        return sweep(strict.T[::-1, ::-1], step, reverse, right.shape[1])[1][::-1]
+        reverse = lambda tree: jax.tree.map(lambda x: x[::-1], tree)
+        flipped = square.T[::-1, ::-1]
+        return reverse(sweep(flipped, step, reverse((*given, follow)), lanes)[1])
 
-    return lax.custom_linear_solve(product, right, forwards, transpose_solve=backwards)
+    # A transposed solve wants both parts to depend on what is transposed, hence the 0.
+    given = right, base[:-1] + 0.0 * right
+    x, y = lax.custom_linear_solve(product, given, forwards, transpose_solve=backwards)
+    return x, jnp.concatenate([y, base[-1:] + strict[-1:] @ x])
 
 
-def sweep(strict: Array, step, rows: Any, num_lanes: int) -> tuple[Array, Array]:
+def sweep(strict: Array, step: Callable, rows: Any, num_lanes: int) -> tuple[Array, Any]:
     """Run `new[k], out[k] = step(strict[k] @ new, rows[k])` for k = 0, 1, ..., n lanes at a time.
 
     `strict`, of shape (h, h), is strictly lower triangular: row k needs earlier rows alone. Rows go
     in blocks, so that most of the work is products of matrices rather than of vectors.
     """
     height = len(strict)
-    if height == 0:
-        empty = jnp.zeros((0, num_lanes), strict.dtype)
-        return empty, empty
-    num_blocks = -(-height // BLOCK)
+    num_blocks = max(-(-height // BLOCK), 1)
     block = -(-height // num_blocks)
     padding = num_blocks * block - height
     if padding:
@@ -220,4 +304,4 @@ def sweep(strict: Array, step, rows: Any, num_lanes: int) -> tuple[Array, Array]
     start = block * jnp.arange(num_blocks)
     parts = start, blocked(strict), jax.tree.map(blocked, rows)
     new, out = lax.scan(outer, jnp.zeros((num_blocks * block, num_lanes), strict.dtype), parts)
-    return new[:height], out.reshape(-1, num_lanes)[:height]
+    return new[:height], jax.tree.map(lambda x: x.reshape(-1, num_lanes)[:height], out)

@@ -1,15 +1,19 @@
 """Separation of variables: one integral after the other, tilted, on randomised lattice points."""
 
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
+from jax.ad_checkpoint import checkpoint_name
+from jax.scipy.linalg import solve_triangular
 
 from truncgauss.covariances import Covariance, is_symmetric
 from truncgauss.logarithms import log_mean_exp
-from truncgauss.ordering import rounding, smallest_mass_first
+from truncgauss.ordering import numerical_rank, rounding, smallest_mass_first
 from truncgauss.points import lattice_uniforms
 from truncgauss.probability.base import (
     Estimate,
@@ -19,14 +23,16 @@ from truncgauss.probability.base import (
     as_problem,
     over_rows,
 )
-from truncgauss.probability.paths import Constraints, paths
+from truncgauss.probability.paths import Constraints, intersected_paths, paths
 from truncgauss.probability.tilting import Tilt, saddle
-from truncgauss.pytrees import Batched, frozen_pytree, static_field
+from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
 from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import standardize
 
-# Numbers in the largest array of a pass: more replicates than fit are made in turns.
-PASS_SIZE = 2**23
+# Numbers in an array of one pass: more replicates than fit are made in turns.
+PASS_SIZE = 2**21
+# Numbers in an array that is kept for the derivative; beyond, paths are drawn a second time.
+KEPT_SIZE = 2**23
 MIN_EFFECTIVE_POINTS = 10.0
 
 
@@ -69,6 +75,9 @@ class Separation(Method):
         num_replicates: random shifts; their spread is the standard error (static). Intervals use
             Student's t with num_replicates - 1 degrees of freedom.
         tilted: whether to tilt; without, a call is cheaper and its error larger (static).
+        rank: of the law of what is limited, where that is singular: after this many draws nothing
+            is left to draw, and the other constraints limit earlier variables too. Found where the
+            numbers can be looked at; else None stands for the largest that is possible (static).
         plan: a fixed plan, from `hold`.
 
     Raises:
@@ -90,6 +99,7 @@ class Separation(Method):
     num_points: int = static_field(default=1024)
     num_replicates: int = static_field(default=16)
     tilted: bool = static_field(default=True)
+    rank: int | None = static_field(default=None)
     plan: Plan | None = None
 
     def __post_init__(self) -> None:
@@ -114,14 +124,25 @@ class Separation(Method):
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
         self.check(*problem)
-        return self._with(_plans(self.tilted, problem))
+        settled = self.settled(*problem)
+        return settled._with(_plans(self.tilted, settled.rank, problem))
+
+    def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
+        """The method that knows the rank of a singular law, if the numbers can be looked at."""
+        if self.rank is not None or not is_concrete((covariance, region)):
+            return self
+        problem = Problem(loc, covariance, region)
+        limited = over_rows(lambda row: as_constraints(*row).covariance, problem)
+        rank = numerical_rank(np.asarray(limited))
+        full = min(limited.shape[-1], covariance.dimension)
+        return self if rank == full else replace(self, rank=rank)
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Separation":
         """The same plan, or plans, for every row."""
         return self._with(self.plan.broadcast_to(batch_shape))
 
     def _with(self, plan: Plan) -> "Separation":
-        return Separation(self.num_points, self.num_replicates, self.tilted, plan)
+        return replace(self, plan=plan)
 
     def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
         """One random shift of the lattice."""
@@ -131,22 +152,29 @@ class Separation(Method):
     def replicates(self, loc, covariance: Covariance, region: Region, keys) -> Estimate:
         """Many random shifts, as many at a time as fit a pass."""
         linear = as_constraints(loc, covariance, region)
-        plan = solve_plan(linear, self.tilted) if self.plan is None else self.plan
-        constraints, tilt = arranged(linear, lax.stop_gradient(plan))
+        rank = min(len(linear.low), len(loc)) if self.rank is None else self.rank
+        plan = solve_plan(linear, self.tilted, rank) if self.plan is None else self.plan
+        plan = lax.stop_gradient(plan)
+        constraints, extra = arranged(linear, plan.order, rank)
+        tilt = plan.tilt
         d, num_keys = len(tilt), len(keys)
-        at_once = max(1, min(num_keys, PASS_SIZE // (self.num_points * d)))
 
         def some(keys):
             uniforms = lattice_uniforms(keys, self.num_points, d - 1, tilt.dtype)
-            result = summary(log_weights(constraints, tilt, uniforms), len(keys))
+            weights = log_weights(constraints, extra, tilt, uniforms)
+            result = summary(weights, len(keys))
             return jax.tree.map(lambda x: x.astype(tilt.dtype), result)
 
+        at_once = max(1, min(num_keys, PASS_SIZE // (self.num_points * d)))
         if at_once == num_keys:
             return some(keys)
         while num_keys % at_once:
             at_once -= 1
+        kept = num_keys * self.num_points * d <= KEPT_SIZE
+        policy = jax.checkpoint_policies.save_only_these_names("path") if kept else None
         turns = keys.reshape(num_keys // at_once, at_once)
-        return jax.tree.map(lambda x: x.reshape(num_keys), lax.map(jax.checkpoint(some), turns))
+        results = lax.map(jax.checkpoint(some, policy=policy), turns)
+        return jax.tree.map(lambda x: x.reshape(num_keys), results)
 
 
 # --- The plan -------------------------------------------------------------------------------------
@@ -170,23 +198,30 @@ def as_constraints(loc: Array, covariance: Covariance, region: Region) -> Linear
     return Linear(region.low, region.high, loc, matrix)
 
 
-def solve_plan(linear: Linear, tilted: bool) -> Plan:
-    """The order of least variation and, if wanted, the minimax tilt."""
+def solve_plan(linear: Linear, tilted: bool, rank: int) -> Plan:
+    """The order of least variation and, if wanted, the minimax tilt of the first `rank` rows."""
     low, high, loc, covariance = lax.stop_gradient(linear)
     low, high, _ = standardize(low, high, loc)
     order, point = smallest_mass_first(covariance, low, high)
-    zero = jnp.zeros_like(low)
+    zero = jnp.zeros(rank, low.dtype)
     tilt = Tilt(zero, jnp.full((), jnp.inf, low.dtype), jnp.asarray(not tilted), jnp.asarray(0))
     if tilted:
-        factor = factored(covariance[order][:, order])
-        tilt = saddle(factor, low[order], high[order], point)
+        first = order[:rank]
+        factor = factored(covariance[first][:, first])
+        tilt = saddle(factor, low[first], high[first], point[:rank])
     return Plan(order, tilt.tilt, tilt.bound, tilt.converged)
 
 
-@partial(jax.jit, static_argnums=0)
-def _plans(tilted: bool, problem: Problem) -> Plan:
+@partial(jax.jit, static_argnums=(0, 1))
+def _plans(tilted: bool, rank: int | None, problem: Problem) -> Plan:
     """A plan for every row of a problem."""
-    return over_rows(lambda row: solve_plan(as_constraints(*row), tilted), problem)
+
+    def of_row(row):
+        linear = as_constraints(*row)
+        most = min(len(linear.low), len(row.loc))
+        return solve_plan(linear, tilted, most if rank is None else rank)
+
+    return over_rows(of_row, problem)
 
 
 def factored(covariance: Array) -> Array:
@@ -194,22 +229,40 @@ def factored(covariance: Array) -> Array:
     return jnp.linalg.cholesky(covariance + jnp.diag(lax.stop_gradient(rounding(covariance))))
 
 
-def arranged(linear: Linear, plan: Plan) -> tuple[Constraints, Array]:
-    """The constraints in the order of a plan, and its tilt."""
-    order = plan.order
+def arranged(linear: Linear, order: Array, rank: int) -> tuple[Constraints, Constraints]:
+    """The constraints in order: those that a new variable enters, and those without one.
+
+    Together their factors are lower trapezoidal: the rows below the triangle are combinations of
+    the rows in it.
+    """
     low, high, loc = (x[order] for x in linear[:3])
-    return Constraints(low, high, loc, factored(linear.covariance[order][:, order])), plan.tilt
+    covariance = linear.covariance[order][:, order]
+    factor = factored(covariance[:rank, :rank])
+    below = solve_triangular(factor, covariance[:rank, rank:], lower=True).T
+    # Coefficients that are 0 but for rounding would make a constraint end later than it does.
+    tiny = jnp.sqrt(rounding(covariance)[rank:, None])
+    below = jnp.where(jnp.abs(below) > lax.stop_gradient(tiny), below, 0.0)
+    parts = (low, high, loc)
+    return (
+        Constraints(*(x[:rank] for x in parts), factor),
+        Constraints(*(x[rank:] for x in parts), below),
+    )
 
 
 # --- Weights --------------------------------------------------------------------------------------
 
 
-def log_weights(constraints: Constraints, tilt: Array, uniforms: Array) -> Array:
+def log_weights(
+    constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array
+) -> Array:
     """The log weight of the path through each point, shape (n,), summed in float64."""
-    z, log_mass = paths(constraints, tilt, uniforms)
+    if len(extra.low):
+        draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms)
+    else:
+        draws, _, log_mass = checkpoint_name(paths(constraints, tilt, uniforms), "path")
     tilt = tilt[:-1, None]
     # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
-    correction = -tilt * (z - tilt) - 0.5 * tilt * tilt
+    correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
     with jax.enable_x64(True):
         wide = lambda x: x.astype(jnp.float64).sum(0)
         return wide(log_mass) + wide(correction)
