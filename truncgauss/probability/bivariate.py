@@ -87,14 +87,16 @@ def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> P
         nearest = jnp.clip(0.0, inner.low - rate * z, inner.high - rate * z)
         return -0.5 * (nearest * nearest + z * z)
 
-    left, mode, right = quadrature.support(log_density, outer.low, outer.high)
-    anchor = jnp.clip(loc[0] + form.scale * mode, low[0], high[0])
+    found = quadrature.support(log_density, outer.low, outer.high)
+    at_low, at_high = quadrature.touches(found, outer.low, outer.high)
+    anchor = jnp.clip(loc[0] + form.scale * found.mode, low[0], high[0])
     ends = standardize(low[0], high[0], anchor)
     centre = (anchor - loc[0]) / form.scale
-    left = jnp.where(left <= outer.low, ends.low, form.scale * (left - centre))
-    right = jnp.where(right >= outer.high, ends.high, form.scale * (right - centre))
+    left = jnp.where(at_low, ends.low, form.scale * (found.left - centre))
+    right = jnp.where(at_high, ends.high, form.scale * (found.right - centre))
     switch = form.residual_scale / jnp.abs(form.slope)
-    return Plan(anchor, quadrature.panels(left, right, switch[None]))
+    breakpoints = quadrature.panels(left, right, switch[None])
+    return Plan(anchor, quadrature.reaching(breakpoints, at_low, at_high))
 
 
 def log_probability(

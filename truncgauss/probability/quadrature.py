@@ -109,10 +109,8 @@ def graded_panels(left: jax.Array, right: jax.Array, near: jax.Array) -> jax.Arr
     span = right - left
     near = jnp.minimum(near, span)
     even = left + span * jnp.linspace(0.0, 1.0, NUM_UNIFORM + 1, dtype=span.dtype)[1:-1]
-    # The ends must stay what they are to the last bit: it is by equality that they know a limit.
-    ends = jnp.stack([left, right])
     inner = jnp.clip(jnp.concatenate([even, left + near, right - near]), left, right)
-    return jnp.sort(jnp.concatenate([ends, inner]))
+    return jnp.sort(jnp.concatenate([jnp.stack([left, right]), inner]))
 
 
 def rule(breakpoints: jax.Array, num_nodes: int = NUM_NODES) -> tuple[jax.Array, jax.Array]:
@@ -125,10 +123,34 @@ def rule(breakpoints: jax.Array, num_nodes: int = NUM_NODES) -> tuple[jax.Array,
     return (middle + half * nodes).ravel(), (half * weights).ravel()
 
 
+def touches(found: Support, low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Whether the support reaches the lower and the upper limit.
+
+    With a slack, since equality does not survive a compiler that computes a limit twice; a support
+    taken too far does no harm.
+    """
+    eps = jnp.finfo(found.mode.dtype).eps
+    slack = 1e-3 * (found.right - found.left) + 16 * eps * jnp.abs(found.mode)
+    return found.left - low <= slack, high - found.right <= slack
+
+
+def reaching(breakpoints: jax.Array, at_low: jax.Array, at_high: jax.Array) -> jax.Array:
+    """Breakpoints whose first and last stand for the limits, by an infinity, if they are to."""
+    first = jnp.where(at_low, -jnp.inf, breakpoints[0])
+    last = jnp.where(at_high, jnp.inf, breakpoints[-1])
+    return breakpoints.at[0].set(first).at[-1].set(last)
+
+
 def between(breakpoints: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
-    """Breakpoints kept inside [low, high]; those that would leave it move with the limit."""
-    fixed = jax.lax.stop_gradient(breakpoints)
-    return jnp.where(fixed <= low, low, jnp.where(fixed >= high, high, fixed))
+    """Breakpoints kept inside [low, high]; those that stand for a limit move with it.
+
+    None of the others may, however close it comes: a compiler that computes a limit twice would
+    find it on either side, and move a weight but not its node.
+    """
+    fixed = jax.lax.stop_gradient(jnp.clip(breakpoints, low, high))
+    first = jnp.where(jnp.isinf(breakpoints[0]), low, fixed[0])
+    last = jnp.where(jnp.isinf(breakpoints[-1]), high, fixed[-1])
+    return jnp.concatenate([first[None], fixed[1:-1], last[None]])
 
 
 def log_weighted_sum(log_values: jax.Array, weights: jax.Array) -> jax.Array:

@@ -17,7 +17,7 @@ from truncgauss.probability.compensated import difference_of_products, line
 from truncgauss.special import standardize
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-NUM_NODES = 12
+NUM_NODES = 14
 
 
 class Conditional(NamedTuple):
@@ -82,18 +82,20 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
     def log_density(z):
         return most_likely(form, inner.low - rates * z, inner.high - rates * z) - 0.5 * z * z
 
-    left, mode, right = quadrature.support(log_density, outer.low, outer.high)
-    anchor = jnp.clip(loc[0] + form.scale * mode, low[0], high[0])
+    found = quadrature.support(log_density, outer.low, outer.high)
+    at_low, at_high = quadrature.touches(found, outer.low, outer.high)
+    anchor = jnp.clip(loc[0] + form.scale * found.mode, low[0], high[0])
     ends = standardize(low[0], high[0], anchor)
     centre = (anchor - loc[0]) / form.scale
-    left = jnp.where(left <= outer.low, ends.low, form.scale * (left - centre))
-    right = jnp.where(right >= outer.high, ends.high, form.scale * (right - centre))
+    left = jnp.where(at_low, ends.low, form.scale * (found.left - centre))
+    right = jnp.where(at_high, ends.high, form.scale * (found.right - centre))
     edges = quadrature.panels(left, right, form.scale / jnp.abs(rates))
     places, width = crossings(form, rates, inner)
     windows = places[:, None] + width * jnp.asarray([-9.0, -4.5, 0.0, 4.5, 9.0], width.dtype)
     windows = form.scale * (windows.ravel() - centre)
     windows = jnp.clip(jnp.where(jnp.isfinite(windows), windows, left), left, right)
-    return Plan(anchor, jnp.sort(jnp.concatenate([edges, windows])))
+    breakpoints = jnp.sort(jnp.concatenate([edges, windows]))
+    return Plan(anchor, quadrature.reaching(breakpoints, at_low, at_high))
 
 
 def crossings(form: Conditional, rates: jax.Array, inner) -> tuple[jax.Array, jax.Array]:
@@ -125,13 +127,12 @@ def log_probability(loc: jax.Array, covariance: Covariance, low, high) -> jax.Ar
     offsets, weights = quadrature.rule(breakpoints, NUM_NODES)
     means, mean_rests = line(anchor, loc[0], loc[1:], form.slopes, form.slope_rests)
 
-    @jax.checkpoint
     def log_mass(offset):
         means_there = means + (mean_rests + form.slopes * offset)
         return bivariate.log_integral(means_there, rest, low[1:], high[1:], NUM_NODES)
 
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
-    # Not a `lax.map`: up to JAX 0.10 a loop forgets custom rules when it is differentiated twice.
+    # Neither `lax.map` nor `jax.checkpoint`: JAX 0.10 forgets custom rules there the second time.
     log_values = jax.vmap(log_mass)(offsets) - (base + 0.5 * steps) * steps
     constant = -0.5 * base * base - _LOG_SQRT_2PI - jnp.log(form.scale)
     return constant + quadrature.log_weighted_sum(log_values, weights)

@@ -1,0 +1,367 @@
+"""Exact: two and three dimensions, one factor; values, derivatives, tails, edges of the domain."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss.probability.compensated import difference_of_products, line, two_sum
+
+INF = math.inf
+EXACT = tg.Exact()
+
+
+def log_prob(loc, covariance, low, high):
+    return tg.log_probability(loc, covariance, tg.Box(low, high), method=EXACT).log_prob
+
+
+rows_of_log_prob = jax.jit(jax.vmap(log_prob))
+rows_of_slopes = jax.jit(jax.vmap(jax.value_and_grad(log_prob, (0, 1, 2, 3))))
+curvature = jax.jit(jax.hessian(log_prob, (0, 2, 3)))
+
+# loc, (S11, S12, S22), low, high, log P. By Gauss-Legendre quadrature in 60 digits (mpmath) over
+# one coordinate, on panels about the mode and about every place where a limit on the other is met;
+# the inputs are the float64 numbers written here.
+TWO = [
+    ((0.0, 0.0), (1.0, 0.5, 1.0), (1.0, 1.0), (INF, INF), -2.7723632323099251038),
+    ((0.0, 0.0), (1.0, -0.9, 1.0), (40.0, 40.0), (INF, INF), -16012.990535941336644),
+    ((0.3, -0.2), (1.0, 0.999999, 1.0), (-1.0, -INF), (1.5, 0.25), -0.55018290135788974233),
+    ((-5.0, -10.0), (1.0, 1.0, 2.0), (-4.048, -10.0), (4.048, -9.0), -3.1675758199049457305),
+    ((0.0, 0.0), (1.0, 0.3, 1.0), (1.0, -2.0), (1.0 + 1e-9, -2.0 + 1e-12), -53.551513107648661831),
+    ((0.0, 0.0), (1.0, 0.999, 1.0), (5.0, 5.0), (INF, INF), -15.161893593883431506),
+    ((0.0, 0.0), (1.0, -0.7, 1.0), (8.0, -1.0), (INF, INF), -59.148917479954471381),
+    ((2.0, 1.0), (1.0, 0.999999, 1.0), (-INF, -93.5), (-92.4, INF), -4461.1466707946609947),
+    ((0.0, 0.0), (1.0, -0.999999, 1.0), (-1.0, 0.75), (-0.5, 1.25), -2.688657974988323988),
+    ((0.0, 0.0), (59.227, 2.601, 77.213), (-INF, -INF), (6.0, 9.0), -0.40745362121994157817),
+    ((10.0, -3.0), (1e-4, 0.006, 0.5), (9.98, -2.5), (9.981, 7.0), -17.507668902299672431),
+    ((0.0, 0.0), (1.0, 0.99, 1.0), (70.0, -70.0), (71.0, -69.0), -483042.69798441948848),
+    ((1.5, 1.0), (2.0, -1.4, 1.0), (-3.0, -2.0), (5.0, 4.0), -0.0080686818102283641358),
+    ((0.0, 0.0), (1.0, 0.0, 1.0), (-30.0, 20.0), (-29.0, INF), -628.70457528082757577),
+]
+# d log P with respect to loc, low, high and (S11, S12, S22) of the first five: closed forms (the
+# density at a face times the conditional mass there; at the corners) in the same digits.
+TWO_SLOPES = [
+    (
+        (1.0909506926448895, 1.0909506926448895),
+        (-1.0909506926448895, -1.0909506926448895),
+        (0.0, 0.0),
+        (0.16814484930745166, 0.7546609940299863, 0.16814484930745166),
+    ),
+    (
+        (400.0249976156625, 400.0249976156625),
+        (-400.0249976156625, -400.0249976156625),
+        (0.0, 0.0),
+        (80007.36793639607, 80007.63109342534, 80007.36793639607),
+    ),
+    (
+        (0.29707946060251117, -0.6249987483755985),
+        (-0.29707946060251117, 0.0),
+        (0.0, 0.6249987483755985),
+        (-0.19310164939163224, 0.0, -0.14062471838450968),
+    ),
+    (
+        (2.099367633810081, -0.7666657156301767),
+        (-2.099367633810081, -0.5969294048508111),
+        (0.0, 1.363595120480988),
+        (1.435641706511844, -0.43634271281824566, -0.12272742371112413),
+    ),
+    (
+        (1.758241758791044, -2.5274725276368133),
+        (-999999918.1387568, -999911107319.0062),
+        (999999916.380515, 999911107321.5337),
+        (0.9962564917277623, -2.057118706308933, 2.644608139528861),
+    ),
+]
+
+
+def two_by_two(entries):
+    first, product, second = entries
+    return [[first, product], [product, second]]
+
+
+def two_inputs(dtype=jnp.float64):
+    locs, entries, lows, highs, _ = zip(*TWO)
+    covariances = [two_by_two(e) for e in entries]
+    return tuple(jnp.asarray(part, dtype) for part in (locs, covariances, lows, highs))
+
+
+def test_two_dimensions_to_rounding():
+    truth = np.array([case[-1] for case in TWO])
+    error = np.abs(np.asarray(rows_of_log_prob(*two_inputs())) - truth)
+    np.testing.assert_array_less(error, 1e-12 + 8 * np.finfo(float).eps * np.abs(truth))
+
+
+def test_two_dimensions_slopes():
+    _, (loc, covariance, low, high) = rows_of_slopes(*two_inputs())
+    covariance = np.asarray(covariance)
+    np.testing.assert_array_equal(covariance[:, 0, 1], covariance[:, 1, 0])
+    for i, truth in enumerate(TWO_SLOPES):
+        for ours, theirs in zip(
+            (loc[i], low[i], high[i], covariance[i][[0, 0, 1], [0, 1, 1]]), truth
+        ):
+            np.testing.assert_allclose(ours, theirs, rtol=2e-10, atol=1e-10)
+    finite = np.isfinite(np.asarray(two_inputs()[2])), np.isfinite(np.asarray(two_inputs()[3]))
+    assert np.all(np.asarray(low)[~finite[0]] == 0) and np.all(np.asarray(high)[~finite[1]] == 0)
+
+
+def test_two_dimensions_in_float32():
+    rounded = two_inputs(jnp.float32)
+    ours = rows_of_log_prob(*rounded)
+    assert ours.dtype == jnp.float32
+    truth = np.asarray(rows_of_log_prob(*(part.astype(jnp.float64) for part in rounded)))
+    keep = np.isfinite(truth)  # 1 + 1e-9 is 1 in float32: an empty box
+    assert np.all(np.asarray(ours)[~keep] == truth[~keep])
+    error = np.abs(np.asarray(ours)[keep] - truth[keep])
+    np.testing.assert_array_less(error, 1e-5 + 1e-6 * np.abs(truth[keep]))
+
+
+def test_two_dimensions_mirrored_and_permuted():
+    loc, covariance, low, high = two_inputs()
+    value = rows_of_log_prob(loc, covariance, low, high)
+    mirrored = rows_of_log_prob(-loc, covariance, -high, -low)
+    permuted = rows_of_log_prob(*(x[..., ::-1] for x in (loc, covariance[:, ::-1], low, high)))
+    sign = jnp.array([1.0, -1.0])
+    half = jnp.stack([low[:, 0], -high[:, 1]], -1), jnp.stack([high[:, 0], -low[:, 1]], -1)
+    flipped = rows_of_log_prob(loc * sign, covariance * jnp.outer(sign, sign), *half)
+    for other in (mirrored, permuted, flipped):
+        np.testing.assert_allclose(other, value, rtol=3e-14, atol=1e-12)
+
+
+def check_curvature(loc, covariance, low, high, rtol):
+    """The Hessian against differences of the gradient; Plackett's identity for the covariance."""
+    stacked = jnp.concatenate([loc, low, high])
+    d = len(loc)
+    h = 1e-5
+    moved = stacked + h * jnp.concatenate([jnp.eye(3 * d), -jnp.eye(3 * d)])
+    repeated = jnp.broadcast_to(covariance, (6 * d, d, d))
+    _, slopes = rows_of_slopes(moved[:, :d], repeated, moved[:, d : 2 * d], moved[:, 2 * d :])
+    slopes = jnp.concatenate([slopes[0], slopes[2], slopes[3]], -1)
+    differences = (slopes[: 3 * d] - slopes[3 * d :]) / (2 * h)
+    blocks = curvature(loc, covariance, low, high)
+    np.testing.assert_allclose(jnp.block([list(row) for row in blocks]), differences, rtol, 1e-8)
+    _, (by_loc, by_covariance, _, _) = rows_of_slopes(
+        *(x[None] for x in (loc, covariance, low, high))
+    )
+    plackett = 0.5 * (blocks[0][0] + jnp.outer(by_loc[0], by_loc[0]))
+    np.testing.assert_allclose(by_covariance[0], plackett, rtol=1e-9, atol=1e-9)
+
+
+def test_two_dimensions_curvature():
+    covariance = jnp.array([[1.3, -0.9], [-0.9, 0.8]])
+    check_curvature(
+        jnp.array([0.2, -0.1]), covariance, jnp.array([-1.0, 2.5]), jnp.array([0.7, 6.0]), 1e-6
+    )
+
+
+def test_two_dimensions_from_a_factor():
+    factor = jnp.array([[2.0, 0.0], [1.3, 0.4]])
+    limits = jnp.array([-1.0, -0.5]), jnp.array([2.0, INF])
+    value, slope = jax.value_and_grad(
+        lambda factor: log_prob(jnp.zeros(2), tg.ScaleTril(factor), *limits)
+    )(factor)
+    other, other_slope = jax.value_and_grad(
+        lambda factor: log_prob(jnp.zeros(2), factor @ factor.T, *limits)
+    )(factor)
+    np.testing.assert_allclose(value, other, rtol=1e-13)
+    np.testing.assert_allclose(slope, jnp.tril(other_slope), rtol=1e-11, atol=1e-13)
+
+
+def test_singular_in_two_dimensions():
+    # X2 = X1, X2 = -X1, X2 constant: what remains is one normal variable.
+    ones, mirror, flat = ([[1.0, r], [r, abs(r)]] for r in (1.0, -1.0, 0.0))
+    normal = tg.special.log_ndtr
+    cases = [
+        ([1.72, 1.72], ones, [-INF, -INF], [1.96, 1.96], normal(1.96 - 1.72)),
+        ([0.0, 0.0], mirror, [-INF, -INF], [1.0, 0.5], tg.special.log_interval_mass(-0.5, 1.0)),
+        ([0.0, 0.0], mirror, [2.0, 2.0], [3.0, 3.0], -INF),
+        ([0.0, 0.0], flat, [1.0, -1.0], [INF, 1.0], normal(-1.0)),
+        ([0.0, 0.0], flat, [1.0, 1.0], [INF, 2.0], -INF),
+    ]
+    loc, covariance, low, high, truth = (jnp.asarray(part, float) for part in zip(*cases))
+    np.testing.assert_allclose(rows_of_log_prob(loc, covariance, low, high), truth, rtol=1e-13)
+    _, (by_loc, by_covariance, _, _) = rows_of_slopes(loc, covariance, low, high)
+    assert np.isfinite(by_loc[0]).all() and np.isnan(by_covariance[0]).all()
+
+
+@pytest.mark.parametrize("d", [1, 2, 3])
+def test_edges_of_the_domain(d):
+    covariance = 0.5 * jnp.eye(d) + 0.5
+    zero, one, nan = jnp.zeros(d), jnp.ones(d), jnp.full(d, jnp.nan)
+    last = zero.at[-1].set(1.0)
+    cases = [
+        (zero, covariance, zero, zero, -INF),
+        (zero, covariance, zero, zero.at[0].set(1.0) if d > 1 else zero, -INF),
+        (zero, covariance, one, zero, jnp.nan),
+        (zero, covariance, one, one + last, -INF if d > 1 else None),
+        (nan, covariance, -one, one, jnp.nan),
+        (zero, covariance * jnp.nan, -one, one, jnp.nan),
+        (zero, covariance, nan, one, jnp.nan),
+        (zero, covariance, -one, nan, jnp.nan),
+        (zero, -covariance, -one, one, jnp.nan),
+        (zero, covariance, -one * INF, one * INF, 0.0),
+    ]
+    if d > 1:
+        cases += [(zero, covariance + jnp.tril(one[:, None] * one, -1), -one, one, jnp.nan)]
+    cases = [case for case in cases if case[-1] is not None]
+    *inputs, truth = (jnp.stack([jnp.asarray(x, float) for x in part]) for part in zip(*cases))
+    np.testing.assert_allclose(rows_of_log_prob(*inputs), truth, atol=1e-15)
+
+
+# Correlations r12, r13, r23 whose orthant is 1/8 + (sum of arcsines)/(4 pi).
+ORTHANTS = [
+    (0.3, 0.2, 0.5),
+    (-0.3, 0.2, 0.5),
+    (0.999999, 0.5, 0.5),
+    (-0.999, -0.5, 0.5),
+    (0.5, 0.5, -0.4999999),
+    (0.999999, 0.999999, 0.999999),
+]
+
+
+def three_by_three(r12, r13, r23):
+    return [[1.0, r12, r13], [r12, 1.0, r23], [r13, r23, 1.0]]
+
+
+def three_inputs():
+    """Orthants; named cases; independent coordinates in the tail; one factor."""
+    rows = []
+    for r in ORTHANTS:
+        # Arcsines near -1/2 and 1/2 cancel: the one hard orthant is left at 1e-9 by its formula.
+        p = 0.125 + math.fsum(math.asin(x) for x in r) / (4 * math.pi)
+        rows.append(((0.0,) * 3, three_by_three(*r), (0.0,) * 3, (INF,) * 3, math.log(p)))
+    rows += [
+        (
+            (0.0,) * 3,
+            three_by_three(3 / 5, 1 / 3, 11 / 15),
+            (-INF,) * 3,
+            (1.0, 4.0, 2.0),
+            -0.1887603645496573,
+        ),
+        (
+            (0.5,) * 3,
+            [[1, 0.6, 0.3], [0.6, 1, 0.2], [0.3, 0.2, 2]],
+            (-INF,) * 3,
+            (1.0,) * 3,
+            -0.9486675579046695,
+        ),
+        ((0.0,) * 3, three_by_three(0, 0, 0), (10.0,) * 3, (INF,) * 3, 3 * -53.23128515051247),
+        (
+            (0.0,) * 3,
+            [[1.5, -0.5, -0.5], [-0.5, 1.5, -0.5], [-0.5, -0.5, 1.5]],
+            (0.5,) * 3,
+            (1.0,) * 3,
+            -6.8332772755698349,
+        ),
+    ]
+    return tuple(jnp.asarray(part, float) for part in zip(*rows))
+
+
+def test_three_dimensions():
+    *inputs, truth = three_inputs()
+    value, (by_loc, by_covariance, by_low, by_high) = rows_of_slopes(*inputs)
+    np.testing.assert_allclose(value, truth, rtol=1e-12, atol=1e-12)
+    # An orthant's slope in r12 is 1/(4 pi sqrt(1 - r12^2)), half of it for each of two entries.
+    r = np.array(ORTHANTS)
+    slopes = 1 / (8 * math.pi * np.sqrt((1 - r) * (1 + r))) / np.exp(truth[: len(r), None])
+    ours = np.asarray(by_covariance)[: len(r)][:, [0, 0, 1], [1, 2, 2]]
+    np.testing.assert_allclose(ours, slopes, rtol=1e-8)
+    np.testing.assert_allclose(by_loc, -(by_low + by_high), rtol=1e-8, atol=1e-8)
+    assert np.all(np.asarray(by_high)[~np.isfinite(inputs[3])] == 0)
+
+
+def test_three_dimensions_permuted():
+    """In every order, hence by other integrals; to log P = -4e3 and with correlations near one."""
+    generator = np.random.default_rng(3)
+    factor = generator.normal(size=(6, 3, 3)) * np.array([1.0, 1.0, 1e-3])
+    covariance = factor @ np.swapaxes(factor, -1, -2) + 1e-8 * np.eye(3)
+    scale = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    corner = np.einsum("kij,kj->ki", factor, generator.normal(size=(6, 3)) * 20)
+    low, high = corner, corner + scale * np.array([[0.1, 2.0, INF]] * 6)
+    inputs = [jnp.asarray(x) for x in (0.1 * scale, covariance, low, high)]
+    value = np.asarray(rows_of_log_prob(*inputs))
+    assert value.min() < -100 and np.isfinite(value).all()
+    for order in ([2, 0, 1], [1, 0, 2]):
+        loc, covariance, low, high = inputs
+        permuted = (loc[:, order], covariance[:, order][:, :, order], low[:, order], high[:, order])
+        np.testing.assert_allclose(rows_of_log_prob(*permuted), value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_three_dimensions_curvature():
+    covariance = jnp.array([[1.0, 0.3, 0.2], [0.3, 1.0, -0.5], [0.2, -0.5, 2.0]])
+    low, high = jnp.array([-1.0, 1.5, -0.3]), jnp.array([0.7, 4.0, 5.0])
+    check_curvature(jnp.array([0.2, -0.1, 0.3]), covariance, low, high, 1e-6)
+
+
+def one_factor(d, correlation, sign=1.0):
+    loading = sign * jnp.full((d, 1), math.sqrt(correlation))
+    return tg.LowRank(loading, jnp.full(d, 1.0 - correlation))
+
+
+@pytest.mark.parametrize(
+    "covariance, low, high, truth",
+    [
+        (one_factor(1000, 0.5), 0.0, INF, -math.log(1001)),
+        (one_factor(100, 0.9, -1.0), 1.0, INF, -3.485858276780178455),
+        (one_factor(1000, 0.9), -1.0, INF, -0.7141099217502042577),
+        (one_factor(25, 0.5), 5.0, INF, -38.0365506527319941210),
+        (one_factor(5, 0.5), -1.0, 3.0, -0.544645020719892227),
+    ],
+)
+def test_one_factor(covariance, low, high, truth):
+    d = covariance.dimension
+    value = log_prob(jnp.zeros(d), covariance, jnp.full(d, low), jnp.full(d, high))
+    np.testing.assert_allclose(value, truth, rtol=1e-13, atol=1e-13)
+
+
+def test_one_factor_beside_its_matrix():
+    loading, noise = jnp.array([[1.0], [-2.0], [3.0]]), jnp.array([1e-2, 1e-6, 1.0])
+    box = tg.Box([-1.0, -0.5, -0.3], [0.3, 2.5, INF])
+
+    def value(loc, loading, noise, structured):
+        covariance = tg.LowRank(loading, noise)
+        covariance = covariance if structured else covariance.covariance_matrix
+        return tg.log_probability(loc, covariance, box, method=EXACT).log_prob
+
+    inputs = jnp.array([0.1, 0.2, 0.3]), loading, noise
+    slopes = jax.jit(jax.value_and_grad(value, (0, 1, 2)), static_argnums=3)
+    (ours, by_ours), (theirs, by_theirs) = slopes(*inputs, True), slopes(*inputs, False)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    for one, other in zip(by_ours, by_theirs):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-8)
+
+
+def test_says_what_it_cannot():
+    with pytest.raises(ValueError, match="up to three dimensions"):
+        log_prob(jnp.zeros(4), 0.5 * jnp.eye(4) + 0.5, -jnp.ones(4), jnp.ones(4))
+    with pytest.raises(ValueError, match="Ball"):
+        tg.log_probability(jnp.zeros(2), jnp.eye(2), tg.Ball([0.0, 0.0], 1.0), method=EXACT)
+
+
+def test_products_and_sums_that_cancel():
+    """Against Python's integers and fractions, which are exact."""
+    from fractions import Fraction
+
+    generator = np.random.default_rng(0)
+    a, c = generator.normal(size=(2, 200)) * 10.0 ** generator.integers(-8, 8, (2, 200))
+    b = generator.normal(size=200)
+    d = a * b / c * (1 + generator.integers(-4, 4, 200) * 2.0**-50)
+    ours = jax.jit(difference_of_products)(a, b, c, d)
+    exact = [
+        float(Fraction(p) * Fraction(q) - Fraction(r) * Fraction(s))
+        for p, q, r, s in zip(a, b, c, d)
+    ]
+    np.testing.assert_allclose(ours, exact, rtol=4e-16)
+    value, rest = jax.jit(line)(a, c, b, d, 0.0 * d)
+    exact = [
+        Fraction(y) + Fraction(s) * (Fraction(x) - Fraction(o)) for x, o, y, s in zip(a, c, b, d)
+    ]
+    gap = [
+        float(Fraction(float(v)) + Fraction(float(r)) - e) for v, r, e in zip(value, rest, exact)
+    ]
+    assert np.all(np.abs(gap) <= 1e-30 * np.abs(d * (np.abs(a) + np.abs(c))) + 1e-30 * np.abs(b))
+    total, rest = two_sum(jnp.asarray(1.0), jnp.asarray(1e-20))
+    assert (float(total), float(rest)) == (1.0, 1e-20)
