@@ -22,7 +22,7 @@ NAMES = ("log_mass", "mean", "variance", "entropy", "log_density")
 def ours(loc, scale, low, high, x):
     return jnp.stack(
         [
-            special.log_interval_mass(*special.standardize(low, high, loc, scale)),
+            special.truncated_log_mass(loc, scale, low, high),
             special.truncated_mean(loc, scale, low, high),
             special.truncated_variance(loc, scale, low, high),
             special.truncated_entropy(loc, scale, low, high),

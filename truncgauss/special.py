@@ -14,7 +14,15 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from truncgauss.laws import is_narrow, law, log_size, short_draw
+from truncgauss.laws import (
+    Law,
+    is_narrow,
+    narrow_law,
+    narrow_log_size,
+    short_draw,
+    wide_law,
+    wide_log_size,
+)
 from truncgauss.logarithms import (
     log1mexp,
     log1pexp,
@@ -24,7 +32,7 @@ from truncgauss.logarithms import (
     sigmoid,
 )
 from truncgauss.masses import is_short, log_mass, step
-from truncgauss.mills import as_floats, hazard, hazard_excess, log_ndtr, ndtr
+from truncgauss.mills import FAR, LOG_SQRT_2PI, as_floats, hazard, hazard_excess, log_ndtr, ndtr
 
 __all__ = [
     "Interval",
@@ -43,6 +51,7 @@ __all__ = [
     "standardize",
     "truncated_entropy",
     "truncated_log_density",
+    "truncated_log_mass",
     "truncated_mean",
     "truncated_quantile",
     "truncated_variance",
@@ -167,6 +176,106 @@ def separation_step(
     return jnp.where(y > interval.high, interval.high, y), log_z
 
 
+class _Frame(NamedTuple):
+    """The mirrored interval, in standard deviations and in the user's units."""
+
+    a: Array
+    w: Array
+    origin: Array  # the end nearer the mean, or the mean if that lies inside and far from both
+    sign: Array
+    narrow: Array
+    scale: Array
+    start: Array  # a and w in the user's units
+    width: Array
+
+    @property
+    def unit(self) -> Array:
+        """The width of the interval if it is narrow, else the scale."""
+        return jnp.where(self.narrow, self.width, self.scale)
+
+
+def _frame(loc: Array, scale: Array, low: Array, high: Array, is_narrow: Callable) -> _Frame:
+    interval = standardize(low, high, loc, scale)
+    mirrored, a = _nearer(interval)
+    narrow = is_narrow(a, interval.width)
+    end, sign = jnp.where(mirrored, high, low), jnp.where(mirrored, -1.0, 1.0)
+    endless, either = jnp.isinf(end), jnp.isinf(low) | jnp.isinf(high)
+    origin = jnp.where(narrow | (a >= 0), jnp.where(endless, 0.0, end), loc)
+    # Beyond this many scales no end has any influence left, nor a derivative.
+    far = jax.lax.stop_gradient(4.0 * FAR * scale)
+    start = jnp.maximum(sign * (jnp.where(endless, loc, end) - loc), -far)
+    width = jnp.where(either, loc, high) - jnp.where(either, loc, low)
+    width = jnp.where(narrow, width, jnp.where(either, far, jnp.minimum(width, far)))
+    start = jnp.where(endless, -far, start)
+    return _Frame(a, interval.width, origin, sign, narrow, scale, start, width)
+
+
+def _law(loc: Array, scale: Array, low: Array, high: Array) -> tuple[_Frame, Law]:
+    """Excess over the origin, variance and entropy in the user's units."""
+    frame = _frame(loc, scale, low, high, is_narrow)
+    narrow, proper = frame.narrow, frame.w > 0
+    width = jnp.where(narrow & proper, frame.width, 1.0)
+    near = narrow_law(jnp.where(narrow, frame.a, 0.0), jnp.where(narrow & proper, frame.w, 1.0))
+    wide = wide_law(
+        jnp.where(narrow, 0.0, frame.start),
+        jnp.where(narrow, 4.0, frame.width),
+        jnp.where(narrow, 1.0, scale),
+    )
+    near = Law(width * near.excess, width * width * near.variance, jnp.log(width) + near.entropy)
+    wide = wide._replace(entropy=jnp.log(scale) + wide.entropy)
+    chosen = (jnp.where(narrow, x, y) for x, y in zip(near, wide))
+    return frame, Law(*(jnp.where(proper, value, jnp.nan) for value in chosen))
+
+
+def _log_size(frame: _Frame) -> Array:
+    """Log of mass over density at max(a, 0), in units of `frame.unit`."""
+    narrow = frame.narrow
+    near = narrow_log_size(jnp.where(narrow, frame.a, 0.0), jnp.where(narrow, frame.w, 1.0))
+    a, w = jnp.maximum(frame.a, -4.0 * FAR), jnp.minimum(frame.w, 4.0 * FAR)
+    wide = wide_log_size(jnp.where(narrow, 0.0, a), jnp.where(narrow, 4.0, w))
+    return jnp.where(narrow, near, wide)
+
+
+@jax.custom_jvp
+def _log_ratio(x: Array, y: Array) -> Array:
+    return jnp.log(x / y)
+
+
+@_log_ratio.defjvp
+def _log_ratio_jvp(primals, tangents):
+    (x, y), (dx, dy) = primals, tangents
+    # Apart, so that no mixed derivative is left to cancel.
+    return _log_ratio(x, y), dx / x - dy / y
+
+
+def truncated_log_mass(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    r"""Log probability that a normal variable falls into [low, high], in the user's own units.
+
+    .. math:: \log Z = \log\{\Phi((h - \mu)/\sigma) - \Phi((l - \mu)/\sigma)\}
+
+    The value is that of `log_interval_mass` after `standardize`. Second derivatives are right here
+    also for a narrow interval, where those of the composition are differences of 1/width^2.
+
+    Args:
+        loc, scale: mean and standard deviation, the scale positive; all arguments broadcast.
+        low, high: limits, infinite values welcome.
+
+    Returns:
+        The logs: -inf for an empty interval, NaN for an inverted one.
+
+    Example:
+        >>> round(float(tg.special.truncated_log_mass(0.0, 2.0, 18.0, jnp.inf)), 6)
+        -43.628149
+    """
+    loc, scale, low, high = as_floats(loc, scale, low, high)
+    frame = _frame(loc, scale, low, high, is_narrow)
+    measured = frame.narrow & (frame.w > 0)
+    ratio = _log_ratio(jnp.where(measured, frame.width, 1.0), jnp.where(measured, scale, 1.0))
+    c = jnp.where((frame.a >= 0) & ~jnp.isinf(frame.a), frame.a, 0.0)
+    log = ratio + (_log_size(frame) - LOG_SQRT_2PI) - 0.5 * c * c
+    return jnp.where(frame.w < 0, jnp.nan, jnp.where(frame.w == 0, -jnp.inf, log))
+
+
 def truncated_log_density(
     x: ArrayLike, loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike
 ) -> Array:
@@ -187,34 +296,14 @@ def truncated_log_density(
         1.304278
     """
     x, loc, scale, low, high = as_floats(x, loc, scale, low, high)
-    frame = _frame(loc, scale, low, high, is_short)
+    frame = _frame(loc, scale, low, high, is_narrow)
     inside = (low <= x) & (x <= high) & ~jnp.isinf(x)
     c = jnp.where(frame.a >= 0, frame.a, 0.0)
     base = jnp.where(frame.a >= 0, frame.origin, loc)
     t = frame.sign * (jnp.where(inside, x, base) - base) / scale
-    size = log_size(frame.a, frame.w) + jnp.log(frame.unit)
+    size = jnp.where(frame.w > 0, _log_size(frame), jnp.nan) + jnp.log(frame.unit)
     outside = jnp.where(jnp.isnan(x + size), jnp.nan, -jnp.inf)
     return jnp.where(inside, -t * (c + 0.5 * t) - size, outside)
-
-
-class _Frame(NamedTuple):
-    """The mirrored interval in the user's units."""
-
-    a: Array
-    w: Array
-    origin: Array  # the end nearer the mean, or the mean if that lies inside and far from both
-    sign: Array
-    unit: Array  # the width of the interval if it is narrow, else the scale
-
-
-def _frame(loc: Array, scale: Array, low: Array, high: Array, is_narrow: Callable) -> _Frame:
-    interval = standardize(low, high, loc, scale)
-    mirrored, a = _nearer(interval)
-    narrow = is_narrow(a, interval.width)
-    end = jnp.where(mirrored, high, low)
-    origin = jnp.where(narrow | (a >= 0), jnp.where(jnp.isinf(end), 0.0, end), loc)
-    unit = jnp.where(narrow, jnp.where(narrow, high, 1.0) - jnp.where(narrow, low, 0.0), scale)
-    return _Frame(a, interval.width, origin, jnp.where(mirrored, -1.0, 1.0), unit)
 
 
 def truncated_mean(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
@@ -236,8 +325,8 @@ def truncated_mean(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: Array
         1000.000999998
     """
     loc, scale, low, high = as_floats(loc, scale, low, high)
-    frame = _frame(loc, scale, low, high, is_narrow)
-    return frame.origin + frame.sign * frame.unit * law(frame.a, frame.w).excess
+    frame, law = _law(loc, scale, low, high)
+    return frame.origin + frame.sign * law.excess
 
 
 def truncated_variance(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
@@ -257,8 +346,7 @@ def truncated_variance(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: A
         0.36338
     """
     loc, scale, low, high = as_floats(loc, scale, low, high)
-    frame = _frame(loc, scale, low, high, is_narrow)
-    return jnp.square(frame.unit) * law(frame.a, frame.w).variance
+    return _law(loc, scale, low, high)[1].variance
 
 
 def truncated_entropy(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
@@ -278,8 +366,7 @@ def truncated_entropy(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: Ar
         1.418939
     """
     loc, scale, low, high = as_floats(loc, scale, low, high)
-    frame = _frame(loc, scale, low, high, is_narrow)
-    return jnp.log(frame.unit) + law(frame.a, frame.w).entropy
+    return _law(loc, scale, low, high)[1].entropy
 
 
 def truncated_quantile(
@@ -303,7 +390,7 @@ def truncated_quantile(
     """
     uniform, loc, scale, low, high = as_floats(uniform, loc, scale, low, high)
     frame = _frame(loc, scale, low, high, is_short)
-    short = is_short(frame.a, frame.w)
+    short = frame.narrow
     u = jnp.where(frame.sign < 0, 1.0 - uniform, uniform)
     v = jnp.where(frame.sign < 0, uniform, 1.0 - uniform)
     t, _ = step(frame.a, frame.w, u, v)
