@@ -26,11 +26,22 @@ class Edge:
         return jnp.exp(self.log_value(margin))
 
 
-def scaled_margin(margin: jax.Array, factor: jax.Array) -> jax.Array:
-    """margin * factor, with gradient 0 for the factor where the margin is infinite."""
-    margin = jnp.asarray(margin)
-    finite = jnp.where(jnp.isinf(margin), 0.0, margin)
-    return jnp.where(jnp.isinf(margin), margin, finite * factor)
+def _finite(margin: jax.Array) -> jax.Array:
+    """The margin, or 0 in place of an infinite one, so that no derivative meets it."""
+    margin = as_float_array(margin)
+    return jnp.where(jnp.isinf(margin), 0.0, margin)
+
+
+def _with_limits(margin: jax.Array, value: jax.Array, below: float, above: float) -> jax.Array:
+    """The value, or its limits where the margin is infinite."""
+    margin = as_float_array(margin)
+    return jnp.where(margin == jnp.inf, above, jnp.where(margin == -jnp.inf, below, value))
+
+
+def _pair(margin: jax.Array, width: jax.Array) -> tuple[jax.Array, jax.Array]:
+    dtype = jnp.result_type(as_float_array(margin), as_float_array(width))
+    margin, width = (jnp.asarray(value, dtype) for value in (margin, width))
+    return tuple(jnp.broadcast_arrays(margin, width))
 
 
 @frozen_pytree
@@ -59,7 +70,14 @@ class Tanh(Edge):
 
     def log_value(self, margin: jax.Array) -> jax.Array:
         """log value at each margin; same shape."""
-        return log_sigmoid(scaled_margin(margin, self.steepness))
+        return _with_limits(margin, log_sigmoid(self._log_odds(margin)), -jnp.inf, 0.0)
+
+    def value(self, margin: jax.Array) -> jax.Array:
+        """The weight of a point at `margin`, between 0 and 1; same shape."""
+        return _with_limits(margin, sigmoid(self._log_odds(margin)), 0.0, 1.0)
+
+    def _log_odds(self, margin: jax.Array) -> jax.Array:
+        return _finite(margin) * as_float_array(self.steepness)
 
 
 @frozen_pytree
@@ -87,14 +105,14 @@ class Probit(Edge):
 
     def log_value(self, margin: jax.Array) -> jax.Array:
         """log value at each margin; same shape."""
-        return log_ndtr(self._position(margin))
+        return _with_limits(margin, log_ndtr(self._position(margin)), -jnp.inf, 0.0)
 
     def value(self, margin: jax.Array) -> jax.Array:
         """The weight of a point at `margin`, between 0 and 1; same shape."""
-        return ndtr(self._position(margin))
+        return _with_limits(margin, ndtr(self._position(margin)), 0.0, 1.0)
 
     def _position(self, margin: jax.Array) -> jax.Array:
-        return scaled_margin(margin, 1.0 / as_float_array(self.width))
+        return _finite(margin) / as_float_array(self.width)
 
 
 @frozen_pytree
@@ -126,23 +144,65 @@ class Bump(Edge):
     def log_value(self, margin: jax.Array) -> jax.Array:
         """log value at each margin; same shape; -inf at and outside the face.
 
-        So is it within a relative 1e-154 (float64; 1e-19 in float32) of the face, where the slope,
-        1/t^2, is no longer a number.
+        A slope that is no longer a number, as within a relative 1e-154 of the face, is held at the
+        largest one: times a weight of 0 it is 0, and not NaN.
         """
-        return self._step(margin, log_sigmoid, -jnp.inf, 0.0, edge=None)
+        return self._step(margin, log_sigmoid, -jnp.inf, 0.0, start=0.0)
 
     def value(self, margin: jax.Array) -> jax.Array:
         """The weight of a point at `margin`; exactly 0 or 1 where the bump underflows."""
-        return self._step(margin, sigmoid, 0.0, 1.0, edge=1e-3)
+        return self._step(margin, sigmoid, 0.0, 1.0, start=1e-3)
 
-    def _step(self, margin, of_log_odds, below: float, above: float, edge: float | None):
-        position = scaled_margin(margin, 1.0 / as_float_array(self.width))
-        edge = 4 * float(jnp.finfo(position.dtype).tiny) ** 0.5 if edge is None else edge
-        inside = (position > edge) & (position < 1)
-        t = jnp.where(inside, position, 0.5)
-        soft = of_log_odds(1.0 / (1.0 - t) - 1.0 / t)
-        outside = jnp.where(position <= edge, below, jnp.where(position >= 1, above, jnp.nan))
-        return jnp.where(inside, soft, outside)
+    def _step(self, margin, of_log_odds, below: float, above: float, start: float):
+        margin, width = _pair(margin, self.width)
+        inside = (margin > start * width) & (margin < width)
+        odds = _bump_log_odds(jnp.where(inside, margin, 0.5), jnp.where(inside, width, 1.0))
+        shut = jnp.where(margin <= start * width, below, jnp.where(margin >= width, above, jnp.nan))
+        return jnp.where(inside, of_log_odds(odds), shut)
+
+
+def _held(x: jax.Array) -> jax.Array:
+    return jnp.minimum(x, float(jnp.finfo(x.dtype).max))
+
+
+@jax.custom_jvp
+def _inverse(x: jax.Array) -> jax.Array:
+    return 1.0 / x
+
+
+@_inverse.defjvp
+def _inverse_jvp(primals, tangents):
+    value = _inverse(primals[0])
+    return value, -_held(value * value) * tangents[0]
+
+
+@jax.custom_jvp
+def _pole(x: jax.Array, height: jax.Array) -> jax.Array:
+    """height/x^2, held at the largest number, as its derivatives are."""
+    return _held((height / x) * (1.0 / x))
+
+
+@_pole.defjvp
+def _pole_jvp(primals, tangents):
+    (x, height), (dx, dheight) = primals, tangents
+    inverse, value = 1.0 / x, _pole(x, height)
+    by_x = _held(2.0 * (height * inverse) * inverse * inverse)
+    return value, _held(inverse * inverse) * dheight - by_x * dx
+
+
+@jax.custom_jvp
+def _bump_log_odds(margin: jax.Array, width: jax.Array) -> jax.Array:
+    """1/(1 - t) - 1/t at t = margin/width."""
+    return width / (width - margin) - width / margin
+
+
+@_bump_log_odds.defjvp
+def _bump_log_odds_jvp(primals, tangents):
+    (margin, width), (dmargin, dwidth) = primals, tangents
+    rest = width - margin
+    by_margin = _held(_pole(rest, width) + _pole(margin, width))
+    by_width = _pole(rest, margin) + _inverse(margin)
+    return _bump_log_odds(margin, width), by_margin * dmargin - by_width * dwidth
 
 
 @frozen_pytree

@@ -100,11 +100,25 @@ def _sigmoid(x: Array) -> Array:
     return jnp.where(x < 0, small, 1.0) / (1.0 + small)
 
 
+@jax.custom_jvp
+def _logistic(x: Array) -> Array:
+    """The logistic density, s(x) s(-x)."""
+    small = jnp.exp(-jnp.abs(x))
+    return small / jnp.square(1.0 + small)
+
+
 @_sigmoid.defjvp
 def _sigmoid_jvp(primals, tangents):
     (x,), (dx,) = primals, tangents
-    value = _sigmoid(x)
-    return value, value * _sigmoid(-x) * dx
+    return _sigmoid(x), _logistic(x) * dx
+
+
+@_logistic.defjvp
+def _logistic_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    value = _logistic(x)
+    # The hyperbolic tangent is s(x) - s(-x), without the rounding of the two near 0.
+    return value, -value * jnp.tanh(0.5 * x) * dx
 
 
 @jax.custom_jvp

@@ -155,13 +155,15 @@ def _hazard_excess(x: Array) -> Array:
 def _hazard_jvp(primals, tangents):
     (x,), (dx,) = primals, tangents
     value = _hazard(x)
-    return value, value * _hazard_excess(x) * dx
+    # At either infinity the product would be 0 times inf; far left it is 0 long before.
+    slope = value * _hazard_excess(jnp.maximum(x, -FAR))
+    return value, jnp.where(x == jnp.inf, 1.0, slope) * dx
 
 
 @_hazard_excess.defjvp
 def _hazard_excess_jvp(primals, tangents):
     (x,), (dx,) = primals, tangents
-    upper, lower = jnp.where(x < 0, 0.0, x), jnp.where(x < 0, x, 0.0)
+    upper, lower = jnp.where(x < 0, 0.0, x), jnp.clip(x, -FAR, 0.0)
     first = moment_ratio(upper, 1)
     tail = first * (moment_ratio(upper, 2) - first)
     variance = jnp.where(x < 0, 1.0 - _hazard(lower) * _hazard_excess(lower), tail)
