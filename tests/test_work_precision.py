@@ -101,6 +101,14 @@ def test_every_truth_has_another_route():
         case = type(chosen.curves[0]).model_validate(CASE | changes)
         truth, stderr = work_precision.truth_of(case, 4, 0.0, math.inf, chosen)
         assert truth == pytest.approx(expected, abs=1e-11) and stderr == 0
+    # Quadrature by another hand: dimension, limits and log P of the autoregression of 0.7.
+    for d, low, high, expected in [
+        (20, -1.5, 1.0, -3.1265450764155913),
+        (100, 2.0, math.inf, -97.1888980947243),
+        (100, -math.inf, 0.0, -23.687549356440602),
+    ]:
+        found = work_precision.chain_log_probability(d, 0.7, low, high)
+        assert found == pytest.approx(expected, abs=1e-11)
     case = type(chosen.curves[0]).model_validate(CASE | {"family": "tridiagonal"})
     with pytest.raises(ValueError, match="tridiagonal: the truth is known where low is 0"):
         work_precision.truth_of(case, 3, -1.0, 1.0, chosen)
@@ -121,12 +129,14 @@ def test_r_is_asked_and_understood(tmp_path, monkeypatch):
     script = tmp_path / "Rscript"
     script.write_text(
         "#!/bin/sh\n"
-        'test "$1" = -e || exit 1\n'
+        'test "$1" = -e && exit 0\n'
+        'grep -q pmvnorm "$1" || exit 1\n'
         f"cat > {tmp_path}/given\n"
         "for i in 1 2 3 4; do echo 0.25 0.125; done\n"
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    assert work_precision.r_has_mvtnorm()
     problem = work_precision.problem_of(settings().curves[0], 3, 0.0, math.inf, 0)
     probabilities, seconds = work_precision.r_mvtnorm(problem, 500, settings(), None)
     np.testing.assert_array_equal(probabilities, np.full(4, 0.125))

@@ -161,8 +161,12 @@ class Case(Family):
     high: Limit
     num_points: tuple[Count, ...] = ()
     """Lattice points of each replicate of `Separation`, one estimate for each count."""
+    num_replicates: tuple[Annotated[int, Field(ge=2)], ...] = (16,)
+    """Replicates that share as many points in all as the first of these numbers has."""
     num_particles: tuple[Count, ...] = ()
     """Likewise of `SequentialMonteCarlo`."""
+    peers: bool = True
+    """Whether peers are asked too."""
 
 
 class Sweep(Model):
