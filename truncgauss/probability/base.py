@@ -61,6 +61,10 @@ class Method:
         one = jax.checkpoint(lambda key: self.replicate(loc, covariance, region, key))
         return jax.lax.map(one, keys)
 
+    def combined_stderr(self, log_probs: jax.Array, alone: jax.Array) -> jax.Array:
+        """The standard error of the log of the replicates' mean, given what each says alone."""
+        return spread(log_probs, alone)
+
 
 class Problem(NamedTuple):
     """A Gaussian and a region with agreeing dimension and dtype; leading axes may differ."""
@@ -162,7 +166,7 @@ def average(method: Method, problem: Problem, key: jax.Array) -> Estimate:
         return Estimate(log_prob, jax.lax.stop_gradient(stderr))
     keys = jax.random.split(key, method.num_replicates)
     log_probs, alone = method.replicates(*problem, keys)
-    stderr = jax.lax.stop_gradient(spread(log_probs, alone))
+    stderr = jax.lax.stop_gradient(method.combined_stderr(log_probs, alone))
     return Estimate(log_mean_exp(log_probs, axis=0), stderr)
 
 

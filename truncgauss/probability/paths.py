@@ -273,7 +273,12 @@ def sweep(strict: Array, step: Callable, rows: Any, num_lanes: int) -> tuple[Arr
     in blocks, so that most of the work is products of matrices rather than of vectors.
     """
     height = len(strict)
-    num_blocks = max(-(-height // BLOCK), 1)
+    if height == 0:
+        one = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), rows)
+        _, out = jax.eval_shape(step, jnp.zeros(num_lanes, strict.dtype), one)
+        empty = jnp.zeros((0, num_lanes), strict.dtype)
+        return empty, jax.tree.map(lambda _: empty, out)
+    num_blocks = -(-height // BLOCK)
     block = -(-height // num_blocks)
     padding = num_blocks * block - height
     if padding:

@@ -22,6 +22,7 @@ from truncgauss.probability.base import (
     Region,
     as_problem,
     over_rows,
+    spread,
 )
 from truncgauss.probability.paths import Constraints, intersected_paths, paths
 from truncgauss.probability.tilting import Tilt, saddle
@@ -34,6 +35,7 @@ PASS_SIZE = 2**21
 # Numbers in an array that is kept for the derivative; beyond, paths are drawn a second time.
 KEPT_SIZE = 2**23
 MIN_EFFECTIVE_POINTS = 10.0
+MIN_POINTS_IN_LAYER = 30.0
 
 
 @frozen_pytree
@@ -158,11 +160,12 @@ class Separation(Method):
         constraints, extra = arranged(linear, plan.order, rank)
         tilt = plan.tilt
         d, num_keys = len(tilt), len(keys)
+        unseen = unseen_share(constraints, num_keys * self.num_points)
 
         def some(keys):
             uniforms = lattice_uniforms(keys, self.num_points, d - 1, tilt.dtype)
             weights = log_weights(constraints, extra, tilt, uniforms)
-            result = summary(weights, len(keys))
+            result = summary(weights, len(keys), unseen)
             return jax.tree.map(lambda x: x.astype(tilt.dtype), result)
 
         at_once = max(1, min(num_keys, PASS_SIZE // (self.num_points * d)))
@@ -175,6 +178,11 @@ class Separation(Method):
         turns = keys.reshape(num_keys // at_once, at_once)
         results = lax.map(jax.checkpoint(some, policy=policy), turns)
         return jax.tree.map(lambda x: x.reshape(num_keys), results)
+
+    def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
+        """The spread of the replicates, and what all of them may have missed alike."""
+        missed = jnp.where(jnp.isnan(alone), 0.0, alone)[0]
+        return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isinf(missed), 0.0, missed))
 
 
 # --- The plan -------------------------------------------------------------------------------------
@@ -205,7 +213,7 @@ def solve_plan(linear: Linear, tilted: bool, rank: int) -> Plan:
     order, point = smallest_mass_first(covariance, low, high)
     zero = jnp.zeros(rank, low.dtype)
     tilt = Tilt(zero, jnp.full((), jnp.inf, low.dtype), jnp.asarray(not tilted), jnp.asarray(0))
-    if tilted:
+    if tilted and rank > 1:
         first = order[:rank]
         factor = factored(covariance[first][:, first])
         tilt = saddle(factor, low[first], high[first], point[:rank])
@@ -225,8 +233,10 @@ def _plans(tilted: bool, rank: int | None, problem: Problem) -> Plan:
 
 
 def factored(covariance: Array) -> Array:
-    """The Cholesky factor, of a covariance that may be singular up to rounding."""
-    return jnp.linalg.cholesky(covariance + jnp.diag(lax.stop_gradient(rounding(covariance))))
+    """The Cholesky factor, also of a covariance that is singular up to rounding."""
+    fixed = lax.stop_gradient(covariance)
+    failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)))
+    return jnp.linalg.cholesky(covariance + jnp.diag(jnp.where(failed, rounding(fixed), 0.0)))
 
 
 def arranged(linear: Linear, order: Array, rank: int) -> tuple[Constraints, Constraints]:
@@ -268,7 +278,22 @@ def log_weights(
         return wide(log_mass) + wide(correction)
 
 
-def summary(log_weights: Array, num_replicates: int) -> Estimate:
+def unseen_share(constraints: Constraints, num_points: int) -> Array:
+    """The share of paths that no point may have seen, nan if every feature is wide enough.
+
+    Where a variable is all but determined by earlier ones, paths lose their weight only in a layer
+    along its limits as thin as its conditional standard deviation. While fewer than thirty points
+    are to be expected in that layer, equal weights do not mean that it is empty: two imaginary
+    points of no weight stand for it.
+    """
+    low, high, _, factor = lax.stop_gradient(constraints)
+    share = constraints.scale / jnp.linalg.norm(factor, axis=1)
+    limited = jnp.isfinite(low) | jnp.isfinite(high)
+    thinnest = jnp.min(jnp.where(limited, lax.stop_gradient(share), 1.0))
+    return jnp.where(thinnest * num_points < MIN_POINTS_IN_LAYER, 2.0 / num_points, jnp.nan)
+
+
+def summary(log_weights: Array, num_replicates: int, unseen: Array) -> Estimate:
     """The log mean weight of each replicate; stderr inf where a few points carry it all."""
     with jax.enable_x64(True):
         log_weights = log_weights.reshape(num_replicates, -1)
@@ -276,5 +301,5 @@ def summary(log_weights: Array, num_replicates: int) -> Estimate:
         fixed = lax.stop_gradient(log_weights)
         shares = jnp.exp(fixed - jnp.max(fixed, axis=1, keepdims=True))
         effective = shares.sum(1) ** 2 / jnp.sum(shares**2, axis=1)
-    stderr = jnp.where(effective < MIN_EFFECTIVE_POINTS, jnp.inf, jnp.nan)
+    stderr = jnp.where(effective < MIN_EFFECTIVE_POINTS, jnp.inf, unseen)
     return Estimate(log_probs, stderr)

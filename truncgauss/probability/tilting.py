@@ -101,7 +101,9 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
     now, num_steps, _ = jax.lax.while_loop(unfinished, advance, (before, 0, jnp.zeros((), bool)))
     converged = (now.gain <= precise) & jnp.isfinite(now.value)
     bound = jnp.where(converged, now.value + now.gain, jnp.inf)
-    return Tilt(jnp.where(converged, now.mu, 0.0), bound, converged, num_steps)
+    # The last variable is not drawn, so nothing would make up for a tilt of it.
+    tilt = jnp.where(converged, now.mu, 0.0).at[-1].set(0.0)
+    return Tilt(tilt, bound, converged, num_steps)
 
 
 def _line_search(problem: _Problem, now: _Iterate) -> tuple[_Iterate, Array]:

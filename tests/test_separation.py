@@ -1,0 +1,402 @@
+"""Separation against closed forms, its own error bar, finite differences and an unrolled twin."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+from problems import PROBLEMS, autoregression, equal_correlations, problem, tridiagonal
+from scipy import integrate, stats
+
+import truncgauss as tg
+from truncgauss.points import lattice_uniforms
+from truncgauss.probability import paths
+from truncgauss.probability.separation import log_weights
+
+# Two-sided, 15 degrees of freedom: one false alarm in 10^4 for each of about a hundred problems.
+T_QUANTILE = stats.t.ppf(1 - 0.5e-4, 15)
+
+
+def answers(problems, method=None, dtype=float):
+    """One batched call for problems of equal dimension."""
+    stack = lambda values: jnp.asarray(np.stack(list(values)), dtype)
+    return tg.log_probability(
+        stack(p.loc for p in problems),
+        stack(p.covariance() for p in problems),
+        tg.Box(stack(p.low for p in problems), stack(p.high for p in problems)),
+        method or tg.Separation(),
+    )
+
+
+def of_dimension(d):
+    return [p for p in PROBLEMS if p.dimension == d and "singular" not in p.tags]
+
+
+# --- Accurate and honest --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("d", "num_points", "allowed"),
+    [(2, 256, 1e-4), (5, 256, 1e-3), (20, 1024, 4e-3), (100, 64, 0.2)],
+)
+def test_known_problems(d, num_points, allowed):
+    problems = of_dimension(d)
+    estimate = answers(problems, tg.Separation(num_points=num_points))
+    truth = np.array([p.log_prob for p in problems])
+    for p, log_prob, stderr in zip(problems, *map(np.asarray, estimate)):
+        error = abs(log_prob - p.log_prob)
+        rounding = 2e-6 if "correlated" in p.tags else 1e-11 * max(1, abs(p.log_prob))
+        assert error <= T_QUANTILE * stderr + rounding, (p.name, error, stderr)
+        assert error <= allowed, (p.name, error, stderr)
+    assert np.median(np.abs(estimate.log_prob - truth)) < 0.1 * allowed
+
+
+@pytest.mark.slow
+def test_a_thousand_dimensions():
+    p = problem("order-1000")
+    region = tg.Box(p.low, p.high)
+    estimate = tg.log_probability(p.loc, p.covariance(), region, tg.Separation())
+    assert abs(estimate.log_prob - p.log_prob) < 0.02
+    assert abs(estimate.log_prob - p.log_prob) < T_QUANTILE * estimate.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["equi-5-orth", "ar1-20-box", "factor-20-tail2", "negative-10"])
+def test_coverage(name):
+    """The interval covers as often as it says: 1,000 keys, within [0.92, 0.98]."""
+    p = problem(name)
+    method = tg.Separation(num_points=64).hold(p.loc, p.covariance(), tg.Box(p.low, p.high))
+    of_key = lambda key: tg.log_probability(
+        p.loc, p.covariance(), tg.Box(p.low, p.high), method, key
+    )
+    log_prob, stderr = jax.lax.map(of_key, jax.random.split(jax.random.key(3), 1000))
+    # The interval is for the probability, whose logarithm is linear only for small errors.
+    error = jnp.expm1(p.log_prob - log_prob)
+    covered = jnp.mean(jnp.abs(error) <= stats.t.ppf(0.975, 15) * stderr)
+    assert 0.92 <= covered <= 0.98
+
+
+def test_few_points_that_carry_all_the_weight_are_no_basis():
+    p = problem("order-100")
+    region = tg.Box(p.low, p.high)
+    method = tg.Separation(num_points=64, num_replicates=4, tilted=False)
+    assert tg.log_probability(p.loc, p.covariance(), region, method).stderr == jnp.inf
+
+
+def test_the_saddle_bounds_the_probability_from_above():
+    problems = of_dimension(20)
+    stack = lambda values: jnp.asarray(np.stack(list(values)))
+    region = tg.Box(stack(p.low for p in problems), stack(p.high for p in problems))
+    covariance = stack(p.covariance() for p in problems)
+    plan = tg.Separation().hold(jnp.zeros(20), covariance, region).plan
+    assert plan.converged.all()
+    truth = np.array([p.log_prob for p in problems])
+    assert np.all(plan.bound >= truth - 1e-9 * np.abs(truth))
+    assert np.all(plan.tilt[:, -1] == 0)
+
+
+# --- Laws -----------------------------------------------------------------------------------------
+
+
+def test_permutations_and_reflections():
+    p = problem("ar1-20-box")
+    covariance, region = p.covariance(), tg.Box(p.low, p.high)
+    order = np.random.default_rng(0).permutation(20)
+    covariances = jnp.stack([covariance, covariance[order][:, order], covariance])
+    flipped = tg.Box(np.stack([p.low, p.low, -p.high]), np.stack([p.high, p.high, -p.low]))
+    log_prob, stderr = tg.log_probability(p.loc, covariances, flipped, tg.Separation())
+    assert region.dimension == 20
+    assert np.ptp(log_prob) < 6 * stderr.max()
+
+
+def test_a_held_batch_equals_its_rows_and_the_loop():
+    low = jnp.array([[0.0, 0.0, 0.0], [1.0, -1.0, 2.0]])
+    covariance, region = jnp.asarray(equal_correlations(3)), tg.Box(low, jnp.inf)
+    method = tg.Separation(num_points=128, num_replicates=4)
+    batch = tg.log_probability(jnp.zeros(3), covariance, region, method)
+    held = method.hold(jnp.zeros(3), covariance, region)
+    again = tg.log_probability(jnp.zeros(3), covariance, region, held)
+    rows = [
+        tg.log_probability(jnp.zeros(3), covariance, tg.Box(row, jnp.inf), method) for row in low
+    ]
+    np.testing.assert_allclose(batch.log_prob, again.log_prob, rtol=1e-13)
+    np.testing.assert_allclose(batch.log_prob, [row.log_prob for row in rows], rtol=1e-12)
+
+
+def test_turns_change_nothing(monkeypatch):
+    from truncgauss.probability import separation
+
+    p = problem("equi-5-box")
+    method = tg.Separation(num_points=64, tilted=False)
+    method = method.hold(p.loc, p.covariance(), tg.Box(p.low, p.high))
+
+    def value(loc):
+        return tg.log_probability(loc, p.covariance(), tg.Box(p.low, p.high), method).log_prob
+
+    once = jax.value_and_grad(value)(p.loc)
+    monkeypatch.setattr(separation, "PASS_SIZE", 64 * 5 * 3)
+    jax.clear_caches()
+    turns = jax.value_and_grad(value)(p.loc)
+    for one, other in zip(once, turns):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+def test_single_precision():
+    problems = of_dimension(20)
+    wide = answers(problems, tg.Separation(num_points=256))
+    narrow = answers(problems, tg.Separation(num_points=256), jnp.float32)
+    assert narrow.log_prob.dtype == jnp.float32
+    gap = np.abs(narrow.log_prob.astype(float) - wide.log_prob)
+    # Two plans, solved in two precisions, sample differently.
+    allowed = 1e-4 + 1e-6 * np.abs(wide.log_prob) + 2 * (wide.stderr + narrow.stderr)
+    assert np.all(gap <= allowed), dict(zip([p.name for p in problems], gap))
+
+
+# --- Derivatives ----------------------------------------------------------------------------------
+
+LOW = jnp.array([-1.0, -jnp.inf, 0.3, -2.0])
+HIGH = jnp.array([1.0, 0.5, jnp.inf, -1.9])
+LOC = jnp.array([0.1, -0.2, 0.3, 0.4])
+TILT = jnp.array([0.2, -0.3, 0.1, 0.0])
+
+
+def four_dimensions():
+    root = np.random.default_rng(1).normal(size=(4, 4))
+    return jnp.asarray(root @ root.T + np.eye(4))
+
+
+def unrolled(low, high, loc, covariance):
+    """The estimator written out, for plain automatic differentiation."""
+    uniforms = lattice_uniforms(jax.random.split(jax.random.key(0), 2), 32, 3, jnp.float64)
+    factor = jnp.linalg.cholesky(covariance)
+    z, log_weight = [], 0.0
+    for k in range(4):
+        mean = sum((factor[k, j] * z[j] for j in range(k)), jnp.zeros(uniforms.shape[1]))
+        centre = loc[k] + mean + factor[k, k] * TILT[k]
+        interval = tg.special.standardize(low[k], high[k], centre, factor[k, k])
+        u = uniforms[k] if k < 3 else jnp.full(uniforms.shape[1], 0.5)
+        y, log_mass = tg.special.separation_step(interval.low, interval.high, u, interval.width)
+        z.append(y + TILT[k])
+        log_weight += log_mass - TILT[k] * (y if k < 3 else 0.0) - 0.5 * TILT[k] ** 2
+    return jnp.log(jnp.mean(jnp.exp(log_weight)))
+
+
+def by_rule(low, high, loc, covariance):
+    uniforms = lattice_uniforms(jax.random.split(jax.random.key(0), 2), 32, 3, jnp.float64)
+    factor = jnp.linalg.cholesky(covariance)
+    nothing = paths.Constraints(low[:0], low[:0], low[:0], factor[:0])
+    weights = log_weights(paths.Constraints(low, high, loc, factor), nothing, TILT, uniforms)
+    return jnp.log(jnp.mean(jnp.exp(weights)))
+
+
+def test_rule_equals_automatic_differentiation_to_second_order():
+    inputs = LOW, HIGH, LOC, four_dimensions()
+    along = tuple(
+        jnp.where(jnp.isfinite(x), jnp.cos(jnp.arange(x.size) + 1.0).reshape(x.shape), 0.0)
+        for x in inputs
+    )
+
+    def derivatives(f):
+        """Value, gradient, and the Hessian along one direction: forward of reverse, and reverse."""
+        gradient = jax.grad(f, (0, 1, 2, 3))
+        forwards = jax.jvp(gradient, inputs, along)[1]
+        backwards = jax.vjp(gradient, *inputs)[1](along)
+        return f(*inputs), gradient(*inputs), forwards, backwards
+
+    mine, plain = (jax.jit(lambda f=f: derivatives(f))() for f in (by_rule, unrolled))
+    for one, other in zip(jax.tree.leaves(mine), jax.tree.leaves(plain)):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-10)
+    gradient = mine[1]
+    assert gradient[0][1] == 0 and gradient[1][2] == 0  # infinite limits
+    directional = jax.jvp(by_rule, inputs, gradient)[1]
+    np.testing.assert_allclose(directional, sum(jnp.vdot(g, g) for g in gradient), rtol=1e-10)
+    batch = jax.vmap(jax.grad(by_rule, 3), (None, None, 0, None))
+    np.testing.assert_allclose(
+        batch(LOW, HIGH, LOC[None], inputs[3])[0], gradient[3], rtol=1e-9, atol=1e-12
+    )
+
+
+def test_held_gradient_is_that_of_the_value():
+    p = problem("factor-5-orth")
+    covariance = jnp.asarray(p.covariance())
+    method = tg.Separation(num_points=64, num_replicates=4)
+    method = method.hold(p.loc, covariance, tg.Box(p.low, p.high))
+
+    def value(loc, covariance):
+        region = tg.Box(p.low, p.high)
+        return tg.log_probability(loc, covariance, region, method).log_prob
+
+    gradient = jax.grad(value, (0, 1))(p.loc, covariance)
+    rng = np.random.default_rng(0)
+    step, move = 1e-5, (rng.normal(size=5), np.cov(rng.normal(size=(5, 9))))
+    ahead, behind = (value(p.loc + t * move[0], covariance + t * move[1]) for t in (step, -step))
+    slope = sum(np.vdot(g, m) for g, m in zip(gradient, move))
+    np.testing.assert_allclose(slope, (ahead - behind) / (2 * step), rtol=1e-8)
+
+
+def test_known_gradients():
+    """Of P(X <= 0) for equal correlations, from quadrature: d/d high, d/d variance, d/d pair."""
+    d = 20
+    method = tg.Separation(num_points=1024, num_replicates=8)
+
+    def value(high, covariance):
+        region = tg.Box(jnp.full(d, -jnp.inf), high)
+        return tg.log_probability(jnp.zeros(d), covariance, region, method).log_prob
+
+    start = jnp.zeros(d), jnp.asarray(equal_correlations(d))
+    of_high, of_covariance = jax.jit(jax.grad(value, (0, 1)))(*start)
+    np.testing.assert_allclose(of_high, 0.1335843443440909, atol=3e-3)
+    np.testing.assert_allclose(jnp.diagonal(of_covariance), -0.1420361927224561, atol=5e-3)
+    off_diagonal = of_covariance[~np.eye(d, dtype=bool)]
+    np.testing.assert_allclose(off_diagonal, 0.014951178181311163, atol=3e-3)
+
+
+def test_gradient_in_a_narrow_interval_far_out():
+    """Moving loc moves both ends: d log P / d loc is the conditional mean, not a difference."""
+    covariance = jnp.asarray(equal_correlations(2))
+
+    def value(loc, width):
+        region = tg.Box(jnp.array([6.0, -jnp.inf]), jnp.array([6.0 + width, jnp.inf]))
+        method = tg.Separation(num_points=16, num_replicates=2)
+        return tg.log_probability(loc, covariance, region, method).log_prob
+
+    gradient = jax.grad(value)(jnp.zeros(2), 1e-9)
+    np.testing.assert_allclose(gradient, [6.0, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("h", [5, 70])
+def test_substitution_solves_and_transposes(h):
+    """70 rows make blocks with padding."""
+    rng = np.random.default_rng(2)
+    strict = jnp.asarray(np.tril(rng.normal(size=(h + 1, h)) / h**0.5, -1))
+    follow, right, base = (jnp.asarray(rng.normal(size=(n, 3))) for n in (h, h, h + 1))
+    x, y = jax.jit(paths.substitution)(strict, follow, right, base)
+    np.testing.assert_allclose(y, base + strict @ x, atol=1e-10)
+    np.testing.assert_allclose(x + follow * y[:-1], right, atol=1e-10)
+    solve = lambda right, base: paths.substitution(strict, follow, right, base)
+    _, pull = jax.vjp(solve, right, base)
+    seen = rng.normal(size=x.shape), rng.normal(size=y.shape)
+    back = jax.jit(pull)(seen)
+    other = rng.normal(size=right.shape), rng.normal(size=base.shape)
+    forth = solve(*other)
+    dot = lambda a, b: sum(np.vdot(u, v) for u, v in zip(a, b))
+    np.testing.assert_allclose(dot(back, other), dot(seen, forth), rtol=1e-9)
+
+
+# --- More constraints than variables, and singular laws -------------------------------------------
+
+
+def polyhedra():
+    """Name, mean, covariance, region, log P."""
+    unbounded = lambda n: (np.zeros(n), np.full(n, np.inf))
+    order = np.diff(np.eye(4), axis=0)
+    yield "order", np.eye(4), tg.Polyhedron(order, *unbounded(3)), -math.log(24)
+    sides = tg.Polyhedron(np.vstack([order, np.eye(4)]), *unbounded(7))
+    yield "order of positives", np.eye(4), sides, -math.log(24 * 16)
+    turn = np.array([[1.0, 1.0], [1.0, -1.0]]) / math.sqrt(2)
+    square = tg.Polyhedron(np.vstack([turn, -turn]), np.full(4, -np.inf), np.full(4, 1.0))
+    yield "turned square", np.eye(2), square, 2 * math.log(math.erf(math.sqrt(0.5)))
+    circle = np.arange(16) * math.pi / 8
+    normals = np.stack([np.cos(circle), np.sin(circle)], 1)
+    polygon = tg.Polyhedron(normals, np.full(16, -np.inf), np.full(16, 1.5))
+    # In polar coordinates: rays end where a side is met.
+    ray = lambda t: -math.expm1(-0.5 * (1.5 / math.cos(t)) ** 2)
+    share = integrate.quad(ray, -math.pi / 16, math.pi / 16)[0] * 16 / (2 * math.pi)
+    yield "polygon", np.eye(2), polygon, math.log(share)
+    sums = np.array([[1, 0.5, 1.5], [0.5, 1, 1.5], [1.5, 1.5, 3.0]])
+    below = lambda x: stats.norm.cdf((1.5 - 1.5 * x) / 0.75**0.5)
+    above = lambda x: stats.norm.cdf(-0.5 * x / 0.75**0.5)
+    inside = lambda x: stats.norm.pdf(x) * (below(x) - above(x))
+    total = math.log(integrate.quad(inside, 0, 1.5, epsabs=1e-12)[0])
+    yield "sum of two", sums, tg.Box([0.0, 0.0, 0.0], [np.inf, np.inf, 1.5]), total
+    yield "one factor", np.ones((3, 3)), tg.Box(np.full(3, -np.inf), 1.0), -0.1727537790234499
+    known = tg.Box([0.0, -1.0], [np.inf, 1.0])
+    yield "a known variable", np.diag([1.0, 0.0]), known, -math.log(2)
+
+
+@pytest.mark.parametrize(
+    ("covariance", "region", "log_prob"),
+    [pytest.param(*case[1:], id=case[0]) for case in polyhedra()],
+)
+def test_polyhedra_and_singular_laws(covariance, region, log_prob):
+    method = tg.Separation(num_points=256, tilted=len(covariance) == 4)
+    loc = jnp.zeros(len(covariance))
+    estimate = tg.log_probability(loc, covariance, region, method)
+    assert abs(estimate.log_prob - log_prob) <= T_QUANTILE * estimate.stderr + 1e-9
+    assert estimate.stderr < 1e-3
+
+
+def test_gradient_of_a_polyhedron():
+    turn = np.array([[1.0, 1.0], [1.0, -1.0]]) / math.sqrt(2)
+    square = tg.Polyhedron(np.vstack([turn, -turn]), np.full(4, -np.inf), np.full(4, 1.0))
+    loc = jnp.array([0.3, 0.1])
+    method = tg.Separation(num_points=64, num_replicates=4, tilted=False)
+    method = method.hold(loc, np.eye(2), square)
+    value = lambda loc: tg.log_probability(loc, np.eye(2), square, method).log_prob
+    check_grads(value, (loc,), order=1, rtol=1e-5)
+
+
+def test_what_is_known_and_outside_has_no_probability():
+    box = tg.Box([0.0, 1.0], [jnp.inf, 2.0])
+    log_prob, stderr = tg.log_probability([0.0, 0.0], np.diag([1.0, 0.0]), box, tg.Separation())
+    assert log_prob == -jnp.inf and stderr == jnp.inf
+
+
+# --- Edges ----------------------------------------------------------------------------------------
+
+
+def test_free_coordinates_cost_nothing():
+    method = tg.Separation(num_points=16, num_replicates=2)
+    low = jnp.array([[-jnp.inf, 0.0, -jnp.inf], [-jnp.inf] * 3])
+    covariance = equal_correlations(3)
+    log_prob, stderr = tg.log_probability(jnp.zeros(3), covariance, tg.Box(low, jnp.inf), method)
+    np.testing.assert_allclose(log_prob, [-math.log(2), 0.0], atol=1e-15)
+    np.testing.assert_allclose(stderr, 0.0, atol=1e-15)
+
+
+def test_traced_nonsense_is_nan_and_an_empty_box_impossible():
+    method = tg.Separation(num_points=16, num_replicates=2)
+
+    @jax.jit
+    def value(loc, covariance, low, high):
+        return tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
+
+    loc, eye, low, high = jnp.zeros(2), jnp.eye(2), jnp.zeros(2), jnp.ones(2)
+    assert jnp.isfinite(value(loc, eye, low, high))
+    assert jnp.isnan(value(loc.at[0].set(jnp.nan), eye, low, high))
+    assert jnp.isnan(value(loc, eye.at[0, 1].set(jnp.nan), low, high))
+    assert jnp.isnan(value(loc, jnp.array([[1.0, 2.0], [2.0, 1.0]]), low, high))
+    assert jnp.isnan(value(loc, jnp.array([[1.0, 0.5], [0.2, 1.0]]), low, high))
+    assert jnp.isnan(value(loc, eye, low, jnp.array([1.0, -1.0])))
+    assert value(loc, eye, low, jnp.array([1.0, 0.0])) == -jnp.inf
+
+
+def test_errors_say_what_to_use():
+    with pytest.raises(ValueError, match="SoftMonteCarlo"):
+        tg.log_probability([0.0], [[1.0]], tg.Ball([0.0], 1.0), tg.Separation())
+    with pytest.raises(ValueError, match="num_points must be a positive int, got 0"):
+        tg.Separation(num_points=0)
+    with pytest.raises(ValueError, match="num_replicates"):
+        tg.Separation(num_replicates=1.5)
+
+
+def test_memory_of_the_gradient_grows_with_paths_not_with_steps():
+    """Automatic differentiation through the recursion would keep d arrays of (d, n)."""
+    d, n = 60, 512
+    method = tg.Separation(num_points=n, num_replicates=1, tilted=False)
+
+    def value(loc):
+        region = tg.Box(jnp.full(d, -1.0), jnp.inf)
+        return tg.log_probability(loc, jnp.asarray(autoregression(d)), region, method).log_prob
+
+    compiled = jax.jit(jax.grad(value)).lower(jnp.zeros(d)).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 30 * 8 * d * n
+
+
+def test_upper_orthants_of_differences_are_orders():
+    """P of one order of five exchangeable variables is 1/120, wherever its largest weight lies."""
+    box = tg.Box(jnp.zeros(4), jnp.inf)
+    estimate = tg.log_probability(jnp.zeros(4), tridiagonal(4), box, tg.Separation(num_points=256))
+    assert abs(estimate.log_prob + math.log(120)) < T_QUANTILE * estimate.stderr
