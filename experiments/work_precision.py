@@ -6,7 +6,9 @@ the structure which the measured one does not, or a long run with a key of its o
 """
 
 import contextlib
+import ctypes
 import dataclasses
+import itertools
 import math
 import os
 import shutil
@@ -80,11 +82,37 @@ def one_processor() -> Iterator[str]:
             before[int(task.name)] = os.sched_getaffinity(int(task.name))
             os.sched_setaffinity(int(task.name), {chosen})
     try:
-        yield f"All {len(before)} threads of the process are bound to one processor."
+        with one_blas_thread():
+            yield f"All {len(before)} threads of the process are bound to one processor."
     finally:
         for task, processors in before.items():
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(task, processors)
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """OpenBLAS, where it is loaded, with one thread.
+
+    Its threads wait for each other by spinning: several on one processor are 25 times slower than
+    one.
+    """
+    names = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    found = []
+    for library in [ctypes.CDLL(name) for name in sorted(names) if "openblas" in name]:
+        for prefix, suffix in itertools.product(("scipy_", ""), ("", "64_")):
+            get, put = (
+                getattr(library, f"{prefix}openblas_{verb}_num_threads{suffix}", None)
+                for verb in ("get", "set")
+            )
+            if get and put:
+                found.append((put, get()))
+                put(1)
+    try:
+        yield
+    finally:
+        for put, num_threads in found:
+            put(num_threads)
 
 
 def machine(config):
