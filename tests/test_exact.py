@@ -347,6 +347,45 @@ def test_one_factor_beside_its_matrix():
         np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
 
 
+def chain_of(d, coefficient):
+    """Stationary autoregression; a random walk for 1."""
+    noise = 1.0 if coefficient == 1.0 else math.sqrt(1 - coefficient**2)
+    return tg.Markov(jnp.full(d - 1, coefficient), noise, 1.0)
+
+
+# The last two by another transfer operator, to about 1e-12.
+@pytest.mark.parametrize(
+    "coefficient, low, high, truth",
+    [
+        (1.0, 0.0, INF, math.log(math.comb(200, 100)) - 200 * math.log(2)),
+        (0.0, 10.0, INF, 100 * -53.23128515051247),
+        (0.7, -1.5, 1.0, -15.176594589097565),
+        (0.7, 4.0, INF, -234.70892930123804),
+    ],
+)
+def test_chains(coefficient, low, high, truth):
+    """Random walk, independent and autoregressive, each of a hundred places."""
+    chain = chain_of(100, coefficient)
+    box = tg.Box(jnp.full(100, low), jnp.full(100, high))
+    value, stderr = tg.log_probability(jnp.zeros(100), chain, box, method=EXACT)
+    np.testing.assert_allclose(value, truth, rtol=1e-13, atol=3e-12)
+    assert stderr <= 1e-10
+
+
+def test_chain_beside_its_matrix():
+    chain = tg.Markov([0.9, -1.2], [0.3, 0.5], 2.0)
+    loc, low, high = (jnp.array(x) for x in ([0.1, 0.2, 0.3], [-1.0, -0.5, -0.3], [0.3, 2.5, INF]))
+    of_chain = jax.jit(jax.value_and_grad(log_prob, (0, 2, 3)))
+    value, slopes = of_chain(loc, chain, low, high)
+    rows = (x[None] for x in (loc, chain.covariance_matrix, low, high))
+    other, (by_loc, _, by_low, by_high) = rows_of_slopes(*rows)
+    np.testing.assert_allclose(value, other[0], rtol=1e-12)
+    for one, two in zip(slopes, (by_loc, by_low, by_high)):
+        np.testing.assert_allclose(one, two[0], rtol=1e-9, atol=1e-10)
+    factor = np.asarray(chain.scale_tril)
+    np.testing.assert_allclose(factor @ factor.T, chain.covariance_matrix, rtol=1e-14)
+
+
 def test_says_what_it_cannot():
     with pytest.raises(ValueError, match="up to three dimensions"):
         log_prob(jnp.zeros(4), 0.5 * jnp.eye(4) + 0.5, -jnp.ones(4), jnp.ones(4))

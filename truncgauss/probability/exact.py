@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.covariances import Covariance, LowRank
-from truncgauss.probability import bivariate, factors, trivariate
+from truncgauss.covariances import Covariance, LowRank, Markov
+from truncgauss.probability import bivariate, chains, factors, trivariate
 from truncgauss.probability.base import Estimate, Method, Region
 from truncgauss.pytrees import frozen_pytree, is_concrete
 from truncgauss.regions import Box
@@ -20,9 +20,14 @@ class Exact(Method):
 
         log P = sum_j log( Phi((high_j - loc_j) / s_j) - Phi((low_j - loc_j) / s_j) );
 
-    in two and three dimensions by quadrature in logs, one coordinate after the other. Its stderr is
-    0. In more dimensions independence is read off a diagonal covariance, which is visible only
-    outside of a trace: there, and for any other structure, ask for a method that needs none.
+    in two and three dimensions by quadrature in logs, one coordinate after the other. In any
+    dimension: for a `LowRank` covariance of rank one by quadrature over its factor; for a `Markov`
+    one by carrying the law from place to place on a grid. Independence is read off a diagonal
+    covariance, which is visible only outside of a trace: there, and for any other structure, ask
+    for a method that needs none.
+
+    Its stderr is 0, save for a long and weakly truncated chain: there it is the distance from the
+    answer of a coarser grid, which bounds the error from above.
 
     Raises:
         ValueError: if the problem is none of these.
@@ -35,9 +40,10 @@ class Exact(Method):
     def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
             raise ValueError(
-                "Exact answers for a Box in up to three dimensions or with independent coordinates "
-                f"(a diagonal covariance, visible outside of a trace); got a "
-                f"{type(region).__name__} in {covariance.dimension} dimensions. Use tg.Automatic()."
+                "Exact answers for a Box in up to three dimensions, with a tg.Markov covariance, a "
+                "tg.LowRank one of rank one, or independent coordinates (a diagonal covariance, "
+                f"visible outside of a trace); got a {type(region).__name__} in "
+                f"{covariance.dimension} dimensions. Use tg.Automatic()."
             )
 
     def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
@@ -48,10 +54,14 @@ class Exact(Method):
         # The integral over nothing has no mode: it is answered here, not attempted.
         low = jnp.where(invalid | empty, -jnp.inf, low)
         high = jnp.where(invalid | empty, jnp.inf, high)
-        log_prob = box_log_probability(loc, covariance, low, high)
+        if isinstance(covariance, Markov):
+            log_prob, stderr = chains.log_probability(loc, covariance, low, high)
+        else:
+            log_prob = box_log_probability(loc, covariance, low, high)
+            stderr = jnp.zeros_like(log_prob)
         log_prob = jnp.where(empty, log_prob - jnp.inf, log_prob)
         log_prob = jnp.where(invalid, jnp.nan, log_prob)
-        return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, 0.0))
+        return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
 
 
 def box_log_probability(loc, covariance: Covariance, low, high) -> jax.Array:
@@ -70,7 +80,7 @@ def applies(covariance: Covariance, region: Region) -> bool:
     """Whether `Exact` can answer, as far as can be seen."""
     if not isinstance(region, Box):
         return False
-    if covariance.dimension <= 3:
+    if covariance.dimension <= 3 or isinstance(covariance, Markov):
         return True
     if isinstance(covariance, LowRank):
         return covariance.rank <= 1
