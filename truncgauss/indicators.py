@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.mills import FAR
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.special import log_ndtr, log_sigmoid, ndtr, sigmoid
 
@@ -109,10 +110,15 @@ class Probit(Edge):
 
     def value(self, margin: jax.Array) -> jax.Array:
         """The weight of a point at `margin`, between 0 and 1; same shape."""
-        return _with_limits(margin, ndtr(self._position(margin)), 0.0, 1.0)
+        return _with_limits(margin, ndtr(self._position(margin, -FAR)), 0.0, 1.0)
 
-    def _position(self, margin: jax.Array) -> jax.Array:
-        return _finite(margin) / as_float_array(self.width)
+    def _position(self, margin: jax.Array, start: float = -jnp.inf) -> jax.Array:
+        """margin/width, held where the edge is flat: the slope of the quotient may overflow."""
+        margin, width = _pair(_finite(margin), self.width)
+        below, above = margin < start * width, margin > FAR * width
+        held = jnp.where(below, start, FAR).astype(margin.dtype)
+        outside = below | above
+        return jnp.where(outside, held, jnp.where(outside, 0.0, margin) / width)
 
 
 @frozen_pytree
@@ -200,7 +206,7 @@ def _bump_log_odds(margin: jax.Array, width: jax.Array) -> jax.Array:
 def _bump_log_odds_jvp(primals, tangents):
     (margin, width), (dmargin, dwidth) = primals, tangents
     rest = width - margin
-    by_margin = _held(_pole(rest, width) + _pole(margin, width))
+    by_margin = _pole(rest, width) + _pole(margin, width)
     by_width = _pole(rest, margin) + _inverse(margin)
     return _bump_log_odds(margin, width), by_margin * dmargin - by_width * dwidth
 

@@ -171,9 +171,18 @@ def separation_step(
     u = jnp.where(mirrored, 1.0 - uniform, uniform)
     t, log_z = step(a, interval.width, u, jnp.where(mirrored, uniform, 1.0 - uniform))
     y = jnp.where(a >= 0, a, 0.0) + t
-    y = jnp.where(mirrored, -y, y)
-    y = jnp.where(y < interval.low, interval.low, y)
-    return jnp.where(y > interval.high, interval.high, y), log_z
+    return _within(jnp.where(mirrored, -y, y), interval.low, interval.high), log_z
+
+
+@jax.custom_jvp
+def _within(x: Array, low: Array, high: Array) -> Array:
+    return jnp.where(x < low, low, jnp.where(x > high, high, x))
+
+
+@_within.defjvp
+def _within_jvp(primals, tangents):
+    # Only rounding takes a draw out of its interval: it still moves as a draw, not as the limit.
+    return _within(*primals), tangents[0]
 
 
 class _Frame(NamedTuple):
@@ -396,5 +405,4 @@ def truncated_quantile(
     t, _ = step(frame.a, frame.w, u, v)
     near = short_draw(jnp.where(short, frame.a, 0.0), jnp.where(short, frame.w, 0.1), u)
     x = frame.origin + frame.sign * frame.unit * jnp.where(short, near, t)
-    x = jnp.where(x < low, low, jnp.where(x > high, high, x))
-    return jnp.where(low <= high, x, jnp.nan)
+    return jnp.where(low <= high, _within(x, low, high), jnp.nan)
