@@ -61,6 +61,9 @@ SWITCHES = [
 ]
 
 
+ROWS = len(PROBLEMS) + len(SWITCHES)
+
+
 def errors(values, truths, largest):
     with np.errstate(invalid="ignore"):
         error = np.abs(values.astype(float) - truths) / np.maximum(1, np.abs(truths))
@@ -91,10 +94,6 @@ def check(problems, dtype, order, count=len(NAMES)):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_values_and_first_derivatives_to_the_last_digit(dtype):
     check(PROBLEMS + SWITCHES, dtype, order=1)
-
-
-def test_second_derivatives():
-    check(PROBLEMS + SWITCHES[:2], np.float64, order=2, count=1)
 
 
 @pytest.mark.slow
@@ -179,12 +178,12 @@ def test_infinite_limits_take_part_in_no_derivative():
         ]
     )
 
-    def everything(loc, scale, low, high):
-        moments = ours(loc, scale, low, high, 1.0)
-        return jnp.append(moments, special.truncated_quantile(0.3, loc, scale, low, high))
-
-    jacobian = jax.jit(jax.vmap(jax.jacrev(everything, (0, 1, 2, 3))))(*arguments.T)
-    jacobian = np.stack(jacobian, -1)
+    # As many rows as another test has, to share its compilation.
+    rows = np.resize(np.pad(arguments, ((0, 0), (0, 1)), constant_values=1.0), (ROWS, 5))
+    jacobian = np.asarray(orders(rows, 1, len(NAMES))[1])[:4, :, :4]
+    quantile = partial(special.truncated_quantile, 0.3)
+    backward = jax.jit(jax.vmap(jax.grad(quantile, (0, 1, 2, 3))))(*arguments.T)
+    jacobian = np.concatenate([jacobian, np.stack(backward, -1)[:, None]], 1)
     assert np.isfinite(jacobian).all()
     infinite = np.broadcast_to(np.isinf(arguments)[:, None], jacobian.shape)
     assert (jacobian[infinite] == 0).all()

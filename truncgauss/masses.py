@@ -108,22 +108,26 @@ def _beyond(c: Array, mass: Array) -> Array:
     level = -2.0 * value_log(mass)
     huge = c > 1e8
     safe = jnp.where(huge, 1e8, c)
-    s = jnp.maximum(safe * safe + level, -0.45)
+    s = jnp.maximum(safe * safe + level, -0.4516)
     root = jnp.sqrt(s + 2.0)
-    gap = level - value_log((s + 2.0) * horner(_START_FAR, 1.0 / root))
-    far = gap / (safe + jnp.sqrt(jnp.maximum(safe * safe + gap, 0.0)))
-    near = horner(_START_NEAR, jnp.minimum(root, 3.0)) / root - safe
-    t = jnp.where(s < 6.7, near, far)
-    y = safe + t
+    inverse = 1.0 / root
+    # One logarithm and one division for either kind of tail: they cost more than all else here.
+    log = value_log(jnp.where(huge, c * mass, (s + 2.0) * horner(_START_FAR, inverse)))
+    gap = level - log
+    middle = safe + jnp.sqrt(jnp.maximum(safe * safe + gap, 0.0))
+    far = jnp.where(huge, -log, gap) / jnp.where(huge, c, middle)
+    near = horner(_START_NEAR, jnp.minimum(root, 3.0)) * inverse - safe
+    start = jnp.where(s < 6.7, near, far)
+    y = safe + start
     excess = moment_ratio(jnp.maximum(y, 0.0), 1)
     rate = y + excess
     # The mass beyond y over the mass wanted, less one; then the series of the inverse function.
-    error = jnp.exp(-t * (safe + 0.5 * t)) / (rate * mass) - 1.0
+    share = 1.0 / (rate * mass)
+    error = jnp.exp(-start * (safe + 0.5 * start)) * share - 1.0
     e = error * (1.0 - error * (0.5 - error * (1.0 / 3.0 - 0.25 * error)))
-    move = e / rate
+    move = e * share * mass
     cubic = (2.0 * excess * excess + 1.0 - rate * excess) / 6.0
-    t = t + move * (1.0 - move * (0.5 * excess - move * cubic))
-    t = jnp.where(huge, (0.5 * level - value_log(c)) / c, t)
+    t = jnp.where(huge, far, start + move * (1.0 - move * (0.5 * excess - move * cubic)))
     return jnp.where(mass == 0, jnp.inf, jnp.maximum(t, 0.0))
 
 

@@ -66,6 +66,10 @@ def as_floats(*values: ArrayLike) -> list[Array]:
 
 def horner(coefficients: tuple[float, ...], t: Array) -> Array:
     """The polynomial with these coefficients, constant first."""
+    if len(coefficients) > 8:
+        # Two chains: half the wait for each product.
+        square = t * t
+        return horner(coefficients[::2], square) + t * horner(coefficients[1::2], square)
     value = jnp.full_like(t, coefficients[-1])
     for c in coefficients[-2::-1]:
         value = value * t + c
@@ -103,7 +107,8 @@ def moment_ratio(x: Array, order: int) -> Array:
     # Every branch ends in a division: XLA fuses a copy of anything cheaper into each consumer.
     if order == 1:
         coefficients = _EXCESS_64 if wide else _EXCESS_32
-        return horner(coefficients, 1.0 - 6.0 / (x + 3.0)) / (x + 3.0)
+        inverse = 1.0 / (x + 3.0)
+        return horner(coefficients, 1.0 - 6.0 * inverse) * inverse
     if order > 6:
         return (order - 1) / moment_ratio(x, order - 1) - x
     # The square overflows for huge x, where the ratio is 6/x to the last digit.
