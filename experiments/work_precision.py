@@ -838,25 +838,24 @@ def work_precision(name, curve, ax):
 def cost_of_gradients(found, ax):
     """Time of value and gradient over that of the value, by dimension."""
     x = found["dimension"]
-    plotting.curves(x, [found["ratio"]], ["(value + gradient) / value, time"], series=(2,), ax=ax)
-    plotting.points(x, found["ratio"], series=2, ax=ax)
+    plotting.curves(x, [found["ratio"]], ["(value + gradient) / value, time"], series=(5,), ax=ax)
+    plotting.points(x, found["ratio"], series=5, ax=ax)
     ax.set(xscale="log", xlabel="dimension", ylabel="ratio", ylim=(0, None))
     plotting.title("What a gradient costs", ax=ax)
 
 
 def default_errors(found, ax):
-    """Relative error of the default call against how small the probability is."""
-    families = np.array([str(name).split()[0] for name in found["name"]])
-    floor = 1e-16
-    for number, name in enumerate(dict.fromkeys(families)):
-        mine = families == name
-        label = name.replace("_", " ")
-        plotting.points(
-            -found["truth"][mine], np.maximum(found["error"][mine], floor), label=label,
-            series=number, filled=False, ax=ax,
-        )  # fmt: skip
+    """Relative error of the default call, and what it says of it, by how small P is."""
+    size, floor = -found["truth"], 1e-16
+    seen = np.maximum(found["error"], floor)
+    plotting.points(size, seen, label="default call", series=6, ax=ax)
+    sure = np.isfinite(found["stderr"]) & (found["stderr"] > 0)
+    plotting.points(
+        size[sure], found["stderr"][sure], label="default call, its own standard error", series=6,
+        filled=False, ax=ax,
+    )  # fmt: skip
     ax.set(xscale="log", yscale="log", xlabel="-log P", ylabel="relative error of P")
-    plotting.title("The default call", ax=ax)
+    plotting.title("The default call, families of known P", ax=ax)
 
 
 if __name__ == "__main__":
