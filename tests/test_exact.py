@@ -372,18 +372,33 @@ def test_chains(coefficient, low, high, truth):
     assert stderr <= 1e-10
 
 
-def test_chain_beside_its_matrix():
-    chain = tg.Markov([0.9, -1.2], [0.3, 0.5], 2.0)
-    loc, low, high = (jnp.array(x) for x in ([0.1, 0.2, 0.3], [-1.0, -0.5, -0.3], [0.3, 2.5, INF]))
-    of_chain = jax.jit(jax.value_and_grad(log_prob, (0, 2, 3)))
-    value, slopes = of_chain(loc, chain, low, high)
-    rows = (x[None] for x in (loc, chain.covariance_matrix, low, high))
-    other, (by_loc, _, by_low, by_high) = rows_of_slopes(*rows)
-    np.testing.assert_allclose(value, other[0], rtol=1e-12)
-    for one, two in zip(slopes, (by_loc, by_low, by_high)):
-        np.testing.assert_allclose(one, two[0], rtol=1e-9, atol=1e-10)
-    factor = np.asarray(chain.scale_tril)
-    np.testing.assert_allclose(factor @ factor.T, chain.covariance_matrix, rtol=1e-14)
+def test_chain_beside_one_factor():
+    """Two coordinates that share a factor are a chain of one step; two more stand alone."""
+    factor = tg.LowRank([[2.0], [0.0], [0.0], [-1.5]], [1.0, 0.4, 0.3, 0.5])
+    # X1 and X4 share the factor; given X1, X4 is regressed on it; the others are independent.
+    slope = -3.0 / 5.0
+    chain = tg.Markov(
+        [slope, 0.0, 0.0], [math.sqrt(2.75 - slope**2 * 5.0), 0.4**0.5, 0.3**0.5], 5.0**0.5
+    )
+    loc, low, high = (
+        jnp.array(x) for x in ([0.1, 0.2, 0.3, 0.4], [-1.0, -0.5, -0.3, 1.0], [0.3, 2.5, INF, 9.0])
+    )
+    order = jnp.array([0, 3, 1, 2])
+    slopes = jax.jit(jax.value_and_grad(log_prob, (0, 2, 3)))
+    value, by_factor = slopes(loc, factor, low, high)
+    other, by_chain = slopes(loc[order], chain, low[order], high[order])
+    np.testing.assert_allclose(value, other, rtol=1e-13)
+    for one, two in zip(by_factor, by_chain):
+        np.testing.assert_allclose(one[order], two, rtol=1e-10, atol=1e-11)
+    for covariance in (factor, chain):
+        root = np.asarray(covariance.scale_tril)
+        np.testing.assert_allclose(root @ root.T, covariance.covariance_matrix, rtol=1e-14)
+
+
+def test_chain_that_no_grid_follows():
+    chain = tg.Markov([1.0, 1.0, 1.0], [1e-3, 1e-3, 5.0], 1.0)
+    box = tg.Box(jnp.zeros(4), jnp.full(4, INF))
+    assert tg.log_probability(jnp.zeros(4), chain, box, method=EXACT).stderr == INF
 
 
 def test_says_what_it_cannot():

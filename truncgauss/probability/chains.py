@@ -23,13 +23,15 @@ NUM_PANELS = 36
 NUM_NODES = 12
 MAX_STEPS = 300
 DROP = 40.0
+COARSEST = 10.0  # a panel's width in standard deviations of the noise
 
 
 def log_probability(loc: jax.Array, covariance: Markov, low, high) -> tuple[jax.Array, jax.Array]:
     """log P(low <= X <= high), all of shape (d,), each low below its high; and its error's bound.
 
     The bound is the distance from the answer of a grid two thirds as fine, whose error is larger by
-    orders of magnitude; below rounding it is 0.
+    orders of magnitude; below rounding it is 0. Where even the fine grid passes over the noise of a
+    step, both answers are baseless, and the bound is inf.
     """
     low, high, _ = standardize(low, high, loc)
     left, right = spans(*jax.lax.stop_gradient((covariance, low, high)))
@@ -39,7 +41,11 @@ def log_probability(loc: jax.Array, covariance: Markov, low, high) -> tuple[jax.
     log_prob = carry(covariance, left, right, NUM_PANELS)
     gap = jax.lax.stop_gradient(jnp.abs(log_prob - coarse))
     rounding = jnp.finfo(gap.dtype).eps * (2048.0 + 8.0 * len(loc) * jnp.abs(log_prob))
-    return log_prob, jnp.where(gap <= rounding, 0.0, gap)
+    panel = (right - left) / NUM_PANELS
+    noise, transition = covariance.noise_scale, jnp.abs(covariance.transition)
+    coarse_steps = (panel[1:] > COARSEST * noise) | (panel[:-1] * transition > COARSEST * noise)
+    bound = jnp.where(gap <= rounding, 0.0, gap)
+    return log_prob, jnp.where(jnp.any(coarse_steps), jnp.inf, bound)
 
 
 def carry(covariance: Markov, left, right, num_panels: int) -> jax.Array:

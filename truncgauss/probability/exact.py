@@ -27,7 +27,7 @@ class Exact(Method):
     for a method that needs none.
 
     Its stderr is 0, save for a long and weakly truncated chain: there it is the distance from the
-    answer of a coarser grid, which bounds the error from above.
+    answer of a coarser grid, which bounds the error from above, or inf if no grid could follow it.
 
     Raises:
         ValueError: if the problem is none of these.
@@ -54,7 +54,7 @@ class Exact(Method):
         # The integral over nothing has no mode: it is answered here, not attempted.
         low = jnp.where(invalid | empty, -jnp.inf, low)
         high = jnp.where(invalid | empty, jnp.inf, high)
-        if isinstance(covariance, Markov):
+        if isinstance(covariance, Markov) and covariance.dimension > 3:
             log_prob, stderr = chains.log_probability(loc, covariance, low, high)
         else:
             log_prob = box_log_probability(loc, covariance, low, high)
