@@ -84,6 +84,24 @@ def test_transforms_pass_through():
     assert jnp.ptp(gradient[0]) < 2e-2 and jnp.isfinite(gradient).all()
 
 
+def test_explain_says_what_was_chosen_and_why():
+    region = tg.Box(jnp.zeros(4), jnp.full(4, INF))
+    text = tg.explain(jnp.zeros(4), equicorrelated(4), region, tg.Automatic(1e-2))
+    assert "Box in 4 dimensions, float64" in text
+    assert "Separation(num_points=1024, num_replicates=16): more than three" in text
+    bound = float(text.split("upper bound of log P: ")[1].split()[0])
+    assert -np.log(5.0) < bound < 0
+    assert 50 < float(text.split("points   ")[1].split("%")[0]) <= 100
+    with pytest.raises(ValueError, match="one problem at a time"):
+        tg.explain(jnp.zeros((2, 4)), equicorrelated(4), region)
+
+
+def test_a_method_that_is_none_is_an_error_that_speaks():
+    for method in ("exact", tg.Separation):
+        with pytest.raises(TypeError, match="such as tg.Exact()"):
+            tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]), method)
+
+
 @pytest.mark.slow
 def test_long_chains_go_to_sequential_monte_carlo():
     """AR(1) 0.9 orthant, 1,000 dense dimensions: log P = -85.039, where tilting is lost."""

@@ -16,7 +16,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 FLOORS = {
     "pytrees": 0.0, "tape": 0.0, "mills": 0.0, "logarithms": 0.0, "masses": 0.03, "laws": 0.06,
     "special": 0.1, "points": 0.1, "diagnostics": 0.1,
-    "safe": 0.2, "step": 0.2,
+    "safe": 0.2,
     "indicators": 1.0, "covariances": 1.0, "regions": 1.0, "ordering": 1.0,
     "probability": 2.0, "parallel": 3.0, "moments": 4.0, "sampling": 4.0,
     "distributions": 5.0, "fitting": 5.0, "plotting": 6.0, "documents": 6.0, "sections": 6.0,
@@ -25,7 +25,8 @@ FLOORS = {
 ROOMS = {
     "probability": {
         "base": 0, "compensated": 0, "paths": 0, "quadrature": 0, "sites": 0, "tilting": 0,
-        "bivariate": 1, "twisting": 1, "trivariate": 2, "automatic": 9,
+        "bivariate": 1, "chains": 1, "factors": 1, "twisting": 1, "trivariate": 2, "automatic": 9,
+        "explanation": 10,
     },
     "fitting": {
         "parameters": 0, "checkpoint": 0, "endings": 0, "newton": 0, "sample": 0,

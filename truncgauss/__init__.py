@@ -26,6 +26,7 @@ _HOMES = {
     ),
     "truncgauss.probability.base": ("Estimate",),
     "truncgauss.probability.exact": ("Exact",),
+    "truncgauss.probability.explanation": ("explain",),
     "truncgauss.probability.propagation": ("ExpectationPropagation",),
     "truncgauss.probability.separation": ("Separation",),
     "truncgauss.probability.sequential": ("SequentialMonteCarlo",),

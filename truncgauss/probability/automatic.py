@@ -144,6 +144,8 @@ def log_probability(
         >>> gradient(jnp.zeros(1))
         Array([1.52513528], dtype=float64)
     """
+    if not isinstance(method, Method):
+        raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
     problem = base.as_problem(loc, covariance, region)
     key = jax.random.key(0) if key is None else key
     if isinstance(method, Automatic):

@@ -89,7 +89,7 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
         ValueError: if dimensions disagree, leading axes do not broadcast, or the covariance is
             none.
     """
-    if not hasattr(region, "margins"):
+    if not hasattr(region, "margins") or isinstance(region, type):
         raise TypeError(
             f"region must be a tg.Box, tg.Polyhedron or tg.Ball, got {type(region).__name__}. "
             "For limits write tg.Box(low, high)."

@@ -153,20 +153,14 @@ class Separation(Method):
 
     def replicates(self, loc, covariance: Covariance, region: Region, keys) -> Estimate:
         """Many random shifts, as many at a time as fit a pass."""
-        linear = as_constraints(loc, covariance, region)
-        rank = min(len(linear.low), len(loc)) if self.rank is None else self.rank
-        plan = solve_plan(linear, self.tilted, rank) if self.plan is None else self.plan
-        plan = lax.stop_gradient(plan)
-        constraints, extra = arranged(linear, plan.order, rank)
-        tilt = plan.tilt
+        constraints, extra, tilt = self._arranged(loc, covariance, region)
         d, num_keys = len(tilt), len(keys)
         unseen = unseen_share(constraints, num_keys * self.num_points)
 
         def some(keys):
             uniforms = lattice_uniforms(keys, self.num_points, d - 1, tilt.dtype)
-            weights = log_weights(constraints, extra, tilt, uniforms)
-            result = summary(weights, len(keys), unseen)
-            return jax.tree.map(lambda x: x.astype(tilt.dtype), result)
+            weights, level = log_weights(constraints, extra, tilt, uniforms)
+            return summary(weights, level, len(keys), unseen)
 
         at_once = max(1, min(num_keys, PASS_SIZE // (self.num_points * d)))
         if at_once == num_keys:
@@ -178,6 +172,21 @@ class Separation(Method):
         turns = keys.reshape(num_keys // at_once, at_once)
         results = lax.map(jax.checkpoint(some, policy=policy), turns)
         return jax.tree.map(lambda x: x.reshape(num_keys), results)
+
+    def _arranged(self, loc, covariance: Covariance, region: Region):
+        """The constraints in the order of the plan, those that add no dimension, and the tilt."""
+        linear = as_constraints(loc, covariance, region)
+        rank = min(len(linear.low), len(loc)) if self.rank is None else self.rank
+        plan = solve_plan(linear, self.tilted, rank) if self.plan is None else self.plan
+        plan = lax.stop_gradient(plan)
+        return *arranged(linear, plan.order, rank), plan.tilt
+
+    def effective_share(self, loc, covariance: Covariance, region: Region, key) -> Array:
+        """The share of a replicate's points that its weights amount to, 1 if all are equal."""
+        constraints, extra, tilt = self._arranged(loc, covariance, region)
+        uniforms = lattice_uniforms(key[None], self.num_points, len(tilt) - 1, tilt.dtype)
+        weights, _ = log_weights(constraints, extra, tilt, uniforms)
+        return effective_points(weights) / self.num_points
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The spread of the replicates, and what all of them may have missed alike."""
@@ -264,8 +273,12 @@ def arranged(linear: Linear, order: Array, rank: int) -> tuple[Constraints, Cons
 
 def log_weights(
     constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array
-) -> Array:
-    """The log weight of the path through each point, shape (n,), summed in float64."""
+) -> tuple[Array, Array]:
+    """The log weight of the path through each point, shape (n,), less a common level, and the level.
+
+    The weights differ by little and their logs may be in the thousands: float32 keeps the digits of
+    the differences by leaving out of the sum, step by step, what the paths have in common.
+    """
     if len(extra.low):
         draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms)
     else:
@@ -273,9 +286,11 @@ def log_weights(
     tilt = tilt[:-1, None]
     # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
     correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
-    with jax.enable_x64(True):
-        wide = lambda x: x.astype(jnp.float64).sum(0)
-        return wide(log_mass) + wide(correction)
+    terms = log_mass + jnp.pad(correction, ((0, len(log_mass) - len(correction)), (0, 0)))
+    fixed = lax.stop_gradient(terms)
+    level = jnp.mean(fixed, axis=1, where=jnp.isfinite(fixed), keepdims=True)
+    level = jnp.where(jnp.isfinite(level), level, 0.0)
+    return jnp.sum(terms - level, axis=0), jnp.sum(level)
 
 
 def unseen_share(constraints: Constraints, num_points: int) -> Array:
@@ -293,13 +308,16 @@ def unseen_share(constraints: Constraints, num_points: int) -> Array:
     return jnp.where(thinnest * num_points < MIN_POINTS_IN_LAYER, 2.0 / num_points, jnp.nan)
 
 
-def summary(log_weights: Array, num_replicates: int, unseen: Array) -> Estimate:
+def summary(log_weights: Array, level: Array, num_replicates: int, unseen: Array) -> Estimate:
     """The log mean weight of each replicate; stderr inf where a few points carry it all."""
-    with jax.enable_x64(True):
-        log_weights = log_weights.reshape(num_replicates, -1)
-        log_probs = log_mean_exp(log_weights, axis=1)
-        fixed = lax.stop_gradient(log_weights)
-        shares = jnp.exp(fixed - jnp.max(fixed, axis=1, keepdims=True))
-        effective = shares.sum(1) ** 2 / jnp.sum(shares**2, axis=1)
+    log_weights = log_weights.reshape(num_replicates, -1)
+    log_probs = log_mean_exp(log_weights, axis=1) + level
+    effective = effective_points(lax.stop_gradient(log_weights))
     stderr = jnp.where(effective < MIN_EFFECTIVE_POINTS, jnp.inf, unseen)
     return Estimate(log_probs, stderr)
+
+
+def effective_points(log_weights: Array) -> Array:
+    """(sum w)^2 / sum w^2 along the last axis: how many equal weights would be worth as much."""
+    shares = jnp.exp(log_weights - jnp.max(log_weights, axis=-1, keepdims=True))
+    return shares.sum(-1) ** 2 / jnp.sum(shares**2, axis=-1)

@@ -1,0 +1,234 @@
+"""Every method over every problem that it claims, and the laws that all of them obey.
+
+Two laws are kept apart: *accurate* (error against the truth) and *honest* (error against the
+method's own error bar). Two lists hold the exceptions: `CANNOT`, where a method is inaccurate and
+says so, and `LIES`, where it is inaccurate and does not. The second stays empty.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import PROBLEMS
+from scipy import stats
+
+import truncgauss as tg
+
+INF = jnp.inf
+
+
+class Row(NamedTuple):
+    """A method, the dimensions it is tried in, the error allowed, and tags it does not claim."""
+
+    name: str
+    method: object
+    dimensions: tuple[int, ...]
+    allowed: float
+    except_tags: frozenset = frozenset()
+
+
+QUICK = [
+    Row("exact", tg.Exact(), (1, 2, 3), 1e-9, frozenset({"singular"})),
+    Row("separation", tg.Separation(512), (2, 5), 2e-3, frozenset({"singular"})),
+    Row("untilted", tg.Separation(2048, tilted=False), (2,), 2e-2, frozenset({"singular"})),
+    Row("sequential", tg.SequentialMonteCarlo(256), (5,), 5e-2, frozenset({"correlated"})),
+    Row("propagation", tg.ExpectationPropagation(), (2, 5), 5e-2, frozenset({"correlated"})),
+    Row("soft", tg.SoftMonteCarlo(1024, 16, tg.Hard()), (2,), 0.3),
+]
+SLOW = [
+    Row("separation", tg.Separation(), (20, 100), 2e-2),
+    Row("sequential", tg.SequentialMonteCarlo(512), (20,), 5e-2),
+    Row("propagation", tg.ExpectationPropagation(), (20,), 0.1),
+]
+CASES = [pytest.param(row, d, id=f"{row.name}-{d}") for row in QUICK for d in row.dimensions] + [
+    pytest.param(row, d, id=f"{row.name}-{d}", marks=pytest.mark.slow)
+    for row in SLOW
+    for d in row.dimensions
+]
+# Hard counting sees nothing at all beyond a few standard deviations: its error bar is infinite.
+CANNOT = {("soft", name) for name in ("equi-2-tail4", "ar1-2-tail4", "factor-2-tail4", "id-2-tail4")}
+LIES = set()
+# Of Student's law with 15 degrees of freedom: one false alarm in 10^6 for each problem.
+QUANTILE = stats.t.ppf(1 - 0.5e-6, 15)
+# What rounding of an ill-conditioned covariance, or of the truth, allows.
+ROUNDING = {"correlated": 3e-6}
+
+
+@pytest.mark.parametrize(("row", "d"), CASES)
+def test_accurate_and_honest(row, d):
+    problems = [p for p in PROBLEMS if p.dimension == d and not p.tags & row.except_tags]
+    stack = lambda values: jnp.asarray(np.stack(list(values)))
+    estimates = tg.log_probability(
+        stack(p.loc for p in problems),
+        stack(p.covariance() for p in problems),
+        tg.Box(stack(p.low for p in problems), stack(p.high for p in problems)),
+        row.method,
+    )
+    for p, log_prob, stderr in zip(problems, *map(np.asarray, estimates)):
+        error = abs(log_prob - p.log_prob)
+        rounding = max([ROUNDING.get(tag, 0.0) for tag in p.tags], default=0.0)
+        scale = max(1.0, abs(p.log_prob))
+        accurate = error <= (row.allowed + rounding) * scale
+        bar = 1e-11 * scale + rounding + (QUANTILE * stderr if stderr > 0 else 0.0)
+        honest = np.isnan(stderr) or row.name == "exact" and accurate or error <= bar
+        told = (row.name, p.name)
+        assert accurate != (told in CANNOT), (told, error, stderr)
+        assert honest != (told in LIES), (told, error, stderr)
+    assert not LIES
+
+
+# --- Laws of the probability, on the exact method and on a held plan ------------------------------
+
+LOC = jnp.array([0.3, -0.2, 0.1, 0.4])
+FACTOR = jnp.array(
+    [[1.0, 0, 0, 0], [0.5, 0.9, 0, 0], [-0.3, 0.2, 1.1, 0], [0.1, 0.4, -0.6, 0.8]]
+)
+COVARIANCE = FACTOR @ FACTOR.T
+LOW, HIGH = jnp.array([-1.0, -INF, 0.2, -0.5]), jnp.array([1.5, 0.7, INF, 2.0])
+
+
+class Setting(NamedTuple):
+    """A problem of dimension d, a method for it, and the error that its laws allow."""
+
+    d: int
+    method: object
+    tolerance: float
+
+
+def settings():
+    held = tg.Separation(4096).hold(LOC, COVARIANCE, tg.Box(LOW, HIGH))
+    return {
+        "exact-2": Setting(2, tg.Exact(), 1e-11),
+        "separation-4": Setting(4, held, 1e-4),
+    }
+
+
+@pytest.fixture(scope="module", params=["exact-2", "separation-4"])
+def setting(request):
+    return settings()[request.param]
+
+
+def log_prob(setting, loc=LOC, covariance=COVARIANCE, low=LOW, high=HIGH, method=None):
+    d = setting.d
+    box = tg.Box(low[..., :d], high[..., :d])
+    method = setting.method if method is None else method
+    return tg.log_probability(loc[..., :d], covariance[..., :d, :d], box, method).log_prob
+
+
+def test_reflection(setting):
+    mirrored = log_prob(setting, loc=-LOC, low=-HIGH, high=-LOW)
+    np.testing.assert_allclose(mirrored, log_prob(setting), atol=10 * setting.tolerance)
+
+
+def test_permutation(setting):
+    order = jnp.arange(setting.d)[::-1]
+    swapped = [x[:setting.d][order] for x in (LOC, LOW, HIGH)]
+    covariance = COVARIANCE[: setting.d, : setting.d][order][:, order]
+    # The held plan names coordinates, so it is solved again for the new order.
+    method = tg.Separation(4096) if setting.d == 4 else setting.method
+    got = log_prob(setting, swapped[0], covariance, *swapped[1:], method=method)
+    np.testing.assert_allclose(got, log_prob(setting), atol=10 * setting.tolerance)
+
+
+def test_scale(setting):
+    """Units are the user's: a thousandfold change moves nothing."""
+    got = log_prob(setting, 1e3 * LOC, 1e6 * COVARIANCE, 1e3 * LOW, 1e3 * HIGH)
+    np.testing.assert_allclose(got, log_prob(setting), atol=1e-9)
+
+
+def test_a_split_box_adds_up_and_a_larger_one_holds_more(setting):
+    middle = LOW.at[0].set(0.4), HIGH.at[0].set(0.4)
+    parts = [log_prob(setting, high=middle[1]), log_prob(setting, low=middle[0])]
+    whole = log_prob(setting)
+    np.testing.assert_allclose(jnp.logaddexp(*parts), whole, atol=10 * setting.tolerance)
+    assert max(parts) < whole < log_prob(setting, high=HIGH + 0.1)
+
+
+def test_an_infinite_limit_marginalises(setting):
+    free = lambda x, limit: x.at[1].set(limit)
+    got = log_prob(setting, low=free(LOW, -INF), high=free(HIGH, INF))
+    keep = jnp.array([i for i in range(setting.d) if i != 1])
+    rest = tg.Box(LOW[keep], HIGH[keep])
+    truth = tg.log_probability(LOC[keep], COVARIANCE[keep][:, keep], rest, tg.Exact()).log_prob
+    np.testing.assert_allclose(got, truth, atol=10 * setting.tolerance)
+
+
+def test_the_slope_in_the_covariance_is_half_the_curvature_in_the_mean(setting):
+    """The heat equation of the normal law: dP/dSigma = 1/2 d2P / dmu dmu^T, symmetric."""
+    p = lambda loc, covariance: jnp.exp(log_prob(setting, loc, covariance))
+    slope = jax.grad(p, argnums=1)(LOC, COVARIANCE)[: setting.d, : setting.d]
+    curvature = jax.hessian(p)(LOC, COVARIANCE)[: setting.d, : setting.d]
+    np.testing.assert_allclose(slope, slope.T, atol=1e-12)
+    np.testing.assert_allclose(slope, 0.5 * curvature, atol=20 * setting.tolerance)
+
+
+def test_slopes_are_those_of_the_value(setting):
+    arguments = (LOC, COVARIANCE, LOW, HIGH)
+    value = jax.jit(lambda *a: log_prob(setting, *a))
+    gradients = jax.jit(jax.grad(lambda *a: log_prob(setting, *a), argnums=(0, 1, 2, 3)))(*arguments)
+    step = 1e-5
+    key = jax.random.key(4)
+    for position, (argument, gradient) in enumerate(zip(arguments, gradients)):
+        direction = jax.random.normal(jax.random.fold_in(key, position), argument.shape)
+        if argument.ndim == 2:
+            direction = direction + direction.T
+        infinite = jnp.isinf(argument)
+        np.testing.assert_array_equal(gradient[infinite], 0.0)
+        moved = lambda h: [
+            jnp.where(infinite, x, x + h * direction) if i == position else x  # noqa: B023
+            for i, x in enumerate(arguments)
+        ]
+        difference = (value(*moved(step)) - value(*moved(-step))) / (2 * step)
+        slope = jnp.sum(jnp.where(infinite, 0.0, gradient * direction))
+        np.testing.assert_allclose(slope, difference, rtol=1e-6, atol=1e-8)
+
+
+def test_float32_agrees(setting):
+    cast = lambda tree: jax.tree.map(
+        lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree
+    )
+    got = log_prob(setting, *map(cast, (LOC, COVARIANCE, LOW, HIGH)), method=cast(setting.method))
+    assert got.dtype == jnp.float32
+    np.testing.assert_allclose(got, log_prob(setting), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("d", "method"), [(3, tg.Exact()), (4, tg.Separation(128, 4)), (4, tg.ExpectationPropagation())]
+)
+def test_a_process_without_float64_has_gradients_and_no_warnings(d, method):
+    """JAX's own default: what float64 tests never see. P of this orthant is 1 / (d + 1)!."""
+    with jax.enable_x64(False):
+        covariance = 2 * jnp.eye(d) - jnp.eye(d, k=1) - jnp.eye(d, k=-1)
+        region = tg.Box(jnp.zeros(d), jnp.full(d, INF))
+        log_prob = lambda loc: tg.log_probability(loc, covariance, region, method).log_prob
+        value, gradient = jax.value_and_grad(log_prob)(jnp.zeros(d))
+        assert value.dtype == gradient.dtype == jnp.float32
+    np.testing.assert_allclose(value, -np.log({3: 24.0, 4: 120.0}[d]), atol=5e-3)
+    np.testing.assert_allclose(gradient, gradient[::-1], atol=2e-2)
+
+
+def test_a_batch_is_a_loop(setting):
+    locs = jnp.stack([LOC, LOC + 0.1, LOC - 3.0])
+    got = log_prob(setting, loc=locs)
+    for i, loc in enumerate(locs):
+        np.testing.assert_allclose(got[i], log_prob(setting, loc=loc), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "method", [tg.Exact(), tg.Separation(64, 2), tg.ExpectationPropagation()], ids=repr
+)
+def test_nan_empty_and_inverted(method):
+    """NaN stays NaN, an empty box has log probability -inf, an inverted one NaN (traced)."""
+    log_prob = jax.jit(
+        lambda loc, low, high: tg.log_probability(
+            loc, COVARIANCE[:2, :2], tg.Box(low, high), method
+        ).log_prob
+    )
+    zero, one = jnp.zeros(2), jnp.ones(2)
+    assert jnp.isnan(log_prob(zero.at[0].set(jnp.nan), -one, one))
+    assert jnp.isnan(log_prob(zero, -one, one.at[1].set(jnp.nan)))
+    assert log_prob(zero, jnp.array([-1.0, 1.0]), one) == -INF
+    assert jnp.isnan(log_prob(zero, jnp.array([-1.0, 2.0]), one))
+    assert log_prob(zero, -INF * one, INF * one) == 0.0

@@ -1,0 +1,108 @@
+"""What was chosen for a problem, why, and how much there is to trust."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.probability import base, exact
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.base import Method, Problem, Region
+from truncgauss.probability.sequential import SequentialMonteCarlo
+from truncgauss.probability.separation import Separation
+from truncgauss.regions import Ball
+
+
+def explain(
+    loc: Any,
+    covariance: Any,
+    region: Region,
+    method: Method = Automatic(),
+    key: jax.Array | None = None,
+) -> str:
+    """A few lines on one problem: the method, why it was chosen, and what its estimate rests on.
+
+    Args:
+        loc: mean, shape (d,).
+        covariance: shape (d, d), or any form of a covariance.
+        region: `Box`, `Polyhedron` or `Ball`.
+        method: as in `log_probability`, which is called.
+        key: likewise.
+
+    Returns:
+        Lines of text: the problem, the method with its reason, log P with its standard error, and
+        for `Separation` the upper bound of log P that its tilt gives and the effective share of its
+        points, (sum w)^2 / (n sum w^2), 1 where all weights are equal.
+
+    Raises:
+        ValueError: for a batch of problems, or as `log_probability`.
+
+    Example:
+        >>> print(tg.explain([0.0], [[1.0]], tg.Box([5.0], [jnp.inf])))
+        problem  Box in 1 dimension, float64
+        method   Exact: a box in up to three dimensions
+        log P    -15.06499839, exact to rounding
+    """
+    problem = base.as_problem(loc, covariance, region)
+    if problem.batch_shape != ():
+        raise ValueError(
+            f"explain takes one problem at a time, got a batch of shape {problem.batch_shape}."
+        )
+    key = jax.random.key(0) if key is None else key
+    if isinstance(method, Automatic):
+        chosen, result = method.estimate(problem, key)
+        why = reason(chosen, problem)
+    else:
+        method.check(*problem)
+        chosen, why = method.hold(*problem), "as asked for"
+        result = base.estimate(chosen, problem, key)
+    d, kind = problem.covariance.dimension, type(region).__name__
+    dimensions = "1 dimension" if d == 1 else f"{d} dimensions"
+    lines = [
+        f"problem  {kind} in {dimensions}, {problem.loc.dtype}",
+        f"method   {named(chosen)}: {why}",
+        f"log P    {float(result.log_prob):.10g}, {verdict(float(result.stderr))}",
+    ]
+    if isinstance(chosen, Separation):
+        lines += foundations(chosen, problem, key)
+    return "\n".join(lines)
+
+
+def named(method: Method) -> str:
+    """The method with its counts."""
+    counts = [
+        f"{name}={getattr(method, name)}"
+        for name in ("num_points", "num_particles", "num_samples", "num_replicates")
+        if name in getattr(method, "__dataclass_fields__", {})
+    ]
+    return type(method).__name__ + (f"({', '.join(counts)})" if counts else "")
+
+
+def reason(chosen: Method, problem: Problem) -> str:
+    """Why `Automatic` chose a method for a problem."""
+    if isinstance(chosen, exact.Exact):
+        small = problem.covariance.dimension <= 3
+        return "a box in up to three dimensions" if small else "a structure that can be integrated"
+    if isinstance(problem.region, Ball):
+        return "a ball has no limits to separate; its edge is soft"
+    if isinstance(chosen, SequentialMonteCarlo):
+        return "tilted separation failed here, resampling did better"
+    return "more than three dimensions and no structure that is exact"
+
+
+def verdict(stderr: float) -> str:
+    """What a standard error of log P says, in words."""
+    if stderr == 0:
+        return "exact to rounding"
+    if jnp.isnan(stderr):
+        return "error unknown"
+    return "resting on nothing" if jnp.isinf(stderr) else f"standard error {stderr:.1e}"
+
+
+def foundations(method: Separation, problem: Problem, key: jax.Array) -> list[str]:
+    """The tilt's bound and the share of points that carry the estimate."""
+    plan = method.plan
+    bound = f"upper bound of log P: {float(plan.bound):.10g}"
+    tilt = bound if bool(plan.converged) and method.tilted else "none"
+    share = float(method.effective_share(*problem, key))
+    return [f"tilt     {tilt}", f"points   {share:.0%} effective"]
