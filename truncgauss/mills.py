@@ -159,10 +159,10 @@ def _hazard_excess(x: Array) -> Array:
 @_hazard.defjvp
 def _hazard_jvp(primals, tangents):
     (x,), (dx,) = primals, tangents
-    value = _hazard(x)
     # At either infinity the product would be 0 times inf; far left it is 0 long before.
-    slope = value * _hazard_excess(jnp.maximum(x, -FAR))
-    return value, jnp.where(x == jnp.inf, 1.0, slope) * dx
+    y = jnp.where(x == jnp.inf, 0.0, jnp.maximum(x, -FAR))
+    slope = jnp.where(x == jnp.inf, 1.0, _hazard(y) * _hazard_excess(y))
+    return _hazard(x), slope * dx
 
 
 @_hazard_excess.defjvp
