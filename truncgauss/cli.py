@@ -99,6 +99,24 @@ def main(argv: Sequence[str] | None = None, experiment: str | None = None) -> in
         return TERMINATED if "SIGTERM" in stop.args else INTERRUPTED
 
 
+def console() -> NoReturn:
+    """The command `truncgauss`: `main`, and the end of the process.
+
+    JAX's clean-up at exit frees what a computation that cannot be stopped still uses: after an
+    interruption that ended in a segmentation fault, and its exit code. So it is left out then.
+    """
+    leave(main())
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with an exit code of `main`."""
+    if code in (INTERRUPTED, TERMINATED):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 def main_experiment(file: str) -> NoReturn:
     """The last line of an experiment's module: `python -m experiments.x [configs/x.yaml]`.
 
@@ -106,7 +124,7 @@ def main_experiment(file: str) -> NoReturn:
         file: `__file__` of the experiment; its stem is the only experiment that may be run.
     """
     name = Path(file).stem
-    sys.exit(main(["run", *(sys.argv[1:] or [name])], experiment=name))
+    leave(main(["run", *(sys.argv[1:] or [name])], experiment=name))
 
 
 def _act(words: list[str], experiment: str | None) -> int:

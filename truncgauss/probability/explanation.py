@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from truncgauss.probability import base, exact
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.base import Method, Problem, Region
-from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.separation import Separation
+from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.regions import Ball
 
 

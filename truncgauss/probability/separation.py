@@ -274,7 +274,7 @@ def arranged(linear: Linear, order: Array, rank: int) -> tuple[Constraints, Cons
 def log_weights(
     constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array
 ) -> tuple[Array, Array]:
-    """The log weight of the path through each point, shape (n,), less a common level, and the level.
+    """The log weight of the path through each point, shape (n,), less a common level; the level.
 
     The weights differ by little and their logs may be in the thousands: float32 keeps the digits of
     the differences by leaving out of the sum, step by step, what the paths have in common.
