@@ -28,6 +28,7 @@ import truncgauss as tg
 from truncgauss import cli, plotting
 
 TARGETS = (1e-3, 1e-4, 1e-6)  # relative errors of P
+REACH = 1e4  # times the longest measured time: no line is continued further
 HONEST = 3.0  # standard errors
 ROUNDING = 1e-11  # of log P, relative to max(1, |log P|), granted to a stderr of 0
 
@@ -386,7 +387,7 @@ def time_to_reach(seconds, errors, target):
     """Seconds at which an error falls to a target, straight between measurements in logs.
 
     Returns the seconds and a mark: "<" the cheapest measurement is there already, "~" continued
-    along the last three, "" between two; nan where the errors do not fall.
+    along the last three, "" between two; nan where the errors do not fall, or too far away to tell.
     """
     seconds, errors = np.asarray(seconds, float), np.asarray(errors, float)
     usable = np.isfinite(errors) & (errors > 0)
@@ -403,7 +404,8 @@ def time_to_reach(seconds, errors, target):
     slope = np.polyfit(x[-3:], y[-3:], 1)[0] if len(x) > 1 else 0.0
     if slope > -0.1:
         return math.nan, ""
-    return math.exp(x[-1] + (math.log(target) - y[-1]) / slope), "~"
+    further = (math.log(target) - y[-1]) / slope
+    return (math.exp(x[-1] + further), "~") if further < math.log(REACH) else (math.nan, "")
 
 
 def told_curves(found):
