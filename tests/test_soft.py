@@ -279,3 +279,14 @@ def test_limits_that_are_no_region_are_an_error_that_speaks():
 def test_nan_in_nan_out():
     got = tg.log_probability([jnp.nan], [[1.0]], tg.Box([0.0], [1.0]), tg.SoftMonteCarlo(100))
     assert jnp.isnan(got.log_prob) and jnp.isnan(got.stderr)
+
+
+def test_curvature_survives_the_loop_over_replicates():
+    """A reverse pass through a loop drops custom rules; what is left must have right slopes too."""
+    box, covariance = tg.Box([0.0, -1.0], [1.0, 2.0]), jnp.array([[1.0, 0.3], [0.3, 1.0]])
+    method = tg.SoftMonteCarlo(64, 4, tg.Probit(0.3))
+    log_prob = lambda loc: tg.log_probability(loc, covariance, box, method).log_prob
+    loc, step = jnp.array([0.1, 0.2]), jnp.array([1e-5, 0.0])
+    gradient = jax.grad(log_prob)
+    difference = (gradient(loc + step) - gradient(loc - step)) / 2e-5
+    np.testing.assert_allclose(jax.hessian(log_prob)(loc)[0], difference, rtol=1e-7)
