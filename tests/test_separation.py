@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import PROBLEMS, autoregression, equal_correlations, problem, tridiagonal
+from problems import PROBLEMS, autoregression, equal_correlations, problem
 from scipy import integrate, stats
 
 import truncgauss as tg
@@ -38,7 +38,7 @@ def of_dimension(d):
 
 @pytest.mark.parametrize(
     ("d", "num_points", "allowed"),
-    [(5, 1024, 1e-3), (20, 1024, 4e-3), (100, 64, 0.2)],
+    [(5, 1024, 1e-3), pytest.param(20, 1024, 4e-3, marks=pytest.mark.slow), (100, 64, 0.2)],
 )
 def test_known_problems(d, num_points, allowed):
     problems = of_dimension(d)
@@ -297,6 +297,9 @@ def test_substitution_solves_and_transposes(h):
 # --- More constraints than variables, and singular laws -------------------------------------------
 
 
+QUICK = ("order of positives", "polygon", "sum of two", "a known variable")
+
+
 def polyhedra():
     """Name, mean, covariance, region, log P."""
     unbounded = lambda n: (np.zeros(n), np.full(n, np.inf))
@@ -327,7 +330,10 @@ def polyhedra():
 
 @pytest.mark.parametrize(
     ("covariance", "region", "log_prob"),
-    [pytest.param(*case[1:], id=case[0]) for case in polyhedra()],
+    [
+        pytest.param(*case, id=name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name, *case in polyhedra()
+    ],
 )
 def test_polyhedra_and_singular_laws(covariance, region, log_prob):
     method = tg.Separation(num_points=256, tilted=len(covariance) == 4)
@@ -395,6 +401,7 @@ def test_errors_say_what_to_use():
         tg.Separation(num_replicates=1.5)
 
 
+@pytest.mark.slow
 def test_memory_of_the_gradient_grows_with_paths_not_with_steps():
     """Automatic differentiation through the recursion would keep d arrays of (d, n)."""
     d, n = 60, 512
@@ -406,10 +413,3 @@ def test_memory_of_the_gradient_grows_with_paths_not_with_steps():
 
     compiled = jax.jit(jax.grad(value)).lower(jnp.zeros(d)).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 30 * 8 * d * n
-
-
-def test_upper_orthants_of_differences_are_orders():
-    """P of one order of five exchangeable variables is 1/120, wherever its largest weight lies."""
-    box = tg.Box(jnp.zeros(4), jnp.inf)
-    estimate = tg.log_probability(jnp.zeros(4), tridiagonal(4), box, tg.Separation(num_points=256))
-    assert abs(estimate.log_prob + math.log(120)) < T_QUANTILE * estimate.stderr
