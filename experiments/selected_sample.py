@@ -240,8 +240,8 @@ def verdict(results, j):
     else:
         how = f"falls short by {abs(moved - needed):.4f}"
     return (
-        f"{results['columns'][j]}: corrected by {moved:+.4f} where all rows ask for {needed:+.4f}, it "
-        f"{how}, {abs(corrected - full) / stderr:.2f} standard errors "
+        f"{results['columns'][j]}: corrected by {moved:+.4f} where all rows ask for {needed:+.4f}, "
+        f"it {how}, {abs(corrected - full) / stderr:.2f} standard errors "
         f"(the naive mean: {abs(needed) / results['naive']['stderr'][j]:.2f} of its own)"
     )
 
