@@ -65,6 +65,7 @@ def test_points_are_bought_as_the_error_asks_and_the_budget_allows():
     assert soft.edge.steepness == 100.0
 
 
+@pytest.mark.slow
 def test_batches_are_refined_by_their_worst_row():
     shifts = jnp.stack([jnp.zeros(4), jnp.full(4, 2.0)])
     region = tg.Box(jnp.zeros(4), jnp.full(4, INF))

@@ -163,6 +163,7 @@ def check_curvature(loc, covariance, low, high, rtol):
     np.testing.assert_allclose(by_covariance[0], plackett, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_two_dimensions_curvature():
     covariance = jnp.array([[1.3, -0.9], [-0.9, 0.8]])
     check_curvature(
@@ -170,6 +171,7 @@ def test_two_dimensions_curvature():
     )
 
 
+@pytest.mark.slow
 def test_two_dimensions_from_a_factor():
     factor = jnp.array([[2.0, 0.0], [1.3, 0.4]])
     low, high = jnp.array([-1.0, -0.5]), jnp.array([2.0, INF])
@@ -288,6 +290,7 @@ def test_three_dimensions():
     assert np.all(np.asarray(by_high)[~np.isfinite(inputs[3])] == 0)
 
 
+@pytest.mark.slow
 def test_three_dimensions_permuted():
     """In every order, hence by other integrals; to log P = -4e3 and with correlations near one."""
     generator = np.random.default_rng(3)
@@ -331,6 +334,7 @@ def test_one_factor(covariance, low, high, truth):
     np.testing.assert_allclose(value, truth, rtol=1e-13, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_one_factor_beside_its_matrix():
     covariance = tg.LowRank([[1.0], [-2.0], [3.0]], [1e-2, 1e-6, 1.0])
     loc, low, high = (jnp.array(x) for x in ([0.1, 0.2, 0.3], [-1.0, -0.5, -0.3], [0.3, 2.5, INF]))

@@ -226,6 +226,7 @@ def test_shift_curve():
     check_picture(picture)
 
 
+@pytest.mark.slow
 def test_shift_curve_on_two_devices_is_the_same():
     from experiments import shift_curve
 

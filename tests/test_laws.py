@@ -155,6 +155,7 @@ def test_an_infinite_limit_marginalises(setting):
     np.testing.assert_allclose(got, truth, atol=10 * setting.tolerance)
 
 
+@pytest.mark.slow
 def test_the_slope_in_the_covariance_is_half_the_curvature_in_the_mean(setting):
     """The heat equation of the normal law: dP/dSigma = 1/2 d2P / dmu dmu^T, symmetric."""
     p = lambda loc, covariance: jnp.exp(log_prob(setting, loc, covariance))

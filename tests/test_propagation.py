@@ -61,6 +61,7 @@ def test_independent_coordinates_are_exact():
     np.testing.assert_allclose(log_prob(loc, jnp.diag(scale**2), low, high), truth, rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_known_values_in_fifty_dimensions():
     """Equicorrelated, the ordering of d + 1 values, an interval far from the mean, and a walk."""
     d, eye, ones = 50, np.eye(50), np.ones((50, 50))
@@ -125,6 +126,7 @@ def test_gradients_survive_the_tail():
     np.testing.assert_allclose(gradient, jnp.linalg.solve(covariance, low), rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_polyhedron_equals_the_box_it_is():
     """y = A x has a box of its own; more rows than dimensions make its covariance singular."""
     matrix = jnp.array([[1.0, 2.0], [0.5, -1.0], [1.0, 1.0]])
@@ -159,6 +161,7 @@ def test_what_is_no_number_and_what_is_no_region():
     assert jnp.isfinite(inside(jnp.zeros(2), jnp.ones((2, 2)), high))
 
 
+@pytest.mark.slow
 def test_batches_agree_with_a_loop():
     low = jnp.array([[0.0, -1.0], [3.0, 3.0], [-INF, -INF]])
     loc, covariance = jnp.array([0.2, 0.1]), equicorrelated(2, 0.3)

@@ -101,6 +101,7 @@ def test_permutations_and_reflections():
     np.testing.assert_array_less(jnp.abs(straight.log_prob - turned.log_prob), allowed + 1e-11)
 
 
+@pytest.mark.slow
 def test_a_held_batch_equals_the_batch_and_its_bound_is_above():
     problems = of_dimension(5)
     stack = lambda values: jnp.asarray(np.stack(list(values)))
@@ -140,6 +141,7 @@ def test_turns_change_nothing(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_single_precision():
     problems = of_dimension(5)
     wide, narrow = answers(problems), answers(problems, dtype=jnp.float32)
@@ -365,6 +367,7 @@ def test_what_is_known_and_outside_has_no_probability():
 # --- Edges ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_free_coordinates_cost_nothing():
     problems = of_dimension(5)
     free = np.full(5, np.inf)

@@ -29,6 +29,7 @@ def log_probability(covariance, low, high, method, key=None):
     return tg.log_probability(jnp.zeros(d), covariance, box, method, key)
 
 
+@pytest.mark.slow
 def test_known_values_in_forty_dimensions():
     d, eye, ones = 40, jnp.eye(40), jnp.ones((40, 40))
     problems = (  # and the largest standard error that is still an achievement
@@ -60,6 +61,7 @@ def test_error_bars_cover_and_the_estimate_is_unbiased(twisted):
     assert abs(mean - truth) < 5 * error
 
 
+@pytest.mark.slow
 def test_a_long_chain_resamples_and_agrees_with_its_twisted_twin():
     d = 160
     lag = jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d))
@@ -80,6 +82,7 @@ def test_a_long_chain_resamples_and_agrees_with_its_twisted_twin():
     assert small_error < 0.03 * two
 
 
+@pytest.mark.slow
 def test_the_weights_are_right_for_any_twist():
     """An arbitrary twist changes the error, not the mean: P = E exp(log weight)."""
     covariance, box = equicorrelated(3, 0.5), tg.Box(jnp.array([0.0, -1.0, 0.5]), INF)
@@ -112,6 +115,7 @@ def test_gradients_estimate_those_of_the_probability():
     np.testing.assert_allclose(2 * covariance[0, 1], 0.0575175781678578593, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_gradients_through_resampling_are_finite_and_near():
     """A walk of 40 steps, untwisted: the score of the survivors against a wide difference."""
     d = 40

@@ -47,6 +47,7 @@ def check_picture(picture):
     assert not any(box.overlaps(ax.get_window_extent(renderer)) for ax in picture.axes)
 
 
+@pytest.mark.slow
 def test_errors_and_times_of_ours_and_the_peers():
     affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     case = CASE | {"family": "equicorrelated", "correlation": 0.5, "num_points": (128,)}

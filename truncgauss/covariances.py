@@ -60,7 +60,11 @@ class CovarianceMatrix(Covariance):
                 f"covariance must be symmetric, got a matrix that differs from its transpose by "
                 f"{gap:.3g}. Pass tg.ScaleTril(factor) if this is a triangular factor."
             )
-        lowest = np.linalg.eigvalsh(matrix)
+        try:
+            np.linalg.cholesky(matrix)  # a tenth of the work, and the usual case
+            return
+        except np.linalg.LinAlgError:
+            lowest = np.linalg.eigvalsh(matrix)
         bound = -64 * matrix.shape[-1] * np.finfo(matrix.dtype).eps * np.abs(lowest).max(-1)
         if np.any(lowest[..., 0] < bound):
             raise ValueError(
