@@ -267,7 +267,8 @@ def plot(results):
         value_stderr=curves["soft_stderr"],
         reference=(curves["best"], curves["best_gradient"]), reference_label=curves["best_name"],
         xlabel="shift of the mean (standard deviations)",
-        value_label="fraction not truncated", gradient_label="gradient (per s.d.)", ax=right,
+        value_label="soft fraction not truncated", gradient_label="its gradient (per s.d.)",
+        ax=right,
     )  # fmt: skip
     plotting.title("The fraction as the mean moves", ax=right)
     for ax in (left, middle, right):
