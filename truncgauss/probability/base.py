@@ -32,7 +32,7 @@ class Estimate(NamedTuple):
 
 
 class Method:
-    """What every method offers; see DESIGN in the README for how to add one.
+    """What every method offers; "The house" in the README says how to add one.
 
     A method is a frozen pytree: counts are static, so that equal settings share a compilation.
     `replicate` is one independent randomisation for one unbatched problem; its own `stderr` is what
