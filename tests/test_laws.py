@@ -33,11 +33,11 @@ QUICK = [
     Row("exact", tg.Exact(), (1, 2, 3), 1e-9, frozenset({"singular"})),
     Row("separation", tg.Separation(512), (2, 5), 2e-3, frozenset({"singular"})),
     Row("untilted", tg.Separation(2048, tilted=False), (2,), 2e-2, frozenset({"singular"})),
-    Row("sequential", tg.SequentialMonteCarlo(256), (5,), 5e-2, frozenset({"correlated"})),
     Row("propagation", tg.ExpectationPropagation(), (2, 5), 5e-2, frozenset({"correlated"})),
     Row("soft", tg.SoftMonteCarlo(1024, 16, tg.Hard()), (2,), 0.3),
 ]
 SLOW = [
+    Row("sequential", tg.SequentialMonteCarlo(256), (5,), 5e-2, frozenset({"correlated"})),
     Row("separation", tg.Separation(), (20, 100), 2e-2),
     Row("sequential", tg.SequentialMonteCarlo(512), (20,), 5e-2),
     Row("propagation", tg.ExpectationPropagation(), (20,), 0.1),

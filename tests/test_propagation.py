@@ -116,6 +116,7 @@ def test_gradient_and_hessian_are_those_of_the_value():
         np.testing.assert_allclose(change, expected, rtol=1e-6, atol=1e-8, err_msg=name)
 
 
+@pytest.mark.slow
 def test_gradients_survive_the_tail():
     """In a deep tail the gradient is the force at the corner, Sigma^-1 low, nearly."""
     covariance, low = equicorrelated(3, 0.5), jnp.full(3, 60.0)

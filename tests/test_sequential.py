@@ -46,6 +46,7 @@ def test_known_values_in_forty_dimensions():
         assert got.stderr < achievement
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("twisted", [True, False])
 def test_error_bars_cover_and_the_estimate_is_unbiased(twisted):
     """300 keys: coverage of the 95 % interval below 0.88 has probability 1e-6."""
