@@ -19,7 +19,8 @@ FLOORS = {
     "safe": 0.2,
     "indicators": 1.0, "covariances": 1.0, "regions": 1.0, "ordering": 1.0,
     "probability": 2.0, "parallel": 3.0, "moments": 4.0, "sampling": 4.0,
-    "distributions": 5.0, "fitting": 5.0, "plotting": 6.0, "documents": 6.0, "sections": 6.0,
+    "arguments": 5.0, "supports": 5.0, "distributions": 5.1, "fitting": 5.0,
+    "plotting": 6.0, "documents": 6.0, "sections": 6.0,
     "config": 6.1, "runs": 7.0, "cli": 7.1,
 }  # fmt: skip
 ROOMS = {
@@ -35,7 +36,7 @@ ROOMS = {
 }  # fmt: skip
 TOP = 5  # rooms that are not named, the methods and the estimators, are neighbours
 DOORS = {
-    "numpyro": {"distributions", "fitting.parameters"},
+    "numpyro": {"distributions", "supports", "fitting.parameters"},
     "optax": {"fitting.loop"},
     "matplotlib": {"plotting"},
     "ruamel": {"documents"},

@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "truncgauss.covariances": ("LowRank", "Markov", "ScaleTril"),
     "truncgauss.diagnostics": ("first_nonfinite",),
+    "truncgauss.distributions": ("TruncatedMultivariateNormal", "TruncatedNormal"),
     "truncgauss.fitting": (
         "FitResult",
         "TruncatedFit",

@@ -1,0 +1,428 @@
+"""The truncated laws as NumPyro distributions."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpyro.distributions import Distribution, constraints
+from numpyro.distributions.util import lazy_property
+from numpyro.util import is_prng_key
+
+from truncgauss.arguments import (
+    common_arrays,
+    constants_kept,
+    is_positive,
+    require,
+    truncated_problem,
+)
+from truncgauss.probability.automatic import Automatic, log_probability
+from truncgauss.probability.base import Estimate, Method
+from truncgauss.probability.exact import Exact
+from truncgauss.pytrees import is_concrete
+from truncgauss.regions import Box, Polyhedron, check_limits
+from truncgauss.special import (
+    truncated_entropy,
+    truncated_log_density,
+    truncated_mean,
+    truncated_quantile,
+    truncated_variance,
+)
+from truncgauss.supports import Between, Inside
+
+# --- One dimension --------------------------------------------------------------------------------
+
+
+class TruncatedNormal(Distribution):
+    r"""A normal variable truncated to [low, high], right in any tail.
+
+    .. math:: p(x) = \frac{\phi\{(x - \mu)/\sigma\}}{\sigma Z}, \quad l \le x \le h, \qquad
+        Z = \Phi\{(h - \mu)/\sigma\} - \Phi\{(l - \mu)/\sigma\}
+
+    Args:
+        loc, scale: mean and standard deviation before truncation; all arguments broadcast, and
+            the result has their common dtype (numbers and lists of numbers follow the arrays).
+        low, high: limits; None, -inf or inf leave a side open.
+        validate_args: whether loc and scale are looked at, and points outside warned about; the
+            default is NumPyro's.
+
+    Raises:
+        ValueError: for limits that are equal or inverted, or shapes that do not broadcast; with
+            validation, for a scale that is not positive or values that are not finite. Traced
+            limits cannot be looked at: where they are equal or inverted log_prob is NaN.
+
+    The density outside the limits is 0: `log_prob` is -inf, with or without validation. `mean`,
+    `variance`, `entropy`, `cdf` and `icdf` are exact to rounding, and draws can be differentiated.
+
+    Example:
+        >>> law = tg.TruncatedNormal(0.0, 1.0, low=9.0, high=10.0)
+        >>> float(law.log_prob(9.1).round(11)), float(law.icdf(1.0))
+        (1.30427809908, 10.0)
+    """
+
+    arg_constraints = {
+        "loc": constraints.real,
+        "scale": constraints.positive,
+        "low": constraints.dependent(is_discrete=False, event_dim=0),
+        "high": constraints.dependent(is_discrete=False, event_dim=0),
+    }
+    reparametrized_params = ["loc", "scale", "low", "high"]
+
+    def __init__(
+        self,
+        loc: Any = 0.0,
+        scale: Any = 1.0,
+        low: Any = None,
+        high: Any = None,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        low, high = -math.inf if low is None else low, math.inf if high is None else high
+        self.loc, self.scale, self.low, self.high = common_arrays(
+            "TruncatedNormal", loc=loc, scale=scale, low=low, high=high
+        )
+        check_limits("TruncatedNormal", self.low, self.high)
+        super().__init__(self.loc.shape, validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=0)
+    def support(self) -> Between:
+        return Between(self.low, self.high)
+
+    def validate_args(self, strict: bool = True) -> None:
+        require(type(self).__name__, "loc", self.loc, np.isfinite, "finite")
+        require(type(self).__name__, "scale", self.scale, is_positive, "positive and finite")
+        super().validate_args(strict)
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Log density; -inf outside the limits, where its gradients are 0."""
+        if self._validate_args:
+            self._validate_sample(jnp.asarray(value))  # warns; what follows needs no mask
+        return truncated_log_density(value, self.loc, self.scale, self.low, self.high)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Independent draws by inversion, differentiable with respect to every parameter."""
+        _check_key(self, key)
+        dtype = self.loc.dtype
+        uniform = jax.random.uniform(key, tuple(sample_shape) + self.batch_shape, dtype)
+        # Middles of the cells rather than their left ends, which would allow for 0.
+        return self._quantile(uniform + 0.5 * float(jnp.finfo(dtype).eps))
+
+    def _quantile(self, uniform: Array) -> Array:
+        return truncated_quantile(uniform, self.loc, self.scale, self.low, self.high)
+
+    def cdf(self, value: Any) -> Array:
+        """P(X <= value): a ratio of two masses, seen from the highest point that they share."""
+        loc, scale, low, high = self.loc, self.scale, self.low, self.high
+        value = jnp.asarray(value, jnp.result_type(value, loc))
+        inside = (value > low) & (value < high)
+        # A stand-in that is inside if anything is, so that the hidden branch has no NaN slope.
+        top = jnp.where(inside, value, jnp.where(jnp.isfinite(high), high, low + scale))
+        top = jnp.where(jnp.isfinite(top), top, loc)
+        peak = jax.lax.stop_gradient(jnp.clip(loc, low, top))
+        whole = truncated_log_density(peak, loc, scale, low, high)
+        part = truncated_log_density(peak, loc, scale, low, top)
+        share = jnp.exp(jnp.minimum(whole - part, 0.0))
+        outside = jnp.where(value >= high, 1.0, jnp.where(value <= low, 0.0, jnp.nan))
+        return jnp.where(inside, share, outside)
+
+    def icdf(self, q: Any) -> Array:
+        """The quantile of q in [0, 1], within the limits and at them for 0 and 1; else NaN."""
+        q = jnp.asarray(q, jnp.result_type(q, self.loc))
+        inside = (q >= 0) & (q <= 1)
+        return jnp.where(inside, self._quantile(jnp.where(inside, q, 0.5)), jnp.nan)
+
+    @property
+    def mean(self) -> Array:
+        """Mean after truncation."""
+        return truncated_mean(self.loc, self.scale, self.low, self.high)
+
+    @property
+    def variance(self) -> Array:
+        """Variance after truncation."""
+        return truncated_variance(self.loc, self.scale, self.low, self.high)
+
+    def entropy(self) -> Array:
+        """Differential entropy in nats."""
+        return truncated_entropy(self.loc, self.scale, self.low, self.high)
+
+
+# --- Many dimensions ------------------------------------------------------------------------------
+
+
+class TruncatedMultivariateNormal(Distribution):
+    r"""A Gaussian vector truncated to a box or a polyhedron R.
+
+    .. math:: p(x) = \frac{\mathrm{Normal}(x;\, \mu, \Sigma)}{Z}, \quad x \in R, \qquad
+        Z = P(X \in R)
+
+    Args:
+        loc: mean before truncation, shape (..., d); leading axes broadcast. A number stands for
+            all coordinates.
+        covariance_matrix: before truncation, shape (..., d, d), or a `ScaleTril`, `LowRank` or
+            `Markov`.
+        precision_matrix, scale_tril: instead of it, its inverse or its lower Cholesky factor.
+        low, high: limits, shape (..., d), or a number for all; None leaves a side open.
+        region: instead of limits, a `Box` or a `Polyhedron`. No bijection leads onto a polyhedron:
+            observed values and draws are fine, a latent variable in NUTS or SVI raises.
+        method: how log Z is computed, see `log_probability`.
+        key: key of that method; None stands for jax.random.key(0). The same key gives the same Z.
+        max_stderr: the largest standard error of log Z with which the density is still answered:
+            beyond it, or if it is unknown, `log_prob` raises, and is NaN under a trace, where a
+            step of NUTS is rejected as divergent. None: no bound. The log likelihood of n
+            observations has n times this error.
+
+    Raises:
+        ValueError: if not exactly one form of the covariance, or both region and limits, are given;
+            for disagreeing shapes, equal or inverted limits, or what is no covariance. Traced
+            values cannot be looked at: there an empty or inverted region gives NaN.
+
+    `log_normalizer` is the `Estimate` of log Z with its standard error. Where all parameters are
+    constants it is computed once, to the accuracy of `method`, also inside a jitted model. Where
+    they are traced and d > 3, the default method plans anew for each value, and value and gradient
+    agree only to the Monte Carlo error. For HMC, line searches and finite differences hold a plan:
+    with it, and its key, the law is one smooth density (see the example).
+
+    `covariance_matrix` is, like `loc`, the parameter; `mean`, `variance` and `moments` tell of the
+    truncated law. Draws are exact but carry no derivatives.
+
+    Example:
+        >>> guess, region = jnp.eye(5) + 0.5, tg.Box(jnp.zeros(5), jnp.inf)
+        >>> held = tg.Separation().hold(jnp.zeros(5), guess, region)
+        >>> def log_density(loc):
+        ...     return tg.TruncatedMultivariateNormal(loc, guess, low=0.0, method=held).log_prob(
+        ...         jnp.ones(5)
+        ...     )
+        >>> value, slope = jax.value_and_grad(log_density)(jnp.zeros(5))
+        >>> slope.shape
+        (5,)
+    """
+
+    arg_constraints = {
+        "loc": constraints.real_vector,
+        "covariance_matrix": constraints.positive_definite,
+        "precision_matrix": constraints.positive_definite,
+        "scale_tril": constraints.lower_cholesky,
+        "low": constraints.dependent(is_discrete=False, event_dim=1),
+        "high": constraints.dependent(is_discrete=False, event_dim=1),
+    }
+    pytree_data_fields = ("loc", "covariance", "region", "method", "key")
+    pytree_aux_fields = ("max_stderr",)
+
+    def __init__(
+        self,
+        loc: Any,
+        covariance_matrix: Any = None,
+        precision_matrix: Any = None,
+        scale_tril: Any = None,
+        low: Any = None,
+        high: Any = None,
+        region: Box | Polyhedron | None = None,
+        method: Method | None = None,
+        key: Array | None = None,
+        *,
+        max_stderr: float | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.method, self.key, self.max_stderr = method or Automatic(), key, max_stderr
+        covariances = {
+            "covariance_matrix": covariance_matrix,
+            "precision_matrix": precision_matrix,
+            "scale_tril": scale_tril,
+        }
+        owner = "TruncatedMultivariateNormal"
+        problem = truncated_problem(owner, loc, covariances, low, high, region)
+        self.loc, self.covariance, self.region = problem
+        event_shape = (problem.covariance.dimension,)
+        super().__init__(problem.batch_shape, event_shape, validate_args=validate_args)
+
+    @lazy_property
+    def covariance_matrix(self) -> Array:
+        """Covariance matrix before truncation, shape (..., d, d)."""
+        with constants_kept(self.covariance):
+            return self.covariance.covariance_matrix
+
+    @lazy_property
+    def scale_tril(self) -> Array:
+        """Lower Cholesky factor of `covariance_matrix`."""
+        with constants_kept(self.covariance):
+            return self.covariance.scale_tril
+
+    @lazy_property
+    def precision_matrix(self) -> Array:
+        """Inverse of `covariance_matrix`."""
+        with constants_kept(self.covariance):
+            factor = self.scale_tril
+            identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
+            inverse = jax.lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
+            return jnp.swapaxes(inverse, -1, -2) @ inverse
+
+    @property
+    def low(self) -> Array:
+        """Lower limits, of the rows if the region is a `Polyhedron`."""
+        return self.region.low
+
+    @property
+    def high(self) -> Array:
+        """Upper limits, of the rows if the region is a `Polyhedron`."""
+        return self.region.high
+
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        if isinstance(self.region, Box):
+            return Between(self.region.low, self.region.high, event_dim=1)
+        return Inside(self.region)
+
+    def validate_args(self, strict: bool = True) -> None:
+        require(type(self).__name__, "loc", self.loc, np.isfinite, "finite")
+        diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
+        require(
+            type(self).__name__,
+            "the diagonal of scale_tril",
+            diagonal,
+            is_positive,
+            "positive and finite",
+        )
+        super().validate_args(strict)
+
+    @classmethod
+    def infer_shapes(
+        cls,
+        loc: tuple = (),
+        covariance_matrix: Any = None,
+        precision_matrix: Any = None,
+        scale_tril: Any = None,
+        low: Any = None,
+        high: Any = None,
+        **others: Any,
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Batch and event shape from the shapes of the arguments."""
+        matrices = [covariance_matrix, precision_matrix, scale_tril]
+        matrix = next(shape for shape in matrices if shape is not None)
+        vectors = [shape[:-1] for shape in (loc, low, high) if shape is not None]
+        return jnp.broadcast_shapes(*vectors, matrix[:-2]), matrix[-1:]
+
+    @property
+    def log_normalizer(self) -> Estimate:
+        """log P(X in region) before truncation, with its standard error, of the batch shape."""
+        if "_log_normalizer" in self.__dict__:
+            return self._log_normalizer
+        parts = (self.loc, self.covariance, self.region, self.method, self.key)
+        with constants_kept(parts):
+            estimate = log_probability(*parts)
+            if isinstance(self.region, Box):
+                open_ = jnp.all((self.low == -jnp.inf) & (self.high == jnp.inf), axis=-1)
+                estimate = Estimate(*(jnp.where(open_, 0.0, part) for part in estimate))
+        if is_concrete(estimate):
+            self._log_normalizer = estimate
+        return estimate
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Log density; -inf outside the region, where its gradients are 0."""
+        value = jnp.asarray(value, jnp.result_type(value, self.loc))
+        if value.shape[-1:] != self.event_shape:
+            raise ValueError(
+                f"TruncatedMultivariateNormal: a value needs shape (..., {self.event_shape[0]}), "
+                f"got {value.shape}."
+            )
+        if self._validate_args:
+            self._validate_sample(value)  # warns; what follows needs no mask
+        if self._is_scalar:
+            return truncated_log_density(value[..., 0], *self._scalars)
+        inside = self.support(value)
+        half_log_det = jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)).sum(-1)
+        constant = half_log_det + 0.5 * self.event_shape[0] * math.log(2 * math.pi)
+        residual = jnp.where(inside[..., None], value - self.loc, 0.0)
+        square = jnp.square(_whitened(self.scale_tril, residual)).sum(-1)
+        log = -0.5 * square - (constant + self._sound_log_normalizer)
+        outside = jnp.where(jnp.isnan(value).any(-1) | jnp.isnan(log), jnp.nan, -jnp.inf)
+        return jnp.where(inside, log, outside)
+
+    @property
+    def _is_scalar(self) -> bool:
+        """Whether a value is one number and its law known in closed form."""
+        known = isinstance(self.method, (Automatic, Exact)) and isinstance(self.region, Box)
+        return self.event_shape == (1,) and known
+
+    @property
+    def _scalars(self) -> tuple[Array, ...]:
+        scale = jnp.sqrt(self.covariance.variances)
+        return tuple(x[..., 0] for x in (self.loc, scale, self.low, self.high))
+
+    @property
+    def _sound_log_normalizer(self) -> Array:
+        """log Z, or NaN where there is no density, or none within max_stderr."""
+        estimate = self.log_normalizer
+        proper = jnp.isfinite(estimate.log_prob)
+        proper = proper & jnp.all(self.region.low < self.region.high, axis=-1)
+        if self.max_stderr is not None:
+            good = estimate.stderr <= self.max_stderr
+            if is_concrete(good) and not np.all(good):
+                raise ValueError(
+                    "TruncatedMultivariateNormal: the standard error of the log normaliser is "
+                    f"{np.max(estimate.stderr):.3g}, more than max_stderr={self.max_stderr:g}. "
+                    "Give the method more points, or allow for more."
+                )
+            proper = proper & good
+        return jnp.where(proper, estimate.log_prob, jnp.nan)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Independent draws, shape sample_shape + batch_shape + (d,); see `truncated_samples`."""
+        from truncgauss.sampling import truncated_samples
+
+        _check_key(self, key)
+        sample_shape = tuple(sample_shape)
+        parts = (self.loc, self.covariance, self.region)
+        draws = truncated_samples(key, *parts, math.prod(sample_shape))
+        return draws.reshape(sample_shape + draws.shape[1:])
+
+    @property
+    def moments(self) -> Any:
+        """Mean and covariance after truncation, with standard errors; see `truncated_moments`."""
+        from truncgauss.moments import truncated_moments
+
+        parts = (self.loc, self.covariance, self.region, self.method, self.key)
+        with constants_kept(parts):
+            return truncated_moments(*parts)
+
+    @property
+    def mean(self) -> Array:
+        """Mean after truncation, shape (..., d)."""
+        return self.moments.mean
+
+    @property
+    def variance(self) -> Array:
+        """Variances after truncation, shape (..., d)."""
+        return jnp.diagonal(self.moments.covariance, axis1=-2, axis2=-1)
+
+    def entropy(self) -> Array:
+        r"""Differential entropy in nats, log Z - E log Normal(X; loc, covariance_matrix)."""
+        if self._is_scalar:
+            return truncated_entropy(*self._scalars)
+        moments, factor, d = self.moments, self.scale_tril, self.event_shape[0]
+        half_log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+        shift = jnp.square(_whitened(factor, moments.mean - self.loc)).sum(-1)
+        spread = jnp.sum(self.precision_matrix * moments.covariance, axis=(-2, -1))
+        square = 0.5 * (shift + spread)
+        return self._sound_log_normalizer + half_log_det + 0.5 * d * math.log(2 * math.pi) + square
+
+
+def _whitened(factor: Array, residual: Array) -> Array:
+    """factor^-1 residual for residuals (..., d), with no copy of a factor for each of them."""
+    d, batch = residual.shape[-1], factor.shape[:-2]
+    extra = max(residual.ndim - 1 - len(batch), 0)
+    batch = jnp.broadcast_shapes(batch, residual.shape[extra:-1])
+    residual = jnp.broadcast_to(residual, (*residual.shape[:extra], *batch, d))
+    factor = jnp.broadcast_to(factor, (*batch, d, d))
+    columns = jnp.moveaxis(residual.reshape(-1, *batch, d), 0, -1)
+    solved = jax.lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)
+    return jnp.moveaxis(solved, -1, 0).reshape(residual.shape)
+
+
+def _check_key(law: Distribution, key: Any) -> None:
+    if not is_prng_key(key):
+        raise ValueError(
+            f"{type(law).__name__}: a draw needs one JAX random key, got {key!r}. Pass "
+            "jax.random.key(0), or seed the model with numpyro.handlers.seed."
+        )

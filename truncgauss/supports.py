@@ -1,0 +1,133 @@
+"""The supports of the truncated laws as NumPyro constraints, and their ways to the real line."""
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from numpyro.distributions import biject_to, constraints
+from numpyro.distributions.transforms import Transform
+
+from truncgauss.regions import Polyhedron
+from truncgauss.special import log1mexp, log1pexp, log_sigmoid, sigmoid
+
+
+class Between(constraints.interval):
+    """low <= x <= high, coordinate by coordinate; each end may be infinite, and may be traced.
+
+    It is one of NumPyro's intervals so that inference knows that its ends may depend on other
+    sites, and so applies the bijection again for each draw.
+
+    Args:
+        low, high: limits, arrays that broadcast.
+        event_dim: trailing axes of x that make up one event.
+    """
+
+    def __init__(self, low: Array, high: Array, event_dim: int = 0) -> None:
+        super().__init__(low, high)
+        self.event_dim = event_dim
+
+    def __call__(self, x: Any) -> Any:
+        inside = (x >= self.lower_bound) & (x <= self.upper_bound)
+        return inside.all(tuple(range(-self.event_dim, 0))) if self.event_dim else inside
+
+    def feasible_like(self, prototype: Any) -> Array:
+        return biject_to(self)(jnp.zeros_like(prototype))
+
+    def tree_flatten(self):
+        leaves = ("lower_bound", "upper_bound")
+        return (self.lower_bound, self.upper_bound), (leaves, {"event_dim": self.event_dim})
+
+
+class Inside(constraints.Constraint):
+    """x, a vector, lies in a region that no coordinatewise bijection reaches."""
+
+    event_dim = 1
+
+    def __init__(self, region: Polyhedron) -> None:
+        self.region = region
+
+    def __call__(self, x: Any) -> Array:
+        return self.region.contains(x)
+
+    def tree_flatten(self):
+        return (self.region,), (("region",), {})
+
+
+class BetweenTransform(Transform):
+    r"""The real line onto [low, high], increasing, coordinate by coordinate.
+
+    .. math:: l + (h - l)\, s(x), \qquad l + \log(1 + e^x), \qquad h - \log(1 + e^{-x}), \qquad x
+
+    for two finite ends, a lower one, an upper one and none, with s(x) = 1/(1 + e^{-x}). A
+    half-line is reached by log(1 + e^x), not e^x: far out it moves as x does, so that a Gaussian
+    tail stays a Gaussian tail and nothing overflows. Rounding leads onto an end, never beyond.
+    """
+
+    sign = 1
+
+    def __init__(self, low: Array, high: Array, event_dim: int = 0) -> None:
+        self.low, self.high, self.event_dim = low, high, event_dim
+
+    @property
+    def domain(self) -> constraints.Constraint:
+        return constraints.independent(constraints.real, self.event_dim)
+
+    @property
+    def codomain(self) -> constraints.Constraint:
+        return Between(self.low, self.high, self.event_dim)
+
+    def _parts(self):
+        """Finite stand-ins of the ends, half their distance (1 if endless), which are finite."""
+        has_low, has_high = jnp.isfinite(self.low), jnp.isfinite(self.high)
+        low, high = jnp.where(has_low, self.low, 0.0), jnp.where(has_high, self.high, 0.0)
+        half = jnp.where(has_low & has_high, 0.5 * high - 0.5 * low, 1.0)
+        return low, high, half, has_low, has_high
+
+    def __call__(self, x: Any) -> Array:
+        low, high, half, has_low, has_high = self._parts()
+        # From the nearer end: no sum of rounded parts then passes the other one.
+        both = jnp.where(x < 0, low + half * (2 * sigmoid(x)), high - half * (2 * sigmoid(-x)))
+        one = jnp.where(has_low, low + log1pexp(x), high - log1pexp(-x))
+        return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, x))
+
+    def _inverse(self, y: Any) -> Array:
+        low, high, _, has_low, has_high = self._parts()
+        above, below = _off_zero(y - low), _off_zero(high - y)
+        both = jnp.log(jnp.where(has_low, above, 1.0)) - jnp.log(jnp.where(has_high, below, 1.0))
+        one = jnp.where(has_low, _log_expm1(above), -_log_expm1(below))
+        return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, y))
+
+    def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Array:
+        _, _, half, has_low, has_high = self._parts()
+        both = jnp.log(half) + math.log(2.0) + log_sigmoid(x) + log_sigmoid(-x)
+        one = log_sigmoid(jnp.where(has_low, x, -x))
+        log = jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, 0.0 * x))
+        return log.sum(tuple(range(-self.event_dim, 0)))
+
+    def tree_flatten(self):
+        return (self.low, self.high), (("low", "high"), {"event_dim": self.event_dim})
+
+
+def _off_zero(distance: Array) -> Array:
+    """A point on an end is as good as the nearest one inside; one outside stays negative."""
+    return jnp.where(distance == 0, jnp.finfo(distance.dtype).tiny, distance)
+
+
+def _log_expm1(t: Array) -> Array:
+    """The inverse of log1pexp."""
+    return t + log1mexp(t)
+
+
+@biject_to.register(Between)
+def _onto_between(constraint: Between) -> BetweenTransform:
+    return BetweenTransform(constraint.lower_bound, constraint.upper_bound, constraint.event_dim)
+
+
+@biject_to.register(Inside)
+def _onto_region(constraint: Inside) -> Transform:
+    raise NotImplementedError(
+        f"no bijection leads from the reals onto a {type(constraint.region).__name__}, so NUTS and "
+        "SVI cannot use this law for a latent variable; observed values and draws are fine. Use "
+        "limits on coordinates, or put an unlimited latent through numpyro.factor."
+    )
