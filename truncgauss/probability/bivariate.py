@@ -19,7 +19,12 @@ import jax.numpy as jnp
 from truncgauss.covariances import Covariance, ScaleTril, is_symmetric
 from truncgauss.probability import quadrature
 from truncgauss.probability.compensated import difference_of_products, line
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special import (
+    log_interval_mass,
+    standardize,
+    truncated_mean,
+    truncated_variance,
+)
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -165,3 +170,52 @@ def log_probability_on_line(loc, form: Regression, low, high) -> jax.Array:
     inside = (low[1] <= loc[1]) & (loc[1] <= high[1])
     alone = jnp.where(inside, log_interval_mass(*first), -jnp.inf)
     return jnp.where(flat, alone, both) + 0.0 * (loc[0] + loc[1] + form.scale + form.slope)
+
+
+class Nodes(NamedTuple):
+    """A truncated law as a mixture over quadrature nodes, of laws with independent coordinates.
+
+    Attributes:
+        point: a point inside the region that deviations are counted from, shape (d,).
+        deviations: means of the mixed laws less the point, shape (n, d).
+        variances: theirs, 0 for a coordinate that the node fixes, shape (n, d).
+        log_values: logs of the integrand, shape (n,).
+        weights: of the quadrature, shape (n,).
+    """
+
+    point: jax.Array
+    deviations: jax.Array
+    variances: jax.Array
+    log_values: jax.Array
+    weights: jax.Array
+
+
+def nodes(
+    loc: jax.Array,
+    form: Regression,
+    low: jax.Array,
+    high: jax.Array,
+    num_nodes: int = quadrature.NUM_NODES,
+) -> Nodes:
+    """The law given low <= X <= high on the nodes of `log_integral`, for residual_scale > 0."""
+    anchor, breakpoints = plan(loc, form, low, high)
+    ends = standardize(low[0], high[0], anchor)
+    breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
+    offsets, weights = quadrature.rule(breakpoints, num_nodes)
+    mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
+    inner = standardize(low[1], high[1], mean, form.residual_scale)
+    turn = form.slope * offsets + rest
+    shift = turn / form.residual_scale
+    log_mass = log_interval_mass(inner.low - shift, inner.high - shift, inner.width)
+    base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
+    log_values = log_mass - (base + 0.5 * steps) * steps - 0.5 * base * base - jnp.log(form.scale)
+    second = jax.lax.stop_gradient(jnp.clip(mean, low[1], high[1]))
+    near = standardize(low[1], high[1], second)
+    law = (mean - second) + turn, form.residual_scale, near.low, near.high
+    return Nodes(
+        jnp.stack([anchor, second]),
+        jnp.stack([offsets, truncated_mean(*law)], axis=-1),
+        jnp.stack([0.0 * offsets, truncated_variance(*law)], axis=-1),
+        log_values,
+        weights,
+    )

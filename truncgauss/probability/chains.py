@@ -41,11 +41,16 @@ def log_probability(loc: jax.Array, covariance: Markov, low, high) -> tuple[jax.
     log_prob = carry(covariance, left, right, NUM_PANELS)
     gap = jax.lax.stop_gradient(jnp.abs(log_prob - coarse))
     rounding = jnp.finfo(gap.dtype).eps * (2048.0 + 8.0 * len(loc) * jnp.abs(log_prob))
+    bound = jnp.where(gap <= rounding, 0.0, gap)
+    return log_prob, jnp.where(too_coarse(covariance, left, right), jnp.inf, bound)
+
+
+def too_coarse(covariance: Markov, left, right) -> jax.Array:
+    """Whether the grid passes over the noise of a step."""
     panel = (right - left) / NUM_PANELS
     noise, transition = covariance.noise_scale, jnp.abs(covariance.transition)
-    coarse_steps = (panel[1:] > COARSEST * noise) | (panel[:-1] * transition > COARSEST * noise)
-    bound = jnp.where(gap <= rounding, 0.0, gap)
-    return log_prob, jnp.where(jnp.any(coarse_steps), jnp.inf, bound)
+    wide = (panel[1:] > COARSEST * noise) | (panel[:-1] * transition > COARSEST * noise)
+    return jnp.any(wide)
 
 
 def carry(covariance: Markov, left, right, num_panels: int) -> jax.Array:
@@ -172,3 +177,85 @@ def inverse_diagonal(diagonal, beside) -> jax.Array:
 
     upwards = pivots(diagonal[::-1], beside[::-1])[::-1]
     return 1.0 / (pivots(diagonal, beside) + upwards - diagonal)
+
+
+# --- Moments --------------------------------------------------------------------------------------
+
+
+def moments(loc: jax.Array, covariance: Markov, low, high) -> tuple[jax.Array, ...]:
+    """Mean and covariance of X given low <= X <= high, and bounds of their errors.
+
+    The points of all grids, weighted, are a chain too, of d places with n values each. Its
+    transitions are the backward recursion of `carry`, and its covariance, all pairs of places, is
+    what they make of the deviations of each place at every later one: d^2 n^2 / 2 products. Bounds
+    are those of `log_probability`, for each entry.
+
+    Returns:
+        A point of the region, shape (d,); the mean less the point; the covariance, shape (d, d);
+        bounds of the errors of both.
+    """
+    low, high, _ = standardize(low, high, loc)
+    left, right = spans(*jax.lax.stop_gradient((covariance, low, high)))
+    point = jax.lax.stop_gradient(left)
+    coarse = deviations(
+        *jax.lax.stop_gradient((covariance, point, left, right)), 2 * NUM_PANELS // 3
+    )
+    left, right = jnp.where(left <= low, low, left), jnp.where(right >= high, high, right)
+    mean, matrix = deviations(covariance, point, left, right, NUM_PANELS)
+    gaps = (jnp.abs(x - y) for x, y in zip(jax.lax.stop_gradient((mean, matrix)), coarse))
+    scale = jnp.sqrt(jax.lax.stop_gradient(jnp.diagonal(matrix)))
+    slack = 4096.0 * jnp.finfo(scale.dtype).eps
+    sizes = slack * scale, slack * scale[:, None] * scale
+    passed = too_coarse(covariance, left, right)
+    bounds = (
+        jnp.where(passed, jnp.inf, jnp.where(gap <= size, 0.0, gap))
+        for gap, size in zip(gaps, sizes)
+    )
+    return loc + point, mean, matrix, *bounds
+
+
+def deviations(covariance: Markov, point, left, right, num_panels: int):
+    """Mean less `point`, and covariance, of the chain on the grid."""
+    d = len(point)
+    places, weights = grids(left - point, right - point, num_panels)
+    start = covariance.transition * point[:-1] - point[1:]
+    steps = (covariance.transition, covariance.noise_scale, start)
+    onward = (*steps, places[:-1], places[1:], weights[1:])
+
+    def exponents(row, later):
+        """Logs of the weighted paths from each x to each y, up to a constant."""
+        transition, scale, start, x, y, w = row
+        gap = (y - (start + transition * x[:, None])) / scale
+        return later + jnp.log(w) - 0.5 * gap * gap
+
+    def back(later, row):
+        logs = exponents(row, later)
+        size = jax.lax.stop_gradient(logs.max(1, keepdims=True))
+        earlier = size[:, 0] + jnp.log(jnp.exp(logs - size).sum(1))
+        return earlier - jax.lax.stop_gradient(earlier.max()), later
+
+    nothing = jnp.zeros_like(places[0])
+    first, later = jax.lax.scan(jax.checkpoint(back), nothing, onward, reverse=True)
+    z = (point[0] + places[0]) / covariance.initial_scale
+    law = jax.nn.softmax(first + jnp.log(weights[0]) - 0.5 * z * z)
+
+    def arrive(law, pulls, t, x):
+        """The mean of place t, and its covariance with all earlier ones."""
+        mean = law @ x
+        pulls = pulls.at[t].set(law * (x - mean))
+        return pulls, (mean, pulls @ (x - mean))
+
+    def forth(carried, inputs):
+        law, pulls, t = carried
+        row, later = inputs
+        pulls, found = arrive(law, pulls, t, row[3])
+        transitions = jax.nn.softmax(exponents(row, later), axis=1)
+        return (law @ transitions, pulls @ transitions, t + 1), found
+
+    carried = (law, jnp.zeros((d, len(law)), law.dtype), 0)
+    (law, pulls, t), (means, columns) = jax.lax.scan(
+        jax.checkpoint(forth), carried, (onward, later)
+    )
+    _, (mean, column) = arrive(law, pulls, t, places[-1])
+    upper = jnp.concatenate([columns, column[None]]).T
+    return jnp.append(means, mean), upper + jnp.triu(upper, 1).T

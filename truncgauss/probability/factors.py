@@ -15,7 +15,12 @@ import jax.numpy as jnp
 from truncgauss.covariances import LowRank
 from truncgauss.probability import quadrature
 from truncgauss.probability.compensated import line
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special import (
+    log_interval_mass,
+    standardize,
+    truncated_mean,
+    truncated_variance,
+)
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 NUM_NODES = 16
@@ -59,3 +64,27 @@ def plan(loc, loading, scale, low, high) -> tuple[jax.Array, jax.Array]:
     powers = jnp.linspace(0.0, 1.0, NUM_WINDOWS, dtype=loc.dtype)
     widths = narrowest * (widest / narrowest) ** powers
     return mode, quadrature.graded_panels(left - mode, right - mode, 2.0 * widths)
+
+
+def nodes(loc: jax.Array, covariance: LowRank, low, high) -> tuple[jax.Array, ...]:
+    """The law given low <= X <= high as a mixture over the factor, for rank one.
+
+    Returns:
+        A point of the region, shape (d,); means less the point and variances of the laws mixed,
+        independent coordinate by coordinate, shape (n, d); logs of the integrand and weights of the
+        quadrature, shape (n,).
+    """
+    loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
+    anchor, breakpoints = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
+    offsets, weights = quadrature.rule(breakpoints, NUM_NODES)
+    none = jnp.zeros_like(loc)
+    mean, rest = line(anchor, none, loc, loading, none)
+    ends = standardize(low, high, mean, scale)
+    point = jax.lax.stop_gradient(jnp.clip(mean, low, high))
+    near = standardize(low, high, point)
+    turns = loading * offsets[:, None] + rest
+    shift = turns / scale
+    log_mass = log_interval_mass(ends.low - shift, ends.high - shift, ends.width).sum(1)
+    law = (mean - point) + turns, scale, near.low, near.high
+    log_values = log_mass - (anchor + 0.5 * offsets) * offsets
+    return point, truncated_mean(*law), truncated_variance(*law), log_values, weights

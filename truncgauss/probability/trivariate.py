@@ -136,3 +136,40 @@ def log_probability(loc: jax.Array, covariance: Covariance, low, high) -> jax.Ar
     log_values = jax.vmap(log_mass)(offsets) - (base + 0.5 * steps) * steps
     constant = -0.5 * base * base - _LOG_SQRT_2PI - jnp.log(form.scale)
     return constant + quadrature.log_weighted_sum(log_values, weights)
+
+
+def nodes(loc: jax.Array, covariance: Covariance, low, high) -> bivariate.Nodes:
+    """The law given low <= X <= high as a mixture over the nodes of both integrals."""
+    matrix = covariance.covariance_matrix
+    matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
+    order = best_order(matrix)
+    loc, low, high = loc[order], low[order], high[order]
+    form = conditional(matrix[order][:, order])
+    rest = bivariate.regression_of(form.variances[0], form.covariance, form.variances[1])
+    anchor, breakpoints = plan(loc, form, low, high)
+    ends = standardize(low[0], high[0], anchor)
+    breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
+    offsets, weights = quadrature.rule(breakpoints, NUM_NODES)
+    means, mean_rests = line(anchor, loc[0], loc[1:], form.slopes, form.slope_rests)
+
+    def given(offset):
+        means_there = means + (mean_rests + form.slopes * offset)
+        return bivariate.nodes(means_there, rest, low[1:], high[1:], NUM_NODES)
+
+    inner = jax.vmap(given)(offsets)
+    base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
+    log_values = inner.log_values - ((base + 0.5 * steps) * steps)[:, None]
+    # Every node of the first integral has its own point for the second: one for all of them.
+    top = jnp.argmax(jnp.where(weights > 0, log_values.max(1), -jnp.inf))
+    point = jnp.concatenate([anchor[None], inner.point[top]])
+    others = (inner.point - inner.point[top])[:, None, :] + inner.deviations
+    first = jnp.broadcast_to(offsets[:, None, None], (*others.shape[:2], 1))
+    back = jnp.argsort(order)
+    both = lambda first, others: jnp.concatenate([first, others], -1).reshape(-1, 3)[:, back]
+    return bivariate.Nodes(
+        point[back],
+        both(first, others),
+        both(0.0 * first, inner.variances),
+        log_values.ravel(),
+        (weights[:, None] * inner.weights).ravel(),
+    )
