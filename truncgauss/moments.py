@@ -1,0 +1,444 @@
+"""Mean and covariance of the truncated law, with standard errors.
+
+Every route ends in the law of total mean and variance over a mixture: of quadrature nodes, of
+weighted paths, of replicates. A sum of positive semi-definite matrices, it is one by construction,
+in any tail. Deviations are counted from a point inside the region, so that a narrow region far out
+keeps its digits.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
+
+from truncgauss.covariances import LowRank, Markov
+from truncgauss.points import lattice_uniforms, normal_points
+from truncgauss.probability import (
+    automatic,
+    base,
+    bivariate,
+    chains,
+    factors,
+    sequential,
+    sites,
+    trivariate,
+    twisting,
+)
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.base import Method, Problem, Region
+from truncgauss.probability.exact import Exact
+from truncgauss.probability.mixtures import (
+    Moments,
+    Pieces,
+    pooled_moments,
+    total_moments,
+    weighted_pieces,
+    with_sample_errors,
+    with_unseen,
+)
+from truncgauss.probability.paths import Constraints, intersected_paths, paths
+from truncgauss.probability.propagation import ExpectationPropagation
+from truncgauss.probability.separation import (
+    PASS_SIZE,
+    Separation,
+    arranged,
+    as_constraints,
+    factored,
+    solve_plan,
+    unseen_share,
+)
+from truncgauss.probability.sequential import SequentialMonteCarlo
+from truncgauss.probability.soft import SoftMonteCarlo
+from truncgauss.pytrees import is_concrete
+from truncgauss.regions import Box, Polyhedron
+from truncgauss.special import (
+    standardize,
+    truncated_mean,
+    truncated_quantile,
+    truncated_variance,
+)
+
+
+def truncated_moments(
+    loc: Any,
+    covariance: Any,
+    region: Region,
+    method: Method = Automatic(rtol=1e-3),
+    key: Array | None = None,
+) -> Moments:
+    r"""Mean and covariance of X ~ Normal(loc, covariance) given that X lies in a region.
+
+    .. math:: m = E(X \mid X \in R), \qquad C = E\{(X - m)(X - m)^T \mid X \in R\}
+
+    Args:
+        loc: mean before truncation, shape (..., d).
+        covariance: covariance matrix before truncation, shape (..., d, d), or one of the forms such
+            as `ScaleTril` or `LowRank`.
+        region: `Box`, `Polyhedron` or `Ball`, of batch shape (...). Leading axes broadcast.
+        method: how to compute them. `Exact` integrates by quadrature; `Separation` and
+            `SequentialMonteCarlo` weigh their paths; `SoftMonteCarlo` weighs samples and answers
+            for the law cut off by its soft edge; `ExpectationPropagation` returns its Gaussian.
+            `Automatic` takes the first of these that applies and, outside of a trace, more points
+            until every standard error, over the truncated law's own standard deviations, is below
+            its rtol or the budget is spent.
+        key: JAX random key of a sampling method; None stands for jax.random.key(0). All rows of a
+            batch share it.
+
+    Returns:
+        Moments(mean, covariance, mean_stderr, covariance_stderr). For an empty region all of it is
+        NaN.
+
+    Raises:
+        ValueError: for disagreeing shapes, a covariance that is none, or a method that cannot
+            answer; the message says what to use instead.
+
+    Reference:
+        Botev (2017), The normal law under linear restrictions: simulation and estimation via
+        minimax tilting.
+
+    Example:
+        >>> region = tg.Box([0.0, 0.0], [jnp.inf, jnp.inf])
+        >>> moments = tg.truncated_moments([0.0, 0.0], jnp.array([[1.0, 0.5], [0.5, 1.0]]), region)
+        >>> moments.mean.round(6)
+        Array([0.898413, 0.898413], dtype=float64)
+        >>> tg.truncated_moments([0.0], [[1.0]], tg.Box([100.0], [115.0])).mean.round(4)
+        Array([100.01], dtype=float64)
+    """
+    if not isinstance(method, Method):
+        raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
+    problem = base.as_problem(loc, covariance, region)
+    key = jax.random.key(0) if key is None else key
+    if isinstance(method, Automatic):
+        return _chosen(method, problem, key)
+    if type(method) not in _ROUTES:
+        raise ValueError(
+            f"truncated_moments knows no moments by {type(method).__name__}; use one of "
+            f"{', '.join(route.__name__ for route in _ROUTES)} or Automatic."
+        )
+    method.check(*problem)
+    return _moments(method.settled(*problem), problem, key)
+
+
+@jax.jit
+def _moments(method: Method, problem: Problem, key: Array) -> Moments:
+    """The moments of every row of a problem, with one key for all rows."""
+
+    def of_row(row, method):
+        return _finished(row, _ROUTES[type(method)](method, row, key))
+
+    return base.over_rows(of_row, problem, method)
+
+
+def _finished(row: Problem, moments: Moments) -> Moments:
+    """Symmetric, inside the box, and the Gaussian's own moments where nothing is limited."""
+    mean, matrix, *errors = moments
+    matrix = 0.5 * (matrix + matrix.T)
+    region = row.region
+    if isinstance(region, Box):
+        # Only rounding takes a mean out of its box: it still moves as a mean, not as the limit.
+        mean = mean + lax.stop_gradient(jnp.clip(mean, region.low, region.high) - mean)
+    if isinstance(region, (Box, Polyhedron)):
+        free = jnp.all((region.low == -jnp.inf) & (region.high == jnp.inf))
+        mean = jnp.where(free, row.loc, mean)
+        matrix = jnp.where(free, row.covariance.covariance_matrix, matrix)
+        errors = (jnp.where(free & ~jnp.isnan(error), 0.0, error) for error in errors)
+    return Moments(mean, matrix, *map(lax.stop_gradient, errors))
+
+
+# --- The choice -----------------------------------------------------------------------------------
+
+
+def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
+    """The moments by the method that fits, refined until rtol is met or the budget spent."""
+    chosen = method.choice(problem)
+    chosen.check(*problem)
+    if not is_concrete((problem, key)) or isinstance(chosen, Exact):
+        return _moments(chosen, problem, key)
+    result = _refined(chosen.hold(*problem), method.rtol, problem, key)
+    if isinstance(chosen, Separation) and _worst(result) > automatic.FAILURE:
+        second = _refined(SequentialMonteCarlo().hold(*problem), method.rtol, problem, key)
+        result = second if _worst(second) < _worst(result) else result
+    return result
+
+
+def _refined(method: Method, rtol: float, problem: Problem, key: Array) -> Moments:
+    result = _moments(method, problem, key)
+    while (error := _worst(result)) > rtol:
+        method = automatic.enlarged(method, error / rtol, problem.covariance.dimension)
+        if method is None:
+            break
+        result = _moments(method, problem, key)
+    return result
+
+
+def _worst(moments: Moments) -> float:
+    """The largest standard error in standard deviations of the law; unknown ones do not count."""
+    _, matrix, mean_stderr, stderr = (np.asarray(x, float) for x in moments)
+    scale = np.sqrt(np.diagonal(matrix, axis1=-2, axis2=-1))
+    scale = np.where(scale > 0, scale, 1.0)
+    errors = [mean_stderr / scale, stderr / scale[..., None] / scale[..., None, :]]
+    known = np.concatenate([np.where(np.isnan(error), 0.0, error).ravel() for error in errors])
+    return float(np.max(known, initial=0.0))
+
+
+# --- Exact ----------------------------------------------------------------------------------------
+
+
+def _exact(method: Exact, row: Problem, key: Array) -> Moments:
+    loc, covariance, (low, high) = row.loc, row.covariance, (row.region.low, row.region.high)
+    broken = jnp.any(~(low < high))
+    # The law on nothing is answered here; integrals over it have no mode.
+    low, high = jnp.where(broken, -jnp.inf, low), jnp.where(broken, jnp.inf, high)
+    d, errors = covariance.dimension, None
+    if isinstance(covariance, Markov) and d > 3:
+        point, mean, matrix, *errors = chains.moments(loc, covariance, low, high)
+    elif d > 1 and isinstance(covariance, LowRank) and covariance.rank == 1:
+        nodes = bivariate.Nodes(*factors.nodes(loc, covariance, low, high))
+        point, (mean, matrix) = nodes.point, total_moments(nodes)
+    elif d == 2:
+        point, mean, matrix = _bivariate(loc, bivariate.regression(covariance), low, high)
+    elif d == 3:
+        nodes = trivariate.nodes(loc, covariance, low, high)
+        point, (mean, matrix) = nodes.point, total_moments(nodes)
+    else:
+        law = loc, jnp.sqrt(covariance.variances), low, high
+        point, mean, matrix = 0.0, truncated_mean(*law), jnp.diag(truncated_variance(*law))
+    mean, matrix = (jnp.where(broken, jnp.nan, x) for x in (point + mean, matrix))
+    errors = (jnp.zeros_like(mean), jnp.zeros_like(matrix)) if errors is None else errors
+    blank = lambda error, value: jnp.where(jnp.isnan(value), jnp.nan, error)
+    return Moments(mean, matrix, blank(errors[0], mean), blank(errors[1], matrix))
+
+
+def _bivariate(loc, form: bivariate.Regression, low, high) -> tuple[Array, Array, Array]:
+    """Two coordinates, also where they determine each other."""
+    singular = form.residual_scale == 0
+    safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
+    nodes = bivariate.nodes(loc, safe, low, high)
+    mean, matrix = total_moments(nodes)
+    # X2 = loc2 + slope (X1 - loc1): limits on X2 are limits on X1.
+    slope = jnp.where(singular & (form.slope != 0), form.slope, 1.0)
+    other = standardize(low[1], high[1], loc[1], jnp.abs(slope))
+    below = jnp.where(slope < 0, -other.high, other.low) + loc[0]
+    above = jnp.where(slope < 0, -other.low, other.high) + loc[0]
+    below = jnp.where(form.slope == 0, low[0], jnp.maximum(low[0], below))
+    above = jnp.where(form.slope == 0, high[0], jnp.minimum(high[0], above))
+    first = loc[0], form.scale, below, above
+    line = jnp.stack([jnp.ones_like(form.slope), form.slope])
+    on_line = loc + line * (truncated_mean(*first) - loc[0]) - nodes.point
+    rank_one = truncated_variance(*first) * line[:, None] * line
+    return (
+        nodes.point,
+        jnp.where(singular, on_line, mean),
+        jnp.where(singular, rank_one, matrix),
+    )
+
+
+# --- Weighted paths -------------------------------------------------------------------------------
+
+
+class _Frame(NamedTuple):
+    """x = origin + matrix (y - point) + what y says nothing of, whose covariance is `rest`."""
+
+    origin: Array
+    matrix: Array
+    rest: Array
+
+    def of(self, pieces: Pieces) -> Pieces:
+        matrices = self.matrix @ pieces.covariances @ self.matrix.T + self.rest
+        return pieces._replace(means=pieces.means @ self.matrix.T, covariances=matrices)
+
+
+def _frame(row: Problem, order: Array, constraints: Constraints, extra, point: Array) -> _Frame:
+    """How the coordinates follow from the constrained y, in order, of which `point` is one."""
+    loc, covariance, region = row
+    rank = len(point)
+    nothing = jnp.zeros((len(loc), len(loc)), loc.dtype)
+    if isinstance(region, Polyhedron):
+        root = factored(covariance.covariance_matrix)
+        rows = region.matrix[order[:rank]]
+        image = rows @ root
+        inverse = jnp.linalg.pinv(image)
+        matrix = root @ inverse
+        left = root - root @ (inverse @ image)
+        rest = nothing if rank >= len(loc) else left @ left.T
+        return _Frame(loc + matrix @ (point - rows @ loc), matrix, rest)
+    own = jnp.eye(rank, dtype=loc.dtype)
+    below = solve_triangular(constraints.factor.T, extra.factor.T, lower=False).T
+    follow = loc[order[rank:]] + below @ (point - loc[order[:rank]])
+    back = jnp.argsort(order)
+    return _Frame(jnp.append(point, follow)[back], jnp.concatenate([own, below])[back], nothing)
+
+
+def _separation(method: Separation, row: Problem, key: Array) -> Moments:
+    linear = as_constraints(*row)
+    rank = min(len(linear.low), len(row.loc)) if method.rank is None else method.rank
+    plan = solve_plan(linear, method.tilted, rank) if method.plan is None else method.plan
+    plan = lax.stop_gradient(plan)
+    laws = *arranged(linear, plan.order, rank), plan.tilt
+    height = rank if len(laws[1].low) else rank - 1
+    point, level = _reference(*laws, height)
+    n, count = method.num_points, method.num_replicates
+
+    def some(keys):
+        uniforms = lattice_uniforms(keys, n, height, plan.tilt.dtype)
+        log_weights, *moments = _weighted(*laws, uniforms, point, level)
+        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], len(keys), n), -2, 0)
+        return weighted_pieces(split(log_weights), *map(split, moments))
+
+    keys = jax.random.split(key, count)
+    at_once = max(1, min(count, PASS_SIZE // (n * rank)))
+    while count % at_once:
+        at_once -= 1
+    pieces = lax.map(jax.checkpoint(some), keys.reshape(count // at_once, at_once))
+    pieces = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), pieces)
+    frame = _frame(row, plan.order, *laws[:2], point)
+    moments = pooled_moments(frame.of(pieces), frame.origin)
+    return with_unseen(moments, unseen_share(laws[0], count * n))
+
+
+def _walk(constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array):
+    """The draws of z along each path, their conditional means, and the terms of its log weight.
+
+    Without extra constraints the last variable is not drawn; with them it is, for the sake of a
+    free one behind it.
+    """
+    if len(extra.low):
+        rank, zero, endless = len(tilt), jnp.zeros(1, tilt.dtype), jnp.full(1, jnp.inf, tilt.dtype)
+        factor = jnp.pad(constraints.factor, (0, 1)).at[rank, rank].set(1.0)
+        ends = zip(constraints[:3], (-endless, endless, zero))
+        longer = Constraints(*(jnp.append(*pair) for pair in ends), factor)
+        wider = extra._replace(factor=jnp.pad(extra.factor, ((0, 0), (0, 1))))
+        draws, log_mass = intersected_paths(longer, wider, jnp.append(tilt, zero), uniforms)
+        means, log_mass = jnp.tril(constraints.factor, -1) @ draws, log_mass[:-1]
+    else:
+        draws, means, log_mass = paths(constraints, tilt, uniforms)
+    tilt = tilt[: len(draws), None]
+    correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
+    return draws, means, log_mass + jnp.pad(correction, ((0, len(log_mass) - len(tilt)), (0, 0)))
+
+
+def _reference(constraints: Constraints, extra: Constraints, tilt: Array, height: int):
+    """A point inside the constraints, the end of the path of medians, and that path's weight."""
+    constraints, extra, tilt = lax.stop_gradient((constraints, extra, tilt))
+    middle = jnp.full((height, 1), 0.5, tilt.dtype)
+    draws, _, terms = _walk(constraints, extra, tilt, middle)
+    point = constraints.loc + constraints.factor[:, :height] @ draws[:, 0]
+    level = jnp.where(jnp.isfinite(terms), terms, 0.0)
+    return jnp.clip(point, constraints.low, constraints.high), level
+
+
+def _weighted(constraints, extra, tilt, uniforms, point, level) -> tuple[Array, Array, Array]:
+    """Log weights of paths, and mean less `point` and variance of what each leaves to be drawn.
+
+    Each variable is drawn once more from its uniform, in the units of its limits: z has lost the
+    digits of a narrow interval far from the mean. The last one is integrated.
+    """
+    draws, means, terms = _walk(constraints, extra, tilt, uniforms)
+    log_weights = jnp.sum(terms - level, axis=0)
+    shift = (constraints.loc - point)[:, None]
+    if len(extra.low):
+        deviations = shift + constraints.factor @ draws
+        return log_weights, deviations, jnp.zeros_like(log_weights)
+    deviations, variance = _own_units(constraints, tilt, uniforms, shift + means, point)
+    return log_weights, deviations, variance
+
+
+def _own_units(constraints: Constraints, tilt: Array, uniforms: Array, means: Array, point: Array):
+    """Draws less `point` from the uniforms, the last one integrated, and its variance."""
+    scale = constraints.scale[:, None]
+    near = standardize(constraints.low, constraints.high, point)
+    law = means + scale * tilt[:, None], scale, near.low[:, None], near.high[:, None]
+    last = [x[-1] for x in law]
+    draws = truncated_quantile(uniforms, *(x[:-1] for x in law))
+    return jnp.concatenate([draws, truncated_mean(*last)[None]]), truncated_variance(*last)
+
+
+def _sequential(method: SequentialMonteCarlo, row: Problem, key: Array) -> Moments:
+    twist = method.twist
+    if method.twisted and twist is None:
+        twist = twisting.twist_of(*row)
+    chain = twisting.chain_of(*row, twist)
+    law, d = chain.law, len(chain.law.loc)
+    extra = Constraints(*(x[:0] for x in law))
+    tilt = jnp.zeros_like(law.loc)
+    point, _ = _reference(law, extra, tilt, d - 1)
+
+    def one(key):
+        record = lax.stop_gradient(sequential.particles(chain, key, method.num_particles))
+        uniforms = sequential.surviving(record)
+        path = paths(law, tilt, uniforms)
+        moved = twisting.log_weights(chain, uniforms)
+        log_weights = record.log_weights + (moved - lax.stop_gradient(moved))
+        shift = (law.loc - point)[:, None]
+        deviations, variance = _own_units(law, tilt, uniforms, shift + path.means, point)
+        pieces = weighted_pieces(log_weights[None], deviations[None], variance[None])
+        pieces = jax.tree.map(lambda x: x[0], pieces)
+        effective = jnp.minimum(record.least_effective, pieces.num_effective)
+        return pieces._replace(log_shares=record.log_prob, num_effective=effective)
+
+    pieces = lax.map(jax.checkpoint(one), jax.random.split(key, method.num_replicates))
+    frame = _frame(row, jnp.arange(d), law, extra, point)
+    return pooled_moments(frame.of(pieces), frame.origin)
+
+
+# --- Samples and sites ----------------------------------------------------------------------------
+
+
+def _soft(method: SoftMonteCarlo, row: Problem, key: Array) -> Moments:
+    loc, covariance, region = row
+    factor, kind = covariance.scale_tril, method.points
+
+    def one(key):
+        z = method.samples
+        if z is None:
+            z = normal_points(key, method.num_samples, len(loc), kind, loc.dtype)
+        deviations = z.astype(loc.dtype) @ factor.T
+        log_weights = method.edge.log_value(region.margins(loc + deviations)).sum(-1)
+        return log_weights, deviations.T
+
+    if method.num_replicates > 1:
+        keys = jax.random.split(key, method.num_replicates)
+        of_key = lambda key: weighted_pieces(*(x[None] for x in one(key)))
+        pieces = lax.map(jax.checkpoint(of_key), keys)
+        return pooled_moments(jax.tree.map(lambda x: x[:, 0], pieces), loc)
+    log_weights, deviations = one(key)
+    pieces = weighted_pieces(log_weights[None], deviations[None])
+    moments = pooled_moments(pieces, loc)
+    if kind != "random" and method.samples is None:
+        return moments  # samples that are not independent do not tell their error
+    return with_sample_errors(moments, log_weights, deviations, pieces.num_effective[0])
+
+
+def _propagated(method: ExpectationPropagation, row: Problem, key: Array) -> Moments:
+    """Mean and covariance of the Gaussian with its sites, by a factor of its precision."""
+    loc, covariance, region = row
+    constraints, known = sites.constraints_of(loc, covariance, region)
+    solution = sites.fixed_point(lax.stop_gradient(constraints))
+    cavity = sites.differentiable(solution, constraints)
+    found = sites.sites_of(cavity, constraints)
+    force = sites.posterior(found, constraints.correlation).force / constraints.scale
+    root = factored(covariance.covariance_matrix)
+    image = root if isinstance(region, Box) else region.matrix @ root
+    mean = loc + root @ (image.T @ force)
+    strength = jnp.where(found.precision > 0, found.precision, 1.0) ** 0.5 / constraints.scale
+    strength = jnp.where(found.precision > 0, strength, 0.0)
+    stacked = jnp.concatenate([strength[:, None] * image, jnp.eye(len(loc), dtype=loc.dtype)])
+    # The factor of 1 + image^T T image without that product, which would square its range.
+    precision = jnp.linalg.qr(stacked, mode="r")
+    half = solve_triangular(precision.T, root.T, lower=True)
+    usable = solution.converged & (known == 0)
+    mean, matrix = (jnp.where(usable, x, jnp.nan) for x in (mean, half.T @ half))
+    error = jnp.where(usable, jnp.nan, jnp.inf)
+    return Moments(mean, matrix, error + 0.0 * loc, error + 0.0 * matrix)
+
+
+_ROUTES = {
+    Exact: _exact,
+    Separation: _separation,
+    SequentialMonteCarlo: _sequential,
+    ExpectationPropagation: _propagated,
+    SoftMonteCarlo: _soft,
+}

@@ -1,0 +1,114 @@
+"""The law of total mean and variance: of quadrature nodes, of weighted points, of replicates.
+
+A mixture's covariance is a sum of positive semi-definite matrices, hence one itself. Deviations are
+counted from a point inside the region, so that a narrow region far out keeps its digits.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from truncgauss.logarithms import log_sum_exp
+from truncgauss.probability.bivariate import Nodes
+
+MIN_EFFECTIVE_POINTS = 10.0
+
+
+class Moments(NamedTuple):
+    """Mean and covariance of a truncated law, and what is known of their errors.
+
+    Attributes:
+        mean: shape (..., d).
+        covariance: shape (..., d, d).
+        mean_stderr: standard error of each entry of the mean: 0 means exact to rounding, nan that
+            it is unknown, inf that the entry rests on nothing. It carries no gradient.
+        covariance_stderr: likewise, of each entry of the covariance.
+    """
+
+    mean: Array
+    covariance: Array
+    mean_stderr: Array
+    covariance_stderr: Array
+
+
+class Pieces(NamedTuple):
+    """R laws to be mixed: logs of their shares, means and covariances along a leading axis."""
+
+    log_shares: Array
+    means: Array
+    covariances: Array
+    num_effective: Array  # points that carry each
+
+
+def total_moments(nodes: Nodes) -> tuple[Array, Array]:
+    """Mean less the nodes' point, and covariance, of a mixture over quadrature nodes."""
+    top = lax.stop_gradient(jnp.max(jnp.where(nodes.weights > 0, nodes.log_values, -jnp.inf)))
+    sizes = nodes.weights / lax.stop_gradient(jnp.max(nodes.weights))
+    sizes = sizes * jnp.exp(nodes.log_values - top)
+    shares = sizes / sizes.sum()
+    mean = shares @ nodes.deviations
+    gaps = nodes.deviations - mean
+    return mean, (shares[:, None] * gaps).T @ gaps + jnp.diag(shares @ nodes.variances)
+
+
+def weighted_pieces(
+    log_weights: Array, deviations: Array, last_variance: Array | None = None
+) -> Pieces:
+    """Replicates of weighted points: shapes (R, n) and (R, k, n); the last coordinate's variance
+    given the others, of shape (R, n), if it is not drawn."""
+    log_total = log_sum_exp(log_weights, axis=1)
+    shares = jnp.exp(log_weights - jnp.where(jnp.isfinite(log_total), log_total, 0.0)[:, None])
+    means = jnp.einsum("rn,rkn->rk", shares, deviations)
+    gaps = deviations - means[:, :, None]
+    matrices = (shares[:, None, :] * gaps) @ jnp.swapaxes(gaps, 1, 2)
+    if last_variance is not None:
+        matrices = matrices.at[:, -1, -1].add(jnp.sum(shares * last_variance, axis=1))
+    effective = _effective_points(lax.stop_gradient(shares))
+    return Pieces(log_total, means, matrices, effective)
+
+
+def pooled_moments(pieces: Pieces, origin: Array) -> Moments:
+    """The mixture of replicates; its errors from their spread, as of a ratio of two means."""
+    shares = jax.nn.softmax(pieces.log_shares)
+    mean = shares @ pieces.means
+    gaps = pieces.means - mean
+    each = pieces.covariances + gaps[:, :, None] * gaps[:, None, :]
+    matrix = jnp.einsum("r,rkl->kl", shares, each)
+    count = len(shares)
+    spread = lambda x: jnp.sqrt(jnp.einsum("r,r...->...", shares * shares, x * x) * count)
+    few = jnp.where(pieces.num_effective >= MIN_EFFECTIVE_POINTS, 0.0, shares).sum() > 0.5
+    divisor = (count - 1.0) ** 0.5 if count > 1 else float("nan")
+    error = lambda x: jnp.where(few | jnp.isnan(few), jnp.inf, spread(x) / divisor)
+    return Moments(origin + mean, matrix, error(gaps), error(each - matrix))
+
+
+def with_unseen(moments: Moments, share: Array) -> Moments:
+    """Errors that allow for a share of the law which no point may have met."""
+    scale = jnp.sqrt(jnp.diagonal(moments.covariance))
+    share = jnp.where(jnp.isnan(share), 0.0, share)
+    return moments._replace(
+        mean_stderr=jnp.hypot(moments.mean_stderr, share * scale),
+        covariance_stderr=jnp.hypot(moments.covariance_stderr, share * scale[:, None] * scale),
+    )
+
+
+def with_sample_errors(moments: Moments, log_weights, deviations, effective) -> Moments:
+    """Errors from the spread of independent samples, those of ratios of means."""
+    shares = jax.nn.softmax(log_weights)
+    gaps = deviations - (deviations @ shares)[:, None]
+    squares, matrix = shares * shares, moments.covariance
+    both = (squares * gaps**2) @ (gaps**2).T
+    cross = (squares * gaps) @ gaps.T
+    variance = both - 2.0 * matrix * cross + matrix**2 * squares.sum()
+    few = ~(effective >= MIN_EFFECTIVE_POINTS)
+    return moments._replace(
+        mean_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.diagonal(cross))),
+        covariance_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.maximum(variance, 0.0))),
+    )
+
+
+def _effective_points(shares: Array) -> Array:
+    """How many points of equal weight would be worth as much, along the last axis."""
+    return shares.sum(-1) ** 2 / jnp.sum(shares**2, axis=-1)
