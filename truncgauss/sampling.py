@@ -1,0 +1,693 @@
+"""Draws from a truncated Gaussian: exact and independent, or weighted and differentiable.
+
+Proposals come from the tilted separation of variables: one standardised variable after the other,
+from Normal(mu_k, 1) truncated to the interval that the earlier ones leave it. Such a path z has the
+weight exp(psi(z)) and the saddle point mu bounds it, psi <= bound: a path kept with probability
+exp(psi - bound) is an exact draw. Where next to none is kept, Gibbs chains take over, and say so.
+"""
+
+import warnings
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.custom_derivatives import SymbolicZero
+from jax.scipy.linalg import solve_triangular
+from jax.scipy.special import ndtri
+
+from truncgauss.covariances import CovarianceMatrix, LowRank
+from truncgauss.points import lattice_uniforms, open_uniforms
+from truncgauss.probability.base import Problem, as_problem, over_rows
+from truncgauss.probability.paths import Constraints, _crossings, intersected_paths, paths
+from truncgauss.probability.separation import (
+    Plan,
+    Separation,
+    arranged,
+    as_constraints,
+    factored,
+    solve_plan,
+)
+from truncgauss.pytrees import Batched, frozen_pytree, is_concrete
+from truncgauss.regions import Ball, Box, Polyhedron
+from truncgauss.special import (
+    log_interval_mass,
+    separation_step,
+    standardize,
+    truncated_quantile,
+)
+
+# The loop gives up once it has seen this many proposals and kept less than this share of them.
+MIN_PROPOSALS = 2**14
+MIN_ACCEPTANCE = 1e-3
+# Proposals of one round: a fraction of what is wanted, within what a cache holds.
+MIN_LANES, ROUND_SIZE = 64, 2**18
+NUM_CHAINS, WARM_UP, THINNING = 64, 64, 8
+
+
+class Draws(NamedTuple):
+    """Draws, and how they came about.
+
+    Attributes:
+        samples: shape (num_samples, ..., d).
+        acceptance_rate: share of the proposals that were accepted, shape (...); 1 where none can be
+            refused, 0 where the bound that accepting needs was not found.
+        effective_sample_size: how many independent draws the samples are worth, shape (...): their
+            number, unless a Gibbs chain had to fill up; then less, as estimated from the spread of
+            the means of parallel chains. 0 where there is no sample (NaN).
+    """
+
+    samples: Array
+    acceptance_rate: Array
+    effective_sample_size: Array
+
+
+class Weighted(NamedTuple):
+    """Weighted draws.
+
+    Attributes:
+        samples: shape (num_samples, ..., d).
+        log_weights: shape (num_samples, ...); the mean of their exponentials is an unbiased
+            estimate of the probability of the region.
+    """
+
+    samples: Array
+    log_weights: Array
+
+
+def truncated_samples(
+    key: Array, loc: Any, covariance: Any, region: Any, num_samples: int
+) -> Array:
+    r"""Independent exact draws from Normal(loc, covariance) truncated to a region.
+
+    .. math:: X \sim \mathcal{N}(\mu, \Sigma) \quad \text{given} \quad X \in R
+
+    One key gives the same draws on any number of devices. They carry no derivative, but in one
+    dimension, where they move with loc, covariance and limits; `weighted_samples` do in any.
+
+    Args:
+        key: JAX random key.
+        loc: mean, shape (d,), or (k, d) for k laws; leading axes of all inputs broadcast.
+        covariance: matrix, shape (d, d), or `ScaleTril`, `LowRank`, `Markov`; may be singular.
+        region: `Box`, `Polyhedron` or `Ball`.
+        num_samples: draws for each law.
+
+    Returns:
+        Shape (num_samples, ..., d), never outside the region; NaN where there is no such law.
+
+    Warns:
+        UserWarning: if a chain had to fill up, see `truncated_draws`; not while tracing.
+
+    Raises:
+        ValueError: if shapes disagree, num_samples is not positive, or draws are differentiated.
+
+    References:
+        Botev (2017), The normal law under linear restrictions: simulation and estimation via
+        minimax tilting.
+
+    Example:
+        >>> region = tg.Box([8.0, 0.0], [jnp.inf, 1.0])
+        >>> covariance = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+        >>> draws = tg.truncated_samples(jax.random.key(0), jnp.zeros(2), covariance, region, 1000)
+        >>> draws.shape, bool(region.contains(draws).all())
+        ((1000, 2), True)
+    """
+    return truncated_draws(key, loc, covariance, region, num_samples).samples
+
+
+def truncated_draws(
+    key: Array, loc: Any, covariance: Any, region: Any, num_samples: int, plan: Plan | None = None
+) -> Draws:
+    r"""Draws as `truncated_samples` gives them, with their acceptance rate and worth.
+
+    .. math:: P(\text{accept} \mid z) = \exp\{\psi(z, \mu) - \max_x \psi(x, \mu)\}
+
+    Rounds of proposals go on until all draws are made or, after at least 2^14 proposals, fewer than
+    one in a thousand was accepted. What is missing then comes from Gibbs chains in the whitened
+    coordinates, started at proposals chosen by weight and thinned: `effective_sample_size` is then
+    below num_samples, under a trace too.
+
+    Args:
+        key, loc, covariance, region, num_samples: see `truncated_samples`.
+        plan: order and tilt, from `Separation().hold(loc, covariance, region).plan`; solved if
+            None. Used for several calls it saves the solve.
+
+    Raises:
+        ValueError: as `truncated_samples`.
+
+    Example:
+        >>> d = 10
+        >>> covariance = 0.5 * jnp.eye(d) + 0.5
+        >>> region = tg.Box(jnp.zeros(d), jnp.inf)
+        >>> draws = tg.truncated_draws(jax.random.key(0), jnp.zeros(d), covariance, region, 1000)
+        >>> bool(draws.acceptance_rate > 0.7), float(draws.effective_sample_size)
+        (True, 1000.0)
+    """
+    problem = _checked(loc, covariance, region, num_samples)
+    others = () if plan is None else (plan,)
+    if not _is_direct(problem):
+        problem = jax.tree.map(_without_derivative, problem)
+    settings = _Settings(num_samples, *_shape_of_work(problem, plan))
+    draws = _draws(settings, problem, _Keys.of(key, problem), *others)
+    if is_concrete(draws.effective_sample_size):
+        _warn_of_chains(draws, num_samples)
+    return draws
+
+
+def weighted_samples(
+    key: Array,
+    loc: Any,
+    covariance: Any,
+    region: Any,
+    num_samples: int,
+    points: str = "random",
+    plan: Plan | None = None,
+) -> Weighted:
+    r"""Draws with exact weights, both smooth in loc, covariance and limits for one key.
+
+    .. math:: P = E[w], \qquad E[f(X) \mid X \in R] = E[f(x)\, w] / P
+
+    The proposals of accept-reject, with nothing rejected: the weights differ by little where the
+    acceptance rate is high. Gradients of weighted means are those of the expectations.
+
+    Args:
+        key, loc, covariance, region, num_samples: see `truncated_samples`; no `Ball`.
+        points: "random" for independent proposals, or "lattice" for those of one randomly shifted
+            lattice, whose means have much smaller errors; num_samples best is a power of two.
+        plan: see `truncated_draws`.
+
+    Raises:
+        ValueError: if shapes disagree, num_samples is not positive, for a `Ball` or other points.
+
+    Example:
+        >>> region = tg.Box([0.0, 0.0], jnp.inf)
+        >>> covariance = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+        >>> draws = tg.weighted_samples(
+        ...     jax.random.key(0), jnp.zeros(2), covariance, region, 4096, points="lattice"
+        ... )
+        >>> round(float(jnp.exp(draws.log_weights).mean()), 4)  # 1/3
+        0.3333
+    """
+    problem = _checked(loc, covariance, region, num_samples)
+    if points not in ("random", "lattice"):
+        raise ValueError(f'points must be "random" or "lattice", got {points!r}.')
+    Separation().check(*problem)
+    others = () if plan is None else (plan,)
+    settings = _Settings(num_samples, *_shape_of_work(problem, plan))
+    return _weighted(settings, points == "lattice", problem, _Keys.of(key, problem), *others)
+
+
+# --- What is known before tracing -----------------------------------------------------------------
+
+
+class _Settings(NamedTuple):
+    """What is compiled in: the number of draws, the rank of what is limited, pinned coordinates."""
+
+    num_samples: int
+    rank: int
+    pinned: bool
+
+
+@frozen_pytree
+class _Keys(Batched):
+    """A key for each row, so that rows are independent."""
+
+    key: Array
+
+    event_ranks = {"key": 0}
+
+    @classmethod
+    def of(cls, key: Array, problem: Problem) -> "_Keys":
+        key = jnp.asarray(key)
+        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+            key = jax.random.wrap_key_data(key)
+        if key.ndim:
+            raise ValueError(f"key must be one key, got an array of shape {key.shape}; use vmap.")
+        shape = problem.batch_shape
+        rows = jnp.arange(int(np.prod(shape)))
+        return cls(jax.vmap(partial(jax.random.fold_in, key))(rows).reshape(shape))
+
+
+def _checked(loc, covariance, region, num_samples: int) -> Problem:
+    if not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
+        raise ValueError(f"num_samples must be a positive int, got {num_samples!r}.")
+    return as_problem(loc, covariance, region)
+
+
+def _is_direct(problem: Problem) -> bool:
+    """Whether the coordinates are independent by their very form: each by its own quantiles."""
+    _, covariance, region = problem
+    one = covariance.dimension == 1 or (isinstance(covariance, LowRank) and covariance.rank == 0)
+    return one and isinstance(region, Box)
+
+
+def _shape_of_work(problem: Problem, plan: Plan | None) -> tuple[int, bool]:
+    """The rank of what is limited, and whether some coordinate may be held at one value."""
+    loc, covariance, region = problem
+    if isinstance(region, Ball) or _is_direct(problem):
+        return covariance.dimension, False
+    limits = region.low, region.high
+    pinned = isinstance(region, Box) and plan is None
+    pinned = pinned and (not is_concrete(limits) or bool(np.any(limits[0] == limits[1])))
+    if plan is not None:
+        return plan.tilt.shape[-1], pinned
+    rank = Separation().settled(*problem).rank
+    return min(region.low.shape[-1], loc.shape[-1]) if rank is None else rank, pinned
+
+
+@jax.custom_jvp
+def _without_derivative(x: Array) -> Array:
+    return x
+
+
+@partial(_without_derivative.defjvp, symbolic_zeros=True)
+def _without_derivative_jvp(primals, tangents):
+    if not isinstance(tangents[0], SymbolicZero):
+        raise ValueError(
+            "draws by accept-reject have no derivative. For gradients of expectations use "
+            "tg.weighted_samples; for draws that are to stay fixed wrap the inputs in "
+            "jax.lax.stop_gradient."
+        )
+    return primals[0], tangents[0]
+
+
+def _warn_of_chains(draws: Draws, num_samples: int) -> None:
+    size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
+    short = size < num_samples
+    if not short.any() or np.isnan(np.asarray(draws.samples)).all():
+        return
+    why = "the minimax tilt was not found" if (rate[short] == 0).all() else "it accepts too little"
+    warnings.warn(
+        f"accept-reject could not make all {num_samples} draws of {int(short.sum())} law(s): "
+        f"{why} (acceptance rate {rate[short].min():.2g}). The rest comes from Gibbs chains and is "
+        f"worth {size[short].min():.0f} independent draws at the least. Use "
+        "tg.weighted_samples for expectations, split the problem, or accept correlated draws.",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+@partial(jax.jit, static_argnums=0)
+def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> Draws:
+    """Draws for every row, the sample axis moved in front."""
+
+    def of_row(row, key, *plan):
+        return _row_draws(settings, row, key.key, *plan)
+
+    draws = over_rows(of_row, problem, keys, *plan)
+    return draws._replace(samples=jnp.moveaxis(draws.samples, -2, 0))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _weighted(
+    settings: _Settings, lattice: bool, problem: Problem, keys: _Keys, *plan: Plan
+) -> Weighted:
+    def of_row(row, key, *plan):
+        sampler = _sampler(settings._replace(pinned=False), row, *plan)
+        count, size = sampler.num_uniforms, settings.num_samples
+        if lattice:
+            uniforms = lattice_uniforms(key.key[None], size, count, row.loc.dtype)
+        else:
+            uniforms = _uniforms(key.key, (count, size), row.loc.dtype)
+        proposals = sampler.proposals(uniforms)
+        return Weighted(proposals.points.T, proposals.log_weights + proposals.level)
+
+    samples, log_weights = over_rows(of_row, problem, keys, *plan)
+    return Weighted(jnp.moveaxis(samples, -2, 0), jnp.moveaxis(log_weights, -1, 0))
+
+
+def _uniforms(key: Array, shape: tuple[int, int], dtype) -> Array:
+    return open_uniforms(jax.random.bits(key, shape, jnp.uint32), dtype)
+
+
+def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None) -> Draws:
+    """Draws for one unbatched law."""
+    if _is_direct(row):
+        samples = _direct_draws(settings.num_samples, row, key)
+        whole = jnp.asarray(settings.num_samples, samples.dtype)
+        return Draws(samples, jnp.ones((), samples.dtype), whole)
+    if isinstance(row.region, Ball):
+        sampler = _BallSampler(row)
+    else:
+        sampler = _sampler(settings, row, plan)
+    accept_key, chain_key = jax.random.split(key)
+    rounds = _accepted(sampler, settings.num_samples, accept_key)
+    samples, effective = sampler.filled(rounds, settings.num_samples, chain_key)
+    proper = _is_proper(row)
+    return Draws(
+        jnp.where(proper, samples, jnp.nan),
+        jnp.where(
+            proper, rounds.count / jnp.maximum(rounds.tried, 1).astype(samples.dtype), jnp.nan
+        ),
+        jnp.where(proper, effective, 0.0),
+    )
+
+
+def _is_proper(row: Problem) -> Array:
+    """Whether no number is NaN and no limits are inverted."""
+    numbers = jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(row)])
+    proper = ~jnp.any(numbers)
+    if isinstance(row.region, Ball):
+        return proper & (row.region.radius >= 0)
+    return proper & jnp.all(row.region.low <= row.region.high)
+
+
+def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
+    """Each coordinate by its own quantiles."""
+    loc, covariance, region = row
+    uniforms = _uniforms(key, (num_samples, len(loc)), loc.dtype)
+    scale = jnp.sqrt(covariance.variances)
+    samples = truncated_quantile(uniforms, loc, scale, region.low, region.high)
+    return jnp.where(region.low == region.high, region.low, samples)
+
+
+# --- Rounds of proposals --------------------------------------------------------------------------
+
+
+class _Rounds(NamedTuple):
+    """What accept-reject has so far: the first `count` rows of the buffer."""
+
+    buffer: Array
+    count: Array
+    tried: Array
+    turn: Array
+
+
+class _Proposals(NamedTuple):
+    """Paths z, shape (r, n), the points x they lead to, (d, n), and weights less a common level."""
+
+    draws: Array
+    points: Array
+    log_weights: Array
+    level: Array
+
+
+def _accepted(sampler: Any, num_samples: int, key: Array) -> _Rounds:
+    """Rounds of proposals, until enough are accepted or next to none is."""
+    d, dtype = sampler.dimension, sampler.bound.dtype
+    lanes = max(MIN_LANES, min(-(-num_samples // 8), ROUND_SIZE // d))
+
+    def unfinished(rounds):
+        _, count, tried, _ = rounds
+        hopeful = (tried < MIN_PROPOSALS) | (count >= MIN_ACCEPTANCE * tried)
+        return (count < num_samples) & hopeful & jnp.isfinite(sampler.bound)
+
+    def one_round(rounds):
+        buffer, count, tried, turn = rounds
+        uniforms = _uniforms(
+            jax.random.fold_in(key, turn), (sampler.num_uniforms + 1, lanes), dtype
+        )
+        proposals = sampler.verified(sampler.proposals(uniforms[1:]))
+        gap = proposals.log_weights + (proposals.level - sampler.bound)
+        accept = jnp.log(uniforms[0]) < gap
+        chosen = jnp.nonzero(accept, size=lanes, fill_value=0)[0]
+        points = proposals.points[:, chosen].T
+        buffer = lax.dynamic_update_slice_in_dim(buffer, points, count, axis=0)
+        return _Rounds(buffer, count + jnp.sum(accept, dtype=count.dtype), tried + lanes, turn + 1)
+
+    zero = jnp.zeros((), jnp.int32)
+    start = _Rounds(jnp.zeros((num_samples + lanes, d), dtype), zero, zero, zero)
+    return lax.while_loop(unfinished, one_round, start)
+
+
+# --- From paths to points -------------------------------------------------------------------------
+
+
+class _Sampler(NamedTuple):
+    """A law limited by linear constraints, in the order of its plan.
+
+    A path z makes the constraints' values loc + factor z. In a box these are the coordinates; in a
+    polyhedron the coordinates are `centre + lift @ z` and, if fewer constraints than coordinates
+    have a say, `rest @ g` with another standard normal g.
+    """
+
+    constraints: Constraints
+    extra: Constraints
+    tilt: Array
+    bound: Array
+    order: Array
+    region: Any
+    centre: Array
+    lift: Array | None
+    rest: Array | None
+    pins: Array | None  # the value of a coordinate that the limits leave no room, else NaN
+
+    @property
+    def dimension(self) -> int:
+        return len(self.centre)
+
+    @property
+    def num_uniforms(self) -> int:
+        return len(self.tilt) + (0 if self.rest is None else self.dimension)
+
+    def proposals(self, uniforms: Array) -> _Proposals:
+        """Paths through these points of the open unit cube."""
+        constraints, extra, tilt = self._with_free_end()
+        r = len(self.tilt)
+        if len(extra.low):
+            draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms[:r])
+            values = self._values(draws)
+        else:
+            draws, means, log_mass = paths(constraints, tilt, uniforms[:r])
+            own = self.constraints
+            values = own.loc[:, None] + means[:r] + own.scale[:, None] * draws
+        # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
+        tilt = self.tilt[:, None]
+        terms = log_mass[:r] - tilt * (draws - tilt) - 0.5 * tilt * tilt
+        fixed = lax.stop_gradient(terms)
+        level = jnp.mean(fixed, axis=1, where=jnp.isfinite(fixed), keepdims=True)
+        level = jnp.where(jnp.isfinite(level), level, 0.0)
+        log_weights = jnp.sum(terms - level, axis=0)
+        return _Proposals(
+            draws, self._points(draws, values, uniforms[r:]), log_weights, level.sum()
+        )
+
+    def _with_free_end(self) -> tuple[Constraints, Constraints, Array]:
+        """One more variable, without limits: paths do not draw the last one, which needs no draw
+        for a weight."""
+        low, high, loc, factor = self.constraints
+        grown = jnp.pad(factor, (0, 1)).at[-1, -1].set(1.0)
+        constraints = Constraints(
+            jnp.append(low, -jnp.inf), jnp.append(high, jnp.inf), jnp.append(loc, 0.0), grown
+        )
+        extra = self.extra._replace(factor=jnp.pad(self.extra.factor, ((0, 0), (0, 1))))
+        return constraints, extra, jnp.append(self.tilt, 0.0)
+
+    def _values(self, draws: Array) -> Array:
+        """The values of all constraints on these paths."""
+        loc = jnp.concatenate([self.constraints.loc, self.extra.loc])
+        factor = jnp.concatenate([jnp.tril(self.constraints.factor), self.extra.factor])
+        return loc[:, None] + factor @ draws
+
+    def _points(self, draws: Array, values: Array, uniforms: Array) -> Array:
+        if self.lift is not None:
+            points = self.centre[:, None] + self.lift @ draws
+            return points if self.rest is None else points + self.rest @ ndtri(uniforms)
+        points = values[jnp.argsort(self.order)]
+        points = _moved_inside(points, self.region.low[:, None], self.region.high[:, None])
+        if self.pins is None:
+            return points
+        return jnp.where(jnp.isnan(self.pins)[:, None], points, self.pins[:, None])
+
+    def verified(self, proposals: _Proposals) -> _Proposals:
+        """No weight for points that rounding put outside of a polyhedron, or almost."""
+        if self.lift is None:
+            return proposals
+        matrix, points = self.region.matrix, proposals.points
+        values, size = matrix @ points, jnp.abs(matrix) @ jnp.abs(points)
+        slack = 2.0 * float(jnp.finfo(points.dtype).eps) * size
+        low, high = self.region.low[:, None], self.region.high[:, None]
+        inside = jnp.all((values >= low + slack) & (values <= high - slack), axis=0)
+        inside |= jnp.all((values >= low) & (values <= high) & (size == 0), axis=0)
+        return proposals._replace(log_weights=jnp.where(inside, proposals.log_weights, -jnp.inf))
+
+    def filled(self, rounds: _Rounds, num_samples: int, key: Array) -> tuple[Array, Array]:
+        """The accepted draws, the chains' where there are too few; and what all are worth."""
+        samples, count = rounds.buffer[:num_samples], rounds.count
+        own = jnp.arange(num_samples)[:, None] < count
+        whole = jnp.asarray(num_samples, samples.dtype)
+
+        def fill(state):
+            samples, _, turn = state
+            # A key of the turn: what depends on no turn is computed before the loop, needed or not.
+            others, share = self._chains(num_samples, jax.random.fold_in(key, turn))
+            # A chain without a start has nothing to add.
+            worth = count + jnp.where(jnp.isnan(share), 0.0, share) * (num_samples - count)
+            return jnp.where(own, samples, others), worth, turn + 1
+
+        def unfilled(state):
+            return (count < num_samples) & (state[-1] < 1)
+
+        # A loop of at most one turn: unlike a choice it costs nothing under vmap if none needs it.
+        samples, worth, _ = lax.while_loop(unfilled, fill, (samples, whole, 0))
+        return samples, worth
+
+    def _chains(self, num_samples: int, key: Array) -> tuple[Array, Array]:
+        """Draws of parallel Gibbs chains, shape (num_samples, d), and what one of them is worth.
+
+        In the whitened coordinates z the law is a standard normal, limited: correlations of any
+        strength are gone, a singular covariance or more constraints than variables make no
+        difference, and each conditional law is one interval.
+        """
+        start_key, sweep_key = jax.random.split(key)
+        pick_key, rest_key, start_key = jax.random.split(start_key, 3)
+        shape = self.num_uniforms, 16 * NUM_CHAINS
+        proposals = self.verified(self.proposals(_uniforms(start_key, shape, self.tilt.dtype)))
+        weights = proposals.log_weights
+        chosen = jax.random.categorical(pick_key, weights, shape=(NUM_CHAINS,))
+        draws = jnp.where(jnp.any(weights > -jnp.inf), proposals.draws[:, chosen], jnp.nan)
+        num_kept = max(16, -(-num_samples // NUM_CHAINS))
+        sweep = partial(_sweep, self._all_constraints(), sweep_key)
+        draws = lax.fori_loop(0, WARM_UP, sweep, draws)
+
+        def kept(draws, turn):
+            first = WARM_UP + turn * THINNING
+            draws = lax.fori_loop(first, first + THINNING, sweep, draws)
+            shape = self.num_uniforms - len(draws), NUM_CHAINS
+            rest = _uniforms(jax.random.fold_in(rest_key, turn), shape, draws.dtype)
+            return draws, self._points(draws, self._values(draws), rest).T
+
+        _, points = lax.scan(kept, draws, jnp.arange(num_kept))
+        return points.reshape(-1, self.dimension)[-num_samples:], _worth(points)
+
+    def _all_constraints(self) -> Constraints:
+        own, extra = self.constraints, self.extra
+        own = own._replace(factor=jnp.tril(own.factor))
+        return Constraints(*(jnp.concatenate(pair) for pair in zip(own, extra)))
+
+
+@jax.custom_jvp
+def _moved_inside(x: Array, low: Array, high: Array) -> Array:
+    return jnp.where(x < low, low, jnp.where(x > high, high, x))
+
+
+@_moved_inside.defjvp
+def _moved_inside_jvp(primals, tangents):
+    # Only rounding takes a draw out of the box: it still moves as a draw, not as the limit.
+    return _moved_inside(*primals), tangents[0]
+
+
+class _BallSampler(NamedTuple):
+    """A law limited to a ball: its proposals are those of the law without limits."""
+
+    row: Problem
+
+    @property
+    def dimension(self) -> int:
+        return len(self.row.loc)
+
+    @property
+    def num_uniforms(self) -> int:
+        return self.dimension
+
+    @property
+    def bound(self) -> Array:
+        return jnp.zeros((), self.row.loc.dtype)
+
+    def proposals(self, uniforms: Array) -> _Proposals:
+        loc, covariance, region = self.row
+        draws = ndtri(uniforms)
+        points = loc[:, None] + factored(covariance.covariance_matrix) @ draws
+        log_weights = jnp.where(region.contains(points.T), 0.0, -jnp.inf)
+        return _Proposals(draws, points, log_weights.astype(loc.dtype), self.bound)
+
+    def verified(self, proposals: _Proposals) -> _Proposals:
+        return proposals
+
+    def filled(self, rounds: _Rounds, num_samples: int, key: Array) -> tuple[Array, Array]:
+        """The accepted draws, NaN where there are too few."""
+        own = jnp.arange(num_samples)[:, None] < rounds.count
+        count = jnp.minimum(rounds.count, num_samples).astype(rounds.buffer.dtype)
+        return jnp.where(own, rounds.buffer[:num_samples], jnp.nan), count
+
+
+def _sampler(settings: _Settings, row: Problem, plan: Plan | None = None) -> _Sampler:
+    """The law and its plan, ready for proposals."""
+    rank, pins = settings.rank, None
+    if settings.pinned:
+        row, pins = _given_pins(row)
+    linear = as_constraints(*row)
+    plan = lax.stop_gradient(solve_plan(linear, True, rank) if plan is None else plan)
+    constraints, extra = arranged(linear, plan.order, rank)
+    bound = plan.bound
+    if rank == 1:
+        first = constraints[:3]
+        bound = log_interval_mass(*standardize(*first, constraints.scale))[0]
+    # What rounding may add to a sum of this size must not exceed the bound.
+    bound = bound + 16.0 * float(jnp.finfo(bound.dtype).eps) * jnp.abs(bound)
+    lift = rest = None
+    if isinstance(row.region, Polyhedron):
+        lift, rest = _lifted(row, plan.order[:rank], constraints.factor)
+    return _Sampler(
+        constraints, extra, plan.tilt, lax.stop_gradient(bound), plan.order, row.region, row.loc,
+        lift, rest, pins,
+    )  # fmt: skip
+
+
+def _lifted(row: Problem, first: Array, factor: Array) -> tuple[Array, Array | None]:
+    """The regression of the coordinates on the path, and a factor of what it leaves over."""
+    matrix, rows = row.covariance.covariance_matrix, row.region.matrix[first]
+    lift = solve_triangular(factor, rows @ matrix, lower=True).T
+    if len(first) == len(matrix):
+        return lift, None
+    root = factored(matrix)
+    return lift, root - lift @ solve_triangular(factor, rows @ root, lower=True)
+
+
+def _given_pins(row: Problem) -> tuple[Problem, Array]:
+    """The law given the coordinates whose limits are equal, those then free and independent."""
+    loc, covariance, (low, high) = row.loc, row.covariance, (row.region.low, row.region.high)
+    pinned = low == high
+    pair = pinned[:, None] | pinned
+    identity = jnp.eye(len(loc), dtype=loc.dtype)
+    matrix = covariance.covariance_matrix
+    cross = jnp.where(pinned, matrix, 0.0)
+    inner = jnp.where(pinned[:, None], cross, identity)
+    gain = jnp.linalg.solve(inner, cross.T).T
+    moved = loc + gain @ jnp.where(pinned, low - loc, 0.0)
+    box = Box(jnp.where(pinned, -jnp.inf, low), jnp.where(pinned, jnp.inf, high))
+    matrix = jnp.where(pair, identity, matrix - gain @ cross.T)
+    given = Problem(jnp.where(pinned, 0.0, moved), CovarianceMatrix(matrix), box)
+    return given, jnp.where(pinned, low, jnp.nan)
+
+
+# --- Chains ---------------------------------------------------------------------------------------
+
+
+def _sweep(constraints: Constraints, key: Array, turn: Array, draws: Array) -> Array:
+    """One new value for each whitened coordinate of each chain, given the others."""
+    uniforms = _uniforms(jax.random.fold_in(key, turn), draws.shape, draws.dtype)
+
+    def step(state, row):
+        draws, means = state
+        k, column, uniform = row
+        old = draws[k]
+        others = means - column[:, None] * old
+        below, above = _crossings(constraints, column, column != 0, others)
+        # By rounding alone: the old value lies in the interval.
+        empty = ~(below < above)
+        below, above = jnp.where(empty, 0.0, below), jnp.where(empty, 1.0, above)
+        new = jnp.where(empty, old, separation_step(below, above, uniform)[0])
+        # Else it would be computed again for each of the means.
+        new = lax.optimization_barrier(new)
+        return (draws.at[k].set(new), others + column[:, None] * new), None
+
+    rows = jnp.arange(len(draws)), constraints.factor.T, uniforms
+    (draws, _), _ = lax.scan(step, (draws, constraints.factor @ draws), rows)
+    return draws
+
+
+def _worth(points: Array) -> Array:
+    """How many independent draws one of a chain is worth, from points (turns, chains, d).
+
+    Means of chains of K independent draws would have the variance of one draw over K. The worst
+    coordinate counts; beyond 1 - 1/C the means of C chains cannot tell.
+    """
+    turns, chains, _ = points.shape
+    centred = points - points.mean((0, 1))
+    of_one, of_mean = jnp.mean(centred**2, (0, 1)), jnp.var(centred.mean(0), axis=0, ddof=1)
+    still = of_one == 0
+    share = of_one / (turns * jnp.where(still, 1.0, of_mean))
+    return jnp.minimum(1.0 - 1.0 / chains, jnp.min(jnp.where(still, jnp.inf, share)))
