@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.covariances import Covariance, LowRank, Markov
-from truncgauss.probability import bivariate, chains, factors, trivariate
+from truncgauss.probability import bivariate, chains, factor_grid, factors, trivariate
 from truncgauss.probability.base import Estimate, Method, Region
 from truncgauss.pytrees import frozen_pytree, is_concrete
 from truncgauss.regions import Box
@@ -21,13 +21,14 @@ class Exact(Method):
         log P = sum_j log( Phi((high_j - loc_j) / s_j) - Phi((low_j - loc_j) / s_j) );
 
     in two and three dimensions by quadrature in logs, one coordinate after the other. In any
-    dimension: for a `LowRank` covariance of rank one by quadrature over its factor; for a `Markov`
-    one by carrying the law from place to place on a grid. Independence is read off a diagonal
-    covariance, which is visible only outside of a trace: there, and for any other structure, ask
-    for a method that needs none.
+    dimension: for a `LowRank` covariance of rank one or two by quadrature over its factors; for a
+    `Markov` one by carrying the law from place to place on a grid. Independence is read off a
+    diagonal covariance, which is visible only outside of a trace: there, and for any other
+    structure, ask for a method that needs none.
 
-    Its stderr is 0, save for a long and weakly truncated chain: there it is the distance from the
-    answer of a coarser grid, which bounds the error from above, or inf if no grid could follow it.
+    Its stderr is 0, save for a long and weakly truncated chain, and for two factors with next to no
+    noise: there it is the distance from the answer of a coarser grid, which bounds the error from
+    above, or inf if no grid could follow it.
 
     Raises:
         ValueError: if the problem is none of these.
@@ -41,8 +42,8 @@ class Exact(Method):
         if not applies(covariance, region):
             raise ValueError(
                 "Exact answers for a Box in up to three dimensions, with a tg.Markov covariance, a "
-                "tg.LowRank one of rank one, or independent coordinates (a diagonal covariance, "
-                f"visible outside of a trace); got a {type(region).__name__} in "
+                "tg.LowRank one of rank one or two, or independent coordinates (a diagonal "
+                f"covariance, visible outside of a trace); got a {type(region).__name__} in "
                 f"{covariance.dimension} dimensions. Use tg.Automatic()."
             )
 
@@ -56,6 +57,8 @@ class Exact(Method):
         high = jnp.where(invalid | empty, jnp.inf, high)
         if isinstance(covariance, Markov) and covariance.dimension > 3:
             log_prob, stderr = chains.log_probability(loc, covariance, low, high)
+        elif takes_grid(covariance):
+            log_prob, stderr = factor_grid.log_probability(loc, covariance, low, high)
         else:
             log_prob = box_log_probability(loc, covariance, low, high)
             stderr = jnp.zeros_like(log_prob)
@@ -83,8 +86,13 @@ def applies(covariance: Covariance, region: Region) -> bool:
     if covariance.dimension <= 3 or isinstance(covariance, Markov):
         return True
     if isinstance(covariance, LowRank):
-        return covariance.rank <= 1
+        return covariance.rank <= 2
     return is_diagonal(covariance)
+
+
+def takes_grid(covariance: Covariance) -> bool:
+    """Whether the integral over two factors is the way; up to three coordinates have another."""
+    return isinstance(covariance, LowRank) and covariance.rank == 2 and covariance.dimension > 3
 
 
 def is_diagonal(covariance: Covariance) -> bool:
