@@ -20,6 +20,7 @@ _HOMES = {
         "fit_truncated_normal",
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
+    "truncgauss.moments": ("Moments", "truncated_moments"),
     "truncgauss.probability.automatic": (
         "Automatic",
         "fraction_not_truncated",
@@ -33,6 +34,13 @@ _HOMES = {
     "truncgauss.probability.sequential": ("SequentialMonteCarlo",),
     "truncgauss.probability.soft": ("SoftMonteCarlo",),
     "truncgauss.regions": ("Ball", "Box", "Polyhedron"),
+    "truncgauss.sampling": (
+        "Draws",
+        "Weighted",
+        "truncated_draws",
+        "truncated_samples",
+        "weighted_samples",
+    ),
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
 _MODULES = ("config", "fitting", "parallel", "plotting", "special")

@@ -44,7 +44,8 @@ MIN_PROPOSALS = 2**14
 MIN_ACCEPTANCE = 1e-3
 # Proposals of one round: a fraction of what is wanted, within what a cache holds.
 MIN_LANES, ROUND_SIZE = 64, 2**18
-NUM_CHAINS, WARM_UP, THINNING = 64, 64, 8
+# Sweeps between two draws of a chain, and draws left out in the beginning.
+NUM_CHAINS, THINNING, WARM_UP = 64, 8, 8
 
 
 class Draws(NamedTuple):
@@ -310,7 +311,7 @@ def _weighted(
         if lattice:
             uniforms = lattice_uniforms(key.key[None], size, count, row.loc.dtype)
         else:
-            uniforms = _uniforms(key.key, (count, size), row.loc.dtype)
+            uniforms = _uniforms(key.key, 0, (count, size), row.loc.dtype)
         proposals = sampler.proposals(uniforms)
         return Weighted(proposals.points.T, proposals.log_weights + proposals.level)
 
@@ -318,8 +319,9 @@ def _weighted(
     return Weighted(jnp.moveaxis(samples, -2, 0), jnp.moveaxis(log_weights, -1, 0))
 
 
-def _uniforms(key: Array, shape: tuple[int, int], dtype) -> Array:
-    return open_uniforms(jax.random.bits(key, shape, jnp.uint32), dtype)
+def _uniforms(key: Array, turn: Any, shape: tuple[int, int], dtype) -> Array:
+    """Uniforms of the open interval: all that a turn needs at once, as each call is compiled."""
+    return open_uniforms(jax.random.bits(jax.random.fold_in(key, turn), shape, jnp.uint32), dtype)
 
 
 def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None) -> Draws:
@@ -332,15 +334,13 @@ def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None 
         sampler = _BallSampler(row)
     else:
         sampler = _sampler(settings, row, plan)
-    accept_key, chain_key = jax.random.split(key)
-    rounds = _accepted(sampler, settings.num_samples, accept_key)
-    samples, effective = sampler.filled(rounds, settings.num_samples, chain_key)
+    rounds = _accepted(sampler, settings.num_samples, key)
+    samples, effective = sampler.filled(rounds, settings.num_samples, key)
     proper = _is_proper(row)
+    rate = rounds.count / rounds.tried.astype(samples.dtype)
     return Draws(
         jnp.where(proper, samples, jnp.nan),
-        jnp.where(
-            proper, rounds.count / jnp.maximum(rounds.tried, 1).astype(samples.dtype), jnp.nan
-        ),
+        jnp.where(proper, rate, jnp.nan),
         jnp.where(proper, effective, 0.0),
     )
 
@@ -357,7 +357,7 @@ def _is_proper(row: Problem) -> Array:
 def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
     """Each coordinate by its own quantiles."""
     loc, covariance, region = row
-    uniforms = _uniforms(key, (num_samples, len(loc)), loc.dtype)
+    uniforms = _uniforms(key, 0, (num_samples, len(loc)), loc.dtype)
     scale = jnp.sqrt(covariance.variances)
     samples = truncated_quantile(uniforms, loc, scale, region.low, region.high)
     return jnp.where(region.low == region.high, region.low, samples)
@@ -367,12 +367,18 @@ def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
 
 
 class _Rounds(NamedTuple):
-    """What accept-reject has so far: the first `count` rows of the buffer."""
+    """What accept-reject has so far: the first `count` rows of the buffer.
+
+    Of the last round with a path inside the region some paths and their log weights stay, for
+    chains to start from.
+    """
 
     buffer: Array
     count: Array
     tried: Array
     turn: Array
+    paths: Array
+    log_weights: Array
 
 
 class _Proposals(NamedTuple):
@@ -385,30 +391,33 @@ class _Proposals(NamedTuple):
 
 
 def _accepted(sampler: Any, num_samples: int, key: Array) -> _Rounds:
-    """Rounds of proposals, until enough are accepted or next to none is."""
-    d, dtype = sampler.dimension, sampler.bound.dtype
+    """Rounds of proposals, at least one, until enough are accepted or next to none is."""
+    d, r, dtype = sampler.dimension, sampler.num_draws, sampler.bound.dtype
     lanes = max(MIN_LANES, min(-(-num_samples // 8), ROUND_SIZE // d))
+    some = min(lanes, 16 * NUM_CHAINS)
 
     def unfinished(rounds):
-        _, count, tried, _ = rounds
+        count, tried = rounds.count, rounds.tried
         hopeful = (tried < MIN_PROPOSALS) | (count >= MIN_ACCEPTANCE * tried)
-        return (count < num_samples) & hopeful & jnp.isfinite(sampler.bound)
+        return (tried == 0) | (count < num_samples) & hopeful & jnp.isfinite(sampler.bound)
 
     def one_round(rounds):
-        buffer, count, tried, turn = rounds
-        uniforms = _uniforms(
-            jax.random.fold_in(key, turn), (sampler.num_uniforms + 1, lanes), dtype
-        )
+        uniforms = _uniforms(key, rounds.turn, (sampler.num_uniforms + 1, lanes), dtype)
         proposals = sampler.verified(sampler.proposals(uniforms[1:]))
         gap = proposals.log_weights + (proposals.level - sampler.bound)
         accept = jnp.log(uniforms[0]) < gap
         chosen = jnp.nonzero(accept, size=lanes, fill_value=0)[0]
         points = proposals.points[:, chosen].T
-        buffer = lax.dynamic_update_slice_in_dim(buffer, points, count, axis=0)
-        return _Rounds(buffer, count + jnp.sum(accept, dtype=count.dtype), tried + lanes, turn + 1)
+        buffer = lax.dynamic_update_slice_in_dim(rounds.buffer, points, rounds.count, axis=0)
+        count = rounds.count + jnp.sum(accept, dtype=jnp.int32)
+        kept = proposals.draws[:, :some], proposals.log_weights[:some]
+        met = jnp.any(kept[1] > -jnp.inf)
+        kept = (jnp.where(met, x, y) for x, y in zip(kept, rounds[-2:]))
+        return _Rounds(buffer, count, rounds.tried + lanes, rounds.turn + 1, *kept)
 
     zero = jnp.zeros((), jnp.int32)
-    start = _Rounds(jnp.zeros((num_samples + lanes, d), dtype), zero, zero, zero)
+    buffer, kept = jnp.zeros((num_samples + lanes, d), dtype), jnp.zeros((r, some), dtype)
+    start = _Rounds(buffer, zero, zero, zero, kept, jnp.full(some, -jnp.inf, dtype))
     return lax.while_loop(unfinished, one_round, start)
 
 
@@ -439,8 +448,12 @@ class _Sampler(NamedTuple):
         return len(self.centre)
 
     @property
+    def num_draws(self) -> int:
+        return len(self.tilt)
+
+    @property
     def num_uniforms(self) -> int:
-        return len(self.tilt) + (0 if self.rest is None else self.dimension)
+        return self.num_draws + (0 if self.rest is None else self.dimension)
 
     def proposals(self, uniforms: Array) -> _Proposals:
         """Paths through these points of the open unit cube."""
@@ -511,8 +524,8 @@ class _Sampler(NamedTuple):
 
         def fill(state):
             samples, _, turn = state
-            # A key of the turn: what depends on no turn is computed before the loop, needed or not.
-            others, share = self._chains(num_samples, jax.random.fold_in(key, turn))
+            # The turn enters, lest all this be computed before the loop, needed or not.
+            others, share = self._chains(rounds, num_samples, key, turn)
             # A chain without a start has nothing to add.
             worth = count + jnp.where(jnp.isnan(share), 0.0, share) * (num_samples - count)
             return jnp.where(own, samples, others), worth, turn + 1
@@ -521,35 +534,36 @@ class _Sampler(NamedTuple):
             return (count < num_samples) & (state[-1] < 1)
 
         # A loop of at most one turn: unlike a choice it costs nothing under vmap if none needs it.
-        samples, worth, _ = lax.while_loop(unfilled, fill, (samples, whole, 0))
+        samples, worth, _ = lax.while_loop(unfilled, fill, (samples, whole, jnp.uint32(0)))
         return samples, worth
 
-    def _chains(self, num_samples: int, key: Array) -> tuple[Array, Array]:
+    def _chains(
+        self, rounds: _Rounds, num_samples: int, key: Array, turn: Array
+    ) -> tuple[Array, Array]:
         """Draws of parallel Gibbs chains, shape (num_samples, d), and what one of them is worth.
 
         In the whitened coordinates z the law is a standard normal, limited: correlations of any
         strength are gone, a singular covariance or more constraints than variables make no
         difference, and each conditional law is one interval.
         """
-        start_key, sweep_key = jax.random.split(key)
-        pick_key, rest_key, start_key = jax.random.split(start_key, 3)
-        shape = self.num_uniforms, 16 * NUM_CHAINS
-        proposals = self.verified(self.proposals(_uniforms(start_key, shape, self.tilt.dtype)))
-        weights = proposals.log_weights
-        chosen = jax.random.categorical(pick_key, weights, shape=(NUM_CHAINS,))
-        draws = jnp.where(jnp.any(weights > -jnp.inf), proposals.draws[:, chosen], jnp.nan)
+        start = rounds.paths[:, _evenly(rounds.log_weights)]
+        start = jnp.where(jnp.any(rounds.log_weights > -jnp.inf), start, jnp.nan)
         num_kept = max(16, -(-num_samples // NUM_CHAINS))
-        sweep = partial(_sweep, self._all_constraints(), sweep_key)
-        draws = lax.fori_loop(0, WARM_UP, sweep, draws)
+        per_sweep = THINNING * self.num_draws
+        shape = per_sweep + self.num_uniforms - self.num_draws, NUM_CHAINS
+        constraints = self._all_constraints()
 
-        def kept(draws, turn):
-            first = WARM_UP + turn * THINNING
-            draws = lax.fori_loop(first, first + THINNING, sweep, draws)
-            shape = self.num_uniforms - len(draws), NUM_CHAINS
-            rest = _uniforms(jax.random.fold_in(rest_key, turn), shape, draws.dtype)
-            return draws, self._points(draws, self._values(draws), rest).T
+        def one(draws, turn):
+            uniforms = _uniforms(key, turn, shape, draws.dtype)
+            sweeps = uniforms[:per_sweep].reshape(THINNING, *draws.shape)
+            draws, _ = lax.scan(partial(_sweep, constraints), draws, sweeps)
+            points = self._points(draws, self._values(draws), uniforms[per_sweep:])
+            return draws, points.T
 
-        _, points = lax.scan(kept, draws, jnp.arange(num_kept))
+        # Numbers that no round of proposals reaches.
+        turns = jnp.uint32(2**31) + turn + jnp.arange(WARM_UP + num_kept, dtype=jnp.uint32)
+        _, points = lax.scan(one, start, turns)
+        points = points[WARM_UP:]
         return points.reshape(-1, self.dimension)[-num_samples:], _worth(points)
 
     def _all_constraints(self) -> Constraints:
@@ -577,6 +591,10 @@ class _BallSampler(NamedTuple):
     @property
     def dimension(self) -> int:
         return len(self.row.loc)
+
+    @property
+    def num_draws(self) -> int:
+        return self.dimension
 
     @property
     def num_uniforms(self) -> int:
@@ -656,9 +674,15 @@ def _given_pins(row: Problem) -> tuple[Problem, Array]:
 # --- Chains ---------------------------------------------------------------------------------------
 
 
-def _sweep(constraints: Constraints, key: Array, turn: Array, draws: Array) -> Array:
+def _evenly(log_weights: Array) -> Array:
+    """The indices of as many paths as there are chains, in proportion to their weights."""
+    shares = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
+    middles = (jnp.arange(NUM_CHAINS) + 0.5) / NUM_CHAINS
+    return jnp.searchsorted(shares, (middles * shares[-1]).astype(shares.dtype))
+
+
+def _sweep(constraints: Constraints, draws: Array, uniforms: Array) -> tuple[Array, None]:
     """One new value for each whitened coordinate of each chain, given the others."""
-    uniforms = _uniforms(jax.random.fold_in(key, turn), draws.shape, draws.dtype)
 
     def step(state, row):
         draws, means = state
@@ -676,7 +700,7 @@ def _sweep(constraints: Constraints, key: Array, turn: Array, draws: Array) -> A
 
     rows = jnp.arange(len(draws)), constraints.factor.T, uniforms
     (draws, _), _ = lax.scan(step, (draws, constraints.factor @ draws), rows)
-    return draws
+    return draws, None
 
 
 def _worth(points: Array) -> Array:
