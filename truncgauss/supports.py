@@ -34,6 +34,14 @@ class Between(constraints.interval):
     def feasible_like(self, prototype: Any) -> Array:
         return biject_to(self)(jnp.zeros_like(prototype))
 
+    def __repr__(self) -> str:
+        ends = f"low={self.lower_bound}, high={self.upper_bound}"
+        return f"Between({ends}, event_dim={self.event_dim})"
+
+    def eq(self, other: object, static: bool = False) -> Any:
+        alike = isinstance(other, Between) and self.event_dim == other.event_dim
+        return super().eq(other, static=static) if alike else False
+
     def tree_flatten(self):
         leaves = ("lower_bound", "upper_bound")
         return (self.lower_bound, self.upper_bound), (leaves, {"event_dim": self.event_dim})
@@ -49,6 +57,9 @@ class Inside(constraints.Constraint):
 
     def __call__(self, x: Any) -> Array:
         return self.region.contains(x)
+
+    def __repr__(self) -> str:
+        return f"Inside({self.region})"
 
     def tree_flatten(self):
         return (self.region,), (("region",), {})
@@ -86,16 +97,18 @@ class BetweenTransform(Transform):
 
     def __call__(self, x: Any) -> Array:
         low, high, half, has_low, has_high = self._parts()
-        # From the nearer end: no sum of rounded parts then passes the other one.
-        both = jnp.where(x < 0, low + half * (2 * sigmoid(x)), high - half * (2 * sigmoid(-x)))
+        # From the nearer end, so that no sum of rounded parts passes the other one.
+        part = half * (2 * sigmoid(jnp.where(x < 0, x, -x)))
+        both = jnp.where(x < 0, low + part, high - part)
         one = jnp.where(has_low, low + log1pexp(x), high - log1pexp(-x))
         return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, x))
 
     def _inverse(self, y: Any) -> Array:
         low, high, _, has_low, has_high = self._parts()
-        above, below = _off_zero(y - low), _off_zero(high - y)
-        both = jnp.log(jnp.where(has_low, above, 1.0)) - jnp.log(jnp.where(has_high, below, 1.0))
-        one = jnp.where(has_low, _log_expm1(above), -_log_expm1(below))
+        above = jnp.where(has_low, _off_zero(0.5 * y - 0.5 * low), 1.0)  # halves never overflow
+        below = jnp.where(has_high, _off_zero(0.5 * high - 0.5 * y), 1.0)
+        both = jnp.log(above) - jnp.log(below)
+        one = jnp.where(has_low, _log_expm1(2 * above), -_log_expm1(2 * below))
         return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, y))
 
     def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Array:
