@@ -92,7 +92,7 @@ def in_turns(function, points: Array, size: int) -> Array:
     num_points = len(points)
     if num_points * size <= WHOLE_SIZE:
         return function(points)
-    at_once = max(1, TURN_SIZE // size)
+    at_once = min(max(1, TURN_SIZE // size), num_points)
     turns = -(-num_points // at_once)
     spare = turns * at_once - num_points
     # Points that fill the last turn repeat the first ones, and are left out again.

@@ -1,0 +1,320 @@
+"""A few factors: two exactly, any number on a lattice; values, derivatives, tails, honesty.
+
+The truth is a product: coordinates that load on one factor each are blocks of one factor, which
+`Exact` knows to rounding. A rotation of the factors disguises the blocks and changes nothing else.
+"""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.test_util import check_grads
+
+import truncgauss as tg
+from truncgauss.probability import base, factor_points
+from truncgauss.probability.factor_integrand import Plan, solve_plan
+
+INF = math.inf
+D = 8
+
+
+def rotation(r, seed=0):
+    return jnp.asarray(np.linalg.qr(np.random.default_rng(seed).normal(size=(r, r)))[0])
+
+
+def blocks(r):
+    """Which factor each coordinate loads on."""
+    return np.arange(D) * r // D
+
+
+@jax.jit
+@partial(jax.vmap, in_axes=(0, 0, 0, 0, 0, None))
+@partial(jax.value_and_grad, argnums=(0, 1, 2, 3, 4), has_aux=True)
+def truth(loc, loading, noise, low, high, own):
+    """The sum over blocks of their log probabilities: outside of its block nothing is limited."""
+
+    def of_block(mine):
+        there, none = jnp.where(mine, loading, 0.0), jnp.full(D, INF)
+        box = tg.Box(jnp.where(mine, low, -none), jnp.where(mine, high, none))
+        covariance = tg.LowRank(there[:, None], noise)
+        return tg.log_probability(loc, covariance, box, tg.Exact()).log_prob
+
+    return jax.vmap(of_block)(own).sum(), 0.0
+
+
+def true_rows(rows, r):
+    own = jnp.asarray(blocks(r) == np.arange(r)[:, None])
+    (values, _), slopes = truth(*rows, own)
+    return values, slopes
+
+
+def disguised(loading, noise, r):
+    """The covariance, of loadings (8,) each on its factor, after a rotation."""
+    spread = jnp.asarray(np.eye(r)[blocks(r)]) @ rotation(r)
+    return tg.LowRank(loading[:, None] * spread.astype(loading.dtype), noise)
+
+
+def in_plane(loc, loading, noise, low, high):
+    covariance = disguised(loading, noise, 2)
+    estimate = tg.log_probability(loc, covariance, tg.Box(low, high), tg.Exact())
+    return estimate.log_prob, estimate.stderr
+
+
+planes = jax.jit(
+    jax.vmap(jax.value_and_grad(in_plane, argnums=(0, 1, 2, 3, 4), has_aux=True), axis_size=16)
+)
+
+
+def rows_of(cases):
+    """Cases padded to sixteen rows, so that one compilation serves all."""
+    full = lambda part: np.broadcast_to(np.asarray(part, float), (D,))
+    rows = [[full(part) for part in case] for case in cases]
+    rows += rows[:1] * (16 - len(rows))
+    return tuple(jnp.asarray(part) for part in zip(*rows))
+
+
+W = np.random.default_rng(1).normal(size=D)
+MIXED_LOW = [-INF, -1.0, 0.0, -INF, -INF, 2.0, -3.0, -INF]
+MIXED_HIGH = [INF, 1.0, INF, -0.5, INF, 2.5, INF, 0.3]
+# loc, loadings, variance of the noise, low, high.
+SMOOTH = [
+    (0.0, W, 1.0, 0.0, INF),
+    (0.1, W, 0.3, -1.0, 1.0),
+    (0.0, W, 1.0, 5.0, INF),
+    (0.0, np.abs(W), 0.5, 40.0, INF),
+    (0.0, W, 1.0, -INF, -300.0),
+    (0.0, W, 1.0, 0.5, 0.5 + 1e-6),
+    (0.2, W, 0.5, MIXED_LOW, MIXED_HIGH),
+    (W, 0.0, 0.7, -1.0, INF),
+    (0.0, np.r_[W[:4], 0.0, 0.0, 0.0, 0.0], 1.0, 0.0, INF),  # columns that repeat each other
+    (1e3, 1e-3 * W, 1e-6, 1e3 - 1e-3, 1e3 + 2e-3),
+    (0.0, 30.0 * W, np.linspace(1.0, 900.0, D), -20.0, 50.0),
+    (0.0, W, 0.1, -1.0, INF),
+    (0.0, W, 1.0, -INF, INF),
+]
+
+
+def test_two_factors_to_rounding():
+    rows = rows_of(SMOOTH)
+    (values, stderr), slopes = planes(*rows)
+    true_values, true_slopes = true_rows(rows, 2)
+    error = np.abs(values - true_values)
+    np.testing.assert_array_less(error, 1e-11 + 8 * np.finfo(float).eps * np.abs(true_values))
+    np.testing.assert_array_equal(stderr, 0.0)
+    for ours, theirs in zip(slopes, true_slopes):
+        size = 1 + np.max(np.abs(theirs), axis=1, keepdims=True)
+        np.testing.assert_allclose(ours / size, theirs / size, rtol=1e-9, atol=1e-10)
+    assert np.all(np.asarray(slopes[3])[np.isinf(rows[3])] == 0)
+    assert np.all(np.asarray(slopes[4])[np.isinf(rows[4])] == 0)
+
+
+def test_two_factors_with_little_noise_are_honest():
+    noises = [1e-2, 3e-3, 1e-3, 1e-4, 1e-6, 1e-8, 1e-12]
+    cases = [(0.1, W, noise, -0.7, INF) for noise in noises]
+    cases += [(0.0, W, noise, -1.0, 1.5) for noise in noises]
+    rows = rows_of(cases)
+    (values, stderr), _ = planes(*rows)
+    error = np.abs(values - true_rows(rows, 2)[0])
+    assert np.isfinite(values).all()
+    np.testing.assert_array_less(error, 1e-11 + np.asarray(stderr))
+
+
+def test_edges_of_the_domain():
+    one, nan = np.ones(D), np.full(D, np.nan)
+    cases = [
+        (0.0, W, 1.0, one, one, -INF),
+        (0.0, W, 1.0, -one, np.r_[one[1:], -1.0], -INF),
+        (0.0, W, 1.0, one, -one, np.nan),
+        (nan, W, 1.0, -one, one, np.nan),
+        (0.0, nan, 1.0, -one, one, np.nan),
+        (0.0, W, nan, -one, one, np.nan),
+        (0.0, W, 1.0, nan, one, np.nan),
+        (0.0, W, 1.0, -one, nan, np.nan),
+        (nan, W, 1.0, -INF, INF, np.nan),
+    ]
+    rows = rows_of([case[:-1] for case in cases])
+    expected = [case[-1] for case in cases]
+    (values, _), _ = planes(*rows)
+    np.testing.assert_array_equal(values[: len(cases)], expected)
+    (values, _), _ = lattices(*rows)
+    np.testing.assert_array_equal(values[: len(cases)], expected)
+
+
+@pytest.mark.slow
+def test_two_factors_curvature():
+    """Hessian-vector products against differences of the gradient."""
+    rows = rows_of(SMOOTH[1:2])
+    point = tuple(part[0] for part in rows[:3])
+    limits = tuple(part[0] for part in rows[3:])
+    generator = np.random.default_rng(2)
+    move = tuple(jnp.asarray(generator.normal(size=D) * 0.3) for _ in point)
+    slope = jax.grad(lambda *point: in_plane(*point, *limits)[0], (0, 1, 2))
+    _, ours = jax.jit(lambda: jax.jvp(slope, point, move))()
+    back = jax.jit(jax.grad(lambda *p: sum(jnp.vdot(s, m) for s, m in zip(slope(*p), move)), 0))
+    h = 1e-4
+    stencil = [tuple(p + s * h * m for p, m in zip(point, move)) for s in (-2, -1, 1, 2)]
+    stacked = (jnp.stack(parts) for parts in zip(*stencil))
+    rows = tuple(jnp.concatenate([part, part, part, part]) for part in stacked)
+    _, slopes = planes(*rows, *(jnp.broadcast_to(part, (16, D)) for part in limits))
+    for mine, s in zip(ours, slopes):
+        differences = (s[0] - 8 * s[1] + 8 * s[2] - s[3]) / (12 * h)
+        np.testing.assert_allclose(mine, differences, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(back(*point), ours[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_beside_the_dense_matrix():
+    generator = np.random.default_rng(4)
+    d = 12
+    covariance = tg.LowRank(generator.normal(size=(d, 2)), generator.uniform(0.3, 2.0, d))
+    loc, low = jnp.asarray(generator.normal(size=d)), jnp.full(d, -1.5)
+    box = tg.Box(low, jnp.full(d, INF).at[3].set(1.0))
+    ours = tg.log_probability(loc, covariance, box, tg.Exact())
+    other = tg.log_probability(loc, covariance.covariance_matrix, box, tg.Separation())
+    assert ours.stderr == 0
+    assert abs(ours.log_prob - other.log_prob) < 5 * other.stderr < 1e-3
+
+
+# --- On a lattice ---------------------------------------------------------------------------------
+
+
+def on_lattice(plan, loc, loading, noise, low, high, num_points=256, num_keys=16, r=3, seed=0):
+    """As `base.average` has it: the value and its standard error."""
+    keys = jax.random.split(jax.random.key(seed), num_keys)
+    covariance = disguised(loading, noise, r)
+    found = factor_points.replicates(loc, covariance, low, high, plan, keys, num_points)
+    stderr = base.spread(found.log_prob, found.stderr)
+    return tg.special.log_mean_exp(found.log_prob), jax.lax.stop_gradient(stderr)
+
+
+lattices = jax.jit(
+    jax.vmap(
+        jax.value_and_grad(partial(on_lattice, None), argnums=(0, 1, 2, 3, 4), has_aux=True),
+        axis_size=16,
+    )
+)
+
+
+def test_three_factors_on_a_lattice():
+    rows = rows_of(SMOOTH)
+    (values, stderr), slopes = lattices(*rows)
+    true_values, true_slopes = true_rows(rows, 3)
+    assert np.all(stderr < 4e-3) and np.all(stderr[: len(SMOOTH)] > 0)
+    np.testing.assert_array_less(np.abs(values - true_values), 4 * stderr + 1e-15)
+    for ours, theirs in zip(slopes, true_slopes):
+        size = 1 + np.max(np.abs(theirs), axis=1, keepdims=True)
+        np.testing.assert_allclose(ours / size, theirs / size, atol=0.02)
+        assert np.isfinite(ours).all()
+
+
+def test_a_lattice_with_little_noise_is_honest():
+    noises = [1e-2, 1e-3, 1e-4, 1e-6, 1e-8, 1e-12]
+    cases = [(0.1, W, noise, -0.7, INF) for noise in noises]
+    cases += [(0.0, W, noise, -1.0, 1.5) for noise in noises]
+    rows = rows_of(cases)
+    (values, stderr), _ = lattices(*rows)
+    assert np.all(stderr < 0.1)
+    np.testing.assert_array_less(np.abs(values - true_rows(rows, 3)[0]), 4 * stderr)
+
+
+def test_a_plan_that_misses_says_so():
+    """Equal weights in an empty corner would look like success."""
+    low, high = jnp.full(D, -1.0), jnp.full(D, INF)
+    covariance = disguised(jnp.asarray(W), jnp.ones(D), 3)
+    plan = Plan(jnp.full(3, 8.0), 0.01 * jnp.eye(3), jnp.zeros(3))
+    keys = jax.random.split(jax.random.key(0), 4)
+    compute = jax.jit(factor_points.replicates, static_argnums=6)
+    found = compute(jnp.zeros(D), covariance, low, high, plan, keys, 64)
+    assert np.all(np.isinf(found.stderr))
+
+
+@pytest.mark.slow
+def test_a_held_plan_is_one_function():
+    case = tuple(part[6] for part in rows_of(SMOOTH))
+    plan = jax.jit(solve_plan)(case[0], disguised(*case[1:3], 3), *case[3:])
+    fun = lambda loc, loading, noise: on_lattice(
+        plan, loc, loading, noise, *case[3:], num_points=32, num_keys=2
+    )[0]
+    check_grads(jax.jit(fun), case[:3], order=2, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_turns_change_nothing(monkeypatch):
+    from truncgauss.probability import factor_integrand
+
+    case = tuple(part[1] for part in rows_of(SMOOTH))
+    plan = jax.jit(solve_plan)(case[0], disguised(*case[1:3], 3), *case[3:])
+
+    def results():
+        fun = lambda *args: on_lattice(plan, *args, num_points=50, num_keys=3)[0]
+        value, slope = jax.value_and_grad(fun, (0, 1, 2, 3, 4))(*case)
+        return [value, *slope, jax.hessian(fun)(*case)]
+
+    whole = jax.jit(lambda: results())()
+    monkeypatch.setattr(factor_integrand, "WHOLE_SIZE", 1)
+    monkeypatch.setattr(factor_integrand, "TURN_SIZE", 7 * D)
+    for ours, theirs in zip(jax.jit(lambda: results())(), whole):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.slow
+def test_single_precision():
+    rows = rows_of(SMOOTH[:9] + SMOOTH[10:])
+    rounded = tuple(part.astype(jnp.float32) for part in rows)
+    wide = tuple(part.astype(jnp.float64) for part in rounded)
+    # 0.5 + 1e-6 is another number in float32: the truth is that at the rounded limits.
+    for fun, r in ((in_plane, 2), (partial(on_lattice, None), 3)):
+        ours, stderr = jax.jit(jax.vmap(fun))(*rounded)
+        assert ours.dtype == stderr.dtype == jnp.float32
+        theirs = true_rows(wide, r)[0]
+        allowed = 1e-4 + 1e-6 * np.abs(theirs) + 4 * np.asarray(stderr)
+        np.testing.assert_array_less(np.abs(ours - theirs), allowed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [0, 2, 6, 11])
+def test_error_bars_cover(case):
+    """Of 400 intervals of 95 % between 366 and 392 cover: as rare as 1 in 3,000 to fail by chance
+    below, and 1 in 2,000 above."""
+    row = tuple(part[case] for part in rows_of(SMOOTH))
+    plan = jax.jit(solve_plan)(row[0], disguised(*row[1:3], 3), *row[3:])
+    one = lambda seed: on_lattice(plan, *row, num_points=128, seed=seed)
+    values, stderr = jax.jit(lambda seeds: jax.lax.map(one, seeds))(jnp.arange(400))
+    truth = true_rows(tuple(part[None] for part in row), 3)[0][0]
+    student = 2.131449545559323  # of 15 degrees of freedom
+    covered = np.sum(np.abs(values - truth) < student * stderr)
+    assert 366 <= covered <= 392, covered
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_coordinates():
+    """Blocks of five factors, disguised; the memory is that of one turn."""
+    d, r, n = 100_000, 5, 16
+    generator = np.random.default_rng(6)
+    own, loading = generator.integers(0, r, d), generator.uniform(-0.8, 0.8, d)
+    noise, low = jnp.asarray(generator.uniform(0.5, 1.5, d)), jnp.full(d, -3.0)
+    spread = np.eye(r)[own] * loading[:, None]
+    covariance = tg.LowRank(spread @ rotation(r), noise)
+    high, loc = jnp.full(d, INF), jnp.zeros(d)
+    keys = jax.random.split(jax.random.key(0), 16)
+    compute = jax.jit(
+        lambda loc: factor_points.replicates(loc, covariance, low, high, None, keys, n)
+    )
+    found = compute(loc)
+    assert compute.lower(loc).compile().memory_analysis().temp_size_in_bytes < 2**28
+    log_prob, stderr = tg.special.log_mean_exp(found.log_prob), base.spread(*found)
+    block = jax.jit(
+        lambda k: (
+            tg.log_probability(
+                loc,
+                tg.LowRank(jnp.asarray(spread)[:, k, None], noise),
+                tg.Box(jnp.where(own == k, low, -INF), high),
+                tg.Exact(),
+            ).log_prob
+        )
+    )
+    truth = sum(float(block(k)) for k in range(r))
+    assert stderr < 0.05 and abs(log_prob - truth) < 4 * stderr
