@@ -1,6 +1,7 @@
 """The truncated laws as NumPyro distributions."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import Distribution, Independent, constraints
 from numpyro.distributions.util import lazy_property
 from numpyro.util import is_prng_key
 
@@ -43,10 +44,49 @@ _mean = jax.jit(truncated_mean, inline=True)
 _variance = jax.jit(truncated_variance, inline=True)
 _entropy = jax.jit(truncated_entropy, inline=True)
 
+
+class Law(Distribution):
+    """What both laws share: the way they become parts of an event, and what they ask of a key."""
+
+    def to_event(self, reinterpreted_batch_ndims: int | None = None) -> Distribution:
+        """The same law with batch axes read as axes of one event."""
+        ndims = reinterpreted_batch_ndims
+        ndims = len(self.batch_shape) if ndims is None else ndims
+        return Event(self, ndims) if ndims else self
+
+    def _check_key(self, key: Any) -> None:
+        if not is_prng_key(key):
+            raise ValueError(
+                f"{type(self).__name__}: a draw needs one JAX random key, got {key!r}. Pass "
+                "jax.random.key(0), or seed the model with numpyro.handlers.seed."
+            )
+
+
+class Event(Independent):
+    """Truncated laws in one event.
+
+    Its support is again a `Between`. From NumPyro's own support of an event inference does not see
+    that limits may depend on another site, and brings draws back through those of the first trace.
+    """
+
+    @property
+    def support(self) -> constraints.Constraint:
+        support = self.base_dist.support
+        if not isinstance(support, Between):
+            return super().support
+        event_dim = support.event_dim + self.reinterpreted_batch_ndims
+        return Between(support.lower_bound, support.upper_bound, event_dim)
+
+    def expand(self, batch_shape: Sequence[int]) -> "Event":
+        ndims = self.reinterpreted_batch_ndims
+        shape = tuple(batch_shape) + self.event_shape[:ndims]
+        return Event(self.base_dist.expand(shape), ndims)
+
+
 # --- One dimension --------------------------------------------------------------------------------
 
 
-class TruncatedNormal(Distribution):
+class TruncatedNormal(Law):
     r"""A normal variable truncated to [low, high], right in any tail.
 
     .. math:: p(x) = \frac{\phi\{(x - \mu)/\sigma\}}{\sigma Z}, \quad l \le x \le h, \qquad
@@ -119,7 +159,7 @@ class TruncatedNormal(Distribution):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws by inversion, differentiable with respect to every parameter."""
-        _check_key(self, key)
+        self._check_key(key)
         dtype = self.loc.dtype
         uniform = jax.random.uniform(key, tuple(sample_shape) + self.batch_shape, dtype)
         # Middles of the cells rather than their left ends, which would allow for 0.
@@ -169,7 +209,7 @@ def _cdf(value: Array, loc: Array, scale: Array, low: Array, high: Array) -> Arr
 # --- Many dimensions ------------------------------------------------------------------------------
 
 
-class TruncatedMultivariateNormal(Distribution):
+class TruncatedMultivariateNormal(Law):
     r"""A Gaussian vector truncated to a box or a polyhedron R.
 
     .. math:: p(x) = \frac{\mathrm{Normal}(x;\, \mu, \Sigma)}{Z}, \quad x \in R, \qquad
@@ -387,7 +427,7 @@ class TruncatedMultivariateNormal(Distribution):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws, shape sample_shape + batch_shape + (d,); see `truncated_samples`."""
-        _check_key(self, key)
+        self._check_key(key)
         sample_shape = tuple(sample_shape)
         parts = (self.loc, self.covariance, self.region)
         draws = truncated_samples(key, *parts, math.prod(sample_shape))
@@ -432,11 +472,3 @@ def _whitened(factor: Array, residual: Array) -> Array:
     columns = jnp.moveaxis(residual.reshape(-1, *batch, d), 0, -1)
     solved = jax.lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)
     return jnp.moveaxis(solved, -1, 0).reshape(residual.shape)
-
-
-def _check_key(law: Distribution, key: Any) -> None:
-    if not is_prng_key(key):
-        raise ValueError(
-            f"{type(law).__name__}: a draw needs one JAX random key, got {key!r}. Pass "
-            "jax.random.key(0), or seed the model with numpyro.handlers.seed."
-        )
