@@ -90,7 +90,7 @@ def test_explain_says_what_was_chosen_and_why():
     text = tg.explain(jnp.zeros(4), equicorrelated(4), region, tg.Automatic(1e-2))
     assert "Box in 4 dimensions, float64" in text
     assert "Separation(num_points=1024, num_replicates=16): more than three" in text
-    bound = float(text.split("upper bound of log P: ")[1].split()[0])
+    bound = float(text.split("tilt     ")[1].split()[0])
     assert -np.log(5.0) < bound < 0
     assert 50 < float(text.split("points   ")[1].split("%")[0]) <= 100
     with pytest.raises(ValueError, match="one problem at a time"):

@@ -31,8 +31,9 @@ def explain(
 
     Returns:
         Lines of text: the problem, the method with its reason, log P with its standard error, and
-        for `Separation` the upper bound of log P that its tilt gives and the effective share of its
-        points, (sum w)^2 / (n sum w^2), 1 where all weights are equal.
+        for `Separation` the upper bound of log P that a minimax tilt gives, what the draws look
+        ahead through, and the effective share of the points, (sum w)^2 / (n sum w^2), 1 where all
+        weights are equal.
 
     Raises:
         ValueError: for a batch of problems, or as `log_probability`.
@@ -100,9 +101,10 @@ def verdict(stderr: float) -> str:
 
 
 def foundations(method: Separation, problem: Problem, key: jax.Array) -> list[str]:
-    """The tilt's bound and the share of points that carry the estimate."""
-    plan = method.plan
-    bound = f"upper bound of log P: {float(plan.bound):.10g}"
-    tilt = bound if bool(plan.converged) and method.tilted else "none"
+    """The minimax tilt's bound, what the draws know, and the share of points that carry it all."""
+    tilted = Separation(twisted=False, rank=method.rank).hold(*problem).plan
+    found = bool(tilted.converged)
+    bound = f"{float(tilted.bound):.10g} bounds log P from above" if found else "none found"
+    ahead = "expectation propagation" if method.plan.twist is not None else "none"
     share = float(method.effective_share(*problem, key))
-    return [f"tilt     {tilt}", f"points   {share:.0%} effective"]
+    return [f"tilt     {bound}", f"sites    {ahead}", f"points   {share:.0%} effective"]

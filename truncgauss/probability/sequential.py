@@ -24,6 +24,7 @@ from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import separation_step, standardize
 
 BLOCK = 32
+LEAST_SHARE = 1 / 3  # of a site's precision
 MIN_EFFECTIVE_PARTICLES = 10.0
 MIN_EFFECTIVE_REPLICATES = 0.4  # of all replicates
 _GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
@@ -120,7 +121,7 @@ class SequentialMonteCarlo(Method):
         """Independent sets of particles, one after the other; the twist is solved once."""
         twist = self.twist
         if self.twisted and twist is None:
-            twist = twist_of(loc, covariance, region)
+            twist = twist_of(loc, covariance, region, LEAST_SHARE)
         chain = chain_of(loc, covariance, region, twist)
         one = jax.checkpoint(lambda key: _run(chain, key, self.num_particles))
         log_probs, least = lax.map(one, keys)
@@ -134,7 +135,7 @@ class SequentialMonteCarlo(Method):
 
 @jax.jit
 def _twists(problem) -> Twist:
-    return over_rows(lambda row: twist_of(*row), problem)
+    return over_rows(lambda row: twist_of(*row, LEAST_SHARE), problem)
 
 
 # --- Value and gradient ---------------------------------------------------------------------------
