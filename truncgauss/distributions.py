@@ -31,6 +31,7 @@ from truncgauss.sampling import truncated_samples
 from truncgauss.special import (
     truncated_entropy,
     truncated_log_density,
+    truncated_log_mass,
     truncated_mean,
     truncated_quantile,
     truncated_variance,
@@ -39,6 +40,7 @@ from truncgauss.supports import Between, Inside
 
 # Called outside of a trace too: one compiled function is a hundred times faster than its parts.
 _log_density = jax.jit(truncated_log_density, inline=True)
+_log_mass = jax.jit(truncated_log_mass, inline=True)
 _quantile = jax.jit(truncated_quantile, inline=True)
 _mean = jax.jit(truncated_mean, inline=True)
 _variance = jax.jit(truncated_variance, inline=True)
@@ -177,6 +179,12 @@ class TruncatedNormal(Law):
         return jnp.where(proper, _quantile(jnp.where(proper, q, 0.5), *self._parameters), jnp.nan)
 
     @property
+    def log_normalizer(self) -> Estimate:
+        """log P(low <= X <= high) before truncation, exact to rounding, so with a stderr of 0."""
+        log_mass = _log_mass(*self._parameters)
+        return Estimate(log_mass, jnp.zeros_like(log_mass))
+
+    @property
     def mean(self) -> Array:
         """Mean after truncation."""
         return _mean(*self._parameters)
@@ -239,22 +247,27 @@ class TruncatedMultivariateNormal(Law):
     `log_normalizer` is the `Estimate` of log Z with its standard error. Where all parameters are
     constants it is computed once, to the accuracy of `method`, also inside a jitted model. Where
     they are traced and d > 3, the default method plans anew for each value, and value and gradient
-    agree only to the Monte Carlo error. For HMC, line searches and finite differences hold a plan:
-    with it, and its key, the law is one smooth density (see the example).
+    agree only to the Monte Carlo error. For HMC, line searches and finite differences hold a plan,
+    made once for a typical value; with it, and its key, the law is one smooth density:
+
+        held = tg.Separation().hold(first_guess, covariance, tg.Box(low, high))
+
+        def model(observed):
+            loc = numpyro.sample("loc", dist.Normal(0.0, 5.0).expand([d]).to_event(1))
+            law = tg.TruncatedMultivariateNormal(
+                loc, covariance, low=low, high=high, method=held, max_stderr=0.01
+            )
+            with numpyro.plate("rows", len(observed)):
+                numpyro.sample("observed", law, obs=observed)
 
     `covariance_matrix` is, like `loc`, the parameter; `mean`, `variance` and `moments` tell of the
     truncated law. Draws are exact but carry no derivatives.
 
     Example:
-        >>> guess, region = jnp.eye(5) + 0.5, tg.Box(jnp.zeros(5), jnp.inf)
-        >>> held = tg.Separation().hold(jnp.zeros(5), guess, region)
-        >>> def log_density(loc):
-        ...     return tg.TruncatedMultivariateNormal(loc, guess, low=0.0, method=held).log_prob(
-        ...         jnp.ones(5)
-        ...     )
-        >>> value, slope = jax.value_and_grad(log_density)(jnp.zeros(5))
-        >>> slope.shape
-        (5,)
+        >>> low, high = [0.0, 0.0], [1.0, jnp.inf]
+        >>> law = tg.TruncatedMultivariateNormal([0.0, 0.0], jnp.eye(2), low=low, high=high)
+        >>> law.log_normalizer.log_prob.round(4), law.log_prob(jnp.array([0.5, 0.5])).round(4)
+        (Array(-1.768, dtype=float64), Array(-0.3199, dtype=float64))
     """
 
     arg_constraints = {

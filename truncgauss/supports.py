@@ -9,7 +9,7 @@ from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 
 from truncgauss.regions import Polyhedron
-from truncgauss.special import log1mexp, log1pexp, log_sigmoid, sigmoid
+from truncgauss.special import log1mexp, log1pexp, log_sigmoid
 
 
 class Between(constraints.interval):
@@ -97,8 +97,9 @@ class BetweenTransform(Transform):
 
     def __call__(self, x: Any) -> Array:
         low, high, half, has_low, has_high = self._parts()
-        # From the nearer end, so that no sum of rounded parts passes the other one.
-        part = half * (2 * sigmoid(jnp.where(x < 0, x, -x)))
+        # From the nearer end, so that no sum of rounded parts passes the other one. The factor 2
+        # stays in the exponent: the distance of the ends may be more than the largest number.
+        part = half * jnp.exp(log_sigmoid(jnp.where(x < 0, x, -x)) + math.log(2.0))
         both = jnp.where(x < 0, low + part, high - part)
         one = jnp.where(has_low, low + log1pexp(x), high - log1pexp(-x))
         return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, x))
