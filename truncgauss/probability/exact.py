@@ -26,9 +26,9 @@ class Exact(Method):
     diagonal covariance, which is visible only outside of a trace: there, and for any other
     structure, ask for a method that needs none.
 
-    Its stderr is 0, save for a long and weakly truncated chain, and for two factors with next to no
-    noise: there it is the distance from the answer of a coarser grid, which bounds the error from
-    above, or inf if no grid could follow it.
+    Its stderr is 0, save for a long and weakly truncated chain, and for two factors with little
+    noise beside them: there it comes from coarser grids and bounds the error from above, or is inf
+    if no grid could follow.
 
     Raises:
         ValueError: if the problem is none of these.

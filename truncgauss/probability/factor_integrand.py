@@ -25,10 +25,9 @@ LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 MAX_STEPS = 100
 MAX_SWEEPS = 40
 DAMPING = 0.8
-# Numbers in an array up to which all points are made at once; beyond, those in one of a turn: small
-# enough for the cache of a processor.
-WHOLE_SIZE = 2**21
-TURN_SIZE = 2**17
+# Numbers in an array that are made at once: few enough for the cache of a processor, and for the
+# memory where many problems go side by side.
+TURN_SIZE = 2**15
 
 
 @jax.custom_jvp
@@ -90,7 +89,7 @@ class Integrand(NamedTuple):
 def in_turns(function, points: Array, size: int) -> Array:
     """function(points), in turns where all points at once would fill the memory."""
     num_points = len(points)
-    if num_points * size <= WHOLE_SIZE:
+    if num_points * size <= TURN_SIZE:
         return function(points)
     at_once = min(max(1, TURN_SIZE // size), num_points)
     turns = -(-num_points // at_once)
