@@ -15,29 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
-from jax.scipy.linalg import solve_triangular
-from jax.scipy.special import ndtri
 
-from truncgauss.covariances import CovarianceMatrix, LowRank
-from truncgauss.points import lattice_uniforms, open_uniforms
+from truncgauss.covariances import LowRank
+from truncgauss.points import lattice_uniforms
 from truncgauss.probability.base import Problem, as_problem, over_rows
-from truncgauss.probability.paths import Constraints, _crossings, intersected_paths, paths
-from truncgauss.probability.separation import (
-    Plan,
-    Separation,
-    arranged,
-    as_constraints,
-    factored,
-    solve_plan,
-)
+from truncgauss.probability.paths import Constraints, _crossings
+from truncgauss.probability.separation import Plan, Separation
+from truncgauss.proposals import BallSampler, Sampler, fresh_uniforms, sampler_of
 from truncgauss.pytrees import Batched, frozen_pytree, is_concrete
-from truncgauss.regions import Ball, Box, Polyhedron
-from truncgauss.special import (
-    log_interval_mass,
-    separation_step,
-    standardize,
-    truncated_quantile,
-)
+from truncgauss.regions import Ball, Box
+from truncgauss.special import separation_step, truncated_quantile
 
 # The loop gives up once it has seen this many proposals and kept less than this share of them.
 MIN_PROPOSALS = 2**14
@@ -132,8 +119,8 @@ def truncated_draws(
 
     Args:
         key, loc, covariance, region, num_samples: see `truncated_samples`.
-        plan: order and tilt, from `Separation().hold(loc, covariance, region).plan`; solved if
-            None. Used for several calls it saves the solve.
+        plan: order and tilt, from `Separation(twisted=False).hold(loc, covariance, region).plan`,
+            saves the solve. One that is twisted bounds no weights, and is not used.
 
     Raises:
         ValueError: as `truncated_samples`.
@@ -147,6 +134,7 @@ def truncated_draws(
         (True, 1000.0)
     """
     problem = _checked(loc, covariance, region, num_samples)
+    plan = _usable(plan)
     others = () if plan is None else (plan,)
     if not _is_direct(problem):
         problem = jax.tree.map(_without_derivative, problem)
@@ -195,6 +183,7 @@ def weighted_samples(
     if points not in ("random", "lattice"):
         raise ValueError(f'points must be "random" or "lattice", got {points!r}.')
     Separation().check(*problem)
+    plan = _usable(plan)
     others = () if plan is None else (plan,)
     settings = _Settings(num_samples, *_shape_of_work(problem, plan))
     return _weighted(settings, points == "lattice", problem, _Keys.of(key, problem), *others)
@@ -237,6 +226,11 @@ def _checked(loc, covariance, region, num_samples: int) -> Problem:
     return as_problem(loc, covariance, region)
 
 
+def _usable(plan: Plan | None) -> Plan | None:
+    """The plan, if it is one of a minimax tilt."""
+    return None if plan is None or plan.twist is not None else plan
+
+
 def _is_direct(problem: Problem) -> bool:
     """Whether the coordinates are independent by their very form: each by its own quantiles."""
     _, covariance, region = problem
@@ -276,15 +270,18 @@ def _without_derivative_jvp(primals, tangents):
 
 def _warn_of_chains(draws: Draws, num_samples: int) -> None:
     size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
-    short = size < num_samples
-    if not short.any() or np.isnan(np.asarray(draws.samples)).all():
+    short = (size < num_samples) & ~np.isnan(rate)
+    if not short.any():
         return
-    why = "the minimax tilt was not found" if (rate[short] == 0).all() else "it accepts too little"
+    missing = np.isnan(np.asarray(draws.samples)).any((0, -1))
+    rest = "comes from Gibbs chains"
+    if missing[short].all():
+        rest = "is NaN, because no point of the region was found for chains to start from"
     warnings.warn(
-        f"accept-reject could not make all {num_samples} draws of {int(short.sum())} law(s): "
-        f"{why} (acceptance rate {rate[short].min():.2g}). The rest comes from Gibbs chains and is "
-        f"worth {size[short].min():.0f} independent draws at the least. Use "
-        "tg.weighted_samples for expectations, split the problem, or accept correlated draws.",
+        f"accept-reject could not make all {num_samples} draws of {int(short.sum())} law(s): its "
+        f"acceptance rate is {rate[short].min():.2g}, and 0 if it lacks a bound. The rest {rest}; "
+        f"all are worth {size[short].min():.0f} independent draws at the least. For expectations "
+        "use tg.weighted_samples; else keep effective_sample_size beside the draws.",
         UserWarning,
         stacklevel=4,
     )
@@ -306,22 +303,17 @@ def _weighted(
     settings: _Settings, lattice: bool, problem: Problem, keys: _Keys, *plan: Plan
 ) -> Weighted:
     def of_row(row, key, *plan):
-        sampler = _sampler(settings._replace(pinned=False), row, *plan)
+        sampler = sampler_of(row, settings.rank, False, *plan)
         count, size = sampler.num_uniforms, settings.num_samples
         if lattice:
             uniforms = lattice_uniforms(key.key[None], size, count, row.loc.dtype)
         else:
-            uniforms = _uniforms(key.key, 0, (count, size), row.loc.dtype)
+            uniforms = fresh_uniforms(key.key, 0, (count, size), row.loc.dtype)
         proposals = sampler.proposals(uniforms)
         return Weighted(proposals.points.T, proposals.log_weights + proposals.level)
 
     samples, log_weights = over_rows(of_row, problem, keys, *plan)
     return Weighted(jnp.moveaxis(samples, -2, 0), jnp.moveaxis(log_weights, -1, 0))
-
-
-def _uniforms(key: Array, turn: Any, shape: tuple[int, int], dtype) -> Array:
-    """Uniforms of the open interval: all that a turn needs at once, as each call is compiled."""
-    return open_uniforms(jax.random.bits(jax.random.fold_in(key, turn), shape, jnp.uint32), dtype)
 
 
 def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None) -> Draws:
@@ -331,11 +323,11 @@ def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None 
         whole = jnp.asarray(settings.num_samples, samples.dtype)
         return Draws(samples, jnp.ones((), samples.dtype), whole)
     if isinstance(row.region, Ball):
-        sampler = _BallSampler(row)
+        sampler = BallSampler(row)
     else:
-        sampler = _sampler(settings, row, plan)
+        sampler = sampler_of(row, settings.rank, settings.pinned, plan)
     rounds = _accepted(sampler, settings.num_samples, key)
-    samples, effective = sampler.filled(rounds, settings.num_samples, key)
+    samples, effective = _filled(sampler, rounds, settings.num_samples, key)
     proper = _is_proper(row)
     rate = rounds.count / rounds.tried.astype(samples.dtype)
     return Draws(
@@ -357,10 +349,12 @@ def _is_proper(row: Problem) -> Array:
 def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
     """Each coordinate by its own quantiles."""
     loc, covariance, region = row
-    uniforms = _uniforms(key, 0, (num_samples, len(loc)), loc.dtype)
-    scale = jnp.sqrt(covariance.variances)
-    samples = truncated_quantile(uniforms, loc, scale, region.low, region.high)
-    return jnp.where(region.low == region.high, region.low, samples)
+    uniforms = fresh_uniforms(key, 0, (num_samples, len(loc)), loc.dtype)
+    low, high, fixed = region.low, region.high, covariance.variances == 0
+    scale = jnp.sqrt(jnp.where(fixed, 1.0, covariance.variances))
+    samples = truncated_quantile(uniforms, loc, scale, low, high)
+    point = jnp.where((low <= loc) & (loc <= high), loc, jnp.nan)
+    return jnp.where(low == high, low, jnp.where(fixed, point, samples))
 
 
 # --- Rounds of proposals --------------------------------------------------------------------------
@@ -381,16 +375,7 @@ class _Rounds(NamedTuple):
     log_weights: Array
 
 
-class _Proposals(NamedTuple):
-    """Paths z, shape (r, n), the points x they lead to, (d, n), and weights less a common level."""
-
-    draws: Array
-    points: Array
-    log_weights: Array
-    level: Array
-
-
-def _accepted(sampler: Any, num_samples: int, key: Array) -> _Rounds:
+def _accepted(sampler: Sampler | BallSampler, num_samples: int, key: Array) -> _Rounds:
     """Rounds of proposals, at least one, until enough are accepted or next to none is."""
     d, r, dtype = sampler.dimension, sampler.num_draws, sampler.bound.dtype
     lanes = max(MIN_LANES, min(-(-num_samples // 8), ROUND_SIZE // d))
@@ -402,15 +387,17 @@ def _accepted(sampler: Any, num_samples: int, key: Array) -> _Rounds:
         return (tried == 0) | (count < num_samples) & hopeful & jnp.isfinite(sampler.bound)
 
     def one_round(rounds):
-        uniforms = _uniforms(key, rounds.turn, (sampler.num_uniforms + 1, lanes), dtype)
-        proposals = sampler.verified(sampler.proposals(uniforms[1:]))
-        gap = proposals.log_weights + (proposals.level - sampler.bound)
+        uniforms = fresh_uniforms(key, rounds.turn, (sampler.num_uniforms + 1, lanes), dtype)
+        proposals = sampler.proposals(uniforms[1:])
+        inside = sampler.inside(proposals.points)
+        log_weights = jnp.where(inside, proposals.log_weights, -jnp.inf)
+        gap = log_weights + (proposals.level - sampler.bound)
         accept = jnp.log(uniforms[0]) < gap
         chosen = jnp.nonzero(accept, size=lanes, fill_value=0)[0]
         points = proposals.points[:, chosen].T
         buffer = lax.dynamic_update_slice_in_dim(rounds.buffer, points, rounds.count, axis=0)
         count = rounds.count + jnp.sum(accept, dtype=jnp.int32)
-        kept = proposals.draws[:, :some], proposals.log_weights[:some]
+        kept = proposals.draws[:, :some], log_weights[:some]
         met = jnp.any(kept[1] > -jnp.inf)
         kept = (jnp.where(met, x, y) for x, y in zip(kept, rounds[-2:]))
         return _Rounds(buffer, count, rounds.tried + lanes, rounds.turn + 1, *kept)
@@ -421,257 +408,66 @@ def _accepted(sampler: Any, num_samples: int, key: Array) -> _Rounds:
     return lax.while_loop(unfinished, one_round, start)
 
 
-# --- From paths to points -------------------------------------------------------------------------
+# --- What accept-reject leaves to chains ----------------------------------------------------------
 
 
-class _Sampler(NamedTuple):
-    """A law limited by linear constraints, in the order of its plan.
+def _filled(
+    sampler: Sampler | BallSampler, rounds: _Rounds, num_samples: int, key: Array
+) -> tuple[Array, Array]:
+    """The accepted draws, the chains' where there are too few; and what all are worth."""
+    samples, count = rounds.buffer[:num_samples], rounds.count
+    own = jnp.arange(num_samples)[:, None] < count
+    whole = jnp.asarray(num_samples, samples.dtype)
+    if isinstance(sampler, BallSampler):
+        return jnp.where(own, samples, jnp.nan), jnp.minimum(count.astype(whole.dtype), whole)
 
-    A path z makes the constraints' values loc + factor z. In a box these are the coordinates; in a
-    polyhedron the coordinates are `centre + lift @ z` and, if fewer constraints than coordinates
-    have a say, `rest @ g` with another standard normal g.
+    def fill(state):
+        samples, _, turn = state
+        # The turn enters, lest all this be computed before the loop, needed or not.
+        others, share = _chains(sampler, rounds, num_samples, key, turn)
+        # A chain without a start has nothing to add.
+        worth = count + jnp.where(jnp.isnan(share), 0.0, share) * (num_samples - count)
+        return jnp.where(own, samples, others), worth, turn + 1
+
+    def unfilled(state):
+        return (count < num_samples) & (state[-1] < 1)
+
+    # A loop of at most one turn: unlike a choice it costs nothing under vmap if none needs it.
+    samples, worth, _ = lax.while_loop(unfilled, fill, (samples, whole, jnp.uint32(0)))
+    return samples, worth
+
+
+def _chains(
+    sampler: Sampler, rounds: _Rounds, num_samples: int, key: Array, turn: Array
+) -> tuple[Array, Array]:
+    """Draws of parallel Gibbs chains, shape (num_samples, d), and what one of them is worth.
+
+    In the whitened coordinates z the law is a standard normal, limited: correlations of any
+    strength are gone, a singular covariance or more constraints than variables make no difference,
+    and each conditional law is one interval.
     """
+    start = rounds.paths[:, _evenly(rounds.log_weights)]
+    start = jnp.where(jnp.any(rounds.log_weights > -jnp.inf), start, jnp.nan)
+    num_kept = max(16, -(-num_samples // NUM_CHAINS))
+    per_sweep, others = THINNING * sampler.num_draws, sampler.num_uniforms - sampler.num_draws
+    constraints = sampler.all_constraints()
 
-    constraints: Constraints
-    extra: Constraints
-    tilt: Array
-    bound: Array
-    order: Array
-    region: Any
-    centre: Array
-    lift: Array | None
-    rest: Array | None
-    pins: Array | None  # the value of a coordinate that the limits leave no room, else NaN
+    def one(state, turn):
+        draws, before = state
+        uniforms = fresh_uniforms(key, turn, (per_sweep + others, NUM_CHAINS), draws.dtype)
+        sweeps = uniforms[:per_sweep].reshape(THINNING, *draws.shape)
+        draws, _ = lax.scan(partial(_sweep, constraints), draws, sweeps)
+        points = sampler.points(draws, sampler.values(draws), uniforms[per_sweep:])
+        points = jnp.where(sampler.inside(points), points, before)
+        return (draws, points), points.T
 
-    @property
-    def dimension(self) -> int:
-        return len(self.centre)
-
-    @property
-    def num_draws(self) -> int:
-        return len(self.tilt)
-
-    @property
-    def num_uniforms(self) -> int:
-        return self.num_draws + (0 if self.rest is None else self.dimension)
-
-    def proposals(self, uniforms: Array) -> _Proposals:
-        """Paths through these points of the open unit cube."""
-        constraints, extra, tilt = self._with_free_end()
-        r = len(self.tilt)
-        if len(extra.low):
-            draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms[:r])
-            values = self._values(draws)
-        else:
-            draws, means, log_mass = paths(constraints, tilt, uniforms[:r])
-            own = self.constraints
-            values = own.loc[:, None] + means[:r] + own.scale[:, None] * draws
-        # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
-        tilt = self.tilt[:, None]
-        terms = log_mass[:r] - tilt * (draws - tilt) - 0.5 * tilt * tilt
-        fixed = lax.stop_gradient(terms)
-        level = jnp.mean(fixed, axis=1, where=jnp.isfinite(fixed), keepdims=True)
-        level = jnp.where(jnp.isfinite(level), level, 0.0)
-        log_weights = jnp.sum(terms - level, axis=0)
-        return _Proposals(
-            draws, self._points(draws, values, uniforms[r:]), log_weights, level.sum()
-        )
-
-    def _with_free_end(self) -> tuple[Constraints, Constraints, Array]:
-        """One more variable, without limits: paths do not draw the last one, which needs no draw
-        for a weight."""
-        low, high, loc, factor = self.constraints
-        grown = jnp.pad(factor, (0, 1)).at[-1, -1].set(1.0)
-        constraints = Constraints(
-            jnp.append(low, -jnp.inf), jnp.append(high, jnp.inf), jnp.append(loc, 0.0), grown
-        )
-        extra = self.extra._replace(factor=jnp.pad(self.extra.factor, ((0, 0), (0, 1))))
-        return constraints, extra, jnp.append(self.tilt, 0.0)
-
-    def _values(self, draws: Array) -> Array:
-        """The values of all constraints on these paths."""
-        loc = jnp.concatenate([self.constraints.loc, self.extra.loc])
-        factor = jnp.concatenate([jnp.tril(self.constraints.factor), self.extra.factor])
-        return loc[:, None] + factor @ draws
-
-    def _points(self, draws: Array, values: Array, uniforms: Array) -> Array:
-        if self.lift is not None:
-            points = self.centre[:, None] + self.lift @ draws
-            return points if self.rest is None else points + self.rest @ ndtri(uniforms)
-        points = values[jnp.argsort(self.order)]
-        points = _moved_inside(points, self.region.low[:, None], self.region.high[:, None])
-        if self.pins is None:
-            return points
-        return jnp.where(jnp.isnan(self.pins)[:, None], points, self.pins[:, None])
-
-    def verified(self, proposals: _Proposals) -> _Proposals:
-        """No weight for points that rounding put outside of a polyhedron, or almost."""
-        if self.lift is None:
-            return proposals
-        matrix, points = self.region.matrix, proposals.points
-        values, size = matrix @ points, jnp.abs(matrix) @ jnp.abs(points)
-        slack = 2.0 * float(jnp.finfo(points.dtype).eps) * size
-        low, high = self.region.low[:, None], self.region.high[:, None]
-        inside = jnp.all((values >= low + slack) & (values <= high - slack), axis=0)
-        inside |= jnp.all((values >= low) & (values <= high) & (size == 0), axis=0)
-        return proposals._replace(log_weights=jnp.where(inside, proposals.log_weights, -jnp.inf))
-
-    def filled(self, rounds: _Rounds, num_samples: int, key: Array) -> tuple[Array, Array]:
-        """The accepted draws, the chains' where there are too few; and what all are worth."""
-        samples, count = rounds.buffer[:num_samples], rounds.count
-        own = jnp.arange(num_samples)[:, None] < count
-        whole = jnp.asarray(num_samples, samples.dtype)
-
-        def fill(state):
-            samples, _, turn = state
-            # The turn enters, lest all this be computed before the loop, needed or not.
-            others, share = self._chains(rounds, num_samples, key, turn)
-            # A chain without a start has nothing to add.
-            worth = count + jnp.where(jnp.isnan(share), 0.0, share) * (num_samples - count)
-            return jnp.where(own, samples, others), worth, turn + 1
-
-        def unfilled(state):
-            return (count < num_samples) & (state[-1] < 1)
-
-        # A loop of at most one turn: unlike a choice it costs nothing under vmap if none needs it.
-        samples, worth, _ = lax.while_loop(unfilled, fill, (samples, whole, jnp.uint32(0)))
-        return samples, worth
-
-    def _chains(
-        self, rounds: _Rounds, num_samples: int, key: Array, turn: Array
-    ) -> tuple[Array, Array]:
-        """Draws of parallel Gibbs chains, shape (num_samples, d), and what one of them is worth.
-
-        In the whitened coordinates z the law is a standard normal, limited: correlations of any
-        strength are gone, a singular covariance or more constraints than variables make no
-        difference, and each conditional law is one interval.
-        """
-        start = rounds.paths[:, _evenly(rounds.log_weights)]
-        start = jnp.where(jnp.any(rounds.log_weights > -jnp.inf), start, jnp.nan)
-        num_kept = max(16, -(-num_samples // NUM_CHAINS))
-        per_sweep = THINNING * self.num_draws
-        shape = per_sweep + self.num_uniforms - self.num_draws, NUM_CHAINS
-        constraints = self._all_constraints()
-
-        def one(draws, turn):
-            uniforms = _uniforms(key, turn, shape, draws.dtype)
-            sweeps = uniforms[:per_sweep].reshape(THINNING, *draws.shape)
-            draws, _ = lax.scan(partial(_sweep, constraints), draws, sweeps)
-            points = self._points(draws, self._values(draws), uniforms[per_sweep:])
-            return draws, points.T
-
-        # Numbers that no round of proposals reaches.
-        turns = jnp.uint32(2**31) + turn + jnp.arange(WARM_UP + num_kept, dtype=jnp.uint32)
-        _, points = lax.scan(one, start, turns)
-        points = points[WARM_UP:]
-        return points.reshape(-1, self.dimension)[-num_samples:], _worth(points)
-
-    def _all_constraints(self) -> Constraints:
-        own, extra = self.constraints, self.extra
-        own = own._replace(factor=jnp.tril(own.factor))
-        return Constraints(*(jnp.concatenate(pair) for pair in zip(own, extra)))
-
-
-@jax.custom_jvp
-def _moved_inside(x: Array, low: Array, high: Array) -> Array:
-    return jnp.where(x < low, low, jnp.where(x > high, high, x))
-
-
-@_moved_inside.defjvp
-def _moved_inside_jvp(primals, tangents):
-    # Only rounding takes a draw out of the box: it still moves as a draw, not as the limit.
-    return _moved_inside(*primals), tangents[0]
-
-
-class _BallSampler(NamedTuple):
-    """A law limited to a ball: its proposals are those of the law without limits."""
-
-    row: Problem
-
-    @property
-    def dimension(self) -> int:
-        return len(self.row.loc)
-
-    @property
-    def num_draws(self) -> int:
-        return self.dimension
-
-    @property
-    def num_uniforms(self) -> int:
-        return self.dimension
-
-    @property
-    def bound(self) -> Array:
-        return jnp.zeros((), self.row.loc.dtype)
-
-    def proposals(self, uniforms: Array) -> _Proposals:
-        loc, covariance, region = self.row
-        draws = ndtri(uniforms)
-        points = loc[:, None] + factored(covariance.covariance_matrix) @ draws
-        log_weights = jnp.where(region.contains(points.T), 0.0, -jnp.inf)
-        return _Proposals(draws, points, log_weights.astype(loc.dtype), self.bound)
-
-    def verified(self, proposals: _Proposals) -> _Proposals:
-        return proposals
-
-    def filled(self, rounds: _Rounds, num_samples: int, key: Array) -> tuple[Array, Array]:
-        """The accepted draws, NaN where there are too few."""
-        own = jnp.arange(num_samples)[:, None] < rounds.count
-        count = jnp.minimum(rounds.count, num_samples).astype(rounds.buffer.dtype)
-        return jnp.where(own, rounds.buffer[:num_samples], jnp.nan), count
-
-
-def _sampler(settings: _Settings, row: Problem, plan: Plan | None = None) -> _Sampler:
-    """The law and its plan, ready for proposals."""
-    rank, pins = settings.rank, None
-    if settings.pinned:
-        row, pins = _given_pins(row)
-    linear = as_constraints(*row)
-    plan = lax.stop_gradient(solve_plan(linear, True, rank) if plan is None else plan)
-    constraints, extra = arranged(linear, plan.order, rank)
-    bound = plan.bound
-    if rank == 1:
-        first = constraints[:3]
-        bound = log_interval_mass(*standardize(*first, constraints.scale))[0]
-    # What rounding may add to a sum of this size must not exceed the bound.
-    bound = bound + 16.0 * float(jnp.finfo(bound.dtype).eps) * jnp.abs(bound)
-    lift = rest = None
-    if isinstance(row.region, Polyhedron):
-        lift, rest = _lifted(row, plan.order[:rank], constraints.factor)
-    return _Sampler(
-        constraints, extra, plan.tilt, lax.stop_gradient(bound), plan.order, row.region, row.loc,
-        lift, rest, pins,
-    )  # fmt: skip
-
-
-def _lifted(row: Problem, first: Array, factor: Array) -> tuple[Array, Array | None]:
-    """The regression of the coordinates on the path, and a factor of what it leaves over."""
-    matrix, rows = row.covariance.covariance_matrix, row.region.matrix[first]
-    lift = solve_triangular(factor, rows @ matrix, lower=True).T
-    if len(first) == len(matrix):
-        return lift, None
-    root = factored(matrix)
-    return lift, root - lift @ solve_triangular(factor, rows @ root, lower=True)
-
-
-def _given_pins(row: Problem) -> tuple[Problem, Array]:
-    """The law given the coordinates whose limits are equal, those then free and independent."""
-    loc, covariance, (low, high) = row.loc, row.covariance, (row.region.low, row.region.high)
-    pinned = low == high
-    pair = pinned[:, None] | pinned
-    identity = jnp.eye(len(loc), dtype=loc.dtype)
-    matrix = covariance.covariance_matrix
-    cross = jnp.where(pinned, matrix, 0.0)
-    inner = jnp.where(pinned[:, None], cross, identity)
-    gain = jnp.linalg.solve(inner, cross.T).T
-    moved = loc + gain @ jnp.where(pinned, low - loc, 0.0)
-    box = Box(jnp.where(pinned, -jnp.inf, low), jnp.where(pinned, jnp.inf, high))
-    matrix = jnp.where(pair, identity, matrix - gain @ cross.T)
-    given = Problem(jnp.where(pinned, 0.0, moved), CovarianceMatrix(matrix), box)
-    return given, jnp.where(pinned, low, jnp.nan)
-
-
-# --- Chains ---------------------------------------------------------------------------------------
+    middle = jnp.full((others, NUM_CHAINS), 0.5, start.dtype)
+    start = start, sampler.points(start, sampler.values(start), middle)
+    # Numbers that no round of proposals reaches.
+    turns = jnp.uint32(2**31) + turn + jnp.arange(WARM_UP + num_kept, dtype=jnp.uint32)
+    _, points = lax.scan(one, start, turns)
+    points = points[WARM_UP:]
+    return points.reshape(-1, sampler.dimension)[-num_samples:], _worth(points)
 
 
 def _evenly(log_weights: Array) -> Array:

@@ -1,0 +1,444 @@
+"""Draws have the law they claim, lie inside, and say so where they are not independent.
+
+Margins are compared with exact distribution functions in the bands of Dvoretzky, Kiefer, Wolfowitz
+and Massart, P(sup |F_n - F| > b) <= 2 exp(-2 n b^2). A test of k margins takes the b at which all
+of them together give a false alarm once in 10^6 keys; a law whose distribution function is off by
+2 b anywhere is missed as rarely.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_ndtr, ndtr
+
+import truncgauss as tg
+from tests.problems import autoregression, equal_correlations, tridiagonal
+from truncgauss.probability.separation import Plan, Separation
+
+RATE = 1e-6
+KEY = jax.random.key(20)
+INF = np.inf
+
+
+def band(num_draws: float, num_margins: int = 1) -> float:
+    return math.sqrt(math.log(2 * num_margins / RATE) / (2 * num_draws))
+
+
+def distance(draws, cdf) -> float:
+    """The largest gap between the empirical distribution function and `cdf`."""
+    x = np.sort(np.asarray(draws, np.float64))
+    n, f = len(x), cdf(x)
+    return max(np.max(np.arange(1, n + 1) / n - f), np.max(f - np.arange(n) / n))
+
+
+def gap(first, second) -> float:
+    """The largest gap between two empirical distribution functions."""
+    first, second = np.sort(first), np.sort(second)
+    x = np.concatenate([first, second])
+    below = [np.searchsorted(y, x, side="right") / len(y) for y in (first, second)]
+    return np.abs(below[0] - below[1]).max()
+
+
+def tabulated(grid, log_density):
+    """The distribution function of a density on a grid, by the trapezoidal rule."""
+    density = np.exp(log_density - log_density.max())
+    area = np.append(0, np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(grid)))
+    return lambda x: np.interp(x, grid, area / area[-1])
+
+
+def log_mass(low, high):
+    """log(Phi(high) - Phi(low)) by SciPy: by logs in one tail, else by a difference."""
+    low, high = np.broadcast_arrays(low, high)
+    one_sided = np.where(np.isinf(high), log_ndtr(-low), log_ndtr(high))
+    with np.errstate(divide="ignore"):
+        both = np.log(np.where(low > 0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low)))
+    return np.where(np.isinf(low) | np.isinf(high), one_sided, both)
+
+
+def first_margin(rho, low, high):
+    """The distribution function of the first of two unit normals with correlation rho in a box."""
+    start, end = max(low[0], -40.0), min(high[0], 40.0)
+    if low[0] > 1:  # a tail: its scale is 1/low
+        start, end = low[0], min(high[0], low[0] + 60.0 / low[0])
+    if high[0] < -1:
+        start, end = max(low[0], high[0] + 60.0 / high[0]), high[0]
+    x = np.linspace(start, end, 20001)
+    spread = math.sqrt(1 - rho**2)
+    second = log_mass((low[1] - rho * x) / spread, (high[1] - rho * x) / spread)
+    return tabulated(x, -0.5 * x * x + second)
+
+
+# Correlation, low and high of two unit normals.
+PAIRS = [
+    *((0.5, (a, a), (INF, INF)) for a in (5.0, 10.0, 38.0, 100.0, 1000.0)),
+    *((0.5, (-INF, -INF), (-a, -a)) for a in (5.0, 10.0, 38.0, 100.0, 1000.0)),
+    (-0.9, (10.0, 10.0), (INF, INF)),
+    (0.999, (-1.0, 0.0), (1.0, 1.0)),
+    (-0.7, (-1.0, -INF), (0.5, 0.3)),
+    (0.0, (1.0, -2.0), (1.5, INF)),
+    (0.3, (-INF, -INF), (INF, INF)),
+]
+
+
+def matrix(rho):
+    return np.array([[1.0, rho], [rho, 1.0]])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_pairs_have_the_exact_margins_in_any_tail(dtype):
+    covariance = jnp.asarray([matrix(rho) for rho, _, _ in PAIRS], dtype)
+    low, high = (jnp.asarray([pair[i] for pair in PAIRS], dtype) for i in (1, 2))
+    region, n = tg.Box(low, high), 20000
+    draws = tg.truncated_draws(KEY, jnp.zeros(2, dtype), covariance, region, n)
+    assert all(leaf.dtype == dtype for leaf in draws)
+    assert draws.samples.shape == (n, len(PAIRS), 2)
+    assert bool(region.contains(draws.samples).all())
+    np.testing.assert_array_equal(draws.effective_sample_size, n)
+    assert bool((draws.acceptance_rate > 0.25).all() & (draws.acceptance_rate <= 1).all())
+    for k, (rho, below, above) in enumerate(PAIRS):
+        end = max(-np.array(above).min(), np.array(below).max(), 0)
+        end = 0.0 if math.isinf(end) else end
+        # Neighbouring numbers a eps apart at a limit a, where the law's scale is 1/a.
+        grain = 2 * end**2 * float(jnp.finfo(dtype).eps)
+        for i, order in enumerate([(0, 1), (1, 0)]):
+            cdf = first_margin(rho, [below[j] for j in order], [above[j] for j in order])
+            assert distance(draws.samples[:, k, i], cdf) < band(n, 2 * len(PAIRS)) + grain
+
+
+# Equal correlations 1/2, d = 10, the positive orthant: given the factor all are independent.
+FACTORS = np.linspace(-9, 9, 1801)
+
+
+def orthant_margin(x):
+    """The distribution function of each coordinate."""
+    root = math.sqrt(0.5)
+    weights = np.exp(-0.5 * FACTORS**2 + 9 * log_ndtr(FACTORS))
+    beyond = np.array([ndtr(FACTORS) - ndtr(FACTORS - y / root) for y in np.atleast_1d(x)])
+    return beyond @ weights / (ndtr(FACTORS) @ weights)
+
+
+@pytest.fixture(scope="module")
+def orthant():
+    d = 10
+    covariance = tg.LowRank(jnp.full((d, 1), math.sqrt(0.5)), jnp.full(d, 0.5))
+    problem = jnp.zeros(d), covariance, tg.Box(jnp.zeros(d), INF)
+    return *problem, Separation(twisted=False).hold(*problem).plan
+
+
+def test_one_factor_has_the_exact_margins_and_a_wrong_law_is_caught(orthant):
+    n = 40000
+    *problem, plan = orthant
+    draws = tg.truncated_draws(KEY, *problem, n, plan=plan)
+    x = np.linspace(0, 8, 801)
+    cdf = lambda y: np.interp(y, x, orthant_margin(x))
+    samples = np.asarray(draws.samples)
+    distances = [distance(samples[:, i], cdf) for i in range(10)]
+    assert max(distances) < band(n, 10)
+    assert 0.75 < draws.acceptance_rate < 0.79
+    # The proposals, none refused, and half of the draws shrunk by a tenth are such wrong laws.
+    proposals = tg.weighted_samples(KEY, *problem, n, plan=plan).samples
+    assert max(distance(proposals[:, i], cdf) for i in range(10)) > 2 * band(n, 10)
+    mixed = np.where(np.arange(n) % 2, 0.9, 1.0) * samples[:, 0]
+    assert distance(mixed, cdf) > band(n, 10)
+    # Exchangeable coordinates: differences are symmetric about zero.
+    differences = samples[:, 0] - samples[:, 9]
+    assert gap(differences, -differences) < 2 * band(n)
+
+
+DIRECTIONS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, -1.0, 0.5]])
+
+
+def naive(covariance, accept, num_draws=400000):
+    """Normal draws that a region lets through, by another generator."""
+    rng = np.random.default_rng(7)
+    x = rng.multivariate_normal(np.zeros(len(covariance)), covariance, num_draws, method="eigh")
+    return x[accept(x)]
+
+
+def assert_same_law(draws, others):
+    directions = DIRECTIONS[:, : draws.shape[-1]]
+    bound = band(len(draws), len(directions) * 2) + band(len(others), len(directions) * 2)
+    for direction in directions:
+        assert gap(np.asarray(draws) @ direction, others @ direction) < bound
+
+
+FEW = [[1.0, 1.0, 0.5]], [0.5], [1.0]
+MANY = (
+    [[1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [0.0, 1.0, 1.0], [-1.0, 0.0, 1.0], [0.0, 0.0, 1.0]],
+    [-0.5, -1.0, -INF, -1.0, -1.0],
+    [1.0, 1.0, 0.5, INF, 1.0],
+)
+
+
+# Paths without a tilt, in the given order: three of the five rows make the triangle.
+GIVEN = Plan(jnp.arange(5), jnp.zeros(3), jnp.zeros(()), jnp.ones((), bool))
+CASES = {
+    "fewer rows": (FEW, None),
+    "more rows": (MANY, GIVEN),
+    "more rows, tilted": (MANY, None),
+}
+
+
+@pytest.mark.parametrize(
+    "case", ["fewer rows", "more rows", pytest.param("more rows, tilted", marks=pytest.mark.slow)]
+)
+def test_polyhedra_against_naive_rejection(case):
+    rows, plan = CASES[case]
+    region = tg.Polyhedron(*(jnp.asarray(part) for part in rows))
+    covariance = 0.6 * np.eye(3) + 0.4
+    draws = tg.truncated_draws(KEY, jnp.zeros(3), covariance, region, 8000, plan=plan)
+    assert bool(region.contains(draws.samples).all())
+    assert draws.effective_sample_size == 8000
+    matrix, low, high = (np.array(part) for part in rows)
+    inside = lambda x: np.all((x @ matrix.T >= low) & (x @ matrix.T <= high), axis=1)
+    assert_same_law(draws.samples, naive(covariance, inside))
+
+
+def test_singular_covariance_against_naive_rejection():
+    loadings = np.array([[1.0, 0.0], [0.5, 1.0], [1.5, 1.0]])  # the third is the sum of two
+    covariance = loadings @ loadings.T
+    region = tg.Box([-0.5, -1.0, 0.0], [1.0, 1.0, 1.0])
+    draws = tg.truncated_samples(KEY, jnp.zeros(3), covariance, region, 8000)
+    assert bool(region.contains(draws).all())
+    np.testing.assert_allclose(draws[:, 0] + draws[:, 1], draws[:, 2], atol=1e-12)
+    inside = lambda x: np.all((x >= region.low) & (x <= region.high), axis=1)
+    assert_same_law(draws, naive(covariance, inside))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_one_dimension_and_independent_coordinates(dtype):
+    low, high = jnp.array([9.0, -INF, -10.0], dtype), jnp.array([10.0, -1000.0, -9.0], dtype)
+    independent = tg.LowRank(jnp.zeros((3, 0), dtype), jnp.ones(3, dtype))
+    draws = tg.truncated_draws(KEY, jnp.zeros(3, dtype), independent, tg.Box(low, high), 20000)
+    assert draws.acceptance_rate == 1 and draws.effective_sample_size == 20000
+    assert bool(tg.Box(low, high).contains(draws.samples).all())
+    one = tg.Box(low[:, None], high[:, None])
+    single = tg.truncated_samples(KEY, jnp.zeros(1, dtype), jnp.eye(1, dtype=dtype), one, 20000)
+    assert single.shape == (20000, 3, 1) and single.dtype == dtype
+    for samples in (draws.samples, single[..., 0]):
+        for k, a in enumerate((9.0, 1000.0, 9.0)):
+            t = np.linspace(0, min(1.0, 60 / a), 20001)
+            cdf = tabulated(t, -a * t - 0.5 * t * t)
+            excess = np.abs(np.asarray(samples[:, k], np.float64))
+            excess = excess - a if k < 2 else excess - 9.0
+            grain = 2 * a * a * float(jnp.finfo(dtype).eps)
+            assert distance(excess, cdf) < band(20000, 6) + grain
+
+
+def test_one_dimension_moves_with_its_parameters():
+    def mean(loc, low):
+        box = tg.Box(jnp.array([low]), jnp.array([INF]))
+        return tg.truncated_samples(KEY, jnp.array([loc]), jnp.eye(1), box, 20000).mean()
+
+    # With a the standardised limit and h the hazard there, d mean/d limit = h (h - a).
+    h = math.exp(-0.5 * 0.49 - 0.5 * math.log(2 * math.pi) - log_ndtr(-0.7))
+    by_low = h * (h - 0.7)
+    np.testing.assert_allclose(jax.grad(mean, (0, 1))(0.3, 1.0), [1 - by_low, by_low], atol=0.01)
+    tiny = tg.truncated_samples(KEY, jnp.array([1e6]), [[1e-12]], tg.Box([0.0], [1000.0]), 1000)
+    assert bool((tiny <= 1000.0).all() & (tiny > 999.0).all())
+
+
+# --- Plans, transforms, chains --------------------------------------------------------------------
+
+PAIR = jnp.zeros(2), jnp.asarray(matrix(0.5)), tg.Box([0.0, 0.0], [INF, INF])
+
+
+def untilted(bound) -> Plan:
+    """Paths without a tilt weigh at most 1, so that 0 is a bound of their logs."""
+    bound = jnp.asarray(bound)
+    shape = bound.shape
+    order, tilt = jnp.broadcast_to(jnp.arange(2), (*shape, 2)), jnp.zeros((*shape, 2))
+    return Plan(order, tilt, bound, jnp.isfinite(bound))
+
+
+def test_one_key_one_result_under_every_transform():
+    plan = untilted(0.0)
+    keys, locs = jax.random.split(KEY, 3), jnp.array([[0.0, 0.0], [-1.0, 0.0], [2.0, 1.0]])
+
+    def draws(key, loc):
+        return tg.truncated_draws(key, loc, *PAIR[1:], 500, plan=plan).samples
+
+    eager = jnp.stack([draws(key, loc) for key, loc in zip(keys, locs)])
+    np.testing.assert_array_equal(eager[0], draws(keys[0], locs[0]))
+    np.testing.assert_allclose(eager, jax.jit(jax.vmap(draws))(keys, locs), atol=1e-12)
+    assert len(np.unique(np.asarray(eager)[:2])) == 2000
+    old_style = draws(jax.random.key_data(keys[0]), locs[0])
+    np.testing.assert_array_equal(eager[0], old_style)
+
+
+def test_any_bound_gives_the_law_and_chains_own_up():
+    """The least bound of all, a valid one, two that refuse next to all, and none."""
+    n, bounds = 4000, jnp.array([0.0, 1.0, 11.0, 40.0, INF])
+    cdf = first_margin(0.5, (0.0, 0.0), (INF, INF))
+    with pytest.warns(UserWarning, match=r"3 law\(s\).*Gibbs chains"):
+        draws = tg.truncated_draws(KEY, *PAIR, n, plan=untilted(bounds))
+    sizes = np.asarray(draws.effective_sample_size)
+    np.testing.assert_array_equal(sizes[:2], n)
+    assert (sizes[2:] < n).all() and (sizes[2:] > 0.2 * n).all()
+    np.testing.assert_allclose(draws.acceptance_rate[:2], [1 / 3, 1 / 3 / math.e], rtol=0.1)
+    assert (np.asarray(draws.acceptance_rate)[2:] < 1e-3).all()
+    for k, size in enumerate(sizes):
+        # What chains are worth is an estimate: half of it is granted.
+        assert distance(draws.samples[:, k, 0], cdf) < band(size if size == n else size / 2, 5)
+    assert bool(PAIR[2].contains(draws.samples).all())
+
+
+@pytest.mark.slow
+def test_chains_that_mix_slowly_are_worth_little():
+    """A long thin sliver across the whitened axes: steps of a thousandth of its length."""
+    wedge = tg.Polyhedron([[1.0, -1.0], [1.0, 1.0]], [0.0, -4.0], [0.01, 4.0])
+    plan = untilted(INF)
+    with pytest.warns(UserWarning, match="rate is 0, .*Gibbs chains"):
+        draws = tg.truncated_draws(KEY, jnp.zeros(2), jnp.eye(2), wedge, 2000, plan=plan)
+    assert bool(wedge.contains(draws.samples).all())
+    assert draws.effective_sample_size < 2000
+
+
+def test_no_such_law_is_nan():
+    """Pinned, partly pinned, inverted, undefined and proper limits, known only while tracing."""
+    low = jnp.array([[1.0, 2.0], [1.0, 0.0], [1.0, 0.0], [jnp.nan, 0.0], [0.0, 0.0]])
+    high = jnp.array([[1.0, 2.0], [1.0, INF], [0.5, INF], [1.0, 1.0], [INF, INF]])
+
+    def draws(low, high):
+        return tg.truncated_draws(KEY, *PAIR[:2], tg.Box(low, high), 2000)
+
+    samples, rate, size = jax.jit(jax.vmap(draws))(low, high)
+    np.testing.assert_array_equal(samples[0], jnp.broadcast_to(low[0], (2000, 2)))
+    np.testing.assert_array_equal(samples[1, :, 0], 1.0)
+    # Given x = 1 the other is Normal(1/2, 3/4), here positive.
+    x = np.linspace(0, 8, 20001)
+    cdf = tabulated(x, -((x - 0.5) ** 2) / 1.5)
+    assert distance(samples[1, :, 1], cdf) < band(2000)
+    assert bool(jnp.isnan(samples[2:4]).all()) and bool(jnp.isfinite(samples[4]).all())
+    np.testing.assert_array_equal(size, [2000, 2000, 0, 0, 2000])
+    assert bool(jnp.isnan(rate[2:4]).all())
+
+
+def test_ball():
+    ball = tg.Ball([1.0, 0.0, 0.0], 1.0)
+    covariance = 0.6 * np.eye(3) + 0.4
+    draws = tg.truncated_draws(KEY, jnp.zeros(3), covariance, ball, 4000)
+    assert bool(ball.contains(draws.samples).all()) and draws.effective_sample_size == 4000
+    inside = lambda x: np.linalg.norm(x - np.array([1.0, 0.0, 0.0]), axis=1) <= 1.0
+    assert_same_law(draws.samples, naive(covariance, inside))
+    far = tg.Ball([40.0, 0.0, 0.0], 1.0)
+    with pytest.warns(UserWarning, match="NaN"):
+        draws = tg.truncated_draws(KEY, jnp.zeros(3), covariance, far, 4000)
+    assert draws.effective_sample_size == 0 and bool(jnp.isnan(draws.samples).all())
+
+
+# --- Weighted draws -------------------------------------------------------------------------------
+
+
+def test_weights_average_to_the_probability(orthant):
+    *problem, plan = orthant
+    weights = np.exp(tg.weighted_samples(KEY, *problem, 40000, plan=plan).log_weights)
+    stderr = weights.std() / 200
+    # P = 1/(d + 1); five standard errors: a false alarm in 10^6.
+    assert abs(weights.mean() - 1 / 11) < 5 * stderr and stderr < 2e-4
+    lattice = tg.weighted_samples(KEY, *problem, 4096, points="lattice", plan=plan)
+    np.testing.assert_allclose(np.exp(lattice.log_weights).mean(), 1 / 11, rtol=2e-3)
+    wanted = np.trapezoid(1 - orthant_margin(np.linspace(0, 9, 2001)), dx=9 / 2000)
+    shares = np.exp(lattice.log_weights) / np.exp(lattice.log_weights).sum()
+    np.testing.assert_allclose(shares @ np.asarray(lattice.samples), np.full(10, wanted), rtol=5e-3)
+
+
+def test_weighted_expectations_are_differentiable():
+    """E[X_1 | X > 0] = (1 + rho)/(2 sqrt(2 pi) P), P = 1/4 + asin(rho)/(2 pi)."""
+
+    def weighted(rho, loc):
+        covariance = jnp.eye(2) + rho * (1.0 - jnp.eye(2))
+        draws = tg.weighted_samples(
+            KEY, loc, covariance, PAIR[2], 4096, points="lattice", plan=untilted(0.0)
+        )
+        weights = jnp.exp(draws.log_weights)
+        return (weights @ draws.samples)[0] / weights.sum(), jnp.log(weights.mean())
+
+    def exact(rho):
+        prob = 0.25 + jnp.arcsin(rho) / (2 * jnp.pi)
+        return (1 + rho) / (2 * math.sqrt(2 * math.pi) * prob), jnp.log(prob)
+
+    def with_value(rho, loc):
+        return (result := weighted(rho, loc)), result
+
+    (slopes, logs), value = jax.jit(jax.jacrev(with_value, (0, 1), has_aux=True))(0.5, jnp.zeros(2))
+    np.testing.assert_allclose(value, exact(0.5), rtol=1e-3)
+    wanted = jax.jacfwd(exact)(0.5)
+    np.testing.assert_allclose([slopes[0], logs[0]], wanted, rtol=1e-2)
+    # d log P / d loc is the mean times the inverse covariance; d mean / d loc its variance.
+    np.testing.assert_allclose(logs[1], np.full(2, exact(0.5)[0] / 1.5), rtol=5e-3)
+    second = 1 + 0.5 * math.sqrt(0.75) / (2 * math.pi / 3)
+    product = 0.5 + math.sqrt(0.75) / (2 * math.pi / 3)
+    mean = exact(0.5)[0]
+    moments = np.array([second, product]) - mean**2
+    np.testing.assert_allclose(slopes[1], np.linalg.solve(matrix(0.5), moments), rtol=2e-2)
+
+
+# --- What is refused ------------------------------------------------------------------------------
+
+
+def test_errors_speak():
+    with pytest.raises(ValueError, match="positive int, got 0"):
+        tg.truncated_samples(KEY, *PAIR, 0)
+    with pytest.raises(ValueError, match="use vmap"):
+        tg.truncated_samples(jax.random.split(KEY), *PAIR, 10)
+    with pytest.raises(ValueError, match="Ball"):
+        tg.weighted_samples(KEY, *PAIR[:2], tg.Ball([0.0, 0.0], 1.0), 10)
+    with pytest.raises(ValueError, match="lattice"):
+        tg.weighted_samples(KEY, *PAIR, 10, points="sobol")
+
+    def mean(loc):
+        return tg.truncated_samples(KEY, loc, *PAIR[1:], 10).mean()
+
+    with pytest.raises(ValueError, match="weighted_samples"):
+        jax.grad(mean)(jnp.zeros(2))
+
+
+# --- Larger, slower -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+def test_a_hundred_dimensions(dtype):
+    n, region = 10000, tg.Box(jnp.zeros(100, dtype), INF)
+    rates = []
+    for covariance in (equal_correlations(100), tridiagonal(100)):
+        covariance = jnp.asarray(covariance, dtype)
+        draws = tg.truncated_draws(KEY, jnp.zeros(100, dtype), covariance, region, n)
+        assert bool(region.contains(draws.samples).all()) and draws.effective_sample_size == n
+        rates.append(float(draws.acceptance_rate))
+    np.testing.assert_allclose(rates, [0.474, 0.441], atol=0.03)
+    # The order of 101 uniform gaps: X_k are differences of neighbours among sorted normals.
+    sums = np.asarray(draws.samples, np.float64).sum(1) / math.sqrt(2)
+    rng = np.random.default_rng(3)
+    ranges = np.ptp(rng.normal(size=(n, 101)), axis=1)
+    assert gap(sums * math.sqrt(2), ranges) < 2 * band(n)
+
+
+@pytest.mark.slow
+def test_a_long_chain_is_not_hopeless_and_a_longer_one_says_so():
+    region = lambda d: tg.Box(jnp.zeros(d), INF)
+    draws = tg.truncated_draws(KEY, jnp.zeros(100), autoregression(100, 0.9), region(100), 2000)
+    assert draws.effective_sample_size == 2000 and 0.05 < draws.acceptance_rate < 0.08
+    with pytest.warns(UserWarning, match="acceptance rate is .*Gibbs chains"):
+        late = tg.truncated_draws(KEY, jnp.zeros(400), autoregression(400, 0.9), region(400), 1000)
+    assert 0 < late.effective_sample_size < 1000
+    assert bool(region(400).contains(late.samples).all())
+    # Far from its ends the longer chain has the law of the shorter one.
+    middle, other = np.asarray(draws.samples[:, 50]), np.asarray(late.samples[:, 200])
+    assert gap(middle, other) < band(2000) + band(float(late.effective_sample_size) / 2)
+
+
+@pytest.mark.slow
+def test_a_held_plan_gives_the_same_draws(orthant):
+    *problem, plan = orthant
+    first = tg.truncated_samples(KEY, *problem, 2000)
+    second = tg.truncated_draws(KEY, *problem, 2000, plan=plan).samples
+    np.testing.assert_allclose(first, second, rtol=1e-6)
+    # A plan that looks ahead bounds no weights.
+    twisted = Separation().hold(*problem).plan
+    third = tg.truncated_draws(KEY, *problem, 2000, plan=twisted).samples
+    np.testing.assert_array_equal(first, third)
