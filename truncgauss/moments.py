@@ -15,6 +15,7 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.covariances import LowRank, Markov
+from truncgauss.ordering import numerical_rank
 from truncgauss.points import lattice_uniforms, normal_points
 from truncgauss.probability import (
     automatic,
@@ -29,35 +30,39 @@ from truncgauss.probability import (
 )
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.base import Method, Problem, Region
-from truncgauss.probability.exact import Exact
+from truncgauss.probability.drawn import Drawn, drawn_again, inner_point, intersected_draws
+from truncgauss.probability.exact import Exact, takes_grid
+from truncgauss.probability.factor_nodes import grid_nodes
 from truncgauss.probability.mixtures import (
     Moments,
     Pieces,
+    corrected,
     pooled_moments,
+    surprises,
     total_moments,
     weighted_pieces,
     with_sample_errors,
     with_unseen,
 )
-from truncgauss.probability.paths import Constraints, intersected_paths, paths
+from truncgauss.probability.paths import Constraints, paths
 from truncgauss.probability.propagation import ExpectationPropagation
 from truncgauss.probability.separation import (
     PASS_SIZE,
+    Proposal,
     Separation,
-    arranged,
     as_constraints,
     factored,
-    solve_plan,
+    proposal_of,
     unseen_share,
 )
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
+from truncgauss.probability.twisting import log_site_mean
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import (
     standardize,
     truncated_mean,
-    truncated_quantile,
     truncated_variance,
 )
 
@@ -153,7 +158,7 @@ def _finished(row: Problem, moments: Moments) -> Moments:
 
 def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
     """The moments by the method that fits, refined until rtol is met or the budget spent."""
-    chosen = method.choice(problem)
+    chosen = Separation() if _is_singular(problem) else method.choice(problem)
     chosen.check(*problem)
     if not is_concrete((problem, key)) or isinstance(chosen, Exact):
         return _moments(chosen, problem, key)
@@ -162,6 +167,14 @@ def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
         second = _refined(SequentialMonteCarlo().hold(*problem), method.rtol, problem, key)
         result = second if _worst(second) < _worst(result) else result
     return result
+
+
+def _is_singular(problem: Problem) -> bool:
+    """Whether three coordinates can be seen to determine each other: no quadrature knows how."""
+    covariance = problem.covariance
+    if covariance.dimension != 3 or not is_concrete(covariance):
+        return False
+    return numerical_rank(np.asarray(covariance.covariance_matrix)) < 3
 
 
 def _refined(method: Method, rtol: float, problem: Problem, key: Array) -> Moments:
@@ -198,6 +211,11 @@ def _exact(method: Exact, row: Problem, key: Array) -> Moments:
     elif d > 1 and isinstance(covariance, LowRank) and covariance.rank == 1:
         nodes = bivariate.Nodes(*factors.nodes(loc, covariance, low, high))
         point, (mean, matrix) = nodes.point, total_moments(nodes)
+    elif takes_grid(covariance):
+        nodes, bound = grid_nodes(loc, covariance, low, high)
+        point, (mean, matrix) = nodes.point, total_moments(nodes)
+        scale = jnp.sqrt(jnp.diagonal(matrix))
+        errors = bound * scale, bound * scale[:, None] * scale
     elif d == 2:
         point, mean, matrix = _bivariate(loc, bivariate.regression(covariance), low, high)
     elif d == 3:
@@ -274,86 +292,57 @@ def _frame(row: Problem, order: Array, constraints: Constraints, extra, point: A
 
 def _separation(method: Separation, row: Problem, key: Array) -> Moments:
     linear = as_constraints(*row)
-    rank = min(len(linear.low), len(row.loc)) if method.rank is None else method.rank
-    plan = solve_plan(linear, method.tilted, rank) if method.plan is None else method.plan
-    plan = lax.stop_gradient(plan)
-    laws = *arranged(linear, plan.order, rank), plan.tilt
-    height = rank if len(laws[1].low) else rank - 1
-    point, level = _reference(*laws, height)
+    plan = method.plan_of(linear, len(row.loc)) if method.plan is None else method.plan
+    proposal = proposal_of(linear, lax.stop_gradient(plan))
+    constraints, extra, tilt = proposal[:3]
+    # With extra constraints the last variable is drawn too, for the sake of a free one behind it.
+    height = len(tilt) if len(extra.low) else len(tilt) - 1
+    point = inner_point(constraints, tilt)
     n, count = method.num_points, method.num_replicates
 
     def some(keys):
-        uniforms = lattice_uniforms(keys, n, height, plan.tilt.dtype)
-        log_weights, *moments = _weighted(*laws, uniforms, point, level)
+        uniforms = lattice_uniforms(keys, n, height, tilt.dtype)
+        log_weights, level, drawn = _weighted(proposal, uniforms, point)
         split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], len(keys), n), -2, 0)
-        return weighted_pieces(split(log_weights), *map(split, moments))
+        drawn = jax.tree.map(split, drawn)
+        pieces = weighted_pieces(split(log_weights), drawn.deviations, drawn.variances[:, -1])
+        return pieces, surprises(*drawn), level
 
-    keys = jax.random.split(key, count)
-    at_once = max(1, min(count, PASS_SIZE // (n * rank)))
+    at_once = max(1, min(count, PASS_SIZE // (n * len(tilt))))
     while count % at_once:
         at_once -= 1
-    pieces = lax.map(jax.checkpoint(some), keys.reshape(count // at_once, at_once))
-    pieces = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), pieces)
-    frame = _frame(row, plan.order, *laws[:2], point)
-    moments = pooled_moments(frame.of(pieces), frame.origin)
-    return with_unseen(moments, unseen_share(laws[0], count * n))
+    turns = jax.random.split(key, count).reshape(count // at_once, at_once)
+    pieces, found, levels = lax.map(jax.checkpoint(some), turns)
+    log_shares = pieces.log_shares + (levels - levels[0])[:, None]
+    pieces = pieces._replace(log_shares=log_shares)
+    pieces, found = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), (pieces, found))
+    frame = _frame(row, plan.order, constraints, extra, point)
+    moments = pooled_moments(frame.of(corrected(pieces, found)), frame.origin)
+    return with_unseen(moments, unseen_share(constraints, count * n))
 
 
-def _walk(constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array):
-    """The draws of z along each path, their conditional means, and the terms of its log weight.
-
-    Without extra constraints the last variable is not drawn; with them it is, for the sake of a
-    free one behind it.
-    """
+def _weighted(proposal: Proposal, uniforms: Array, point: Array) -> tuple[Array, Array, Drawn]:
+    """Log weights of paths less their common level, that level, and what the paths drew."""
+    constraints, extra, tilt, twist, _ = proposal
     if len(extra.low):
-        rank, zero, endless = len(tilt), jnp.zeros(1, tilt.dtype), jnp.full(1, jnp.inf, tilt.dtype)
-        factor = jnp.pad(constraints.factor, (0, 1)).at[rank, rank].set(1.0)
-        ends = zip(constraints[:3], (-endless, endless, zero))
-        longer = Constraints(*(jnp.append(*pair) for pair in ends), factor)
-        wider = extra._replace(factor=jnp.pad(extra.factor, ((0, 0), (0, 1))))
-        draws, log_mass = intersected_paths(longer, wider, jnp.append(tilt, zero), uniforms)
-        means, log_mass = jnp.tril(constraints.factor, -1) @ draws, log_mass[:-1]
+        draws, terms = intersected_draws(constraints, extra, tilt, uniforms)
+        deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
+        # Of an interval that several constraints cut, no more is known than the draw.
+        drawn = Drawn(deviations, deviations, jnp.zeros_like(deviations))
     else:
-        draws, means, log_mass = paths(constraints, tilt, uniforms)
+        draws, means, terms = paths(constraints, tilt, uniforms)
+        drawn = drawn_again(constraints, tilt, uniforms, means, point)
     tilt = tilt[: len(draws), None]
     correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
-    return draws, means, log_mass + jnp.pad(correction, ((0, len(log_mass) - len(tilt)), (0, 0)))
-
-
-def _reference(constraints: Constraints, extra: Constraints, tilt: Array, height: int):
-    """A point inside the constraints, the end of the path of medians, and that path's weight."""
-    constraints, extra, tilt = lax.stop_gradient((constraints, extra, tilt))
-    middle = jnp.full((height, 1), 0.5, tilt.dtype)
-    draws, _, terms = _walk(constraints, extra, tilt, middle)
-    point = constraints.loc + constraints.factor[:, :height] @ draws[:, 0]
-    level = jnp.where(jnp.isfinite(terms), terms, 0.0)
-    return jnp.clip(point, constraints.low, constraints.high), level
-
-
-def _weighted(constraints, extra, tilt, uniforms, point, level) -> tuple[Array, Array, Array]:
-    """Log weights of paths, and mean less `point` and variance of what each leaves to be drawn.
-
-    Each variable is drawn once more from its uniform, in the units of its limits: z has lost the
-    digits of a narrow interval far from the mean. The last one is integrated.
-    """
-    draws, means, terms = _walk(constraints, extra, tilt, uniforms)
-    log_weights = jnp.sum(terms - level, axis=0)
-    shift = (constraints.loc - point)[:, None]
-    if len(extra.low):
-        deviations = shift + constraints.factor @ draws
-        return log_weights, deviations, jnp.zeros_like(log_weights)
-    deviations, variance = _own_units(constraints, tilt, uniforms, shift + means, point)
-    return log_weights, deviations, variance
-
-
-def _own_units(constraints: Constraints, tilt: Array, uniforms: Array, means: Array, point: Array):
-    """Draws less `point` from the uniforms, the last one integrated, and its variance."""
-    scale = constraints.scale[:, None]
-    near = standardize(constraints.low, constraints.high, point)
-    law = means + scale * tilt[:, None], scale, near.low[:, None], near.high[:, None]
-    last = [x[-1] for x in law]
-    draws = truncated_quantile(uniforms, *(x[:-1] for x in law))
-    return jnp.concatenate([draws, truncated_mean(*last)[None]]), truncated_variance(*last)
+    terms = terms + jnp.pad(correction, ((0, len(terms) - len(correction)), (0, 0)))
+    if twist is not None:
+        columns = (twist.precision, twist.center, constraints.loc, constraints.scale)
+        precision, center, loc, scale = (x[:, None] for x in columns)
+        terms = terms - log_site_mean(precision, center, loc + means, scale)
+    fixed = lax.stop_gradient(terms)
+    level = jnp.mean(fixed, axis=1, where=jnp.isfinite(fixed), keepdims=True)
+    level = jnp.where(jnp.isfinite(level), level, 0.0)
+    return jnp.sum(terms - level, axis=0), jnp.sum(level), drawn
 
 
 def _sequential(method: SequentialMonteCarlo, row: Problem, key: Array) -> Moments:
@@ -364,17 +353,17 @@ def _sequential(method: SequentialMonteCarlo, row: Problem, key: Array) -> Momen
     law, d = chain.law, len(chain.law.loc)
     extra = Constraints(*(x[:0] for x in law))
     tilt = jnp.zeros_like(law.loc)
-    point, _ = _reference(law, extra, tilt, d - 1)
+    point = inner_point(law, tilt)
 
     def one(key):
         record = lax.stop_gradient(sequential.particles(chain, key, method.num_particles))
         uniforms = sequential.surviving(record)
-        path = paths(law, tilt, uniforms)
+        means = paths(law, tilt, uniforms).means
         moved = twisting.log_weights(chain, uniforms)
         log_weights = record.log_weights + (moved - lax.stop_gradient(moved))
-        shift = (law.loc - point)[:, None]
-        deviations, variance = _own_units(law, tilt, uniforms, shift + path.means, point)
-        pieces = weighted_pieces(log_weights[None], deviations[None], variance[None])
+        drawn = drawn_again(law, tilt, uniforms, means, point)
+        last_variance = drawn.variances[-1:]
+        pieces = weighted_pieces(log_weights[None], drawn.deviations[None], last_variance)
         pieces = jax.tree.map(lambda x: x[0], pieces)
         effective = jnp.minimum(record.least_effective, pieces.num_effective)
         return pieces._replace(log_shares=record.log_prob, num_effective=effective)

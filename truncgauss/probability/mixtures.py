@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
 
 from truncgauss.logarithms import log_sum_exp
 from truncgauss.probability.bivariate import Nodes
@@ -69,13 +70,76 @@ def weighted_pieces(
     return Pieces(log_total, means, matrices, effective)
 
 
-def pooled_moments(pieces: Pieces, origin: Array) -> Moments:
-    """The mixture of replicates; its errors from their spread, as of a ratio of two means."""
+class Surprises(NamedTuple):
+    """Averages, one a piece, of what draws were beyond what was expected of them.
+
+    With e_k the draw of variable k less its mean given the earlier ones, and v_k its variance, the
+    proposal's own expectations are known: 0 for e and for e_j e_k, v_k for the square of e_k.
+    """
+
+    means: Array  # of e, shape (R, k)
+    squares: Array  # of e e^T less v, shape (R, k, k)
+    products: Array  # of the deviations with e, shape (R, k, k)
+    variances: Array  # v, shape (R, k)
+
+
+def surprises(deviations: Array, expected: Array, variances: Array) -> Surprises:
+    """From paths of shape (R, k, n), of which the last variable was not drawn."""
+    count = deviations.shape[-1]
+    surprise = jnp.swapaxes(deviations - expected, 1, 2)
+    mean_variances = variances.mean(-1)
+    known = mean_variances.at[:, -1].set(0.0)
+    identity = jnp.eye(known.shape[1], dtype=known.dtype)
+    squares = jnp.swapaxes(surprise, 1, 2) @ surprise / count - known[:, :, None] * identity
+    gaps = deviations - deviations.mean(-1, keepdims=True)
+    return Surprises(surprise.mean(1), squares, gaps @ surprise / count, mean_variances)
+
+
+def corrected(pieces: Pieces, found: Surprises) -> Pieces:
+    """The pieces less what is known to be chance, in so far as draws respond linearly to it.
+
+    With T the response of the deviations to e, unit lower triangular, T mean(e) is taken from the
+    means and T mean(e e^T - v) T^T from the covariances. Both are 0 on average, and most of the
+    error if weights are nearly equal. No variance of the mixture, in any direction, is brought
+    below half of what it was; with too few points to have one, nothing is changed.
+    """
+    variances = found.variances.mean(0)
+    response = jnp.tril(found.products.mean(0) / jnp.where(variances > 0, variances, 1.0), -1)
+    response = response + jnp.eye(len(variances), dtype=variances.dtype)
+    means = found.means @ response.T
+    matrices = response @ found.squares @ response.T
+    extent = _safe_extent(*lax.stop_gradient((_mixture(pieces)[1], pieces.log_shares, matrices)))
+    return pieces._replace(
+        means=pieces.means - extent * means, covariances=pieces.covariances - extent * matrices
+    )
+
+
+def _safe_extent(before: Array, log_shares: Array, matrices: Array) -> Array:
+    """The largest number up to 1 times which the matrices' mixture leaves half of `before`."""
+    scale = jnp.sqrt(jnp.diagonal(before))
+    relative = lambda matrix: matrix / scale[:, None] / scale
+    taken = jnp.einsum("r,rkl->kl", jax.nn.softmax(log_shares), matrices)
+    factor = jnp.linalg.cholesky(relative(before))
+    half = solve_triangular(factor, relative(taken), lower=True)
+    inner = solve_triangular(factor, half.T, lower=True)
+    sound = jnp.all(jnp.isfinite(inner))
+    most = jnp.linalg.eigvalsh(jnp.where(sound, inner, 0.0))[-1]
+    return jnp.where(sound, 0.5 / jnp.maximum(most, 0.5), 0.0)
+
+
+def _mixture(pieces: Pieces) -> tuple[Array, ...]:
+    """Mean and covariance of a mixture; each piece's gap from the mean and moment about it."""
     shares = jax.nn.softmax(pieces.log_shares)
     mean = shares @ pieces.means
     gaps = pieces.means - mean
     each = pieces.covariances + gaps[:, :, None] * gaps[:, None, :]
-    matrix = jnp.einsum("r,rkl->kl", shares, each)
+    return mean, jnp.einsum("r,rkl->kl", shares, each), gaps, each
+
+
+def pooled_moments(pieces: Pieces, origin: Array) -> Moments:
+    """The mixture of replicates; its errors from their spread, as of a ratio of two means."""
+    shares = jax.nn.softmax(pieces.log_shares)
+    mean, matrix, gaps, each = _mixture(pieces)
     count = len(shares)
     spread = lambda x: jnp.sqrt(jnp.einsum("r,r...->...", shares * shares, x * x) * count)
     few = jnp.where(pieces.num_effective >= MIN_EFFECTIVE_POINTS, 0.0, shares).sum() > 0.5
