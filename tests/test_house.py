@@ -18,7 +18,7 @@ FLOORS = {
     "special": 0.1, "points": 0.1, "diagnostics": 0.1,
     "safe": 0.2,
     "indicators": 1.0, "covariances": 1.0, "regions": 1.0, "ordering": 1.0,
-    "probability": 2.0, "parallel": 3.0, "moments": 4.0, "sampling": 4.0,
+    "probability": 2.0, "parallel": 3.0, "proposals": 3.1, "moments": 4.0, "sampling": 4.0,
     "arguments": 5.0, "supports": 5.0, "distributions": 5.1, "fitting": 5.0,
     "plotting": 6.0, "documents": 6.0, "sections": 6.0,
     "config": 6.1, "runs": 7.0, "cli": 7.1,
