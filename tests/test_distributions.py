@@ -404,8 +404,6 @@ def test_shapes_of_the_vector_law():
     assert np.allclose(many.log_prob(x[:, 0])[:, 0], alone.log_prob(x[0, 0, 0]))
     assert shape_of(many.to_event(1).log_prob, np.ones((2, 2))) == ()
     assert shape_of(many.expand((6, 2)).log_prob, np.ones(2)) == (6, 2)
-    draw = lambda: many.expand((6, 2)).sample(jax.random.key(0), (5,))
-    assert shape_of(draw) == (5, 6, 2, 2)
 
 
 @pytest.mark.parametrize("form", ["one", "many"])
@@ -520,13 +518,17 @@ def test_one_coordinate_is_right_in_any_tail():
 
 
 def test_mean_variance_and_entropy_after_truncation():
-    law = tg.TruncatedMultivariateNormal([1.0, 0.0], jnp.eye(2), low=0.0)
-    parts = tg.TruncatedNormal([1.0, 0.0], 1.0, 0.0, None)
-    assert np.allclose(law.mean, parts.mean, rtol=1e-12)
-    assert np.allclose(law.variance, parts.variance, rtol=1e-12)
-    assert law.entropy() == pytest.approx(float(parts.entropy().sum()), rel=1e-12)
-    assert np.allclose(law.moments.covariance, jnp.diag(parts.variance), atol=1e-12)
-    assert np.array_equal(law.covariance_matrix, jnp.eye(2))  # the parameter
+    law = tg.TruncatedMultivariateNormal([0.0, 0.0], PAIR, low=[0.0, -INF])
+    first, slope = tg.TruncatedNormal(0.0, 1.0, 0.0, None), 0.3
+    spread = float(first.variance)
+    rest = 2.0 - slope**2  # the variance of the second given the first, which no limit touches
+    covariance = [[spread, slope * spread], [slope * spread, rest + slope**2 * spread]]
+    assert np.allclose(law.mean, [first.mean, slope * first.mean], rtol=1e-12)
+    assert np.allclose(law.moments.covariance, covariance, rtol=1e-12)
+    assert np.allclose(law.variance, np.diag(covariance), rtol=1e-12)
+    entropy = float(first.entropy()) + 0.5 * math.log(2 * math.pi * math.e * rest)
+    assert law.entropy() == pytest.approx(entropy, rel=1e-12)
+    assert np.array_equal(law.covariance_matrix, PAIR)  # the parameter
 
 
 @pytest.mark.slow
@@ -534,6 +536,7 @@ def test_draws_of_a_vector_lie_inside():
     law = tg.TruncatedMultivariateNormal([0.0, 0.0], PAIR, low=[0.0, -INF], high=[1.0, 0.0])
     draws = law.sample(jax.random.key(0), (10, 50))
     assert draws.shape == (10, 50, 2) and bool(law.support(draws).all())
+    assert shape_of(lambda: law.expand((6, 2)).sample(jax.random.key(0), (5,))) == (5, 6, 2, 2)
     error = (draws.mean((0, 1)) - law.mean) / jnp.sqrt(law.variance / 500)
     assert np.all(np.abs(error) < 5.2)  # one false alarm in 1e6 for each coordinate, nearly
 

@@ -347,14 +347,10 @@ class TruncatedMultivariateNormal(Law):
 
     def validate_args(self, strict: bool = True) -> None:
         require(type(self).__name__, "loc", self.loc, np.isfinite, "finite")
-        diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
-        require(
-            type(self).__name__,
-            "the diagonal of scale_tril",
-            diagonal,
-            is_positive,
-            "positive and finite",
-        )
+        with constants_kept(self.covariance):
+            diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
+        expected = "positive and finite"
+        require(type(self).__name__, "the diagonal of scale_tril", diagonal, is_positive, expected)
         super().validate_args(strict)
 
     @classmethod
