@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.covariances import CovarianceMatrix
 from truncgauss.probability import base, exact
 from truncgauss.probability.base import Estimate, Method, Problem, Region
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
+from truncgauss.probability.structure import independent_parts
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.regions import Ball
 
@@ -25,8 +27,10 @@ MARGIN = 2.0  # points are bought for an error this many times smaller than want
 class Automatic(Method):
     """The method that fits the problem: `Exact` where it applies, else `Separation`.
 
-    Outside of a trace it looks at the numbers. It spends more points until stderr <= rtol, or until
-    2^25 coordinates have been drawn; and where `Separation` fails, as it does in long and weakly
+    Outside of a trace it looks at the numbers. It leaves out coordinates without limits, splits
+    independent blocks, and recognises a chain or a common factor in a covariance matrix: these are
+    exact in any dimension. Elsewhere it spends more points until stderr <= rtol, or until 2^25
+    coordinates have been drawn; and where `Separation` fails, as it does in long and weakly
     truncated chains, it tries `SequentialMonteCarlo` and keeps what has the smaller error. stderr
     says what was reached. Under a trace it sees shapes alone: its choice, and a budget of 16
     replicates of 1,024 points, are fixed by them. A `Ball` is left to `SoftMonteCarlo`.
@@ -55,21 +59,46 @@ class Automatic(Method):
             return exact.Exact()
         if isinstance(problem.region, Ball):
             return SoftMonteCarlo(num_samples=4096, num_replicates=16, points="lattice")
-        return Separation()
+        return Separation(num_points=affordable(problem))
 
     def hold(self, loc: Any, covariance: Any, region: Region) -> Method:
         """The chosen method, with its plan fixed."""
         problem = base.as_problem(loc, covariance, region)
         return self.choice(problem).hold(*problem)
 
-    def estimate(self, problem: Problem, key: jax.Array) -> tuple[Method, Estimate]:
-        """The estimate, and the method that was chosen for it."""
+    def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
+        """The sum over independent parts of the problem; their errors add as squares."""
+        results = [self.answer(part, key)[1] for part in self.parts(problem)]
+        if len(results) == 1:
+            return results[0]
+        log_prob = sum(result.log_prob for result in results)
+        return Estimate(log_prob, sum(result.stderr**2 for result in results) ** 0.5)
+
+    def parts(self, problem: Problem) -> list[Problem]:
+        """Independent problems that make up this one, as far as it can be seen."""
+        self.choice(problem).check(*problem)
+        return independent_parts(problem)
+
+    def answer(self, problem: Problem, key: jax.Array) -> tuple[Method, Estimate]:
+        """The estimate for one part, and the method that was chosen for it."""
         chosen = self.choice(problem)
-        chosen.check(*problem)
-        if not is_concrete((problem, key)) or isinstance(chosen, exact.Exact):
-            return chosen, base.estimate(chosen, problem, key)
+        if isinstance(chosen, exact.Exact) or not is_concrete((problem, key)):
+            result = base.estimate(chosen, problem, key)
+            known = not is_concrete(result) or worst(result) <= self.rtol
+            if known or problem.covariance.dimension <= 3:
+                return chosen, result
+            # A chain too fine for its grid: what remains is its dense covariance.
+            dense = CovarianceMatrix(problem.covariance.covariance_matrix)
+            other, second = self.sampled(problem._replace(covariance=dense), key)
+            return (other, second) if worst(second) < worst(result) else (chosen, result)
+        return self.sampled(problem, key)
+
+    def sampled(self, problem: Problem, key: jax.Array) -> tuple[Method, Estimate]:
+        """The best that methods which draw can do, and the method."""
+        soft = isinstance(problem.region, Ball)
+        chosen = self.choice(problem) if soft else Separation(num_points=affordable(problem))
         chosen, result = self._refined(chosen.hold(*problem), problem, key)
-        if isinstance(chosen, Separation) and worst(result) > FAILURE:
+        if not soft and worst(result) > FAILURE:
             other = SequentialMonteCarlo().hold(*problem)
             other, second = self._refined(other, problem, key)
             if worst(second) < worst(result):
@@ -85,6 +114,12 @@ class Automatic(Method):
                 break
             method, result = larger, base.estimate(larger, problem, key)
         return method, result
+
+
+def affordable(problem: Problem) -> int:
+    """Points of a lattice to begin with: 1,024, fewer in very many dimensions."""
+    most = MAX_STEPS // (16 * problem.covariance.dimension)
+    return 2 ** min(10, max(5, most.bit_length() - 1))
 
 
 def worst(result: Estimate) -> float:
@@ -149,7 +184,7 @@ def log_probability(
     problem = base.as_problem(loc, covariance, region)
     key = jax.random.key(0) if key is None else key
     if isinstance(method, Automatic):
-        return method.estimate(problem, key)[1]
+        return method.estimate(problem, key)
     method.check(*problem)
     return base.estimate(method.settled(*problem), problem, key)
 

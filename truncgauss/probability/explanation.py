@@ -5,10 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from truncgauss.covariances import LowRank, Markov
 from truncgauss.probability import base, exact
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.base import Method, Problem, Region
-from truncgauss.probability.separation import Separation
+from truncgauss.probability.separation import Separation, over_factors
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.regions import Ball
 
@@ -30,10 +31,10 @@ def explain(
         key: likewise.
 
     Returns:
-        Lines of text: the problem, the method with its reason, log P with its standard error, and
-        for `Separation` the upper bound of log P that a minimax tilt gives, what the draws look
-        ahead through, and the effective share of the points, (sum w)^2 / (n sum w^2), 1 where all
-        weights are equal.
+        Lines of text: the problem, what was split or left out, the method with its reason, log P
+        with its standard error, and for `Separation` the upper bound of log P that a minimax tilt
+        gives, what the draws look ahead through, and the effective share of the points,
+        (sum w)^2 / (n sum w^2), 1 where all weights are equal.
 
     Raises:
         ValueError: for a batch of problems, or as `log_probability`.
@@ -50,23 +51,39 @@ def explain(
             f"explain takes one problem at a time, got a batch of shape {problem.batch_shape}."
         )
     key = jax.random.key(0) if key is None else key
-    if isinstance(method, Automatic):
-        chosen, result = method.estimate(problem, key)
-        why = reason(chosen, problem)
-    else:
-        method.check(*problem)
-        chosen, why = method.hold(*problem), "as asked for"
-        result = base.estimate(chosen, problem, key)
     d, kind = problem.covariance.dimension, type(region).__name__
-    dimensions = "1 dimension" if d == 1 else f"{d} dimensions"
+    lines = [f"problem  {kind} in {dimensions(d)}, {problem.loc.dtype}"]
+    if not isinstance(method, Automatic):
+        method.check(*problem)
+        chosen = method.hold(*problem)
+        return "\n".join(lines + account(chosen, "as asked for", problem, None, key))
+    parts = method.parts(problem)
+    left_out = d - sum(part.covariance.dimension for part in parts)
+    if left_out:
+        lines.append(f"free     {left_out} without limits, left out")
+    for part in parts:
+        if len(parts) > 1:
+            lines.append(f"part     independent, {dimensions(part.covariance.dimension)}")
+        chosen, result = method.answer(part, key)
+        lines += account(chosen, reason(chosen, part), part, result, key)
+    if len(parts) > 1:
+        total = method.estimate(problem, key)
+        lines.append(f"in all   {float(total.log_prob):.10g}, {verdict(float(total.stderr))}")
+    return "\n".join(lines)
+
+
+def dimensions(d: int) -> str:
+    return "1 dimension" if d == 1 else f"{d} dimensions"
+
+
+def account(chosen: Method, why: str, problem: Problem, result, key: jax.Array) -> list[str]:
+    """What was chosen for a problem, what it says, and what that rests on."""
+    result = base.estimate(chosen, problem, key) if result is None else result
     lines = [
-        f"problem  {kind} in {dimensions}, {problem.loc.dtype}",
         f"method   {named(chosen)}: {why}",
         f"log P    {float(result.log_prob):.10g}, {verdict(float(result.stderr))}",
     ]
-    if isinstance(chosen, Separation):
-        lines += foundations(chosen, problem, key)
-    return "\n".join(lines)
+    return lines + (foundations(chosen, problem, key) if isinstance(chosen, Separation) else [])
 
 
 def named(method: Method) -> str:
@@ -82,12 +99,16 @@ def named(method: Method) -> str:
 def reason(chosen: Method, problem: Problem) -> str:
     """Why `Automatic` chose a method for a problem."""
     if isinstance(chosen, exact.Exact):
+        if isinstance(problem.covariance, LowRank) and problem.covariance.dimension > 3:
+            return "few common factors, which can be integrated"
+        if isinstance(problem.covariance, Markov) and problem.covariance.dimension > 3:
+            return "a chain, which can be carried from place to place"
         small = problem.covariance.dimension <= 3
-        return "a box in up to three dimensions" if small else "a structure that can be integrated"
+        return "a box in up to three dimensions" if small else "independent coordinates"
     if isinstance(problem.region, Ball):
         return "a ball has no limits to separate; its edge is soft"
     if isinstance(chosen, SequentialMonteCarlo):
-        return "tilted separation failed here, resampling did better"
+        return "separation failed here, resampling did better"
     return "more than three dimensions and no structure that is exact"
 
 
@@ -102,9 +123,11 @@ def verdict(stderr: float) -> str:
 
 def foundations(method: Separation, problem: Problem, key: jax.Array) -> list[str]:
     """The minimax tilt's bound, what the draws know, and the share of points that carry it all."""
+    share = f"points   {float(method.effective_share(*problem, key)):.0%} effective"
+    if over_factors(problem.covariance, problem.region):
+        return [f"factors  {problem.covariance.rank}, and nothing else, integrated", share]
     tilted = Separation(twisted=False, rank=method.rank).hold(*problem).plan
     found = bool(tilted.converged)
     bound = f"{float(tilted.bound):.10g} bounds log P from above" if found else "none found"
     ahead = "expectation propagation" if method.plan.twist is not None else "none"
-    share = float(method.effective_share(*problem, key))
-    return [f"tilt     {bound}", f"sites    {ahead}", f"points   {share:.0%} effective"]
+    return [f"tilt     {bound}", f"sites    {ahead}", share]

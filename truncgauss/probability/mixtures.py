@@ -4,12 +4,14 @@ A mixture's covariance is a sum of positive semi-definite matrices, hence one it
 counted from a point inside the region, so that a narrow region far out keeps its digits.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
-from jax.scipy.linalg import solve_triangular
+from jax.scipy.linalg import cho_solve, solve_triangular
 
 from truncgauss.logarithms import log_sum_exp
 from truncgauss.probability.bivariate import Nodes
@@ -176,3 +178,64 @@ def with_sample_errors(moments: Moments, log_weights, deviations, effective) -> 
 def _effective_points(shares: Array) -> Array:
     """How many points of equal weight would be worth as much, along the last axis."""
     return shares.sum(-1) ** 2 / jnp.sum(shares**2, axis=-1)
+
+
+# --- Parts of a Gaussian --------------------------------------------------------------------------
+
+
+def assembled(
+    parts: Sequence[Moments], places: Sequence[np.ndarray], loc: Array, matrix: Array
+) -> Moments:
+    """Moments of a Gaussian from those of independent parts of it.
+
+    Coordinates in none of the parts are not limited: they follow the others by regression, their
+    errors are bounded by those of the others.
+
+    Args:
+        parts: with leading axes (...).
+        places: the coordinates of each part.
+        loc: shape (..., d).
+        matrix: the covariance before truncation, shape (d, d).
+    """
+    limited = np.concatenate(places)
+    free = np.setdiff1d(np.arange(len(matrix)), limited)
+    mean, mean_stderr = (jnp.concatenate(x, -1) for x in zip(*((p[0], p[2]) for p in parts)))
+    inner, stderr = (_block_diagonal([part[k] for part in parts]) for k in (1, 3))
+    own, cross = matrix[np.ix_(limited, limited)], matrix[np.ix_(free, limited)]
+    response = _regression(own, cross)
+    follow = loc[..., free] + (mean - loc[..., limited]) @ response.T
+    rest = matrix[np.ix_(free, free)] - response @ cross.T
+    back = np.argsort(np.concatenate([limited, free]))
+
+    def bordered(inner, response, rest):
+        across = response @ inner
+        corner = across @ response.T + rest
+        upper = jnp.concatenate([inner, jnp.swapaxes(across, -1, -2)], -1)
+        whole = jnp.concatenate([upper, jnp.concatenate([across, corner], -1)], -2)
+        return 0.5 * (whole + jnp.swapaxes(whole, -1, -2))[..., back, :][..., back]
+
+    size = jnp.abs(response)
+    errors = jnp.concatenate([mean_stderr, mean_stderr @ size.T], -1)[..., back]
+    mean = jnp.concatenate([mean, jnp.broadcast_to(follow, (*mean.shape[:-1], len(free)))], -1)
+    return Moments(
+        mean[..., back],
+        bordered(inner, response, rest),
+        errors,
+        bordered(stderr, size, jnp.zeros_like(rest)),
+    )
+
+
+def _block_diagonal(blocks: list[Array]) -> Array:
+    ends = np.cumsum([0, *(block.shape[-1] for block in blocks)])
+    whole = jnp.zeros((*blocks[0].shape[:-2], ends[-1], ends[-1]), blocks[0].dtype)
+    for start, end, block in zip(ends[:-1], ends[1:], blocks):
+        whole = whole.at[..., start:end, start:end].set(block)
+    return whole
+
+
+def _regression(own: Array, cross: Array) -> Array:
+    """cross @ own^-1, also where `own` is singular."""
+    factor = jnp.linalg.cholesky(own)
+    if np.all(np.isfinite(factor)):
+        return cho_solve((factor, True), cross.T).T
+    return cross @ jnp.linalg.pinv(own, hermitian=True)

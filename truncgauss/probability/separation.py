@@ -10,10 +10,11 @@ from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.covariances import Covariance, CovarianceMatrix, is_symmetric
+from truncgauss.covariances import Covariance, CovarianceMatrix, LowRank, is_symmetric
 from truncgauss.logarithms import log_mean_exp
 from truncgauss.ordering import numerical_rank, rounding, smallest_mass_first
 from truncgauss.points import lattice_uniforms
+from truncgauss.probability import factor_integrand, factor_points
 from truncgauss.probability.base import (
     Estimate,
     Method,
@@ -75,6 +76,9 @@ class Separation(Method):
     it (see the module `twisting`): weights are then nearly equal, and errors smaller by a factor of
     3 to 100. All of it is done in logs; probabilities of 1e-2000 are as good as others. Each
     replicate shifts the lattice anew.
+
+    For a box and a `LowRank` covariance it integrates over the factors alone, about the mean of the
+    integrand: dimension 100,000 at rank 5 is ordinary.
 
     Order, sites and mu are a plan, solved without being differentiated. `hold` fixes it; for one
     key the value is then one smooth function of loc, covariance and limits, and its gradient exact.
@@ -141,14 +145,16 @@ class Separation(Method):
         self.check(*problem)
         settled = self.settled(*problem)
         plan = _plans(settled, problem)
-        lost = is_concrete(plan) and not np.all(plan.converged)
-        if plan.twist is not None and lost:
-            return replace(settled, twisted=False).hold(*problem)
+        if isinstance(plan, Plan) and plan.twist is not None and is_concrete(plan):
+            if not np.all(plan.converged):
+                return replace(settled, twisted=False).hold(*problem)
         return settled._with(plan)
 
     def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
         """The method that knows the rank of a singular law, if the numbers can be looked at."""
-        if self.rank is not None or not is_concrete((covariance, region)):
+        if over_factors(covariance, region) or not is_concrete((covariance, region)):
+            return self
+        if self.rank is not None:
             return self
         problem = Problem(loc, covariance, region)
         limited = over_rows(lambda row: as_constraints(*row).covariance, problem)
@@ -160,7 +166,7 @@ class Separation(Method):
         """The same plan, or plans, for every row."""
         return self._with(self.plan.broadcast_to(batch_shape))
 
-    def _with(self, plan: Plan) -> "Separation":
+    def _with(self, plan: Plan | factor_integrand.Plan) -> "Separation":
         return replace(self, plan=plan)
 
     def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
@@ -170,6 +176,11 @@ class Separation(Method):
 
     def replicates(self, loc, covariance: Covariance, region: Region, keys) -> Estimate:
         """Many random shifts, as many at a time as fit a pass."""
+        if over_factors(covariance, region):
+            limits = region.low, region.high
+            return factor_points.replicates(
+                loc, covariance, *limits, self.plan, keys, self.num_points
+            )
         proposal = self.proposal(loc, covariance, region)
         d, num_keys = len(proposal.tilt), len(keys)
         unseen = unseen_share(proposal.constraints, num_keys * self.num_points)
@@ -192,24 +203,34 @@ class Separation(Method):
 
     def proposal(self, loc, covariance: Covariance, region: Region) -> "Proposal":
         """What the paths are drawn from, for one problem: the plan applied to its constraints."""
-        linear = as_constraints(loc, covariance, region)
-        plan = self.plan_of(linear, len(loc)) if self.plan is None else self.plan
-        return proposal_of(linear, lax.stop_gradient(plan))
+        plan = self.plan_of(loc, covariance, region) if self.plan is None else self.plan
+        return proposal_of(as_constraints(loc, covariance, region), lax.stop_gradient(plan))
 
-    def plan_of(self, linear: "Linear", dimension: int) -> Plan:
-        """A plan for the constraints on so many variables, as the settings ask for it."""
+    def plan_of(self, loc, covariance: Covariance, region: Region) -> Plan | factor_integrand.Plan:
+        """A plan for one problem, as the settings ask for it."""
+        if over_factors(covariance, region):
+            return factor_integrand.solve_plan(loc, covariance, region.low, region.high)
+        linear = as_constraints(loc, covariance, region)
         m = len(linear.low)
-        rank = min(m, dimension) if self.rank is None else self.rank
+        rank = min(m, len(loc)) if self.rank is None else self.rank
         if self.tilted and self.twisted and rank == m and m > 1:
             return twisted_plan(linear)
         return solve_plan(linear, self.tilted, rank)
 
     def effective_share(self, loc, covariance: Covariance, region: Region, key) -> Array:
         """The share of a replicate's points that its weights amount to, 1 if all are equal."""
-        proposal = self.proposal(loc, covariance, region)
-        tilt = proposal.tilt
-        uniforms = lattice_uniforms(key[None], self.num_points, len(tilt) - 1, tilt.dtype)
-        weights, _ = log_weights(proposal, uniforms)
+        if over_factors(covariance, region):
+            plan = self.plan_of(loc, covariance, region) if self.plan is None else self.plan
+            integrand = factor_integrand.about(
+                plan.anchor, loc, covariance, region.low, region.high
+            )
+            uniforms = factor_points.lattice(key[None], self.num_points, covariance.rank, loc)
+            weights, _ = factor_points.log_weights(integrand, plan, uniforms)
+        else:
+            proposal = self.proposal(loc, covariance, region)
+            tilt = proposal.tilt
+            uniforms = lattice_uniforms(key[None], self.num_points, len(tilt) - 1, tilt.dtype)
+            weights, _ = log_weights(proposal, uniforms)
         return effective_points(weights) / self.num_points
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
@@ -219,6 +240,12 @@ class Separation(Method):
 
 
 # --- The plan -------------------------------------------------------------------------------------
+
+
+def over_factors(covariance: Covariance, region: Region) -> bool:
+    """Whether to integrate over the few factors of a covariance instead of its variables."""
+    few = isinstance(covariance, LowRank) and covariance.rank < covariance.dimension
+    return few and isinstance(region, Box)
 
 
 class Linear(NamedTuple):
@@ -269,7 +296,7 @@ def twisted_plan(linear: Linear) -> Plan:
 @jax.jit
 def _plans(method: Separation, problem: Problem) -> Plan:
     """A plan for every row of a problem."""
-    return over_rows(lambda row: method.plan_of(as_constraints(*row), len(row.loc)), problem)
+    return over_rows(lambda row: method.plan_of(*row), problem)
 
 
 def factored(covariance: Array) -> Array:

@@ -1,0 +1,93 @@
+"""Structure that an explicit covariance hides: found where it is, and only there."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import problem
+from scipy import linalg
+
+import truncgauss as tg
+from truncgauss.covariances import CovarianceMatrix, LowRank, Markov
+from truncgauss.probability.base import as_problem
+from truncgauss.probability.structure import independent_parts, structured
+
+INF = jnp.inf
+
+
+def scaled(matrix, seed=0):
+    """The same correlations with variances of very different sizes."""
+    scale = 10.0 ** np.random.default_rng(seed).uniform(-3, 3, len(matrix))
+    return jnp.asarray(matrix * np.outer(scale, scale))
+
+
+def autoregression(d, correlation):
+    return correlation ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
+
+
+def common_factor(d, seed=0):
+    loadings = np.random.default_rng(seed).uniform(-0.95, 0.95, d)
+    return np.outer(loadings, loadings) + np.diag(1 - loadings**2)
+
+
+@pytest.mark.parametrize("correlation", [0.7, -0.7, 0.999])
+def test_a_chain_is_recognised(correlation):
+    assert isinstance(structured(scaled(autoregression(6, correlation))), Markov)
+
+
+def test_a_walk_is_recognised():
+    walk = 0.5 + np.minimum.outer(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
+    assert isinstance(structured(scaled(walk)), Markov)
+
+
+def test_a_common_factor_is_recognised():
+    for seed in range(20):
+        assert isinstance(structured(scaled(common_factor(7, seed), seed)), LowRank)
+
+
+def test_what_only_looks_alike_stays_a_matrix():
+    d = 6
+    random = np.corrcoef(np.random.default_rng(0).normal(size=(d, 40)))
+    nearly = autoregression(d, 0.7)
+    nearly[0, 5] = nearly[5, 0] = nearly[0, 5] * (1 + 1e-9)
+    two = common_factor(d, 1) + common_factor(d, 2)
+    duplicates = common_factor(d) * (1 - 1e-7) + 1e-7 * np.eye(d)
+    singular = np.ones((d, d)) + 1e-9 * np.eye(d)
+    for matrix in (random, nearly, two, singular):
+        assert isinstance(structured(jnp.asarray(matrix)), CovarianceMatrix)
+    assert isinstance(structured(jnp.asarray(duplicates)), LowRank)
+
+
+def test_parts_are_split_and_free_coordinates_left_out():
+    wishart = np.corrcoef(np.random.default_rng(3).normal(size=(4, 8)))
+    matrix = linalg.block_diag(wishart, autoregression(5, 0.6), np.eye(2), common_factor(4))
+    low = np.concatenate([np.full(4, -1.0), np.full(5, 0.0), [-np.inf, 0.0], np.full(4, 1.0)])
+    high = np.concatenate([np.full(4, 1.5), np.full(5, np.inf), [np.inf, 2.0], np.full(4, np.inf)])
+    order = np.random.default_rng(4).permutation(15)
+    order = order[np.argsort(np.isin(order, range(4, 9)) * (order + 1), kind="stable")]
+    box = tg.Box(jnp.asarray(low[order]), jnp.asarray(high[order]))
+    whole = as_problem(jnp.zeros(15), jnp.asarray(matrix[np.ix_(order, order)]), box)
+    parts = independent_parts(whole)
+    kinds = sorted(type(part.covariance).__name__ for part in parts)
+    assert kinds == ["CovarianceMatrix", "CovarianceMatrix", "LowRank", "Markov"]
+    assert sum(part.covariance.dimension for part in parts) == 14
+    got = tg.log_probability(*whole)
+    other = tg.log_probability(*whole, tg.Separation(), jax.random.key(1))
+    assert abs(got.log_prob - other.log_prob) < 4 * np.hypot(got.stderr, other.stderr)
+    assert 0 < got.stderr < 1e-4
+
+
+def test_structure_makes_the_default_call_exact():
+    p = problem("ar1-100-box")
+    got = tg.log_probability(p.loc, p.covariance(), tg.Box(p.low, p.high))
+    assert got.stderr == 0
+    np.testing.assert_allclose(got.log_prob, p.log_prob, rtol=1e-10)
+
+
+def test_what_cannot_be_looked_at_stays_whole():
+    rows = as_problem(jnp.zeros(4), jnp.stack([jnp.eye(4)] * 2), tg.Box(-jnp.ones(4), jnp.ones(4)))
+    assert independent_parts(rows) == [rows]
+    ball = as_problem(jnp.zeros(4), jnp.eye(4), tg.Ball(jnp.zeros(4), 1.0))
+    assert independent_parts(ball) == [ball]
+    free = as_problem(jnp.zeros(4), jnp.eye(4), tg.Box(jnp.full(4, -INF), jnp.full(4, INF)))
+    assert tg.log_probability(*free) == (0.0, 0.0)

@@ -1,0 +1,96 @@
+"""What an explicit covariance hides: blocks, chains and common factors, found by looking at it.
+
+A matrix counts as structured if the structure gives back every entry to a few units of rounding, so
+that the smaller problem is the same problem. Only numbers can be looked at: not under a trace.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from scipy.sparse import csgraph
+
+from truncgauss.covariances import Covariance, CovarianceMatrix, LowRank, Markov
+from truncgauss.probability.base import Problem
+from truncgauss.pytrees import is_concrete
+from truncgauss.regions import Box
+
+ROUNDING = 32.0  # units, of the product of two standard deviations
+LEAST_NOISE = 1e-4  # share of a variance: below, what is left of it has lost its digits
+
+
+def independent_parts(problem: Problem) -> list[Problem]:
+    """Problems whose log probabilities add up to that of a box, each with its structure.
+
+    Coordinates without limits are left out. What cannot be looked at, a covariance that differs
+    from row to row, or any region but a box, stays as it is.
+    """
+    loc, covariance, region = problem
+    if not isinstance(region, Box) or not isinstance(covariance, CovarianceMatrix):
+        return [problem]
+    if covariance.batch_shape != () or not is_concrete(problem):
+        return [problem]
+    matrix = np.asarray(covariance.covariance_matrix)
+    rows = tuple(range(region.low.ndim - 1))
+    free = np.all(np.isinf(region.low) & np.isinf(region.high), axis=rows)
+    if not np.all(np.isfinite(matrix)) or np.any(np.diagonal(matrix) <= 0) or free.all():
+        return [problem]
+    limited = np.flatnonzero(~free)
+    linked = matrix[np.ix_(limited, limited)] != 0
+    count, labels = csgraph.connected_components(linked, directed=False)
+    parts = []
+    for block in range(count):
+        kept = limited[labels == block]
+        if len(kept) == len(matrix):
+            kept = np.arange(len(matrix))
+        part = jnp.asarray(matrix[np.ix_(kept, kept)])
+        box = Box(region.low[..., kept], region.high[..., kept])
+        parts.append(Problem(loc[..., kept], structured(part), box))
+    return parts
+
+
+def structured(matrix: jnp.ndarray) -> Covariance:
+    """The chain or the common factor that a covariance matrix is, or the matrix itself."""
+    plain = CovarianceMatrix(matrix)
+    values = np.asarray(matrix)
+    if len(values) <= 3:
+        return plain
+    for candidate in (_chain(values), _common_factor(values)):
+        if candidate is not None and _gives_back(candidate, values):
+            return candidate
+    return plain
+
+
+def _gives_back(candidate: Covariance, matrix: np.ndarray) -> bool:
+    scale = np.sqrt(np.diagonal(matrix))
+    gap = np.abs(np.asarray(candidate.covariance_matrix) - matrix)
+    return bool(np.all(gap <= ROUNDING * np.finfo(matrix.dtype).eps * np.outer(scale, scale)))
+
+
+def _chain(matrix: np.ndarray) -> Markov | None:
+    """The chain with the same variances and the same covariances of neighbours."""
+    variances, beside = np.diagonal(matrix), np.diagonal(matrix, 1)
+    transition = beside / variances[:-1]
+    noise = variances[1:] - transition * beside
+    if np.any(noise < LEAST_NOISE * variances[1:]):
+        return None
+    arrays = transition, np.sqrt(noise), np.sqrt(variances[0])
+    return Markov(*(jnp.asarray(x, matrix.dtype) for x in arrays))
+
+
+def _common_factor(matrix: np.ndarray) -> LowRank | None:
+    """One factor and noise: off the diagonal, entry ij is the product of loadings i and j."""
+    variances = np.diagonal(matrix)
+    scale = np.sqrt(variances)
+    correlation = matrix / np.outer(scale, scale) - np.eye(len(matrix))
+    first = np.argmax(np.abs(correlation).sum(0))
+    second, third = np.argsort(-np.abs(correlation[first]))[:2]
+    pairs = correlation[first, second], correlation[first, third], correlation[second, third]
+    if 0 in pairs or pairs[0] * pairs[1] / pairs[2] <= 0:
+        return None
+    own = np.sqrt(pairs[0] * pairs[1] / pairs[2])
+    loadings = correlation[first] / own
+    loadings[first] = own
+    noise = 1.0 - loadings**2
+    if np.any(noise < LEAST_NOISE):
+        return None
+    factor, diagonal = (scale * loadings)[:, None], variances * noise
+    return LowRank(jnp.asarray(factor, matrix.dtype), jnp.asarray(diagonal, matrix.dtype))
