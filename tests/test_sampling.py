@@ -237,6 +237,8 @@ def test_one_dimension_moves_with_its_parameters():
     h = math.exp(-0.5 * 0.49 - 0.5 * math.log(2 * math.pi) - log_ndtr(-0.7))
     by_low = h * (h - 0.7)
     np.testing.assert_allclose(jax.grad(mean, (0, 1))(0.3, 1.0), [1 - by_low, by_low], atol=0.01)
+    still = tg.truncated_samples(KEY, jnp.array([[0.5], [2.0]]), [[0.0]], tg.Box([0.0], [1.0]), 3)
+    np.testing.assert_array_equal(still[..., 0], [[0.5, np.nan]] * 3)
     tiny = tg.truncated_samples(KEY, jnp.array([1e6]), [[1e-12]], tg.Box([0.0], [1000.0]), 1000)
     assert bool((tiny <= 1000.0).all() & (tiny > 999.0).all())
 
@@ -430,6 +432,51 @@ def test_a_long_chain_is_not_hopeless_and_a_longer_one_says_so():
     # Far from its ends the longer chain has the law of the shorter one.
     middle, other = np.asarray(draws.samples[:, 50]), np.asarray(late.samples[:, 200])
     assert gap(middle, other) < band(2000) + band(float(late.effective_sample_size) / 2)
+
+
+@pytest.mark.slow
+def test_what_does_not_vary_stays_where_it_is():
+    box, none = tg.Box([-1.0, -1.0], [1.0, 1.0]), jnp.zeros((2, 2))
+    draws = tg.truncated_samples(KEY, jnp.array([0.5, 0.2]), none, box, 10)
+    np.testing.assert_array_equal(draws, np.full((10, 2), [0.5, 0.2]))
+    draws = tg.truncated_samples(KEY, jnp.array([0.5, 0.2]), none.at[1, 1].set(1.0), box, 4000)
+    np.testing.assert_array_equal(draws[:, 0], 0.5)
+    x = np.linspace(-1, 1, 20001)
+    assert distance(draws[:, 1], tabulated(x, -0.5 * (x - 0.2) ** 2)) < band(4000)
+    with pytest.warns(UserWarning, match="NaN"):
+        draws = tg.truncated_samples(KEY, jnp.array([2.0, 0.2]), none.at[1, 1].set(1.0), box, 10)
+    assert bool(jnp.isnan(draws).all())
+
+
+@pytest.mark.slow
+def test_rows_spread_over_devices_are_the_same_draws(orthant):
+    _, covariance, region, _ = orthant
+    locs = jnp.linspace(-1.0, 1.0, 8)[:, None] * jnp.ones(10)
+    alone = tg.truncated_samples(KEY, locs, covariance, region, 100)
+    spread = tg.parallel.spread(locs, tg.parallel.device_mesh())
+    np.testing.assert_allclose(
+        tg.truncated_samples(KEY, spread, covariance, region, 100), alone, atol=1e-12
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [FEW, MANY], ids=["fewer rows", "more rows"])
+def test_weights_of_a_polyhedron_have_the_derivatives_of_its_probability(rows):
+    matrix, low, high = (jnp.asarray(part) for part in rows)
+    factor = jnp.linalg.cholesky(0.6 * jnp.eye(3) + 0.4)
+
+    def log_prob(loc, low):
+        region, covariance = tg.Polyhedron(matrix, low, high), tg.ScaleTril(factor)
+        draws = tg.weighted_samples(KEY, loc, covariance, region, 2**14, points="lattice")
+        return jnp.log(jnp.exp(draws.log_weights).mean())
+
+    def other(loc, low):
+        region, covariance = tg.Polyhedron(matrix, low, high), tg.ScaleTril(factor)
+        return tg.log_probability(loc, covariance, region, tg.Separation()).log_prob
+
+    at = jnp.array([0.1, -0.2, 0.3]), low
+    for ours, theirs in zip(jax.grad(log_prob, (0, 1))(*at), jax.grad(other, (0, 1))(*at)):
+        np.testing.assert_allclose(ours, theirs, atol=5e-3)
 
 
 @pytest.mark.slow

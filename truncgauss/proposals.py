@@ -143,8 +143,8 @@ def _moved_inside_jvp(primals, tangents):
     return _moved_inside(*primals), tangents[0]
 
 
-class BallSampler(NamedTuple):
-    """A law limited to a ball: its proposals are those of the law without limits."""
+class PlainSampler(NamedTuple):
+    """Proposals of the law without limits, for a ball, or if nothing that is limited varies."""
 
     row: Problem
 
@@ -167,7 +167,7 @@ class BallSampler(NamedTuple):
     def proposals(self, uniforms: Array) -> Proposals:
         loc, covariance, _ = self.row
         draws = ndtri(uniforms)
-        points = loc[:, None] + factored(covariance.covariance_matrix) @ draws
+        points = loc[:, None] + _root(covariance.covariance_matrix) @ draws
         return Proposals(draws, points, jnp.zeros_like(points[0]), self.bound)
 
     def inside(self, points: Array) -> Array:
@@ -182,7 +182,7 @@ def sampler_of(row: Problem, rank: int, pinned: bool, plan: Plan | None = None) 
     linear = as_constraints(*row)
     plan = lax.stop_gradient(solve_plan(linear, True, rank) if plan is None else plan)
     constraints, extra = arranged(linear, plan.order, rank)
-    bound = jnp.zeros_like(plan.bound) if rank == 0 else plan.bound
+    bound = plan.bound
     if rank == 1:
         first = constraints[:3]
         bound = log_interval_mass(*standardize(*first, constraints.scale))[0]
@@ -203,8 +203,15 @@ def _lifted(row: Problem, first: Array, factor: Array) -> tuple[Array, Array | N
     lift = solve_triangular(factor, rows @ matrix, lower=True).T
     if len(first) == len(matrix):
         return lift, None
-    root = factored(matrix)
+    root = _root(matrix)
     return lift, root - lift @ solve_triangular(factor, rows @ root, lower=True)
+
+
+def _root(matrix: Array) -> Array:
+    """A triangular factor, with rows of zeros for what does not vary."""
+    still = jnp.diagonal(matrix) == 0
+    factor = factored(matrix + jnp.diag(still.astype(matrix.dtype)))
+    return jnp.where(still[:, None], 0.0, factor)
 
 
 def _given_pins(row: Problem) -> tuple[Problem, Array]:

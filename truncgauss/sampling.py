@@ -21,7 +21,7 @@ from truncgauss.points import lattice_uniforms
 from truncgauss.probability.base import Problem, as_problem, over_rows
 from truncgauss.probability.paths import Constraints, _crossings
 from truncgauss.probability.separation import Plan, Separation
-from truncgauss.proposals import BallSampler, Sampler, fresh_uniforms, sampler_of
+from truncgauss.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
 from truncgauss.pytrees import Batched, frozen_pytree, is_concrete
 from truncgauss.regions import Ball, Box
 from truncgauss.special import separation_step, truncated_quantile
@@ -126,11 +126,10 @@ def truncated_draws(
         ValueError: as `truncated_samples`.
 
     Example:
-        >>> d = 10
-        >>> covariance = 0.5 * jnp.eye(d) + 0.5
-        >>> region = tg.Box(jnp.zeros(d), jnp.inf)
-        >>> draws = tg.truncated_draws(jax.random.key(0), jnp.zeros(d), covariance, region, 1000)
-        >>> bool(draws.acceptance_rate > 0.7), float(draws.effective_sample_size)
+        >>> region = tg.Box([0.0, 0.0], jnp.inf)
+        >>> covariance = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+        >>> draws = tg.truncated_draws(jax.random.key(0), jnp.zeros(2), covariance, region, 1000)
+        >>> bool(draws.acceptance_rate > 0.9), float(draws.effective_sample_size)
         (True, 1000.0)
     """
     problem = _checked(loc, covariance, region, num_samples)
@@ -322,8 +321,8 @@ def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None 
         samples = _direct_draws(settings.num_samples, row, key)
         whole = jnp.asarray(settings.num_samples, samples.dtype)
         return Draws(samples, jnp.ones((), samples.dtype), whole)
-    if isinstance(row.region, Ball):
-        sampler = BallSampler(row)
+    if isinstance(row.region, Ball) or settings.rank == 0:
+        sampler = PlainSampler(row)
     else:
         sampler = sampler_of(row, settings.rank, settings.pinned, plan)
     rounds = _accepted(sampler, settings.num_samples, key)
@@ -375,7 +374,7 @@ class _Rounds(NamedTuple):
     log_weights: Array
 
 
-def _accepted(sampler: Sampler | BallSampler, num_samples: int, key: Array) -> _Rounds:
+def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> _Rounds:
     """Rounds of proposals, at least one, until enough are accepted or next to none is."""
     d, r, dtype = sampler.dimension, sampler.num_draws, sampler.bound.dtype
     lanes = max(MIN_LANES, min(-(-num_samples // 8), ROUND_SIZE // d))
@@ -412,13 +411,13 @@ def _accepted(sampler: Sampler | BallSampler, num_samples: int, key: Array) -> _
 
 
 def _filled(
-    sampler: Sampler | BallSampler, rounds: _Rounds, num_samples: int, key: Array
+    sampler: Sampler | PlainSampler, rounds: _Rounds, num_samples: int, key: Array
 ) -> tuple[Array, Array]:
     """The accepted draws, the chains' where there are too few; and what all are worth."""
     samples, count = rounds.buffer[:num_samples], rounds.count
     own = jnp.arange(num_samples)[:, None] < count
     whole = jnp.asarray(num_samples, samples.dtype)
-    if isinstance(sampler, BallSampler):
+    if isinstance(sampler, PlainSampler):
         return jnp.where(own, samples, jnp.nan), jnp.minimum(count.astype(whole.dtype), whole)
 
     def fill(state):
