@@ -6,6 +6,7 @@ in any tail. Deviations are counted from a point inside the region, so that a na
 keeps its digits.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -14,32 +15,28 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.covariances import LowRank, Markov
+from truncgauss.covariances import CovarianceMatrix
 from truncgauss.ordering import numerical_rank
 from truncgauss.points import lattice_uniforms, normal_points
 from truncgauss.probability import (
     automatic,
     base,
-    bivariate,
-    chains,
-    factors,
     sequential,
     sites,
-    trivariate,
     twisting,
 )
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.base import Method, Problem, Region
 from truncgauss.probability.drawn import Drawn, drawn_again, inner_point, intersected_draws
-from truncgauss.probability.exact import Exact, takes_grid
-from truncgauss.probability.factor_nodes import grid_nodes
+from truncgauss.probability.exact import Exact
+from truncgauss.probability.exact_moments import exact_moments
 from truncgauss.probability.mixtures import (
     Moments,
     Pieces,
+    assembled,
     corrected,
     pooled_moments,
     surprises,
-    total_moments,
     weighted_pieces,
     with_sample_errors,
     with_unseen,
@@ -52,19 +49,16 @@ from truncgauss.probability.separation import (
     Separation,
     as_constraints,
     factored,
+    over_factors,
     proposal_of,
     unseen_share,
 )
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
+from truncgauss.probability.structure import independent_parts
 from truncgauss.probability.twisting import log_site_mean
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box, Polyhedron
-from truncgauss.special import (
-    standardize,
-    truncated_mean,
-    truncated_variance,
-)
 
 
 def truncated_moments(
@@ -157,11 +151,33 @@ def _finished(row: Problem, moments: Moments) -> Moments:
 
 
 def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
+    """The moments of independent parts, each by the method that fits, put together."""
+    if not is_concrete((problem, key)):
+        return _answer(method, problem, key)
+    # Parts of a Gaussian whose mean says which coordinates they are.
+    named = problem._replace(loc=jnp.arange(problem.covariance.dimension, dtype=problem.loc.dtype))
+    parts = independent_parts(named)
+    if parts[0] is named:
+        return _answer(method, problem, key)
+    places = [np.asarray(part.loc, int) for part in parts]
+    parts = (part._replace(loc=problem.loc[..., own]) for part, own in zip(parts, places))
+    answers = [_answer(method, part, key) for part in parts]
+    return assembled(answers, places, problem.loc, problem.covariance.covariance_matrix)
+
+
+def _answer(method: Automatic, problem: Problem, key: Array) -> Moments:
     """The moments by the method that fits, refined until rtol is met or the budget spent."""
     chosen = Separation() if _is_singular(problem) else method.choice(problem)
     chosen.check(*problem)
-    if not is_concrete((problem, key)) or isinstance(chosen, Exact):
+    if not is_concrete((problem, key)):
         return _moments(chosen, problem, key)
+    if isinstance(chosen, Exact):
+        result = _moments(chosen, problem, key)
+        if problem.covariance.dimension <= 3 or _worst(result) <= method.rtol:
+            return result
+        # A grid too coarse for a chain or for two factors: what remains is the matrix.
+        dense = CovarianceMatrix(problem.covariance.covariance_matrix)
+        chosen, problem = Separation(), problem._replace(covariance=dense)
     result = _refined(chosen.hold(*problem), method.rtol, problem, key)
     if isinstance(chosen, Separation) and _worst(result) > automatic.FAILURE:
         second = _refined(SequentialMonteCarlo().hold(*problem), method.rtol, problem, key)
@@ -195,63 +211,6 @@ def _worst(moments: Moments) -> float:
     errors = [mean_stderr / scale, stderr / scale[..., None] / scale[..., None, :]]
     known = np.concatenate([np.where(np.isnan(error), 0.0, error).ravel() for error in errors])
     return float(np.max(known, initial=0.0))
-
-
-# --- Exact ----------------------------------------------------------------------------------------
-
-
-def _exact(method: Exact, row: Problem, key: Array) -> Moments:
-    loc, covariance, (low, high) = row.loc, row.covariance, (row.region.low, row.region.high)
-    broken = jnp.any(~(low < high))
-    # The law on nothing is answered here; integrals over it have no mode.
-    low, high = jnp.where(broken, -jnp.inf, low), jnp.where(broken, jnp.inf, high)
-    d, errors = covariance.dimension, None
-    if isinstance(covariance, Markov) and d > 3:
-        point, mean, matrix, *errors = chains.moments(loc, covariance, low, high)
-    elif d > 1 and isinstance(covariance, LowRank) and covariance.rank == 1:
-        nodes = bivariate.Nodes(*factors.nodes(loc, covariance, low, high))
-        point, (mean, matrix) = nodes.point, total_moments(nodes)
-    elif takes_grid(covariance):
-        nodes, bound = grid_nodes(loc, covariance, low, high)
-        point, (mean, matrix) = nodes.point, total_moments(nodes)
-        scale = jnp.sqrt(jnp.diagonal(matrix))
-        errors = bound * scale, bound * scale[:, None] * scale
-    elif d == 2:
-        point, mean, matrix = _bivariate(loc, bivariate.regression(covariance), low, high)
-    elif d == 3:
-        nodes = trivariate.nodes(loc, covariance, low, high)
-        point, (mean, matrix) = nodes.point, total_moments(nodes)
-    else:
-        law = loc, jnp.sqrt(covariance.variances), low, high
-        point, mean, matrix = 0.0, truncated_mean(*law), jnp.diag(truncated_variance(*law))
-    mean, matrix = (jnp.where(broken, jnp.nan, x) for x in (point + mean, matrix))
-    errors = (jnp.zeros_like(mean), jnp.zeros_like(matrix)) if errors is None else errors
-    blank = lambda error, value: jnp.where(jnp.isnan(value), jnp.nan, error)
-    return Moments(mean, matrix, blank(errors[0], mean), blank(errors[1], matrix))
-
-
-def _bivariate(loc, form: bivariate.Regression, low, high) -> tuple[Array, Array, Array]:
-    """Two coordinates, also where they determine each other."""
-    singular = form.residual_scale == 0
-    safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
-    nodes = bivariate.nodes(loc, safe, low, high)
-    mean, matrix = total_moments(nodes)
-    # X2 = loc2 + slope (X1 - loc1): limits on X2 are limits on X1.
-    slope = jnp.where(singular & (form.slope != 0), form.slope, 1.0)
-    other = standardize(low[1], high[1], loc[1], jnp.abs(slope))
-    below = jnp.where(slope < 0, -other.high, other.low) + loc[0]
-    above = jnp.where(slope < 0, -other.low, other.high) + loc[0]
-    below = jnp.where(form.slope == 0, low[0], jnp.maximum(low[0], below))
-    above = jnp.where(form.slope == 0, high[0], jnp.minimum(high[0], above))
-    first = loc[0], form.scale, below, above
-    line = jnp.stack([jnp.ones_like(form.slope), form.slope])
-    on_line = loc + line * (truncated_mean(*first) - loc[0]) - nodes.point
-    rank_one = truncated_variance(*first) * line[:, None] * line
-    return (
-        nodes.point,
-        jnp.where(singular, on_line, mean),
-        jnp.where(singular, rank_one, matrix),
-    )
 
 
 # --- Weighted paths -------------------------------------------------------------------------------
@@ -291,9 +250,13 @@ def _frame(row: Problem, order: Array, constraints: Constraints, extra, point: A
 
 
 def _separation(method: Separation, row: Problem, key: Array) -> Moments:
-    linear = as_constraints(*row)
-    plan = method.plan_of(linear, len(row.loc)) if method.plan is None else method.plan
-    proposal = proposal_of(linear, lax.stop_gradient(plan))
+    if over_factors(row.covariance, row.region):
+        # Paths go through the coordinates, whose plan is not that of the factors.
+        dense = CovarianceMatrix(row.covariance.covariance_matrix)
+        method, row = replace(method, plan=None), row._replace(covariance=dense)
+    plan = method.plan_of(*row) if method.plan is None else method.plan
+    plan = lax.stop_gradient(plan)
+    proposal = proposal_of(as_constraints(*row), plan)
     constraints, extra, tilt = proposal[:3]
     # With extra constraints the last variable is drawn too, for the sake of a free one behind it.
     height = len(tilt) if len(extra.low) else len(tilt) - 1
@@ -425,7 +388,7 @@ def _propagated(method: ExpectationPropagation, row: Problem, key: Array) -> Mom
 
 
 _ROUTES = {
-    Exact: _exact,
+    Exact: lambda method, row, key: exact_moments(row),
     Separation: _separation,
     SequentialMonteCarlo: _sequential,
     ExpectationPropagation: _propagated,
