@@ -372,6 +372,35 @@ def test_float32_is_close():
         assert max(errors(single, double.mean, double.covariance)) < 1e-3 + 8 * noise
 
 
+@pytest.mark.slow
+def test_what_is_not_limited_follows_by_regression():
+    """Against the quadrature over all three coordinates, the free one included."""
+    matrix, loc = autoregression(3, 0.8), jnp.array([0.3, -0.2, 0.1])
+    box = tg.Box([-INF, 1.0, -INF], [INF, 1.5, -0.5])
+    exact = tg.truncated_moments(loc, matrix, box, tg.Exact())
+    moments = tg.truncated_moments(loc, matrix, box)
+    assert max(errors(moments, exact.mean, exact.covariance)) < 1e-12
+    assert not np.any(moments.covariance_stderr)
+
+
+@pytest.mark.slow
+def test_parts_of_a_gaussian():
+    """Two blocks, mixed up, one free coordinate in each, and a batch of means."""
+    mixed = np.array([4, 0, 3, 1, 2])
+    matrix, loc = np.zeros((5, 5)), np.array([np.zeros(5), np.linspace(-1.0, 1.0, 5)])
+    matrix[:3, :3], matrix[3:, 3:] = autoregression(3, 0.8), equal_correlations(2)
+    low, high = np.array([0.0, 1.0, -INF, -INF, -1.0]), np.array([INF, 2.0, INF, INF, 1.0])
+    box = tg.Box(low[mixed], high[mixed])
+    moments = tg.truncated_moments(loc[:, mixed], matrix[mixed][:, mixed], box)
+    mean, covariance = np.zeros((2, 5)), np.zeros((2, 5, 5))
+    for part in (slice(0, 3), slice(3, 5)):
+        block = tg.Box(low[part], high[part])
+        answer = tg.truncated_moments(loc[:, part], matrix[part, part], block, tg.Exact())
+        mean[:, part], covariance[:, part, part] = answer.mean, answer.covariance
+    truth = mean[:, mixed], covariance[:, mixed][:, :, mixed]
+    assert max(errors(moments, *truth)) < 1e-12
+
+
 # --- Singular laws, polyhedra and other methods ---------------------------------------------------
 
 
@@ -385,6 +414,7 @@ def test_singular_law_against_draws():
     assert max(errors(moments, x.mean(0), np.cov(x.T))) < 6e-3
 
 
+@pytest.mark.slow
 def test_one_constraint_across_four_dimensions():
     """a^T X is cut off, and the rest follows from it by regression."""
     matrix, a = equal_correlations(4), jnp.array([1.0, -1.0, 2.0, 0.5])
@@ -436,6 +466,7 @@ def test_samples_in_a_ball():
     assert np.all(moments.covariance_stderr < 0.01)
 
 
+@pytest.mark.slow
 def test_propagation_is_near_and_unsure(five_truths):
     method = tg.ExpectationPropagation()
     for name in ("orthant", "far"):
