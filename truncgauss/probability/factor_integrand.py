@@ -27,7 +27,7 @@ MAX_SWEEPS = 40
 DAMPING = 0.8
 # Numbers in an array that are made at once: few enough for the cache of a processor, and for the
 # memory where many problems go side by side.
-TURN_SIZE = 2**15
+TURN_SIZE = 2**12
 
 
 @jax.custom_jvp
