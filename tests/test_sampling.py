@@ -151,10 +151,13 @@ def test_one_factor_has_the_exact_margins_and_a_wrong_law_is_caught(orthant):
 DIRECTIONS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, -1.0, 0.5]])
 
 
+LOC = np.array([0.3, -0.2, 0.1])
+
+
 def naive(covariance, accept, num_draws=400000):
-    """Normal draws that a region lets through, by another generator."""
+    """Normal draws about LOC that a region lets through, by another generator."""
     rng = np.random.default_rng(7)
-    x = rng.multivariate_normal(np.zeros(len(covariance)), covariance, num_draws, method="eigh")
+    x = rng.multivariate_normal(LOC, covariance, num_draws, method="eigh")
     return x[accept(x)]
 
 
@@ -189,7 +192,7 @@ def test_polyhedra_against_naive_rejection(case):
     rows, plan = CASES[case]
     region = tg.Polyhedron(*(jnp.asarray(part) for part in rows))
     covariance = 0.6 * np.eye(3) + 0.4
-    draws = tg.truncated_draws(KEY, jnp.zeros(3), covariance, region, 8000, plan=plan)
+    draws = tg.truncated_draws(KEY, LOC, covariance, region, 8000, plan=plan)
     assert bool(region.contains(draws.samples).all())
     assert draws.effective_sample_size == 8000
     matrix, low, high = (np.array(part) for part in rows)
@@ -201,7 +204,7 @@ def test_singular_covariance_against_naive_rejection():
     loadings = np.array([[1.0, 0.0], [0.5, 1.0], [1.5, 1.0]])  # the third is the sum of two
     covariance = loadings @ loadings.T
     region = tg.Box([-0.5, -1.0, 0.0], [1.0, 1.0, 1.0])
-    draws = tg.truncated_samples(KEY, jnp.zeros(3), covariance, region, 8000)
+    draws = tg.truncated_samples(KEY, LOC, covariance, region, 8000)
     assert bool(region.contains(draws).all())
     np.testing.assert_allclose(draws[:, 0] + draws[:, 1], draws[:, 2], atol=1e-12)
     inside = lambda x: np.all((x >= region.low) & (x <= region.high), axis=1)
@@ -322,13 +325,13 @@ def test_no_such_law_is_nan():
 def test_ball():
     ball = tg.Ball([1.0, 0.0, 0.0], 1.0)
     covariance = 0.6 * np.eye(3) + 0.4
-    draws = tg.truncated_draws(KEY, jnp.zeros(3), covariance, ball, 4000)
+    draws = tg.truncated_draws(KEY, LOC, covariance, ball, 4000)
     assert bool(ball.contains(draws.samples).all()) and draws.effective_sample_size == 4000
     inside = lambda x: np.linalg.norm(x - np.array([1.0, 0.0, 0.0]), axis=1) <= 1.0
     assert_same_law(draws.samples, naive(covariance, inside))
     far = tg.Ball([40.0, 0.0, 0.0], 1.0)
     with pytest.warns(UserWarning, match="NaN"):
-        draws = tg.truncated_draws(KEY, jnp.zeros(3), covariance, far, 4000)
+        draws = tg.truncated_draws(KEY, LOC, covariance, far, 4000)
     assert draws.effective_sample_size == 0 and bool(jnp.isnan(draws.samples).all())
 
 

@@ -30,7 +30,7 @@ from truncgauss.special import separation_step, truncated_quantile
 MIN_PROPOSALS = 2**14
 MIN_ACCEPTANCE = 1e-3
 # Proposals of one round: a fraction of what is wanted, within what a cache holds.
-MIN_LANES, ROUND_SIZE = 64, 2**18
+MIN_LANES, ROUND_SIZE = 32, 2**18
 # Sweeps between two draws of a chain, and draws left out in the beginning.
 NUM_CHAINS, THINNING, WARM_UP = 64, 8, 8
 
