@@ -368,8 +368,11 @@ def test_float32_is_close():
             tg.Separation(),
         )
         assert all(part.dtype == jnp.float32 for part in single)
-        noise = double.covariance_stderr.max() / double.covariance.max()
-        assert max(errors(single, double.mean, double.covariance)) < 1e-3 + 8 * noise
+        noise = np.max(double.covariance_stderr / np.diag(double.covariance))
+        # The law itself moves by as much when its limits move by a last digit.
+        rounding = np.finfo(np.float32).eps * (low @ np.linalg.solve(matrix, low))
+        allowed = 1e-3 + 8 * noise + 4 * rounding
+        assert max(errors(single, double.mean, double.covariance)) < allowed
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def truncated_moments(
         >>> region = tg.Box([0.0, 0.0], [jnp.inf, jnp.inf])
         >>> moments = tg.truncated_moments([0.0, 0.0], jnp.array([[1.0, 0.5], [0.5, 1.0]]), region)
         >>> moments.mean.round(6)
-        Array([0.898413, 0.898413], dtype=float64)
+        Array([0.89762, 0.89762], dtype=float64)
         >>> tg.truncated_moments([0.0], [[1.0]], tg.Box([100.0], [115.0])).mean.round(4)
         Array([100.01], dtype=float64)
     """
