@@ -299,6 +299,20 @@ def test_no_limits_leave_the_gaussian_exactly(five):
     assert not np.any(moments.mean_stderr) and not np.any(moments.covariance_stderr)
 
 
+def test_gradient_in_two_dimensions():
+    """By finite difference; and the slope of the mean is the covariance over that before."""
+    matrix, box = jnp.array([[1.0, 0.6], [0.6, 2.0]]), tg.Box([0.0, -INF], [INF, 1.0])
+    of = lambda loc: tg.truncated_moments(loc, matrix, box)[:2]
+    slope = jax.jit(lambda loc, way: jax.jvp(of, (loc,), (way,)))
+    loc, way, h = jnp.array([0.2, -0.3]), jnp.array([1.0, 0.5]), 1e-5
+    after, before = slope(loc + h * way, way)[0], slope(loc - h * way, way)[0]
+    (_, covariance), (of_mean, of_covariance) = slope(loc, way)
+    np.testing.assert_allclose((after[0] - before[0]) / (2 * h), of_mean, atol=1e-9)
+    np.testing.assert_allclose((after[1] - before[1]) / (2 * h), of_covariance, atol=1e-9)
+    np.testing.assert_allclose(covariance @ np.linalg.solve(matrix, way), of_mean, atol=1e-13)
+
+
+@pytest.mark.slow
 def test_gradient_of_a_held_plan():
     matrix, low, high = FIVE["chain"]
     box = tg.Box(low, high)
