@@ -120,7 +120,7 @@ def truncated_draws(
     Args:
         key, loc, covariance, region, num_samples: see `truncated_samples`.
         plan: order and tilt, from `Separation(twisted=False).hold(loc, covariance, region).plan`,
-            saves the solve. One that is twisted bounds no weights, and is not used.
+            saves the solve. Any but a minimax tilt bounds no weights, and is not used.
 
     Raises:
         ValueError: as `truncated_samples`.
@@ -226,8 +226,8 @@ def _checked(loc, covariance, region, num_samples: int) -> Problem:
 
 
 def _usable(plan: Plan | None) -> Plan | None:
-    """The plan, if it is one of a minimax tilt."""
-    return None if plan is None or plan.twist is not None else plan
+    """The plan, if it is one of a minimax tilt: others bound no weights."""
+    return plan if isinstance(plan, Plan) and plan.twist is None else None
 
 
 def _is_direct(problem: Problem) -> bool:
