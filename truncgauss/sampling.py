@@ -29,8 +29,9 @@ from truncgauss.special import separation_step, truncated_quantile
 # The loop gives up once it has seen this many proposals and kept less than this share of them.
 MIN_PROPOSALS = 2**14
 MIN_ACCEPTANCE = 1e-3
-# Proposals of one round: a fraction of what is wanted, within what a cache holds.
-MIN_LANES, ROUND_SIZE = 32, 2**18
+# Proposals of one round: a fraction of what is wanted, within what a cache holds. They are part of
+# which draws a key gives.
+MIN_LANES, MAX_LANES, ROUND_SIZE = 32, 512, 2**16
 # Sweeps between two draws of a chain, and draws left out in the beginning.
 NUM_CHAINS, THINNING, WARM_UP = 64, 8, 8
 
@@ -377,7 +378,8 @@ class _Rounds(NamedTuple):
 def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> _Rounds:
     """Rounds of proposals, at least one, until enough are accepted or next to none is."""
     d, r, dtype = sampler.dimension, sampler.num_draws, sampler.bound.dtype
-    lanes = max(MIN_LANES, min(-(-num_samples // 8), ROUND_SIZE // d))
+    lanes = min(num_samples // 8, max(MAX_LANES, ROUND_SIZE // d))
+    lanes = max(MIN_LANES, lanes // 64 * 64)
     some = min(lanes, 16 * NUM_CHAINS)
 
     def unfinished(rounds):
