@@ -155,6 +155,23 @@ def test_single_precision():
         assert abs(one - other) <= allowed + 1e-6 * abs(one) + 3 * stderr, p.name
 
 
+@pytest.mark.slow
+def test_lanes_in_turns_change_nothing(monkeypatch):
+    """Value, gradient and both kinds of Hessian, the lanes at once and sixteen turns of them."""
+    p = problem("equi-5-box")
+    box = tg.Box(p.low, p.high)
+    method = tg.Separation(num_points=64).hold(p.loc, p.covariance(), box)
+    value = lambda loc: tg.log_probability(loc, p.covariance(), box, method).log_prob
+    every = lambda loc: (
+        *jax.value_and_grad(value)(loc), jax.hessian(value)(loc), jax.jacrev(jax.jacrev(value))(loc)
+    )  # fmt: skip
+    once = jax.jit(every)(p.loc)
+    monkeypatch.setattr(paths, "TURN_SIZE", 64 * 5)
+    jax.clear_caches()
+    for one, other in zip(once, jax.jit(lambda loc: every(loc))(p.loc)):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
 # --- Derivatives ----------------------------------------------------------------------------------
 
 LOW = jnp.array([-1.0, -jnp.inf, 0.3, -1.9])

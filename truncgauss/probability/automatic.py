@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.covariances import CovarianceMatrix
 from truncgauss.probability import base, exact
 from truncgauss.probability.base import Estimate, Method, Problem, Region
 from truncgauss.probability.separation import Separation
@@ -87,9 +86,8 @@ class Automatic(Method):
             known = not is_concrete(result) or worst(result) <= self.rtol
             if known or problem.covariance.dimension <= 3:
                 return chosen, result
-            # A chain too fine for its grid: what remains is its dense covariance.
-            dense = CovarianceMatrix(problem.covariance.covariance_matrix)
-            other, second = self.sampled(problem._replace(covariance=dense), key)
+            # A chain too fine for its grid, or factors with next to no noise.
+            other, second = self.sampled(problem, key)
             return (other, second) if worst(second) < worst(result) else (chosen, result)
         return self.sampled(problem, key)
 

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.ad_checkpoint import checkpoint_name
 
 from truncgauss.mills import LOG_SQRT_2PI
 from truncgauss.special import log_interval_mass, separation_step, standardize
 
 BLOCK = 32
+TURN_SIZE = 2**16  # numbers of an array at a time, on a processor
 
 
 class Constraints(NamedTuple):
@@ -60,6 +62,31 @@ def paths(constraints: Constraints, tilt: Array, uniforms: Array) -> Path:
         tilt: shape (d,).
         uniforms: points in the open unit cube, shape (d - 1, n).
     """
+    return in_turns(lambda uniforms: _paths(constraints, tilt, uniforms), uniforms)
+
+
+def in_turns(function: Callable, *columns: Any) -> Any:
+    """`function` of arrays whose last axis are lanes, as many lanes at a time as stay in a cache.
+
+    Large buffers are dear on a processor: most of the time would go into fetching them. What has
+    derivative rules of its own must not stand in `function` when it is differentiated: loops lose
+    such rules.
+    """
+    height, lanes = jnp.shape(columns[0])
+    turns = 1
+    while jax.default_backend() == "cpu" and height * lanes // turns > TURN_SIZE:
+        if lanes % (2 * turns):
+            break
+        turns *= 2
+    if turns == 1:
+        return function(*columns)
+    split = lambda x: jnp.moveaxis(x.reshape(x.shape[0], turns, lanes // turns), 1, 0)
+    join = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], lanes)
+    results = lax.map(lambda part: function(*part), jax.tree.map(split, columns))
+    return jax.tree.map(join, results)
+
+
+def _paths(constraints: Constraints, tilt: Array, uniforms: Array) -> Path:
     factor = constraints.factor
     strict, last = jnp.tril(factor[:-1, :-1], -1), factor[-1, :-1]
     rows = (*constraints[:3], constraints.scale, tilt)
@@ -143,8 +170,18 @@ def _interval(mean: Array, low: Array, high: Array, loc: Array, scale: Array, ti
 @paths.defjvp
 def _paths_jvp(primals, tangents):
     constraints, tilt, uniforms = primals
-    moved: Constraints = tangents[0]
-    path = paths(*primals)
+    # Named here, so that a pass that is taken again for its derivative keeps what was drawn.
+    path = checkpoint_name(paths(*primals), "path")
+
+    @jax.checkpoint  # slopes are cheaper to compute again than to keep
+    def moved(uniforms, draws, means, log_mass):
+        return _moved(constraints, tangents[0], tilt, uniforms, Path(draws, means, log_mass))
+
+    return path, in_turns(moved, uniforms, *path)
+
+
+def _moved(constraints: Constraints, moved: Constraints, tilt, uniforms, path: Path) -> Path:
+    """Tangents of paths when the constraints move."""
     low, high, loc, scale = (x[:, None] for x in (*constraints[:3], constraints.scale))
     interval = _interval(path.means, low, high, loc, scale, tilt[:, None])
     nothing = jnp.zeros_like(path.means[:1])
@@ -160,7 +197,7 @@ def _paths_jvp(primals, tangents):
     strict, moved_strict = (jnp.tril(x.factor, -1)[:, :-1] for x in (constraints, moved))
     base = moved_strict @ path.draws
     d_draws, d_means = substitution(strict, follow[:-1], d_draw[:-1], base)
-    return path, Path(d_draws, d_means, d_mass - slopes.mass_shift / scale * d_means)
+    return Path(d_draws, d_means, d_mass - slopes.mass_shift / scale * d_means)
 
 
 def _ends(slopes, interval, tilt, d_low, d_high, d_loc, growth) -> tuple[Array, Array]:

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.ad_checkpoint import checkpoint_name
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.covariances import Covariance, CovarianceMatrix, LowRank, is_symmetric
@@ -36,6 +35,7 @@ PASS_SIZE = 2**21
 # Numbers in an array that is kept for the derivative; beyond, paths are drawn a second time.
 KEPT_SIZE = 2**23
 MIN_EFFECTIVE_POINTS = 10.0
+LARGEST_DENSE = 4000  # dimensions; beyond, a dense matrix is not an option
 LEAST_SHARE = 0.1  # of a site's precision
 MIN_POINTS_IN_LAYER = 30.0
 
@@ -77,8 +77,8 @@ class Separation(Method):
     3 to 100. All of it is done in logs; probabilities of 1e-2000 are as good as others. Each
     replicate shifts the lattice anew.
 
-    For a box and a `LowRank` covariance it integrates over the factors alone, about the mean of the
-    integrand: dimension 100,000 at rank 5 is ordinary.
+    For a box and a `LowRank` covariance of few factors it integrates over the factors alone, about
+    the mean of the integrand: dimension 100,000 at rank 5 is ordinary.
 
     Order, sites and mu are a plan, solved without being differentiated. `hold` fixes it; for one
     key the value is then one smooth function of loc, covariance and limits, and its gradient exact.
@@ -158,6 +158,8 @@ class Separation(Method):
             return self
         problem = Problem(loc, covariance, region)
         limited = over_rows(lambda row: as_constraints(*row).covariance, problem)
+        if not is_concrete(limited):
+            return self  # the numbers are known, but within a trace nothing is computed
         rank = numerical_rank(np.asarray(limited))
         full = min(limited.shape[-1], covariance.dimension)
         return self if rank == full else replace(self, rank=rank)
@@ -243,9 +245,14 @@ class Separation(Method):
 
 
 def over_factors(covariance: Covariance, region: Region) -> bool:
-    """Whether to integrate over the few factors of a covariance instead of its variables."""
-    few = isinstance(covariance, LowRank) and covariance.rank < covariance.dimension
-    return few and isinstance(region, Box)
+    """Whether to integrate over the few factors of a covariance instead of its variables.
+
+    Below ten dimensions a factor the variables were cheaper for the same error.
+    """
+    if not isinstance(covariance, LowRank) or not isinstance(region, Box):
+        return False
+    d = covariance.dimension
+    return d >= 10 * covariance.rank or d > LARGEST_DENSE
 
 
 class Linear(NamedTuple):
@@ -368,7 +375,7 @@ def log_weights(proposal: Proposal, uniforms: Array) -> tuple[Array, Array]:
     if len(extra.low):
         draws, terms = intersected_paths(constraints, extra, tilt, uniforms)
     else:
-        draws, means, terms = checkpoint_name(paths(constraints, tilt, uniforms), "path")
+        draws, means, terms = paths(constraints, tilt, uniforms)
     if twist is None:
         tilt = tilt[:-1, None]
         # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
