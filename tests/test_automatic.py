@@ -51,6 +51,19 @@ def test_a_trace_shows_shapes_alone():
     assert seen == [tg.Exact, tg.Separation]
 
 
+def test_three_coordinates_that_determine_each_other():
+    """x_3 = x_1: two dimensions, and the narrower of two intervals."""
+    root = jnp.array([[1.0, 0.0], [0.5, 0.8], [1.0, 0.0]])
+    box = tg.Box(jnp.array([-1.0, -1.0, -0.5]), jnp.array([1.5, 1.0, 2.0]))
+    got = tg.log_probability(jnp.zeros(3), root @ root.T, box, tg.Automatic(1e-3))
+    both = tg.Box(jnp.array([-0.5, -1.0]), jnp.array([1.5, 1.0]))
+    truth = tg.log_probability(jnp.zeros(2), (root @ root.T)[:2, :2], both).log_prob
+    assert abs(got.log_prob - truth) < 7 * got.stderr + 1e-12
+    assert got.stderr < 1e-3
+    with pytest.raises(ValueError, match="Automatic"):
+        tg.log_probability(jnp.zeros(3), root @ root.T, box, tg.Exact())
+
+
 def test_rtol_is_met_or_the_error_bar_says_that_it_is_not():
     region = tg.Box(jnp.zeros(8), jnp.full(8, INF))
     for rtol in (1e-2, 2e-5):

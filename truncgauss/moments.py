@@ -16,7 +16,6 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.covariances import CovarianceMatrix
-from truncgauss.ordering import numerical_rank
 from truncgauss.points import lattice_uniforms, normal_points
 from truncgauss.probability import (
     automatic,
@@ -167,7 +166,7 @@ def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
 
 def _answer(method: Automatic, problem: Problem, key: Array) -> Moments:
     """The moments by the method that fits, refined until rtol is met or the budget spent."""
-    chosen = Separation() if _is_singular(problem) else method.choice(problem)
+    chosen = method.choice(problem)
     chosen.check(*problem)
     if not is_concrete((problem, key)):
         return _moments(chosen, problem, key)
@@ -183,14 +182,6 @@ def _answer(method: Automatic, problem: Problem, key: Array) -> Moments:
         second = _refined(SequentialMonteCarlo().hold(*problem), method.rtol, problem, key)
         result = second if _worst(second) < _worst(result) else result
     return result
-
-
-def _is_singular(problem: Problem) -> bool:
-    """Whether three coordinates can be seen to determine each other: no quadrature knows how."""
-    covariance = problem.covariance
-    if covariance.dimension != 3 or not is_concrete(covariance):
-        return False
-    return numerical_rank(np.asarray(covariance.covariance_matrix)) < 3
 
 
 def _refined(method: Method, rtol: float, problem: Problem, key: Array) -> Moments:

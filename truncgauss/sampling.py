@@ -19,7 +19,7 @@ from jax.custom_derivatives import SymbolicZero
 from truncgauss.covariances import LowRank
 from truncgauss.points import lattice_uniforms
 from truncgauss.probability.base import Problem, as_problem, over_rows
-from truncgauss.probability.paths import Constraints, _crossings
+from truncgauss.probability.paths import Constraints, crossings
 from truncgauss.probability.separation import Plan, Separation
 from truncgauss.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
 from truncgauss.pytrees import Batched, frozen_pytree, is_concrete
@@ -486,7 +486,7 @@ def _sweep(constraints: Constraints, draws: Array, uniforms: Array) -> tuple[Arr
         k, column, uniform = row
         old = draws[k]
         others = means - column[:, None] * old
-        below, above = _crossings(constraints, column, column != 0, others)
+        below, above = crossings(constraints, column, column != 0, others)
         # By rounding alone: the old value lies in the interval.
         empty = ~(below < above)
         below, above = jnp.where(empty, 0.0, below), jnp.where(empty, 1.0, above)

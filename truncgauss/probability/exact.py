@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.covariances import Covariance, LowRank, Markov
+from truncgauss.ordering import numerical_rank
 from truncgauss.probability import bivariate, chains, factor_grid, factors, trivariate
 from truncgauss.probability.base import Estimate, Method, Region
 from truncgauss.pytrees import frozen_pytree, is_concrete
@@ -41,8 +42,8 @@ class Exact(Method):
     def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
             raise ValueError(
-                "Exact answers for a Box in up to three dimensions, with a tg.Markov covariance, a "
-                "tg.LowRank one of rank one or two, or independent coordinates (a diagonal "
+                "Exact answers for a Box in up to three dimensions (three of full rank), with a "
+                "tg.Markov covariance, a tg.LowRank one of rank one or two, or independent ones (a diagonal "
                 f"covariance, visible outside of a trace); got a {type(region).__name__} in "
                 f"{covariance.dimension} dimensions. Use tg.Automatic()."
             )
@@ -83,7 +84,9 @@ def applies(covariance: Covariance, region: Region) -> bool:
     """Whether `Exact` can answer, as far as can be seen."""
     if not isinstance(region, Box):
         return False
-    if covariance.dimension <= 3 or isinstance(covariance, Markov):
+    if covariance.dimension <= 3:
+        return not is_singular(covariance)
+    if isinstance(covariance, Markov):
         return True
     if isinstance(covariance, LowRank):
         return covariance.rank <= 2
@@ -93,6 +96,13 @@ def applies(covariance: Covariance, region: Region) -> bool:
 def takes_grid(covariance: Covariance) -> bool:
     """Whether the integral over two factors is the way; up to three coordinates have another."""
     return isinstance(covariance, LowRank) and covariance.rank == 2 and covariance.dimension > 3
+
+
+def is_singular(covariance: Covariance) -> bool:
+    """Whether three coordinates can be seen to determine each other: no quadrature knows how."""
+    if covariance.dimension != 3 or not is_concrete(covariance):
+        return False
+    return numerical_rank(np.asarray(covariance.covariance_matrix)) < 3
 
 
 def is_diagonal(covariance: Covariance) -> bool:

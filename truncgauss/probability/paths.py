@@ -131,7 +131,7 @@ def intersected_paths(
     def step(draws, row):
         k, weights, low, high, loc, scale, tilt, share = row
         own = standardize(low, high, loc + weights @ draws, scale)
-        below, above = _crossings(extra, extra.factor[:, k], ends == k, extra.factor @ draws)
+        below, above = crossings(extra, extra.factor[:, k], ends == k, extra.factor @ draws)
         below, above = jnp.maximum(own.low, below) - tilt, jnp.minimum(own.high, above) - tilt
         # An empty interval has no draw: any number will do, because the path has no weight.
         empty = below >= above
@@ -148,7 +148,7 @@ def intersected_paths(
     return draws[:-1], jnp.where(jnp.any(broken), -jnp.inf, log_mass)
 
 
-def _crossings(extra: Constraints, slope: Array, active: Array, means: Array):
+def crossings(extra: Constraints, slope: Array, active: Array, means: Array):
     """The interval that the active constraints leave a variable with these coefficients."""
     slope = jnp.where(active, slope, 1.0)
     # Dividing by a negative coefficient turns a limit from below into one from above.
