@@ -43,8 +43,8 @@ class Exact(Method):
         if not applies(covariance, region):
             raise ValueError(
                 "Exact answers for a Box in up to three dimensions (three of full rank), with a "
-                "tg.Markov covariance, a tg.LowRank one of rank one or two, or independent ones (a diagonal "
-                f"covariance, visible outside of a trace); got a {type(region).__name__} in "
+                "tg.Markov covariance, a tg.LowRank one of rank one or two, or independent ones (a "
+                f"diagonal covariance, visible outside of a trace); got a {type(region).__name__} in "
                 f"{covariance.dimension} dimensions. Use tg.Automatic()."
             )
 
