@@ -44,8 +44,8 @@ class Exact(Method):
             raise ValueError(
                 "Exact answers for a Box in up to three dimensions (three of full rank), with a "
                 "tg.Markov covariance, a tg.LowRank one of rank one or two, or independent ones (a "
-                f"diagonal covariance, visible outside of a trace); got a {type(region).__name__} in "
-                f"{covariance.dimension} dimensions. Use tg.Automatic()."
+                "diagonal covariance, visible outside of a trace); got a "
+                f"{type(region).__name__} in {covariance.dimension} dimensions. Use tg.Automatic()."
             )
 
     def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
