@@ -22,6 +22,7 @@ from truncgauss.documents import ConfigError, Document, Place, parse, read, writ
 from truncgauss.sections import (
     Batch,
     Case,
+    Chains,
     Count,
     DataFile,
     Dtype,
@@ -29,14 +30,19 @@ from truncgauss.sections import (
     Fit,
     Gaussian,
     Grid,
+    Latent,
     Limits,
     LogGrid,
     LowRankCase,
     Model,
-    Number,
+    NormalPrior,
+    OneSided,
+    Population,
     Positive,
     Seed,
+    Share,
     Sweep,
+    UnstableTraining,
     Vector,
     problem,
     suggestion,
@@ -162,23 +168,6 @@ class BumpWidth(Experiment):
     """Distances from the centre at which the bump is drawn."""
 
 
-class UnstableTraining(Model):
-    """A softmax of the logits (w ** depth, 0), trained by gradient descent on w."""
-
-    depth: Count
-    share: Annotated[float, Field(gt=0, lt=1)]
-    """The share of the first logit that is to be learnt."""
-    start: Number
-    """The first w."""
-    learning_rate: Positive
-    """Of the first step; it falls to 0 along a line."""
-    num_steps: Count
-    bound: Positive
-    """Of the safe gradient."""
-    span: Positive
-    """Of the safe logits."""
-
-
 class NanGallery(Experiment):
     """Five ways to a NaN gradient, naive beside safe."""
 
@@ -250,6 +239,48 @@ class WorkPrecision(Experiment):
     accelerator: Batch
 
 
+class SelectedPopulation(Experiment):
+    """A population behind selected objects: a factor in the model against the truncated law."""
+
+    experiment: Literal["selected_population"]
+    population: Population
+    chains: Chains
+
+
+class SoftSelection(Experiment):
+    """A selection with probit edges: a soft estimate against a box and a wider covariance."""
+
+    experiment: Literal["soft_selection"]
+    population: OneSided
+    widths: tuple[Positive, Positive]
+    num_samples: Count
+    num_replicates: Count
+    shift: Grid
+    chains: Chains
+
+
+class LatentPrior(Experiment):
+    """Truncated laws of what is not seen, against the closed form of their posterior."""
+
+    experiment: Literal["latent_prior"]
+    latent: Latent
+    num_nodes: Annotated[int, Field(ge=16)]
+    chains: Chains
+
+
+class Calibration(Experiment):
+    """Simulation-based calibration of a truncated normal model."""
+
+    experiment: Literal["calibration"]
+    prior: NormalPrior
+    limits: Limits
+    num_simulations: Count
+    thinning: Count
+    level: Share
+    num_curves: Count
+    chains: Chains
+
+
 EXPERIMENTS: dict[str, type[Experiment]] = {
     "selected_sample": SelectedSample,
     "shift_curve": ShiftCurve,
@@ -258,6 +289,10 @@ EXPERIMENTS: dict[str, type[Experiment]] = {
     "nan_gallery": NanGallery,
     "special_functions": SpecialFunctions,
     "work_precision": WorkPrecision,
+    "selected_population": SelectedPopulation,
+    "soft_selection": SoftSelection,
+    "latent_prior": LatentPrior,
+    "calibration": Calibration,
 }
 
 

@@ -357,6 +357,48 @@ def points(
 
 
 @in_house_style
+def band(x: Any, low: Any, high: Any, *, label: str | None = None, ax: Axes | None = None) -> Axes:
+    """What lies between two curves, shaded.
+
+    Args:
+        x: abscissae, shape (n,).
+        low, high: shape (n,).
+        label: name in the legend.
+        ax: where to draw; new axes if None.
+
+    Example:
+        >>> len(tg.plotting.band([0.0, 1.0], [-1.0, -2.0], [1.0, 2.0]).collections)
+        1
+    """
+    ax.fill_between(x, low, high, color="#888888", alpha=0.25, linewidth=0, label=label)
+    return ax
+
+
+@in_house_style
+def histogram(
+    values: Any, *, bins: int = 60, label: str | None = None, series: int = 0,
+    ax: Axes | None = None,
+) -> Axes:  # fmt: skip
+    """The density of draws, as bars from the smallest of them to the largest.
+
+    Args:
+        values: draws, shape (n,).
+        bins: number of bars.
+        label: name in the legend.
+        series: which of the house's looks, 0 to 6.
+        ax: where to draw; new axes if None.
+
+    Example:
+        >>> ax = tg.plotting.histogram([0.0, 0.2, 1.0], bins=2)
+        >>> [float(bar.get_height().round(3)) for bar in ax.patches]
+        [1.333, 0.667]
+    """
+    color = SERIES[series].color
+    ax.hist(np.asarray(values), bins, density=True, color=color, alpha=0.5, label=label)
+    return ax
+
+
+@in_house_style
 def contours(
     loc: Any,
     covariance: Any,

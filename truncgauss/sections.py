@@ -55,7 +55,6 @@ class Model(BaseModel):
 # ---------------------------------------------------------------- numbers, vectors, files
 
 
-
 def _not_nan(value: float) -> float:
     if math.isnan(value):
         raise PydanticCustomError("problem", "must be a number or an infinity")
@@ -65,6 +64,7 @@ def _not_nan(value: float) -> float:
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Limit = Annotated[float, AfterValidator(_not_nan)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(gt=0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Dtype = Literal["float32", "float64"]
@@ -277,3 +277,136 @@ class Fit(Model):
     optimizer: Optimizer
     num_steps: Count
     """The most steps that the optimiser may take."""
+
+
+class UnstableTraining(Model):
+    """A softmax of the logits (w ** depth, 0), trained by gradient descent on w."""
+
+    depth: Count
+    share: Share
+    """The share of the first logit that is to be learnt."""
+    start: Number
+    """The first w."""
+    learning_rate: Positive
+    """Of the first step; it falls to 0 along a line."""
+    num_steps: Count
+    bound: Positive
+    """Of the safe gradient."""
+    span: Positive
+    """Of the safe logits."""
+
+
+class Chains(Model):
+    """Runs of NUTS."""
+
+    num_chains: Annotated[int, Field(ge=2)]
+    num_warmup: Count
+    num_samples: Annotated[int, Field(ge=4)]
+    """Kept draws of each chain."""
+    target_accept: Share
+
+
+class PopulationPrior(Model):
+    """What is known of a population before it is seen."""
+
+    loc: Vector
+    """Its mean is normal about this one,"""
+    loc_scale: tuple[Positive, ...]
+    """with these standard deviations;"""
+    scale: tuple[Positive, ...]
+    """its standard deviations are half normal with these;"""
+    concentration: Positive
+    """its correlation has an LKJ law."""
+
+
+class Population(Model):
+    """A Gaussian in the plane, of which every field shows what lies inside its limits."""
+
+    names: tuple[str, ...]
+    """Of the two coordinates, with their units."""
+    gaussian: Gaussian
+    fields: Annotated[tuple[Limits, ...], Field(min_length=1)]
+    num_objects: Annotated[int, Field(ge=3)]
+    """Seen in each field."""
+    prior: PopulationPrior
+
+    @model_validator(mode="after")
+    def _is_in_the_plane(self) -> "Population":
+        vectors = {("names",): self.names, ("gaussian", "loc"): self.gaussian.loc}
+        vectors |= {("fields", i, "low"): box.low for i, box in enumerate(self.fields)}
+        for name in ("loc", "loc_scale", "scale"):
+            vectors["prior", name] = getattr(self.prior, name)
+        for where, vector in vectors.items():
+            if len(vector) != 2:
+                raise problem("must have two entries, one a coordinate", *where, got=vector)
+        return self
+
+
+class OneSided(Population):
+    """A population behind at most one limit a coordinate in every field."""
+
+    @model_validator(mode="after")
+    def _has_one_limit_a_coordinate(self) -> "OneSided":
+        for i, box in enumerate(self.fields):
+            for j, (low, high) in enumerate(zip(box.low, box.high, strict=True)):
+                if math.isfinite(low) and math.isfinite(high):
+                    message = f"must be infinite beside low, which is {low}"
+                    raise problem(message, "fields", i, "high", j, got=high)
+        return self
+
+
+class LatentShare(Model):
+    """A truncated normal prior of one number."""
+
+    loc: Number
+    scale: Positive
+    limits: Limits
+
+
+class LatentVector(Model):
+    """A truncated Gaussian prior of two numbers."""
+
+    gaussian: Gaussian
+    limits: Limits
+
+
+class Latent(Model):
+    """Three unknowns, and linear measurements of them with normal noise."""
+
+    names: tuple[str, ...]
+    share: LatentShare
+    vector: LatentVector
+    matrix: Matrix
+    """A row of three numbers for each measurement."""
+    noise: tuple[Positive, ...]
+    """Standard deviation of each measurement."""
+    observed: Vector
+
+    @model_validator(mode="after")
+    def _sizes_agree(self) -> "Latent":
+        sizes = {
+            ("names",): (self.names, 3),
+            ("share", "limits", "low"): (self.share.limits.low, 1),
+            ("vector", "gaussian", "loc"): (self.vector.gaussian.loc, 2),
+            ("vector", "limits", "low"): (self.vector.limits.low, 2),
+            ("noise",): (self.noise, len(self.matrix)),
+            ("observed",): (self.observed, len(self.matrix)),
+        }
+        sizes |= {("matrix", i): (row, 3) for i, row in enumerate(self.matrix)}
+        for where, (values, size) in sizes.items():
+            if len(values) != size:
+                raise problem(f"must have {size} entries", *where, got=values)
+        return self
+
+
+class NormalPrior(Model):
+    """What is known of the mean and the standard deviation of one number."""
+
+    loc: Number
+    """The mean is normal about this one,"""
+    loc_scale: Positive
+    """with this standard deviation;"""
+    scale: Positive
+    """the standard deviation is lognormal with this median,"""
+    scale_spread: Positive
+    """and its log has this standard deviation."""

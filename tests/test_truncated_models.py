@@ -1,0 +1,271 @@
+"""Models with truncated laws: two ways to one posterior, closed forms, and calibrated ranks."""
+
+import sys
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.infer.util import log_density
+from scipy.integrate import quad
+from scipy.stats import multivariate_normal, norm, truncnorm
+
+from experiments import calibration, latent_prior, selected_population, soft_selection
+from tests.test_experiments import check_picture, completed, settings
+
+FEW = {"num_chains": 4, "num_warmup": 150, "num_samples": 100, "target_accept": 0.85}
+
+
+# ---------------------------------------------------------------- a factor against the law
+
+
+def few_objects(name, num_objects=8, fields=2):
+    given = settings(name).population.model_dump()
+    return given | {"num_objects": num_objects, "fields": given["fields"][-fields:]}
+
+
+def chain(**changes):
+    return {"divergences": 0, "r_hat": 1.0} | changes
+
+
+@pytest.mark.slow
+def test_selected_population():
+    name = "selected_population"
+    results, picture = completed(name, population=few_objects(name), chains=FEW)
+    assert results["failed"] == ""
+    assert results["objects"].shape == (8, 2, 2)
+    assert np.all(results["objects"] <= results["high"])
+    assert np.all(np.abs(results["apart"]["mean"]) < 4.5)
+    check_picture(picture)
+
+
+def test_a_factor_and_the_law_are_one_density():
+    config = settings("selected_population")
+    given = config.population
+    rng = np.random.default_rng(0)
+    x, _ = selected_population.seen_objects(given, rng, selected_population.inside)
+    low, high = selected_population.limits_of(given)
+    sites = {
+        "loc": jnp.array([-19.0, 0.6]), "scale": jnp.array([1.1, 0.3]),
+        "factor": jnp.array([[1.0, 0.0], [-0.6, 0.8]]),
+    }  # fmt: skip
+    arguments = (jnp.array(x), low, high, given.prior)
+    factor, law = (
+        jax.jit(lambda sites, model=model: log_density(model, arguments, {}, sites)[0])(sites)
+        for model in (selected_population.with_factor, selected_population.with_law)
+    )
+    assert float(factor) == pytest.approx(float(law), rel=1e-13)
+
+    # Likelihood and prior once more, by SciPy.
+    correlation = np.array([[1.0, -0.6], [-0.6, 1.0]])
+    scale = np.array(sites["scale"])
+    covariance = correlation * np.outer(scale, scale)
+    gaussian = multivariate_normal(sites["loc"], covariance, abseps=1e-12)
+    expected = gaussian.logpdf(x).sum()
+    for low_, high_ in zip(np.array(low), np.array(high), strict=True):
+        seen = gaussian.cdf(high_, lower_limit=low_)
+        expected -= len(x) * np.log(seen)
+    expected += norm.logpdf(sites["loc"], given.prior.loc, given.prior.loc_scale).sum()
+    expected += norm.logpdf(scale, 0, given.prior.scale).sum() + 2 * np.log(2)
+    # The LKJ law of a correlation r has density proportional to (1 - r^2)^(concentration - 1); of
+    # the factor's entry, also, since it is r itself.
+    expected += np.log(0.64) - np.log(quad(lambda r: 1 - r**2, -1, 1)[0])
+    assert float(law) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_field_that_hides_everything():
+    given = few_objects("selected_population")
+    given["fields"] = ({"low": (0.0, 0.0), "high": (1.0, np.inf)},)
+    config = settings("selected_population", population=given)
+    with pytest.raises(ValueError, match="shows 0 of 1600 objects, but 8 are asked for"):
+        selected_population.run(config)
+
+
+def test_chains_that_cannot_be_believed():
+    good = {
+        "chains": {"law": chain()}, "apart": {"mean": np.zeros(2)}, "log_density_gap": 0.0,
+    }  # fmt: skip
+    assert selected_population.failure(good) == ""
+    for changes, message in (
+        ({"chains": {"law": chain(divergences=3)}}, "law: 3 divergent transitions"),
+        ({"chains": {"law": chain(r_hat=1.2)}}, "law: the chains disagree, r-hat 1.200"),
+        ({"chains": {"law": chain(r_hat=np.nan)}}, "law: the chains disagree, r-hat nan"),
+        ({"apart": {"mean": np.array([0.0, -9.0])}}, "9.0 Monte Carlo standard errors apart"),
+        ({"apart": {"mean": np.array([0.0, np.nan])}}, "nan Monte Carlo standard errors apart"),
+        ({"log_density_gap": 1e-3}, "log densities differ by 1.0e-03"),
+    ):
+        assert message in selected_population.failure(good | changes)
+
+
+def test_moments_have_the_errors_they_tell():
+    rng = np.random.default_rng(1)
+    found = selected_population.moments(rng.normal(2.0, 3.0, size=(4, 4000, 2)))
+    assert np.all(np.abs(found["mean"] - 2.0) < 5 * found["mean_stderr"])
+    assert np.all(np.abs(found["variance"] - 9.0) < 5 * found["variance_stderr"])
+    np.testing.assert_allclose(found["mean_stderr"], 3 / 16000**0.5, rtol=0.2)
+    np.testing.assert_allclose(found["variance_stderr"], 9 * (2 / 16000) ** 0.5, rtol=0.2)
+
+
+DRAWS = {
+    "draws": {"loc": np.zeros((4, 5, 2)), "scale": np.ones((4, 5))},
+    "diverging": np.zeros((4, 5), bool),
+}
+
+
+def test_arviz_is_asked_for_by_name(monkeypatch):
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(ImportError, match=r"pip install \"truncgauss\[arviz\]\""):
+        selected_population.inference_data(DRAWS)
+    asked = types.SimpleNamespace(from_dict=lambda **groups: groups)
+    monkeypatch.setitem(sys.modules, "arviz", asked)
+    groups = selected_population.inference_data(DRAWS)
+    assert groups["posterior"] is DRAWS["draws"]
+    assert groups["sample_stats"]["diverging"] is DRAWS["diverging"]
+
+
+def test_arviz_takes_the_draws():
+    pytest.importorskip("arviz")
+    told = selected_population.inference_data(DRAWS)
+    assert dict(told.posterior.sizes)["chain"] == 4 and dict(told.posterior.sizes)["draw"] == 5
+    assert told.posterior["loc"].shape == (4, 5, 2)
+    assert not told.sample_stats["diverging"].any()
+
+
+# ---------------------------------------------------------------- smooth limits
+
+
+def test_a_smooth_limit_is_a_wider_covariance():
+    config = settings("soft_selection", num_samples=4096)
+    soft = (soft_selection.soft_estimate(config), jax.random.key(0))
+    curves = soft_selection.along_shift(config, soft, jnp.array(config.widths))
+    near = curves["shift"] < 1.5
+    for part, tolerance in (("", 2e-3), ("_gradient", 2e-2)):
+        apart = np.abs(curves[f"soft{part}"] - curves[f"box{part}"])
+        assert np.max(apart[near]) < tolerance
+    assert np.all(curves["box_stderr"] == 0) and np.all(curves["soft_stderr"] > 0)
+
+    # And both are the mean over the Gaussian of the chance to be seen.
+    given = config.population
+    draws = np.random.default_rng(2).multivariate_normal(
+        given.gaussian.loc, given.gaussian.covariance, 400_000
+    )
+    low, high = (np.array(side[0]) for side in soft_selection.selected.limits_of(given))
+    seen = soft_selection.seen_probability(draws, low, high, config.widths)
+    middle = int(np.argmin(np.abs(curves["shift"])))
+    assert curves["shift"][middle] == pytest.approx(0.0, abs=1e-12)
+    stderr = seen.std() / len(seen) ** 0.5
+    assert abs(seen.mean() - np.exp(curves["box"][middle])) < 5 * stderr
+    assert np.all(np.abs(np.exp(curves["hard"]) - np.exp(curves["box"]))[:40] > 1e-2)
+
+
+@pytest.mark.slow
+def test_soft_selection():
+    name = "soft_selection"
+    results, picture = completed(
+        name, population=few_objects(name), chains=FEW, num_samples=64
+    )  # fmt: skip
+    assert selected_population.trouble(results["chains"]) == ""
+    assert np.all(np.abs(results["apart"]["mean"]) < 4.5)
+    check_picture(picture)
+
+
+def test_likelihoods_of_different_shapes_are_told():
+    good = {
+        "chains": {"soft": chain()}, "apart": {"mean": np.zeros(2)}, "gap": {"nats_spread": 0.0},
+    }  # fmt: skip
+    assert soft_selection.failure(good) == ""
+    told = soft_selection.failure(good | {"gap": {"nats_spread": 2.0}})
+    assert "2.00 nats" in told and "more samples" in told
+
+
+# ---------------------------------------------------------------- latent
+
+
+@pytest.mark.slow
+def test_latent_prior():
+    results, picture = completed("latent_prior", chains=FEW | {"num_samples": 300}, num_nodes=60)
+    assert results["failed"] == "" and results["outside"] == 0
+    assert results["moments_error"] < 1e-9
+    check_picture(picture)
+
+
+def test_draws_that_do_not_follow_the_closed_form():
+    good = {
+        "chains": {"NUTS": chain()}, "outside": 0, "distance": np.full(3, 0.01),
+        "allowed": np.full(3, 0.02), "z": np.ones(3),
+    }  # fmt: skip
+    assert latent_prior.failure(good) == ""
+    for changes, message in (
+        ({"outside": 2}, "2 draws lie outside"),
+        ({"distance": np.array([0.5, 0.0, 0.0])}, "do not follow"),
+        ({"z": np.array([0.0, 0.0, 6.0])}, "the means"),
+    ):
+        assert message in latent_prior.failure(good | changes)
+
+
+def test_the_grid_knows_independent_truncated_normals():
+    loc, scale = np.array([0.5, -3.0, 2.0]), np.array([0.5, 1.0, 0.3])
+    low, high = np.array([0.0, 0.0, -np.inf]), np.array([1.0, np.inf, 1.0])
+    grid = latent_prior.marginals(loc, np.diag(scale**2), low, high, 100)
+    for j in range(3):
+        law = truncnorm((low - loc)[j] / scale[j], (high - loc)[j] / scale[j], loc[j], scale[j])
+        assert grid["mean"][j] == pytest.approx(law.mean(), rel=1e-8)
+        assert grid["variance"][j] == pytest.approx(law.var(), rel=1e-6)
+        x = law.ppf([0.01, 0.3, 0.9])
+        np.testing.assert_allclose(latent_prior.density(x, grid, j), law.pdf(x), rtol=1e-7)
+        np.testing.assert_allclose(latent_prior.share_below(x, grid, j), [0.01, 0.3, 0.9], 1e-8)
+        draws = law.ppf((np.arange(100) + 0.5) / 100)
+        assert latent_prior.distance(draws, grid, j) == pytest.approx(0.005, rel=1e-6)
+
+
+def test_the_closed_form_is_the_product_of_prior_and_likelihood():
+    given = settings("latent_prior").latent
+    loc, covariance, _, _ = latent_prior.closed_form(given)
+    x = np.array([[0.2, 0.3, -0.4], [0.9, 0.05, 0.45], [0.5, 1.5, 0.0]])
+    share, vector = given.share, given.vector
+    log = norm.logpdf(x[:, 0], share.loc, share.scale)
+    log += multivariate_normal.logpdf(x[:, 1:], vector.gaussian.loc, vector.gaussian.covariance)
+    log += norm.logpdf(given.observed, x @ np.array(given.matrix).T, given.noise).sum(-1)
+    gap = multivariate_normal.logpdf(x, loc, covariance) - log
+    np.testing.assert_allclose(gap, gap[0], rtol=1e-10)
+
+
+# ---------------------------------------------------------------- calibration
+
+
+def test_bands_hold_whole_curves():
+    config = settings("calibration")
+    half = calibration.band(100, 50, config)
+    rng = np.random.default_rng(7)
+    curves = calibration.shares(rng.integers(51, size=(2000, 100)), 50)
+    within = np.all(np.abs(curves - calibration.uniform(50)) <= half + 1e-12, axis=-1)
+    assert abs(within.mean() - config.level) < 5 * (0.95 * 0.05 / 1000) ** 0.5
+    np.testing.assert_allclose(curves[:, -1], 1.0)
+
+
+def test_ranks_that_are_not_uniform_are_told():
+    rng = np.random.default_rng(3)
+    good, bad = rng.integers(21, size=(3, 400)), rng.binomial(20, 0.5, size=(3, 400))
+    good, bad = (calibration.distance(ranks, 20) for ranks in (good, bad))
+    allowed = {"allowed": 0.15, "chains": {"truncated": chain()}}
+    results = allowed | {"distance": {"truncated": good, "forgetful": bad}}
+    assert calibration.failure(results) == ""
+    assert "ranks of loc are not uniform" in calibration.failure(
+        allowed | {"distance": {"truncated": bad, "forgetful": bad}}
+    )
+    assert "too few simulations" in calibration.failure(
+        allowed | {"distance": {"truncated": good, "forgetful": good}}
+    )
+    for changes, message in (({"divergences": 1}, "1 divergent"), ({"r_hat": 1.2}, "r-hat 1.200")):
+        told = calibration.failure(results | {"chains": {"truncated": chain(**changes)}})
+        assert message in told
+
+
+@pytest.mark.slow
+def test_calibration():
+    """Ranks of a right model leave the allowed distance once in a million times."""
+    results, picture = completed("calibration")
+    assert results["failed"] == ""
+    assert np.all(results["distance"]["truncated"] < results["allowed"])
+    check_picture(picture)
