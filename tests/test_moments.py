@@ -118,6 +118,7 @@ def test_two_dimensions_in_tails_and_corners():
     np.testing.assert_allclose(moments.mean, mean, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_two_dimensions_in_float32():
     inputs, moments = two_dimensions(np.float32)
     assert all(part.dtype == np.float32 for part in moments)
@@ -138,6 +139,7 @@ FACTORS = [  # loadings, variances of the noise, low, high
 ]
 
 
+@pytest.mark.slow
 def test_three_dimensions_by_two_quadratures():
     """The integral over two coordinates against that over one factor."""
     loadings, noise, low, high = (jnp.array([case[k] for case in FACTORS]) for k in range(4))
@@ -260,6 +262,7 @@ def five_truths():
     return {n: row(m, k) for n, m, k in zip(names, [of_chain] * 2 + [of_factor] * 2, [0, 1] * 2)}
 
 
+@pytest.mark.slow
 def test_separation_is_accurate_and_sound(five, five_truths):
     for name, (low, high, moments) in five.items():
         assert_sound(moments, low, high)
@@ -299,6 +302,7 @@ def test_no_limits_leave_the_gaussian_exactly(five):
     assert not np.any(moments.mean_stderr) and not np.any(moments.covariance_stderr)
 
 
+@pytest.mark.slow
 def test_gradient_in_two_dimensions():
     """By finite difference; and the slope of the mean is the covariance over that before."""
     matrix, box = jnp.array([[1.0, 0.6], [0.6, 2.0]]), tg.Box([0.0, -INF], [INF, 1.0])

@@ -87,7 +87,7 @@ def matrix(rho):
     return np.array([[1.0, rho], [rho, 1.0]])
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_pairs_have_the_exact_margins_in_any_tail(dtype):
     covariance = jnp.asarray([matrix(rho) for rho, _, _ in PAIRS], dtype)
     low, high = (jnp.asarray([pair[i] for pair in PAIRS], dtype) for i in (1, 2))
@@ -129,6 +129,7 @@ def orthant():
     return loc, covariance, region, tilted.plan
 
 
+@pytest.mark.slow
 def test_one_factor_has_the_exact_margins_and_a_wrong_law_is_caught(orthant):
     n = 40000
     *problem, plan = orthant
@@ -190,7 +191,12 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    "case", ["fewer rows", "more rows", pytest.param("more rows, tilted", marks=pytest.mark.slow)]
+    "case",
+    [
+        pytest.param("fewer rows", marks=pytest.mark.slow),
+        "more rows",
+        pytest.param("more rows, tilted", marks=pytest.mark.slow),
+    ],
 )
 def test_polyhedra_against_naive_rejection(case):
     rows, plan = CASES[case]
@@ -204,6 +210,7 @@ def test_polyhedra_against_naive_rejection(case):
     assert_same_law(draws.samples, naive(covariance, inside))
 
 
+@pytest.mark.slow
 def test_singular_covariance_against_naive_rejection():
     loadings = np.array([[1.0, 0.0], [0.5, 1.0], [1.5, 1.0]])  # the third is the sum of two
     covariance = loadings @ loadings.T
@@ -215,7 +222,7 @@ def test_singular_covariance_against_naive_rejection():
     assert_same_law(draws, naive(covariance, inside))
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_one_dimension_and_independent_coordinates(dtype):
     low, high = jnp.array([9.0, -INF, -10.0], dtype), jnp.array([10.0, -1000.0, -9.0], dtype)
     independent = tg.LowRank(jnp.zeros((3, 0), dtype), jnp.ones(3, dtype))
@@ -235,6 +242,7 @@ def test_one_dimension_and_independent_coordinates(dtype):
             assert distance(excess, cdf) < band(20000, 6) + grain
 
 
+@pytest.mark.slow
 def test_one_dimension_moves_with_its_parameters():
     def mean(loc, low):
         box = tg.Box(jnp.array([low]), jnp.array([INF]))
@@ -278,6 +286,7 @@ def test_one_key_one_result_under_every_transform():
     np.testing.assert_array_equal(eager[0], old_style)
 
 
+@pytest.mark.slow
 def test_any_bound_gives_the_law_and_chains_own_up():
     """The least bound of all, a valid one, two that refuse next to all, and none."""
     n, bounds = 4000, jnp.array([0.0, 1.0, 11.0, 40.0, INF])
@@ -306,6 +315,7 @@ def test_chains_that_mix_slowly_are_worth_little():
     assert draws.effective_sample_size < 2000
 
 
+@pytest.mark.slow
 def test_no_such_law_is_nan():
     """Pinned, partly pinned, inverted, undefined and proper limits, known only while tracing."""
     low = jnp.array([[1.0, 2.0], [1.0, 0.0], [1.0, 0.0], [jnp.nan, 0.0], [0.0, 0.0]])
@@ -355,6 +365,7 @@ def test_weights_average_to_the_probability(orthant):
     np.testing.assert_allclose(shares @ np.asarray(lattice.samples), np.full(10, wanted), rtol=5e-3)
 
 
+@pytest.mark.slow
 def test_weighted_expectations_are_differentiable():
     """E[X_1 | X > 0] = (1 + rho)/(2 sqrt(2 pi) P), P = 1/4 + asin(rho)/(2 pi)."""
 
