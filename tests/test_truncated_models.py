@@ -74,6 +74,25 @@ def test_a_factor_and_the_law_are_one_density():
     assert float(law) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "section", "changes", "message"),
+    [
+        ("selected_population", "population", {"names": ("one",)}, "must have two entries"),
+        (
+            "soft_selection", "population",
+            {"fields": ({"low": (0.0, -np.inf), "high": (1.0, np.inf)},)},
+            "must be infinite beside low, which is 0.0",
+        ),
+        ("latent_prior", "latent", {"noise": (0.4,)}, "must have 3 entries"),
+        ("latent_prior", "latent", {"names": ("a", "b")}, "must have 3 entries"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_fit_together(name, section, changes, message):
+    given = getattr(settings(name), section).model_dump() | changes
+    with pytest.raises(ValueError, match=message):
+        settings(name, **{section: given})
+
+
 def test_a_field_that_hides_everything():
     given = few_objects("selected_population")
     given["fields"] = ({"low": (0.0, 0.0), "high": (1.0, np.inf)},)
