@@ -67,29 +67,36 @@ class Automatic(Method):
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
         """The sum over independent parts of the problem; their errors add as squares."""
-        results = [self.answer(part, key)[1] for part in self.parts(problem)]
+        results = [self.answer(*part)[1] for part in self.parts(problem, key)]
         if len(results) == 1:
             return results[0]
         log_prob = sum(result.log_prob for result in results)
         return Estimate(log_prob, sum(result.stderr**2 for result in results) ** 0.5)
 
-    def parts(self, problem: Problem) -> list[Problem]:
-        """Independent problems that make up this one, as far as it can be seen."""
+    def parts(self, problem: Problem, key: jax.Array) -> list[tuple[Problem, jax.Array]]:
+        """Independent problems that make up this one, as far as it can be seen, each with a key."""
         self.choice(problem).check(*problem)
-        return independent_parts(problem)
+        parts = independent_parts(problem)
+        # With one key for all, equal parts would err alike, and their errors not add as squares.
+        keys = [key] if len(parts) == 1 else jax.random.split(key, len(parts))
+        return list(zip(parts, keys))
 
     def answer(self, problem: Problem, key: jax.Array) -> tuple[Method, Estimate]:
         """The estimate for one part, and the method that was chosen for it."""
         chosen = self.choice(problem)
-        if isinstance(chosen, exact.Exact) or not is_concrete((problem, key)):
-            result = base.estimate(chosen, problem, key)
-            known = not is_concrete(result) or worst(result) <= self.rtol
-            if known or problem.covariance.dimension <= 3:
-                return chosen, result
-            # A chain too fine for its grid, or factors with next to no noise.
-            other, second = self.sampled(problem, key)
-            return (other, second) if worst(second) < worst(result) else (chosen, result)
-        return self.sampled(problem, key)
+        if not is_concrete((problem, key)):
+            chosen = chosen.settled(*problem)
+            return chosen, base.estimate(chosen, problem, key)
+        if not isinstance(chosen, exact.Exact):
+            return self.sampled(problem, key)
+        result = base.estimate(chosen, problem, key)
+        lost = bool(np.any(np.isnan(result.log_prob)))
+        if problem.covariance.dimension <= 3 or (worst(result) <= self.rtol and not lost):
+            return chosen, result
+        # A chain too fine for its grid, or factors with next to no noise.
+        other, second = self.sampled(problem, key)
+        better = lost or worst(second) < worst(result)
+        return (other, second) if better else (chosen, result)
 
     def sampled(self, problem: Problem, key: jax.Array) -> tuple[Method, Estimate]:
         """The best that methods which draw can do, and the method."""

@@ -76,8 +76,11 @@ def box_log_probability(loc, covariance: Covariance, low, high) -> jax.Array:
         return bivariate.log_probability(loc, bivariate.regression(covariance), low, high)
     if covariance.dimension == 3:
         return trivariate.log_probability(loc, covariance, low, high)
-    limits = standardize(low, high, loc, jnp.sqrt(covariance.variances))
-    return log_interval_mass(*limits).sum(-1)
+    # A coordinate without variance is inside or it is not.
+    known = covariance.variances == 0
+    met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
+    limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, covariance.variances)))
+    return jnp.where(known, met, log_interval_mass(*limits)).sum(-1)
 
 
 def applies(covariance: Covariance, region: Region) -> bool:

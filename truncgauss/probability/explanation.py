@@ -57,15 +57,15 @@ def explain(
         method.check(*problem)
         chosen = method.hold(*problem)
         return "\n".join(lines + account(chosen, "as asked for", problem, None, key))
-    parts = method.parts(problem)
-    left_out = d - sum(part.covariance.dimension for part in parts)
+    parts = method.parts(problem, key)
+    left_out = d - sum(part.covariance.dimension for part, _ in parts)
     if left_out:
         lines.append(f"free     {left_out} without limits, left out")
-    for part in parts:
+    for part, own_key in parts:
         if len(parts) > 1:
             lines.append(f"part     independent, {dimensions(part.covariance.dimension)}")
-        chosen, result = method.answer(part, key)
-        lines += account(chosen, reason(chosen, part), part, result, key)
+        chosen, result = method.answer(part, own_key)
+        lines += account(chosen, reason(chosen, part), part, result, own_key)
     if len(parts) > 1:
         total = method.estimate(problem, key)
         lines.append(f"in all   {float(total.log_prob):.10g}, {verdict(float(total.stderr))}")

@@ -157,9 +157,12 @@ class Separation(Method):
         if self.rank is not None:
             return self
         problem = Problem(loc, covariance, region)
-        limited = over_rows(lambda row: as_constraints(*row).covariance, problem)
+        if not is_concrete(problem):
+            problem = problem._replace(loc=jnp.zeros(problem.loc.shape[-1:], problem.loc.dtype))
+        with jax.ensure_compile_time_eval():
+            limited = over_rows(lambda row: as_constraints(*row).covariance, problem)
         if not is_concrete(limited):
-            return self  # the numbers are known, but within a trace nothing is computed
+            return self
         rank = numerical_rank(np.asarray(limited))
         full = min(limited.shape[-1], covariance.dimension)
         return self if rank == full else replace(self, rank=rank)

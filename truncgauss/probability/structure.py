@@ -13,8 +13,8 @@ from truncgauss.probability.base import Problem
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box
 
-ROUNDING = 32.0  # units, of the product of two standard deviations
-LEAST_NOISE = 1e-4  # share of a variance: below, what is left of it has lost its digits
+ROUNDING = 16.0  # units, of the product of two standard deviations
+LEAST_NOISE = 1e-4, 1e5  # share of a variance, also in units: below, its digits are lost
 
 
 def independent_parts(problem: Problem) -> list[Problem]:
@@ -31,7 +31,8 @@ def independent_parts(problem: Problem) -> list[Problem]:
     matrix = np.asarray(covariance.covariance_matrix)
     rows = tuple(range(region.low.ndim - 1))
     free = np.all(np.isinf(region.low) & np.isinf(region.high), axis=rows)
-    if not np.all(np.isfinite(matrix)) or np.any(np.diagonal(matrix) <= 0) or free.all():
+    sound = np.all(np.isfinite(matrix)) and np.all(np.isfinite(loc)) and not free.all()
+    if not sound or np.any(np.diagonal(matrix) < 0):
         return [problem]
     limited = np.flatnonzero(~free)
     linked = matrix[np.ix_(limited, limited)] != 0
@@ -51,12 +52,16 @@ def structured(matrix: jnp.ndarray) -> Covariance:
     """The chain or the common factor that a covariance matrix is, or the matrix itself."""
     plain = CovarianceMatrix(matrix)
     values = np.asarray(matrix)
-    if len(values) <= 3:
+    if len(values) <= 3 or np.any(np.diagonal(values) <= 0):
         return plain
     for candidate in (_chain(values), _common_factor(values)):
         if candidate is not None and _gives_back(candidate, values):
             return candidate
     return plain
+
+
+def least_noise(matrix: np.ndarray) -> float:
+    return max(LEAST_NOISE[0], LEAST_NOISE[1] * float(np.finfo(matrix.dtype).eps))
 
 
 def _gives_back(candidate: Covariance, matrix: np.ndarray) -> bool:
@@ -70,7 +75,7 @@ def _chain(matrix: np.ndarray) -> Markov | None:
     variances, beside = np.diagonal(matrix), np.diagonal(matrix, 1)
     transition = beside / variances[:-1]
     noise = variances[1:] - transition * beside
-    if np.any(noise < LEAST_NOISE * variances[1:]):
+    if np.any(noise < least_noise(matrix) * variances[1:]):
         return None
     arrays = transition, np.sqrt(noise), np.sqrt(variances[0])
     return Markov(*(jnp.asarray(x, matrix.dtype) for x in arrays))
@@ -90,7 +95,7 @@ def _common_factor(matrix: np.ndarray) -> LowRank | None:
     loadings = correlation[first] / own
     loadings[first] = own
     noise = 1.0 - loadings**2
-    if np.any(noise < LEAST_NOISE):
+    if np.any(noise < least_noise(matrix)):
         return None
     factor, diagonal = (scale * loadings)[:, None], variances * noise
     return LowRank(jnp.asarray(factor, matrix.dtype), jnp.asarray(diagonal, matrix.dtype))
