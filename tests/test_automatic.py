@@ -64,6 +64,43 @@ def test_three_coordinates_that_determine_each_other():
         tg.log_probability(jnp.zeros(3), root @ root.T, box, tg.Exact())
 
 
+def test_a_trace_around_a_singular_covariance_has_its_gradient():
+    """Three equal coordinates: log P = log Phi(-max low), and the largest limit takes the slope."""
+    box = tg.Box(jnp.array([0.0, 0.0, 0.5]), jnp.full(3, INF))
+    log_prob = lambda loc: tg.log_probability(loc, jnp.ones((3, 3)), box).log_prob
+    value, gradient = jax.value_and_grad(log_prob)(jnp.zeros(3))
+    assert abs(value - tg.special.log_ndtr(-0.5)) < 1e-12
+    assert jnp.allclose(gradient, jnp.array([0.0, 0.0, tg.special.hazard(0.5)]), atol=1e-10)
+
+
+def test_equal_parts_do_not_err_alike():
+    """Six copies of one ordering problem: their errors add as squares, or not at all."""
+    d, copies = 4, 6
+    covariance = jnp.kron(jnp.eye(copies), ordering(d))
+    region = tg.Box(jnp.zeros(d * copies), jnp.full(d * copies, INF))
+    for seed in range(3):
+        key = jax.random.key(seed)
+        got = tg.log_probability(jnp.zeros(d * copies), covariance, region, key=key)
+        assert abs(got.log_prob + copies * math.log(120)) < 5 * got.stderr < 1e-3
+
+
+def test_a_coordinate_without_variance_is_inside_or_not():
+    covariance = jnp.diag(jnp.array([1.0, 1.0, 1.0, 0.0]))
+    for low, expected in ((-1.0, -3 * math.log(2.0)), (1.0, -INF)):
+        box = tg.Box(jnp.array([0.0, 0.0, 0.0, low]), jnp.full(4, INF))
+        assert jnp.isclose(tg.log_probability(jnp.zeros(4), covariance, box).log_prob, expected)
+    hidden = jnp.array([0.0, 0.0, 0.0, jnp.nan])
+    open_end = tg.Box(jnp.array([0.0, 0.0, 0.0, -INF]), jnp.full(4, INF))
+    assert jnp.isnan(tg.log_probability(hidden, equicorrelated(4), open_end).log_prob)
+
+
+def test_a_chain_that_no_grid_follows_is_left_to_separation():
+    """Five places all but equal: P = 1/2."""
+    chain = tg.Markov(jnp.ones(4), 1e-8, 1.0)
+    got = tg.log_probability(jnp.zeros(5), chain, tg.Box(jnp.zeros(5), jnp.full(5, INF)))
+    assert abs(got.log_prob + math.log(2.0)) < 5 * got.stderr + 1e-6
+
+
 def test_rtol_is_met_or_the_error_bar_says_that_it_is_not():
     region = tg.Box(jnp.zeros(8), jnp.full(8, INF))
     for rtol in (1e-2, 2e-5):
