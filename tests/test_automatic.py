@@ -164,6 +164,14 @@ def test_a_method_that_is_none_is_an_error_that_speaks():
             tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]), method)
 
 
+def test_a_key_that_is_none_is_an_error_that_speaks():
+    for key in (0, "key"):
+        with pytest.raises(TypeError, match="such as jax.random.key"):
+            tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]), key=key)
+    old = tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]), key=jax.random.PRNGKey(0))
+    assert old.stderr == 0
+
+
 @pytest.mark.slow
 def test_long_chains_go_to_sequential_monte_carlo():
     """AR(1) 0.9 orthant, 1,000 dense dimensions, not taken for the chain it is: log P = -85.039."""

@@ -91,3 +91,9 @@ def test_what_cannot_be_looked_at_stays_whole():
     assert independent_parts(ball) == [ball]
     free = as_problem(jnp.zeros(4), jnp.eye(4), tg.Box(jnp.full(4, -INF), jnp.full(4, INF)))
     assert tg.log_probability(*free) == (0.0, 0.0)
+
+
+def test_a_factor_that_is_not_lower_triangular_is_an_error():
+    for matrix in ([[1.0, 0.5], [0.5, 1.0]], [[1.0, 0.5], [0.0, 1.0]]):
+        with pytest.raises(ValueError, match="lower triangular, got 0.5"):
+            tg.ScaleTril(matrix)

@@ -78,11 +78,11 @@ class ScaleTril(Covariance):
     """The covariance matrix @ matrix.T, given by its lower Cholesky factor.
 
     Args:
-        matrix: lower-triangular factor, shape (d, d), or (k, d, d). Entries above the diagonal are
-            ignored.
+        matrix: lower-triangular factor, shape (d, d), or (k, d, d).
 
     Raises:
-        ValueError: if the shape is not square, or a diagonal entry is negative (not while tracing).
+        ValueError: if the shape is not square, or if a diagonal entry is negative or one above the
+            diagonal not 0 (while tracing such entries are taken for 0).
 
     Example:
         >>> tg.ScaleTril([[2.0, 0.0], [1.0, 1.0]]).covariance_matrix
@@ -117,6 +117,13 @@ class ScaleTril(Covariance):
         """Raise ValueError if a diagonal entry is negative."""
         if not is_concrete(self.matrix):
             return
+        above = np.triu(np.asarray(self.matrix), 1)
+        if np.any(above != 0):
+            raise ValueError(
+                "ScaleTril: the factor must be lower triangular, got "
+                f"{above[above != 0].flat[0]:.3g} above its diagonal. Transpose an upper factor; "
+                "pass a covariance matrix as it is."
+            )
         diagonal = np.diagonal(np.asarray(self.matrix), axis1=-2, axis2=-1)
         if np.any(diagonal < 0):
             raise ValueError(

@@ -25,7 +25,7 @@ from truncgauss.probability import (
     twisting,
 )
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.base import Method, Problem, Region
+from truncgauss.probability.base import Method, Problem, Region, as_key
 from truncgauss.probability.drawn import Drawn, drawn_again, inner_point, intersected_draws
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.exact_moments import exact_moments
@@ -108,7 +108,7 @@ def truncated_moments(
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
     problem = base.as_problem(loc, covariance, region)
-    key = jax.random.key(0) if key is None else key
+    key = as_key(key)
     if isinstance(method, Automatic):
         return _chosen(method, problem, key)
     if type(method) not in _ROUTES:

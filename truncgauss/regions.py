@@ -35,7 +35,7 @@ class Box(Batched):
 
     Args:
         low: lower limits, shape (d,), or (k, d) for k boxes; -inf leaves a side open. A number
-            stands for all coordinates.
+            stands for all coordinates, if the other limits are an array that says how many.
         high: upper limits, likewise; inf leaves a side open.
 
     Raises:

@@ -168,11 +168,14 @@ def log_probability(
         region: `Box`, `Polyhedron` or `Ball`, of batch shape (...). Leading axes broadcast.
         method: how to compute it; `Automatic` by default.
         key: JAX random key of a sampling method. None stands for jax.random.key(0): the same call
-            gives the same number. All rows of a batch share it.
+            gives the same number, though under `jit` or `grad`, where `Automatic` sees shapes
+            alone, another one within the errors. All rows of a batch share it.
 
     Returns:
         Estimate(log_prob, stderr), each of the broadcast leading shape. stderr is the standard
         error of log_prob: 0 exact to rounding, nan unknown, inf that the estimate rests on nothing.
+        A `Ball` is answered with a soft edge: its probability is the smoothed one, and stderr does
+        not speak of that difference, which reached 3e-3 of the log for balls of radius 0.3 to 1.
 
     Raises:
         ValueError: for disagreeing shapes, a covariance that is none, or a method that cannot
@@ -187,7 +190,7 @@ def log_probability(
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
     problem = base.as_problem(loc, covariance, region)
-    key = jax.random.key(0) if key is None else key
+    key = base.as_key(key)
     if isinstance(method, Automatic):
         return method.estimate(problem, key)
     method.check(*problem)

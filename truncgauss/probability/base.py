@@ -116,6 +116,21 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
     return problem
 
 
+def as_key(key: Any) -> jax.Array:
+    """The key itself, or jax.random.key(0) for None.
+
+    Raises:
+        TypeError: if it is no JAX random key.
+    """
+    if key is None:
+        return jax.random.key(0)
+    dtype = getattr(key, "dtype", None)
+    typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    if not typed and not (dtype == jnp.uint32 and jnp.ndim(key) >= 1):
+        raise TypeError(f"key must be a JAX random key such as jax.random.key(0), got {key!r}.")
+    return key
+
+
 @jax.jit
 def estimate(method: Method, problem: Problem, key: jax.Array) -> Estimate:
     """The method's estimate for every row of a problem, with one key for all rows."""

@@ -11,7 +11,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.base import Method, Problem, Region
 from truncgauss.probability.separation import Separation, over_factors
 from truncgauss.probability.sequential import SequentialMonteCarlo
-from truncgauss.regions import Ball
+from truncgauss.regions import Ball, Polyhedron
 
 
 def explain(
@@ -50,7 +50,7 @@ def explain(
         raise ValueError(
             f"explain takes one problem at a time, got a batch of shape {problem.batch_shape}."
         )
-    key = jax.random.key(0) if key is None else key
+    key = base.as_key(key)
     d, kind = problem.covariance.dimension, type(region).__name__
     lines = [f"problem  {kind} in {dimensions(d)}, {problem.loc.dtype}"]
     if not isinstance(method, Automatic):
@@ -106,9 +106,13 @@ def reason(chosen: Method, problem: Problem) -> str:
         small = problem.covariance.dimension <= 3
         return "a box in up to three dimensions" if small else "independent coordinates"
     if isinstance(problem.region, Ball):
-        return "a ball has no limits to separate; its edge is soft"
+        return "a ball has no limits to separate; P is smoothed by the edge's width"
     if isinstance(chosen, SequentialMonteCarlo):
         return "separation failed here, resampling did better"
+    if isinstance(problem.region, Polyhedron):
+        return "a polyhedron, whatever the number of its rows"
+    if problem.covariance.dimension <= 3:
+        return "coordinates that determine each other"
     return "more than three dimensions and no structure that is exact"
 
 
