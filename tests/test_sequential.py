@@ -67,7 +67,8 @@ def test_a_long_chain_resamples_and_agrees_with_its_twisted_twin():
     d = 160
     lag = jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d))
     problem = jnp.zeros(d), as_covariance(0.9**lag), tg.Box(jnp.zeros(d), INF)
-    plain, twisted = chain_of(*problem, None), chain_of(*problem, jax.jit(lambda *row: twist_of(*row, 1 / 3))(*problem))
+    sites = jax.jit(lambda *row: twist_of(*row, 1 / 3))(*problem)
+    plain, twisted = chain_of(*problem, None), chain_of(*problem, sites)
     run = jax.jit(particles, static_argnums=2)
 
     def estimate(chain):
