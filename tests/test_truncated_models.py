@@ -179,17 +179,6 @@ def test_a_smooth_limit_is_a_wider_covariance():
     assert np.all(np.abs(np.exp(curves["hard"]) - np.exp(curves["box"]))[:40] > 1e-2)
 
 
-@pytest.mark.slow
-def test_soft_selection():
-    name = "soft_selection"
-    results, picture = completed(
-        name, population=few_objects(name), chains=FEW, num_samples=256
-    )  # fmt: skip
-    assert selected_population.trouble(results["chains"]) == ""
-    assert np.all(np.abs(results["apart"]["mean"]) < 4.5)
-    check_picture(picture)
-
-
 def test_likelihoods_of_different_shapes_are_told():
     good = {
         "chains": {"soft": chain()}, "apart": {"mean": np.zeros(2)}, "gap": {"nats_spread": 0.0},
