@@ -1,4 +1,4 @@
-"""Accuracy and speed of the normal law in one dimension, beside JAX's and SciPy's own.
+"""Accuracy and speed of the normal law in one dimension, beside JAX's, SciPy's and NumPyro's own.
 
 The truth is the series and the continued fraction of the normal tail in 80 digits. Times are for
 one jitted call on an array, in nanoseconds an element; ratios mean more than the times themselves.
@@ -12,9 +12,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
+import scipy.integrate
 import scipy.special
 import scipy.stats
 
+import truncgauss as tg
 from truncgauss import cli, plotting, special
 
 PI = Decimal(
@@ -25,7 +28,7 @@ BARS = {"float64": (1e-13, 1e-11, 1e-9), "float32": (2e-6, 1e-5, 1e-4)}
 
 
 def run(config):
-    """Errors of log Phi by precision, library and order; times of every function."""
+    """Errors of log Phi by precision, library and order; famous traps; times of every function."""
     x = np.linspace(config.grid.start, config.grid.stop, config.grid.num)
     errors = {name: log_ndtr_errors(x.astype(name)) for name in config.dtypes}
     times = {name: speeds(config, jnp.dtype(name)) for name in config.dtypes}
@@ -34,13 +37,21 @@ def run(config):
         for name, found in errors.items()
         for k, (order, curve) in enumerate((order, found["truncgauss"]) for order in ORDERS)
     )
+    found = traps(config.seed)
+    lost = [case for case, row in found.items() if not close(case, row)]
+    failed = "" if worst <= 1 else f"an error of ours is {worst:.3g} times its bar"
+    if lost:
+        failed = f"the truncated normal of ours is wrong: {', '.join(lost)}"
     return {
         "x": x,
         "errors": errors,
+        "traps": found,
         "nanoseconds": times,
-        "summary": [*accuracy_table(x, errors), "", *speed_table(times)],
-        "failed": "" if worst <= 1 else f"an error of ours is {worst:.3g} times its bar",
-    }
+        "summary": [
+            *accuracy_table(x, errors), "", *trap_table(found), "", *speed_table(times),
+        ],
+        "failed": failed,
+    }  # fmt: skip
 
 
 # ---------------------------------------------------------------- the truth
@@ -98,6 +109,90 @@ def accuracy_table(x, errors):
     return lines
 
 
+# ---------------------------------------------------------------- traps of the truncated normal
+
+DENSITIES = ((9, 10, 9.1), (8, 9, 8.1), (30, 31, 30.1), (-31, -30, -30.1), (1000, 1001, 1000.001))
+
+
+def traps(seed):
+    """What a truncated normal is asked far out in a tail: the truth, ours, and NumPyro's."""
+    law = {"truncgauss": tg.TruncatedNormal, "NumPyro": dist.TruncatedNormal}
+    of = lambda ask: {name: float(ask(make)) for name, make in law.items()}
+    found = {}
+    for low, high, x in DENSITIES:
+        truth, slope = exact_density(low, high, x)
+        name = f"[{low}, {high}] log density at {x:g}"
+        asked = partial(density_and_slope, low=float(low), high=float(high), x=x)
+        both = {library: asked(make) for library, make in law.items()}
+        for k, (case, true) in enumerate({name: truth, f"{name}, d/dloc": slope}.items()):
+            found[case] = {"truth": true} | {library: pair[k] for library, pair in both.items()}
+    mean, _ = exact_moments(100.0, 115.0)
+    found["[100, 115] mean"] = {"truth": mean} | of(
+        lambda make: make(0.0, 1.0, low=100.0, high=115.0).mean
+    )
+    _, variance = exact_moments(1e6 - 1000.0, 1e6)
+    found["loc 1e6 on [0, 1000], variance"] = {"truth": variance} | of(
+        lambda make: make(1e6, 1.0, low=0.0, high=1000.0).variance
+    )
+    found["[9, 10] quantile of 1"] = {"truth": 10.0} | of(
+        lambda make: make(0.0, 1.0, low=9.0, high=10.0).icdf(jnp.ones(()))
+    )
+    key, (mean, _) = jax.random.key(seed), exact_moments(30.0, 31.0)
+    single = jnp.float32
+    found["[30, 31] mean of 1e5 draws in float32"] = {"truth": mean} | of(
+        lambda make: make(
+            single(0), single(1), low=single(30), high=single(31)
+        ).sample(key, (100_000,)).mean()
+    )  # fmt: skip
+    return found
+
+
+def density_and_slope(make, low, high, x):
+    """Log density at x of a truncated standard normal, and its derivative in the mean."""
+    log_prob = lambda loc: make(loc, 1.0, low=low, high=high).log_prob(x)
+    return tuple(map(float, jax.value_and_grad(log_prob)(0.0)))
+
+
+def close(case, row):
+    """Whether ours has the digits that its question has: a mean of draws has few, and x - mean of
+    a slope cancels."""
+    relative = 1e-5 if "draws" in case else 1e-9
+    allowed = relative * abs(row["truth"]) + (1e-11 if "d/dloc" in case else 0.0)
+    return abs(row["truncgauss"] - row["truth"]) <= allowed
+
+
+def exact_density(low, high, x):
+    """Log density of the standard normal on [low, high], and its derivative in the mean."""
+    sign = 1.0 if low > 0 else -1.0
+    near, far, x = (low, high, x) if low > 0 else (-high, -low, -x)
+    (near_mass, near_slope, _), (far_mass, far_slope, _) = map(exact_log_ndtr, (-near, -far))
+    rest = math.exp(far_mass - near_mass)
+    log_mass = near_mass + math.log1p(-rest)
+    mean = (near_slope - far_slope * rest) / (1.0 - rest)
+    log_density = -0.5 * x * x - 0.5 * math.log(2 * math.pi) - log_mass
+    return log_density, sign * (x - mean)
+
+
+def exact_moments(low, high):
+    """Mean and variance of the standard normal on [low, high], low far above 0, by quadrature."""
+    weight = lambda s: math.exp(-s - 0.5 * (s / low) ** 2)  # s = low (x - low)
+    end = min(60.0, low * (high - low))
+    total, first, second = (
+        scipy.integrate.quad(lambda s, k=k: s**k * weight(s), 0, end, epsabs=0, epsrel=1e-13)[0]
+        for k in range(3)
+    )
+    mean = first / total
+    return low + mean / low, (second / total - mean**2) / low**2
+
+
+def trap_table(found):
+    names = ("truth", "truncgauss", "NumPyro")
+    lines = ["truncated normals" + " " * 22 + "".join(f"{name:>22}" for name in names)]
+    for case, row in found.items():
+        lines.append(f"{case:39}" + "".join(f"{row[name]:22.12g}" for name in names))
+    return lines
+
+
 # ---------------------------------------------------------------- the speed
 
 
@@ -144,9 +239,7 @@ def speeds(config, dtype):
         for library, function in (("truncgauss", ours), ("JAX", theirs)):
             if function is not None:
                 row[library] = clock(jax.jit(function), arguments)
-                row[f"{library} vjp"] = clock(
-                    jax.jit(partial(with_pullback, function)), arguments
-                )
+                row[f"{library} vjp"] = clock(jax.jit(partial(with_pullback, function)), arguments)
         if host is not None:
             row["SciPy"] = clock(host, [np.asarray(a) for a in arguments])
         times[name] = row

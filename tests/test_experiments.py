@@ -302,3 +302,16 @@ def test_bump_width():
     # d/dx exp(-1/(1 - u^2)) = -2u / (width (1 - u^2)^2) times the value.
     assert curves["slope"][1][1] == pytest.approx(-2 * 0.5 / (2 * 0.75**2) * expected[1], rel=1e-13)
     check_picture(picture)
+
+
+def test_the_traps_of_the_truncated_normal_are_survived():
+    from experiments import special_functions
+
+    found = special_functions.traps(seed=1)
+    assert len(found) == 14
+    for case, row in found.items():
+        assert special_functions.close(case, row), (case, row)
+    wrong = found["[9, 10] log density at 9.1"] | {"truncgauss": 1.3042780}
+    assert not special_functions.close("[9, 10] log density at 9.1", wrong)
+    truth, _ = special_functions.exact_density(9, 10, 9.1)
+    assert truth == pytest.approx(1.30427809908, rel=1e-11)
