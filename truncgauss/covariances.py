@@ -118,10 +118,11 @@ class ScaleTril(Covariance):
         if not is_concrete(self.matrix):
             return
         above = np.triu(np.asarray(self.matrix), 1)
-        if np.any(above != 0):
+        misplaced = above[np.abs(above) > 0]  # NaN passes
+        if misplaced.size:
             raise ValueError(
                 "ScaleTril: the factor must be lower triangular, got "
-                f"{above[above != 0].flat[0]:.3g} above its diagonal. Transpose an upper factor; "
+                f"{misplaced[0]:.3g} above its diagonal. Transpose an upper factor; "
                 "pass a covariance matrix as it is."
             )
         diagonal = np.diagonal(np.asarray(self.matrix), axis1=-2, axis2=-1)
