@@ -279,3 +279,7 @@ print(sorted({"jax", "numpyro", "optax", "matplotlib", "scipy"} & set(sys.module
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_an_anchor_given_twice_is_no_matter():
+    assert documents.parse("&a low: 1\n&a high: 2\n").data == {"low": 1, "high": 2}

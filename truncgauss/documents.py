@@ -5,12 +5,13 @@ tags and keys given twice are refused, each at its place.
 """
 
 import io
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
@@ -152,7 +153,10 @@ def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
     document = Document(path)
     yaml = YAML(typ="safe", pure=True)
     try:
-        root = yaml.compose(text)
+        with warnings.catch_warnings():
+            # Harmless: aliases, which anchors are for, are refused.
+            warnings.simplefilter("ignore", ReusedAnchorWarning)
+            root = yaml.compose(text)
         document.data = None if root is None else document.build(root, yaml, at)
     except MarkedYAMLError as error:
         place = _mark(error.problem_mark or error.context_mark)
