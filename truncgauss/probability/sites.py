@@ -12,8 +12,9 @@ never its inverse, so it may be singular. With D = diag(sqrt t) and B = I + D K 
     left_i = (B^-1)_ii = 1 - t_i V_i,   v_i = V_i / left_i,
     force = D B^-1 D c,   m = K force - v force.
 
-The fixed point is found by Newton's method: the derivative of each cavity with respect to each site
-is known from the posterior covariance, so that a step is one linear solve of order 2 m.
+The fixed point is approached by rounds of updates, all sites at once, and met by Newton's method: the
+derivative of each cavity with respect to each site is known from the posterior covariance, so that
+a step is one linear solve of order 2 m, which costs as much as five rounds.
 """
 
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.scipy.linalg import solve_triangular
 
 from truncgauss.covariances import Covariance, CovarianceMatrix, is_symmetric
 from truncgauss.regions import Polyhedron
@@ -33,9 +34,9 @@ from truncgauss.special import (
 )
 
 MAX_STEPS = 100
-DAMPING = 0.5  # of a round of updates, which may overshoot
+NEAR = 0.1  # residual from which Newton's method is tried
+LEAST_FACTOR = 0.2  # of a round
 LONGEST_STEP = 2.0  # in any log variance
-SHORTEST_STEP = 0.02
 
 
 class Constraints(NamedTuple):
@@ -161,10 +162,10 @@ def posterior(sites: Sites, correlation: Array) -> Posterior:
     rows = root[:, None] * correlation
     identity = jnp.eye(len(root), dtype=root.dtype)
     tril = jnp.linalg.cholesky(identity + rows * root)
-    inverse = cho_solve((tril, True), identity)
+    tril_inverse = solve_triangular(tril, identity, lower=True)
     half = solve_triangular(tril, rows, lower=True)
-    force = root * cho_solve((tril, True), root * center)
-    mean, left = correlation @ force, jnp.diagonal(inverse)
+    force = root * (tril_inverse.T @ (tril_inverse @ (root * center)))
+    mean, left = correlation @ force, jnp.sum(tril_inverse**2, 0)
     strong = left < 0.5
     variance = jnp.where(
         strong,
@@ -173,6 +174,7 @@ def posterior(sites: Sites, correlation: Array) -> Posterior:
     )
     cavity_variance = variance / left
     cavity = Cavity(jnp.log(cavity_variance), mean - cavity_variance * force)
+    inverse = tril_inverse.T @ tril_inverse
     return Posterior(variance, mean, cavity, force, left, root, tril, inverse, half)
 
 
@@ -241,73 +243,79 @@ def _sites_and_slopes(
 
 class _Search(NamedTuple):
     cavity: Cavity
-    change: Array  # the residual there
-    size: Array  # its root mean square
-    direction: Array
-    length: Array
-    rounds: Array  # damped rounds still to make, wherever they lead
-    failures: Array
+    change: Array  # the residual there, the means in cavity standard deviations
+    factor: Array  # how much of the residual the next round adds
     count: Array
+
+    @property
+    def size(self) -> Array:
+        return jnp.sqrt(jnp.mean(self.change**2))
 
 
 def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution:
-    """Cavities whose sites reproduce them, by Newton steps that must shrink the residual.
+    """Cavities whose sites reproduce them, to a root mean square residual of rtol.
 
-    A step that does not is shortened, and at last replaced by damped rounds of updates: two, four,
-    eight ... each time that happens, since the residual has minima that are no solution. The search
-    ends at a residual of rtol (eps^0.6 by default). `converged` asks for max(rtol, eps^(1/3)): the
-    error of the log probability is of the order of its square.
+    Rounds of updates approach it from afar, each shortened as the change of the residual in the
+    round before advises. Where no rtol is given, Newton steps end the search at eps^0.6; a residual
+    of eps^(1/3) is taken for converged, because the error of the log probability is of the order of
+    its square.
+
+    Reference:
+        Barzilai and Borwein (1988), Two-point step size gradient methods.
     """
     eps = float(jnp.finfo(constraints.loc.dtype).eps)
-    rtol = eps**0.6 if rtol is None else rtol
-    accepted = max(rtol, eps ** (1 / 3))
 
-    def going(search):
-        stalled = (search.failures > 0) & (search.size <= accepted)
-        return (search.size > rtol) & (search.count < MAX_STEPS) & ~stalled
+    def repeated(step, search, size):
+        going = lambda search: (search.size > size) & (search.count < MAX_STEPS)
+        return jax.lax.while_loop(going, lambda search: step(search, constraints), search)
 
-    start, nothing = jnp.zeros_like(constraints.loc), jnp.zeros(2 * len(constraints.loc))
-    nothing, endless = nothing.astype(start.dtype), jnp.full((), jnp.inf, start.dtype)
-    # The Gaussian itself, as if a round of length 0 had just led there.
-    cavity, unit = Cavity(start, start), 0 * nothing[0] + 1
-    search = _Search(cavity, nothing, endless, nothing, unit, jnp.asarray(1), jnp.asarray(0), 0)
-    search = jax.lax.while_loop(going, lambda search: _next(search, constraints), search)
-    return Solution(search.cavity, search.size <= accepted)
+    start = jnp.zeros_like(constraints.loc)
+    cavity = Cavity(start, start)  # the Gaussian itself
+    search = _Search(cavity, _change(cavity, constraints), start.sum() + 1, jnp.asarray(0))
+    search = repeated(_round, search, NEAR if rtol is None else rtol)
+    if rtol is None:
+        search = repeated(_newton, search, eps**0.6)
+    return Solution(search.cavity, search.size <= (eps ** (1 / 3) if rtol is None else rtol))
 
 
-def _evaluated(cavity: Cavity, constraints: Constraints) -> tuple:
-    change, slope = jacobian(cavity, constraints)
-    direction = jnp.linalg.solve(slope, -change)
-    furthest = jnp.max(jnp.abs(direction[: len(cavity.mean)]))
-    length = jnp.minimum(1.0, LONGEST_STEP / furthest)
-    return cavity, change, jnp.sqrt(jnp.mean(change**2)), direction, length
+def _change(cavity: Cavity, constraints: Constraints) -> Array:
+    log_variance, mean = residual(cavity, constraints)
+    return jnp.concatenate([log_variance, mean * jnp.exp(-0.5 * cavity.log_variance)])
 
 
-def _next(search: _Search, constraints: Constraints) -> _Search:
-    m = len(constraints.loc)
-    step = search.length * search.direction
-    deviation = jnp.exp(0.5 * search.cavity.log_variance)
-    moved = Cavity(search.cavity.log_variance + step[:m], search.cavity.mean + deviation * step[m:])
-    found = _evaluated(moved, constraints)
-    cavity, change, size, direction, length = found
-    mixing = search.rounds > 0
-    better = mixing | (size < (1.0 - 0.01 * search.length) * search.size)
-    shorter = search.length / 3
-    failed = ~better & (shorter < SHORTEST_STEP)
-    failures = search.failures + failed
-    rounds = jnp.where(failed, 2**failures, jnp.maximum(search.rounds - 1, 0))
-    kept = lambda new, old: jax.tree.map(lambda x, y: jnp.where(better, x, y), new, old)
-    cavity, change, size = kept((cavity, change, size), search[:3])
-    return _Search(
-        cavity,
-        change,
-        size,
-        jnp.where(rounds > 0, change, kept(direction, search.direction)),
-        jnp.where(rounds > 0, DAMPING, kept(length, shorter)),
-        rounds,
-        failures,
-        search.count + 1,
-    )
+def _moved(cavity: Cavity, step: Array) -> Cavity:
+    log_variance, mean = jnp.split(step, 2)
+    deviation = jnp.exp(0.5 * cavity.log_variance)
+    return Cavity(cavity.log_variance + log_variance, cavity.mean + deviation * mean)
+
+
+def _length(step: Array) -> Array:
+    """What part of a step may be taken."""
+    log_variance, _ = jnp.split(step, 2)
+    return jnp.minimum(1.0, LONGEST_STEP / jnp.max(jnp.abs(log_variance)))
+
+
+def _round(search: _Search, constraints: Constraints) -> _Search:
+    """All sites at once, as far as the last two residuals advise."""
+    length = jnp.minimum(search.factor, _length(search.change))
+    cavity = _moved(search.cavity, length * search.change)
+    change = _change(cavity, constraints)
+    bend = search.change @ (change - search.change)
+    falling = bend < 0
+    factor = -length * (search.change @ search.change) / jnp.where(falling, bend, -1.0)
+    factor = jnp.where(falling, jnp.clip(factor, LEAST_FACTOR, 1.0), 1.0)
+    return _Search(cavity, change, factor, search.count + 1)
+
+
+def _newton(search: _Search, constraints: Constraints) -> _Search:
+    """One Newton step, or a round if the step would not halve the residual."""
+    change, slope = jacobian(search.cavity, constraints)
+    step = jnp.linalg.solve(slope, -change)
+    cavity = _moved(search.cavity, _length(step) * step)
+    moved = _Search(cavity, _change(cavity, constraints), search.factor, search.count + 1)
+    better = moved.size < 0.5 * search.size
+    other = _round(search, constraints)
+    return jax.tree.map(lambda new, old: jnp.where(better, new, old), moved, other)
 
 
 def differentiable(solution: Solution, constraints: Constraints) -> Cavity:
