@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.probability.automatic import enlarged
+from truncgauss.probability.automatic import PROBABILITY, enlarged
 from truncgauss.probability.base import Estimate, as_problem
 
 INF = jnp.inf
@@ -178,6 +178,6 @@ def test_long_chains_go_to_sequential_monte_carlo():
     d = 1000
     covariance = 0.9 ** jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d))
     problem = as_problem(jnp.zeros(d), covariance, tg.Box(jnp.zeros(d), jnp.full(d, INF)))
-    method, got = tg.Automatic(rtol=0.05).sampled(problem, jax.random.key(0))
+    method, got = tg.Automatic(rtol=0.05).sampled(problem, jax.random.key(0), PROBABILITY)
     assert isinstance(method, tg.SequentialMonteCarlo)
     assert abs(got.log_prob + 85.039) < 7 * got.stderr < 0.5

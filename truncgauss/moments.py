@@ -18,13 +18,12 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.points import lattice_uniforms, normal_points
 from truncgauss.probability import (
-    automatic,
     base,
     sequential,
     sites,
     twisting,
 )
-from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.automatic import Automatic, Goal
 from truncgauss.probability.base import Method, Problem, Region, as_key
 from truncgauss.probability.drawn import Drawn, drawn_again, inner_point, intersected_draws
 from truncgauss.probability.exact import Exact
@@ -51,11 +50,11 @@ from truncgauss.probability.separation import (
     over_factors,
     proposal_of,
     unseen_share,
+    weighed,
 )
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
 from truncgauss.probability.structure import independent_parts
-from truncgauss.probability.twisting import log_site_mean
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box, Polyhedron
 
@@ -166,32 +165,8 @@ def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
 
 def _answer(method: Automatic, problem: Problem, key: Array) -> Moments:
     """The moments by the method that fits, refined until rtol is met or the budget spent."""
-    chosen = method.choice(problem)
-    chosen.check(*problem)
-    if not is_concrete((problem, key)):
-        return _moments(chosen, problem, key)
-    if isinstance(chosen, Exact):
-        result = _moments(chosen, problem, key)
-        if problem.covariance.dimension <= 3 or _worst(result) <= method.rtol:
-            return result
-        # A grid too coarse for a chain or for two factors: what remains is the matrix.
-        dense = CovarianceMatrix(problem.covariance.covariance_matrix)
-        chosen, problem = Separation(), problem._replace(covariance=dense)
-    result = _refined(chosen.hold(*problem), method.rtol, problem, key)
-    if isinstance(chosen, Separation) and _worst(result) > automatic.FAILURE:
-        second = _refined(SequentialMonteCarlo().hold(*problem), method.rtol, problem, key)
-        result = second if _worst(second) < _worst(result) else result
-    return result
-
-
-def _refined(method: Method, rtol: float, problem: Problem, key: Array) -> Moments:
-    result = _moments(method, problem, key)
-    while (error := _worst(result)) > rtol:
-        method = automatic.enlarged(method, error / rtol, problem.covariance.dimension)
-        if method is None:
-            break
-        result = _moments(method, problem, key)
-    return result
+    method.choice(problem).check(*problem)
+    return method.answer(problem, key, Goal(_moments, _worst))[1]
 
 
 def _worst(moments: Moments) -> float:
@@ -277,26 +252,16 @@ def _separation(method: Separation, row: Problem, key: Array) -> Moments:
 
 def _weighted(proposal: Proposal, uniforms: Array, point: Array) -> tuple[Array, Array, Drawn]:
     """Log weights of paths less their common level, that level, and what the paths drew."""
-    constraints, extra, tilt, twist, _ = proposal
+    constraints, extra, tilt = proposal[:3]
     if len(extra.low):
-        draws, terms = intersected_draws(constraints, extra, tilt, uniforms)
+        draws, log_mass = intersected_draws(constraints, extra, tilt, uniforms)
         deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
         # Of an interval that several constraints cut, no more is known than the draw.
         drawn = Drawn(deviations, deviations, jnp.zeros_like(deviations))
-    else:
-        draws, means, terms = paths(constraints, tilt, uniforms)
-        drawn = drawn_again(constraints, tilt, uniforms, means, point)
-    tilt = tilt[: len(draws), None]
-    correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
-    terms = terms + jnp.pad(correction, ((0, len(terms) - len(correction)), (0, 0)))
-    if twist is not None:
-        columns = (twist.precision, twist.center, constraints.loc, constraints.scale)
-        precision, center, loc, scale = (x[:, None] for x in columns)
-        terms = terms - log_site_mean(precision, center, loc + means, scale)
-    fixed = lax.stop_gradient(terms)
-    level = jnp.mean(fixed, axis=1, where=jnp.isfinite(fixed), keepdims=True)
-    level = jnp.where(jnp.isfinite(level), level, 0.0)
-    return jnp.sum(terms - level, axis=0), jnp.sum(level), drawn
+        return *weighed(proposal, draws, None, log_mass), drawn
+    path = paths(constraints, tilt, uniforms)
+    drawn = drawn_again(constraints, tilt, uniforms, path.means, point)
+    return *weighed(proposal, *path), drawn
 
 
 def _sequential(method: SequentialMonteCarlo, row: Problem, key: Array) -> Moments:

@@ -19,7 +19,7 @@ from truncgauss.probability.base import Problem
 from truncgauss.probability.paths import Constraints, intersected_paths, paths
 from truncgauss.probability.separation import Plan, arranged, as_constraints, factored, solve_plan
 from truncgauss.regions import Box, Polyhedron
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special import log_interval_mass, moved_inside, standardize
 
 
 def fresh_uniforms(key: Array, turn: Any, shape: tuple[int, int], dtype) -> Array:
@@ -111,7 +111,7 @@ class Sampler(NamedTuple):
             points = self.centre[:, None] + self.lift @ draws
             return points if self.rest is None else points + self.rest @ ndtri(uniforms)
         points = values[jnp.argsort(self.order)]
-        points = _moved_inside(points, self.region.low[:, None], self.region.high[:, None])
+        points = moved_inside(points, self.region.low[:, None], self.region.high[:, None])
         if self.pins is None:
             return points
         return jnp.where(jnp.isnan(self.pins)[:, None], points, self.pins[:, None])
@@ -130,17 +130,6 @@ class Sampler(NamedTuple):
         own, extra = self.constraints, self.extra
         own = own._replace(factor=jnp.tril(own.factor))
         return Constraints(*(jnp.concatenate(pair) for pair in zip(own, extra)))
-
-
-@jax.custom_jvp
-def _moved_inside(x: Array, low: Array, high: Array) -> Array:
-    return jnp.where(x < low, low, jnp.where(x > high, high, x))
-
-
-@_moved_inside.defjvp
-def _moved_inside_jvp(primals, tangents):
-    # Only rounding takes a draw out of the box: it still moves as a draw, not as the limit.
-    return _moved_inside(*primals), tangents[0]
 
 
 class PlainSampler(NamedTuple):

@@ -171,18 +171,19 @@ def separation_step(
     u = jnp.where(mirrored, 1.0 - uniform, uniform)
     t, log_z = step(a, interval.width, u, jnp.where(mirrored, uniform, 1.0 - uniform))
     y = jnp.where(a >= 0, a, 0.0) + t
-    return _within(jnp.where(mirrored, -y, y), interval.low, interval.high), log_z
+    return moved_inside(jnp.where(mirrored, -y, y), interval.low, interval.high), log_z
 
 
 @jax.custom_jvp
-def _within(x: Array, low: Array, high: Array) -> Array:
+def moved_inside(x: Array, low: Array, high: Array) -> Array:
+    """A draw, or the limit that rounding took it beyond."""
     return jnp.where(x < low, low, jnp.where(x > high, high, x))
 
 
-@_within.defjvp
-def _within_jvp(primals, tangents):
+@moved_inside.defjvp
+def _moved_inside_jvp(primals, tangents):
     # Only rounding takes a draw out of its interval: it still moves as a draw, not as the limit.
-    return _within(*primals), tangents[0]
+    return moved_inside(*primals), tangents[0]
 
 
 class _Frame(NamedTuple):
@@ -405,4 +406,4 @@ def truncated_quantile(
     t, _ = step(frame.a, frame.w, u, v)
     near = short_draw(jnp.where(short, frame.a, 0.0), jnp.where(short, frame.w, 0.1), u)
     x = frame.origin + frame.sign * frame.unit * jnp.where(short, near, t)
-    return jnp.where(low <= high, _within(x, low, high), jnp.nan)
+    return jnp.where(low <= high, moved_inside(x, low, high), jnp.nan)

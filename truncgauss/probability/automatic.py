@@ -2,7 +2,8 @@
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,12 +67,8 @@ class Automatic(Method):
         return self.choice(problem).hold(*problem)
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
-        """The sum over independent parts of the problem; their errors add as squares."""
-        results = [self.answer(*part)[1] for part in self.parts(problem, key)]
-        if len(results) == 1:
-            return results[0]
-        log_prob = sum(result.log_prob for result in results)
-        return Estimate(log_prob, sum(result.stderr**2 for result in results) ** 0.5)
+        """The sum over independent parts of the problem."""
+        return combined([self.answer(*part, PROBABILITY)[1] for part in self.parts(problem, key)])
 
     def parts(self, problem: Problem, key: jax.Array) -> list[tuple[Problem, jax.Array]]:
         """Independent problems that make up this one, as far as it can be seen, each with a key."""
@@ -81,44 +78,55 @@ class Automatic(Method):
         keys = [key] if len(parts) == 1 else jax.random.split(key, len(parts))
         return list(zip(parts, keys))
 
-    def answer(self, problem: Problem, key: jax.Array) -> tuple[Method, Estimate]:
-        """The estimate for one part, and the method that was chosen for it."""
+    def answer(self, problem: Problem, key: jax.Array, goal: "Goal") -> tuple[Method, Any]:
+        """What the goal asks of one part, and the method that was chosen for it."""
         chosen = self.choice(problem)
         if not is_concrete((problem, key)):
             chosen = chosen.settled(*problem)
-            return chosen, base.estimate(chosen, problem, key)
+            return chosen, goal.evaluate(chosen, problem, key)
         if not isinstance(chosen, exact.Exact):
-            return self.sampled(problem, key)
-        result = base.estimate(chosen, problem, key)
-        lost = bool(np.any(np.isnan(result.log_prob)))
-        if problem.covariance.dimension <= 3 or (worst(result) <= self.rtol and not lost):
+            return self.sampled(problem, key, goal)
+        result = goal.evaluate(chosen, problem, key)
+        error = math.inf if np.any(np.isnan(result[0])) else goal.error(result)
+        if problem.covariance.dimension <= 3 or error <= self.rtol:
             return chosen, result
         # A chain too fine for its grid, or factors with next to no noise.
-        other, second = self.sampled(problem, key)
-        better = lost or worst(second) < worst(result)
-        return (other, second) if better else (chosen, result)
+        other, second = self.sampled(problem, key, goal)
+        return (other, second) if goal.error(second) < error else (chosen, result)
 
-    def sampled(self, problem: Problem, key: jax.Array) -> tuple[Method, Estimate]:
+    def sampled(self, problem: Problem, key: jax.Array, goal: "Goal") -> tuple[Method, Any]:
         """The best that methods which draw can do, and the method."""
         soft = isinstance(problem.region, Ball)
         chosen = self.choice(problem) if soft else Separation(num_points=affordable(problem))
-        chosen, result = self._refined(chosen.hold(*problem), problem, key)
-        if not soft and worst(result) > FAILURE:
+        chosen, result = self._refined(chosen.hold(*problem), problem, key, goal)
+        if not soft and goal.error(result) > FAILURE:
             other = SequentialMonteCarlo().hold(*problem)
-            other, second = self._refined(other, problem, key)
-            if worst(second) < worst(result):
+            other, second = self._refined(other, problem, key, goal)
+            if goal.error(second) < goal.error(result):
                 return other, second
         return chosen, result
 
-    def _refined(self, method: Method, problem: Problem, key) -> tuple[Method, Estimate]:
-        """The method with as many points as rtol takes and the budget allows, and its estimate."""
-        result = base.estimate(method, problem, key)
-        while worst(result) > self.rtol:
-            larger = enlarged(method, worst(result) / self.rtol, problem.covariance.dimension)
+    def _refined(self, method: Method, problem: Problem, key, goal: "Goal") -> tuple[Method, Any]:
+        """The method with as many points as rtol takes and the budget allows, and its result."""
+        result = goal.evaluate(method, problem, key)
+        while (error := goal.error(result)) > self.rtol:
+            larger = enlarged(method, error / self.rtol, problem.covariance.dimension)
             if larger is None:
                 break
-            method, result = larger, base.estimate(larger, problem, key)
+            method, result = larger, goal.evaluate(larger, problem, key)
         return method, result
+
+
+class Goal(NamedTuple):
+    """What is wanted of a problem.
+
+    Attributes:
+        evaluate: the result by a method: a tuple of arrays, NaN in the first where there is none.
+        error: how far a result is from the truth, by its own account.
+    """
+
+    evaluate: Callable[[Method, Problem, jax.Array], Any]
+    error: Callable[[Any], float]
 
 
 def affordable(problem: Problem) -> int:
@@ -127,10 +135,21 @@ def affordable(problem: Problem) -> int:
     return 2 ** min(10, max(5, most.bit_length() - 1))
 
 
+def combined(results: list[Estimate]) -> Estimate:
+    """The log probability of independent parts together; their errors add as squares."""
+    if len(results) == 1:
+        return results[0]
+    log_prob = sum(result.log_prob for result in results)
+    return Estimate(log_prob, sum(result.stderr**2 for result in results) ** 0.5)
+
+
 def worst(result: Estimate) -> float:
     """The largest stderr of a batch, inf if any row rests on nothing; unknown ones do not count."""
     stderr = np.asarray(result.stderr, float)
     return float(np.max(np.where(np.isnan(stderr), 0.0, stderr), initial=0.0))
+
+
+PROBABILITY = Goal(lambda method, *inputs: base.estimate(method, *inputs), worst)
 
 
 def enlarged(method: Method, excess: float, dimension: int) -> Method | None:

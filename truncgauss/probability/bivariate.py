@@ -131,20 +131,50 @@ def log_probability(
     return jnp.where((free[0] & ~singular) | free[1], drop, full)
 
 
-def log_integral(loc, form: Regression, low, high, num_nodes: int) -> jax.Array:
-    """The integral over X1 in logs, for residual_scale > 0."""
+class Along(NamedTuple):
+    """X1 at the nodes of the quadrature, and what is left of X2 there.
+
+    Attributes:
+        anchor: a value of X1.
+        mean: that of X2 there.
+        offsets: of X1 from the anchor, shape (n,).
+        turns: of the mean of X2 with it, shape (n,).
+        log_values: of the integrand, less `constant`, shape (n,).
+        constant: the log density of X1 at the anchor, but for sqrt(2 pi).
+        weights: of the quadrature, shape (n,).
+    """
+
+    anchor: jax.Array
+    mean: jax.Array
+    offsets: jax.Array
+    turns: jax.Array
+    log_values: jax.Array
+    constant: jax.Array
+    weights: jax.Array
+
+
+def along(loc, form: Regression, low, high, num_nodes: int) -> Along:
+    """The integrand at the nodes, for residual_scale > 0."""
     anchor, breakpoints = plan(loc, form, low, high)
     ends = standardize(low[0], high[0], anchor)
     breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
     offsets, weights = quadrature.rule(breakpoints, num_nodes)
     mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
     inner = standardize(low[1], high[1], mean, form.residual_scale)
-    shift = (form.slope * offsets + rest) / form.residual_scale
+    turns = form.slope * offsets + rest
+    shift = turns / form.residual_scale
     log_mass = log_interval_mass(inner.low - shift, inner.high - shift, inner.width)
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
     log_values = log_mass - (base + 0.5 * steps) * steps
-    constant = -0.5 * base * base - _LOG_SQRT_2PI - jnp.log(form.scale)
-    return constant + quadrature.log_weighted_sum(log_values, weights)
+    constant = -0.5 * base * base - jnp.log(form.scale)
+    return Along(anchor, mean, offsets, turns, log_values, constant, weights)
+
+
+def log_integral(loc, form: Regression, low, high, num_nodes: int) -> jax.Array:
+    """The integral over X1 in logs, for residual_scale > 0."""
+    found = along(loc, form, low, high, num_nodes)
+    log_sum = quadrature.log_weighted_sum(found.log_values, found.weights)
+    return found.constant - _LOG_SQRT_2PI + log_sum
 
 
 def log_probability_on_line(loc, form: Regression, low, high) -> jax.Array:
@@ -198,24 +228,14 @@ def nodes(
     num_nodes: int = quadrature.NUM_NODES,
 ) -> Nodes:
     """The law given low <= X <= high on the nodes of `log_integral`, for residual_scale > 0."""
-    anchor, breakpoints = plan(loc, form, low, high)
-    ends = standardize(low[0], high[0], anchor)
-    breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
-    offsets, weights = quadrature.rule(breakpoints, num_nodes)
-    mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
-    inner = standardize(low[1], high[1], mean, form.residual_scale)
-    turn = form.slope * offsets + rest
-    shift = turn / form.residual_scale
-    log_mass = log_interval_mass(inner.low - shift, inner.high - shift, inner.width)
-    base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
-    log_values = log_mass - (base + 0.5 * steps) * steps - 0.5 * base * base - jnp.log(form.scale)
-    second = jax.lax.stop_gradient(jnp.clip(mean, low[1], high[1]))
+    found = along(loc, form, low, high, num_nodes)
+    second = jax.lax.stop_gradient(jnp.clip(found.mean, low[1], high[1]))
     near = standardize(low[1], high[1], second)
-    law = (mean - second) + turn, form.residual_scale, near.low, near.high
+    law = (found.mean - second) + found.turns, form.residual_scale, near.low, near.high
     return Nodes(
-        jnp.stack([anchor, second]),
-        jnp.stack([offsets, truncated_mean(*law)], axis=-1),
-        jnp.stack([0.0 * offsets, truncated_variance(*law)], axis=-1),
-        log_values,
-        weights,
+        jnp.stack([found.anchor, second]),
+        jnp.stack([found.offsets, truncated_mean(*law)], axis=-1),
+        jnp.stack([0.0 * found.offsets, truncated_variance(*law)], axis=-1),
+        found.log_values + found.constant,
+        found.weights,
     )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from truncgauss.covariances import LowRank, Markov
 from truncgauss.probability import base, exact
-from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.automatic import PROBABILITY, Automatic, combined
 from truncgauss.probability.base import Method, Problem, Region
 from truncgauss.probability.separation import Separation, over_factors
 from truncgauss.probability.sequential import SequentialMonteCarlo
@@ -61,13 +61,15 @@ def explain(
     left_out = d - sum(part.covariance.dimension for part, _ in parts)
     if left_out:
         lines.append(f"free     {left_out} without limits, left out")
+    results = []
     for part, own_key in parts:
         if len(parts) > 1:
             lines.append(f"part     independent, {dimensions(part.covariance.dimension)}")
-        chosen, result = method.answer(part, own_key)
+        chosen, result = method.answer(part, own_key, PROBABILITY)
         lines += account(chosen, reason(chosen, part), part, result, own_key)
+        results.append(result)
     if len(parts) > 1:
-        total = method.estimate(problem, key)
+        total = combined(results)
         lines.append(f"in all   {float(total.log_prob):.10g}, {verdict(float(total.stderr))}")
     return "\n".join(lines)
 

@@ -8,6 +8,7 @@ m_j(f) = loc_j + w_j f.
 """
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +28,28 @@ NUM_NODES = 16
 NUM_WINDOWS = 10
 
 
-def log_probability(loc: jax.Array, covariance: LowRank, low, high) -> jax.Array:
-    """log P(low <= X <= high) for rank one, all of shape (d,), each low below its high."""
+class Along(NamedTuple):
+    """The factor at the nodes of the quadrature, and the coordinates' means there.
+
+    Attributes:
+        anchor: a value of the factor.
+        mean: of X there, shape (d,).
+        offsets: of the factor from the anchor, shape (n,).
+        turns: of the means with it, shape (n, d).
+        log_values: of the integrand, less the log density of the factor at the anchor, shape (n,).
+        weights: of the quadrature, shape (n,).
+    """
+
+    anchor: jax.Array
+    mean: jax.Array
+    offsets: jax.Array
+    turns: jax.Array
+    log_values: jax.Array
+    weights: jax.Array
+
+
+def along(loc: jax.Array, covariance: LowRank, low, high) -> Along:
+    """The integrand at the nodes."""
     loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
     anchor, breakpoints = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
     offsets, weights = quadrature.rule(breakpoints, NUM_NODES)
@@ -36,13 +57,21 @@ def log_probability(loc: jax.Array, covariance: LowRank, low, high) -> jax.Array
     mean, rest = line(anchor, none, loc, loading, none)
     ends = standardize(low, high, mean, scale)
 
-    def log_mass(offset):
-        shift = (loading * offset + rest) / scale
-        return log_interval_mass(ends.low - shift, ends.high - shift, ends.width).sum()
+    def at(offset):
+        turn = loading * offset + rest
+        shift = turn / scale
+        return turn, log_interval_mass(ends.low - shift, ends.high - shift, ends.width).sum()
 
-    log_values = jax.vmap(log_mass)(offsets) - (anchor + 0.5 * offsets) * offsets
-    constant = -0.5 * anchor * anchor - _LOG_SQRT_2PI
-    return constant + quadrature.log_weighted_sum(log_values, weights)
+    turns, log_mass = jax.vmap(at)(offsets)
+    log_values = log_mass - (anchor + 0.5 * offsets) * offsets
+    return Along(anchor, mean, offsets, turns, log_values, weights)
+
+
+def log_probability(loc: jax.Array, covariance: LowRank, low, high) -> jax.Array:
+    """log P(low <= X <= high) for rank one, all of shape (d,), each low below its high."""
+    found = along(loc, covariance, low, high)
+    constant = -0.5 * found.anchor * found.anchor - _LOG_SQRT_2PI
+    return constant + quadrature.log_weighted_sum(found.log_values, found.weights)
 
 
 def plan(loc, loading, scale, low, high) -> tuple[jax.Array, jax.Array]:
@@ -74,17 +103,9 @@ def nodes(loc: jax.Array, covariance: LowRank, low, high) -> tuple[jax.Array, ..
         independent coordinate by coordinate, shape (n, d); logs of the integrand and weights of the
         quadrature, shape (n,).
     """
-    loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
-    anchor, breakpoints = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
-    offsets, weights = quadrature.rule(breakpoints, NUM_NODES)
-    none = jnp.zeros_like(loc)
-    mean, rest = line(anchor, none, loc, loading, none)
-    ends = standardize(low, high, mean, scale)
-    point = jax.lax.stop_gradient(jnp.clip(mean, low, high))
+    found = along(loc, covariance, low, high)
+    point = jax.lax.stop_gradient(jnp.clip(found.mean, low, high))
     near = standardize(low, high, point)
-    turns = loading * offsets[:, None] + rest
-    shift = turns / scale
-    log_mass = log_interval_mass(ends.low - shift, ends.high - shift, ends.width).sum(1)
-    law = (mean - point) + turns, scale, near.low, near.high
-    log_values = log_mass - (anchor + 0.5 * offsets) * offsets
-    return point, truncated_mean(*law), truncated_variance(*law), log_values, weights
+    center = (found.mean - point) + found.turns
+    law = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
+    return point, truncated_mean(*law), truncated_variance(*law), found.log_values, found.weights

@@ -369,18 +369,26 @@ def proposal_of(linear: Linear, plan: Plan) -> Proposal:
 
 
 def log_weights(proposal: Proposal, uniforms: Array) -> tuple[Array, Array]:
-    """The log weight of the path through each point, shape (n,), less a common level; the level.
+    """The log weight of the path through each point, shape (n,), less a common level; the level."""
+    constraints, extra, tilt = proposal[:3]
+    if len(extra.low):
+        draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms)
+        return weighed(proposal, draws, None, log_mass)
+    return weighed(proposal, *paths(constraints, tilt, uniforms))
+
+
+def weighed(
+    proposal: Proposal, draws: Array, means: Array | None, log_mass: Array
+) -> tuple[Array, Array]:
+    """The log weights of paths of which this is known, less a common level; and that level.
 
     The weights differ by little and their logs may be in the thousands: float32 keeps the digits of
     the differences by leaving out of the sum, step by step, what the paths have in common.
     """
-    constraints, extra, tilt, twist, log_start = proposal
-    if len(extra.low):
-        draws, terms = intersected_paths(constraints, extra, tilt, uniforms)
-    else:
-        draws, means, terms = paths(constraints, tilt, uniforms)
+    constraints, _, tilt, twist, log_start = proposal
+    terms = log_mass
     if twist is None:
-        tilt = tilt[:-1, None]
+        tilt = tilt[: len(draws), None]
         # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
         correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
         terms = terms + jnp.pad(correction, ((0, len(terms) - len(correction)), (0, 0)))

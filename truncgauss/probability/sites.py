@@ -12,7 +12,7 @@ never its inverse, so it may be singular. With D = diag(sqrt t) and B = I + D K 
     left_i = (B^-1)_ii = 1 - t_i V_i,   v_i = V_i / left_i,
     force = D B^-1 D c,   m = K force - v force.
 
-The fixed point is approached by rounds of updates, all sites at once, and met by Newton's method: the
+Rounds of updates, all sites at once, approach the fixed point, and Newton's method meets it: the
 derivative of each cavity with respect to each site is known from the posterior covariance, so that
 a step is one linear solve of order 2 m, which costs as much as five rounds.
 """

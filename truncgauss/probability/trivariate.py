@@ -113,8 +113,26 @@ def crossings(form: Conditional, rates: jax.Array, inner) -> tuple[jax.Array, ja
     return ((limits3[:, None] - limits2) / rate).ravel(), free / jnp.abs(rate)
 
 
-def log_probability(loc: jax.Array, covariance: Covariance, low, high) -> jax.Array:
-    """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
+class Along(NamedTuple):
+    """X1 at the nodes of its quadrature, the coordinates in the best order; see `bivariate.Along`.
+
+    `means` are those of (X2, X3) at each node, shape (n, 2), `low` and `high` their limits.
+    """
+
+    order: jax.Array
+    anchor: jax.Array
+    offsets: jax.Array
+    means: jax.Array
+    rest: bivariate.Regression  # X3 on X2 given X1
+    low: jax.Array
+    high: jax.Array
+    log_prior: jax.Array
+    constant: jax.Array
+    weights: jax.Array
+
+
+def along(loc: jax.Array, covariance: Covariance, low, high) -> Along:
+    """The law of X1 at the nodes, and that of the others given it."""
     matrix = covariance.covariance_matrix
     matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
     order = best_order(matrix)
@@ -126,50 +144,47 @@ def log_probability(loc: jax.Array, covariance: Covariance, low, high) -> jax.Ar
     breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
     offsets, weights = quadrature.rule(breakpoints, NUM_NODES)
     means, mean_rests = line(anchor, loc[0], loc[1:], form.slopes, form.slope_rests)
-
-    def log_mass(offset):
-        means_there = means + (mean_rests + form.slopes * offset)
-        return bivariate.log_integral(means_there, rest, low[1:], high[1:], NUM_NODES)
-
+    means = means + (mean_rests + form.slopes * offsets[:, None])
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
+    log_prior = -(base + 0.5 * steps) * steps
+    constant = -0.5 * base * base - jnp.log(form.scale)
+    limits = low[1:], high[1:]
+    return Along(order, anchor, offsets, means, rest, *limits, log_prior, constant, weights)
+
+
+def log_probability(loc: jax.Array, covariance: Covariance, low, high) -> jax.Array:
+    """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
+    found = along(loc, covariance, low, high)
+
+    def log_mass(means):
+        return bivariate.log_integral(means, found.rest, found.low, found.high, NUM_NODES)
+
     # Neither `lax.map` nor `jax.checkpoint`: JAX 0.10 forgets custom rules there the second time.
-    log_values = jax.vmap(log_mass)(offsets) - (base + 0.5 * steps) * steps
-    constant = -0.5 * base * base - _LOG_SQRT_2PI - jnp.log(form.scale)
-    return constant + quadrature.log_weighted_sum(log_values, weights)
+    log_values = jax.vmap(log_mass)(found.means) + found.log_prior
+    log_sum = quadrature.log_weighted_sum(log_values, found.weights)
+    return found.constant - _LOG_SQRT_2PI + log_sum
 
 
 def nodes(loc: jax.Array, covariance: Covariance, low, high) -> bivariate.Nodes:
     """The law given low <= X <= high as a mixture over the nodes of both integrals."""
-    matrix = covariance.covariance_matrix
-    matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
-    order = best_order(matrix)
-    loc, low, high = loc[order], low[order], high[order]
-    form = conditional(matrix[order][:, order])
-    rest = bivariate.regression_of(form.variances[0], form.covariance, form.variances[1])
-    anchor, breakpoints = plan(loc, form, low, high)
-    ends = standardize(low[0], high[0], anchor)
-    breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
-    offsets, weights = quadrature.rule(breakpoints, NUM_NODES)
-    means, mean_rests = line(anchor, loc[0], loc[1:], form.slopes, form.slope_rests)
+    found = along(loc, covariance, low, high)
 
-    def given(offset):
-        means_there = means + (mean_rests + form.slopes * offset)
-        return bivariate.nodes(means_there, rest, low[1:], high[1:], NUM_NODES)
+    def given(means):
+        return bivariate.nodes(means, found.rest, found.low, found.high, NUM_NODES)
 
-    inner = jax.vmap(given)(offsets)
-    base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
-    log_values = inner.log_values - ((base + 0.5 * steps) * steps)[:, None]
+    inner = jax.vmap(given)(found.means)
+    log_values = inner.log_values + found.log_prior[:, None]
     # Every node of the first integral has its own point for the second: one for all of them.
-    top = jnp.argmax(jnp.where(weights > 0, log_values.max(1), -jnp.inf))
-    point = jnp.concatenate([anchor[None], inner.point[top]])
+    top = jnp.argmax(jnp.where(found.weights > 0, log_values.max(1), -jnp.inf))
+    point = jnp.concatenate([found.anchor[None], inner.point[top]])
     others = (inner.point - inner.point[top])[:, None, :] + inner.deviations
-    first = jnp.broadcast_to(offsets[:, None, None], (*others.shape[:2], 1))
-    back = jnp.argsort(order)
+    first = jnp.broadcast_to(found.offsets[:, None, None], (*others.shape[:2], 1))
+    back = jnp.argsort(found.order)
     both = lambda first, others: jnp.concatenate([first, others], -1).reshape(-1, 3)[:, back]
     return bivariate.Nodes(
         point[back],
         both(first, others),
         both(0.0 * first, inner.variances),
         log_values.ravel(),
-        (weights[:, None] * inner.weights).ravel(),
+        (found.weights[:, None] * inner.weights).ravel(),
     )
