@@ -5,8 +5,13 @@ import os
 # Before JAX is imported by anyone: subprocesses of the tests inherit it too.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import hypothesis
 import jax
 import pytest
+
+# The same examples every time; `--hypothesis-profile=default` looks for others.
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.load_profile("repeatable")
 
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_enable_x64", True)

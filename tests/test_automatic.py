@@ -51,6 +51,7 @@ def test_a_trace_shows_shapes_alone():
     assert seen == [tg.Exact, tg.Separation]
 
 
+@pytest.mark.slow
 def test_three_coordinates_that_determine_each_other():
     """x_3 = x_1: two dimensions, and the narrower of two intervals."""
     root = jnp.array([[1.0, 0.0], [0.5, 0.8], [1.0, 0.0]])
@@ -64,6 +65,7 @@ def test_three_coordinates_that_determine_each_other():
         tg.log_probability(jnp.zeros(3), root @ root.T, box, tg.Exact())
 
 
+@pytest.mark.slow
 def test_a_trace_around_a_singular_covariance_has_its_gradient():
     """Three equal coordinates: log P = log Phi(-max low), and the largest limit takes the slope."""
     box = tg.Box(jnp.array([0.0, 0.0, 0.5]), jnp.full(3, INF))
@@ -73,6 +75,7 @@ def test_a_trace_around_a_singular_covariance_has_its_gradient():
     assert jnp.allclose(gradient, jnp.array([0.0, 0.0, tg.special.hazard(0.5)]), atol=1e-10)
 
 
+@pytest.mark.slow
 def test_equal_parts_do_not_err_alike():
     """Six copies of one ordering problem: their errors add as squares, or not at all."""
     d, copies = 4, 6
@@ -84,6 +87,7 @@ def test_equal_parts_do_not_err_alike():
         assert abs(got.log_prob + copies * math.log(120)) < 5 * got.stderr < 1e-3
 
 
+@pytest.mark.slow
 def test_a_coordinate_without_variance_is_inside_or_not():
     covariance = jnp.diag(jnp.array([1.0, 1.0, 1.0, 0.0]))
     for low, expected in ((-1.0, -3 * math.log(2.0)), (1.0, -INF)):
@@ -94,6 +98,7 @@ def test_a_coordinate_without_variance_is_inside_or_not():
     assert jnp.isnan(tg.log_probability(hidden, equicorrelated(4), open_end).log_prob)
 
 
+@pytest.mark.slow
 def test_a_chain_that_no_grid_follows_is_left_to_separation():
     """Five places all but equal: P = 1/2."""
     chain = tg.Markov(jnp.ones(4), 1e-8, 1.0)

@@ -8,7 +8,7 @@ import sys
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from truncgauss import config, documents
@@ -230,6 +230,8 @@ plain = st.recursive(
 
 @settings(deadline=None, max_examples=60)
 @given(st.dictionaries(st.sampled_from(["a", "b_c", "on", "null", "1e3"]), plain, max_size=3))
+@example({"a": "?0"})
+@example({"a": ("- b", ":", "")})
 def test_what_is_written_is_read_back(values):
     assert documents.parse(documents.write(values)).data == values
 

@@ -654,6 +654,7 @@ def test_a_seeded_model_draws_within_the_limits():
         numpyro.sample("x", tg.TruncatedNormal())
 
 
+@pytest.mark.slow
 def test_a_guide_takes_a_step():
     def model(observed):
         place = numpyro.sample("place", vector_law([0.0, 0.0], low=[0.0, -INF], high=[1.0, 0.0]))

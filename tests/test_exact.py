@@ -204,7 +204,7 @@ def test_singular_in_two_dimensions():
     assert np.isfinite(by_loc[0]).all() and np.isnan(by_covariance[0]).all()
 
 
-@pytest.mark.parametrize("d", [1, 2, 3])
+@pytest.mark.parametrize("d", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_edges_of_the_domain(d):
     covariance = 0.5 * jnp.eye(d) + 0.5
     zero, one, nan = jnp.zeros(d), jnp.ones(d), jnp.full(d, jnp.nan)
@@ -376,6 +376,7 @@ def test_chains(coefficient, low, high, truth):
     assert stderr <= 1e-10
 
 
+@pytest.mark.slow
 def test_chain_beside_one_factor():
     """Two coordinates that share a factor are a chain of one step; two more stand alone."""
     factor = tg.LowRank([[2.0], [0.0], [0.0], [-1.5]], [1.0, 0.4, 0.3, 0.5])

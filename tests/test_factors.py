@@ -122,6 +122,7 @@ def test_two_factors_with_little_noise_are_honest():
     np.testing.assert_array_less(error, 1e-11 + np.asarray(stderr))
 
 
+@pytest.mark.slow
 def test_edges_of_the_domain():
     one, nan = np.ones(D), np.full(D, np.nan)
     cases = [
@@ -198,6 +199,7 @@ lattices = jax.jit(
 )
 
 
+@pytest.mark.slow
 def test_three_factors_on_a_lattice():
     rows = rows_of(SMOOTH)
     (values, stderr), slopes = lattices(*rows)

@@ -284,6 +284,7 @@ def test_the_mirror_solution_of_an_interval_is_reported():
     assert both.converged and not both.alternatives
 
 
+@pytest.mark.slow
 def test_what_one_fraction_cannot_tell_has_an_infinite_error():
     quadrant = tg.fit_shift([300], jnp.zeros(2), jnp.eye(2), tg.Box([0.0, 0.0], INF), 1000)
     assert np.all(np.isinf(quadrant.standard_errors))
@@ -327,6 +328,7 @@ def test_fractions_without_trials_take_their_errors_from_the_residuals():
     assert np.isnan(one.standard_errors[0]) and "no residuals" in one.notes[0]
 
 
+@pytest.mark.slow
 def test_a_sampling_method_is_held_and_its_own_error_is_told():
     region = tg.Box([[0.0, 0.0], [-1.0, -INF], [-INF, 0.5]], [[INF, 1.0], [1.0, INF], [INF, INF]])
     covariance = jnp.array([[1.0, 0.6], [0.6, 2.0]])
@@ -466,6 +468,7 @@ def test_a_likelihood_without_maximum_is_said_to_have_none():
         assert np.all(np.isinf(fit.standard_errors.covariance_matrix))
 
 
+@pytest.mark.slow
 def test_rows_without_limits_give_the_sample_moments():
     rows = np.random.default_rng(2).normal(size=(60, 2)) @ [[1.0, 0.4], [0.0, 2.0]] + [3.0, -1.0]
     fit = tg.fit_truncated_normal(rows)
@@ -481,6 +484,7 @@ def test_rows_without_limits_give_the_sample_moments():
     assert fit.fraction_not_truncated == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_setosa_flowers_seen_below_two_limits():
     with open(ROOT / "experiments" / "data" / "iris.csv", newline="") as file:
         table = [row for row in csv.DictReader(file) if row["species"] == "setosa"]

@@ -75,6 +75,7 @@ def test_equal_correlations(name, num_points, tolerance):
     np.testing.assert_allclose(got_covariance, truth, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_one_factor_and_its_orthant():
     loc, covariance, low, high = slopes("factor-5-orth", tg.Separation())
     np.testing.assert_allclose(covariance, FACTOR_5_COVARIANCE, atol=2e-4)

@@ -173,6 +173,7 @@ def test_two_factors_against_one_and_one():
     assert not np.any(moments.mean_stderr)
 
 
+@pytest.mark.slow
 def test_chain_against_three_dimensions_and_its_own_gradient():
     rho = np.array([0.7, -0.9, 0.99, 0.5, 0.5, 0.5])
     low = jnp.array([[0.0], [-1.0], [5.0], [100.0], [-INF], [-2.0]]) * jnp.ones(3)
@@ -272,6 +273,7 @@ def test_separation_is_accurate_and_sound(five, five_truths):
             assert of_mean < 0.03 and of_covariance < 0.15, (name, of_mean, of_covariance)
 
 
+@pytest.mark.slow
 def test_separation_is_honest(five, five_truths):
     """95 % intervals cover; far below that is a false alarm of less than one in 10^6."""
     quantile = stats.t.ppf(0.975, 15)

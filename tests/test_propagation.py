@@ -34,7 +34,7 @@ BIVARIATE = (
 )
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
 def test_two_variables_in_any_tail(dtype):
     rho, h, k, truth, allowed = (np.array(column) for column in zip(*BIVARIATE))
     covariance = np.array([[[1.0, r], [r, 1.0]] for r in rho])
@@ -93,6 +93,7 @@ def of_leaves(leaves):
     return log_prob(leaves["loc"], symmetric, leaves["low"], leaves["high"])
 
 
+@pytest.mark.slow
 def test_gradient_and_hessian_are_those_of_the_value():
     """Against central differences along a random direction; infinite limits do not move."""
     rng = np.random.default_rng(0)

@@ -352,6 +352,7 @@ def test_ball():
 # --- Weighted draws -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_weights_average_to_the_probability(orthant):
     *problem, plan = orthant
     weights = np.exp(tg.weighted_samples(KEY, *problem, 40000, plan=plan).log_weights)

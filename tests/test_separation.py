@@ -38,7 +38,8 @@ def of_dimension(d):
 
 @pytest.mark.parametrize(
     ("d", "num_points", "allowed"),
-    [(5, 1024, 1e-3), pytest.param(20, 1024, 4e-3, marks=pytest.mark.slow), (100, 64, 0.2)],
+    [(5, 1024, 1e-3), pytest.param(20, 1024, 4e-3, marks=pytest.mark.slow),
+     pytest.param(100, 64, 0.2, marks=pytest.mark.slow)],
 )
 def test_known_problems(d, num_points, allowed):
     problems = of_dimension(d)
@@ -250,6 +251,7 @@ def assert_trees_close(mine, other, rtol):
         np.testing.assert_allclose(one, two, rtol=rtol, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_rule_equals_automatic_differentiation():
     mine, plain = (jax.jit(jax.value_and_grad(f, EVERY))(*INPUTS) for f in (by_rule, unrolled))
     assert_trees_close(mine, plain, 1e-9)
@@ -260,6 +262,7 @@ def test_rule_equals_automatic_differentiation():
     np.testing.assert_allclose(slope, along, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_hessian_is_the_derivative_of_the_gradient():
     gradient = jax.jit(jax.grad(by_rule, EVERY))
     curvature = jax.jit(lambda *x: jax.jvp(jax.grad(by_rule, EVERY), x, direction())[1])(*INPUTS)
@@ -308,6 +311,7 @@ def test_held_gradient_is_that_of_the_value_and_near_the_truth():
     np.testing.assert_allclose(slope, (at(1e-5) - at(-1e-5)) / 2e-5, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_gradient_in_a_narrow_interval_far_out():
     """Moving loc moves both ends: d log P / d loc is the conditional mean, not a difference."""
     covariance = jnp.asarray(equal_correlations(2))
@@ -389,6 +393,7 @@ def test_polyhedra_and_singular_laws(covariance, region, log_prob):
     assert estimate.stderr < 1e-3
 
 
+@pytest.mark.slow
 def test_gradient_of_a_polyhedron():
     turn = np.array([[1.0, 1.0], [1.0, -1.0]]) / math.sqrt(2)
     square = tg.Polyhedron(np.vstack([turn, -turn]), np.full(4, -np.inf), np.full(4, 1.0))

@@ -101,6 +101,7 @@ def test_the_weights_are_right_for_any_twist():
     assert errors[1] < 0.5 * errors[0]
 
 
+@pytest.mark.slow
 def test_gradients_estimate_those_of_the_probability():
     """Five equicorrelated variables in [-1, 3]; the known derivatives come from quadrature."""
     method = tg.SequentialMonteCarlo(num_particles=1024, num_replicates=8)

@@ -58,7 +58,8 @@ def test_what_only_looks_alike_stays_a_matrix():
     assert isinstance(structured(jnp.asarray(duplicates)), LowRank)
 
 
-def test_parts_are_split_and_free_coordinates_left_out():
+def of_many_parts():
+    """Four blocks of four kinds, shuffled, and a coordinate without limits."""
     wishart = np.corrcoef(np.random.default_rng(3).normal(size=(4, 8)))
     matrix = linalg.block_diag(wishart, autoregression(5, 0.6), np.eye(2), common_factor(4))
     low = np.concatenate([np.full(4, -1.0), np.full(5, 0.0), [-np.inf, 0.0], np.full(4, 1.0)])
@@ -66,17 +67,26 @@ def test_parts_are_split_and_free_coordinates_left_out():
     order = np.random.default_rng(4).permutation(15)
     order = order[np.argsort(np.isin(order, range(4, 9)) * (order + 1), kind="stable")]
     box = tg.Box(jnp.asarray(low[order]), jnp.asarray(high[order]))
-    whole = as_problem(jnp.zeros(15), jnp.asarray(matrix[np.ix_(order, order)]), box)
-    parts = independent_parts(whole)
+    return as_problem(jnp.zeros(15), jnp.asarray(matrix[np.ix_(order, order)]), box)
+
+
+def test_parts_are_split_and_free_coordinates_left_out():
+    parts = independent_parts(of_many_parts())
     kinds = sorted(type(part.covariance).__name__ for part in parts)
     assert kinds == ["CovarianceMatrix", "CovarianceMatrix", "LowRank", "Markov"]
     assert sum(part.covariance.dimension for part in parts) == 14
+
+
+@pytest.mark.slow
+def test_parts_together_are_the_whole():
+    whole = of_many_parts()
     got = tg.log_probability(*whole)
     other = tg.log_probability(*whole, tg.Separation(), jax.random.key(1))
     assert abs(got.log_prob - other.log_prob) < 4 * np.hypot(got.stderr, other.stderr)
     assert 0 < got.stderr < 1e-4
 
 
+@pytest.mark.slow
 def test_structure_makes_the_default_call_exact():
     p = problem("ar1-100-box")
     got = tg.log_probability(p.loc, p.covariance(), tg.Box(p.low, p.high))

@@ -155,6 +155,7 @@ def test_arviz_takes_the_draws():
 # ---------------------------------------------------------------- smooth limits
 
 
+@pytest.mark.slow
 def test_a_smooth_limit_is_a_wider_covariance():
     config = settings("soft_selection", num_samples=4096)
     soft = (soft_selection.soft_estimate(config), jax.random.key(0))

@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
+from ruamel.yaml.representer import SafeRepresenter
 
 
 class ConfigError(ValueError):
@@ -182,12 +183,24 @@ def write(values: dict[str, Any]) -> str:
         'limits:\\n  low: [0.0, -.inf]\\n'
     """
     yaml = YAML(typ="safe", pure=True)
+    yaml.Representer = _Representer
     yaml.sort_base_mapping_type_on_output = False
     yaml.default_flow_style = None
     yaml.allow_unicode = True
     out = io.StringIO()
     yaml.dump(_plain(values), out)
     return out.getvalue()
+
+
+class _Representer(SafeRepresenter):
+    """Quotes words that begin like something else; left alone, `{a: ?0}` cannot be read again."""
+
+    def word(self, text: str) -> ScalarNode:
+        style = '"' if text.startswith(("?", "-", ":")) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Representer.add_representer(str, _Representer.word)
 
 
 def _plain(value: Any) -> Any:

@@ -79,7 +79,11 @@ class Posterior(NamedTuple):
 
 
 class Solution(NamedTuple):
+    """Cavities, their sites, and the mean of x that these give."""
+
     cavity: Cavity
+    sites: Sites
+    mean: Array
     converged: Array
 
 
@@ -243,13 +247,13 @@ def _sites_and_slopes(
 
 class _Search(NamedTuple):
     cavity: Cavity
+    sites: Sites  # of the cavity, and the mean that they give
+    mean: Array
     change: Array  # the residual there, the means in cavity standard deviations
-    factor: Array  # how much of the residual the next round adds
+    size: Array  # its root mean square
+    factor: Array  # how much of it the next round adds
+    trusted: Array  # whether Newton's method is
     count: Array
-
-    @property
-    def size(self) -> Array:
-        return jnp.sqrt(jnp.mean(self.change**2))
 
 
 def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution:
@@ -269,53 +273,59 @@ def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution
         going = lambda search: (search.size > size) & (search.count < MAX_STEPS)
         return jax.lax.while_loop(going, lambda search: step(search, constraints), search)
 
-    start = jnp.zeros_like(constraints.loc)
-    cavity = Cavity(start, start)  # the Gaussian itself
-    search = _Search(cavity, _change(cavity, constraints), start.sum() + 1, jnp.asarray(0))
+    nothing = jnp.zeros_like(constraints.loc)
+    one, yes = jnp.ones((), nothing.dtype), jnp.asarray(True)
+    # The Gaussian itself; the first round goes nowhere and finds the residual there.
+    start = Cavity(nothing, nothing), Sites(nothing, nothing), nothing, jnp.tile(nothing, 2)
+    search = _Search(*start, jnp.inf * one, one, yes, jnp.asarray(0))
     search = repeated(_round, search, NEAR if rtol is None else rtol)
     if rtol is None:
         search = repeated(_newton, search, eps**0.6)
-    return Solution(search.cavity, search.size <= (eps ** (1 / 3) if rtol is None else rtol))
+    converged = search.size <= (eps ** (1 / 3) if rtol is None else rtol)
+    return Solution(search.cavity, search.sites, search.mean, converged)
 
 
-def _change(cavity: Cavity, constraints: Constraints) -> Array:
-    log_variance, mean = residual(cavity, constraints)
-    return jnp.concatenate([log_variance, mean * jnp.exp(-0.5 * cavity.log_variance)])
+def _round(search: _Search, constraints: Constraints) -> _Search:
+    """All sites at once, as far as the last two residuals advise."""
+    length = jnp.minimum(search.factor, _longest(search.change))
+    return _moved(search, length, search.change, constraints)
 
 
-def _moved(cavity: Cavity, step: Array) -> Cavity:
-    log_variance, mean = jnp.split(step, 2)
-    deviation = jnp.exp(0.5 * cavity.log_variance)
-    return Cavity(cavity.log_variance + log_variance, cavity.mean + deviation * mean)
+def _newton(search: _Search, constraints: Constraints) -> _Search:
+    """One Newton step; if it does not halve the residual it is undone, and a round comes next."""
+    _, slope = jacobian(search.cavity, constraints)
+    step = jnp.where(search.trusted, jnp.linalg.solve(slope, -search.change), search.change)
+    length = jnp.minimum(jnp.where(search.trusted, 1.0, search.factor), _longest(step))
+    moved = _moved(search, length, step, constraints)
+    better = ~search.trusted | (moved.size < 0.5 * search.size)
+    kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved, search)
+    return kept._replace(trusted=better, count=moved.count)
 
 
-def _length(step: Array) -> Array:
+def _longest(step: Array) -> Array:
     """What part of a step may be taken."""
     log_variance, _ = jnp.split(step, 2)
     return jnp.minimum(1.0, LONGEST_STEP / jnp.max(jnp.abs(log_variance)))
 
 
-def _round(search: _Search, constraints: Constraints) -> _Search:
-    """All sites at once, as far as the last two residuals advise."""
-    length = jnp.minimum(search.factor, _length(search.change))
-    cavity = _moved(search.cavity, length * search.change)
-    change = _change(cavity, constraints)
+def _moved(search: _Search, length: Array, step: Array, constraints: Constraints) -> _Search:
+    """Where a step leads, and what it says of the next round."""
+    log_variance, mean = jnp.split(length * step, 2)
+    deviation = jnp.exp(0.5 * search.cavity.log_variance)
+    cavity = Cavity(
+        search.cavity.log_variance + log_variance, search.cavity.mean + deviation * mean
+    )
+    sites = sites_of(cavity, constraints)
+    post = posterior(sites, constraints.correlation)
+    log_variance, mean = jax.tree.map(jnp.subtract, post.cavity, cavity)
+    change = jnp.concatenate([log_variance, mean * jnp.exp(-0.5 * cavity.log_variance)])
     bend = search.change @ (change - search.change)
     falling = bend < 0
     factor = -length * (search.change @ search.change) / jnp.where(falling, bend, -1.0)
     factor = jnp.where(falling, jnp.clip(factor, LEAST_FACTOR, 1.0), 1.0)
-    return _Search(cavity, change, factor, search.count + 1)
-
-
-def _newton(search: _Search, constraints: Constraints) -> _Search:
-    """One Newton step, or a round if the step would not halve the residual."""
-    change, slope = jacobian(search.cavity, constraints)
-    step = jnp.linalg.solve(slope, -change)
-    cavity = _moved(search.cavity, _length(step) * step)
-    moved = _Search(cavity, _change(cavity, constraints), search.factor, search.count + 1)
-    better = moved.size < 0.5 * search.size
-    other = _round(search, constraints)
-    return jax.tree.map(lambda new, old: jnp.where(better, new, old), moved, other)
+    size = jnp.sqrt(jnp.mean(change**2))
+    found = change, size, factor, search.trusted, search.count + 1
+    return _Search(cavity, sites, post.mean, *found)
 
 
 def differentiable(solution: Solution, constraints: Constraints) -> Cavity:

@@ -70,9 +70,7 @@ def twist_of(loc: Array, covariance: Covariance, region, least_share: float) -> 
     constraints, _ = lax.stop_gradient(sites.constraints_of(loc, covariance, region))
     # Far from the digits that a value would need. A residual of a tenth was not enough: where it
     # shrinks slowly, the sites of near-duplicates were still twice as strong as they end.
-    cavity, usable = sites.fixed_point(constraints, rtol=0.02)
-    full = sites.sites_of(cavity, constraints)
-    mean = sites.posterior(full, constraints.correlation).mean
+    _, full, mean, usable = sites.fixed_point(constraints, rtol=0.02)
 
     def weakened(share) -> Twist:
         precision = share * full.precision / constraints.scale**2
