@@ -640,7 +640,7 @@ def low_rank(config, part, peers):
     problem = jnp.zeros(d), tg.LowRank(factor, noise), tg.Box(jnp.full(d, case.low), jnp.inf)
     rows, refused = [], ""
     for num_points in case.num_points:
-        method = tg.Separation(num_points=num_points)
+        method = tg.Separation(num_points, case.num_replicates)
         refused = too_large(problem, method, keys[0], case.most_bytes)
         if refused:
             break

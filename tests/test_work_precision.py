@@ -74,7 +74,8 @@ def test_every_part():
         gradients=(CASE | {"family": "wishart", "num_points": (16,)},),
         batches=(BATCH,),
         low_rank={
-            "dimension": 600, "rank": 3, "low": -3.0, "num_points": (16,), "most_bytes": 1e9,
+            "dimension": 600, "rank": 3, "low": -3.0, "num_points": (16,), "num_replicates": 16,
+            "most_bytes": 1e9,
         },
     )  # fmt: skip
     assert results["failed"] == ""

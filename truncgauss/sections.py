@@ -199,6 +199,7 @@ class LowRankCase(Model):
     low: Number
     num_points: tuple[Count, ...]
     """Of each replicate, one estimate for each count."""
+    num_replicates: Count
     most_bytes: Positive
     """It is not attempted if it takes more memory than this."""
 
