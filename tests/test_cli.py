@@ -263,3 +263,10 @@ def test_precision_and_devices_come_from_the_settings():
     (folder,) = folders()
     with np.load(folder / "result.npz") as arrays:
         assert arrays["devices"] == 3 and arrays["one"].dtype == np.float32
+
+
+def test_the_module_is_the_command():
+    command = [sys.executable, "-m", "truncgauss.cli", "check", "nowhere.yaml"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 2 and "nowhere.yaml" in done.stderr

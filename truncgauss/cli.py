@@ -277,3 +277,7 @@ def _module(name: str) -> ModuleType:
         if error.name not in (package, f"{package}.{name}"):
             raise
         raise ConfigError(f"{ERROR}: the code of {name} is not there ({error})") from error
+
+
+if __name__ == "__main__":
+    console()
