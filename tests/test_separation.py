@@ -54,6 +54,26 @@ def test_known_problems(d, num_points, allowed):
 
 
 @pytest.mark.slow
+def test_duplicates_in_a_tail_are_not_looked_ahead_of():
+    """Sites of duplicates would leave weights without a variance, of which the spread says little.
+
+    Twenty coordinates of correlation 0.9999, all above 5, against the integral over their factor.
+    """
+    d, rho = 20, 0.9999
+    box = tg.Box(jnp.full(d, 5.0), jnp.inf)
+    factor = tg.LowRank(jnp.full((d, 1), math.sqrt(rho)), jnp.full(d, 1 - rho))
+    truth = tg.log_probability(jnp.zeros(d), factor, box, tg.Exact()).log_prob
+    call = jax.jit(lambda key: tg.log_probability(
+        jnp.zeros(d), equal_correlations(d, rho), box, tg.Separation(), key
+    ))  # fmt: skip
+    found = [call(key) for key in jax.random.split(jax.random.key(5), 48)]
+    error = np.array([estimate.log_prob - truth for estimate in found])
+    stated = np.array([estimate.stderr for estimate in found])
+    assert np.sqrt(np.mean(error**2)) < 5e-4
+    assert np.all(np.abs(error) < T_QUANTILE * stated)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "num_points"), [(5, 256), (20, 128)])
 def test_error_bars_cover(d, num_points):
     """95 % intervals of t, 15 degrees of freedom, over 1,000 keys of each problem.

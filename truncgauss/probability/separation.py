@@ -37,6 +37,7 @@ KEPT_SIZE = 2**23
 MIN_EFFECTIVE_POINTS = 10.0
 LARGEST_DENSE = 4000  # dimensions; beyond, a dense matrix is not an option
 LEAST_SHARE = 0.1  # of a site's precision
+MOST_ADDED = 1.0  # by sites held at that share, to a precision of 1
 MIN_POINTS_IN_LAYER = 30.0
 
 
@@ -298,7 +299,7 @@ def twisted_plan(linear: Linear) -> Plan:
     low, high, loc, covariance = lax.stop_gradient(linear)
     order = jnp.argsort(jnp.isinf(low) & jnp.isinf(high), stable=True)
     low, high, loc, covariance = low[order], high[order], loc[order], covariance[order][:, order]
-    twist = twist_of(loc, CovarianceMatrix(covariance), Box(low, high), LEAST_SHARE)
+    twist = twist_of(loc, CovarianceMatrix(covariance), Box(low, high), LEAST_SHARE, MOST_ADDED)
     found = jnp.any(twist.precision > 0) | jnp.all(jnp.isinf(low) & jnp.isinf(high))
     return Plan(order, jnp.zeros_like(low), jnp.full((), jnp.inf, low.dtype), found, twist)
 

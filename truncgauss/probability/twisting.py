@@ -55,7 +55,9 @@ class Chain(NamedTuple):
     log_start: Array  # log g_0
 
 
-def twist_of(loc: Array, covariance: Covariance, region, least_share: float) -> Twist:
+def twist_of(
+    loc: Array, covariance: Covariance, region, least_share: float, most_added: float = jnp.inf
+) -> Twist:
     """Sites of the slope that expectation propagation finds, and of as much precision as is safe.
 
     At the propagated mean the logarithm of each site keeps its slope. Log mass bends like a
@@ -66,6 +68,11 @@ def twist_of(loc: Array, covariance: Covariance, region, least_share: float) -> 
     bend at the middle; but at least `least_share`. With a tenth the weights of near-duplicates were
     still well seen, with a fifth no longer; resampling is content with a third. Where propagation
     does not converge there are no sites.
+
+    Nor are there any where sites held at the least share add more than `most_added` to the
+    precision of a variable drawn before them, which is 1 a priori. Such sites have long lost their
+    bend where they are wanted: beyond 1 the weights have no finite variance along a direction in
+    which no limit ends, and their spread says too little of their error.
     """
     constraints, _ = lax.stop_gradient(sites.constraints_of(loc, covariance, region))
     # Far from the digits that a value would need. A residual of a tenth was not enough: where it
@@ -89,8 +96,16 @@ def twist_of(loc: Array, covariance: Covariance, region, least_share: float) -> 
     steps = jnp.linspace(-1.0, 1.0, 5, dtype=reach.dtype)[:, None]
     least = jnp.min(bend(middle + steps * reach), axis=0)
     tiny = float(jnp.finfo(scale.dtype).tiny)
-    twist = weakened(jnp.clip(least / jnp.maximum(bend(middle), tiny), least_share, 1.0))
-    usable = usable & jnp.all(jnp.isfinite(twist.precision) & jnp.isfinite(twist.center))
+    share = least / jnp.maximum(bend(middle), tiny)
+    twist = weakened(jnp.clip(share, least_share, 1.0))
+    held = jnp.where(share < least_share, twist.precision, 0.0)
+    factor = chain_of(loc, covariance, region, None).law.factor
+    added = jnp.max(jnp.tril(lax.stop_gradient(factor), -1).T ** 2 @ held)
+    usable = (
+        usable
+        & (added <= most_added)
+        & jnp.all(jnp.isfinite(twist.precision) & jnp.isfinite(twist.center))
+    )
     nothing = Twist(jnp.zeros_like(mean), constraints.loc)
     return jax.tree.map(lambda found, none: jnp.where(usable, found, none), twist, nothing)
 
