@@ -267,7 +267,7 @@ def _weighted(proposal: Proposal, uniforms: Array, point: Array) -> tuple[Array,
 def _sequential(method: SequentialMonteCarlo, row: Problem, key: Array) -> Moments:
     twist = method.twist
     if method.twisted and twist is None:
-        twist = twisting.twist_of(*row, sequential.LEAST_SHARE)
+        twist, _ = twisting.twist_of(*row, sequential.LEAST_SHARE)
     chain = twisting.chain_of(*row, twist)
     law, d = chain.law, len(chain.law.loc)
     extra = Constraints(*(x[:0] for x in law))

@@ -135,5 +135,6 @@ def foundations(method: Separation, problem: Problem, key: jax.Array) -> list[st
     tilted = Separation(twisted=False, rank=method.rank).hold(*problem).plan
     found = bool(tilted.converged)
     bound = f"{float(tilted.bound):.10g} bounds log P from above" if found else "none found"
-    ahead = "expectation propagation" if method.plan.twist is not None else "none"
+    sites = method.plan.twist is not None and bool(jnp.any(method.plan.twist.precision > 0))
+    ahead = "expectation propagation" if sites else "none"
     return [f"tilt     {bound}", f"sites    {ahead}", share]

@@ -299,8 +299,9 @@ def twisted_plan(linear: Linear) -> Plan:
     low, high, loc, covariance = lax.stop_gradient(linear)
     order = jnp.argsort(jnp.isinf(low) & jnp.isinf(high), stable=True)
     low, high, loc, covariance = low[order], high[order], loc[order], covariance[order][:, order]
-    twist = twist_of(loc, CovarianceMatrix(covariance), Box(low, high), LEAST_SHARE, MOST_ADDED)
-    found = jnp.any(twist.precision > 0) | jnp.all(jnp.isinf(low) & jnp.isinf(high))
+    law = loc, CovarianceMatrix(covariance), Box(low, high)
+    twist, found = twist_of(*law, LEAST_SHARE, MOST_ADDED)
+    found = found | jnp.all(jnp.isinf(low) & jnp.isinf(high))
     return Plan(order, jnp.zeros_like(low), jnp.full((), jnp.inf, low.dtype), found, twist)
 
 

@@ -121,7 +121,7 @@ class SequentialMonteCarlo(Method):
         """Independent sets of particles, one after the other; the twist is solved once."""
         twist = self.twist
         if self.twisted and twist is None:
-            twist = twist_of(loc, covariance, region, LEAST_SHARE)
+            twist, _ = twist_of(loc, covariance, region, LEAST_SHARE)
         chain = chain_of(loc, covariance, region, twist)
         one = jax.checkpoint(lambda key: _run(chain, key, self.num_particles))
         log_probs, least = lax.map(one, keys)
@@ -135,7 +135,7 @@ class SequentialMonteCarlo(Method):
 
 @jax.jit
 def _twists(problem) -> Twist:
-    return over_rows(lambda row: twist_of(*row, LEAST_SHARE), problem)
+    return over_rows(lambda row: twist_of(*row, LEAST_SHARE)[0], problem)
 
 
 # --- Value and gradient ---------------------------------------------------------------------------

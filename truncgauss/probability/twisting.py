@@ -57,7 +57,7 @@ class Chain(NamedTuple):
 
 def twist_of(
     loc: Array, covariance: Covariance, region, least_share: float, most_added: float = jnp.inf
-) -> Twist:
+) -> tuple[Twist, Array]:
     """Sites of the slope that expectation propagation finds, and of as much precision as is safe.
 
     At the propagated mean the logarithm of each site keeps its slope. Log mass bends like a
@@ -67,7 +67,7 @@ def twist_of(
     the least bend of log mass, within two standard deviations of the conditional mean, is of the
     bend at the middle; but at least `least_share`. With a tenth the weights of near-duplicates were
     still well seen, with a fifth no longer; resampling is content with a third. Where propagation
-    does not converge there are no sites.
+    does not converge, as the second result tells, there are no sites.
 
     Nor are there any where sites held at the least share add more than `most_added` to the
     precision of a variable drawn before them, which is 1 a priori. Such sites have long lost their
@@ -77,7 +77,7 @@ def twist_of(
     constraints, _ = lax.stop_gradient(sites.constraints_of(loc, covariance, region))
     # Far from the digits that a value would need. A residual of a tenth was not enough: where it
     # shrinks slowly, the sites of near-duplicates were still twice as strong as they end.
-    _, full, mean, usable = sites.fixed_point(constraints, rtol=0.02)
+    _, full, mean, found = sites.fixed_point(constraints, rtol=0.02)
 
     def weakened(share) -> Twist:
         precision = share * full.precision / constraints.scale**2
@@ -101,13 +101,10 @@ def twist_of(
     held = jnp.where(share < least_share, twist.precision, 0.0)
     factor = chain_of(loc, covariance, region, None).law.factor
     added = jnp.max(jnp.tril(lax.stop_gradient(factor), -1).T ** 2 @ held)
-    usable = (
-        usable
-        & (added <= most_added)
-        & jnp.all(jnp.isfinite(twist.precision) & jnp.isfinite(twist.center))
-    )
+    found = found & jnp.all(jnp.isfinite(twist.precision) & jnp.isfinite(twist.center))
+    usable = found & (added <= most_added)
     nothing = Twist(jnp.zeros_like(mean), constraints.loc)
-    return jax.tree.map(lambda found, none: jnp.where(usable, found, none), twist, nothing)
+    return jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing), found
 
 
 def chain_of(loc: Array, covariance: Covariance, region, twist: Twist | None) -> Chain:
