@@ -204,10 +204,10 @@ def _couplings(post: Posterior, correlation: Array) -> Array:
     return covariance / post.variance[:, None] * (1.0 - jnp.eye(len(root), dtype=root.dtype))
 
 
-def jacobian(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array]:
-    """The residual and its derivative, the means measured in cavity standard deviations.
+def jacobian(cavity: Cavity, constraints: Constraints) -> Array:
+    """The derivative of the residual, the means measured in cavity standard deviations.
 
-    Returns arrays of shape (2 m,) and (2 m, 2 m). With C the couplings, t and c the sites,
+    Shape (2 m, 2 m). With C the couplings, t and c the sites,
 
         d(1/v) = C^2 dt,   d(m/v) = C (t dc + (c - mean) dt) + mean C^2 dt   (C^2 by elements).
     """
@@ -225,13 +225,8 @@ def jacobian(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array]:
         spread = squares * precision
         shift = linear * turn + (variance[:, 0] * post.force)[:, None] * spread
         blocks.append(jnp.concatenate([-spread, shift / deviation[:, None]]))
-    change = jnp.concatenate(
-        [
-            post.cavity.log_variance - cavity.log_variance,
-            (post.cavity.mean - cavity.mean) / deviation,
-        ]
-    )
-    return change, jnp.concatenate(blocks, 1) - jnp.eye(len(change), dtype=change.dtype)
+    slope = jnp.concatenate(blocks, 1)
+    return slope - jnp.eye(len(slope), dtype=slope.dtype)
 
 
 @jax.jit
@@ -293,7 +288,7 @@ def _round(search: _Search, constraints: Constraints) -> _Search:
 
 def _newton(search: _Search, constraints: Constraints) -> _Search:
     """One Newton step; if it does not halve the residual it is undone, and a round comes next."""
-    _, slope = jacobian(search.cavity, constraints)
+    slope = jacobian(search.cavity, constraints)
     step = jnp.where(search.trusted, jnp.linalg.solve(slope, -search.change), search.change)
     length = jnp.minimum(jnp.where(search.trusted, 1.0, search.factor), _longest(step))
     moved = _moved(search, length, step, constraints)
@@ -332,7 +327,7 @@ def differentiable(solution: Solution, constraints: Constraints) -> Cavity:
     """The cavities as a function of the constraints, by the implicit function theorem."""
 
     def tangent_solve(_, change):
-        _, slope = jacobian(solution.cavity, constraints)
+        slope = jacobian(solution.cavity, constraints)
         deviation = jnp.exp(0.5 * solution.cavity.log_variance)
         stacked = jnp.concatenate([change.log_variance, change.mean / deviation])
         log_variance, mean = jnp.split(jnp.linalg.solve(slope, stacked), 2)
