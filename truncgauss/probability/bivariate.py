@@ -131,29 +131,7 @@ def log_probability(
     return jnp.where((free[0] & ~singular) | free[1], drop, full)
 
 
-class Along(NamedTuple):
-    """X1 at the nodes of the quadrature, and what is left of X2 there.
-
-    Attributes:
-        anchor: a value of X1.
-        mean: that of X2 there.
-        offsets: of X1 from the anchor, shape (n,).
-        turns: of the mean of X2 with it, shape (n,).
-        log_values: of the integrand, less `constant`, shape (n,).
-        constant: the log density of X1 at the anchor, but for sqrt(2 pi).
-        weights: of the quadrature, shape (n,).
-    """
-
-    anchor: jax.Array
-    mean: jax.Array
-    offsets: jax.Array
-    turns: jax.Array
-    log_values: jax.Array
-    constant: jax.Array
-    weights: jax.Array
-
-
-def along(loc, form: Regression, low, high, num_nodes: int) -> Along:
+def along(loc, form: Regression, low, high, num_nodes: int) -> quadrature.Along:
     """The integrand at the nodes, for residual_scale > 0."""
     anchor, breakpoints = plan(loc, form, low, high)
     ends = standardize(low[0], high[0], anchor)
@@ -167,7 +145,7 @@ def along(loc, form: Regression, low, high, num_nodes: int) -> Along:
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
     log_values = log_mass - (base + 0.5 * steps) * steps
     constant = -0.5 * base * base - jnp.log(form.scale)
-    return Along(anchor, mean, offsets, turns, log_values, constant, weights)
+    return quadrature.Along(anchor, mean, offsets, turns, log_values, constant, weights)
 
 
 def log_integral(loc, form: Regression, low, high, num_nodes: int) -> jax.Array:

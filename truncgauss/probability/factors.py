@@ -8,7 +8,6 @@ m_j(f) = loc_j + w_j f.
 """
 
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,27 +27,7 @@ NUM_NODES = 16
 NUM_WINDOWS = 10
 
 
-class Along(NamedTuple):
-    """The factor at the nodes of the quadrature, and the coordinates' means there.
-
-    Attributes:
-        anchor: a value of the factor.
-        mean: of X there, shape (d,).
-        offsets: of the factor from the anchor, shape (n,).
-        turns: of the means with it, shape (n, d).
-        log_values: of the integrand, less the log density of the factor at the anchor, shape (n,).
-        weights: of the quadrature, shape (n,).
-    """
-
-    anchor: jax.Array
-    mean: jax.Array
-    offsets: jax.Array
-    turns: jax.Array
-    log_values: jax.Array
-    weights: jax.Array
-
-
-def along(loc: jax.Array, covariance: LowRank, low, high) -> Along:
+def along(loc: jax.Array, covariance: LowRank, low, high) -> quadrature.Along:
     """The integrand at the nodes."""
     loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
     anchor, breakpoints = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
@@ -64,14 +43,15 @@ def along(loc: jax.Array, covariance: LowRank, low, high) -> Along:
 
     turns, log_mass = jax.vmap(at)(offsets)
     log_values = log_mass - (anchor + 0.5 * offsets) * offsets
-    return Along(anchor, mean, offsets, turns, log_values, weights)
+    constant = -0.5 * anchor * anchor
+    return quadrature.Along(anchor, mean, offsets, turns, log_values, constant, weights)
 
 
 def log_probability(loc: jax.Array, covariance: LowRank, low, high) -> jax.Array:
     """log P(low <= X <= high) for rank one, all of shape (d,), each low below its high."""
     found = along(loc, covariance, low, high)
-    constant = -0.5 * found.anchor * found.anchor - _LOG_SQRT_2PI
-    return constant + quadrature.log_weighted_sum(found.log_values, found.weights)
+    log_sum = quadrature.log_weighted_sum(found.log_values, found.weights)
+    return found.constant - _LOG_SQRT_2PI + log_sum
 
 
 def plan(loc, loading, scale, low, high) -> tuple[jax.Array, jax.Array]:

@@ -153,6 +153,28 @@ def between(breakpoints: jax.Array, low: jax.Array, high: jax.Array) -> jax.Arra
     return jnp.concatenate([first[None], fixed[1:-1], last[None]])
 
 
+class Along(NamedTuple):
+    """What is integrated over, X1 or a factor, at the nodes, and what is left of the others there.
+
+    Attributes:
+        anchor: a value of it.
+        mean: that of X2, or of all d coordinates, there.
+        offsets: from the anchor, shape (n,).
+        turns: of the mean with it, shape (n,) or (n, d).
+        log_values: of the integrand, less `constant`, shape (n,).
+        constant: its log density at the anchor, but for sqrt(2 pi).
+        weights: of the quadrature, shape (n,).
+    """
+
+    anchor: jax.Array
+    mean: jax.Array
+    offsets: jax.Array
+    turns: jax.Array
+    log_values: jax.Array
+    constant: jax.Array
+    weights: jax.Array
+
+
 def log_weighted_sum(log_values: jax.Array, weights: jax.Array) -> jax.Array:
     """log(sum(weights * exp(log_values))) over all nodes, differentiable in both."""
     size = jax.lax.stop_gradient(jnp.max(jnp.where(weights > 0, log_values, -jnp.inf)))

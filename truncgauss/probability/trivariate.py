@@ -114,7 +114,7 @@ def crossings(form: Conditional, rates: jax.Array, inner) -> tuple[jax.Array, ja
 
 
 class Along(NamedTuple):
-    """X1 at the nodes of its quadrature, the coordinates in the best order; see `bivariate.Along`.
+    """X1 at the nodes of its quadrature, the coordinates in the best order; see `quadrature.Along`.
 
     `means` are those of (X2, X3) at each node, shape (n, 2), `low` and `high` their limits.
     """
