@@ -72,50 +72,53 @@ def rounding(problem, eps=2.0**-52) -> float:
 
 def log_mass(a, b, width):
     """log P(a <= Z <= b) for a standard normal Z; `width` is b - a without its rounding."""
-    low, high, _ = lower_side(a, b)
+    return interval(a, b, width)[0]
+
+
+def interval(a, b, width, u=None):
+    """log P(a <= Z <= b), and the point of [a, b] below which a share u of that mass lies."""
+    with np.errstate(invalid="ignore"):
+        flip = a + b > 0
+    # The interval or its mirror image, whichever has the smaller ends.
+    low, high = np.where(flip, -b, a), np.where(flip, -a, b)
     above, below = log_ndtr(high), log_ndtr(low)
     with np.errstate(divide="ignore", invalid="ignore"):
-        result = above + np.log1p(-np.exp(below - above))
+        r = np.exp(below - above)
+        mass = above + np.log1p(-r)
+    width = np.broadcast_to(width, high.shape)
     close = width * np.maximum(1, np.abs(low)) < 0.5
     if np.any(close):
-        h, w = high[close], np.broadcast_to(width, high.shape)[close]
-        result[close] = -(h**2) / 2 - LOG_ROOT_2PI + np.log(log_mass_below(h, w))
-    return result
+        h = high[close]
+        mass[close] = -(h**2) / 2 - LOG_ROOT_2PI + np.log(mass_below(h, width[close]))
+    if u is None:
+        return mass, None
+    u = np.where(flip, 1 - u, u)
+    with np.errstate(invalid="ignore"):
+        y = ndtri_exp(np.minimum(above + np.log(r + u * (1 - r)), -1e-300))
+        y = np.clip(y, low, high)
+    close = width < 1e-3
+    if np.any(close):
+        y[close] = high[close] - below_end(high[close], width[close], 1 - u[close])
+    return mass, np.where(flip, -y, y)
 
 
-def log_mass_below(high, width):
+def mass_below(high, width):
     """The integral of exp(high t - t^2 / 2) over t in [0, width]."""
     t = width[..., None] * NODES
     return width * (np.exp(t * (high[..., None] - t / 2)) @ WEIGHTS)
 
 
-def lower_side(a, b):
-    """The interval or its mirror image, whichever has the smaller ends; and whether it is that."""
-    with np.errstate(invalid="ignore"):
-        flip = a + b > 0
-    return np.where(flip, -b, a), np.where(flip, -a, b), flip
+def below_end(high, width, share):
+    """How far below the upper end a point lies that has this share of a short interval above it.
 
-
-def drawn(a, b, width, u):
-    """The point of [a, b] below which a share u of its mass lies."""
-    low, high, flip = lower_side(a, b)
-    u = np.where(flip, 1 - u, u)
-    above, below = log_ndtr(high), log_ndtr(low)
-    with np.errstate(invalid="ignore"):
-        r = np.exp(below - above)
-        y = np.clip(ndtri_exp(np.minimum(above + np.log(r + u * (1 - r)), -1e-300)), low, high)
-    close = np.broadcast_to(width < 1e-3, high.shape)
-    if np.any(close):
-        h, w, q = high[close], np.broadcast_to(width, high.shape)[close], 1 - u[close]
-        slope = h * w
-        flat = np.abs(slope) < 1e-8
-        safe = np.where(flat, 1.0, slope)
-        t = w * np.where(flat, q, np.log1p(q * np.expm1(safe)) / safe)
-        mild = np.abs(slope) < 0.5
-        excess = log_mass_below(h, t) - q * log_mass_below(h, w)
-        t = t - np.where(mild, excess / np.exp(t * (h - t / 2)), 0.0)
-        y[close] = h - t
-    return np.where(flip, -y, y)
+    An exponential's quantile, corrected by a step of Newton's method where the slope is mild.
+    """
+    slope = high * width
+    flat = np.abs(slope) < 1e-8
+    safe = np.where(flat, 1.0, slope)
+    t = width * np.where(flat, share, np.log1p(share * np.expm1(safe)) / safe)
+    excess = mass_below(high, t) - share * mass_below(high, width)
+    return t - np.where(np.abs(slope) < 0.5, excess / np.exp(t * (high - t / 2)), 0.0)
 
 
 # --- Separation of variables ----------------------------------------------------------------------
@@ -146,7 +149,8 @@ def smallest_mass_first(box: Standard):
         masses = np.where(box.width[rest] < NARROW, -1e300, log_mass(a, b, w))
         best = int(np.argmin(masses))
         k = rest[best]
-        y = drawn(a[best : best + 1], b[best : best + 1], w[best : best + 1], np.array([0.5]))[0]
+        one = slice(best, best + 1)
+        y = interval(a[one], b[one], w[one], np.array([0.5]))[1][0]
         column = matrix[:, k] / scale[best]
         mean = mean + column * y
         matrix = matrix - np.outer(column, column)
@@ -210,9 +214,10 @@ def log_weights(factor, box: Standard, tilt, uniforms):
         width = box.width[k] / factor[k, k]
         a = (box.low[k] - shift) / factor[k, k] - tilt[k]
         b = (box.high[k] - shift) / factor[k, k] - tilt[k]
-        result += log_mass(a, b, width)
+        mass, y = interval(a, b, width, uniforms[k] if k < d - 1 else None)
+        result += mass
         if k < d - 1:
-            z[k] = drawn(a, b, width, uniforms[k]) + tilt[k]
+            z[k] = y + tilt[k]
             result += tilt[k] * (tilt[k] / 2 - z[k])
     return result
 
@@ -342,21 +347,20 @@ def quadrature(box: Standard) -> Answer:
 def both(problem) -> tuple[Answer, Answer]:
     """The answers of two routes."""
     box = standardised(problem)
-    d = len(box.low)
+    d, seed = len(box.low), problem.seed
     if d == 0:
         return Answer(0.0, 0.0, 1.0), Answer(0.0, 0.0, 1.0)
-    one = separation(box, smallest_mass_first(box), True, problem.seed)
+    one = separation(box, smallest_mass_first(box), True, seed)
     if d <= 3:
         return quadrature(box), one
-    other = separation(box, np.argsort(box.width >= NARROW, kind="stable"), False, problem.seed + 1, 0, 10)
-    if other.share > 0.02 and other.error < 0.02:
-        order = np.argsort(box.width >= NARROW, kind="stable")
-        return one, separation(box, order, False, problem.seed + 1, most=12, least=11)
-    random = np.random.default_rng(problem.seed)
-    return one, min(
-        (separation(box, another(box, random), True, problem.seed + 2 + k) for k in range(2)),
-        key=lambda answer: answer.error,
-    )
+    natural = np.argsort(box.width >= NARROW, kind="stable")
+    pilot = separation(box, natural, False, seed + 1, most=10)
+    if pilot.share > 0.02 and pilot.error < 0.02:
+        return one, separation(box, natural, False, seed + 1, most=12, least=12)
+    random = np.random.default_rng(seed)
+    orders = [another(box, random) for _ in range(2)]
+    tries = [separation(box, order, True, seed + 2, target=1e-4, most=11) for order in orders]
+    return one, min(tries, key=lambda answer: answer.error)
 
 
 def another(box, random):
