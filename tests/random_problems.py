@@ -14,17 +14,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import lsq_linear
 
-FAMILIES = (
-    "lkj",
-    "field",
-    "walk",
-    "autoregression",
-    "conflict",
-    "negative",
-    "duplicates",
-    "scales",
-    "wishart",
-    "factors",
+FAMILIES = tuple(
+    "lkj field walk autoregression conflict negative duplicates scales wishart factors".split()
 )
 REGIONS = ("narrow", "one-sided", "tails", "two-sided", "mixed")
 DIMENSIONS = (2, 3, 4, 5, 7, 10, 14, 20)
@@ -192,23 +183,19 @@ def factors(random, d):
     return loadings @ loadings.T + np.diag(10 ** random.uniform(-3, 0, d))
 
 
-COVARIANCES = dict(
-    zip(
-        FAMILIES,
-        (
-            lkj,
-            field,
-            walk,
-            autoregression,
-            conflict,
-            negative,
-            duplicates,
-            scales,
-            wishart,
-            factors,
-        ),
-    )
+FAMILY = (
+    lkj,
+    field,
+    walk,
+    autoregression,
+    conflict,
+    negative,
+    duplicates,
+    scales,
+    wishart,
+    factors,
 )
+COVARIANCES = dict(zip(FAMILIES, FAMILY))
 
 
 # --- Limits, in standard deviations ---------------------------------------------------------------
@@ -276,7 +263,8 @@ def wide(random, centre):
 def narrow(random, point, other, strength, shrunk):
     centre = point + strength * (other - point)
     d = len(point)
-    slabs = random.permutation(d) < (d if random.uniform() < 0.1 else 1 + random.randint(1 + d // 3))
+    place = random.permutation(d)
+    slabs = place < (d if random.uniform() < 0.1 else 1 + random.randint(1 + d // 3))
     return chosen([slabs, ~slabs], [slab(random, centre), wide(random, centre)])
 
 
@@ -301,13 +289,14 @@ def two_sided(random, point, other, strength, shrunk):
 
 
 def mixed(random, point, other, strength, shrunk):
-    """Each coordinate free, one-sided, two-sided, in a slab, or beyond three standard deviations."""
+    """Each coordinate free, one-sided, two-sided, in a slab, or beyond 3 standard deviations."""
     centre = point + strength * (other - point)
     kind = random.choice(5, size=len(point), p=[0.3, 0.25, 0.25, 0.1, 0.1])
     side, far = np.sign(centre), np.abs(centre) + 3 * strength
     beyond = np.where(side > 0, far, -np.inf), np.where(side > 0, np.inf, -far)
     free = np.full(len(point), -np.inf), np.full(len(point), np.inf)
-    options = [free, sided(random, centre, shrunk), between(random, centre), slab(random, centre), beyond]
+    inner = sided(random, centre, shrunk), between(random, centre), slab(random, centre)
+    options = [free, *inner, beyond]
     return chosen([kind == k for k in range(5)], options)
 
 
