@@ -71,12 +71,11 @@ def problem(seed: int) -> RandomProblem:
     return RandomProblem(seed, family, region, loc, (covariance + covariance.T) / 2, low, high)
 
 
-def known() -> dict[int, Known]:
-    """The reference values that are kept, by seed."""
+def known(precision: str = "float64") -> dict[int, Known]:
+    """The reference values that are kept, by seed, of the problems as they are in a precision."""
     with TABLE.open() as file:
         rows = csv.reader(line for line in file if not line.startswith("#"))
-        next(rows)
-        return {int(row[0]): Known(*map(float, row[1:])) for row in rows}
+        return {int(row[1]): Known(*map(float, row[2:])) for row in rows if row[0] == precision}
 
 
 def sum_of_limits(problem: RandomProblem) -> float:
