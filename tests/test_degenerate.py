@@ -102,6 +102,7 @@ def test_slopes_beside_variances_of_zero(d, position, transform, dtype):
     np.testing.assert_allclose(slope, wanted, atol=100 * TOLERANCE[dtype])
 
 
+@SLOW
 @PRECISIONS
 @pytest.mark.parametrize(("d", "position"), POSITIONS)
 def test_a_factor_with_rows_of_zeros(d, position, dtype):
@@ -129,6 +130,7 @@ def test_moments_beside_variances_of_zero(d, position, dtype):
     np.testing.assert_allclose(moments.covariance, wanted, atol=allowed)
 
 
+@SLOW
 @PRECISIONS
 @pytest.mark.parametrize(("d", "position"), POSITIONS)
 def test_draws_beside_variances_of_zero(d, position, dtype):
@@ -201,6 +203,7 @@ def test_copies_under_transformations_are_right_or_say_so(d, transform, dtype):
     assert honest, (value, stderr, error)
 
 
+@SLOW
 @PRECISIONS
 @TRANSFORMS
 @dimensions(1, 2, 3, 5)
