@@ -362,13 +362,16 @@ def _plans(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan
 
 
 _traced_plans = jax.jit(_plans)
-# A plan runs once and compiles longer than it runs, most of it for fusions that save microseconds.
+# A small plan runs once and compiles longer than it runs, for fusions that save microseconds. With
+# a hundred constraints unoptimised products of matrices would cost more.
+_MOST_QUICK = 32
 _QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 _quick_plans = jax.jit(_plans, compiler_options=_QUICK)
 
 
 def _solved(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan:
-    if jax.default_backend() != "cpu" or not is_concrete(problem):
+    small = problem.region.low.shape[-1] <= _MOST_QUICK
+    if jax.default_backend() != "cpu" or not small or not is_concrete(problem):
         return _traced_plans(method, problem)
     # Compiler options are refused inside of another compilation.
     with jax.ensure_compile_time_eval():
