@@ -93,7 +93,8 @@ def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> P
         return -0.5 * (nearest * nearest + z * z)
 
     found = quadrature.support(log_density, outer.low, outer.high)
-    at_low, at_high = quadrature.touches(found, outer.low, outer.high)
+    limits = jnp.stack([outer.low, outer.high])
+    at_low, at_high = quadrature.touches(log_density, found.mode, limits)
     anchor = jnp.clip(loc[0] + form.scale * found.mode, low[0], high[0])
     ends = standardize(low[0], high[0], anchor)
     centre = (anchor - loc[0]) / form.scale
