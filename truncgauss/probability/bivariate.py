@@ -71,11 +71,16 @@ def ratio(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     return quotient, jax.lax.stop_gradient(rest)
 
 
+MAX_PANELS = 10
+
+
 class Plan(NamedTuple):
-    """Where to integrate: a value of X1 near the mode, and breakpoints as offsets from it."""
+    """Where to integrate: a value of X1 near the mode, breakpoints as offsets from it, and how many
+    of the panels are in use."""
 
     anchor: jax.Array
     breakpoints: jax.Array
+    count: jax.Array
 
 
 def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> Plan:
@@ -101,16 +106,13 @@ def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> P
     left = jnp.where(at_low, ends.low, form.scale * (found.left - centre))
     right = jnp.where(at_high, ends.high, form.scale * (found.right - centre))
     switch = form.residual_scale / jnp.abs(form.slope)
-    breakpoints = quadrature.panels(left, right, switch[None])
-    return Plan(anchor, quadrature.reaching(breakpoints, at_low, at_high))
+    zones = quadrature.end_zones(left, right, switch[None])
+    breakpoints, count = quadrature.mesh(left, right, form.scale, zones, MAX_PANELS)
+    return Plan(anchor, quadrature.reaching(breakpoints, at_low, at_high), count)
 
 
 def log_probability(
-    loc: jax.Array,
-    form: Regression,
-    low: jax.Array,
-    high: jax.Array,
-    num_nodes: int = quadrature.NUM_NODES,
+    loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array
 ) -> jax.Array:
     """log P(low <= X <= high), limits and loc of shape (2,), each low below its high.
 
@@ -127,17 +129,16 @@ def log_probability(
     blemish = 0.0 * (loc.sum() + second_scale)
     on_line = log_probability_on_line(loc, form, low, high)
     free = jnp.isinf(low) & jnp.isinf(high)
-    full = jnp.where(singular, on_line, log_integral(loc, safe, low, high, num_nodes))
+    full = jnp.where(singular, on_line, log_integral(loc, safe, low, high))
     drop = jnp.where(free[1], marginal[0], marginal[1]) + blemish
     return jnp.where((free[0] & ~singular) | free[1], drop, full)
 
 
-def along(loc, form: Regression, low, high, num_nodes: int) -> quadrature.Along:
-    """The integrand at the nodes, for residual_scale > 0."""
-    anchor, breakpoints = plan(loc, form, low, high)
+def along(loc, form: Regression, low, high, anchor, breakpoints) -> quadrature.Along:
+    """The integrand at the nodes of some panels, for residual_scale > 0."""
     ends = standardize(low[0], high[0], anchor)
     breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
-    offsets, weights = quadrature.rule(breakpoints, num_nodes)
+    offsets, weights = quadrature.rule(breakpoints)
     mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
     inner = standardize(low[1], high[1], mean, form.residual_scale)
     turns = form.slope * offsets + rest
@@ -149,11 +150,18 @@ def along(loc, form: Regression, low, high, num_nodes: int) -> quadrature.Along:
     return quadrature.Along(anchor, mean, offsets, turns, log_values, constant, weights)
 
 
-def log_integral(loc, form: Regression, low, high, num_nodes: int) -> jax.Array:
+def log_panel(inputs, given) -> jax.Array:
+    """The log of one panel's share of the integral."""
+    anchor, breakpoints = given
+    found = along(*inputs, anchor, breakpoints)
+    return found.constant + quadrature.log_weighted_sum(found.log_values, found.weights)
+
+
+def log_integral(loc, form: Regression, low, high) -> jax.Array:
     """The integral over X1 in logs, for residual_scale > 0."""
-    found = along(loc, form, low, high, num_nodes)
-    log_sum = quadrature.log_weighted_sum(found.log_values, found.weights)
-    return found.constant - _LOG_SQRT_2PI + log_sum
+    anchor, breakpoints, count = plan(loc, form, low, high)
+    inputs = loc, form, low, high
+    return quadrature.log_total(log_panel, inputs, anchor, breakpoints, count) - _LOG_SQRT_2PI
 
 
 def log_probability_on_line(loc, form: Regression, low, high) -> jax.Array:
@@ -199,15 +207,9 @@ class Nodes(NamedTuple):
     weights: jax.Array
 
 
-def nodes(
-    loc: jax.Array,
-    form: Regression,
-    low: jax.Array,
-    high: jax.Array,
-    num_nodes: int = quadrature.NUM_NODES,
-) -> Nodes:
+def nodes(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> Nodes:
     """The law given low <= X <= high on the nodes of `log_integral`, for residual_scale > 0."""
-    found = along(loc, form, low, high, num_nodes)
+    found = along(loc, form, low, high, *plan(loc, form, low, high)[:2])
     second = jax.lax.stop_gradient(jnp.clip(found.mean, low[1], high[1]))
     near = standardize(low[1], high[1], second)
     law = (found.mean - second) + found.turns, form.residual_scale, near.low, near.high
