@@ -111,9 +111,7 @@ def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> P
     return Plan(anchor, quadrature.reaching(breakpoints, at_low, at_high), count)
 
 
-def log_probability(
-    loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array
-) -> jax.Array:
+def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
     """log P(low <= X <= high), limits and loc of shape (2,), each low below its high.
 
     A coordinate without limits drops out. Where the two coordinates determine each other

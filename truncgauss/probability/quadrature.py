@@ -119,9 +119,9 @@ def end_zones(left: jax.Array, right: jax.Array, lengths: jax.Array) -> Zones:
     no more than REACH before its end.
     """
     depth = (18.0 + REACH) * lengths
-    ends = jnp.broadcast_to(left, depth.shape), jnp.broadcast_to(right, depth.shape)
-    start, stop = jnp.concatenate([ends[0], right - depth]), jnp.concatenate([left + depth, ends[1]])
-    return Zones(start, stop, jnp.concatenate([lengths, lengths]))
+    begin, end = jnp.broadcast_to(left, depth.shape), jnp.broadcast_to(right, depth.shape)
+    both = lambda x, y: jnp.concatenate([x, y])
+    return Zones(both(begin, right - depth), both(left + depth, end), both(lengths, lengths))
 
 
 def mesh(
@@ -259,7 +259,9 @@ def _over_panels(one: Callable, flat: jax.Array, given: Any, count: jax.Array, s
         total = jnp.logaddexp(top, value)
         share = jnp.exp(value - total)
         # A panel that holds nothing has no derivative either.
-        mean = jax.tree.map(lambda x, y: x + jnp.where(share == 0, 0.0, share * (y - x)), mean, other)
+        mean = jax.tree.map(
+            lambda x, y: x + jnp.where(share == 0, 0.0, share * (y - x)), mean, other
+        )
         return total, mean
 
     return jax.lax.fori_loop(0, count, step, (jnp.full_like(flat[0], -jnp.inf), start))
