@@ -205,16 +205,30 @@ class Nodes(NamedTuple):
     weights: jax.Array
 
 
-def nodes(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> Nodes:
-    """The law given low <= X <= high on the nodes of `log_integral`, for residual_scale > 0."""
-    found = along(loc, form, low, high, *plan(loc, form, low, high)[:2])
-    second = jax.lax.stop_gradient(jnp.clip(found.mean, low[1], high[1]))
-    near = standardize(low[1], high[1], second)
-    law = (found.mean - second) + found.turns, form.residual_scale, near.low, near.high
-    return Nodes(
-        jnp.stack([found.anchor, second]),
-        jnp.stack([found.offsets, truncated_mean(*law)], axis=-1),
-        jnp.stack([0.0 * found.offsets, truncated_variance(*law)], axis=-1),
-        found.log_values + found.constant,
-        found.weights,
-    )
+def moments_panel(inputs, given) -> quadrature.Parts:
+    """One panel's share of the truncated law; its mean is counted from a point of the plan's."""
+    (anchor, point), breakpoints = given
+    loc, form, low, high = inputs
+    found = along(loc, form, low, high, anchor, breakpoints)
+    near = standardize(low[1], high[1], point[1])
+    law = (found.mean - point[1]) + found.turns, form.residual_scale, near.low, near.high
+    means = jnp.stack([(anchor - point[0]) + found.offsets, truncated_mean(*law)], axis=-1)
+    own = jnp.zeros((2, 2), loc.dtype).at[1, 1].set(1.0)
+    variances = truncated_variance(*law)[:, None, None] * own
+    laws = quadrature.Parts(found.log_values + found.constant, means, variances)
+    return quadrature.mixed(laws, found.weights)
+
+
+def inner_point(loc: jax.Array, form: Regression, low, high) -> jax.Array:
+    """A point of the region near the mode, shape (2,)."""
+    anchor = plan(loc, form, low, high).anchor
+    mean, _ = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
+    return jax.lax.stop_gradient(jnp.stack([anchor, jnp.clip(mean, low[1], high[1])]))
+
+
+def moments(loc: jax.Array, form: Regression, low, high, point: jax.Array) -> quadrature.Parts:
+    """Log of P(low <= X <= high) sqrt(2 pi), and mean and covariance of X there, for
+    residual_scale > 0; the mean is counted from `point`."""
+    anchor, breakpoints, count = plan(loc, form, low, high)
+    inputs, given = (loc, form, low, high), (anchor, point)
+    return quadrature.total_moments(moments_panel, inputs, given, breakpoints, count, 2)

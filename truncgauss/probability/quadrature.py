@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from truncgauss.logarithms import sigmoid
+
 # Beyond a fall of exp(-42) from the mode nothing reaches the last digit of float64; the rest is for
 # layouts by a function that knows the integrand only to a factor.
 DROP = 54.0
@@ -249,27 +251,30 @@ def log_total(panel: Panel, inputs: Any, plan: Any, breakpoints: jax.Array, coun
     return _total(one, flat, (plan, breakpoints), count)
 
 
-def _over_panels(one: Callable, flat: jax.Array, given: Any, count: jax.Array, start: Any) -> Any:
-    """The log of the sum, and the average of what else `one` returns, weighed by the panels."""
+def _over_panels(one: Callable, flat: jax.Array, given: Any, count, start: Any, merged: Callable):
+    """The log of the sum, and `merged(old, new, their shares)` of what else `one` returns."""
     plan, breakpoints = given
 
     def step(k, state):
-        top, mean = state
-        value, other = one(flat, (plan, jax.lax.dynamic_slice(breakpoints, (k,), (2,))))
-        total = jnp.logaddexp(top, value)
-        share = jnp.exp(value - total)
-        # A panel that holds nothing has no derivative either.
-        mean = jax.tree.map(
-            lambda x, y: x + jnp.where(share == 0, 0.0, share * (y - x)), mean, other
-        )
-        return total, mean
+        top, old = state
+        value, new = one(flat, (plan, jax.lax.dynamic_slice(breakpoints, (k,), (2,))))
+        # Each share by itself: far out the sum has lost digits that their ratio has not.
+        excess = jnp.where(value == -jnp.inf, -jnp.inf, value - top)
+        shares = sigmoid(-excess), sigmoid(excess)
+        # A panel that holds nothing has neither a derivative nor moments.
+        keep = lambda x, y: jnp.where(shares[1] == 0, x, y)
+        return jnp.logaddexp(top, value), jax.tree.map(keep, old, merged(old, new, shares))
 
     return jax.lax.fori_loop(0, count, step, (jnp.full_like(flat[0], -jnp.inf), start))
 
 
+def _average(old: Any, new: Any, shares: tuple[jax.Array, jax.Array]) -> Any:
+    return jax.tree.map(lambda x, y: shares[0] * x + shares[1] * y, old, new)
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _total(one: Callable, flat: jax.Array, given: Any, count: jax.Array) -> jax.Array:
-    return _over_panels(lambda *inputs: (one(*inputs), ()), flat, given, count, ())[0]
+    return _over_panels(lambda *inputs: (one(*inputs), ()), flat, given, count, (), _average)[0]
 
 
 @_total.defjvp
@@ -281,7 +286,8 @@ def _total_jvp(one, primals, tangents):
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _slopes(one: Callable, flat: jax.Array, given: Any, count: jax.Array):
     """The log of the sum and its gradient."""
-    return _over_panels(jax.value_and_grad(one), flat, given, count, jnp.zeros_like(flat))
+    start = jnp.zeros_like(flat)
+    return _over_panels(jax.value_and_grad(one), flat, given, count, start, _average)
 
 
 @_slopes.defjvp
@@ -291,6 +297,63 @@ def _slopes_jvp(one, primals, tangents):
 
     def gradient(flat):
         start = jnp.zeros_like(flat)
-        return _over_panels(jax.value_and_grad(one), flat, *others, start)[1]
+        return _over_panels(jax.value_and_grad(one), flat, *others, start, _average)[1]
 
     return (value, slope), (slope @ tangents[0], jax.jacfwd(gradient)(flat) @ tangents[0])
+
+
+class Parts(NamedTuple):
+    """Laws to be mixed, or their mixture: log of the weight, mean and covariance of each."""
+
+    log_weight: jax.Array
+    mean: jax.Array
+    covariance: jax.Array
+
+
+def mixed(parts: Parts, weights: jax.Array) -> Parts:
+    """The mixture of laws along a leading axis, each given another weight of the quadrature."""
+    log_weight = log_weighted_sum(parts.log_weight, weights)
+    sizes = weights * jnp.exp(parts.log_weight - jax.lax.stop_gradient(log_weight))
+    # Far out the log has lost digits that the shares among each other have not.
+    shares = sizes / sizes.sum()
+    mean = shares @ parts.mean
+    gaps = parts.mean - mean
+    covariance = jnp.einsum("n,nij->ij", shares, parts.covariance)
+    return Parts(log_weight, mean, covariance + (shares[:, None] * gaps).T @ gaps)
+
+
+def total_moments(panel: Callable[..., Parts], inputs, plan, breakpoints, count, d: int) -> Parts:
+    """The mixture of what `panel` returns for each of the panels in use; else as `log_total`.
+
+    Its derivative, of all outputs in all inputs, is taken forwards through the loop.
+    """
+    flat, unravel = ravel_pytree(inputs)
+    plan = jax.lax.stop_gradient(plan)
+
+    def one(flat, given):
+        log_weight, *moments = panel(unravel(flat), given)
+        return log_weight, tuple(moments)
+
+    zeros = jnp.zeros_like(flat[0])
+    start = jnp.broadcast_to(zeros, (d,)), jnp.broadcast_to(zeros, (d, d))
+    log_weight, moments = _mixture(one, flat, (plan, breakpoints), count, start)
+    return Parts(log_weight, *moments)
+
+
+def _joined(old: Any, new: Any, shares: tuple[jax.Array, jax.Array]) -> Any:
+    """Mean and covariance of a mixture of two laws."""
+    gap = new[0] - old[0]
+    mean, within = _average(old, new, shares)
+    return mean, within + shares[0] * shares[1] * gap[:, None] * gap
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _mixture(one: Callable, flat: jax.Array, given: Any, count: jax.Array, start: Any):
+    return _over_panels(one, flat, given, count, start, _joined)
+
+
+@_mixture.defjvp
+def _mixture_jvp(one, primals, tangents):
+    flat, *others = primals
+    slopes = jax.jacfwd(lambda flat: _over_panels(one, flat, *others, _joined))(flat)
+    return _mixture(one, *primals), jax.tree.map(lambda slope: slope @ tangents[0], slopes)

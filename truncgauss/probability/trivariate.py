@@ -18,7 +18,6 @@ from truncgauss.special import standardize
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 MAX_PANELS = 40
-MOMENT_PANELS = 24  # all of them at once, whether in use or not
 
 
 class Conditional(NamedTuple):
@@ -65,7 +64,7 @@ def most_likely(form: Conditional, low: jax.Array, high: jax.Array) -> jax.Array
     return -0.5 * jnp.min(nearest * nearest + other * other / free)
 
 
-def plan(loc: jax.Array, form: Conditional, low, high, most: int) -> bivariate.Plan:
+def plan(loc: jax.Array, form: Conditional, low, high) -> bivariate.Plan:
     """Panels for the integral over X1, laid by the most likely (X2, X3) given x1."""
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
     outer = standardize(low[0], high[0], loc[0], form.scale)
@@ -95,7 +94,7 @@ def plan(loc: jax.Array, form: Conditional, low, high, most: int) -> bivariate.P
     lengths = jnp.broadcast_to(form.scale * width, places.shape)
     windows = quadrature.Zones(places - half, places + half, lengths)
     zones = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), ends, windows)
-    breakpoints, count = quadrature.mesh(left, right, form.scale, zones, most)
+    breakpoints, count = quadrature.mesh(left, right, form.scale, zones, MAX_PANELS)
     return bivariate.Plan(anchor, quadrature.reaching(breakpoints, at_low, at_high), count)
 
 
@@ -170,32 +169,35 @@ def log_panel(problem: Reduced, given) -> jax.Array:
 def log_probability(loc: jax.Array, covariance: Covariance, low, high) -> jax.Array:
     """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
     _, problem = reduced(loc, covariance, low, high)
-    laid = plan(problem.loc, problem.form, problem.low, problem.high, MAX_PANELS)
+    laid = plan(problem.loc, problem.form, problem.low, problem.high)
     return quadrature.log_total(log_panel, problem, *laid) - _LOG_SQRT_2PI
 
 
-def nodes(loc: jax.Array, covariance: Covariance, low, high) -> bivariate.Nodes:
-    """The law given low <= X <= high as a mixture over the nodes of both integrals."""
+def moments_panel(problem: Reduced, given) -> quadrature.Parts:
+    """One panel's share of the truncated law; its mean is counted from a point of the plan's."""
+    (anchor, point), breakpoints = given
+    found = along(problem, anchor, breakpoints)
+    limits = problem.low[1:], problem.high[1:]
+
+    def others(means):
+        return bivariate.moments(means, problem.rest, *limits, point[1:])
+
+    log_mass, mean, covariance = jax.vmap(others)(found.means)
+    first = (anchor - point[0]) + found.offsets
+    means = jnp.concatenate([first[:, None], mean], axis=-1)
+    covariances = jnp.pad(covariance, ((0, 0), (1, 0), (1, 0)))
+    laws = quadrature.Parts(log_mass + found.log_prior, means, covariances)
+    return quadrature.mixed(laws, found.weights)
+
+
+def moments(loc: jax.Array, covariance: Covariance, low, high) -> tuple[jax.Array, ...]:
+    """A point of the region; mean less the point and covariance of X given low <= X <= high."""
     order, problem = reduced(loc, covariance, low, high)
-    laid = plan(problem.loc, problem.form, problem.low, problem.high, MOMENT_PANELS)
-    found = along(problem, laid.anchor, laid.breakpoints)
-
-    def given(means):
-        return bivariate.nodes(means, problem.rest, problem.low[1:], problem.high[1:])
-
-    inner = jax.vmap(given)(found.means)
-    log_values = inner.log_values + found.log_prior[:, None]
-    # Every node of the first integral has its own point for the second: one for all of them.
-    top = jnp.argmax(jnp.where(found.weights > 0, log_values.max(1), -jnp.inf))
-    point = jnp.concatenate([laid.anchor[None], inner.point[top]])
-    others = (inner.point - inner.point[top])[:, None, :] + inner.deviations
-    first = jnp.broadcast_to(found.offsets[:, None, None], (*others.shape[:2], 1))
+    anchor, breakpoints, count = plan(problem.loc, problem.form, problem.low, problem.high)
+    nearest = along(problem, anchor, jnp.zeros(2, loc.dtype)).means[0]
+    others = bivariate.inner_point(nearest, problem.rest, problem.low[1:], problem.high[1:])
+    point = jnp.concatenate([anchor[None], others])
+    given = anchor, point
+    found = quadrature.total_moments(moments_panel, problem, given, breakpoints, count, 3)
     back = jnp.argsort(order)
-    both = lambda first, others: jnp.concatenate([first, others], -1).reshape(-1, 3)[:, back]
-    return bivariate.Nodes(
-        point[back],
-        both(first, others),
-        both(0.0 * first, inner.variances),
-        log_values.ravel(),
-        (found.weights[:, None] * inner.weights).ravel(),
-    )
+    return point[back], found.mean[back], found.covariance[back][:, back]
