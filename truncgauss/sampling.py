@@ -20,7 +20,7 @@ from truncgauss.covariances import LowRank
 from truncgauss.points import lattice_uniforms
 from truncgauss.probability.base import Problem, as_problem, over_rows
 from truncgauss.probability.paths import Constraints, crossings
-from truncgauss.probability.separation import Plan, Separation
+from truncgauss.probability.separation import Plan, Separation, check_plan
 from truncgauss.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
 from truncgauss.pytrees import Batched, frozen_pytree, is_concrete
 from truncgauss.regions import Ball, Box
@@ -124,7 +124,7 @@ def truncated_draws(
             saves the solve. Any but a minimax tilt bounds no weights, and is not used.
 
     Raises:
-        ValueError: as `truncated_samples`.
+        ValueError: as `truncated_samples`, or for a plan of another problem.
 
     Example:
         >>> region = tg.Box([0.0, 0.0], jnp.inf)
@@ -134,7 +134,7 @@ def truncated_draws(
         (True, 1000.0)
     """
     problem = _checked(loc, covariance, region, num_samples)
-    plan = _usable(plan)
+    plan = _usable(plan, problem)
     others = () if plan is None else (plan,)
     if not _is_direct(problem):
         problem = jax.tree.map(_without_derivative, problem)
@@ -183,7 +183,7 @@ def weighted_samples(
     if points not in ("random", "lattice"):
         raise ValueError(f'points must be "random" or "lattice", got {points!r}.')
     Separation().check(*problem)
-    plan = _usable(plan)
+    plan = _usable(plan, problem)
     others = () if plan is None else (plan,)
     settings = _Settings(num_samples, *_shape_of_work(problem, plan))
     return _weighted(settings, points == "lattice", problem, _Keys.of(key, problem), *others)
@@ -226,8 +226,14 @@ def _checked(loc, covariance, region, num_samples: int) -> Problem:
     return as_problem(loc, covariance, region)
 
 
-def _usable(plan: Plan | None) -> Plan | None:
-    """The plan, if it is one of a minimax tilt: others bound no weights."""
+def _usable(plan: Plan | None, problem: Problem) -> Plan | None:
+    """The plan, if it is one of a minimax tilt: others bound no weights.
+
+    Raises:
+        ValueError: if it was made for another problem.
+    """
+    if plan is not None and not isinstance(problem.region, Ball):
+        check_plan(plan, problem)
     return plan if isinstance(plan, Plan) and plan.twist is None else None
 
 

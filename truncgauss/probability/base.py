@@ -116,6 +116,34 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
     return problem
 
 
+def check_held(owner: str, plan: Batched, counts: dict[str, tuple], problem: Problem) -> None:
+    """Raise ValueError unless a held plan can serve a problem, as far as their shapes tell.
+
+    Args:
+        owner: the method's name.
+        plan: what it holds.
+        counts: what was counted -> how many there are in the plan, how many the problem has.
+        problem: what is asked.
+    """
+    remedy = "Hold the method for this problem: method.hold(loc, covariance, region)."
+    for what, (planned, asked) in counts.items():
+        if planned != asked:
+            raise ValueError(
+                f"{owner}: the plan that is held was made for {planned} {what}, this problem has "
+                f"{asked}. {remedy}"
+            )
+    rows, batch = plan.batch_shape, problem.batch_shape
+    try:
+        fits = jnp.broadcast_shapes(rows, batch) == batch
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"{owner}: the plan that is held has leading axes {rows}, one plan a row, which do not "
+            f"broadcast to the problem's {batch}. {remedy}"
+        )
+
+
 def as_key(key: Any) -> jax.Array:
     """The key itself, or jax.random.key(0) for None.
 

@@ -20,6 +20,7 @@ from truncgauss.probability.base import (
     Problem,
     Region,
     as_problem,
+    check_held,
     over_rows,
     spread,
 )
@@ -39,6 +40,7 @@ LARGEST_DENSE = 4000  # dimensions; beyond, a dense matrix is not an option
 LEAST_SHARE = 0.1  # of a site's precision
 MOST_ADDED = 1.0  # by sites held at that share, to a precision of 1
 MIN_POINTS_IN_LAYER = 30.0
+UNKNOWN = 64.0  # times the rounding of a variance: what is left of one that is not determined
 
 
 @frozen_pytree
@@ -139,12 +141,15 @@ class Separation(Method):
                 f"Separation answers for a Box or a Polyhedron, got a {type(region).__name__}. "
                 "Use SoftMonteCarlo for other regions."
             )
+        if self.plan is not None:
+            check_plan(self.plan, Problem(loc, covariance, region))
 
     def hold(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
-        self.check(*problem)
-        settled = self.settled(*problem)
+        fresh = replace(self, plan=None)
+        fresh.check(*problem)
+        settled = fresh.settled(*problem)
         plan = _plans(settled, problem)
         if isinstance(plan, Plan) and plan.twist is not None and is_concrete(plan):
             if not np.all(plan.converged):
@@ -248,6 +253,28 @@ class Separation(Method):
 # --- The plan -------------------------------------------------------------------------------------
 
 
+def check_plan(plan: Plan | factor_integrand.Plan, problem: Problem) -> None:
+    """Raise ValueError unless a held plan is one for such a problem, as far as shapes tell."""
+    wanted = factor_integrand.Plan if over_factors(*problem[1:]) else Plan
+    if not isinstance(plan, wanted):
+        kinds = {Plan: "coordinates", factor_integrand.Plan: "the factors of a tg.LowRank"}
+        raise ValueError(
+            f"Separation: this problem is integrated over {kinds[wanted]}, and the plan that is "
+            f"held over {kinds.get(type(plan), type(plan).__name__)}. Hold the method for this "
+            "problem: method.hold(loc, covariance, region)."
+        )
+    if isinstance(plan, Plan):
+        m, draws = problem.region.low.shape[-1], plan.tilt.shape[-1]
+        most = min(m, problem.covariance.dimension)
+        counts = {
+            "constraints": (plan.order.shape[-1], m),
+            "variables to draw": (draws, min(draws, most)),
+        }
+    else:
+        counts = {"factors": (plan.anchor.shape[-1], problem.covariance.rank)}
+    check_held("Separation", plan, counts, problem)
+
+
 def over_factors(covariance: Covariance, region: Region) -> bool:
     """Whether to integrate over the few factors of a covariance instead of its variables.
 
@@ -322,7 +349,8 @@ def arranged(linear: Linear, order: Array, rank: int) -> tuple[Constraints, Cons
     """The constraints in order: those that a new variable enters, and those without one.
 
     Together their factors are lower trapezoidal: the rows below the triangle are combinations of
-    the rows in it.
+    the rows in it. Where such a row varies although all others are known, the rank is that of
+    another problem, and the rows are NaN.
     """
     low, high, loc = (x[order] for x in linear[:3])
     covariance = linear.covariance[order][:, order]
@@ -331,6 +359,9 @@ def arranged(linear: Linear, order: Array, rank: int) -> tuple[Constraints, Cons
     # Coefficients that are 0 but for rounding would make a constraint end later than it does.
     tiny = jnp.sqrt(rounding(covariance)[rank:, None])
     below = jnp.where(jnp.abs(below) > lax.stop_gradient(tiny), below, 0.0)
+    left = lax.stop_gradient(jnp.diagonal(covariance)[rank:] - jnp.sum(below**2, axis=1))
+    known = left <= UNKNOWN * rounding(lax.stop_gradient(covariance))[rank:]
+    below = jnp.where(known[:, None], below, jnp.nan)
     parts = (low, high, loc)
     return (
         Constraints(*(x[:rank] for x in parts), factor),

@@ -10,7 +10,15 @@ from jax import Array, lax
 
 from truncgauss.covariances import Covariance
 from truncgauss.logarithms import log_sum_exp
-from truncgauss.probability.base import Estimate, Method, Region, as_problem, over_rows
+from truncgauss.probability.base import (
+    Estimate,
+    Method,
+    Problem,
+    Region,
+    as_problem,
+    check_held,
+    over_rows,
+)
 from truncgauss.probability.twisting import (
     Chain,
     Twist,
@@ -106,11 +114,15 @@ class SequentialMonteCarlo(Method):
                 f"SequentialMonteCarlo answers for a Box or a Polyhedron, got a "
                 f"{type(region).__name__}. Use tg.SoftMonteCarlo for other regions."
             )
+        if self.twist is not None:
+            counts = {"constraints": (self.twist.precision.shape[-1], region.low.shape[-1])}
+            problem = Problem(loc, covariance, region)
+            check_held("SequentialMonteCarlo", self.twist, counts, problem)
 
     def hold(self, loc: Array, covariance: Covariance, region: Region) -> "SequentialMonteCarlo":
         """The method with its twist solved. It still resamples: the value stays discontinuous."""
         problem = as_problem(loc, covariance, region)
-        self.check(*problem)
+        self._with(None).check(*problem)
         return self._with(_twists(problem)) if self.twisted else self
 
     def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
