@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from truncgauss.pytrees import varying_like
 from truncgauss.special import log_interval_mass, standardize, truncated_mean
 
 BLOCK = 32
@@ -64,12 +65,13 @@ def smallest_mass_first(covariance_matrix: Array, low: Array, high: Array) -> Or
 
     def block_step(state, _):
         remainder, left, residual, mean = state
-        columns = jnp.zeros((block, d), low.dtype)
+        columns = varying_like(jnp.zeros((block, d), low.dtype), low)
         state = remainder, columns, left, residual, mean
         (_, columns, left, residual, mean), taken = jax.lax.scan(step, state, jnp.arange(block))
         return (remainder - columns.T @ columns, left, residual, mean), taken
 
     state = covariance_matrix, jnp.ones(d, bool), variances, jnp.zeros(d, low.dtype)
+    state = varying_like(state, low)
     if num_blocks == 1:
         _, (order, point) = block_step(state, None)
         return Order(order, point)

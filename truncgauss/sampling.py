@@ -22,7 +22,7 @@ from truncgauss.probability.base import Problem, as_problem, over_rows
 from truncgauss.probability.paths import Constraints, crossings
 from truncgauss.probability.separation import Plan, Separation, check_plan
 from truncgauss.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
-from truncgauss.pytrees import Batched, frozen_pytree, is_concrete
+from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, varying_like
 from truncgauss.regions import Ball, Box
 from truncgauss.special import separation_step, truncated_quantile
 
@@ -251,7 +251,7 @@ def _shape_of_work(problem: Problem, plan: Plan | None) -> tuple[int, bool]:
         return covariance.dimension, False
     limits = region.low, region.high
     pinned = isinstance(region, Box) and plan is None
-    pinned = pinned and (not is_concrete(limits) or bool(np.any(limits[0] == limits[1])))
+    pinned = pinned and (not is_concrete(limits) or bool(np.any(np.equal(*limits))))
     if plan is not None:
         return plan.tilt.shape[-1], pinned
     rank = Separation().settled(*problem).rank
@@ -412,6 +412,7 @@ def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> 
     zero = jnp.zeros((), jnp.int32)
     buffer, kept = jnp.zeros((num_samples + lanes, d), dtype), jnp.zeros((r, some), dtype)
     start = _Rounds(buffer, zero, zero, zero, kept, jnp.full(some, -jnp.inf, dtype))
+    start = varying_like(start, jax.tree.leaves(sampler))
     return lax.while_loop(unfinished, one_round, start)
 
 
@@ -440,7 +441,9 @@ def _filled(
         return (count < num_samples) & (state[-1] < 1)
 
     # A loop of at most one turn: unlike a choice it costs nothing under vmap if none needs it.
-    samples, worth, _ = lax.while_loop(unfilled, fill, (samples, whole, jnp.uint32(0)))
+    samples, worth, _ = lax.while_loop(
+        unfilled, fill, varying_like((samples, whole, jnp.uint32(0)), rounds)
+    )
     return samples, worth
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.covariances import Covariance, as_covariance
-from truncgauss.pytrees import Batched, as_float_array, frozen_pytree
+from truncgauss.pytrees import Batched, as_float_array, frozen_pytree, on_mesh_of, varying_like
 from truncgauss.special import log_mean_exp
 
 Region = Any  # Box, Polyhedron or Ball: whatever has contains, margins, dimension, batch_shape
@@ -171,11 +171,14 @@ def over_rows(function: Callable, problem: Problem, *others: Any) -> Any:
     Others have, as covariances and regions do, a `batch_shape` and `broadcast_to`.
     """
     parts = (LocRows(problem.loc), problem.covariance, problem.region, *others)
+    # All alike, so that whatever is made of some of it may meet what is made of the rest.
+    parts = tuple(varying_like(part, parts) for part in parts)
     batches = [part.batch_shape for part in parts]
     batch_shape = jnp.broadcast_shapes(*batches)
 
     def of_row(loc, covariance, region, *others):
-        return function(Problem(loc.loc, covariance, region), *others)
+        with on_mesh_of((loc, covariance, region)):
+            return function(Problem(loc.loc, covariance, region), *others)
 
     if batch_shape == ():
         return of_row(*parts)

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.pytrees import varying_like
+
 # Beyond a fall of exp(-42) from the mode nothing reaches the last digit of float64; the rest is for
 # layouts by a function that knows the integrand only to a factor.
 DROP = 54.0
@@ -70,7 +72,8 @@ def decreasing_root(fun: LogDensity, origin: jax.Array) -> jax.Array:
     def unfinished(state):
         return ~state[-1] & (state[-2] < MAX_STEPS)
 
-    state = (origin, below, above, jnp.asarray(0), jnp.asarray(False))
+    start = (origin, below, above, jnp.asarray(0), jnp.asarray(False))
+    state = varying_like(start, value)
     return jax.lax.while_loop(unfinished, step, state)[0]
 
 
@@ -91,7 +94,8 @@ def fall(log_density: LogDensity, mode: jax.Array, start: jax.Array) -> jax.Arra
     def unfinished(state):
         return state[-1] & (state[-2] < MAX_STEPS)
 
-    return jax.lax.while_loop(unfinished, step, (start, jnp.asarray(0), jnp.asarray(True)))[0]
+    state = varying_like((start, jnp.asarray(0), jnp.asarray(True)), floor)
+    return jax.lax.while_loop(unfinished, step, state)[0]
 
 
 def panels(left: jax.Array, right: jax.Array, scales: jax.Array) -> jax.Array:

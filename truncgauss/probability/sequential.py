@@ -27,7 +27,7 @@ from truncgauss.probability.twisting import (
     log_weights,
     twist_of,
 )
-from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.pytrees import frozen_pytree, static_field, varying_like
 from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import separation_step, standardize
 
@@ -194,7 +194,7 @@ def surviving(record: Record) -> Array:
         uniforms, parents = step
         return parents[particle], uniforms[particle]
 
-    start = jnp.arange(len(record.log_weights))
+    start = varying_like(jnp.arange(len(record.log_weights)), record)
     _, uniforms = lax.scan(back, start, (record.uniforms, record.parents), reverse=True)
     return uniforms[:-1]
 
@@ -233,13 +233,14 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
     strict = jnp.pad(jnp.tril(law.factor, -1), ((0, padding), (0, padding)))
     shifts = jax.random.uniform(key, (blocks * BLOCK, 2), dtype)
     blocked = lambda x: x.reshape(blocks, BLOCK, *x.shape[1:])
-    lanes = jnp.arange(n)
+    lanes = varying_like(jnp.arange(n), chain)
 
     def block(carry, part):
         z, *rest = carry
         start, weights, rows, shifts = part
         within = lax.dynamic_slice_in_dim(weights, start, BLOCK, axis=1)
-        cloud = _Cloud(jnp.zeros((BLOCK, n), dtype), weights @ z, lanes, *rest)
+        own = varying_like(jnp.zeros((BLOCK, n), dtype), chain)
+        cloud = _Cloud(own, weights @ z, lanes, *rest)
         steps = (jnp.arange(BLOCK), within, rows, shifts)
         cloud, (uniforms, parents) = lax.scan(_advance, cloud, steps)
         moved = jnp.any(cloud.source != lanes)
@@ -249,6 +250,7 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
 
     nothing = jnp.zeros((), dtype)
     carry = (jnp.zeros((blocks * BLOCK, n), dtype), jnp.zeros(n, dtype), nothing, nothing + n)
+    carry = varying_like(carry, chain)
     parts = (BLOCK * jnp.arange(blocks), *jax.tree.map(blocked, (strict, rows, shifts)))
     (_, log_weight, log_prob, least), (uniforms, parents) = lax.scan(block, carry, parts)
     least = jnp.minimum(least, _effective(log_weight))
@@ -260,7 +262,7 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
 def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
     """Resample if that is due, then draw one variable for every particle."""
     k, weights, (low, high, loc, scale, precision, center), (shift, offset) = step
-    lanes = jnp.arange(len(cloud.log_weights))
+    lanes = varying_like(jnp.arange(len(cloud.log_weights)), cloud)
     means = cloud.base[k] + weights @ cloud.z
     order = jnp.argsort(means)
     effective = _effective(cloud.log_weights)
@@ -268,7 +270,8 @@ def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
     cloud = cloud._replace(least=jnp.minimum(cloud.least, effective))
 
     def resampled():
-        parents = order[_systematic(cloud.log_weights[order], offset)]
+        ordered = jnp.take(cloud.log_weights, order)
+        parents = jnp.take(order, _systematic(ordered, shares))
         total = log_sum_exp(cloud.log_weights) - math.log(len(lanes))
         take = lambda x: jnp.take(x, parents, axis=-1)
         after = _Cloud(
@@ -281,8 +284,12 @@ def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
         )
         return after, take(means), parents, lanes
 
+    # Not in the branches: there JAX 0.10 refuses indices and constants under vmap and shard_map.
+    shares = (lanes + offset) / len(lanes)
+    own_rank = jnp.zeros_like(lanes).at[order].set(lanes)
+
     def kept():
-        return cloud, means, lanes, jnp.zeros_like(lanes).at[order].set(lanes)
+        return cloud, means, lanes, own_rank
 
     cloud, means, parents, rank = lax.cond(due, resampled, kept)
     # Neighbours in the order of their means draw far apart; each draw alone is uniform.
@@ -304,9 +311,8 @@ def _effective(log_weights: Array) -> Array:
     return jnp.where(squares > 0, shares.sum() ** 2 / jnp.where(squares > 0, squares, 1.0), 0.0)
 
 
-def _systematic(log_weights: Array, offset: Array) -> Array:
-    """Indices of n equally spaced points, shifted by offset, among the cumulated weights."""
-    n = len(log_weights)
+def _systematic(log_weights: Array, shares: Array) -> Array:
+    """Indices of these shares of the total, ascending, among the cumulated weights."""
     cumulated = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
-    points = (jnp.arange(n) + offset) / n * cumulated[-1]
-    return jnp.minimum(jnp.searchsorted(cumulated, points, side="right"), n - 1)
+    points = shares * cumulated[-1]
+    return jnp.minimum(jnp.searchsorted(cumulated, points, side="right"), len(cumulated) - 1)
