@@ -20,6 +20,7 @@ from truncgauss.probability.base import (
     Problem,
     Region,
     as_problem,
+    check_held,
     over_rows,
     spread,
 )
@@ -35,7 +36,7 @@ from truncgauss.probability.paths import Constraints, intersected_paths, paths
 from truncgauss.probability.tilting import saddle
 from truncgauss.probability.twisting import Twist, log_site_mean, twist_of, twisted
 from truncgauss.probability.units import standardized
-from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
+from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field, varying_like
 from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import standardize
 
@@ -158,12 +159,15 @@ class Separation(Method):
                 f"Separation answers for a Box or a Polyhedron, got a {type(region).__name__}. "
                 "Use SoftMonteCarlo for other regions."
             )
+        if self.plan is not None:
+            check_plan(self.plan, Problem(loc, covariance, region))
 
     def hold(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
-        self.check(*problem)
-        settled = self.settled(*problem)
+        fresh = replace(self, plan=None)
+        fresh.check(*problem)
+        settled = fresh.settled(*problem)
         return settled._with(_solved(settled, problem))
 
     def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
@@ -266,6 +270,28 @@ class Separation(Method):
 # --- The plan -------------------------------------------------------------------------------------
 
 
+def check_plan(plan: Plan | factor_integrand.Plan, problem: Problem) -> None:
+    """Raise ValueError unless a held plan is one for such a problem, as far as shapes tell."""
+    wanted = factor_integrand.Plan if over_factors(*problem[1:]) else Plan
+    if not isinstance(plan, wanted):
+        kinds = {Plan: "coordinates", factor_integrand.Plan: "the factors of a tg.LowRank"}
+        raise ValueError(
+            f"Separation: this problem is integrated over {kinds[wanted]}, and the plan that is "
+            f"held over {kinds.get(type(plan), type(plan).__name__)}. Hold the method for this "
+            "problem: method.hold(loc, covariance, region)."
+        )
+    if isinstance(plan, Plan):
+        m, draws = problem.region.low.shape[-1], plan.tilt.shape[-1]
+        most = min(m, problem.covariance.dimension)
+        counts = {
+            "constraints": (plan.order.shape[-1], m),
+            "variables to draw": (draws, min(draws, most)),
+        }
+    else:
+        counts = {"factors": (plan.anchor.shape[-1], problem.covariance.rank)}
+    check_held("Separation", plan, counts, problem)
+
+
 def over_factors(covariance: Covariance, region: Region) -> bool:
     """Whether to integrate over the few factors of a covariance instead of its variables.
 
@@ -320,13 +346,15 @@ def chosen_plan(linear: Linear) -> Plan:
     # Whatever is found is better than this.
     none = jnp.full((), jnp.inf, dtype), jnp.asarray(False), nothing[0], Twist(nothing, nothing)
     start = Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype)
+    start = varying_like(start, linear)
 
     def ahead(best: Plan, share: Array) -> tuple[Plan, Array]:
-        return twisted_plan(linear)
+        return varying_like(twisted_plan(linear), linear)
 
     def tilted(best: Plan, share: Array) -> tuple[Plan, Array]:
-        solve = lambda: replace(solve_plan(linear, True, m), twist=start[0].twist)
-        return lax.cond(share > GOOD_SHARE, lambda: best, solve), jnp.asarray(True)
+        tilt = lambda: replace(solve_plan(linear, True, m), twist=start[0].twist)
+        plan = lax.cond(share > GOOD_SHARE, lambda: best, lambda: varying_like(tilt(), linear))
+        return plan, varying_like(jnp.asarray(True), linear)
 
     def attempt(state, turn):
         # One loop, so that the pilot is compiled once.

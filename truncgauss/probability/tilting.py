@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
 
+from truncgauss.pytrees import varying_like
 from truncgauss.special import (
     Interval,
     log_interval_mass,
@@ -101,7 +102,9 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
         later, found = _line_search(problem, now)
         return _with_step(problem, later), num_steps + 1, ~found
 
-    now, num_steps, _ = jax.lax.while_loop(unfinished, advance, (before, 0, jnp.zeros((), bool)))
+    now, num_steps, _ = jax.lax.while_loop(
+        unfinished, advance, varying_like((before, 0, jnp.zeros((), bool)), factor)
+    )
     converged = (now.gain <= precise) & jnp.isfinite(now.value)
     bound = jnp.where(converged, now.value + now.gain, jnp.inf)
     # The last variable is not drawn, so nothing would make up for a tilt of it.
@@ -136,7 +139,8 @@ def _line_search(problem: _Problem, now: _Iterate) -> tuple[_Iterate, Array]:
         return ~found & (halvings < MAX_HALVINGS)
 
     length = jnp.minimum(1.0, 0.95 * reach)
-    state = jax.lax.while_loop(unfound, trial, (now, length, 0, jnp.zeros((), bool)))
+    start = varying_like((now, length, 0, jnp.zeros((), bool)), unit)
+    state = jax.lax.while_loop(unfound, trial, start)
     later, _, _, found = state
     return jax.tree.map(lambda new, old: jnp.where(found, new, old), later, now), found
 
@@ -173,7 +177,7 @@ def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
         *_, error, num_steps = state
         return (error > precise) & (num_steps < MAX_INNER_STEPS)
 
-    state = (mu, mu, x, x, jnp.full((), jnp.inf, x.dtype), 0)
+    state = varying_like((mu, mu, x, x, jnp.full((), jnp.inf, x.dtype), 0), x)
     _, mu, pull, variance, error, _ = jax.lax.while_loop(unfinished, step, state)
     interval = standardize(limits.low, limits.high, mu + others)
     value = jnp.sum(0.5 * mu * mu - mu * x + log_interval_mass(*interval))
