@@ -54,6 +54,11 @@ TWO = [
     ((0.0, 0.0), (1.0, 0.99, 1.0), (70.0, -70.0), (71.0, -69.0), -483042.69798441948848),
     ((1.5, 1.0), (2.0, -1.4, 1.0), (-3.0, -2.0), (5.0, 4.0), -0.0080686818102283641358),
     ((0.0, 0.0), (1.0, 0.0, 1.0), (-30.0, 20.0), (-29.0, INF), -628.70457528082757577),
+    # Nearly one variable, cut twice: the second limit a thousandth of the span behind the first.
+    ((0.0, 0.0), (1.0, 1 - 1e-7, 1.0), (0.0, 0.0137), (INF, INF), -0.70413803588866406476),
+    ((0.0, 0.0), (1.0, 1 - 1e-12, 1.0), (-1.5, -0.25), (INF, INF), -0.51298407540943043213),
+    ((0.0, 0.0), (1.0, 1e-10 - 1, 1.0), (5.85, -INF), (INF, -5.854), -19.848029166996403028),
+    ((0.0, 0.0), (1.0, 1 - 1e-14, 1.0), (0.54, 0.5400001), (0.545, 0.5451), -6.3644337819505041792),
 ]
 # d log P with respect to loc, low, high and (S11, S12, S22) of the first five: closed forms (the
 # density at a face times the conditional mass there; at the corners) in the same digits.
@@ -187,6 +192,108 @@ def test_two_dimensions_from_a_factor():
     )
 
 
+def test_nearly_one_variable_cut_twice():
+    """X2 = X1 to 1.4e-5 and less, at gaps between the limits up to one: gradients and moments.
+
+    The truth is that of one variable above the larger limit: the other limit is passed by 35
+    standard deviations or more.
+    """
+    gaps = jnp.asarray([0.0005, 0.003, 0.0137, 0.05, 0.2, 1.0] * 3)
+    shares = jnp.repeat(jnp.asarray([1e-10, 1e-12, 1e-14]), 6)
+    row = lambda gap, share: (
+        jnp.zeros(2),
+        jnp.eye(2) + (1 - share) * (1 - jnp.eye(2)),
+        jnp.stack([0.0 * gap, gap]),
+        jnp.full(2, INF),
+    )
+    inputs = jax.vmap(row)(gaps, shares)
+    value, (by_loc, _, by_low, _) = rows_of_slopes(*inputs)
+    hazard = np.asarray(tg.special.hazard(gaps))
+    np.testing.assert_allclose(value, tg.special.log_ndtr(-gaps), rtol=1e-12)
+    np.testing.assert_allclose(by_loc, np.stack([0 * hazard, hazard], 1), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(by_low, np.stack([0 * hazard, -hazard], 1), rtol=1e-8, atol=1e-8)
+    moments = jax.jit(jax.vmap(lambda *x: tg.truncated_moments(*x[:2], tg.Box(*x[2:]), EXACT)))
+    mean, covariance, *_ = moments(*inputs)
+    np.testing.assert_allclose(mean, np.stack([hazard, hazard], 1), rtol=1e-7)
+    variance = tg.special.truncated_variance(0.0, 1.0, gaps, INF)
+    np.testing.assert_allclose(covariance, variance[:, None, None] * np.ones((2, 2)), rtol=1e-6)
+
+
+def far_corner(loc, entries, low, dps=40):
+    """log P(X >= low) far out, in mpmath: both limits hold the most likely point there is."""
+    import mpmath as mp
+
+    with mp.workdps(dps):
+        (m1, m2), (s11, s12, s22), (l1, l2) = (
+            [mp.mpf(float(x)) for x in part] for part in (loc, entries, low)
+        )
+        slope, scale = s12 / s11, mp.sqrt((s11 * s22 - s12 * s12) / s11)
+        rate = (s22 * (l1 - m1) - s12 * (l2 - m2)) / (s11 * s22 - s12 * s12)
+        assert rate > 0 and (s11 * (l2 - m2) - s12 * (l1 - m1)) > 0
+
+        def density(t):
+            above = (l2 - m2 - slope * (l1 + t - m1)) / (scale * mp.sqrt(2))
+            return mp.exp(-((l1 + t - m1) ** 2) / (2 * s11)) * mp.erfc(above)
+
+        ends = [k * k / rate for k in range(9)]
+        total = mp.quad(density, ends, method="gauss-legendre", maxdegree=4)
+        return mp.log(total / mp.sqrt(8 * mp.pi * s11))
+
+
+# Correlation, standard deviations, mean and lower limits.
+FAR_CORNERS = [
+    (1e-12 - 1, (1.0, 1.0), (0.0, 0.0), (3.0, -2.6)),
+    (3e-9 - 1, (0.2, 5.0), (0.1, -4.0), (1.0, -20.0)),
+    (1e-8 - 1, (1.0, 2.0), (1.0, 1.0), (2e4, 3e4)),
+]
+
+
+@pytest.mark.parametrize("correlation, scales, loc, low", FAR_CORNERS)
+def test_the_last_digit_is_part_of_the_error(correlation, scales, loc, low):
+    """One more unit in the last place of each input in turn: all their moves together."""
+    s1, s2 = scales
+    inputs = [np.array(x) for x in (loc, (s1 * s1, correlation * s1 * s2, s2 * s2), low)]
+    truth = far_corner(*inputs)
+    moves = 0.0
+    for part in range(3):
+        for place in range(len(inputs[part])):
+            moved = [x.copy() for x in inputs]
+            moved[part][place] = np.nextafter(moved[part][place], INF)
+            moves += abs(float(far_corner(*moved) - truth))
+    covariance = np.array(two_by_two(inputs[1]))
+    box = tg.Box(inputs[2], np.full(2, INF))
+    value, stderr = map(float, tg.log_probability(inputs[0], covariance, box, method=EXACT))
+    assert moves > 1e-9 * abs(value) and abs(value - truth) < 1e-3 * stderr
+    assert 0.4 * stderr < moves < 1.01 * stderr
+    # A third coordinate without limits changes nothing, wherever it stands.
+    for k in range(3):
+        wider = np.insert(np.insert(covariance, k, 0.0, 0), k, np.eye(3)[k], 1)
+        box = tg.Box(np.insert(inputs[2], k, -INF), np.full(3, INF))
+        loc3 = np.insert(inputs[0], k, 0.0)
+        other = jax.jit(lambda *x: tg.log_probability(x[0], x[1], x[2], method=EXACT))
+        np.testing.assert_allclose(other(loc3, wider, box).stderr, stderr, rtol=1e-6)
+
+
+def test_a_factor_has_a_last_digit_of_its_own():
+    """By the factor's rounding, not by that of the matrix it stands for, which is singular."""
+    gap, noise = 4e-8, 1e-9
+    factor, box = np.array([[1.0, 0.0], [-1.0, noise]]), tg.Box([3.0, gap - 3.0], [INF, INF])
+    value, stderr = tg.log_probability(jnp.zeros(2), tg.ScaleTril(factor), box, method=EXACT)
+    np.testing.assert_allclose(value, -0.5 * ((gap / noise) ** 2 + 9), rtol=0.05)
+    # Either limit pushes with gap/noise^2; each time 3 come from the limit and 3 from the factor.
+    bound = np.finfo(float).eps * gap / noise**2 * 12
+    np.testing.assert_allclose(stderr, bound, rtol=1e-3)
+
+
+def test_ordinary_problems_are_exact():
+    """No bound where rounding is of no concern, and none has a derivative."""
+    loc, covariance, low, high = two_inputs()
+    stderr = lambda loc: tg.log_probability(loc, covariance, tg.Box(low, high), EXACT).stderr
+    values, slopes = jax.jit(lambda loc: jax.jvp(stderr, (loc,), (jnp.ones_like(loc),)))(loc)
+    np.testing.assert_array_equal(values, 0.0)
+    np.testing.assert_array_equal(slopes, 0.0)
+
+
 def test_singular_in_two_dimensions():
     # X2 = X1, X2 = -X1, X2 constant: what remains is one normal variable.
     ones, mirror, flat = ([[1.0, r], [r, abs(r)]] for r in (1.0, -1.0, 0.0))
@@ -306,6 +413,57 @@ def test_three_dimensions_permuted():
         loc, covariance, low, high = inputs
         permuted = (loc[:, order], covariance[:, order][:, :, order], low[:, order], high[:, order])
         np.testing.assert_allclose(rows_of_log_prob(*permuted), value, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_singular_in_three_dimensions_under_a_trace():
+    """Where coordinates determine each other the value is right, or it is NaN: never a guess."""
+    generator = np.random.default_rng(5)
+    rows, truths = [], []
+    for k in range(ROWS):
+        pair = generator.normal(size=(2, 2))
+        pair = pair @ pair.T + 0.1 * np.eye(2)
+        # X3 = X1, or as near to it as rounding of a product leaves it.
+        weights = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+        turn = np.linalg.qr(generator.normal(size=(2, 2)))[0] if k % 2 else np.eye(2)
+        root = weights @ np.linalg.cholesky(pair) @ turn
+        low = -generator.uniform(0.2, 1.5, 3)
+        high = np.where(generator.random(3) < 0.5, INF, generator.uniform(0.1, 2.0, 3))
+        rows.append((np.zeros(3), root @ root.T, low, high))
+        both = [max(low[0], low[2]), low[1]], [min(high[0], high[2]), high[1]]
+        truths.append((np.zeros(2), pair, *both))
+    answers = jax.jit(lambda loc, s, *limits: tg.log_probability(loc, s, tg.Box(*limits), EXACT))
+    value, stderr = answers(*(jnp.asarray(np.array(part)) for part in zip(*rows)))
+    truth = rows_of_log_prob(*(jnp.asarray(np.array(part)) for part in zip(*truths)))
+    unknown = np.isnan(value)
+    assert 0 < unknown.sum() < ROWS
+    np.testing.assert_array_equal(np.isnan(stderr), unknown)
+    # The residual of a singular matrix is the root of its rounding.
+    np.testing.assert_allclose(value[~unknown], truth[~unknown], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_rows_in_three_dimensions_take_little_memory():
+    rows = [jnp.broadcast_to(x[0], (250, *x.shape[1:])) for x in three_inputs()[:4]]
+    compiled = jax.jit(jax.vmap(jax.value_and_grad(log_prob, (0, 1)))).lower(*rows).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 250 * 200_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [2, 3])
+def test_second_derivatives_in_every_mode_far_out(d):
+    """Loops of unknown length have no reverse derivative of their own; far out, where a lost rule
+    would show."""
+    covariance = jnp.array([[1.0, 0.3, 0.2], [0.3, 1.0, -0.5], [0.2, -0.5, 2.0]])
+    low, high = jnp.array([9.0, -1.0, 6.0]), jnp.array([INF, 1e-3, INF])
+    keep = jnp.arange(3) if d == 3 else jnp.array([0, 2])
+    fun = lambda loc: log_prob(loc, covariance[keep][:, keep], low[keep], high[keep])
+    loc, moved = jnp.zeros(d), 1e-4 * jnp.eye(d)
+    forward = jax.jit(jax.jacfwd(jax.jacrev(fun)))(loc)
+    for inner, outer in [(jax.jacrev, jax.jacrev), (jax.jacfwd, jax.jacfwd)]:
+        np.testing.assert_allclose(jax.jit(outer(inner(fun)))(loc), forward, rtol=1e-12)
+    slopes = jax.jit(jax.vmap(jax.grad(fun)))(jnp.concatenate([moved, -moved]))
+    np.testing.assert_allclose(forward, (slopes[:d] - slopes[d:]) / 2e-4, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.slow

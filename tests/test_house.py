@@ -27,7 +27,8 @@ ROOMS = {
     "probability": {
         "compensated": 0, "paths": 0, "quadrature": 0, "tilting": 0, "units": 0,
         "base": 0.5, "linear": 0.5, "sites": 0.6,
-        "bivariate": 1, "chains": 1, "factor_integrand": 1, "factors": 1, "twisting": 1,
+        "bivariate": 1, "chains": 1, "conditioning": 1,
+        "factor_integrand": 1, "factors": 1, "twisting": 1,
         "factor_grid": 2, "structure": 2, "factor_points": 2, "trivariate": 2,
         "exact_moments": 6, "automatic": 9, "explanation": 10,
     },

@@ -305,6 +305,8 @@ class TruncatedMultivariateNormal(Law):
         owner = "TruncatedMultivariateNormal"
         problem = truncated_problem(owner, loc, covariances, low, high, region)
         self.loc, self.covariance, self.region = problem
+        if isinstance(self.method, Method):
+            self.method.check(*problem)
         event_shape = (problem.covariance.dimension,)
         super().__init__(problem.batch_shape, event_shape, validate_args=validate_args)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from truncgauss.covariances import rounding
+from truncgauss.pytrees import varying_like
 from truncgauss.special import log_interval_mass, standardize, truncated_mean
 
 BLOCK = 32
@@ -64,12 +65,13 @@ def smallest_mass_first(
 
     def block_step(state, _):
         remainder, left, residual, mean = state
-        columns = jnp.zeros((block, d), low.dtype)
+        columns = varying_like(jnp.zeros((block, d), low.dtype), low)
         state = remainder, columns, left, residual, mean
         (_, columns, left, residual, mean), taken = jax.lax.scan(step, state, jnp.arange(block))
         return (remainder - columns.T @ columns, left, residual, mean), taken
 
     state = covariance_matrix, jnp.ones(d, bool), variances, jnp.zeros(d, low.dtype)
+    state = varying_like(state, low)
     if num_blocks == 1:
         _, (order, point) = block_step(state, None)
         return Order(order, point)
@@ -94,6 +96,7 @@ def _smallest_mass_first(root: Array, low: Array, high: Array) -> Order:
         return (root, left, mean + column * draw), (chosen, draw)
 
     state = root, jnp.ones(d, bool), jnp.zeros(d, low.dtype)
+    state = varying_like(state, root, low, high)
     _, (order, point) = jax.lax.scan(step, state, length=d)
     return Order(order, point)
 

@@ -4,6 +4,10 @@ Work is spread by placing its largest array, the samples or the data rows, in pi
 of a mesh; `jit` then keeps every computation where its piece lies and adds the sums across devices.
 The number is the same as on one device up to the order of a sum, and so is every derivative.
 Nothing here differentiates inside a collective, which is silently wrong.
+
+`jax.shard_map` over rows works as well, with derivatives taken outside of it. An array on an
+explicit mesh, the default of `jax.make_mesh`, is gathered where it enters: the numbers are right,
+but every device computes them all. A mesh from `device_mesh` spreads the work.
 """
 
 from typing import Any

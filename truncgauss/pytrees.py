@@ -6,7 +6,9 @@ may well exceed its "high", and a tree of axis numbers is no region at all. So t
 here without the constructor: validation belongs to what a person writes.
 """
 
+import contextlib
 import dataclasses
+import functools
 from typing import Any, TypeVar
 
 import jax
@@ -90,11 +92,48 @@ class Batched:
 
 
 def as_float_array(value: Any) -> jax.Array:
-    """`value` as an array of a floating dtype: its own, or JAX's default for integers."""
+    """`value` as an array of a floating dtype: its own, or JAX's default for integers.
+
+    What lies in pieces on an explicit mesh is gathered: few operations know where to put a result.
+    """
     array = jnp.asarray(value)
+    place = jax.typeof(array).sharding
+    if any(axis is not None for axis in place.spec):
+        whole = jax.sharding.PartitionSpec(*[None] * array.ndim)
+        array = jax.sharding.reshard(array, jax.sharding.NamedSharding(place.mesh, whole))
     if jnp.issubdtype(array.dtype, jnp.floating):
         return array
     return array.astype(jnp.result_type(float))
+
+
+def on_mesh_of(tree: Any) -> contextlib.AbstractContextManager:
+    """A context in which what is made lies on the explicit mesh that arrays of the tree lie on."""
+    meshes = [jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(tree)]
+    explicit = [mesh for mesh in meshes if mesh.explicit_axes]
+    return jax.sharding.use_abstract_mesh(explicit[0]) if explicit else contextlib.nullcontext()
+
+
+def varying_like(tree: T, *others: Any) -> T:
+    """The tree, whose values may differ from device to device as those of the others do.
+
+    JAX keeps book of a mesh: of what varies over it under `jax.shard_map`, and of what lies on it
+    if it is explicit. The start of a loop must be of the same kind as its end. Constants are not,
+    and become so by adding a zero made of the others.
+    """
+    leaves = jax.tree.leaves(others)
+    if all(jax.typeof(leaf).sharding.mesh.empty for leaf in leaves):
+        return tree
+    zeros = [jnp.zeros_like(leaf, shape=(), dtype=bool) for leaf in leaves]
+    zero = functools.reduce(jnp.logical_or, zeros)
+
+    def moved(leaf):
+        leaf = jnp.asarray(leaf)
+        if leaf.dtype == bool:
+            return leaf | zero
+        is_number = jnp.issubdtype(leaf.dtype, jnp.number)
+        return leaf + zero.astype(leaf.dtype) if is_number else leaf
+
+    return jax.tree.map(moved, tree)
 
 
 def is_concrete(tree: Any) -> bool:

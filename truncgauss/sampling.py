@@ -20,10 +20,10 @@ from truncgauss.covariances import LowRank
 from truncgauss.points import lattice_uniforms
 from truncgauss.probability.base import Problem, as_problem, over_rows
 from truncgauss.probability.paths import Constraints, crossings
-from truncgauss.probability.separation import Plan, Separation
+from truncgauss.probability.separation import Plan, Separation, check_plan
 from truncgauss.probability.units import Standardized, standardized
 from truncgauss.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
-from truncgauss.pytrees import Batched, frozen_pytree, is_concrete
+from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, varying_like
 from truncgauss.regions import Ball, Box
 from truncgauss.special import separation_step, truncated_quantile
 
@@ -125,7 +125,7 @@ def truncated_draws(
             saves the solve. Any but a minimax tilt bounds no weights, and is not used.
 
     Raises:
-        ValueError: as `truncated_samples`.
+        ValueError: as `truncated_samples`, or for a plan of another problem.
 
     Example:
         >>> region = tg.Box([0.0, 0.0], jnp.inf)
@@ -135,7 +135,7 @@ def truncated_draws(
         (True, 1000.0)
     """
     problem = _checked(loc, covariance, region, num_samples)
-    plan = _usable(plan)
+    plan = _usable(plan, problem)
     others = () if plan is None else (plan,)
     if not _is_direct(problem):
         problem = jax.tree.map(_without_derivative, problem)
@@ -184,7 +184,7 @@ def weighted_samples(
     if points not in ("random", "lattice"):
         raise ValueError(f'points must be "random" or "lattice", got {points!r}.')
     Separation().check(*problem)
-    plan = _usable(plan)
+    plan = _usable(plan, problem)
     others = () if plan is None else (plan,)
     settings = _Settings(num_samples, *_shape_of_work(problem, plan))
     return _weighted(settings, points == "lattice", problem, _Keys.of(key, problem), *others)
@@ -227,8 +227,14 @@ def _checked(loc, covariance, region, num_samples: int) -> Problem:
     return as_problem(loc, covariance, region)
 
 
-def _usable(plan: Plan | None) -> Plan | None:
-    """The plan, if it is one of a minimax tilt: others bound no weights."""
+def _usable(plan: Plan | None, problem: Problem) -> Plan | None:
+    """The plan, if it is one of a minimax tilt: others bound no weights.
+
+    Raises:
+        ValueError: if it was made for another problem.
+    """
+    if plan is not None and not isinstance(problem.region, Ball):
+        check_plan(plan, problem)
     return plan if isinstance(plan, Plan) and plan.twist is None else None
 
 
@@ -246,7 +252,7 @@ def _shape_of_work(problem: Problem, plan: Plan | None) -> tuple[int, bool]:
         return covariance.dimension, False
     limits = region.low, region.high
     pinned = isinstance(region, Box) and plan is None
-    pinned = pinned and (not is_concrete(limits) or bool(np.any(limits[0] == limits[1])))
+    pinned = pinned and (not is_concrete(limits) or bool(np.any(np.equal(*limits))))
     if plan is not None:
         return plan.tilt.shape[-1], pinned
     rank = Separation().settled(*problem).rank
@@ -427,6 +433,7 @@ def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> 
     zero = jnp.zeros((), jnp.int32)
     buffer, kept = jnp.zeros((num_samples + lanes, d), dtype), jnp.zeros((r, some), dtype)
     start = _Rounds(buffer, zero, zero, zero, kept, jnp.full(some, -jnp.inf, dtype))
+    start = varying_like(start, jax.tree.leaves(sampler))
     return lax.while_loop(unfinished, one_round, start)
 
 
@@ -455,7 +462,9 @@ def _filled(
         return (count < num_samples) & (state[-1] < 1)
 
     # A loop of at most one turn: unlike a choice it costs nothing under vmap if none needs it.
-    samples, worth, _ = lax.while_loop(unfilled, fill, (samples, whole, jnp.uint32(0)))
+    samples, worth, _ = lax.while_loop(
+        unfilled, fill, varying_like((samples, whole, jnp.uint32(0)), rounds)
+    )
     return samples, worth
 
 

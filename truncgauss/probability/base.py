@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from truncgauss.covariances import Covariance, as_covariance
 from truncgauss.probability.units import Standardized, standardized
-from truncgauss.pytrees import Batched, as_float_array, frozen_pytree
+from truncgauss.pytrees import Batched, as_float_array, frozen_pytree, on_mesh_of, varying_like
 from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import log_mean_exp
 
@@ -123,6 +123,34 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
     return problem
 
 
+def check_held(owner: str, plan: Batched, counts: dict[str, tuple], problem: Problem) -> None:
+    """Raise ValueError unless a held plan can serve a problem, as far as their shapes tell.
+
+    Args:
+        owner: the method's name.
+        plan: what it holds.
+        counts: what was counted -> how many there are in the plan, how many the problem has.
+        problem: what is asked.
+    """
+    remedy = "Hold the method for this problem: method.hold(loc, covariance, region)."
+    for what, (planned, asked) in counts.items():
+        if planned != asked:
+            raise ValueError(
+                f"{owner}: the plan that is held was made for {planned} {what}, this problem has "
+                f"{asked}. {remedy}"
+            )
+    rows, batch = plan.batch_shape, problem.batch_shape
+    try:
+        fits = jnp.broadcast_shapes(rows, batch) == batch
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"{owner}: the plan that is held has leading axes {rows}, one plan a row, which do not "
+            f"broadcast to the problem's {batch}. {remedy}"
+        )
+
+
 def as_key(key: Any) -> jax.Array:
     """The key itself, or jax.random.key(0) for None.
 
@@ -150,11 +178,14 @@ def over_rows(function: Callable, problem: Problem, *others: Any) -> Any:
     Others have, as covariances and regions do, a `batch_shape` and `broadcast_to`.
     """
     parts = (LocRows(problem.loc), problem.covariance, problem.region, *others)
+    # All alike, so that whatever is made of some of it may meet what is made of the rest.
+    parts = tuple(varying_like(part, parts) for part in parts)
     batches = [part.batch_shape for part in parts]
     batch_shape = jnp.broadcast_shapes(*batches)
 
     def of_row(loc, covariance, region, *others):
-        return function(Problem(loc.loc, covariance, region), *others)
+        with on_mesh_of((loc, covariance, region)):
+            return function(Problem(loc.loc, covariance, region), *others)
 
     if batch_shape == ():
         return of_row(*parts)

@@ -71,11 +71,16 @@ def ratio(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
     return quotient, jax.lax.stop_gradient(rest)
 
 
+MAX_PANELS = 10
+
+
 class Plan(NamedTuple):
-    """Where to integrate: a value of X1 near the mode, and breakpoints as offsets from it."""
+    """Where to integrate: a value of X1 near the mode, breakpoints as offsets from it, and how many
+    of the panels are in use."""
 
     anchor: jax.Array
     breakpoints: jax.Array
+    count: jax.Array
 
 
 def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> Plan:
@@ -93,24 +98,20 @@ def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> P
         return -0.5 * (nearest * nearest + z * z)
 
     found = quadrature.support(log_density, outer.low, outer.high)
-    at_low, at_high = quadrature.touches(found, outer.low, outer.high)
+    limits = jnp.stack([outer.low, outer.high])
+    at_low, at_high = quadrature.touches(log_density, found.mode, limits)
     anchor = jnp.clip(loc[0] + form.scale * found.mode, low[0], high[0])
     ends = standardize(low[0], high[0], anchor)
     centre = (anchor - loc[0]) / form.scale
     left = jnp.where(at_low, ends.low, form.scale * (found.left - centre))
     right = jnp.where(at_high, ends.high, form.scale * (found.right - centre))
     switch = form.residual_scale / jnp.abs(form.slope)
-    breakpoints = quadrature.panels(left, right, switch[None])
-    return Plan(anchor, quadrature.reaching(breakpoints, at_low, at_high))
+    zones = quadrature.end_zones(left, right, switch[None])
+    breakpoints, count = quadrature.mesh(left, right, form.scale, zones, MAX_PANELS)
+    return Plan(anchor, quadrature.reaching(breakpoints, at_low, at_high), count)
 
 
-def log_probability(
-    loc: jax.Array,
-    form: Regression,
-    low: jax.Array,
-    high: jax.Array,
-    num_nodes: int = quadrature.NUM_NODES,
-) -> jax.Array:
+def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
     """log P(low <= X <= high), limits and loc of shape (2,), each low below its high.
 
     A coordinate without limits drops out. Where the two coordinates determine each other
@@ -126,17 +127,16 @@ def log_probability(
     blemish = 0.0 * (loc.sum() + second_scale)
     on_line = log_probability_on_line(loc, form, low, high)
     free = jnp.isinf(low) & jnp.isinf(high)
-    full = jnp.where(singular, on_line, log_integral(loc, safe, low, high, num_nodes))
+    full = jnp.where(singular, on_line, log_integral(loc, safe, low, high))
     drop = jnp.where(free[1], marginal[0], marginal[1]) + blemish
     return jnp.where((free[0] & ~singular) | free[1], drop, full)
 
 
-def along(loc, form: Regression, low, high, num_nodes: int) -> quadrature.Along:
-    """The integrand at the nodes, for residual_scale > 0."""
-    anchor, breakpoints = plan(loc, form, low, high)
+def along(loc, form: Regression, low, high, anchor, breakpoints) -> quadrature.Along:
+    """The integrand at the nodes of some panels, for residual_scale > 0."""
     ends = standardize(low[0], high[0], anchor)
     breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
-    offsets, weights = quadrature.rule(breakpoints, num_nodes)
+    offsets, weights = quadrature.rule(breakpoints)
     mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
     inner = standardize(low[1], high[1], mean, form.residual_scale)
     turns = form.slope * offsets + rest
@@ -148,11 +148,18 @@ def along(loc, form: Regression, low, high, num_nodes: int) -> quadrature.Along:
     return quadrature.Along(anchor, mean, offsets, turns, log_values, constant, weights)
 
 
-def log_integral(loc, form: Regression, low, high, num_nodes: int) -> jax.Array:
+def log_panel(inputs, given) -> jax.Array:
+    """The log of one panel's share of the integral."""
+    anchor, breakpoints = given
+    found = along(*inputs, anchor, breakpoints)
+    return found.constant + quadrature.log_weighted_sum(found.log_values, found.weights)
+
+
+def log_integral(loc, form: Regression, low, high) -> jax.Array:
     """The integral over X1 in logs, for residual_scale > 0."""
-    found = along(loc, form, low, high, num_nodes)
-    log_sum = quadrature.log_weighted_sum(found.log_values, found.weights)
-    return found.constant - _LOG_SQRT_2PI + log_sum
+    anchor, breakpoints, count = plan(loc, form, low, high)
+    inputs = loc, form, low, high
+    return quadrature.log_total(log_panel, inputs, anchor, breakpoints, count) - _LOG_SQRT_2PI
 
 
 def log_probability_on_line(loc, form: Regression, low, high) -> jax.Array:
@@ -198,22 +205,30 @@ class Nodes(NamedTuple):
     weights: jax.Array
 
 
-def nodes(
-    loc: jax.Array,
-    form: Regression,
-    low: jax.Array,
-    high: jax.Array,
-    num_nodes: int = quadrature.NUM_NODES,
-) -> Nodes:
-    """The law given low <= X <= high on the nodes of `log_integral`, for residual_scale > 0."""
-    found = along(loc, form, low, high, num_nodes)
-    second = jax.lax.stop_gradient(jnp.clip(found.mean, low[1], high[1]))
-    near = standardize(low[1], high[1], second)
-    law = (found.mean - second) + found.turns, form.residual_scale, near.low, near.high
-    return Nodes(
-        jnp.stack([found.anchor, second]),
-        jnp.stack([found.offsets, truncated_mean(*law)], axis=-1),
-        jnp.stack([0.0 * found.offsets, truncated_variance(*law)], axis=-1),
-        found.log_values + found.constant,
-        found.weights,
-    )
+def moments_panel(inputs, given) -> quadrature.Parts:
+    """One panel's share of the truncated law; its mean is counted from a point of the plan's."""
+    (anchor, point), breakpoints = given
+    loc, form, low, high = inputs
+    found = along(loc, form, low, high, anchor, breakpoints)
+    near = standardize(low[1], high[1], point[1])
+    law = (found.mean - point[1]) + found.turns, form.residual_scale, near.low, near.high
+    means = jnp.stack([(anchor - point[0]) + found.offsets, truncated_mean(*law)], axis=-1)
+    own = jnp.zeros((2, 2), loc.dtype).at[1, 1].set(1.0)
+    variances = truncated_variance(*law)[:, None, None] * own
+    laws = quadrature.Parts(found.log_values + found.constant, means, variances)
+    return quadrature.mixed(laws, found.weights)
+
+
+def inner_point(loc: jax.Array, form: Regression, low, high) -> jax.Array:
+    """A point of the region near the mode, shape (2,)."""
+    anchor = plan(loc, form, low, high).anchor
+    mean, _ = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
+    return jax.lax.stop_gradient(jnp.stack([anchor, jnp.clip(mean, low[1], high[1])]))
+
+
+def moments(loc: jax.Array, form: Regression, low, high, point: jax.Array) -> quadrature.Parts:
+    """Log of P(low <= X <= high) sqrt(2 pi), and mean and covariance of X there, for
+    residual_scale > 0; the mean is counted from `point`."""
+    anchor, breakpoints, count = plan(loc, form, low, high)
+    inputs, given = (loc, form, low, high), (anchor, point)
+    return quadrature.total_moments(moments_panel, inputs, given, breakpoints, count, 2)

@@ -16,6 +16,7 @@ import numpy as np
 
 from truncgauss.covariances import Markov
 from truncgauss.probability.quadrature import log_weighted_sum
+from truncgauss.pytrees import varying_like
 from truncgauss.special import standardize, truncated_mean, truncated_variance
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -136,6 +137,7 @@ def marginals(diagonal, beside, low, high) -> tuple[jax.Array, jax.Array]:
 
     nothing = jnp.zeros_like(diagonal)
     start = (nothing, nothing, jnp.asarray(0), jnp.asarray(jnp.inf, low.dtype))
+    start = varying_like(start, low)
     bend, shift, _, _ = jax.lax.while_loop(unfinished, step, start)
     return solution(bend, shift)
 
@@ -156,11 +158,11 @@ def tridiagonal_solve(diagonal, beside, right) -> jax.Array:
         x = (value - b * x) / pivot
         return x, x
 
-    start = (jnp.ones_like(diagonal[0]), zero[0])
+    start = varying_like((jnp.ones_like(diagonal[0]), zero[0]), right)
     rows = (diagonal, jnp.concatenate([zero, beside]), right)
     _, (pivots, values) = jax.lax.scan(down, start, rows)
     rows = (pivots, values, jnp.concatenate([beside, zero]))
-    return jax.lax.scan(up, zero[0], rows, reverse=True)[1]
+    return jax.lax.scan(up, varying_like(zero[0], right), rows, reverse=True)[1]
 
 
 def inverse_diagonal(diagonal, beside) -> jax.Array:
@@ -252,7 +254,7 @@ def deviations(covariance: Markov, point, left, right, num_panels: int):
         transitions = jax.nn.softmax(exponents(row, later), axis=1)
         return (law @ transitions, pulls @ transitions, t + 1), found
 
-    carried = (law, jnp.zeros((d, len(law)), law.dtype), 0)
+    carried = varying_like((law, jnp.zeros((d, len(law)), law.dtype), 0), law)
     (law, pulls, t), (means, columns) = jax.lax.scan(
         jax.checkpoint(forth), carried, (onward, later)
     )

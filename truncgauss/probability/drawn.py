@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.probability.paths import Constraints, intersected_paths
+from truncgauss.pytrees import varying_like
 from truncgauss.special import (
     standardize,
     truncated_mean,
@@ -33,7 +34,7 @@ def inner_point(constraints: Constraints, tilt: Array) -> Array:
 
     strict = jnp.tril(constraints.factor, -1)
     rows = jnp.arange(len(tilt)), strict, *constraints[:3], constraints.scale, tilt
-    return lax.stop_gradient(lax.scan(step, jnp.zeros_like(tilt), rows)[1])
+    return lax.stop_gradient(lax.scan(step, varying_like(jnp.zeros_like(tilt), rows), rows)[1])
 
 
 def drawn_again(constraints: Constraints, tilt, uniforms, means, point: Array) -> Drawn:

@@ -32,8 +32,7 @@ def exact_moments(row: Problem) -> Moments:
     elif d == 2:
         point, mean, matrix = _bivariate(loc, bivariate.regression(covariance), low, high)
     elif d == 3:
-        nodes = trivariate.nodes(loc, covariance, low, high)
-        point, (mean, matrix) = nodes.point, total_moments(nodes)
+        point, mean, matrix = trivariate.moments(loc, covariance, low, high)
     else:
         law = loc, jnp.sqrt(covariance.variances), low, high
         point, mean, matrix = 0.0, truncated_mean(*law), jnp.diag(truncated_variance(*law))
@@ -47,8 +46,8 @@ def _bivariate(loc, form: bivariate.Regression, low, high) -> tuple[Array, Array
     """Two coordinates, also where they determine each other."""
     singular = form.residual_scale == 0
     safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
-    nodes = bivariate.nodes(loc, safe, low, high)
-    mean, matrix = total_moments(nodes)
+    point = bivariate.inner_point(loc, safe, low, high)
+    _, mean, matrix = bivariate.moments(loc, safe, low, high, point)
     # X2 = loc2 + slope (X1 - loc1): limits on X2 are limits on X1.
     slope = jnp.where(singular & (form.slope != 0), form.slope, 1.0)
     other = standardize(low[1], high[1], loc[1], jnp.abs(slope))
@@ -58,10 +57,10 @@ def _bivariate(loc, form: bivariate.Regression, low, high) -> tuple[Array, Array
     above = jnp.where(form.slope == 0, high[0], jnp.minimum(high[0], above))
     first = loc[0], form.scale, below, above
     line = jnp.stack([jnp.ones_like(form.slope), form.slope])
-    on_line = loc + line * (truncated_mean(*first) - loc[0]) - nodes.point
+    on_line = loc + line * (truncated_mean(*first) - loc[0]) - point
     rank_one = truncated_variance(*first) * line[:, None] * line
     return (
-        nodes.point,
+        point,
         jnp.where(singular, on_line, mean),
         jnp.where(singular, rank_one, matrix),
     )

@@ -13,6 +13,7 @@ from jax import Array, lax
 
 from truncgauss.covariances import LowRank
 from truncgauss.probability.factor_integrand import Integrand, Plan, about, solve_plan
+from truncgauss.pytrees import varying_like
 from truncgauss.special import log_sum_exp
 
 NUM_SIDE = 96  # points along each side of the grid
@@ -97,7 +98,7 @@ def rectangle(integrand: Integrand, plan: Plan) -> tuple[Array, Array, Array]:
         return jnp.any(~(far <= 1.05 * near)) & (count < MAX_STEPS)
 
     start = jnp.zeros(NUM_RAYS, angles.dtype)
-    start = (start, start + jnp.inf, start + 4.0, jnp.asarray(0))
+    start = varying_like((start, start + jnp.inf, start + 4.0, jnp.asarray(0)), floor)
     _, far, _, _ = lax.while_loop(unfinished, step, start)
     found = (at_anchor > floor) & jnp.all(jnp.isfinite(far))
     corners = far[:, None] * rays

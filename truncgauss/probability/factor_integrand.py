@@ -18,7 +18,7 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.covariances import LowRank
 from truncgauss.probability.compensated import exact_sum, products
-from truncgauss.pytrees import Batched, frozen_pytree
+from truncgauss.pytrees import Batched, frozen_pytree, varying_like
 from truncgauss.special import log_interval_mass, standardize, truncated_mean, truncated_variance
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -210,9 +210,8 @@ def highest(integrand: Integrand) -> tuple[Array, Sites]:
     origin = jnp.zeros(rates.shape[1], rates.dtype)
     none = jnp.zeros_like(integrand.low)
     start = (origin, Sites(none, none), origin, jnp.ones((), rates.dtype))
-    factors, sites, *_ = lax.while_loop(
-        unfinished, step, (*start, jnp.asarray(0), jnp.asarray(False))
-    )
+    start = varying_like((*start, jnp.asarray(0), jnp.asarray(False)), integrand)
+    factors, sites, *_ = lax.while_loop(unfinished, step, start)
     return factors, sites
 
 
@@ -246,6 +245,7 @@ def propagated(integrand: Integrand, sites: Sites) -> tuple[Array, Array]:
         return ~state[-1] & (state[-2] < MAX_SWEEPS)
 
     start = (sites, *moments(rates, sites), jnp.asarray(0), jnp.asarray(False))
+    start = varying_like(start, integrand)
     _, mean, scale, _, _ = lax.while_loop(unfinished, sweep, start)
     return mean, scale
 

@@ -11,6 +11,8 @@ from truncgauss.probability.paths import Constraints
 from truncgauss.probability.units import product
 from truncgauss.regions import Box, Polyhedron
 
+UNKNOWN = 64.0  # times the rounding of a variance: what is left of one that is not determined
+
 
 class Linear(NamedTuple):
     """low <= y <= high for y ~ Normal(loc, covariance), one row a constraint.
@@ -75,7 +77,8 @@ def arranged(linear: Linear, order: Array, rank: int) -> tuple[Constraints, Cons
     """The constraints in order: those that a new variable enters, and those without one.
 
     Together their factors are lower trapezoidal: the rows below the triangle are combinations of
-    the rows in it.
+    the rows in it. Where such a row varies although all others are known, the rank is that of
+    another problem, and the rows are NaN.
     """
     low, high, loc, covariance, root = reordered(linear, order)
     if root is None:
@@ -87,6 +90,9 @@ def arranged(linear: Linear, order: Array, rank: int) -> tuple[Constraints, Cons
     # Coefficients that are 0 but for rounding would make a constraint end later than it does.
     tiny = jnp.sqrt(rounding(covariance)[rank:, None])
     below = jnp.where(jnp.abs(below) > lax.stop_gradient(tiny), below, 0.0)
+    left = lax.stop_gradient(jnp.diagonal(covariance)[rank:] - jnp.sum(below**2, axis=1))
+    known = left <= UNKNOWN * rounding(lax.stop_gradient(covariance))[rank:]
+    below = jnp.where(known[:, None], below, jnp.nan)
     parts = (low, high, loc)
     return (
         Constraints(*(x[:rank] for x in parts), factor),

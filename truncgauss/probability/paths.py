@@ -14,6 +14,7 @@ from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 
 from truncgauss.mills import LOG_SQRT_2PI
+from truncgauss.pytrees import varying_like
 from truncgauss.special import log_interval_mass, separation_step, standardize
 
 BLOCK = 32
@@ -97,6 +98,12 @@ def _paths(constraints: Constraints, tilt: Array, uniforms: Array) -> Path:
         draw, log_mass = separation_step(interval.low, interval.high, uniform, interval.width)
         return tilt + draw, (mean, log_mass)
 
+    if len(strict) == 0:
+        zero = jnp.zeros(uniforms.shape[1], uniforms.dtype)
+        log_mass = log_interval_mass(*_interval(zero, *(row[-1] for row in rows)))
+        # Made of the masses, since under vmap a rule's result must be batched as its tangent is.
+        mean = jnp.where(jnp.isnan(log_mass), log_mass, 0.0)
+        return Path(log_mass[None][:0], mean[None], log_mass[None])
     earlier = jax.tree.map(lambda row: row[:-1], rows)
     draws, (means, log_mass) = sweep(strict, step, (earlier, uniforms), uniforms.shape[1])
     mean = last @ draws
@@ -142,7 +149,8 @@ def intersected_paths(
 
     strict = jnp.tril(constraints.factor, -1)
     rows = index, strict, *constraints[:3], constraints.scale, tilt, shares
-    draws, log_mass = lax.scan(step, jnp.zeros((d, num_lanes), uniforms.dtype), rows)
+    start = varying_like(jnp.zeros((d, num_lanes), uniforms.dtype), rows, extra)
+    draws, log_mass = lax.scan(step, start, rows)
     # Constraints on what does not vary hold or do not.
     broken = (ends < 0) & ~((extra.low <= extra.loc) & (extra.loc <= extra.high))
     return draws[:-1], jnp.where(jnp.any(broken), -jnp.inf, log_mass)
@@ -272,6 +280,8 @@ def substitution(strict: Array, follow: Array, right: Array, base: Array) -> tup
     and transposed any number of times.
     """
     square, lanes = strict[:-1], right.shape[1]
+    if len(square) == 0:
+        return right, base
 
     def product(unknown):
         x, y = unknown
@@ -310,18 +320,13 @@ def sweep(strict: Array, step: Callable, rows: Any, num_lanes: int) -> tuple[Arr
     in blocks, so that most of the work is products of matrices rather than of vectors.
     """
     height = len(strict)
-    if height == 0:
-        one = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), rows)
-        _, out = jax.eval_shape(step, jnp.zeros(num_lanes, strict.dtype), one)
-        empty = jnp.zeros((0, num_lanes), strict.dtype)
-        return empty, jax.tree.map(lambda _: empty, out)
     num_blocks = -(-height // BLOCK)
     block = -(-height // num_blocks)
     padding = num_blocks * block - height
     if padding:
         strict = jnp.pad(strict, (0, padding))
         rows = jax.tree.map(lambda x: jnp.concatenate([x, x[-1:].repeat(padding, 0)]), rows)
-    zeros = jnp.zeros((block, num_lanes), strict.dtype)
+    zeros = varying_like(jnp.zeros((block, num_lanes), strict.dtype), strict, rows)
 
     def inner(within, base, rows):
         """One block, given what the blocks before it contribute."""
@@ -345,5 +350,6 @@ def sweep(strict: Array, step: Callable, rows: Any, num_lanes: int) -> tuple[Arr
     blocked = lambda x: x.reshape(num_blocks, block, *x.shape[1:])
     start = block * jnp.arange(num_blocks)
     parts = start, blocked(strict), jax.tree.map(blocked, rows)
-    new, out = lax.scan(outer, jnp.zeros((num_blocks * block, num_lanes), strict.dtype), parts)
+    start = varying_like(jnp.zeros((num_blocks * block, num_lanes), strict.dtype), strict, rows)
+    new, out = lax.scan(outer, start, parts)
     return new[:height], jax.tree.map(lambda x: x.reshape(-1, num_lanes)[:height], out)

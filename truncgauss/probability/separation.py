@@ -20,6 +20,7 @@ from truncgauss.probability.base import (
     Problem,
     Region,
     as_problem,
+    check_held,
     over_rows,
     spread,
 )
@@ -35,7 +36,7 @@ from truncgauss.probability.paths import Constraints, intersected_paths, paths
 from truncgauss.probability.tilting import saddle
 from truncgauss.probability.twisting import Twist, log_site_mean, twist_of, twisted
 from truncgauss.probability.units import standardized
-from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
+from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field, varying_like
 from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import standardize
 
@@ -158,13 +159,16 @@ class Separation(Method):
                 f"Separation answers for a Box or a Polyhedron, got a {type(region).__name__}. "
                 "Use SoftMonteCarlo for other regions."
             )
+        if self.plan is not None:
+            check_plan(self.plan, Problem(loc, covariance, region))
 
     def hold(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
-        self.check(*problem)
-        settled = self.settled(*problem)
-        return settled._with(_plans(settled, problem))
+        fresh = replace(self, plan=None)
+        fresh.check(*problem)
+        settled = fresh.settled(*problem)
+        return settled._with(_solved(settled, problem))
 
     def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
         """The method that knows the rank of a singular law, if the numbers can be looked at."""
@@ -266,6 +270,28 @@ class Separation(Method):
 # --- The plan -------------------------------------------------------------------------------------
 
 
+def check_plan(plan: Plan | factor_integrand.Plan, problem: Problem) -> None:
+    """Raise ValueError unless a held plan is one for such a problem, as far as shapes tell."""
+    wanted = factor_integrand.Plan if over_factors(*problem[1:]) else Plan
+    if not isinstance(plan, wanted):
+        kinds = {Plan: "coordinates", factor_integrand.Plan: "the factors of a tg.LowRank"}
+        raise ValueError(
+            f"Separation: this problem is integrated over {kinds[wanted]}, and the plan that is "
+            f"held over {kinds.get(type(plan), type(plan).__name__)}. Hold the method for this "
+            "problem: method.hold(loc, covariance, region)."
+        )
+    if isinstance(plan, Plan):
+        m, draws = problem.region.low.shape[-1], plan.tilt.shape[-1]
+        most = min(m, problem.covariance.dimension)
+        counts = {
+            "constraints": (plan.order.shape[-1], m),
+            "variables to draw": (draws, min(draws, most)),
+        }
+    else:
+        counts = {"factors": (plan.anchor.shape[-1], problem.covariance.rank)}
+    check_held("Separation", plan, counts, problem)
+
+
 def over_factors(covariance: Covariance, region: Region) -> bool:
     """Whether to integrate over the few factors of a covariance instead of its variables.
 
@@ -315,16 +341,32 @@ def chosen_plan(linear: Linear) -> Plan:
     The tilt is solved only where sites are refused, or their weights far from equal.
     """
     linear = lax.stop_gradient(linear)
-    ahead, usable = twisted_plan(linear)
-    share = jnp.where(usable, pilot_share(linear, ahead), -1.0)
-    none = jax.tree.map(jnp.zeros_like, ahead.twist)
+    m, dtype = len(linear.loc), linear.loc.dtype
+    nothing = jnp.zeros(m, dtype)
+    # Whatever is found is better than this.
+    none = jnp.full((), jnp.inf, dtype), jnp.asarray(False), nothing[0], Twist(nothing, nothing)
+    start = Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype)
+    start = varying_like(start, linear)
 
-    def compared() -> Plan:
-        tilted = replace(solve_plan(linear, True, len(linear.loc)), twist=none)
-        better = pilot_share(linear, tilted) > share
-        return jax.tree.map(lambda new, old: jnp.where(better, new, old), tilted, ahead)
+    def ahead(best: Plan, share: Array) -> tuple[Plan, Array]:
+        return varying_like(twisted_plan(linear), linear)
 
-    return lax.cond(share > GOOD_SHARE, lambda: ahead, compared)
+    def tilted(best: Plan, share: Array) -> tuple[Plan, Array]:
+        tilt = lambda: replace(solve_plan(linear, True, m), twist=start[0].twist)
+        plan = lax.cond(share > GOOD_SHARE, lambda: best, lambda: varying_like(tilt(), linear))
+        return plan, varying_like(jnp.asarray(True), linear)
+
+    def attempt(state, turn):
+        # One loop, so that the pilot is compiled once.
+        best, share = state
+        plan, usable = lax.cond(turn == 0, ahead, tilted, best, share)
+        found = jnp.where(usable, pilot_share(linear, plan), -1.0)
+        better = found > share
+        keep = lambda new, old: jnp.where(better, new, old)
+        return (jax.tree.map(keep, plan, best), keep(found, share)), None
+
+    (best, _), _ = lax.scan(attempt, start, jnp.arange(2))
+    return best
 
 
 def pilot_share(linear: Linear, plan: Plan) -> Array:
@@ -337,7 +379,6 @@ def pilot_share(linear: Linear, plan: Plan) -> Array:
     return jnp.where(jnp.isnan(share), -1.0, share)
 
 
-@jax.jit
 def _plans(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan:
     """A plan for every row of a problem."""
 
@@ -346,6 +387,23 @@ def _plans(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan
         return _scaled(method.plan_of(*row.problem), row.row_unit)
 
     return over_rows(of_row, problem)
+
+
+_traced_plans = jax.jit(_plans)
+# A small plan runs once and compiles longer than it runs, for fusions that save microseconds. With
+# a hundred constraints unoptimised products of matrices would cost more.
+_MOST_QUICK = 32
+_QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+_quick_plans = jax.jit(_plans, compiler_options=_QUICK)
+
+
+def _solved(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan:
+    small = problem.region.low.shape[-1] <= _MOST_QUICK
+    if jax.default_backend() != "cpu" or not small or not is_concrete(problem):
+        return _traced_plans(method, problem)
+    # Compiler options are refused inside of another compilation.
+    with jax.ensure_compile_time_eval():
+        return _quick_plans(method, problem)
 
 
 def _scaled(plan: Plan | factor_integrand.Plan, by: Array) -> Plan | factor_integrand.Plan:

@@ -10,7 +10,15 @@ from jax import Array, lax
 
 from truncgauss.covariances import Covariance
 from truncgauss.logarithms import log_sum_exp
-from truncgauss.probability.base import Estimate, Method, Region, as_problem, over_rows
+from truncgauss.probability.base import (
+    Estimate,
+    Method,
+    Problem,
+    Region,
+    as_problem,
+    check_held,
+    over_rows,
+)
 from truncgauss.probability.linear import linear_of
 from truncgauss.probability.twisting import (
     Chain,
@@ -21,7 +29,7 @@ from truncgauss.probability.twisting import (
     twist_of,
 )
 from truncgauss.probability.units import standardized
-from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.pytrees import frozen_pytree, static_field, varying_like
 from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import separation_step, standardize
 
@@ -112,11 +120,15 @@ class SequentialMonteCarlo(Method):
                 f"SequentialMonteCarlo answers for a Box or a Polyhedron, got a "
                 f"{type(region).__name__}. Use tg.SoftMonteCarlo for other regions."
             )
+        if self.twist is not None:
+            counts = {"constraints": (self.twist.precision.shape[-1], region.low.shape[-1])}
+            problem = Problem(loc, covariance, region)
+            check_held("SequentialMonteCarlo", self.twist, counts, problem)
 
     def hold(self, loc: Array, covariance: Covariance, region: Region) -> "SequentialMonteCarlo":
         """The method with its twist solved. It still resamples: the value stays discontinuous."""
         problem = as_problem(loc, covariance, region)
-        self.check(*problem)
+        self._with(None).check(*problem)
         return self._with(_twists(problem)) if self.twisted else self
 
     def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
@@ -192,7 +204,7 @@ def surviving(record: Record) -> Array:
         uniforms, parents = step
         return parents[particle], uniforms[particle]
 
-    start = jnp.arange(len(record.log_weights))
+    start = varying_like(jnp.arange(len(record.log_weights)), record)
     _, uniforms = lax.scan(back, start, (record.uniforms, record.parents), reverse=True)
     return uniforms[:-1]
 
@@ -231,13 +243,14 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
     strict = jnp.pad(jnp.tril(law.factor, -1), ((0, padding), (0, padding)))
     shifts = jax.random.uniform(key, (blocks * BLOCK, 2), dtype)
     blocked = lambda x: x.reshape(blocks, BLOCK, *x.shape[1:])
-    lanes = jnp.arange(n)
+    lanes = varying_like(jnp.arange(n), chain)
 
     def block(carry, part):
         z, *rest = carry
         start, weights, rows, shifts = part
         within = lax.dynamic_slice_in_dim(weights, start, BLOCK, axis=1)
-        cloud = _Cloud(jnp.zeros((BLOCK, n), dtype), weights @ z, lanes, *rest)
+        own = varying_like(jnp.zeros((BLOCK, n), dtype), chain)
+        cloud = _Cloud(own, weights @ z, lanes, *rest)
         steps = (jnp.arange(BLOCK), within, rows, shifts)
         cloud, (uniforms, parents) = lax.scan(_advance, cloud, steps)
         moved = jnp.any(cloud.source != lanes)
@@ -247,6 +260,7 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
 
     nothing = jnp.zeros((), dtype)
     carry = (jnp.zeros((blocks * BLOCK, n), dtype), jnp.zeros(n, dtype), nothing, nothing + n)
+    carry = varying_like(carry, chain)
     parts = (BLOCK * jnp.arange(blocks), *jax.tree.map(blocked, (strict, rows, shifts)))
     (_, log_weight, log_prob, least), (uniforms, parents) = lax.scan(block, carry, parts)
     least = jnp.minimum(least, _effective(log_weight))
@@ -258,7 +272,7 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
 def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
     """Resample if that is due, then draw one variable for every particle."""
     k, weights, (low, high, loc, scale, precision, center), (shift, offset) = step
-    lanes = jnp.arange(len(cloud.log_weights))
+    lanes = varying_like(jnp.arange(len(cloud.log_weights)), cloud)
     means = cloud.base[k] + weights @ cloud.z
     order = jnp.argsort(means)
     effective = _effective(cloud.log_weights)
@@ -266,7 +280,8 @@ def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
     cloud = cloud._replace(least=jnp.minimum(cloud.least, effective))
 
     def resampled():
-        parents = order[_systematic(cloud.log_weights[order], offset)]
+        ordered = jnp.take(cloud.log_weights, order)
+        parents = jnp.take(order, _systematic(ordered, shares))
         total = log_sum_exp(cloud.log_weights) - math.log(len(lanes))
         take = lambda x: jnp.take(x, parents, axis=-1)
         after = _Cloud(
@@ -279,8 +294,12 @@ def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
         )
         return after, take(means), parents, lanes
 
+    # Not in the branches: there JAX 0.10 refuses indices and constants under vmap and shard_map.
+    shares = (lanes + offset) / len(lanes)
+    own_rank = jnp.zeros_like(lanes).at[order].set(lanes)
+
     def kept():
-        return cloud, means, lanes, jnp.zeros_like(lanes).at[order].set(lanes)
+        return cloud, means, lanes, own_rank
 
     cloud, means, parents, rank = lax.cond(due, resampled, kept)
     # Neighbours in the order of their means draw far apart; each draw alone is uniform.
@@ -302,9 +321,8 @@ def _effective(log_weights: Array) -> Array:
     return jnp.where(squares > 0, shares.sum() ** 2 / jnp.where(squares > 0, squares, 1.0), 0.0)
 
 
-def _systematic(log_weights: Array, offset: Array) -> Array:
-    """Indices of n equally spaced points, shifted by offset, among the cumulated weights."""
-    n = len(log_weights)
+def _systematic(log_weights: Array, shares: Array) -> Array:
+    """Indices of these shares of the total, ascending, among the cumulated weights."""
     cumulated = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
-    points = (jnp.arange(n) + offset) / n * cumulated[-1]
-    return jnp.minimum(jnp.searchsorted(cumulated, points, side="right"), n - 1)
+    points = shares * cumulated[-1]
+    return jnp.minimum(jnp.searchsorted(cumulated, points, side="right"), len(cumulated) - 1)

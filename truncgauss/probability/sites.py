@@ -25,6 +25,7 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.probability.linear import Linear
+from truncgauss.pytrees import varying_like
 from truncgauss.special import (
     log_interval_mass,
     standardize,
@@ -259,6 +260,7 @@ def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution
     # The Gaussian itself; the first round goes nowhere and finds the residual there.
     start = Cavity(nothing, nothing), Sites(nothing, nothing), nothing, jnp.tile(nothing, 2)
     search = _Search(*start, jnp.inf * one, one, yes, jnp.asarray(0))
+    search = varying_like(search, constraints)
     search = repeated(_round, search, NEAR if rtol is None else rtol)
     if rtol is None:
         search = repeated(_newton, search, eps**0.6)

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
 
+from truncgauss.pytrees import varying_like
 from truncgauss.special import (
     Interval,
     log_interval_mass,
@@ -101,14 +102,19 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
         later, found = _line_search(problem, now)
         return _with_step(problem, later), num_steps + 1, ~found
 
-    now, num_steps, _ = jax.lax.while_loop(unfinished, advance, (before, 0, jnp.zeros((), bool)))
+    now, num_steps, _ = jax.lax.while_loop(
+        unfinished, advance, varying_like((before, 0, jnp.zeros((), bool)), factor)
+    )
     converged = (now.gain <= precise) & jnp.isfinite(now.value)
     bound = jnp.where(converged, now.value + now.gain, jnp.inf)
     # The last variable is not drawn, so nothing would make up for a tilt of it.
     tilt = jnp.where(converged, now.mu, 0.0).at[-1].set(0.0)
     # The draw from a narrow interval is all but uniform, tilted or not, while its tilt, which only
-    # the slope across the interval would tell, may be anything: large ones cost digits.
-    narrow = problem.limits.width < jnp.finfo(low.dtype).eps ** NARROW
+    # the slope across the interval would tell, may be anything: large ones cost digits. Without it
+    # a weight changes by no more than the factor exp(|mu| width).
+    width = problem.limits.width
+    narrow = width < float(jnp.finfo(low.dtype).eps) ** NARROW
+    bound = bound + jnp.sum(jnp.where(narrow, jnp.abs(tilt * width), 0.0))
     tilt = jnp.where(narrow, 0.0, tilt)
     return Tilt(tilt, bound, converged, now.x, num_steps)
 
@@ -133,7 +139,8 @@ def _line_search(problem: _Problem, now: _Iterate) -> tuple[_Iterate, Array]:
         return ~found & (halvings < MAX_HALVINGS)
 
     length = jnp.minimum(1.0, 0.95 * reach)
-    state = jax.lax.while_loop(unfound, trial, (now, length, 0, jnp.zeros((), bool)))
+    start = varying_like((now, length, 0, jnp.zeros((), bool)), unit)
+    state = jax.lax.while_loop(unfound, trial, start)
     later, _, _, found = state
     return jax.tree.map(lambda new, old: jnp.where(found, new, old), later, now), found
 
@@ -170,7 +177,7 @@ def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
         *_, error, num_steps = state
         return (error > precise) & (num_steps < MAX_INNER_STEPS)
 
-    state = (mu, mu, x, x, jnp.full((), jnp.inf, x.dtype), 0)
+    state = varying_like((mu, mu, x, x, jnp.full((), jnp.inf, x.dtype), 0), x)
     _, mu, pull, variance, error, _ = jax.lax.while_loop(unfinished, step, state)
     interval = standardize(limits.low, limits.high, mu + others)
     value = jnp.sum(0.5 * mu * mu - mu * x + log_interval_mass(*interval))

@@ -17,7 +17,7 @@ from truncgauss.probability.compensated import difference_of_products, line
 from truncgauss.special import standardize
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-NUM_NODES = 14
+MAX_PANELS = 40
 
 
 class Conditional(NamedTuple):
@@ -64,14 +64,7 @@ def most_likely(form: Conditional, low: jax.Array, high: jax.Array) -> jax.Array
     return -0.5 * jnp.min(nearest * nearest + other * other / free)
 
 
-class Plan(NamedTuple):
-    """Where to integrate: a value of X1 near the mode, and breakpoints as offsets from it."""
-
-    anchor: jax.Array
-    breakpoints: jax.Array
-
-
-def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> Plan:
+def plan(loc: jax.Array, form: Conditional, low, high) -> bivariate.Plan:
     """Panels for the integral over X1, laid by the most likely (X2, X3) given x1."""
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
     outer = standardize(low[0], high[0], loc[0], form.scale)
@@ -83,19 +76,26 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
         return most_likely(form, inner.low - rates * z, inner.high - rates * z) - 0.5 * z * z
 
     found = quadrature.support(log_density, outer.low, outer.high)
-    at_low, at_high = quadrature.touches(found, outer.low, outer.high)
+    limits = jnp.stack([outer.low, outer.high])
+    at_low, at_high = quadrature.touches(log_density, found.mode, limits)
     anchor = jnp.clip(loc[0] + form.scale * found.mode, low[0], high[0])
     ends = standardize(low[0], high[0], anchor)
     centre = (anchor - loc[0]) / form.scale
     left = jnp.where(at_low, ends.low, form.scale * (found.left - centre))
     right = jnp.where(at_high, ends.high, form.scale * (found.right - centre))
-    edges = quadrature.panels(left, right, form.scale / jnp.abs(rates))
+    correlation = form.correlation
+    free = (1.0 - correlation) * (1.0 + correlation)
+    # Where both others are held at a limit, the two together pull at X1.
+    pull = jnp.square(rates[1] - correlation * rates[0]) / jnp.maximum(free, 0.0)
+    steepest = jnp.append(jnp.abs(rates), jnp.sqrt(jnp.square(rates[0]) + pull))
+    ends = quadrature.end_zones(left, right, form.scale / steepest)
     places, width = crossings(form, rates, inner)
-    windows = places[:, None] + width * jnp.asarray([-9.0, -4.5, 0.0, 4.5, 9.0], width.dtype)
-    windows = form.scale * (windows.ravel() - centre)
-    windows = jnp.clip(jnp.where(jnp.isfinite(windows), windows, left), left, right)
-    breakpoints = jnp.sort(jnp.concatenate([edges, windows]))
-    return Plan(anchor, quadrature.reaching(breakpoints, at_low, at_high))
+    places, half = form.scale * (places - centre), (8.0 + quadrature.REACH) * form.scale * width
+    lengths = jnp.broadcast_to(form.scale * width, places.shape)
+    windows = quadrature.Zones(places - half, places + half, lengths)
+    zones = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), ends, windows)
+    breakpoints, count = quadrature.mesh(left, right, form.scale, zones, MAX_PANELS)
+    return bivariate.Plan(anchor, quadrature.reaching(breakpoints, at_low, at_high), count)
 
 
 def crossings(form: Conditional, rates: jax.Array, inner) -> tuple[jax.Array, jax.Array]:
@@ -113,78 +113,91 @@ def crossings(form: Conditional, rates: jax.Array, inner) -> tuple[jax.Array, ja
     return ((limits3[:, None] - limits2) / rate).ravel(), free / jnp.abs(rate)
 
 
-class Along(NamedTuple):
-    """X1 at the nodes of its quadrature, the coordinates in the best order; see `quadrature.Along`.
+class Reduced(NamedTuple):
+    """A problem in the best order: X1, the others given it, and X3 given both."""
 
-    `means` are those of (X2, X3) at each node, shape (n, 2), `low` and `high` their limits.
-    """
-
-    order: jax.Array
-    anchor: jax.Array
-    offsets: jax.Array
-    means: jax.Array
-    rest: bivariate.Regression  # X3 on X2 given X1
+    loc: jax.Array
+    form: Conditional
+    rest: bivariate.Regression
     low: jax.Array
     high: jax.Array
-    log_prior: jax.Array
-    constant: jax.Array
-    weights: jax.Array
 
 
-def along(loc: jax.Array, covariance: Covariance, low, high) -> Along:
-    """The law of X1 at the nodes, and that of the others given it."""
+def reduced(loc: jax.Array, covariance: Covariance, low, high) -> tuple[jax.Array, Reduced]:
+    """The best order, and the problem in it."""
     matrix = covariance.covariance_matrix
     matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
     order = best_order(matrix)
-    loc, low, high = loc[order], low[order], high[order]
     form = conditional(matrix[order][:, order])
     rest = bivariate.regression_of(form.variances[0], form.covariance, form.variances[1])
-    anchor, breakpoints = plan(loc, form, low, high)
+    return order, Reduced(loc[order], form, rest, low[order], high[order])
+
+
+class Along(NamedTuple):
+    """X1 at nodes of its quadrature, and the means of (X2, X3) there, of shape (n, 2)."""
+
+    offsets: jax.Array
+    means: jax.Array
+    log_prior: jax.Array
+    weights: jax.Array
+
+
+def along(problem: Reduced, anchor: jax.Array, breakpoints: jax.Array) -> Along:
+    """The law of X1 at the nodes of some panels, and that of the others given it."""
+    loc, form, _, low, high = problem
     ends = standardize(low[0], high[0], anchor)
     breakpoints = quadrature.between(breakpoints, ends.low, ends.high)
-    offsets, weights = quadrature.rule(breakpoints, NUM_NODES)
+    offsets, weights = quadrature.rule(breakpoints)
     means, mean_rests = line(anchor, loc[0], loc[1:], form.slopes, form.slope_rests)
     means = means + (mean_rests + form.slopes * offsets[:, None])
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
-    log_prior = -(base + 0.5 * steps) * steps
     constant = -0.5 * base * base - jnp.log(form.scale)
-    limits = low[1:], high[1:]
-    return Along(order, anchor, offsets, means, rest, *limits, log_prior, constant, weights)
+    return Along(offsets, means, constant - (base + 0.5 * steps) * steps, weights)
+
+
+def log_panel(problem: Reduced, given) -> jax.Array:
+    """The log of one panel's share of the integral."""
+    found = along(problem, *given)
+
+    def log_mass(means):
+        return bivariate.log_integral(means, problem.rest, problem.low[1:], problem.high[1:])
+
+    log_values = jax.vmap(log_mass)(found.means) + found.log_prior
+    return quadrature.log_weighted_sum(log_values, found.weights)
 
 
 def log_probability(loc: jax.Array, covariance: Covariance, low, high) -> jax.Array:
     """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
-    found = along(loc, covariance, low, high)
-
-    def log_mass(means):
-        return bivariate.log_integral(means, found.rest, found.low, found.high, NUM_NODES)
-
-    # Neither `lax.map` nor `jax.checkpoint`: JAX 0.10 forgets custom rules there the second time.
-    log_values = jax.vmap(log_mass)(found.means) + found.log_prior
-    log_sum = quadrature.log_weighted_sum(log_values, found.weights)
-    return found.constant - _LOG_SQRT_2PI + log_sum
+    _, problem = reduced(loc, covariance, low, high)
+    laid = plan(problem.loc, problem.form, problem.low, problem.high)
+    return quadrature.log_total(log_panel, problem, *laid) - _LOG_SQRT_2PI
 
 
-def nodes(loc: jax.Array, covariance: Covariance, low, high) -> bivariate.Nodes:
-    """The law given low <= X <= high as a mixture over the nodes of both integrals."""
-    found = along(loc, covariance, low, high)
+def moments_panel(problem: Reduced, given) -> quadrature.Parts:
+    """One panel's share of the truncated law; its mean is counted from a point of the plan's."""
+    (anchor, point), breakpoints = given
+    found = along(problem, anchor, breakpoints)
+    limits = problem.low[1:], problem.high[1:]
 
-    def given(means):
-        return bivariate.nodes(means, found.rest, found.low, found.high, NUM_NODES)
+    def others(means):
+        return bivariate.moments(means, problem.rest, *limits, point[1:])
 
-    inner = jax.vmap(given)(found.means)
-    log_values = inner.log_values + found.log_prior[:, None]
-    # Every node of the first integral has its own point for the second: one for all of them.
-    top = jnp.argmax(jnp.where(found.weights > 0, log_values.max(1), -jnp.inf))
-    point = jnp.concatenate([found.anchor[None], inner.point[top]])
-    others = (inner.point - inner.point[top])[:, None, :] + inner.deviations
-    first = jnp.broadcast_to(found.offsets[:, None, None], (*others.shape[:2], 1))
-    back = jnp.argsort(found.order)
-    both = lambda first, others: jnp.concatenate([first, others], -1).reshape(-1, 3)[:, back]
-    return bivariate.Nodes(
-        point[back],
-        both(first, others),
-        both(0.0 * first, inner.variances),
-        log_values.ravel(),
-        (found.weights[:, None] * inner.weights).ravel(),
-    )
+    log_mass, mean, covariance = jax.vmap(others)(found.means)
+    first = (anchor - point[0]) + found.offsets
+    means = jnp.concatenate([first[:, None], mean], axis=-1)
+    covariances = jnp.pad(covariance, ((0, 0), (1, 0), (1, 0)))
+    laws = quadrature.Parts(log_mass + found.log_prior, means, covariances)
+    return quadrature.mixed(laws, found.weights)
+
+
+def moments(loc: jax.Array, covariance: Covariance, low, high) -> tuple[jax.Array, ...]:
+    """A point of the region; mean less the point and covariance of X given low <= X <= high."""
+    order, problem = reduced(loc, covariance, low, high)
+    anchor, breakpoints, count = plan(problem.loc, problem.form, problem.low, problem.high)
+    nearest = along(problem, anchor, jnp.zeros(2, loc.dtype)).means[0]
+    others = bivariate.inner_point(nearest, problem.rest, problem.low[1:], problem.high[1:])
+    point = jnp.concatenate([anchor[None], others])
+    given = anchor, point
+    found = quadrature.total_moments(moments_panel, problem, given, breakpoints, count, 3)
+    back = jnp.argsort(order)
+    return point[back], found.mean[back], found.covariance[back][:, back]

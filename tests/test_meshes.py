@@ -1,0 +1,186 @@
+"""`jax.shard_map` and arrays on an explicit mesh give the numbers of one device, and derivatives.
+
+JAX keeps book of what varies over a mesh while it traces, so that the quick tests need not compile.
+"""
+
+import contextlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import truncgauss as tg
+
+ROWS = PartitionSpec("rows")
+METHODS = {
+    "exact": tg.Exact(),
+    "separation": tg.Separation(64, 4),
+    "tilted": tg.Separation(64, 4, twisted=False),
+    "held": tg.Separation(64, 4),
+    "propagation": tg.ExpectationPropagation(),
+    "sequential": tg.SequentialMonteCarlo(64, 2),
+    "soft": tg.SoftMonteCarlo(64),
+    "automatic": tg.Automatic(),
+}
+CASES = [(name, d) for d in (1, 2, 3, 5) for name in METHODS if (name, d) != ("exact", 5)]
+
+
+def some_quick(*quick):
+    return [pytest.param(*case, marks=() if case in quick else pytest.mark.slow) for case in CASES]
+
+
+def mesh_of(kind):
+    return jax.make_mesh((4,), ("rows",), (kind,))
+
+
+def rows(d):
+    return jnp.linspace(-1.0, 1.0, 4)[:, None] + jnp.zeros(d)
+
+
+def law(d):
+    return 0.5 * jnp.eye(d) + 0.5, tg.Box(jnp.full(d, -1.0), jnp.full(d, 1.5))
+
+
+def log_prob_of(name, d):
+    """A function of means (rows, d)."""
+    method, (covariance, box) = METHODS[name], law(d)
+    if name == "held":
+        method = method.hold(jnp.zeros(d), covariance, box)
+    return lambda loc: tg.log_probability(loc, covariance, box, method).log_prob
+
+
+def total(function):
+    return lambda loc: function(loc).sum()
+
+
+def other_work(d):
+    """Functions of means (rows, d) that are not probabilities of a box."""
+    covariance, box = law(d)
+    wedge = tg.Polyhedron(jnp.eye(d) + jnp.eye(d, k=1), box.low, box.high)
+    forms = {
+        "one factor": tg.LowRank(jnp.ones((d, 1)), jnp.ones(d)),
+        "two factors": tg.LowRank(jnp.ones((d, 2)), jnp.ones(d)),
+        "chain": tg.Markov(jnp.ones(d - 1), 1.0, 1.0),
+    }
+    work = {
+        name: lambda loc, form=form: tg.log_probability(loc, form, box).log_prob
+        for name, form in forms.items()
+    }
+    work |= {
+        f"moments, {name}": lambda loc, method=method: tg.truncated_moments(
+            loc, covariance, box, method
+        ).mean.sum(-1)
+        for name, method in METHODS.items()
+        if not (name == "exact" and d > 3)
+    }
+    polyhedral = tg.Separation(64, 4)
+
+    def normal(loc):
+        law = tg.TruncatedNormal(loc, 1.0, low=-1.0, high=1.5)
+        parts = law.log_prob(0.3), law.cdf(0.2), law.icdf(0.3), law.mean, law.entropy()
+        return sum(parts).sum(-1)
+
+    def vector(loc):
+        law = tg.TruncatedMultivariateNormal(loc, covariance, low=-1.0, high=1.5)
+        return law.log_prob(jnp.zeros(d)) + law.entropy()
+
+    def draws(loc):
+        loc = jax.lax.stop_gradient(loc)
+        return tg.truncated_samples(jax.random.key(0), loc, covariance, box, 10).sum((0, 2))
+
+    def weighted(loc):
+        return tg.weighted_samples(jax.random.key(0), loc, covariance, box, 10).samples.sum((0, 2))
+
+    return work | {
+        "polyhedron": lambda loc: tg.log_probability(loc, covariance, wedge, polyhedral).log_prob,
+        "covariances": lambda loc: (
+            tg.log_probability(jnp.zeros(d), covariance * (2.0 + loc[:, :1, None]), box).log_prob
+        ),
+        "limits": lambda loc: (
+            tg.log_probability(jnp.zeros(d), covariance, tg.Box(loc - 1.0, loc + 1.0)).log_prob
+        ),
+        "normal": normal,
+        "vector": vector,
+        "draws": draws,
+        "weighted": weighted,
+        "safe": lambda loc: tg.safe_norm(loc) + tg.bump(loc, 1.0).sum(-1),
+    }
+
+
+def over_devices(function, check_vma=True, kind=AxisType.Auto):
+    return jax.shard_map(
+        function, mesh=mesh_of(kind), in_specs=ROWS, out_specs=ROWS, check_vma=check_vma
+    )
+
+
+# --- shard_map ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "d"), some_quick(("separation", 1), ("sequential", 2)))
+def test_shard_map_takes_every_method(name, d):
+    """Loops that started from constants were refused in any d >= 2."""
+    spread = over_devices(log_prob_of(name, d))
+    assert jax.eval_shape(spread, rows(d)).shape == (4,)
+    assert jax.eval_shape(jax.grad(total(spread)), rows(d)).shape == (4, d)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [2, 5])
+def test_shard_map_takes_all_other_work(d):
+    for name, function in other_work(d).items():
+        spread = over_devices(function)
+        assert jax.eval_shape(spread, rows(d)).shape == (4,), name
+        assert jax.eval_shape(jax.grad(total(spread)), rows(d)).shape == (4, d), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check_vma", [True, False])
+@pytest.mark.parametrize(("name", "d"), CASES)
+def test_shard_map_gives_the_number_of_one_device_and_its_gradient(name, d, check_vma):
+    plain, kind = log_prob_of(name, d), AxisType.Explicit if d == 3 else AxisType.Auto
+    spread = over_devices(plain, check_vma, kind)
+    np.testing.assert_allclose(jax.jit(spread)(rows(d)), plain(rows(d)), rtol=1e-12, atol=1e-13)
+    slopes = (jax.jit(jax.grad(total(f)))(rows(d)) for f in (spread, plain))
+    np.testing.assert_allclose(*slopes, rtol=1e-10, atol=1e-12)
+
+
+# --- Explicit meshes ------------------------------------------------------------------------------
+
+
+def on_explicit_mesh(d):
+    return jax.device_put(rows(d), NamedSharding(mesh_of(AxisType.Explicit), ROWS))
+
+
+@pytest.mark.parametrize(("name", "d"), some_quick(("exact", 2)))
+def test_rows_on_an_explicit_mesh_are_taken(name, d):
+    """The default of `jax.make_mesh`; with and without `jax.set_mesh` around the call."""
+    function = jax.jit(jax.value_and_grad(total(log_prob_of(name, d))))
+    function.lower(on_explicit_mesh(d))
+    with jax.set_mesh(mesh_of(AxisType.Explicit)):
+        function.lower(on_explicit_mesh(d))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [2, 5])
+def test_all_other_work_takes_rows_on_an_explicit_mesh(d):
+    for function in other_work(d).values():
+        jax.jit(function).lower(on_explicit_mesh(d))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("within", [True, False], ids=["set_mesh", "alone"])
+@pytest.mark.parametrize(("name", "d"), CASES)
+def test_an_explicit_mesh_gives_the_number_of_one_device_and_its_gradient(name, d, within):
+    plain = log_prob_of(name, d)
+    context = jax.set_mesh(mesh_of(AxisType.Explicit)) if within else contextlib.nullcontext()
+    truth = jax.jit(plain)(rows(d)), jax.jit(jax.grad(total(plain)))(rows(d))
+    with context:
+        value = jax.jit(plain)(on_explicit_mesh(d))
+        slope = jax.jit(jax.grad(total(plain)))(on_explicit_mesh(d))
+        eager = plain(on_explicit_mesh(d))
+    np.testing.assert_allclose(value, truth[0], rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(slope, truth[1], rtol=1e-10, atol=1e-12)
+    if name != "automatic":  # which spends more where it sees numbers
+        np.testing.assert_allclose(eager, truth[0], rtol=1e-12, atol=1e-13)

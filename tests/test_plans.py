@@ -1,0 +1,161 @@
+"""Plans of separation: sites or a tilt, narrow intervals, constraints that cannot vary, units."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+
+INF = jnp.inf
+# False alarms of Student's distribution with 15 degrees of freedom: about one in a million.
+QUANTILE = stats.t.ppf(1 - 0.5e-6, 15)
+
+
+def matern(places) -> np.ndarray:
+    lag = np.abs(np.subtract.outer(places, places))
+    return (1 + 3 * lag) * np.exp(-3 * lag)
+
+
+def slab(width: float):
+    """Five places of a smooth field, all above -1, the third in a slab at 0.3; log P of it.
+
+    The reference takes the density at the middle of the slab, times the probability of the others
+    given that, by SciPy's own routine.
+    """
+    matrix = matern(np.linspace(0, 1, 5))
+    low, high = np.full(5, -1.0), np.full(5, np.inf)
+    low[2], high[2] = 0.3, 0.3 + width
+    others = [0, 1, 3, 4]
+    middle = 0.3 + 0.5 * width
+    mean = matrix[others, 2] * middle
+    given = matrix[np.ix_(others, others)] - np.outer(matrix[others, 2], matrix[2, others])
+    rest = stats.multivariate_normal(mean, given, maxpts=400_000, seed=1)
+    above = rest.cdf(np.full(4, np.inf), lower_limit=np.full(4, -1.0))
+    log_prob = np.log(high[2] - low[2]) + stats.norm.logpdf(middle) + np.log(above)
+    return matrix, tg.Box(low, high), log_prob
+
+
+@pytest.mark.parametrize("width", [1e-4, 1e-9, 1e-11])
+def test_a_slab_beside_wide_limits(width):
+    matrix, box, truth = slab(width)
+    loc = jnp.zeros(5)
+    ways = [
+        tg.log_probability(loc, matrix, box),
+        tg.log_probability(loc, matrix, box, tg.Separation(twisted=False)),
+        jax.jit(lambda loc: tg.log_probability(loc, matrix, box))(loc),
+    ]
+    for log_prob, stderr in ways:
+        assert abs(log_prob - truth) < QUANTILE * stderr + 1e-5 and stderr < 1e-3
+    assert width != 1e-9 or abs(truth + 21.8628) < 1e-3
+
+
+def test_gradients_of_a_slab():
+    """By the density at the slab: d log P / d low = -d log P / d high = -1 / width, almost."""
+    matrix, box, _ = slab(1e-9)
+    value = lambda low, high: tg.log_probability(jnp.zeros(5), matrix, tg.Box(low, high)).log_prob
+    low, high = jax.grad(value, (0, 1))(box.low, box.high)
+    width = box.high[2] - box.low[2]
+    np.testing.assert_allclose([low[2] * width, high[2] * width], [-1.0, 1.0], rtol=1e-6)
+    assert np.all(np.isfinite(low)) and np.all(high[jnp.array([0, 1, 3, 4])] == 0)
+
+
+def opposed(gap: float):
+    """Two coordinates of correlation 0.999 held apart, among six others: sites are refused."""
+    matrix = 0.4 * np.ones((8, 8)) + 0.6 * np.eye(8)
+    matrix[0, 1] = matrix[1, 0] = 0.999
+    matrix[1, 2:] = matrix[2:, 1] = matrix[0, 2:]
+    low, high = np.full(8, -np.inf), np.full(8, np.inf)
+    low[0], high[1], low[2:] = 0.5 + gap, 0.5, 0.0
+    return matrix, tg.Box(low, high)
+
+
+def test_under_a_trace_what_sites_cannot_do_the_tilt_does():
+    """A traced call, a held plan and the tilt alone agree on limits that oppose each other."""
+    matrix, box = opposed(0.3)
+    loc, tilted = jnp.zeros(8), tg.Separation(twisted=False)
+    held = tg.Separation().hold(loc, matrix, box)
+    ways = [
+        jax.jit(lambda loc: tg.log_probability(loc, matrix, box))(loc),
+        tg.log_probability(loc, matrix, box, held),
+        tg.log_probability(loc, matrix, box, tilted),
+    ]
+    assert bool(held.plan.converged)
+    for log_prob, stderr in ways:
+        assert stderr < 0.01
+        assert abs(log_prob - ways[-1].log_prob) < QUANTILE * np.hypot(stderr, ways[-1].stderr)
+
+
+def test_a_held_plan_is_smooth_where_units_change():
+    """A variance that passes a power of two changes its unit, and must change no digit."""
+    base = jnp.asarray(matern(np.linspace(0, 1, 4)))
+    box = tg.Box(jnp.array([-1.0, 0.2, -INF, 0.1]), jnp.array([INF, 0.7, 0.5, INF]))
+    held = tg.Separation(256, 4).hold(jnp.zeros(4), base, box)
+    value = jax.jit(lambda s: tg.log_probability(jnp.zeros(4), s * base, box, held).log_prob)
+    slope = jax.jit(jax.grad(value))
+    for s in (0.25, 0.5, 1.0, 2.0, 4.0):
+        step = 1e-5 * s
+        difference = (value(s + step) - value(s - step)) / (2 * step)
+        np.testing.assert_allclose(difference, slope(s * (1 + 1e-9)), rtol=2e-6)
+        np.testing.assert_allclose(slope(s * (1 - 1e-9)), slope(s * (1 + 1e-9)), rtol=1e-6)
+
+
+def test_nearly_parallel_rows():
+    """Rows (1, 0, 0), (1, g, 0), (0, 0, 1), all positive: the wedge misses an angle of atan g."""
+    for g in (1e-3, 3e-8, 1e-12):
+        rows = jnp.array([[1.0, 0.0, 0.0], [1.0, g, 0.0], [0.0, 0.0, 1.0]])
+        region = tg.Polyhedron(rows, jnp.zeros(3), INF)
+        log_prob, stderr = tg.log_probability(jnp.zeros(3), jnp.eye(3), region, tg.Separation())
+        truth = np.log(0.5 * (0.5 - np.arctan(g) / (2 * np.pi)))
+        assert abs(log_prob - truth) < QUANTILE * stderr + 1e-12 and stderr < 1e-3
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_moments_of_a_polyhedron_whose_rows_have_any_length(scale):
+    rows = np.array([[1.0, 1.0, 0.0], [0.5, -1.0, 1.0]])
+    low, high = np.array([-0.5, 0.2]), np.array([1.0, np.inf])
+    by = np.array([scale, 1.0])
+    of = lambda by: tg.truncated_moments(
+        [0.3, 0.0, -0.2], np.eye(3), tg.Polyhedron(rows * by[:, None], low * by, high * by)
+    )
+    one, other = of(np.ones(2)), of(by)
+    np.testing.assert_allclose(other.mean, one.mean, atol=1e-12)
+    np.testing.assert_allclose(other.covariance, one.covariance, atol=1e-12)
+
+
+# --- What cannot vary -----------------------------------------------------------------------------
+
+FLAT = jnp.diag(jnp.array([1.0, 0.0]))
+LOC = jnp.array([0.5, 0.3])
+
+
+@pytest.mark.parametrize("method", [tg.Automatic(), tg.Exact(), tg.Separation(64, 4)])
+@pytest.mark.parametrize("covariance", [FLAT, tg.ScaleTril(FLAT)], ids=["matrix", "factor"])
+def test_a_coordinate_without_variance(method, covariance):
+    """It meets its limits or does not, and log P = log Phi(0.5) otherwise, slope and all."""
+    truth = stats.norm.logcdf(0.5), np.exp(stats.norm.logpdf(0.5) - stats.norm.logcdf(0.5))
+
+    def value(loc, low):
+        box = tg.Box(jnp.stack([0.0, low]), jnp.array([INF, 1.0]))
+        return tg.log_probability(loc, covariance, box, method)
+
+    for run in (value, jax.jit(value)):
+        log_prob, stderr = run(LOC, 0.0)
+        assert abs(log_prob - truth[0]) < 1e-12 and not stderr > 1e-12
+        assert run(LOC, 0.4) == (-INF, 0.0)
+        slope = jax.grad(lambda loc, run=run: run(loc, 0.0).log_prob)(LOC)
+        np.testing.assert_allclose(slope, [truth[1], 0.0], atol=1e-12)
+
+
+def test_moments_and_draws_with_a_coordinate_without_variance():
+    box = tg.Box(jnp.zeros(2), jnp.array([INF, 1.0]))
+    moments = tg.truncated_moments(LOC, FLAT, box)
+    mean = stats.truncnorm.mean(-0.5, np.inf, 0.5)
+    variance = stats.truncnorm.var(-0.5, np.inf, 0.5)
+    np.testing.assert_allclose(moments.mean, [mean, 0.3], atol=1e-12)
+    np.testing.assert_allclose(moments.covariance, [[variance, 0.0], [0.0, 0.0]], atol=1e-12)
+    draws = tg.truncated_samples(jax.random.key(0), LOC, FLAT, box, 200)
+    assert jnp.all(draws[:, 1] == 0.3) and jnp.all(draws[:, 0] > 0)
+    outside = tg.Box(jnp.array([0.0, 0.4]), jnp.array([INF, 1.0]))
+    assert jnp.all(jnp.isnan(tg.truncated_moments(LOC, FLAT, outside).mean))
