@@ -204,8 +204,9 @@ class _Cloud(NamedTuple):
 def particles(chain: Chain, key: Array, num_particles: int) -> Record:
     """Run the particles through all constraints, in blocks of variables."""
     law, m, n = chain.law, len(chain.law.loc), num_particles
-    dtype, blocks = law.loc.dtype, -(-m // BLOCK)
-    padding = blocks * BLOCK - m
+    size = min(BLOCK, m)
+    dtype, blocks = law.loc.dtype, -(-m // size)
+    padding = blocks * size - m
     pad = lambda x, value: jnp.pad(x, (0, padding), constant_values=value)
     rows = tuple(
         pad(x, value)
@@ -219,16 +220,16 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
         )
     )
     strict = jnp.pad(jnp.tril(law.factor, -1), ((0, padding), (0, padding)))
-    shifts = jax.random.uniform(key, (blocks * BLOCK, 2), dtype)
-    blocked = lambda x: x.reshape(blocks, BLOCK, *x.shape[1:])
+    shifts = jax.random.uniform(key, (blocks * size, 2), dtype)
+    blocked = lambda x: x.reshape(blocks, size, *x.shape[1:])
     lanes = jnp.arange(n)
 
     def block(carry, part):
         z, *rest = carry
         start, weights, rows, shifts = part
-        within = lax.dynamic_slice_in_dim(weights, start, BLOCK, axis=1)
-        cloud = _Cloud(jnp.zeros((BLOCK, n), dtype), weights @ z, lanes, *rest)
-        steps = (jnp.arange(BLOCK), within, rows, shifts)
+        within = lax.dynamic_slice_in_dim(weights, start, size, axis=1)
+        cloud = _Cloud(jnp.zeros((size, n), dtype), weights @ z, lanes, *rest)
+        steps = (jnp.arange(size), within, rows, shifts)
         cloud, (uniforms, parents) = lax.scan(_advance, cloud, steps)
         moved = jnp.any(cloud.source != lanes)
         z = lax.cond(moved, lambda: jnp.take(z, cloud.source, axis=1), lambda: z)
@@ -236,8 +237,8 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
         return (z, *cloud[3:]), (uniforms, parents)
 
     nothing = jnp.zeros((), dtype)
-    carry = (jnp.zeros((blocks * BLOCK, n), dtype), jnp.zeros(n, dtype), nothing, nothing + n)
-    parts = (BLOCK * jnp.arange(blocks), *jax.tree.map(blocked, (strict, rows, shifts)))
+    carry = (jnp.zeros((blocks * size, n), dtype), jnp.zeros(n, dtype), nothing, nothing + n)
+    parts = (size * jnp.arange(blocks), *jax.tree.map(blocked, (strict, rows, shifts)))
     (_, log_weight, log_prob, least), (uniforms, parents) = lax.scan(block, carry, parts)
     least = jnp.minimum(least, _effective(log_weight))
     log_prob = chain.log_start + log_prob + log_sum_exp(log_weight) - math.log(n)
