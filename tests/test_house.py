@@ -17,7 +17,7 @@ FLOORS = {
     "pytrees": 0.0, "tape": 0.0, "mills": 0.0, "logarithms": 0.0, "masses": 0.03, "laws": 0.06,
     "special": 0.1, "points": 0.1, "diagnostics": 0.1,
     "safe": 0.2,
-    "indicators": 1.0, "covariances": 1.0, "regions": 1.0, "ordering": 1.0,
+    "indicators": 1.0, "covariances": 1.0, "regions": 1.0, "ordering": 1.1,
     "probability": 2.0, "parallel": 3.0, "proposals": 3.1, "moments": 4.0, "sampling": 4.0,
     "arguments": 5.0, "supports": 5.0, "distributions": 5.1, "fitting": 5.0,
     "plotting": 6.0, "documents": 6.0, "sections": 6.0,
@@ -25,7 +25,8 @@ FLOORS = {
 }  # fmt: skip
 ROOMS = {
     "probability": {
-        "base": 0, "compensated": 0, "paths": 0, "quadrature": 0, "sites": 0, "tilting": 0,
+        "compensated": 0, "paths": 0, "quadrature": 0, "tilting": 0, "units": 0,
+        "base": 0.5, "linear": 0.5, "sites": 0.6,
         "bivariate": 1, "chains": 1, "factor_integrand": 1, "factors": 1, "twisting": 1,
         "factor_grid": 2, "structure": 2, "factor_points": 2, "trivariate": 2,
         "exact_moments": 6, "turns": 6, "refinement": 7, "automatic": 9, "explanation": 10,

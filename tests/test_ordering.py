@@ -6,7 +6,8 @@ import pytest
 from problems import autoregression, equal_correlations
 from scipy import stats
 
-from truncgauss.ordering import numerical_rank, smallest_mass_first
+from truncgauss.covariances import numerical_rank
+from truncgauss.ordering import smallest_mass_first
 
 
 def plain_order(covariance, low, high):

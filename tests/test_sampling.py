@@ -180,7 +180,8 @@ MANY = (
 
 def given(num_rows: int, rank: int) -> Plan:
     """Paths without a tilt, in the given order, the first rows of which make the triangle."""
-    return Plan(jnp.arange(num_rows), jnp.zeros(rank), jnp.zeros(()), jnp.ones((), bool))
+    zero = jnp.zeros(())
+    return Plan(jnp.arange(num_rows), jnp.zeros(rank), zero, jnp.ones((), bool), zero)
 
 
 CASES = {
@@ -268,7 +269,7 @@ def untilted(bound) -> Plan:
     bound = jnp.asarray(bound)
     shape = bound.shape
     order, tilt = jnp.broadcast_to(jnp.arange(2), (*shape, 2)), jnp.zeros((*shape, 2))
-    return Plan(order, tilt, bound, jnp.isfinite(bound))
+    return Plan(order, tilt, bound, jnp.isfinite(bound), jnp.zeros(()))
 
 
 def test_one_key_one_result_under_every_transform():

@@ -8,6 +8,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss.covariances import as_covariance
+from truncgauss.probability.linear import linear_of
 from truncgauss.probability.sequential import particles, surviving
 from truncgauss.probability.twisting import chain_of, log_weights, twist_of
 
@@ -66,9 +67,9 @@ def test_error_bars_cover_and_the_estimate_is_unbiased(twisted):
 def test_a_long_chain_resamples_and_agrees_with_its_twisted_twin():
     d = 160
     lag = jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d))
-    problem = jnp.zeros(d), as_covariance(0.9**lag), tg.Box(jnp.zeros(d), INF)
-    sites = jax.jit(lambda *row: twist_of(*row, 1 / 3)[0])(*problem)
-    plain, twisted = chain_of(*problem, None), chain_of(*problem, sites)
+    problem = linear_of(jnp.zeros(d), as_covariance(0.9**lag), tg.Box(jnp.zeros(d), INF))
+    sites = jax.jit(lambda problem: twist_of(problem, 1 / 3).twist)(problem)
+    plain, twisted = chain_of(problem, None), chain_of(problem, sites)
     run = jax.jit(particles, static_argnums=2)
 
     def estimate(chain):
@@ -90,11 +91,11 @@ def test_the_weights_are_right_for_any_twist():
     covariance, box = equicorrelated(3, 0.5), tg.Box(jnp.array([0.0, -1.0, 0.5]), INF)
     loc = jnp.array([0.2, -0.1, 0.3])
     uniforms = jax.random.uniform(jax.random.key(0), (2, 200_000))
-    plain = chain_of(loc, as_covariance(covariance), box, None)
-    good, _ = twist_of(loc, as_covariance(covariance), box, 1 / 3)
+    problem = linear_of(loc, as_covariance(covariance), box)
+    plain, good = chain_of(problem, None), twist_of(problem, 1 / 3).twist
     odd = type(good)(jnp.array([0.5, 0.0, 0.3]), jnp.array([1.0, 0.0, -0.5]))
     weigh = jax.jit(lambda chain: jnp.exp(log_weights(chain, uniforms)))
-    of = lambda twist: weigh(chain_of(loc, as_covariance(covariance), box, twist))
+    of = lambda twist: weigh(chain_of(problem, twist))
     weights = jnp.stack([weigh(plain), of(good), of(odd)])
     means, errors = weights.mean(1), weights.std(1) / uniforms.shape[1] ** 0.5
     assert jnp.all(jnp.abs(means - means[1]) < 5 * jnp.hypot(errors, errors[1])), (means, errors)
@@ -141,7 +142,8 @@ def test_gradients_through_resampling_are_finite_and_near():
 
 def test_paths_of_survivors_are_traced_back():
     """Without resampling nothing moves; with it, uniforms follow the parents."""
-    chain = chain_of(jnp.zeros(3), as_covariance(jnp.eye(3)), tg.Box(jnp.zeros(3), INF), None)
+    problem = linear_of(jnp.zeros(3), as_covariance(jnp.eye(3)), tg.Box(jnp.zeros(3), INF))
+    chain = chain_of(problem, None)
     record = particles(chain, jax.random.key(0), 8)
     np.testing.assert_array_equal(surviving(record), record.uniforms[:-1])
     swapped = jnp.stack([jnp.arange(8), jnp.arange(8)[::-1], jnp.arange(8)])

@@ -13,13 +13,23 @@ class Covariance(Batched):
     """What every form of a covariance offers; d is its dimension.
 
     Attributes of every form: `dimension`, `batch_shape`, `covariance_matrix` (..., d, d),
-    `scale_tril` (..., d, d), `variances` (..., d); and `check()`, which raises ValueError for what
-    is no covariance, where the numbers can be looked at.
+    `scale_tril` (..., d, d), `root` (..., d, q), `variances` (..., d). Methods: `check()` raises
+    ValueError for what is no covariance, where the numbers can be looked at; `scaled(by)` is the
+    covariance of by * X for factors `by`, shape (..., d); `released(still)` that of an X whose
+    coordinates without variance, marked in `still`, are given one.
     """
+
+    @property
+    def root(self) -> jax.Array:
+        """A matrix with root @ root.T = covariance_matrix, without the loss of forming that."""
+        return self.scale_tril
 
     @property
     def variances(self) -> jax.Array:
         return jnp.diagonal(self.covariance_matrix, axis1=-2, axis2=-1)
+
+    def released(self, still: jax.Array) -> "Covariance":
+        return self  # no coordinate of this form can be without variance
 
 
 @frozen_pytree
@@ -43,9 +53,42 @@ class CovarianceMatrix(Covariance):
 
     @property
     def scale_tril(self) -> jax.Array:
-        """The Cholesky factor; NaN where the matrix is not symmetric or not positive definite."""
-        factor = jnp.linalg.cholesky(self.matrix)
+        """The Cholesky factor; NaN where the matrix is not symmetric or not positive definite.
+
+        A coordinate without variance has a row of zeros.
+        """
+        still = self.variances == 0
+        factor = jnp.linalg.cholesky(self.released(still).matrix)
+        factor = jnp.where(still[..., None], 0.0 * factor, factor)
         return jnp.where(is_symmetric(self.matrix)[..., None, None], factor, jnp.nan)
+
+    @property
+    def root(self) -> jax.Array:
+        """The Cholesky factor, also of a singular matrix: columns that are rounding alone are 0."""
+        fixed = jax.lax.stop_gradient(self.matrix)
+        floor = rounding(fixed)
+        failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)), axis=(-2, -1), keepdims=True)
+        identity = jnp.eye(self.dimension, dtype=fixed.dtype)
+        extra = jnp.where(failed, floor[..., None], 0.0)
+        # What has no variance at all gets one here, and loses it below.
+        extra = jnp.where(floor[..., None] == 0, 1.0, extra)
+        factor = jnp.linalg.cholesky(self.matrix + extra * identity)
+        pivots = jnp.diagonal(factor, axis1=-2, axis2=-1)
+        empty = (pivots**2 <= 2.0 * floor) | (floor == 0)
+        factor = jnp.where(empty[..., None, :], 0.0 * factor, factor)
+        return jnp.where(is_symmetric(self.matrix)[..., None, None], factor, jnp.nan)
+
+    def scaled(self, by: jax.Array) -> "CovarianceMatrix":
+        return CovarianceMatrix(self.matrix * by[..., :, None] * by[..., None, :])
+
+    def released(self, still: jax.Array) -> "CovarianceMatrix":
+        pair = still[..., :, None] | still[..., None, :]
+        identity = jnp.eye(self.dimension, dtype=self.matrix.dtype)
+        # What has no variance has no covariance either.
+        unsound = jnp.any(pair & ~(self.matrix == 0), axis=(-2, -1), keepdims=True)
+        return CovarianceMatrix(
+            jnp.where(unsound, jnp.nan, jnp.where(pair, identity, self.matrix))
+        )
 
     def check(self) -> None:
         """Raise ValueError if the matrix is not symmetric or not positive semi-definite."""
@@ -112,6 +155,17 @@ class ScaleTril(Covariance):
     def covariance_matrix(self) -> jax.Array:
         factor = self.scale_tril
         return factor @ jnp.swapaxes(factor, -1, -2)
+
+    @property
+    def variances(self) -> jax.Array:
+        return jnp.square(self.scale_tril).sum(-1)
+
+    def scaled(self, by: jax.Array) -> "ScaleTril":
+        return ScaleTril(self.matrix * by[..., :, None])
+
+    def released(self, still: jax.Array) -> "ScaleTril":
+        identity = jnp.eye(self.dimension, dtype=self.matrix.dtype)
+        return ScaleTril(jnp.where(still[..., :, None], identity, self.matrix))
 
     def check(self) -> None:
         """Raise ValueError if a diagonal entry is negative."""
@@ -186,6 +240,15 @@ class LowRank(Covariance):
     @property
     def scale_tril(self) -> jax.Array:
         return jnp.linalg.cholesky(self.covariance_matrix)
+
+    @property
+    def root(self) -> jax.Array:
+        identity = jnp.eye(self.dimension, dtype=self.cov_diag.dtype)
+        noise = jnp.sqrt(self.cov_diag)[..., None] * identity
+        return jnp.concatenate([noise, self.cov_factor], axis=-1)
+
+    def scaled(self, by: jax.Array) -> "LowRank":
+        return LowRank(self.cov_factor * by[..., :, None], self.cov_diag * by * by)
 
     def check(self) -> None:
         """Raise ValueError if a variance of the noise is not positive."""
@@ -263,6 +326,11 @@ class Markov(Covariance):
         factor = self.scale_tril
         return factor @ jnp.swapaxes(factor, -1, -2)
 
+    def scaled(self, by: jax.Array) -> "Markov":
+        after, before = by[..., 1:], by[..., :-1]
+        transition = self.transition * (after / before)
+        return Markov(transition, self.noise_scale * after, self.initial_scale * by[..., 0])
+
     def check(self) -> None:
         """Raise ValueError if a scale is not positive."""
         check_positive("Markov", "noise_scale", self.noise_scale)
@@ -284,6 +352,42 @@ def is_symmetric(matrix: Any) -> Any:
     # The square root of eps: products like A @ S @ A.T are symmetric only to their own rounding.
     bound = float(np.finfo(matrix.dtype).eps) ** 0.5 * size
     return ~xp.any(gap > bound, axis=(-2, -1))
+
+
+def rounding(covariance_matrix: jax.Array) -> jax.Array:
+    """What a variance that should be zero may amount to after elimination, shape (..., d)."""
+    d = covariance_matrix.shape[-1]
+    variances = jnp.diagonal(covariance_matrix, axis1=-2, axis2=-1)
+    return 4.0 * d * float(jnp.finfo(variances.dtype).eps) * variances
+
+
+def numerical_rank(covariance_matrix: np.ndarray) -> int:
+    """The largest rank of covariances, shape (..., d, d), up to rounding.
+
+    NaN counts as full rank.
+    """
+    d = covariance_matrix.shape[-1]
+    scale = np.sqrt(np.diagonal(covariance_matrix, axis1=-2, axis2=-1))
+    scale = np.where(scale > 0, scale, 1.0)
+    correlation = covariance_matrix / scale[..., :, None] / scale[..., None, :]
+    least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps
+    if not np.all(np.isfinite(correlation)):
+        return d
+    return int(np.max(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))
+
+
+def rank_of_root(root: np.ndarray) -> int:
+    """The largest rank of matrices root @ root.T, root of shape (..., m, q), up to rounding.
+
+    The singular values of the root tell it to twice as many digits as the product would. NaN counts
+    as full rank.
+    """
+    size = np.linalg.norm(root, axis=-1, keepdims=True)
+    unit = root / np.where(size > 0, size, 1.0)
+    if not np.all(np.isfinite(unit)):
+        return min(root.shape[-2:])
+    least = 4.0 * max(root.shape[-2:]) * np.finfo(root.dtype).eps
+    return int(np.max(np.sum(np.linalg.svd(unit, compute_uv=False) > least, axis=-1)))
 
 
 def check_square(owner: str, matrix: jax.Array) -> None:

@@ -28,6 +28,7 @@ from truncgauss.probability.base import Method, Problem, Region, as_key
 from truncgauss.probability.drawn import Drawn, drawn_again, inner_point, intersected_draws
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.exact_moments import exact_moments
+from truncgauss.probability.linear import linear_of
 from truncgauss.probability.mixtures import (
     Moments,
     Pieces,
@@ -46,8 +47,6 @@ from truncgauss.probability.separation import (
     PASS_SIZE,
     Proposal,
     Separation,
-    as_constraints,
-    factored,
     over_factors,
     proposal_of,
     unseen_share,
@@ -57,6 +56,7 @@ from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
 from truncgauss.probability.structure import independent_parts
 from truncgauss.probability.turns import in_turns
+from truncgauss.probability.units import Standardized, standardized
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box, Polyhedron
 
@@ -126,9 +126,31 @@ def _moments(method: Method, problem: Problem, key: Array) -> Moments:
     """The moments of every row of a problem, with one key for all rows."""
 
     def of_row(row, method):
-        return _finished(row, _ROUTES[type(method)](method, row, key))
+        route = _ROUTES[type(method)]
+        if not method.own_units:
+            return _finished(row, route(method, row, key))
+        given = standardized(*row)
+        own = Problem(*given.problem)
+        found = _finished(own, route(method.scaled(1.0 / given.row_unit), own, key))
+        return _in_user_units(found, given)
 
     return base.over_rows(of_row, problem, method)
+
+
+def _in_user_units(moments: Moments, given: Standardized) -> Moments:
+    """The moments of x = unit * y from those of y, and of the coordinates that do not vary."""
+    unit, still = given.unit, given.still
+    pair, pair_still = unit[:, None] * unit, still[:, None] | still
+    mean, matrix, mean_stderr, stderr = moments
+    # NaN where constraints without variance are not met, or are none.
+    blank = jnp.where(given.known == 0, 0.0, jnp.nan)
+    known = lambda error: jnp.where(jnp.isnan(blank), blank, error)
+    return Moments(
+        unit * jnp.where(still, given.loc, mean) + blank,
+        pair * jnp.where(pair_still, 0.0, matrix) + blank,
+        known(unit * jnp.where(still, 0.0, mean_stderr)),
+        known(pair * jnp.where(pair_still, 0.0, stderr)),
+    )
 
 
 def _finished(row: Problem, moments: Moments) -> Moments:
@@ -205,7 +227,7 @@ def _frame(row: Problem, order: Array, constraints: Constraints, extra, point: A
     rank = len(point)
     nothing = jnp.zeros((len(loc), len(loc)), loc.dtype)
     if isinstance(region, Polyhedron):
-        root = factored(covariance.covariance_matrix)
+        root = covariance.root
         rows = region.matrix[order[:rank]]
         image = rows @ root
         inverse = jnp.linalg.pinv(image)
@@ -227,7 +249,7 @@ def _separation(method: Separation, row: Problem, key: Array) -> Moments:
         method, row = replace(method, plan=None), row._replace(covariance=dense)
     plan = method.plan_of(*row) if method.plan is None else method.plan
     plan = lax.stop_gradient(plan)
-    proposal = proposal_of(as_constraints(*row), plan)
+    proposal = proposal_of(linear_of(*row), plan)
     constraints, extra, tilt = proposal[:3]
     # With extra constraints the last variable is drawn too, for the sake of a free one behind it.
     height = len(tilt) if len(extra.low) else len(tilt) - 1
@@ -272,8 +294,8 @@ def _weighted(proposal: Proposal, uniforms: Array, point: Array) -> tuple[Array,
 def _sequential(method: SequentialMonteCarlo, row: Problem, key: Array) -> Moments:
     twist = method.twist
     if method.twisted and twist is None:
-        twist, _ = twisting.twist_of(*row, sequential.LEAST_SHARE)
-    chain = twisting.chain_of(*row, twist)
+        twist = twisting.twist_of(linear_of(*row), sequential.LEAST_SHARE).twist
+    chain = twisting.chain_of(linear_of(*row), twist)
     law, d = chain.law, len(chain.law.loc)
     extra = Constraints(*(x[:0] for x in law))
     tilt = jnp.zeros_like(law.loc)
@@ -328,17 +350,17 @@ def _soft(method: SoftMonteCarlo, row: Problem, key: Array) -> Moments:
 def _propagated(method: ExpectationPropagation, row: Problem, key: Array) -> Moments:
     """Mean and covariance of the Gaussian with its sites, by a factor of its precision."""
     loc, covariance, region = row
-    constraints, known = sites.constraints_of(loc, covariance, region)
+    constraints, known = sites.constraints_of(linear_of(loc, covariance, region))
     solution = sites.fixed_point(lax.stop_gradient(constraints))
     cavity = sites.differentiable(solution, constraints)
     found = sites.sites_of(cavity, constraints)
     force = sites.posterior(found, constraints.correlation).force / constraints.scale
-    root = factored(covariance.covariance_matrix)
+    root = covariance.root
     image = root if isinstance(region, Box) else region.matrix @ root
     mean = loc + root @ (image.T @ force)
     strength = jnp.where(found.precision > 0, found.precision, 1.0) ** 0.5 / constraints.scale
     strength = jnp.where(found.precision > 0, strength, 0.0)
-    stacked = jnp.concatenate([strength[:, None] * image, jnp.eye(len(loc), dtype=loc.dtype)])
+    stacked = jnp.concatenate([strength[:, None] * image, jnp.eye(root.shape[1], dtype=loc.dtype)])
     # The factor of 1 + image^T T image without that product, which would square its range.
     precision = jnp.linalg.qr(stacked, mode="r")
     half = solve_triangular(precision.T, root.T, lower=True)

@@ -1,15 +1,16 @@
-"""The order in which to integrate the variables, and the structure that makes a problem smaller."""
+"""The order in which to integrate the variables."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
+from truncgauss.covariances import rounding
 from truncgauss.special import log_interval_mass, standardize, truncated_mean
 
 BLOCK = 32
+LARGEST_ROOT = 2**18  # numbers of a root that each step may read
 
 
 class Order(NamedTuple):
@@ -25,7 +26,9 @@ class Order(NamedTuple):
     point: Array
 
 
-def smallest_mass_first(covariance_matrix: Array, low: Array, high: Array) -> Order:
+def smallest_mass_first(
+    covariance_matrix: Array, low: Array, high: Array, root: Array | None = None
+) -> Order:
     """The variables in the order of their conditional masses, the smallest first.
 
     Each step takes the variable whose interval has the least mass given that those taken before lie
@@ -34,12 +37,16 @@ def smallest_mass_first(covariance_matrix: Array, low: Array, high: Array) -> Or
     Args:
         covariance_matrix: shape (d, d).
         low: limits less the mean, shape (d,); likewise high.
+        root: shape (d, q) with root @ root.T = covariance_matrix, if one is known. Conditional
+            standard deviations below 1e-8 are then told from zero.
 
     Reference:
         Gibson, Glasbey and Elston (1994), Monte Carlo evaluation of multivariate normal integrals
         and sensitivity to variate ordering.
     """
     d = len(low)
+    if root is not None and root.size <= LARGEST_ROOT:
+        return _smallest_mass_first(root, low, high)
     num_blocks = -(-d // BLOCK)
     block = -(-d // num_blocks)
     variances = jnp.diagonal(covariance_matrix)
@@ -47,14 +54,7 @@ def smallest_mass_first(covariance_matrix: Array, low: Array, high: Array) -> Or
 
     def step(state, position):
         remainder, columns, left, residual, mean = state
-        known = residual <= floor
-        scale = jnp.where(known, 1.0, jnp.sqrt(jnp.maximum(residual, floor)))
-        interval = standardize(low, high, mean, scale)
-        log_mass = log_interval_mass(*interval)
-        # What is known already has nothing to integrate, so it comes last of all.
-        chosen = jnp.argmin(jnp.where(left, jnp.where(known, 1.0, log_mass), jnp.inf))
-        draw = truncated_mean(0.0, 1.0, interval.low[chosen], interval.high[chosen])
-        draw = jnp.where(known[chosen] | (log_mass[chosen] == -jnp.inf), 0.0, draw)
+        known, scale, chosen, draw = _next(residual, floor, mean, left, low, high)
         column = (remainder[chosen] - columns[:, chosen] @ columns) / scale[chosen]
         left = left & (jnp.arange(d) != chosen)
         column = jnp.where(left & ~known[chosen], column, 0.0)
@@ -77,23 +77,35 @@ def smallest_mass_first(covariance_matrix: Array, low: Array, high: Array) -> Or
     return Order(order.ravel()[:d], point.ravel()[:d])
 
 
-def rounding(covariance_matrix: Array) -> Array:
-    """What a variance that should be zero may amount to after elimination, shape (d,)."""
-    d = covariance_matrix.shape[-1]
-    variances = jnp.diagonal(covariance_matrix)
-    return 4.0 * d * float(jnp.finfo(variances.dtype).eps) * variances
+def _smallest_mass_first(root: Array, low: Array, high: Array) -> Order:
+    """The same from a root, of which each step takes the direction of the variable it chooses."""
+    d = len(low)
+    rounding = 4.0 * max(root.shape) * float(jnp.finfo(root.dtype).eps)
+    floor = rounding**2 * jnp.sum(root * root, axis=1)
+
+    def step(state, _):
+        root, left, mean = state
+        residual = jnp.sum(root * root, axis=1)
+        known, scale, chosen, draw = _next(residual, floor, mean, left, low, high)
+        direction = root[chosen] / scale[chosen]
+        left = left & (jnp.arange(d) != chosen)
+        column = jnp.where(left & ~known[chosen], root @ direction, 0.0)
+        root = root - column[:, None] * direction
+        return (root, left, mean + column * draw), (chosen, draw)
+
+    state = root, jnp.ones(d, bool), jnp.zeros(d, low.dtype)
+    _, (order, point) = jax.lax.scan(step, state, length=d)
+    return Order(order, point)
 
 
-def numerical_rank(covariance_matrix: np.ndarray) -> int:
-    """The largest rank of covariances, shape (..., d, d), up to rounding.
-
-    NaN counts as full rank.
-    """
-    d = covariance_matrix.shape[-1]
-    scale = np.sqrt(np.diagonal(covariance_matrix, axis1=-2, axis2=-1))
-    scale = np.where(scale > 0, scale, 1.0)
-    correlation = covariance_matrix / scale[..., :, None] / scale[..., None, :]
-    least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps
-    if not np.all(np.isfinite(correlation)):
-        return d
-    return int(np.max(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))
+def _next(residual: Array, floor: Array, mean: Array, left: Array, low: Array, high: Array):
+    """Which variables are known already, conditional scales, the next variable and its mean."""
+    known = residual <= floor
+    scale = jnp.where(known, 1.0, jnp.sqrt(jnp.maximum(residual, floor)))
+    interval = standardize(low, high, mean, scale)
+    log_mass = log_interval_mass(*interval)
+    # What is known already has nothing to integrate, so it comes last of all.
+    chosen = jnp.argmin(jnp.where(left, jnp.where(known, 1.0, log_mass), jnp.inf))
+    draw = truncated_mean(0.0, 1.0, interval.low[chosen], interval.high[chosen])
+    draw = jnp.where(known[chosen] | (log_mass[chosen] == -jnp.inf), 0.0, draw)
+    return known, scale, chosen, draw

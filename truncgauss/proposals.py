@@ -16,8 +16,9 @@ from jax.scipy.special import ndtri
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.points import open_uniforms
 from truncgauss.probability.base import Problem
+from truncgauss.probability.linear import arranged, factored, linear_of
 from truncgauss.probability.paths import Constraints, intersected_paths, paths
-from truncgauss.probability.separation import Plan, arranged, as_constraints, factored, solve_plan
+from truncgauss.probability.separation import Plan, solve_plan
 from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import log_interval_mass, moved_inside, standardize
 
@@ -168,7 +169,7 @@ def sampler_of(row: Problem, rank: int, pinned: bool, plan: Plan | None = None) 
     pins = None
     if pinned:
         row, pins = _given_pins(row)
-    linear = as_constraints(*row)
+    linear = linear_of(*row)
     plan = lax.stop_gradient(solve_plan(linear, True, rank) if plan is None else plan)
     constraints, extra = arranged(linear, plan.order, rank)
     bound = plan.bound

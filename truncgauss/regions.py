@@ -72,6 +72,10 @@ class Box(Batched):
         """Whether each point x of shape (..., d) lies inside; faces included."""
         return jnp.all((x >= self.low) & (x <= self.high), axis=-1)
 
+    def scaled(self, by: jax.Array) -> "Box":
+        """The region of by * x for x in this one; positive factors of shape (..., d)."""
+        return Box(self.low * by, self.high * by)
+
     def margins(self, x: jax.Array) -> jax.Array:
         """Distances of x, shape (..., d), inside the 2 d faces: shape (..., 2 d), lower first."""
         below, above, _ = standardize(self.low, self.high, x)
@@ -124,6 +128,10 @@ class Polyhedron(Batched):
         """Whether each point x of shape (..., d) satisfies all rows."""
         image = jnp.einsum("...md,...d->...m", self.matrix, x)
         return jnp.all((image >= self.low) & (image <= self.high), axis=-1)
+
+    def scaled(self, by: jax.Array) -> "Polyhedron":
+        """The region of by * x for x in this one; positive factors of shape (..., d)."""
+        return Polyhedron(self.matrix / by[..., None, :], self.low, self.high)
 
     def margins(self, x: jax.Array) -> jax.Array:
         """Euclidean distances of x inside the 2 m faces, shape (..., 2 m), lower faces first.

@@ -21,6 +21,7 @@ from truncgauss.points import lattice_uniforms
 from truncgauss.probability.base import Problem, as_problem, over_rows
 from truncgauss.probability.paths import Constraints, crossings
 from truncgauss.probability.separation import Plan, Separation
+from truncgauss.probability.units import Standardized, standardized
 from truncgauss.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
 from truncgauss.pytrees import Batched, frozen_pytree, is_concrete
 from truncgauss.regions import Ball, Box
@@ -303,6 +304,8 @@ def _weighted(
     settings: _Settings, lattice: bool, problem: Problem, keys: _Keys, *plan: Plan
 ) -> Weighted:
     def of_row(row, key, *plan):
+        given = standardized(*row)
+        row = Problem(*given.problem)
         sampler = sampler_of(row, settings.rank, False, *plan)
         count, size = sampler.num_uniforms, settings.num_samples
         if lattice:
@@ -310,7 +313,8 @@ def _weighted(
         else:
             uniforms = fresh_uniforms(key.key, 0, (count, size), row.loc.dtype)
         proposals = sampler.proposals(uniforms)
-        return Weighted(proposals.points.T, proposals.log_weights + proposals.level)
+        log_weights = proposals.log_weights + (proposals.level + given.known)
+        return Weighted(_in_user_units(proposals.points.T, given), log_weights)
 
     samples, log_weights = over_rows(of_row, problem, keys, *plan)
     return Weighted(jnp.moveaxis(samples, -2, 0), jnp.moveaxis(log_weights, -1, 0))
@@ -318,6 +322,25 @@ def _weighted(
 
 def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None) -> Draws:
     """Draws for one unbatched law."""
+    if isinstance(row.region, Ball):
+        return _standard_draws(settings, row, key)
+    given = standardized(*row)
+    draws = _standard_draws(settings, Problem(*given.problem), key, plan)
+    met = given.known == 0
+    return Draws(
+        jnp.where(met, _in_user_units(draws.samples, given), jnp.nan),
+        jnp.where(met, draws.acceptance_rate, jnp.nan),
+        jnp.where(met, draws.effective_sample_size, 0.0),
+    )
+
+
+def _in_user_units(points: Array, given: Standardized) -> Array:
+    """Points of shape (n, d) as the user measures them, those that do not vary where they are."""
+    return given.unit * jnp.where(given.still, given.loc, points)
+
+
+def _standard_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None):
+    """Draws for one law whose standard deviations are about one, unless its region is a ball."""
     if _is_direct(row):
         samples = _direct_draws(settings.num_samples, row, key)
         whole = jnp.asarray(settings.num_samples, samples.dtype)
@@ -350,11 +373,9 @@ def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
     """Each coordinate by its own quantiles."""
     loc, covariance, region = row
     uniforms = fresh_uniforms(key, 0, (num_samples, len(loc)), loc.dtype)
-    low, high, fixed = region.low, region.high, covariance.variances == 0
-    scale = jnp.sqrt(jnp.where(fixed, 1.0, covariance.variances))
-    samples = truncated_quantile(uniforms, loc, scale, low, high)
-    point = jnp.where((low <= loc) & (loc <= high), loc, jnp.nan)
-    return jnp.where(low == high, low, jnp.where(fixed, point, samples))
+    low, high = region.low, region.high
+    samples = truncated_quantile(uniforms, loc, jnp.sqrt(covariance.variances), low, high)
+    return jnp.where(low == high, low, samples)
 
 
 # --- Rounds of proposals --------------------------------------------------------------------------

@@ -29,10 +29,9 @@ class Automatic(Method):
 
     Outside of a trace it looks at the numbers. It leaves out coordinates without limits, splits
     independent blocks, and recognises a chain or a common factor in a covariance matrix: these are
-    exact in any dimension. Elsewhere it begins with 16 replicates of 1,024 points. Rows of a batch
-    whose stderr is above 0.05 are tried without sites to look ahead through, and then, as long and
-    weakly truncated chains want it, by `SequentialMonteCarlo`; what has the smaller error is kept.
-    Then the rows whose stderr is above rtol get more points, until it is not, until their error
+    exact in any dimension. Elsewhere it begins with 16 replicates of 1,024 points. Rows
+    whose stderr is above 0.05 are tried by `SequentialMonteCarlo` too, as long and weakly truncated
+    chains want it; what has the smaller error is kept. Then the rows whose stderr is above rtol get more points, until it is not, until their error
     falls more slowly than n^(-1/4), or until max_draws are spent. stderr says what was reached.
 
     Under a trace it sees shapes alone: its choice, and those 16 replicates of 1,024 points, are
@@ -142,7 +141,6 @@ class Automatic(Method):
         else:
             n = self.affordable(problem.covariance.dimension, len(search.error))
             search.attempt(Separation(num_points=n), above)
-            search.attempt(Separation(num_points=n, twisted=False), FAILURE)
             search.attempt(SequentialMonteCarlo(num_particles=2 * n), FAILURE)
         search.refine()
         return search.found()

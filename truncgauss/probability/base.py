@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.covariances import Covariance, as_covariance
+from truncgauss.probability.units import Standardized, standardized
 from truncgauss.pytrees import Batched, as_float_array, frozen_pytree
+from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import log_mean_exp
 
 Region = Any  # Box, Polyhedron or Ball: whatever has contains, margins, dimension, batch_shape
@@ -41,6 +43,7 @@ class Method:
 
     num_replicates: int = 1
     batch_shape: tuple[int, ...] = ()  # of a held plan, if it has one for each of many rows
+    own_units = True  # whether boxes and polyhedra come with standard deviations of about one
 
     def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
         """Raise ValueError if this method cannot answer for such inputs."""
@@ -51,6 +54,10 @@ class Method:
 
     def hold(self, loc: jax.Array, covariance: Covariance, region: Region) -> "Method":
         """The method with its plan fixed, so that for one key it is one smooth function."""
+        return self
+
+    def scaled(self, by: jax.Array) -> "Method":
+        """The method with what it holds made to fit constraints multiplied by `by`, shape (m,)."""
         return self
 
     def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
@@ -176,6 +183,23 @@ def average(method: Method, problem: Problem, key: jax.Array) -> Estimate:
     exp(log p_r - max). A single replicate speaks for itself. If replicates that call their own
     result baseless (stderr inf) carry more than half of the mean, so is the average.
     """
+    if method.own_units and isinstance(problem.region, Box | Polyhedron):
+        row = standardized(*problem)
+        result = _average(method.scaled(1.0 / row.row_unit), row.problem, key)
+        return decided(row, result)
+    return _average(method, problem, key)
+
+
+def decided(row: Standardized, result: Estimate) -> Estimate:
+    """The estimate together with what constraints without variance say."""
+    certain = jax.lax.stop_gradient(row.known != 0)
+    stderr = jnp.where(jnp.isnan(row.known), jnp.nan, 0.0)
+    return Estimate(
+        jnp.where(certain, row.known, result.log_prob), jnp.where(certain, stderr, result.stderr)
+    )
+
+
+def _average(method: Method, problem: tuple, key: jax.Array) -> Estimate:
     if method.num_replicates == 1:
         log_prob, stderr = method.replicate(*problem, key)
         return Estimate(log_prob, jax.lax.stop_gradient(stderr))

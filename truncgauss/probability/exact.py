@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.covariances import Covariance, LowRank, Markov
-from truncgauss.ordering import numerical_rank
+from truncgauss.covariances import Covariance, LowRank, Markov, numerical_rank
 from truncgauss.probability import bivariate, chains, factor_grid, factors, trivariate
 from truncgauss.probability.base import Estimate, Method, Region
 from truncgauss.pytrees import frozen_pytree, is_concrete

@@ -116,7 +116,6 @@ def named(method: Method) -> str:
         for name in ("num_points", "num_particles", "num_samples", "num_replicates")
         if name in getattr(method, "__dataclass_fields__", {})
     ]
-    counts += ["twisted=False"] if not getattr(method, "twisted", True) else []
     return type(method).__name__ + (f"({', '.join(counts)})" if counts else "")
 
 
@@ -133,8 +132,6 @@ def reason(chosen: Method, problem: Problem) -> str:
         return "a ball has no limits to separate; P is smoothed by the edge's width"
     if isinstance(chosen, SequentialMonteCarlo):
         return "separation failed here, resampling did better"
-    if isinstance(chosen, Separation) and not chosen.twisted:
-        return "looking ahead through sites failed here, the minimax tilt did better"
     if isinstance(problem.region, Polyhedron):
         return "a polyhedron, whatever the number of its rows"
     if problem.covariance.dimension <= 3:

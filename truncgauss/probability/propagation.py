@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from truncgauss.covariances import Covariance
 from truncgauss.probability import sites
 from truncgauss.probability.base import Estimate, Method, Region
+from truncgauss.probability.linear import linear_of
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.regions import Box, Polyhedron
 
@@ -52,7 +53,7 @@ class ExpectationPropagation(Method):
 
     def replicate(self, loc, covariance: Covariance, region: Region, key=None) -> Estimate:
         """The approximation for one Gaussian and one region; the key is not used."""
-        constraints, known = sites.constraints_of(loc, covariance, region)
+        constraints, known = sites.constraints_of(linear_of(loc, covariance, region))
         solution = sites.fixed_point(jax.lax.stop_gradient(constraints))
         cavity = sites.differentiable(solution, constraints)
         decided = ~(known == 0)

@@ -130,10 +130,6 @@ class Search:
             return
         rows = rows if len(rows) == len(self.error) else padded(rows)
         held = method.hold(*taken(self.problem, rows))
-        before = self.plans[-1][0] if self.plans else None
-        if isinstance(held, Separation) and isinstance(before, Separation):
-            if not is_twisted(before) and not is_twisted(held):
-                return  # the same once more
         result, error = self._evaluated(held, rows)
         self.left -= cost(held, self._dimension) * len(rows)
         better = (error < self.error[rows]) | (self.owner[rows] < 0)
@@ -217,8 +213,3 @@ class Search:
         whole = lambda leaf: leaf.reshape(self.shape + leaf.shape[1:])
         first = self.attempts[self.owner[0]].method if len(self.owner) else None
         return Found(first, jax.tree.map(whole, self.result), tuple(self.attempts))
-
-
-def is_twisted(method: Method) -> bool:
-    """Whether a held plan is one of sites, even of none that were found safe, and not of a tilt."""
-    return getattr(getattr(method, "plan", None), "twist", None) is not None

@@ -9,9 +9,9 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.covariances import Covariance, CovarianceMatrix, LowRank, is_symmetric
+from truncgauss.covariances import Covariance, LowRank, numerical_rank, rank_of_root
 from truncgauss.logarithms import log_mean_exp
-from truncgauss.ordering import numerical_rank, rounding, smallest_mass_first
+from truncgauss.ordering import smallest_mass_first
 from truncgauss.points import lattice_uniforms
 from truncgauss.probability import factor_integrand, factor_points
 from truncgauss.probability.base import (
@@ -23,9 +23,18 @@ from truncgauss.probability.base import (
     over_rows,
     spread,
 )
+from truncgauss.probability.linear import (
+    Linear,
+    arranged,
+    input_rounding,
+    linear_of,
+    lower_factor,
+    reordered,
+)
 from truncgauss.probability.paths import Constraints, intersected_paths, paths
-from truncgauss.probability.tilting import Tilt, saddle
+from truncgauss.probability.tilting import saddle
 from truncgauss.probability.twisting import Twist, log_site_mean, twist_of, twisted
+from truncgauss.probability.units import standardized
 from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
 from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import standardize
@@ -39,6 +48,8 @@ LARGEST_DENSE = 4000  # dimensions; beyond, a dense matrix is not an option
 LEAST_SHARE = 0.1  # of a site's precision
 MOST_ADDED = 1.0  # by sites held at that share, to a precision of 1
 MIN_POINTS_IN_LAYER = 30.0
+NUM_PILOT = 128  # points
+GOOD_SHARE = 0.8  # of effective points in a pilot: no other plan is tried
 
 
 @frozen_pytree
@@ -51,16 +62,24 @@ class Plan(Batched):
         bound: an upper bound of log P, inf where none was sought or found.
         converged: whether what was sought, a minimax tilt or sites, was found; if not, the tilt
             is 0 and so is the precision of the sites.
-        twist: sites to look ahead through, in that order, or None.
+        rounding: standard error of log P that the last digits of the inputs stand for.
+        twist: sites to look ahead through, in the units of the constraints, or None. One of tilt
+            and sites is 0.
     """
 
     order: Array
     tilt: Array
     bound: Array
     converged: Array
+    rounding: Array
     twist: Twist | None = None
 
-    event_ranks = {"order": 1, "tilt": 1, "bound": 0, "converged": 0}
+    event_ranks = {"order": 1, "tilt": 1, "bound": 0, "converged": 0, "rounding": 0}
+
+    def scaled(self, by: Array) -> "Plan":
+        """The plan for constraints multiplied by `by`, shape (m,)."""
+        twist = None if self.twist is None else self.twist.scaled(by[self.order])
+        return replace(self, twist=twist)
 
 
 @frozen_pytree
@@ -145,11 +164,7 @@ class Separation(Method):
         problem = as_problem(loc, covariance, region)
         self.check(*problem)
         settled = self.settled(*problem)
-        plan = _plans(settled, problem)
-        if isinstance(plan, Plan) and plan.twist is not None and is_concrete(plan):
-            if not np.all(plan.converged):
-                return replace(settled, twisted=False).hold(*problem)
-        return settled._with(plan)
+        return settled._with(_plans(settled, problem))
 
     def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
         """The method that knows the rank of a singular law, if the numbers can be looked at."""
@@ -161,12 +176,16 @@ class Separation(Method):
         if not is_concrete(problem):
             problem = problem._replace(loc=jnp.zeros(problem.loc.shape[-1:], problem.loc.dtype))
         with jax.ensure_compile_time_eval():
-            limited = over_rows(lambda row: as_constraints(*row).covariance, problem)
-        if not is_concrete(limited):
+            matrix, root = _limited(problem)
+        if not is_concrete((matrix, root)):
             return self
-        rank = numerical_rank(np.asarray(limited))
-        full = min(limited.shape[-1], covariance.dimension)
-        return self if rank == full else replace(self, rank=rank)
+        full = min(matrix.shape[-1], covariance.dimension)
+        rank = numerical_rank(np.asarray(matrix)) if root is None else rank_of_root(root)
+        return self if rank >= full else replace(self, rank=rank)
+
+    def scaled(self, by: Array) -> "Separation":
+        """The method with its plan made to fit constraints multiplied by `by`."""
+        return self if self.plan is None else self._with(_scaled(self.plan, by))
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Separation":
         """The same plan, or plans, for every row."""
@@ -177,8 +196,9 @@ class Separation(Method):
 
     def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
         """One random shift of the lattice."""
-        result = self.replicates(loc, covariance, region, key[None])
-        return jax.tree.map(lambda x: x[0], result)
+        log_probs, alone = self.replicates(loc, covariance, region, key[None])
+        # Of its error one replicate knows at most that it rests on nothing.
+        return Estimate(log_probs[0], jnp.where(jnp.isinf(alone[0]), jnp.inf, jnp.nan))
 
     def replicates(self, loc, covariance: Covariance, region: Region, keys) -> Estimate:
         """Many random shifts, as many at a time as fit a pass."""
@@ -187,9 +207,12 @@ class Separation(Method):
             return factor_points.replicates(
                 loc, covariance, *limits, self.plan, keys, self.num_points
             )
-        proposal = self.proposal(loc, covariance, region)
+        linear = linear_of(loc, covariance, region)
+        plan = self.plan_of(loc, covariance, region) if self.plan is None else self.plan
+        proposal = proposal_of(linear, lax.stop_gradient(plan))
         d, num_keys = len(proposal.tilt), len(keys)
         unseen = unseen_share(proposal.constraints, num_keys * self.num_points)
+        unseen = jnp.hypot(unseen, plan.rounding)
 
         def some(keys):
             uniforms = lattice_uniforms(keys, self.num_points, d - 1, proposal.tilt.dtype)
@@ -207,42 +230,37 @@ class Separation(Method):
         results = lax.map(jax.checkpoint(some, policy=policy), turns)
         return jax.tree.map(lambda x: x.reshape(num_keys), results)
 
-    def proposal(self, loc, covariance: Covariance, region: Region) -> "Proposal":
-        """What the paths are drawn from, for one problem: the plan applied to its constraints."""
-        plan = self.plan_of(loc, covariance, region) if self.plan is None else self.plan
-        return proposal_of(as_constraints(loc, covariance, region), lax.stop_gradient(plan))
-
     def plan_of(self, loc, covariance: Covariance, region: Region) -> Plan | factor_integrand.Plan:
         """A plan for one problem, as the settings ask for it."""
         if over_factors(covariance, region):
             return factor_integrand.solve_plan(loc, covariance, region.low, region.high)
-        linear = as_constraints(loc, covariance, region)
+        linear = linear_of(loc, covariance, region)
         m = len(linear.low)
         rank = min(m, len(loc)) if self.rank is None else self.rank
         if self.tilted and self.twisted and rank == m and m > 1:
-            return twisted_plan(linear)
+            return chosen_plan(linear)
         return solve_plan(linear, self.tilted, rank)
 
     def effective_share(self, loc, covariance: Covariance, region: Region, key) -> Array:
         """The share of a replicate's points that its weights amount to, 1 if all are equal."""
+        row = standardized(loc, covariance, region)
+        self, (loc, covariance, region) = self.scaled(1.0 / row.row_unit), row.problem
+        plan = self.plan_of(loc, covariance, region) if self.plan is None else self.plan
         if over_factors(covariance, region):
-            plan = self.plan_of(loc, covariance, region) if self.plan is None else self.plan
             integrand = factor_integrand.about(
                 plan.anchor, loc, covariance, region.low, region.high
             )
             uniforms = factor_points.lattice(key[None], self.num_points, covariance.rank, loc)
             weights, _ = factor_points.log_weights(integrand, plan, uniforms)
         else:
-            proposal = self.proposal(loc, covariance, region)
-            tilt = proposal.tilt
+            proposal, tilt = proposal_of(linear_of(loc, covariance, region), plan), plan.tilt
             uniforms = lattice_uniforms(key[None], self.num_points, len(tilt) - 1, tilt.dtype)
             weights, _ = log_weights(proposal, uniforms)
         return effective_points(weights) / self.num_points
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The spread of the replicates, and what all of them may have missed alike."""
-        missed = jnp.where(jnp.isnan(alone), 0.0, alone)[0]
-        return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isinf(missed), 0.0, missed))
+        return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isfinite(alone[0]), alone[0], 0.0))
 
 
 # --- The plan -------------------------------------------------------------------------------------
@@ -259,83 +277,91 @@ def over_factors(covariance: Covariance, region: Region) -> bool:
     return d >= 10 * covariance.rank or d > LARGEST_DENSE
 
 
-class Linear(NamedTuple):
-    """low <= y <= high for y ~ Normal(loc, covariance), one row a constraint."""
-
-    low: Array
-    high: Array
-    loc: Array
-    covariance: Array
-
-
-def as_constraints(loc: Array, covariance: Covariance, region: Region) -> Linear:
-    """The law of what a region limits; NaN if the covariance is not symmetric."""
-    matrix = covariance.covariance_matrix
-    matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
-    if isinstance(region, Polyhedron):
-        matrix, loc = region.matrix @ matrix @ region.matrix.T, region.matrix @ loc
-    return Linear(region.low, region.high, loc, matrix)
-
-
 def solve_plan(linear: Linear, tilted: bool, rank: int) -> Plan:
     """The order of least variation and, if wanted, the minimax tilt of the first `rank` rows."""
-    low, high, loc, covariance = lax.stop_gradient(linear)
-    low, high, _ = standardize(low, high, loc)
-    order, point = smallest_mass_first(covariance, low, high)
+    linear = lax.stop_gradient(linear)
+    low, high, _ = standardize(linear.low, linear.high, linear.loc)
+    order, point = smallest_mass_first(linear.covariance, low, high, linear.root)
     zero = jnp.zeros(rank, low.dtype)
-    tilt = Tilt(zero, jnp.full((), jnp.inf, low.dtype), jnp.asarray(not tilted), jnp.asarray(0))
-    if tilted and rank > 1:
-        first = order[:rank]
-        factor = factored(covariance[first][:, first])
-        tilt = saddle(factor, low[first], high[first], point[:rank])
-    return Plan(order, tilt.tilt, tilt.bound, tilt.converged)
+    nothing = jnp.full((), jnp.inf, low.dtype), jnp.asarray(not tilted), jnp.asarray(0)
+    if not tilted or rank < 2:
+        return Plan(order, zero, *nothing[:2], zero[0])
+    first = order[:rank]
+    inner = reordered(linear, first)
+    factor = lower_factor(inner)
+    tilt = saddle(factor, low[first], high[first], point[:rank])
+    force = solve_triangular(factor.T, tilt.point, lower=False)
+    return Plan(order, tilt.tilt, tilt.bound, tilt.converged, input_rounding(inner, force))
 
 
-def twisted_plan(linear: Linear) -> Plan:
-    """Sites in the natural order, what has no limits last.
+def twisted_plan(linear: Linear) -> tuple[Plan, Array]:
+    """Sites in the natural order, what has no limits last; and whether they may be used.
 
     The natural order is as good as others once the draws look ahead, and much better in chains.
     """
-    low, high, loc, covariance = lax.stop_gradient(linear)
+    low, high = lax.stop_gradient(linear[:2])
     order = jnp.argsort(jnp.isinf(low) & jnp.isinf(high), stable=True)
-    low, high, loc, covariance = low[order], high[order], loc[order], covariance[order][:, order]
-    law = loc, CovarianceMatrix(covariance), Box(low, high)
-    twist, found = twist_of(*law, LEAST_SHARE, MOST_ADDED)
-    found = found | jnp.all(jnp.isinf(low) & jnp.isinf(high))
-    return Plan(order, jnp.zeros_like(low), jnp.full((), jnp.inf, low.dtype), found, twist)
+    found = twist_of(reordered(lax.stop_gradient(linear), order), LEAST_SHARE, MOST_ADDED)
+    none = jnp.all(jnp.isinf(low) & jnp.isinf(high))
+    bound = jnp.full((), jnp.inf, low.dtype)
+    tilt = jnp.zeros_like(linear.loc)
+    plan = Plan(order, tilt, bound, found.converged | none, found.rounding, found.twist)
+    return plan, found.usable | none
+
+
+def chosen_plan(linear: Linear) -> Plan:
+    """Sites or a minimax tilt, whichever leaves more effective points in a small pilot.
+
+    The tilt is solved only where sites are refused, or their weights far from equal.
+    """
+    linear = lax.stop_gradient(linear)
+    ahead, usable = twisted_plan(linear)
+    share = jnp.where(usable, pilot_share(linear, ahead), -1.0)
+    none = jax.tree.map(jnp.zeros_like, ahead.twist)
+
+    def compared() -> Plan:
+        tilted = replace(solve_plan(linear, True, len(linear.loc)), twist=none)
+        better = pilot_share(linear, tilted) > share
+        return jax.tree.map(lambda new, old: jnp.where(better, new, old), tilted, ahead)
+
+    return lax.cond(share > GOOD_SHARE, lambda: ahead, compared)
+
+
+def pilot_share(linear: Linear, plan: Plan) -> Array:
+    """The effective share of a few points under a plan; -1 where a weight is no number."""
+    proposal = proposal_of(linear, plan)
+    keys = jax.random.key(0)[None]
+    uniforms = lattice_uniforms(keys, NUM_PILOT, len(plan.tilt) - 1, plan.tilt.dtype)
+    weights, _ = log_weights(proposal, uniforms)
+    share = effective_points(weights) / NUM_PILOT
+    return jnp.where(jnp.isnan(share), -1.0, share)
 
 
 @jax.jit
-def _plans(method: Separation, problem: Problem) -> Plan:
+def _plans(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan:
     """A plan for every row of a problem."""
-    return over_rows(lambda row: method.plan_of(*row), problem)
+
+    def of_row(row):
+        row = standardized(*row)
+        return _scaled(method.plan_of(*row.problem), row.row_unit)
+
+    return over_rows(of_row, problem)
 
 
-def factored(covariance: Array) -> Array:
-    """The Cholesky factor, also of a covariance that is singular up to rounding."""
-    fixed = lax.stop_gradient(covariance)
-    failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)))
-    return jnp.linalg.cholesky(covariance + jnp.diag(jnp.where(failed, rounding(fixed), 0.0)))
+def _scaled(plan: Plan | factor_integrand.Plan, by: Array) -> Plan | factor_integrand.Plan:
+    """The plan for constraints multiplied by `by`; factors have units of their own."""
+    return plan.scaled(by) if isinstance(plan, Plan) else plan
 
 
-def arranged(linear: Linear, order: Array, rank: int) -> tuple[Constraints, Constraints]:
-    """The constraints in order: those that a new variable enters, and those without one.
+@jax.jit
+def _limited(problem: Problem) -> tuple[Array, Array | None]:
+    """The covariance, and its root if there is one, of what each row's region limits."""
 
-    Together their factors are lower trapezoidal: the rows below the triangle are combinations of
-    the rows in it.
-    """
-    low, high, loc = (x[order] for x in linear[:3])
-    covariance = linear.covariance[order][:, order]
-    factor = factored(covariance[:rank, :rank])
-    below = solve_triangular(factor, covariance[:rank, rank:], lower=True).T
-    # Coefficients that are 0 but for rounding would make a constraint end later than it does.
-    tiny = jnp.sqrt(rounding(covariance)[rank:, None])
-    below = jnp.where(jnp.abs(below) > lax.stop_gradient(tiny), below, 0.0)
-    parts = (low, high, loc)
-    return (
-        Constraints(*(x[:rank] for x in parts), factor),
-        Constraints(*(x[rank:] for x in parts), below),
-    )
+    def of_row(row):
+        linear = linear_of(*standardized(*row).problem)
+        return linear.covariance, linear.root
+
+    return over_rows(of_row, problem)
 
 
 class Proposal(NamedTuple):
@@ -388,13 +414,11 @@ def weighed(
     the differences by leaving out of the sum, step by step, what the paths have in common.
     """
     constraints, _, tilt, twist, log_start = proposal
-    terms = log_mass
-    if twist is None:
-        tilt = tilt[: len(draws), None]
-        # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
-        correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
-        terms = terms + jnp.pad(correction, ((0, len(terms) - len(correction)), (0, 0)))
-    else:
+    tilt = tilt[: len(draws), None]
+    # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
+    correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
+    terms = log_mass + jnp.pad(correction, ((0, len(log_mass) - len(correction)), (0, 0)))
+    if twist is not None:
         columns = (twist.precision, twist.center, constraints.loc, constraints.scale)
         precision, center, loc, scale = (x[:, None] for x in columns)
         terms = terms - log_site_mean(precision, center, loc + means, scale)
@@ -405,7 +429,7 @@ def weighed(
 
 
 def unseen_share(constraints: Constraints, num_points: int) -> Array:
-    """The share of paths that no point may have seen, nan if every feature is wide enough.
+    """The share of paths that no point may have seen, 0 if every feature is wide enough.
 
     Where a variable is all but determined by earlier ones, paths lose their weight only in a layer
     along its limits as thin as its conditional standard deviation. While fewer than thirty points
@@ -416,7 +440,7 @@ def unseen_share(constraints: Constraints, num_points: int) -> Array:
     share = constraints.scale / jnp.linalg.norm(factor, axis=1)
     limited = jnp.isfinite(low) | jnp.isfinite(high)
     thinnest = jnp.min(jnp.where(limited, lax.stop_gradient(share), 1.0))
-    return jnp.where(thinnest * num_points < MIN_POINTS_IN_LAYER, 2.0 / num_points, jnp.nan)
+    return jnp.where(thinnest * num_points < MIN_POINTS_IN_LAYER, 2.0 / num_points, 0.0)
 
 
 def summary(log_weights: Array, level: Array, num_replicates: int, unseen: Array) -> Estimate:

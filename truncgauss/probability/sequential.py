@@ -11,6 +11,7 @@ from jax import Array, lax
 from truncgauss.covariances import Covariance
 from truncgauss.logarithms import log_sum_exp
 from truncgauss.probability.base import Estimate, Method, Region, as_problem, over_rows
+from truncgauss.probability.linear import linear_of
 from truncgauss.probability.twisting import (
     Chain,
     Twist,
@@ -19,6 +20,7 @@ from truncgauss.probability.twisting import (
     log_weights,
     twist_of,
 )
+from truncgauss.probability.units import standardized
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import separation_step, standardize
@@ -97,6 +99,10 @@ class SequentialMonteCarlo(Method):
         """The method with a twist for every row."""
         return self._with(None if self.twist is None else self.twist.broadcast_to(batch_shape))
 
+    def scaled(self, by: Array) -> "SequentialMonteCarlo":
+        """The method with its twist made to fit constraints multiplied by `by`."""
+        return self if self.twist is None else self._with(self.twist.scaled(by))
+
     def _with(self, twist: Twist | None) -> "SequentialMonteCarlo":
         return SequentialMonteCarlo(self.num_particles, self.num_replicates, self.twisted, twist)
 
@@ -119,10 +125,10 @@ class SequentialMonteCarlo(Method):
 
     def replicates(self, loc, covariance: Covariance, region: Region, keys) -> Estimate:
         """Independent sets of particles, one after the other; the twist is solved once."""
-        twist = self.twist
+        linear, twist = linear_of(loc, covariance, region), self.twist
         if self.twisted and twist is None:
-            twist, _ = twist_of(loc, covariance, region, LEAST_SHARE)
-        chain = chain_of(loc, covariance, region, twist)
+            twist = twist_of(linear, LEAST_SHARE).twist
+        chain = chain_of(linear, twist)
         one = jax.checkpoint(lambda key: _run(chain, key, self.num_particles))
         log_probs, least = lax.map(one, keys)
         baseless = least < min(MIN_EFFECTIVE_PARTICLES, self.num_particles)
@@ -135,7 +141,11 @@ class SequentialMonteCarlo(Method):
 
 @jax.jit
 def _twists(problem) -> Twist:
-    return over_rows(lambda row: twist_of(*row, LEAST_SHARE)[0], problem)
+    def of_row(row):
+        row = standardized(*row)
+        return twist_of(linear_of(*row.problem), LEAST_SHARE).twist.scaled(row.row_unit)
+
+    return over_rows(of_row, problem)
 
 
 # --- Value and gradient ---------------------------------------------------------------------------

@@ -24,8 +24,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.covariances import Covariance, CovarianceMatrix, is_symmetric
-from truncgauss.regions import Polyhedron
+from truncgauss.probability.linear import Linear
 from truncgauss.special import (
     log_interval_mass,
     standardize,
@@ -87,44 +86,31 @@ class Solution(NamedTuple):
     converged: Array
 
 
-def constraints_of(loc: Array, covariance: Covariance, region) -> tuple[Constraints, Array]:
-    """The constraints of a box or polyhedron, and the log probability of those that cannot vary.
+def constraints_of(linear: Linear) -> tuple[Constraints, Array]:
+    """The constraints in units of their own, and the log probability where no site is needed.
 
-    A row without variance is satisfied or not: it is freed here, and 0 or -inf returned. An empty
-    interval gives -inf, an inverted one or a matrix that is no covariance NaN.
+    That is -inf if an interval is empty, NaN if one is inverted or the matrix is no covariance,
+    and 0 otherwise.
     """
-    matrix = covariance.covariance_matrix
-    blemish = 0.0 * jax.lax.stop_gradient(_defect(covariance) + jnp.sum(loc))
-    if isinstance(region, Polyhedron):
-        loc, matrix = region.matrix @ loc, region.matrix @ matrix @ region.matrix.T
-        matrix = 0.5 * (matrix + matrix.T)
+    low, high, loc, matrix, _ = linear
+    empty, inverted = jnp.any(low == high), jnp.any(low > high)
     variances = jax.lax.stop_gradient(jnp.diagonal(matrix))
+    # A row without variance is free of limits here.
     fixed = variances <= 0
-    unmet = jnp.any(fixed & ~((region.low <= loc) & (loc <= region.high)))
-    unmet = unmet | jnp.any(region.low == region.high)
-    inverted = jnp.any(region.low > region.high)
     scale = jnp.sqrt(jnp.where(fixed, 1.0, variances))
     correlation = jnp.where(fixed[:, None] | fixed, 0.0, matrix / scale[:, None] / scale)
-    constraints = Constraints(
-        jnp.where(fixed, -jnp.inf, region.low),
-        jnp.where(fixed, jnp.inf, region.high),
-        loc,
-        scale,
-        correlation + jnp.diag(fixed.astype(matrix.dtype)),
-    )
-    known = jnp.where(inverted, jnp.nan, jnp.where(unmet, -jnp.inf, 0.0)).astype(matrix.dtype)
-    return constraints, known + blemish
+    correlation = correlation + jnp.diag(fixed.astype(matrix.dtype))
+    constraints = Constraints(low, high, loc, scale, correlation)
+    known = jnp.where(inverted, jnp.nan, jnp.where(empty, -jnp.inf, 0.0)).astype(matrix.dtype)
+    return constraints, known + 0.0 * jax.lax.stop_gradient(_defect(correlation) + jnp.sum(loc))
 
 
-def _defect(covariance: Covariance) -> Array:
-    """A finite number for a covariance, NaN for a matrix that is none."""
-    matrix = covariance.covariance_matrix
-    if not isinstance(covariance, CovarianceMatrix):
-        return jnp.sum(matrix)
+def _defect(correlation: Array) -> Array:
+    """A finite number for a correlation matrix, NaN for a matrix that is none."""
     # A singular matrix passes: the shift is larger than the rounding of its eigenvalues.
-    shift = 64 * len(matrix) * jnp.finfo(matrix.dtype).eps * jnp.max(jnp.diagonal(matrix))
-    factor = jnp.linalg.cholesky(matrix + shift * jnp.eye(len(matrix), dtype=matrix.dtype))
-    return jnp.where(is_symmetric(matrix), jnp.sum(factor), jnp.nan)
+    shift = 64 * len(correlation) * float(jnp.finfo(correlation.dtype).eps)
+    identity = jnp.eye(len(correlation), dtype=correlation.dtype)
+    return jnp.sum(jnp.linalg.cholesky(correlation + shift * identity))
 
 
 def _cut(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array, Array, Array]:

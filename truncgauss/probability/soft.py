@@ -56,6 +56,8 @@ class SoftMonteCarlo(Method):
     points: str = static_field(default="random")
     samples: Any = None
 
+    own_units = False  # an edge is as wide as it is in the user's
+
     def __post_init__(self) -> None:
         for name in ("num_samples", "num_replicates"):
             count = getattr(self, name)

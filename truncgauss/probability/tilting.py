@@ -32,6 +32,7 @@ from truncgauss.special import (
 MAX_STEPS = 100
 MAX_HALVINGS = 40
 MAX_INNER_STEPS = 60
+NARROW = 0.25  # the power of eps below which a width over the scale is narrow
 
 
 class Tilt(NamedTuple):
@@ -41,12 +42,14 @@ class Tilt(NamedTuple):
         tilt: mu, shape (d,); its last entry is 0.
         bound: an upper bound of log P; inf where the saddle was not found.
         converged: whether it was. If not, the tilt is 0, which is a valid one.
+        point: x at the saddle, shape (d,).
         num_steps: Newton steps taken.
     """
 
     tilt: Array
     bound: Array
     converged: Array
+    point: Array
     num_steps: Array
 
 
@@ -103,7 +106,11 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
     bound = jnp.where(converged, now.value + now.gain, jnp.inf)
     # The last variable is not drawn, so nothing would make up for a tilt of it.
     tilt = jnp.where(converged, now.mu, 0.0).at[-1].set(0.0)
-    return Tilt(tilt, bound, converged, num_steps)
+    # The draw from a narrow interval is all but uniform, tilted or not, while its tilt, which only
+    # the slope across the interval would tell, may be anything: large ones cost digits.
+    narrow = problem.limits.width < jnp.finfo(low.dtype).eps ** NARROW
+    tilt = jnp.where(narrow, 0.0, tilt)
+    return Tilt(tilt, bound, converged, now.x, num_steps)
 
 
 def _line_search(problem: _Problem, now: _Iterate) -> tuple[_Iterate, Array]:
