@@ -157,5 +157,6 @@ def foundations(method: Separation, problem: Problem, key: jax.Array) -> list[st
     found = bool(tilted.converged)
     bound = f"{float(tilted.bound):.10g} bounds log P from above" if found else "none found"
     sites = method.plan.twist is not None and bool(jnp.any(method.plan.twist.precision > 0))
-    ahead = "expectation propagation" if sites else "none"
+    steered = "none, the tilt does better" if bool(jnp.any(method.plan.tilt != 0)) else "none"
+    ahead = "expectation propagation" if sites else steered
     return [f"tilt     {bound}", f"sites    {ahead}", share]
