@@ -120,7 +120,7 @@ class Automatic(Method):
         if problem.covariance.dimension <= 3:
             return Found(chosen, result)
         axes = tuple(range(len(problem.batch_shape), result[0].ndim))
-        unknown = np.any(np.isnan(result[0]), axis=axes)
+        unknown = np.any(np.isnan(result[0]), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
         error = np.where(unknown, math.inf, goal.error(result))
         if np.all(error <= self.rtol):
             return Found(chosen, result)
