@@ -230,8 +230,9 @@ def test_held_plans_take_turns_with_their_rows(monkeypatch):
     held = tg.Separation(num_points=128, num_replicates=2).hold(shifts, ordering(4), region)
     whole = tg.log_probability(shifts, ordering(4), region, held)
     one = tg.log_probability(shifts[3], ordering(4), region, held)  # five plans for one mean
-    monkeypatch.setattr(turns, "MOST_NUMBERS", 2 * turns.numbers(held, as_problem(
-        shifts, ordering(4), region)))
+    monkeypatch.setattr(
+        turns, "MOST_NUMBERS", 2 * turns.numbers(held, as_problem(shifts, ordering(4), region))
+    )
     got = tg.log_probability(shifts, ordering(4), region, held)
     np.testing.assert_allclose(got, whole, rtol=1e-10)
     again = tg.log_probability(shifts[3], ordering(4), region, held)

@@ -18,6 +18,7 @@ from truncgauss.arguments import (
     common_dtype,
     constants_kept,
     is_positive,
+    refuse,
     require,
     truncated_problem,
 )
@@ -418,19 +419,6 @@ class TruncatedMultivariateNormal(Law):
         scale = jnp.sqrt(self.covariance.variances)
         return tuple(x[..., 0] for x in (self.loc, scale, self.low, self.high))
 
-    def _refuse(self, what: str, refused: Array, stderr: Array, most: float | None) -> None:
-        """Raise if it can be seen that something is refused."""
-        if not is_concrete((refused, stderr)) or not np.any(refused):
-            return
-        worst = np.max(np.where(refused, stderr, -np.inf))
-        bound = "" if most is None else f", more than max_stderr={most:g}"
-        baseless = ": the estimate rests on nothing" if np.isinf(worst) else ""
-        raise ValueError(
-            f"TruncatedMultivariateNormal: the standard error of the {what} is {worst:.3g}{bound}"
-            f"{baseless}. Give the method more points or use another one, or allow for more: "
-            "max_stderr=jnp.inf allows anything."
-        )
-
     def _is_precise(self, stderr: Array) -> Array:
         """Whether a standard error of log Z is within max_stderr."""
         if self.max_stderr is None:
@@ -444,7 +432,9 @@ class TruncatedMultivariateNormal(Law):
         proper = jnp.isfinite(estimate.log_prob)
         proper = proper & jnp.all(self.region.low < self.region.high, axis=-1)
         good = self._is_precise(estimate.stderr)
-        self._refuse("log normaliser", proper & ~good, estimate.stderr, self.max_stderr)
+        refuse(
+            type(self).__name__, "log normaliser", proper & ~good, estimate.stderr, self.max_stderr
+        )
         proper = proper & good
         return jnp.where(proper, estimate.log_prob, jnp.nan)
 
@@ -481,7 +471,7 @@ class TruncatedMultivariateNormal(Law):
         if self.max_stderr == math.inf:
             return value
         baseless = jnp.isinf(stderr)
-        self._refuse(what, baseless, stderr, None)
+        refuse(type(self).__name__, what, baseless, stderr)
         return jnp.where(baseless, jnp.nan, value)
 
     def entropy(self) -> Array:

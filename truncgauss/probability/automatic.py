@@ -29,10 +29,11 @@ class Automatic(Method):
 
     Outside of a trace it looks at the numbers. It leaves out coordinates without limits, splits
     independent blocks, and recognises a chain or a common factor in a covariance matrix: these are
-    exact in any dimension. Elsewhere it begins with 16 replicates of 1,024 points. Rows
-    whose stderr is above 0.05 are tried by `SequentialMonteCarlo` too, as long and weakly truncated
-    chains want it; what has the smaller error is kept. Then the rows whose stderr is above rtol get more points, until it is not, until their error
-    falls more slowly than n^(-1/4), or until max_draws are spent. stderr says what was reached.
+    exact in any dimension. Elsewhere it begins with 16 replicates of 1,024 points. Rows whose
+    stderr is above 0.05 are tried by `SequentialMonteCarlo` too, as long and weakly truncated
+    chains want it; what has the smaller error is kept. Then the rows whose stderr is above rtol get
+    more points, until it is not, until their error falls more slowly than n^(-1/4), or until
+    max_draws are spent. stderr says what was reached.
 
     Under a trace it sees shapes alone: its choice, and those 16 replicates of 1,024 points, are
     fixed by them. A `Ball` is left to `SoftMonteCarlo`.
@@ -61,7 +62,9 @@ class Automatic(Method):
         if not self.rtol > 0:
             raise ValueError(f"Automatic: rtol must be positive, got {self.rtol!r}.")
         if not isinstance(self.max_draws, int) or self.max_draws < 1:
-            raise ValueError(f"Automatic: max_draws must be a positive int, got {self.max_draws!r}.")
+            raise ValueError(
+                f"Automatic: max_draws must be a positive int, got {self.max_draws!r}."
+            )
 
     def choice(self, problem: Problem) -> Method:
         """The method for a problem, as far as the problem can be seen."""
