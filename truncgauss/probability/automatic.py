@@ -122,8 +122,9 @@ class Automatic(Method):
         result = in_turns(goal.evaluate, chosen, problem, key)
         if problem.covariance.dimension <= 3:
             return Found(chosen, result)
-        axes = tuple(range(len(problem.batch_shape), result[0].ndim))
-        unknown = np.any(np.isnan(result[0]), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
+        first = jax.tree.leaves(result)[0]
+        axes = tuple(range(len(problem.batch_shape), first.ndim))
+        unknown = np.any(np.isnan(first), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
         error = np.where(unknown, math.inf, goal.error(result))
         if np.all(error <= self.rtol):
             return Found(chosen, result)

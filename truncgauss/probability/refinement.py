@@ -27,7 +27,7 @@ class Goal(NamedTuple):
     """What is wanted of a problem.
 
     Attributes:
-        evaluate: the result by a method: a tuple of arrays, NaN in the first where there is none.
+        evaluate: the result by a method: a tree of arrays, NaN in the first where there is none.
         error: how far the result of each row is from the truth, by its own account.
     """
 
@@ -83,7 +83,7 @@ class Found(NamedTuple):
 
     Attributes:
         method: of the first row, with its plan held.
-        result: tuple of arrays with the leading axes of the problem.
+        result: tree of arrays with the leading axes of the problem.
         attempts: what was tried, in order, to be told by `explain`.
     """
 
