@@ -164,7 +164,7 @@ class Separation(Method):
         problem = as_problem(loc, covariance, region)
         self.check(*problem)
         settled = self.settled(*problem)
-        return settled._with(_plans(settled, problem))
+        return settled._with(_solved(settled, problem))
 
     def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
         """The method that knows the rank of a singular law, if the numbers can be looked at."""
@@ -315,16 +315,30 @@ def chosen_plan(linear: Linear) -> Plan:
     The tilt is solved only where sites are refused, or their weights far from equal.
     """
     linear = lax.stop_gradient(linear)
-    ahead, usable = twisted_plan(linear)
-    share = jnp.where(usable, pilot_share(linear, ahead), -1.0)
-    none = jax.tree.map(jnp.zeros_like, ahead.twist)
+    m, dtype = len(linear.loc), linear.loc.dtype
+    nothing = jnp.zeros(m, dtype)
+    # Whatever is found is better than this.
+    none = jnp.full((), jnp.inf, dtype), jnp.asarray(False), nothing[0], Twist(nothing, nothing)
+    start = Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype)
 
-    def compared() -> Plan:
-        tilted = replace(solve_plan(linear, True, len(linear.loc)), twist=none)
-        better = pilot_share(linear, tilted) > share
-        return jax.tree.map(lambda new, old: jnp.where(better, new, old), tilted, ahead)
+    def ahead(best: Plan, share: Array) -> tuple[Plan, Array]:
+        return twisted_plan(linear)
 
-    return lax.cond(share > GOOD_SHARE, lambda: ahead, compared)
+    def tilted(best: Plan, share: Array) -> tuple[Plan, Array]:
+        solve = lambda: replace(solve_plan(linear, True, m), twist=start[0].twist)
+        return lax.cond(share > GOOD_SHARE, lambda: best, solve), jnp.asarray(True)
+
+    def attempt(state, turn):
+        # One loop, so that the pilot is compiled once.
+        best, share = state
+        plan, usable = lax.cond(turn == 0, ahead, tilted, best, share)
+        found = jnp.where(usable, pilot_share(linear, plan), -1.0)
+        better = found > share
+        keep = lambda new, old: jnp.where(better, new, old)
+        return (jax.tree.map(keep, plan, best), keep(found, share)), None
+
+    (best, _), _ = lax.scan(attempt, start, jnp.arange(2))
+    return best
 
 
 def pilot_share(linear: Linear, plan: Plan) -> Array:
@@ -337,7 +351,6 @@ def pilot_share(linear: Linear, plan: Plan) -> Array:
     return jnp.where(jnp.isnan(share), -1.0, share)
 
 
-@jax.jit
 def _plans(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan:
     """A plan for every row of a problem."""
 
@@ -346,6 +359,20 @@ def _plans(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan
         return _scaled(method.plan_of(*row.problem), row.row_unit)
 
     return over_rows(of_row, problem)
+
+
+_traced_plans = jax.jit(_plans)
+# A plan runs once and compiles longer than it runs, most of it for fusions that save microseconds.
+_QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+_quick_plans = jax.jit(_plans, compiler_options=_QUICK)
+
+
+def _solved(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan:
+    if jax.default_backend() != "cpu" or not is_concrete(problem):
+        return _traced_plans(method, problem)
+    # Compiler options are refused inside of another compilation.
+    with jax.ensure_compile_time_eval():
+        return _quick_plans(method, problem)
 
 
 def _scaled(plan: Plan | factor_integrand.Plan, by: Array) -> Plan | factor_integrand.Plan:

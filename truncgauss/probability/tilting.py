@@ -107,8 +107,11 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
     # The last variable is not drawn, so nothing would make up for a tilt of it.
     tilt = jnp.where(converged, now.mu, 0.0).at[-1].set(0.0)
     # The draw from a narrow interval is all but uniform, tilted or not, while its tilt, which only
-    # the slope across the interval would tell, may be anything: large ones cost digits.
-    narrow = problem.limits.width < jnp.finfo(low.dtype).eps ** NARROW
+    # the slope across the interval would tell, may be anything: large ones cost digits. Without it
+    # a weight changes by no more than the factor exp(|mu| width).
+    width = problem.limits.width
+    narrow = width < float(jnp.finfo(low.dtype).eps) ** NARROW
+    bound = bound + jnp.sum(jnp.where(narrow, jnp.abs(tilt * width), 0.0))
     tilt = jnp.where(narrow, 0.0, tilt)
     return Tilt(tilt, bound, converged, now.x, num_steps)
 

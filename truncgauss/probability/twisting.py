@@ -121,9 +121,8 @@ def twist_of(linear: Linear, least_share: float, most_added: float = jnp.inf) ->
         return 1.0 - truncated_variance(place / scale, 1.0, law.low / scale, law.high / scale)
 
     steps = jnp.linspace(-1.0, 1.0, 5, dtype=reach.dtype)[:, None]
-    least = jnp.min(bend(middle + steps * reach), axis=0)
-    tiny = float(jnp.finfo(scale.dtype).tiny)
-    share = least / jnp.maximum(bend(middle), tiny)
+    bends = bend(middle + steps * reach)
+    share = jnp.min(bends, axis=0) / jnp.maximum(bends[2], float(jnp.finfo(scale.dtype).tiny))
     twist = weakened(jnp.clip(share, least_share, 1.0))
     held = jnp.where(share < least_share, twist.precision, 0.0)
     added = jnp.max(jnp.square(jnp.tril(factor, -1).T) @ held)
