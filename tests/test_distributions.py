@@ -599,6 +599,41 @@ def test_the_error_of_the_normaliser_is_known_and_can_be_bounded():
     assert np.isfinite(traced(x, 0.02)) and np.isnan(traced(x, 0.005))
 
 
+def test_a_normaliser_that_rests_on_nothing_is_refused_unless_it_is_asked_for():
+    x = np.ones(2)
+
+    def density(loc, stderr, max_stderr=None):
+        law = vector_law(loc, low=0.0, method=Given(stderr=stderr), max_stderr=max_stderr)
+        return law.log_prob(x)
+
+    with pytest.raises(ValueError, match="rests on nothing. Give the method more points"):
+        density(x, np.inf)
+    known = density(x, 0.01)
+    assert density(x, np.nan) == known  # unknown is not the same as baseless
+    assert density(x, np.inf, np.inf) == density(x, np.nan, np.inf) == known
+    traced = jax.jit(density, static_argnums=2)
+    assert np.isnan(traced(x, np.inf)) and traced(x, np.inf, np.inf) == known
+    # In a batch the row that rests on nothing is NaN, and the other one stays.
+    rows = jax.jit(jax.vmap(density))(jnp.stack([x, x]), jnp.array([np.inf, 0.01]))
+    np.testing.assert_array_equal(rows, [np.nan, known])
+
+
+def test_a_mean_that_rests_on_nothing_is_refused_unless_it_is_asked_for():
+    """Eight samples, none of which lies that far out."""
+    few = tg.SoftMonteCarlo(num_samples=8, edge=tg.Tanh(1.0))
+
+    def law(loc, max_stderr=None):
+        return vector_law(loc, low=9.0, method=few, max_stderr=max_stderr)
+
+    assert np.all(np.isinf(law(0.0).moments.mean_stderr))
+    for name in ("mean", "variance"):
+        with pytest.raises(ValueError, match=f"{name} is inf: the estimate rests on nothing"):
+            getattr(law(0.0), name)
+        traced = jax.jit(lambda loc, most: getattr(law(loc, most), name), static_argnums=1)  # noqa: B023
+        assert np.all(np.isnan(traced(jnp.zeros(2), None)))
+        assert np.all(np.isfinite(traced(jnp.zeros(2), np.inf)))
+
+
 # --- Models ---------------------------------------------------------------------------------------
 
 

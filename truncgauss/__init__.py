@@ -29,6 +29,11 @@ _HOMES = {
     "truncgauss.probability.base": ("Estimate",),
     "truncgauss.probability.exact": ("Exact",),
     "truncgauss.probability.explanation": ("explain",),
+    "truncgauss.probability.gradients": (
+        "Gradient",
+        "LogProbabilityAndGradient",
+        "log_probability_and_gradient",
+    ),
     "truncgauss.probability.propagation": ("ExpectationPropagation",),
     "truncgauss.probability.separation": ("Separation",),
     "truncgauss.probability.sequential": ("SequentialMonteCarlo",),

@@ -100,6 +100,20 @@ def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int)
     return region
 
 
+def refuse(owner: str, what: str, refused: Any, stderr: Any, most: float | None = None) -> None:
+    """Raise ValueError if it can be seen that an estimate is refused for its standard error."""
+    if not is_concrete((refused, stderr)) or not np.any(refused):
+        return
+    worst = np.max(np.where(refused, stderr, -np.inf))
+    bound = "" if most is None else f", more than max_stderr={most:g}"
+    baseless = ": the estimate rests on nothing" if np.isinf(worst) else ""
+    raise ValueError(
+        f"{owner}: the standard error of the {what} is {worst:.3g}{bound}{baseless}. Give the "
+        "method more points or use another one, or allow for more: max_stderr=jnp.inf allows "
+        "anything."
+    )
+
+
 def require(owner: str, name: str, value: Array, good: Callable, expected: str) -> None:
     """Raise ValueError naming the first value that is not good, where they can be looked at."""
     if not is_concrete(value):

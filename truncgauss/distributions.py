@@ -18,6 +18,7 @@ from truncgauss.arguments import (
     common_dtype,
     constants_kept,
     is_positive,
+    refuse,
     require,
     truncated_problem,
 )
@@ -236,8 +237,9 @@ class TruncatedMultivariateNormal(Law):
         key: key of that method; None stands for jax.random.key(0). The same key gives the same Z.
         max_stderr: the largest standard error of log Z with which the density is still answered:
             beyond it, or if it is unknown, `log_prob` raises, and is NaN under a trace, where a
-            step of NUTS is rejected as divergent. None: no bound. The log likelihood of n
-            observations has n times this error.
+            step of NUTS is rejected as divergent. By default only inf is refused, an estimate that
+            rests on nothing; `jnp.inf` allows that too. The log likelihood of n observations has n
+            times this error.
 
     Raises:
         ValueError: if not exactly one form of the covariance, or both region and limits, are given;
@@ -419,21 +421,23 @@ class TruncatedMultivariateNormal(Law):
         scale = jnp.sqrt(self.covariance.variances)
         return tuple(x[..., 0] for x in (self.loc, scale, self.low, self.high))
 
+    def _is_precise(self, stderr: Array) -> Array:
+        """Whether a standard error of log Z is within max_stderr."""
+        if self.max_stderr is None:
+            return ~jnp.isinf(stderr)
+        return (stderr <= self.max_stderr) | (self.max_stderr == math.inf)
+
     @property
     def _sound_log_normalizer(self) -> Array:
         """log Z, or NaN where there is no density, or none within max_stderr."""
         estimate = self.log_normalizer
         proper = jnp.isfinite(estimate.log_prob)
         proper = proper & jnp.all(self.region.low < self.region.high, axis=-1)
-        if self.max_stderr is not None:
-            good = estimate.stderr <= self.max_stderr
-            if is_concrete(good) and not np.all(good):
-                raise ValueError(
-                    "TruncatedMultivariateNormal: the standard error of the log normaliser is "
-                    f"{np.max(estimate.stderr):.3g}, more than max_stderr={self.max_stderr:g}. "
-                    "Give the method more points, or allow for more."
-                )
-            proper = proper & good
+        good = self._is_precise(estimate.stderr)
+        refuse(
+            type(self).__name__, "log normaliser", proper & ~good, estimate.stderr, self.max_stderr
+        )
+        proper = proper & good
         return jnp.where(proper, estimate.log_prob, jnp.nan)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
@@ -453,13 +457,24 @@ class TruncatedMultivariateNormal(Law):
 
     @property
     def mean(self) -> Array:
-        """Mean after truncation, shape (..., d)."""
-        return self.moments.mean
+        """Mean after truncation, shape (..., d); one whose standard error is inf is refused."""
+        moments = self.moments
+        return self._sound("mean", moments.mean, moments.mean_stderr)
 
     @property
     def variance(self) -> Array:
-        """Variances after truncation, shape (..., d)."""
-        return jnp.diagonal(self.moments.covariance, axis1=-2, axis2=-1)
+        """Variances after truncation, shape (..., d); refused as the mean is."""
+        moments = self.moments
+        parts = (moments.covariance, moments.covariance_stderr)
+        return self._sound("variance", *(jnp.diagonal(x, axis1=-2, axis2=-1) for x in parts))
+
+    def _sound(self, what: str, value: Array, stderr: Array) -> Array:
+        """The value, or NaN where it rests on nothing and that is not allowed."""
+        if self.max_stderr == math.inf:
+            return value
+        baseless = jnp.isinf(stderr)
+        refuse(type(self).__name__, what, baseless, stderr)
+        return jnp.where(baseless, jnp.nan, value)
 
     def entropy(self) -> Array:
         r"""Differential entropy in nats, log Z - E log Normal(X; loc, covariance_matrix)."""
