@@ -431,12 +431,10 @@ class TruncatedMultivariateNormal(Law):
     def _sound_log_normalizer(self) -> Array:
         """log Z, or NaN where there is no density, or none within max_stderr."""
         estimate = self.log_normalizer
-        proper = jnp.isfinite(estimate.log_prob)
-        proper = proper & jnp.all(self.region.low < self.region.high, axis=-1)
-        good = self._is_precise(estimate.stderr)
-        refuse(
-            type(self).__name__, "log normaliser", proper & ~good, estimate.stderr, self.max_stderr
-        )
+        ordered = jnp.all(self.region.low < self.region.high, axis=-1)
+        proper, stderr = jnp.isfinite(estimate.log_prob) & ordered, estimate.stderr
+        good = self._is_precise(stderr)
+        refuse(type(self).__name__, "log normaliser", proper & ~good, stderr, self.max_stderr)
         proper = proper & good
         return jnp.where(proper, estimate.log_prob, jnp.nan)
 
@@ -472,9 +470,8 @@ class TruncatedMultivariateNormal(Law):
         """The value, or NaN where it rests on nothing and that is not allowed."""
         if self.max_stderr == math.inf:
             return value
-        baseless = jnp.isinf(stderr)
-        refuse(type(self).__name__, what, baseless, stderr)
-        return jnp.where(baseless, jnp.nan, value)
+        refuse(type(self).__name__, what, jnp.isinf(stderr), stderr)
+        return jnp.where(jnp.isinf(stderr), jnp.nan, value)
 
     def entropy(self) -> Array:
         r"""Differential entropy in nats, log Z - E log Normal(X; loc, covariance_matrix)."""
