@@ -86,9 +86,7 @@ class CovarianceMatrix(Covariance):
         identity = jnp.eye(self.dimension, dtype=self.matrix.dtype)
         # What has no variance has no covariance either.
         unsound = jnp.any(pair & ~(self.matrix == 0), axis=(-2, -1), keepdims=True)
-        return CovarianceMatrix(
-            jnp.where(unsound, jnp.nan, jnp.where(pair, identity, self.matrix))
-        )
+        return CovarianceMatrix(jnp.where(unsound, jnp.nan, jnp.where(pair, identity, self.matrix)))
 
     def check(self) -> None:
         """Raise ValueError if the matrix is not symmetric or not positive semi-definite."""
