@@ -18,7 +18,14 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from tests.random_problems import DIMENSIONS, FAMILIES, known, problem, sum_of_limits
+from tests.random_problems import (
+    DIMENSIONS,
+    FAMILIES,
+    REGIONS,
+    known,
+    problem,
+    sum_of_limits,
+)
 from tests.reference import both, rounding, standardised
 
 KNOWN = {precision: known(precision) for precision in ("float64", "float32")}
@@ -92,7 +99,7 @@ def test_the_table_is_of_these_problems(precision):
     """A generator that changed makes other problems: then the table is not theirs."""
     table, families = KNOWN[precision], defaultdict(int)
     assert len(table) >= {"float64": 2000, "float32": 150}[precision]
-    for seed in list(table)[::17]:
+    for seed in list(table)[:: len(table) // 80]:
         p = problem(seed).cast(precision)
         families[p.family] += 1
         np.testing.assert_allclose(sum_of_limits(p), table[seed].limits, rtol=1e-5, atol=1e-5)
@@ -208,18 +215,22 @@ def test_float32(name, d):
 # --- Coverage -------------------------------------------------------------------------------------
 
 
+KINDS = ((5, "narrow"), (7, "mixed"), (10, "two-sided"), (14, "tails"), (20, "one-sided"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_coverage_of_intervals(family):
-    """95 % of the intervals of 400 keys hold the truth, for up to three problems of a family.
+    """95 % of the intervals of 400 keys hold the truth, in up to five problems of a family.
 
     The share of 400 honest intervals has a standard deviation of 0.011. It leaves [0.92, 0.98] six
-    times in a thousand: one of three may, which two do once in 10^4, and none by more than 0.03.
+    times in a thousand: one of five may, which two do 4 times in 10^4, and none falls below 0.89.
     """
     shares = {}
-    for d in (5, 10, 20):
-        for seed in [s for s in seeds(d) if FAMILIES[s % 10] == family]:
-            share = coverage(seed)
+    for d, region in KINDS:
+        for seed in seeds(d):
+            at = FAMILIES[seed % 10], REGIONS[seed // 10 % 5]
+            share = coverage(seed) if at == (family, region) else None
             if share is not None:
                 shares[seed] = share
                 break
@@ -232,7 +243,7 @@ def coverage(seed):
     """The share of keys whose interval holds the truth; None where the truth is too rough."""
     p, truth = problem(seed), KNOWN["float64"][seed]
     box = tg.Box(p.low, p.high)
-    held = tg.Separation(64).hold(p.loc, p.covariance, box)
+    held = tg.Separation(256).hold(p.loc, p.covariance, box)
     one = lambda key: tg.log_probability(p.loc, p.covariance, box, held, key)
     few = jax.random.split(jax.random.key(12), 5)
     stderr = np.median(jax.lax.map(one, few).stderr)
