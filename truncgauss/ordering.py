@@ -89,13 +89,13 @@ def rounding(covariance_matrix: Array) -> Array:
 def numerical_rank(covariance_matrix: np.ndarray) -> int:
     """The largest rank of covariances, shape (..., d, d), up to rounding.
 
-    NaN counts as full rank.
+    NaN counts as full rank, and so does a batch without rows.
     """
     d = covariance_matrix.shape[-1]
     scale = np.sqrt(np.diagonal(covariance_matrix, axis1=-2, axis2=-1))
     scale = np.where(scale > 0, scale, 1.0)
     correlation = covariance_matrix / scale[..., :, None] / scale[..., None, :]
     least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps
-    if not np.all(np.isfinite(correlation)):
+    if not np.all(np.isfinite(correlation)) or 0 in correlation.shape:
         return d
     return int(np.max(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))
