@@ -36,7 +36,10 @@ def common_arrays(owner: str, **values: Any) -> list[Array]:
 
 def common_dtype(values: Any) -> Any:
     """The floating dtype of the arrays among the values; numbers and lists of them follow it."""
-    return jnp.result_type(*jax.tree.leaves(values), 0.0)
+    dtype = jnp.result_type(*jax.tree.leaves(values), 0.0)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"real numbers are expected, got dtype {dtype}.")
+    return dtype
 
 
 def truncated_problem(

@@ -212,6 +212,7 @@ def _cdf(value: Array, loc: Array, scale: Array, low: Array, high: Array) -> Arr
     part = truncated_log_density(peak, loc, scale, low, top)
     share = jnp.exp(jnp.minimum(whole - part, 0.0))
     outside = jnp.where(value >= high, 1.0, jnp.where(value <= low, 0.0, jnp.nan))
+    outside = jnp.where((low <= high) & (scale > 0), outside, jnp.nan)
     return jnp.where(inside, share, outside)
 
 
@@ -263,7 +264,7 @@ class TruncatedMultivariateNormal(Law):
                 numpyro.sample("observed", law, obs=observed)
 
     `covariance_matrix` is, like `loc`, the parameter; `mean`, `variance` and `moments` tell of the
-    truncated law. Draws are exact but carry no derivatives.
+    truncated law. Draws are exact but carry no derivatives: `has_rsample` is False.
 
     Example:
         >>> low, high = [0.0, 0.0], [1.0, jnp.inf]
@@ -355,7 +356,8 @@ class TruncatedMultivariateNormal(Law):
             diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
         expected = "positive and finite"
         require(type(self).__name__, "the diagonal of scale_tril", diagonal, is_positive, expected)
-        super().validate_args(strict)
+        if 0 not in self.batch_shape:  # of which NumPyro's checks make an error
+            super().validate_args(strict)
 
     @classmethod
     def infer_shapes(
@@ -442,7 +444,7 @@ class TruncatedMultivariateNormal(Law):
         """Independent draws, shape sample_shape + batch_shape + (d,); see `truncated_samples`."""
         self._check_key(key)
         sample_shape = tuple(sample_shape)
-        parts = (self.loc, self.covariance, self.region)
+        parts = jax.lax.stop_gradient((self.loc, self.covariance, self.region))
         draws = truncated_samples(key, *parts, math.prod(sample_shape))
         return draws.reshape(sample_shape + draws.shape[1:])
 
@@ -492,6 +494,7 @@ def _whitened(factor: Array, residual: Array) -> Array:
     batch = jnp.broadcast_shapes(batch, residual.shape[extra:-1])
     residual = jnp.broadcast_to(residual, (*residual.shape[:extra], *batch, d))
     factor = jnp.broadcast_to(factor, (*batch, d, d))
-    columns = jnp.moveaxis(residual.reshape(-1, *batch, d), 0, -1)
+    count = math.prod(residual.shape[:extra])
+    columns = jnp.moveaxis(residual.reshape(count, *batch, d), 0, -1)
     solved = jax.lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)
     return jnp.moveaxis(solved, -1, 0).reshape(residual.shape)
