@@ -310,8 +310,8 @@ class TruncatedMultivariateNormal(Law):
         self.loc, self.covariance, self.region = problem
         if isinstance(self.method, Method):
             self.method.check(*problem)
-        event_shape = (problem.covariance.dimension,)
-        super().__init__(problem.batch_shape, event_shape, validate_args=validate_args)
+        event = (problem.covariance.dimension,)
+        super().__init__(problem.batch_shape, event, validate_args=validate_args)
 
     @lazy_property
     def covariance_matrix(self) -> Array:
@@ -437,8 +437,7 @@ class TruncatedMultivariateNormal(Law):
         proper, stderr = jnp.isfinite(estimate.log_prob) & ordered, estimate.stderr
         good = self._is_precise(stderr)
         refuse(type(self).__name__, "log normaliser", proper & ~good, stderr, self.max_stderr)
-        proper = proper & good
-        return jnp.where(proper, estimate.log_prob, jnp.nan)
+        return jnp.where(proper & good, estimate.log_prob, jnp.nan)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws, shape sample_shape + batch_shape + (d,); see `truncated_samples`."""
@@ -458,15 +457,12 @@ class TruncatedMultivariateNormal(Law):
     @property
     def mean(self) -> Array:
         """Mean after truncation, shape (..., d); one whose standard error is inf is refused."""
-        moments = self.moments
-        return self._sound("mean", moments.mean, moments.mean_stderr)
+        return self._sound("mean", *self.moments[::2])
 
     @property
     def variance(self) -> Array:
         """Variances after truncation, shape (..., d); refused as the mean is."""
-        moments = self.moments
-        parts = (moments.covariance, moments.covariance_stderr)
-        return self._sound("variance", *(jnp.diagonal(x, axis1=-2, axis2=-1) for x in parts))
+        return self._sound("variance", *map(jnp.linalg.diagonal, self.moments[1::2]))
 
     def _sound(self, what: str, value: Array, stderr: Array) -> Array:
         """The value, or NaN where it rests on nothing and that is not allowed."""
@@ -494,7 +490,7 @@ def _whitened(factor: Array, residual: Array) -> Array:
     batch = jnp.broadcast_shapes(batch, residual.shape[extra:-1])
     residual = jnp.broadcast_to(residual, (*residual.shape[:extra], *batch, d))
     factor = jnp.broadcast_to(factor, (*batch, d, d))
-    count = math.prod(residual.shape[:extra])
-    columns = jnp.moveaxis(residual.reshape(count, *batch, d), 0, -1)
+    columns = residual.reshape(math.prod(residual.shape[:extra]), *batch, d)
+    columns = jnp.moveaxis(columns, 0, -1)
     solved = jax.lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)
     return jnp.moveaxis(solved, -1, 0).reshape(residual.shape)
