@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.probability.automatic import PROBABILITY, enlarged
+from truncgauss.probability import turns
+from truncgauss.probability.automatic import PROBABILITY
 from truncgauss.probability.base import Estimate, as_problem
+from truncgauss.probability.refinement import SPENT, STUCK, Goal, Search, enlarged, errors
 
 INF = jnp.inf
 
@@ -115,16 +117,127 @@ def test_rtol_is_met_or_the_error_bar_says_that_it_is_not():
         assert abs(got.log_prob + math.lgamma(10)) < 7 * got.stderr
 
 
-def test_points_are_bought_as_the_error_asks_and_the_budget_allows():
-    plain = tg.Separation(1024)
-    assert enlarged(plain, 1.1, 10).num_points == 2048
-    assert enlarged(plain, 10.0, 10).num_points == 16384
-    assert enlarged(plain, 1e9, 10).num_points <= 2**25 / (16 * 10)
-    assert enlarged(plain, INF, 10) is None
-    assert enlarged(plain, 10.0, 10**5) is None
-    soft = enlarged(tg.SoftMonteCarlo(1000, 16), 2.0, 1)
-    assert soft.num_samples == 16000  # four times the error, sixteen times the samples
-    assert soft.edge.steepness == 100.0
+class Shop:
+    """A goal whose errors are made up: row k has the error loc[k] n^-rate[k] after n samples."""
+
+    def __init__(self, size, rate):
+        self.size, self.rate, self.bought = np.array(size), np.array(rate), []
+        self.goal = Goal(self.evaluate, errors)
+        self.key = jax.random.key(0)
+
+    def evaluate(self, method, problem, key):
+        rows = np.asarray(problem.loc[..., 0], int)
+        self.bought.append((method.num_samples, rows.tolist()))
+        return Estimate(problem.loc[..., 0], jnp.asarray(self.size[rows] * self.gain(method, rows)))
+
+    def gain(self, method, rows):
+        return (4096 / method.num_samples) ** self.rate[rows]
+
+    def found(self, rtol, max_draws):
+        row_numbers = jnp.arange(float(len(self.size)))[:, None]
+        problem = as_problem(row_numbers, jnp.eye(1), tg.Ball(jnp.zeros(1), 1.0))
+        return tg.Automatic(rtol, max_draws).sampled(problem, self.key, self.goal)
+
+    @property
+    def draws(self):
+        return sum(n * 16 * len(rows) for n, rows in self.bought)
+
+
+def test_only_rows_that_need_it_get_more_points():
+    shop = Shop([1e-5, 2e-3, 1e-5, 3e-2, 1e-4], [0.5] * 5)
+    got = shop.found(1e-3, 2**40)
+    np.testing.assert_array_equal(got.result.log_prob, np.arange(5.0))
+    assert np.all(got.result.stderr <= 1e-3) and got.result.stderr[4] == 1e-4
+    assert shop.bought[0] == (4096, [0, 1, 2, 3, 4])
+    assert {row for _, rows in shop.bought[1:] for row in rows} == {1, 3}
+    # row 1 is content with 16 times the samples, and only row 3 goes on
+    assert [sorted(set(rows)) for _, rows in shop.bought[1:]] == [[1, 3], [3], [3]]
+
+
+@pytest.mark.parametrize("max_draws", [2**17, 2**20, 2**24, 2**28])
+def test_the_budget_counts_every_row(max_draws):
+    shop = Shop(np.linspace(0.1, 1.0, 23), [0.5] * 23)
+    got = shop.found(1e-6, max_draws)
+    first = 23 * 16 * 4096  # which every row may have
+    assert shop.draws <= max(first, max_draws)
+    assert shop.draws > max_draws / 32
+    assert got.attempts[0].ending == SPENT
+
+
+def test_rows_that_more_points_do_not_help_are_left_alone():
+    shop = Shop([0.1, 0.1, INF, 0.1], [0.05, 0.5, 0.5, -0.5])
+    got = shop.found(1e-3, 2**40)
+    assert got.result.stderr[1] <= 1e-3 and got.result.stderr[2] == INF
+    assert shop.bought[1][1] == [0, 1, 3, 0]  # padded to a power of two, without the infinite one
+    assert all(rows == [1] for _, rows in shop.bought[2:]) and got.attempts[0].ending == STUCK
+
+
+def test_an_error_that_is_infinite_ends_at_once():
+    shop = Shop([INF], [0.5])
+    assert shop.found(1e-3, 2**40).attempts[0].ending == STUCK and len(shop.bought) == 1
+
+
+def test_what_has_the_smaller_error_is_kept():
+    """A second method for two of three rows, better for one of them."""
+    shop = Shop([0.5, 1e-5, 0.5], [0.0] * 3)
+    problem = as_problem(jnp.arange(3.0)[:, None], jnp.eye(1), tg.Ball(jnp.zeros(1), 1.0))
+    search = Search(problem, shop.key, shop.goal, 1e-4, 2**40)
+    search.attempt(tg.SoftMonteCarlo(4096, 16), -1.0)
+    shop.size = np.array([0.9, 0.0, 0.01])
+    search.attempt(tg.SoftMonteCarlo(2048, 16), 0.05)
+    got = search.found()
+    np.testing.assert_array_equal(got.result.stderr, [0.5, 1e-5, 0.01])
+    assert shop.bought[1] == (2048, [0, 2]) and [a.error for a in got.attempts] == [0.5, 0.9]
+
+
+def test_more_points_are_a_number_of_the_method():
+    assert enlarged(tg.Separation(1024), 4).num_points == 4096
+    soft = enlarged(tg.SoftMonteCarlo(1000, 16), 16)
+    assert soft.num_samples == 16000 and soft.edge.steepness == 100.0
+    for field in ({"rtol": 0.0}, {"max_draws": 0}, {"max_draws": 1e9}):
+        with pytest.raises(ValueError, match=f"{next(iter(field))} must be"):
+            tg.Automatic(**field)
+
+
+def test_many_rows_begin_with_fewer_points():
+    method = tg.Automatic()
+    assert method.affordable(5) == method.affordable(5, 32) == 1024
+    assert method.affordable(5, 10_000) == 128 and method.affordable(100_000) == 32
+
+
+def test_rows_in_turns_are_the_rows(monkeypatch):
+    """Two-dimensional rows, 4 at a time and the last turn begun anew; then one at a time."""
+    shifts = jnp.linspace(-2.0, 2.0, 10).reshape(5, 2, 1) + jnp.array([0.0, 0.5])
+    regions = tg.Box(jnp.zeros((2, 2)), INF)
+    covariances = equicorrelated(2) * jnp.array([1.0, 2.0])[:, None, None]
+    ask = lambda method: tg.log_probability(shifts, covariances, regions, method)
+    whole, moments = ask(tg.Exact()), tg.truncated_moments(shifts, covariances, regions)
+    for most in (4 * 3000, 10):
+        monkeypatch.setattr(turns, "MOST_NUMBERS", most)
+        for method in (tg.Exact(), tg.Automatic()):
+            got = ask(method)
+            assert got.log_prob.shape == (5, 2)
+            np.testing.assert_allclose(got.log_prob, whole.log_prob, rtol=1e-12)
+        again = tg.truncated_moments(shifts, covariances, regions)
+        np.testing.assert_allclose(again.mean, moments.mean, rtol=1e-10)
+        assert again.covariance.shape == (5, 2, 2, 2)
+
+
+@pytest.mark.slow
+def test_held_plans_take_turns_with_their_rows(monkeypatch):
+    shifts = jnp.linspace(-1.0, 1.0, 5)[:, None] + jnp.zeros(4)
+    region = tg.Box(jnp.zeros(4), INF)
+    held = tg.Separation(num_points=128, num_replicates=2).hold(shifts, ordering(4), region)
+    whole = tg.log_probability(shifts, ordering(4), region, held)
+    one = tg.log_probability(shifts[3], ordering(4), region, held)  # five plans for one mean
+    monkeypatch.setattr(
+        turns, "MOST_NUMBERS", 2 * turns.numbers(held, as_problem(shifts, ordering(4), region))
+    )
+    got = tg.log_probability(shifts, ordering(4), region, held)
+    # A stderr is a difference of logs, rounded as they are.
+    np.testing.assert_allclose(got, whole, rtol=1e-10, atol=1e-14)
+    again = tg.log_probability(shifts[3], ordering(4), region, held)
+    np.testing.assert_allclose(again, one, rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.slow
@@ -183,6 +296,7 @@ def test_long_chains_go_to_sequential_monte_carlo():
     d = 1000
     covariance = 0.9 ** jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d))
     problem = as_problem(jnp.zeros(d), covariance, tg.Box(jnp.zeros(d), jnp.full(d, INF)))
-    method, got = tg.Automatic(rtol=0.05).sampled(problem, jax.random.key(0), PROBABILITY)
-    assert isinstance(method, tg.SequentialMonteCarlo)
+    found = tg.Automatic(rtol=0.05).sampled(problem, jax.random.key(0), PROBABILITY)
+    assert isinstance(found.method, tg.SequentialMonteCarlo)
+    got = found.result
     assert abs(got.log_prob + 85.039) < 7 * got.stderr < 0.5

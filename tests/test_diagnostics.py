@@ -308,3 +308,9 @@ def test_indefinite_matrix():
 def test_library_functions_at_their_edges_are_clean():
     sigmoid = functools.partial(first_nonfinite, jax.nn.sigmoid)
     assert sigmoid(jnp.array([-1e4, 0.0, 1e4])).kind == "finite"
+
+
+def test_a_gradient_of_zero_is_not_independence():
+    """The slope of x^2 at 0 is 0, although the square depends on x."""
+    assert "the gradient is 0" in str(first_nonfinite(lambda x: x**2, 0.0))
+    assert "no result depends" in str(first_nonfinite(lambda x: jnp.array(3.0), 0.0))

@@ -599,6 +599,41 @@ def test_the_error_of_the_normaliser_is_known_and_can_be_bounded():
     assert np.isfinite(traced(x, 0.02)) and np.isnan(traced(x, 0.005))
 
 
+def test_a_normaliser_that_rests_on_nothing_is_refused_unless_it_is_asked_for():
+    x = np.ones(2)
+
+    def density(loc, stderr, max_stderr=None):
+        law = vector_law(loc, low=0.0, method=Given(stderr=stderr), max_stderr=max_stderr)
+        return law.log_prob(x)
+
+    with pytest.raises(ValueError, match="rests on nothing. Give the method more points"):
+        density(x, np.inf)
+    known = density(x, 0.01)
+    assert density(x, np.nan) == known  # unknown is not the same as baseless
+    assert density(x, np.inf, np.inf) == density(x, np.nan, np.inf) == known
+    traced = jax.jit(density, static_argnums=2)
+    assert np.isnan(traced(x, np.inf)) and traced(x, np.inf, np.inf) == known
+    # In a batch the row that rests on nothing is NaN, and the other one stays.
+    rows = jax.jit(jax.vmap(density))(jnp.stack([x, x]), jnp.array([np.inf, 0.01]))
+    np.testing.assert_array_equal(rows, [np.nan, known])
+
+
+def test_a_mean_that_rests_on_nothing_is_refused_unless_it_is_asked_for():
+    """Eight samples, none of which lies that far out."""
+    few = tg.SoftMonteCarlo(num_samples=8, edge=tg.Tanh(1.0))
+
+    def law(loc, max_stderr=None):
+        return vector_law(loc, low=9.0, method=few, max_stderr=max_stderr)
+
+    assert np.all(np.isinf(law(0.0).moments.mean_stderr))
+    for name in ("mean", "variance"):
+        with pytest.raises(ValueError, match=f"{name} is inf: the estimate rests on nothing"):
+            getattr(law(0.0), name)
+        traced = jax.jit(lambda loc, most: getattr(law(loc, most), name), static_argnums=1)  # noqa: B023
+        assert np.all(np.isnan(traced(jnp.zeros(2), None)))
+        assert np.all(np.isfinite(traced(jnp.zeros(2), np.inf)))
+
+
 # --- Models ---------------------------------------------------------------------------------------
 
 
@@ -688,3 +723,65 @@ def test_nuts_draws_a_latent_truncated_law():
     for place in (draws["above"], draws["pair"][:, 0], *draws["rows"].T):
         assert np.all(place >= draws["loc"])
     assert abs(draws["loc"].mean()) < 0.2 and abs(draws["loc"].std() - 1.0) < 0.2
+
+
+def test_traced_nonsense_is_nan():
+    """Traced values cannot be refused; a plausible number would be believed."""
+    key = jax.random.key(0)
+
+    @jax.jit
+    def of_scale(scale):
+        law = tg.TruncatedNormal(0.0, scale, low=0.0)
+        parts = law.log_prob(0.5), law.cdf(0.5), law.icdf(0.5), law.mean, law.variance
+        return jnp.stack([*parts, law.entropy(), law.sample(key), law.log_normalizer.log_prob])
+
+    @jax.jit
+    def of_high(high):
+        law = tg.TruncatedNormal(0.0, 1.0, low=0.0, high=high)
+        parts = law.log_prob(0.5), law.cdf(-2.0), law.cdf(3.0), law.icdf(0.0), law.mean
+        return jnp.stack([*parts, law.sample(key)])
+
+    assert np.isfinite(of_scale(1.0)).all() and np.isfinite(of_high(1.0)[1:]).all()
+    assert np.isnan(of_scale(-1.0)).all() and np.isnan(of_high(-1.0)).all()
+
+
+def test_icdf_of_the_ends_is_the_limits():
+    law = tg.TruncatedNormal(0.0, 1.0, low=0.0)
+    assert law.icdf(0.0) == 0.0 and law.icdf(1.0) == jnp.inf
+    assert tg.TruncatedNormal(0.0, 1.0, high=1 / 3).icdf(jnp.array([0.0, 1.0])).tolist() == [
+        -jnp.inf,
+        1 / 3,
+    ]
+
+
+def test_complex_parameters_are_refused():
+    with pytest.raises(ValueError, match="real numbers are expected, got dtype complex"):
+        tg.TruncatedNormal(1j, 1.0, low=0.0)
+    with pytest.raises(ValueError, match="real numbers are expected, got"):
+        vector_law(np.array([1j, 0.0]), low=0.0)
+
+
+def test_draws_of_many_dimensions_are_constants_in_a_variational_bound():
+    """A law without `rsample` gives detached draws, as NumPyro expects of it."""
+
+    def model():
+        numpyro.sample("x", tg.TruncatedMultivariateNormal(np.zeros(2), np.eye(2), low=0.0))
+
+    def guide():
+        loc = numpyro.param("loc", jnp.array([0.5, 1.0]))
+        numpyro.sample("x", tg.TruncatedMultivariateNormal(loc, np.eye(2), low=0.0))
+
+    def loss(params):
+        return Trace_ELBO().loss(jax.random.key(0), params, model, guide)
+
+    slope = jax.grad(loss)({"loc": jnp.array([0.5, 1.0])})["loc"]
+    assert np.isfinite(slope).all() and np.all(slope != 0)
+    drawn = lambda loc: vector_law(loc, low=0.0).sample(jax.random.key(0)).sum()
+    np.testing.assert_array_equal(jax.grad(drawn)(jnp.zeros(2)), 0.0)
+
+
+def test_laws_without_rows():
+    law = tg.TruncatedMultivariateNormal(jnp.zeros((0, 2)), jnp.eye(2), low=0.0)
+    assert law.log_prob(jnp.ones(2)).shape == (0,)
+    assert law.sample(jax.random.key(0), (3,)).shape == (3, 0, 2)
+    assert tg.TruncatedNormal(jnp.zeros(0), 1.0, low=0.0).log_prob(jnp.ones(1)).shape == (0,)

@@ -16,6 +16,8 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from truncgauss import fitting
+from truncgauss.probability.base import Estimate, Method
+from truncgauss.pytrees import frozen_pytree
 
 ROOT = pathlib.Path(__file__).parents[1]
 SHARED = pathlib.Path(os.environ.get("TRUNCGAUSS_DATA", ROOT.parent / "shared" / "data"))
@@ -544,3 +546,27 @@ def test_standard_errors_cover_the_truth():
         assert fit.converged, fit.reason
         pulls.append((float(fit.loc[0]) - 0.3) / float(fit.standard_errors.loc[0]))
     assert abs(np.mean(pulls)) < 0.25 and 0.85 < np.std(pulls) < 1.15
+
+
+@frozen_pytree
+class Baseless(Method):
+    """The right answer, and the word that it rests on nothing."""
+
+    def replicate(self, loc, covariance, region, key):
+        log_prob, _ = tg.Exact().replicate(loc, covariance, region, key)
+        return Estimate(log_prob, jnp.full_like(log_prob, INF))
+
+
+def test_a_fit_does_not_converge_on_what_rests_on_nothing():
+    rows = np.array([[0.2], [0.9], [1.1], [0.4], [1.6], [0.3], [0.8], [1.2]])
+    known, doubted = (
+        tg.fit_truncated_normal(rows, low=0.0, method=method) for method in (tg.Exact(), Baseless())
+    )
+    assert known.converged and not doubted.converged
+    assert "rests on nothing" in doubted.reason and doubted.notes == ()
+    np.testing.assert_allclose(doubted.loc, known.loc)
+    counts = ([841, 500], [0.0], [[1.0]], tg.Box([[0.0], [1.0]], [[INF], [INF]]), 1000)
+    known, doubted = (tg.fit_shift(*counts, method=method) for method in (tg.Exact(), Baseless()))
+    assert known.converged and not doubted.converged
+    assert "rests on nothing" in doubted.reason
+    np.testing.assert_allclose(doubted.params, known.params)

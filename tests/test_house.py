@@ -30,7 +30,8 @@ ROOMS = {
         "bivariate": 1, "chains": 1, "conditioning": 1,
         "factor_integrand": 1, "factors": 1, "twisting": 1,
         "factor_grid": 2, "structure": 2, "factor_points": 2, "trivariate": 2,
-        "exact_moments": 6, "automatic": 9, "explanation": 10,
+        "exact_moments": 6, "turns": 6, "refinement": 7, "automatic": 9,
+        "explanation": 10, "gradients": 10,
     },
     "fitting": {
         "parameters": 0, "checkpoint": 0, "endings": 0, "newton": 0, "sample": 0,

@@ -153,7 +153,7 @@ def test_clipped_logits():
     shifted = clipped_logits(logits + 1e6, 30.0) - 1e6
     assert shifted.tolist() == [5.0, -25.0, -25.0]
     assert clipped_logits(jnp.array([INF, 1.0]), 30.0).tolist() == [0.0, -30.0]
-    assert clipped_logits(jnp.full(2, -INF), 30.0).tolist() == [-INF, -INF]
+    assert clipped_logits(jnp.full(2, -INF), 30.0).tolist() == [0.0, 0.0]
     assert np.isnan(clipped_logits(jnp.array([0.0, math.nan]), 30.0)).tolist() == [False, True]
     gradient = jax.jacobian(lambda x: clipped_logits(x, 30.0))(logits)
     assert gradient.tolist() == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
@@ -183,3 +183,39 @@ def test_a_million_bumps_norms_and_softmaxes(dtype):
     x[:, 0] = np.where(np.isinf(x).all(1), 0.0, x[:, 0])
     shares, slopes = jax.jit(jax.vmap(jax.value_and_grad(share)))(x)
     assert np.isfinite(shares).all() and np.isfinite(slopes).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16])
+def test_norm_of_the_largest_and_smallest_numbers_of_a_short_dtype(dtype):
+    """Of 1e38 the inverse is no normal number; of float16's smallest it is none at all."""
+    largest, tiny = float(jnp.finfo(dtype).max), float(jnp.finfo(dtype).tiny)
+    eps = float(jnp.finfo(dtype).eps)
+    for size in (0.2 * largest, 0.5 * largest, 4.0 * tiny):
+        x = jnp.array([size, size], dtype)
+        np.testing.assert_allclose(float(safe_norm(x)), math.sqrt(2.0) * float(x[0]), rtol=4 * eps)
+        slope = np.asarray(jax.grad(safe_norm)(x), float)
+        np.testing.assert_allclose(slope, math.sqrt(0.5), rtol=4 * eps)
+    assert float(safe_norm(jnp.full(2, 2**-24, jnp.float16))) > 0
+
+
+def test_norm_of_complex_numbers_is_that_of_their_parts():
+    z = jnp.array([[3.0 + 4.0j, 0.0], [1e-200j, 0.0], [0.0, 0.0]])
+    np.testing.assert_allclose(safe_norm(z), [5.0, 1e-200, 0.0])
+    np.testing.assert_allclose(safe_norm(z, axis=0), [5.0, 0.0])
+    slope = jax.grad(lambda x: safe_norm(jax.lax.complex(x, 2.0 * x)))(jnp.array([1.0, -2.0]))
+    np.testing.assert_allclose(slope, np.array([1.0, -2.0]))
+
+
+def test_bump_of_no_end_is_flat():
+    value, slopes = jax.value_and_grad(bump, (0, 1))(0.5, jnp.inf)
+    assert value == pytest.approx(math.exp(-1.0)) and slopes == (0.0, 0.0)
+    assert bump(jnp.inf, 2.0) == 0.0 and jnp.isnan(bump(jnp.nan, jnp.inf))
+
+
+def test_logits_that_are_all_minus_infinity_make_a_uniform_softmax():
+    logits = jnp.array([[-jnp.inf, -jnp.inf], [0.0, -jnp.inf], [jnp.nan, -jnp.inf]])
+    shares = jax.nn.softmax(clipped_logits(logits, 30.0))
+    np.testing.assert_array_equal(shares[0], [0.5, 0.5])
+    assert shares[1, 0] > 0.999 and bool(jnp.isnan(shares[2]).all())
+    slope = jax.grad(lambda x: jax.nn.softmax(clipped_logits(x, 30.0))[0])(logits[0])
+    np.testing.assert_array_equal(slope, [0.0, 0.0])

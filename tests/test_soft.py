@@ -122,12 +122,12 @@ def test_steepness_is_trained_and_annealed_without_compiling_again():
 
 
 def test_equal_settings_share_one_compilation():
-    base.estimate.clear_cache()
+    base._estimate.clear_cache()
     box = tg.Box([0.0, 0.0], [1.0, INF])
     for steepness in (10.0, 20.0):
         method = tg.SoftMonteCarlo(64, edge=tg.Tanh(steepness))
         tg.log_probability(jnp.zeros(2), jnp.eye(2), box, method)
-    assert base.estimate._cache_size() == 1
+    assert base._estimate._cache_size() == 1
 
 
 def test_surrogate_has_the_hard_value_and_the_soft_gradient():

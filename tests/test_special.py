@@ -407,3 +407,39 @@ def test_draws_follow_the_law():
         steps = np.arange(n + 1) / n
         gap = max(np.abs(part - steps[1:]).max(), np.abs(part - steps[:-1]).max())
         assert gap < distance / 2, (low, high, gap)
+
+
+@pytest.mark.parametrize("scale", [1e-15, 1e-20, 1e-30])
+@pytest.mark.parametrize("high", [2.0, math.inf])
+def test_derivatives_by_a_small_scale_in_float32(scale, high):
+    """The square of 1e-20 underflows: quotients had the derivative 0 times infinity, NaN."""
+    functions = {  # and how their derivative by the scale grows with the units
+        special.truncated_log_mass: -1,
+        special.truncated_entropy: -1,
+        special.truncated_mean: 0,
+        partial(special.truncated_quantile, 0.3): 0,
+        lambda *law: special.truncated_log_density(0.5 * law[1], *law): -1,
+        lambda *law: special.standardize(law[2], law[3], law[0], law[1]).low: -1,
+    }
+    for function, power in functions.items():
+        slope = jax.grad(function, 1)
+        law = (0.1, 1.0, -1.0, high)
+        truth = float(slope(*law))
+        got = float(slope(*(jnp.float32(x * scale) for x in law))) * scale**-power
+        assert got == pytest.approx(truth, rel=1e-4)
+
+
+def test_quantiles_of_0_and_1_are_the_limits():
+    ends = special.truncated_quantile(jnp.array([0.0, 1.0]), 0.3, 1.7, -0.1, 1 / 3)
+    assert ends.tolist() == [-0.1, 1 / 3]
+    assert special.truncated_quantile(1.0, 0.0, 1.0, 0.0, jnp.inf) == jnp.inf
+    slope = jax.grad(special.truncated_quantile, (3, 4))(0.0, 0.3, 1.7, -0.1, 1 / 3)
+    np.testing.assert_allclose(slope, [1.0, 0.0], atol=1e-15)
+
+
+def test_a_scale_that_is_none_gives_nan_and_complex_numbers_an_error():
+    for scale in (-1.0, 0.0, jnp.nan):
+        for function in (special.truncated_log_mass, special.truncated_mean):
+            assert jnp.isnan(function(0.0, scale, 0.0, jnp.inf))
+    with pytest.raises(ValueError, match="real numbers are expected, got dtype complex"):
+        special.ndtr(1j)

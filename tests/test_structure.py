@@ -107,3 +107,26 @@ def test_a_factor_that_is_not_lower_triangular_is_an_error():
     for matrix in ([[1.0, 0.5], [0.5, 1.0]], [[1.0, 0.5], [0.0, 1.0]]):
         with pytest.raises(ValueError, match="lower triangular, got 0.5"):
             tg.ScaleTril(matrix)
+
+
+def test_one_nan_row_leaves_the_others_their_structure():
+    """Two blocks and a coordinate without limits, in which one row's mean is NaN."""
+    matrix = jnp.asarray(linalg.block_diag(autoregression(4, 0.7), common_factor(5), [[1.0]]))
+    shifts = jnp.zeros((3, 10)).at[1, 9].set(jnp.nan)
+    box = tg.Box(jnp.zeros(10).at[9].set(-INF), INF)
+    parts = independent_parts(as_problem(shifts, matrix, box))
+    assert [type(part.covariance) for part in parts] == [Markov, LowRank]
+    for part in parts:
+        np.testing.assert_array_equal(jnp.isnan(part.loc).all(-1), [False, True, False])
+        assert jnp.isfinite(part.loc[::2]).all()
+
+
+@pytest.mark.slow
+def test_one_nan_row_comes_out_nan_and_the_others_exact():
+    shifts = jnp.zeros((3, 6)).at[1, 2].set(jnp.nan)
+    box = tg.Box(jnp.zeros(6), INF)
+    got = tg.log_probability(shifts, autoregression(6, 0.7), box)
+    alone = tg.log_probability(shifts[0], autoregression(6, 0.7), box)
+    assert jnp.isnan(got.log_prob[1])
+    np.testing.assert_allclose(got.log_prob[::2], alone.log_prob, rtol=1e-12)
+    np.testing.assert_array_equal(got.stderr[::2], 0.0)

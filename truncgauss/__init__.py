@@ -29,6 +29,11 @@ _HOMES = {
     "truncgauss.probability.base": ("Estimate",),
     "truncgauss.probability.exact": ("Exact",),
     "truncgauss.probability.explanation": ("explain",),
+    "truncgauss.probability.gradients": (
+        "Gradient",
+        "LogProbabilityAndGradient",
+        "log_probability_and_gradient",
+    ),
     "truncgauss.probability.propagation": ("ExpectationPropagation",),
     "truncgauss.probability.separation": ("Separation",),
     "truncgauss.probability.sequential": ("SequentialMonteCarlo",),
@@ -43,7 +48,7 @@ _HOMES = {
     ),
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
-_MODULES = ("config", "fitting", "parallel", "plotting", "special")
+_MODULES = ("config", "fitting", "indicators", "parallel", "plotting", "safe", "special")
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])

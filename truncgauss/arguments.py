@@ -36,7 +36,10 @@ def common_arrays(owner: str, **values: Any) -> list[Array]:
 
 def common_dtype(values: Any) -> Any:
     """The floating dtype of the arrays among the values; numbers and lists of them follow it."""
-    return jnp.result_type(*jax.tree.leaves(values), 0.0)
+    dtype = jnp.result_type(*jax.tree.leaves(values), 0.0)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"real numbers are expected, got dtype {dtype}.")
+    return dtype
 
 
 def truncated_problem(
@@ -98,6 +101,20 @@ def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int)
             f"{owner}: region must be a tg.Box or a tg.Polyhedron, got {type(region).__name__}."
         )
     return region
+
+
+def refuse(owner: str, what: str, refused: Any, stderr: Any, most: float | None = None) -> None:
+    """Raise ValueError if it can be seen that an estimate is refused for its standard error."""
+    if not is_concrete((refused, stderr)) or not np.any(refused):
+        return
+    worst = np.max(np.where(refused, stderr, -np.inf))
+    bound = "" if most is None else f", more than max_stderr={most:g}"
+    baseless = ": the estimate rests on nothing" if np.isinf(worst) else ""
+    raise ValueError(
+        f"{owner}: the standard error of the {what} is {worst:.3g}{bound}{baseless}. Give the "
+        "method more points or use another one, or allow for more: max_stderr=jnp.inf allows "
+        "anything."
+    )
 
 
 def require(owner: str, name: str, value: Array, good: Callable, expected: str) -> None:

@@ -86,9 +86,7 @@ class CovarianceMatrix(Covariance):
         identity = jnp.eye(self.dimension, dtype=self.matrix.dtype)
         # What has no variance has no covariance either.
         unsound = jnp.any(pair & ~(self.matrix == 0), axis=(-2, -1), keepdims=True)
-        return CovarianceMatrix(
-            jnp.where(unsound, jnp.nan, jnp.where(pair, identity, self.matrix))
-        )
+        return CovarianceMatrix(jnp.where(unsound, jnp.nan, jnp.where(pair, identity, self.matrix)))
 
     def check(self) -> None:
         """Raise ValueError if the matrix is not symmetric or not positive semi-definite."""
@@ -364,14 +362,14 @@ def rounding(covariance_matrix: jax.Array) -> jax.Array:
 def numerical_rank(covariance_matrix: np.ndarray) -> int:
     """The largest rank of covariances, shape (..., d, d), up to rounding.
 
-    NaN counts as full rank.
+    NaN counts as full rank, and so does a batch without rows.
     """
     d = covariance_matrix.shape[-1]
     scale = np.sqrt(np.diagonal(covariance_matrix, axis1=-2, axis2=-1))
     scale = np.where(scale > 0, scale, 1.0)
     correlation = covariance_matrix / scale[..., :, None] / scale[..., None, :]
     least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps
-    if not np.all(np.isfinite(correlation)):
+    if not np.all(np.isfinite(correlation)) or 0 in correlation.shape:
         return d
     return int(np.max(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))
 
@@ -380,11 +378,11 @@ def rank_of_root(root: np.ndarray) -> int:
     """The largest rank of matrices root @ root.T, root of shape (..., m, q), up to rounding.
 
     The singular values of the root tell it to twice as many digits as the product would. NaN counts
-    as full rank.
+    as full rank, and so does a batch without rows.
     """
     size = np.linalg.norm(root, axis=-1, keepdims=True)
     unit = root / np.where(size > 0, size, 1.0)
-    if not np.all(np.isfinite(unit)):
+    if not np.all(np.isfinite(unit)) or 0 in unit.shape:
         return min(root.shape[-2:])
     least = 4.0 * max(root.shape[-2:]) * np.finfo(root.dtype).eps
     return int(np.max(np.sum(np.linalg.svd(unit, compute_uv=False) > least, axis=-1)))

@@ -263,6 +263,8 @@ def _amplifier(trail: Tape, slopes: list[tuple[Cell, str]]) -> Report:
     best = max(trail.nodes, key=growth, default=None)
     if best is None or not growth(best):
         message = "All is finite, and no result depends on a floating-point argument"
+        if any(cell.node.backward for cell, _ in slopes):
+            message = "All is finite, and the gradient is 0"
         return Report("finite", "gradient", None, (), None, None, None, (), message)
     ratio = growth(best)
     largest = max(cell.node.peak for cell, _ in slopes)

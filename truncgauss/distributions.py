@@ -18,6 +18,7 @@ from truncgauss.arguments import (
     common_dtype,
     constants_kept,
     is_positive,
+    refuse,
     require,
     truncated_problem,
 )
@@ -211,6 +212,7 @@ def _cdf(value: Array, loc: Array, scale: Array, low: Array, high: Array) -> Arr
     part = truncated_log_density(peak, loc, scale, low, top)
     share = jnp.exp(jnp.minimum(whole - part, 0.0))
     outside = jnp.where(value >= high, 1.0, jnp.where(value <= low, 0.0, jnp.nan))
+    outside = jnp.where((low <= high) & (scale > 0), outside, jnp.nan)
     return jnp.where(inside, share, outside)
 
 
@@ -236,8 +238,9 @@ class TruncatedMultivariateNormal(Law):
         key: key of that method; None stands for jax.random.key(0). The same key gives the same Z.
         max_stderr: the largest standard error of log Z with which the density is still answered:
             beyond it, or if it is unknown, `log_prob` raises, and is NaN under a trace, where a
-            step of NUTS is rejected as divergent. None: no bound. The log likelihood of n
-            observations has n times this error.
+            step of NUTS is rejected as divergent. By default only inf is refused, an estimate that
+            rests on nothing; `jnp.inf` allows that too. The log likelihood of n observations has n
+            times this error.
 
     Raises:
         ValueError: if not exactly one form of the covariance, or both region and limits, are given;
@@ -261,7 +264,7 @@ class TruncatedMultivariateNormal(Law):
                 numpyro.sample("observed", law, obs=observed)
 
     `covariance_matrix` is, like `loc`, the parameter; `mean`, `variance` and `moments` tell of the
-    truncated law. Draws are exact but carry no derivatives.
+    truncated law. Draws are exact but carry no derivatives: `has_rsample` is False.
 
     Example:
         >>> low, high = [0.0, 0.0], [1.0, jnp.inf]
@@ -307,8 +310,8 @@ class TruncatedMultivariateNormal(Law):
         self.loc, self.covariance, self.region = problem
         if isinstance(self.method, Method):
             self.method.check(*problem)
-        event_shape = (problem.covariance.dimension,)
-        super().__init__(problem.batch_shape, event_shape, validate_args=validate_args)
+        event = (problem.covariance.dimension,)
+        super().__init__(problem.batch_shape, event, validate_args=validate_args)
 
     @lazy_property
     def covariance_matrix(self) -> Array:
@@ -353,7 +356,8 @@ class TruncatedMultivariateNormal(Law):
             diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
         expected = "positive and finite"
         require(type(self).__name__, "the diagonal of scale_tril", diagonal, is_positive, expected)
-        super().validate_args(strict)
+        if 0 not in self.batch_shape:  # of which NumPyro's checks make an error
+            super().validate_args(strict)
 
     @classmethod
     def infer_shapes(
@@ -419,28 +423,27 @@ class TruncatedMultivariateNormal(Law):
         scale = jnp.sqrt(self.covariance.variances)
         return tuple(x[..., 0] for x in (self.loc, scale, self.low, self.high))
 
+    def _is_precise(self, stderr: Array) -> Array:
+        """Whether a standard error of log Z is within max_stderr."""
+        if self.max_stderr is None:
+            return ~jnp.isinf(stderr)
+        return (stderr <= self.max_stderr) | (self.max_stderr == math.inf)
+
     @property
     def _sound_log_normalizer(self) -> Array:
         """log Z, or NaN where there is no density, or none within max_stderr."""
         estimate = self.log_normalizer
-        proper = jnp.isfinite(estimate.log_prob)
-        proper = proper & jnp.all(self.region.low < self.region.high, axis=-1)
-        if self.max_stderr is not None:
-            good = estimate.stderr <= self.max_stderr
-            if is_concrete(good) and not np.all(good):
-                raise ValueError(
-                    "TruncatedMultivariateNormal: the standard error of the log normaliser is "
-                    f"{np.max(estimate.stderr):.3g}, more than max_stderr={self.max_stderr:g}. "
-                    "Give the method more points, or allow for more."
-                )
-            proper = proper & good
-        return jnp.where(proper, estimate.log_prob, jnp.nan)
+        ordered = jnp.all(self.region.low < self.region.high, axis=-1)
+        proper, stderr = jnp.isfinite(estimate.log_prob) & ordered, estimate.stderr
+        good = self._is_precise(stderr)
+        refuse(type(self).__name__, "log normaliser", proper & ~good, stderr, self.max_stderr)
+        return jnp.where(proper & good, estimate.log_prob, jnp.nan)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws, shape sample_shape + batch_shape + (d,); see `truncated_samples`."""
         self._check_key(key)
         sample_shape = tuple(sample_shape)
-        parts = (self.loc, self.covariance, self.region)
+        parts = jax.lax.stop_gradient((self.loc, self.covariance, self.region))
         draws = truncated_samples(key, *parts, math.prod(sample_shape))
         return draws.reshape(sample_shape + draws.shape[1:])
 
@@ -453,13 +456,20 @@ class TruncatedMultivariateNormal(Law):
 
     @property
     def mean(self) -> Array:
-        """Mean after truncation, shape (..., d)."""
-        return self.moments.mean
+        """Mean after truncation, shape (..., d); one whose standard error is inf is refused."""
+        return self._sound("mean", *self.moments[::2])
 
     @property
     def variance(self) -> Array:
-        """Variances after truncation, shape (..., d)."""
-        return jnp.diagonal(self.moments.covariance, axis1=-2, axis2=-1)
+        """Variances after truncation, shape (..., d); refused as the mean is."""
+        return self._sound("variance", *map(jnp.linalg.diagonal, self.moments[1::2]))
+
+    def _sound(self, what: str, value: Array, stderr: Array) -> Array:
+        """The value, or NaN where it rests on nothing and that is not allowed."""
+        if self.max_stderr == math.inf:
+            return value
+        refuse(type(self).__name__, what, jnp.isinf(stderr), stderr)
+        return jnp.where(jnp.isinf(stderr), jnp.nan, value)
 
     def entropy(self) -> Array:
         r"""Differential entropy in nats, log Z - E log Normal(X; loc, covariance_matrix)."""
@@ -480,6 +490,7 @@ def _whitened(factor: Array, residual: Array) -> Array:
     batch = jnp.broadcast_shapes(batch, residual.shape[extra:-1])
     residual = jnp.broadcast_to(residual, (*residual.shape[:extra], *batch, d))
     factor = jnp.broadcast_to(factor, (*batch, d, d))
-    columns = jnp.moveaxis(residual.reshape(-1, *batch, d), 0, -1)
+    columns = residual.reshape(math.prod(residual.shape[:extra]), *batch, d)
+    columns = jnp.moveaxis(columns, 0, -1)
     solved = jax.lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)
     return jnp.moveaxis(solved, -1, 0).reshape(residual.shape)

@@ -163,7 +163,9 @@ class Bump(Edge):
         margin, width = _pair(margin, self.width)
         inside = (margin > start * width) & (margin < width)
         odds = _bump_log_odds(jnp.where(inside, margin, 0.5), jnp.where(inside, width, 1.0))
-        shut = jnp.where(margin <= start * width, below, jnp.where(margin >= width, above, jnp.nan))
+        # Only a NaN is on neither side.
+        shut = jnp.where(margin >= width, above, margin + width)
+        shut = jnp.where(margin <= start * width, below, shut)
         return jnp.where(inside, of_log_odds(odds), shut)
 
 

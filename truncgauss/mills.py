@@ -61,7 +61,21 @@ _BITS_OF_SQRT_HALF = 0x3FE6A09E667F3BCD
 def as_floats(*values: ArrayLike) -> list[Array]:
     """The values as arrays of one shape and one floating dtype."""
     dtype = jnp.result_type(*values, 0.0)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"real numbers are expected, got dtype {dtype}.")
     return jnp.broadcast_arrays(*(jnp.asarray(v, dtype) for v in values))
+
+
+@jax.custom_jvp
+def ratio(x: Array, scale: Array) -> Array:
+    """x over a scale, whose derivative by the scale needs no square of it, which may underflow."""
+    return x / scale
+
+
+@ratio.defjvp
+def _ratio_jvp(primals, tangents):
+    value = ratio(*primals)
+    return value, ratio(tangents[0] - value * tangents[1], primals[1])
 
 
 def horner(coefficients: tuple[float, ...], t: Array) -> Array:
@@ -157,6 +171,7 @@ def _hazard(x: Array) -> Array:
 
 
 @jax.custom_jvp
+@jax.jit  # as what is not taken may be NaN, of which `jax_debug_nans` makes an error outside of jit
 def _hazard_excess(x: Array) -> Array:
     return jnp.where(x < 0, _hazard(x) - x, moment_ratio(jnp.abs(x), 1))
 
@@ -181,6 +196,7 @@ def _hazard_excess_jvp(primals, tangents):
 
 
 @jax.custom_jvp
+@jax.jit
 def _log_ndtr(x: Array) -> Array:
     y = jnp.abs(x)
     upper = y + moment_ratio(y, 1)

@@ -23,7 +23,7 @@ from truncgauss.probability import (
     sites,
     twisting,
 )
-from truncgauss.probability.automatic import Automatic, Goal
+from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.base import Method, Problem, Region, as_key
 from truncgauss.probability.drawn import Drawn, drawn_again, inner_point, intersected_draws
 from truncgauss.probability.exact import Exact
@@ -42,6 +42,7 @@ from truncgauss.probability.mixtures import (
 )
 from truncgauss.probability.paths import Constraints, paths
 from truncgauss.probability.propagation import ExpectationPropagation
+from truncgauss.probability.refinement import Goal
 from truncgauss.probability.separation import (
     PASS_SIZE,
     Proposal,
@@ -54,6 +55,7 @@ from truncgauss.probability.separation import (
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
 from truncgauss.probability.structure import independent_parts
+from truncgauss.probability.turns import in_turns
 from truncgauss.probability.units import Standardized, standardized
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box, Polyhedron
@@ -116,12 +118,20 @@ def truncated_moments(
             f"{', '.join(route.__name__ for route in _ROUTES)} or Automatic."
         )
     method.check(*problem)
-    return _moments(method.settled(*problem), problem, key)
+    return in_turns(_moments, method.settled(*problem), problem, key)
+
+
+def _moments(method: Method, problem: Problem, key: Array) -> Moments:
+    """The moments of every row of a problem, with one key for all rows."""
+    if not jax.config.jax_debug_nans:
+        return _of_rows(method, problem, key)
+    with jax.debug_nans(False):  # a stderr of NaN is no failure
+        mean, matrix, *errors = _of_rows(method, problem, key)
+    return Moments(mean + 0.0, matrix + 0.0, *errors)
 
 
 @jax.jit
-def _moments(method: Method, problem: Problem, key: Array) -> Moments:
-    """The moments of every row of a problem, with one key for all rows."""
+def _of_rows(method: Method, problem: Problem, key: Array) -> Moments:
 
     def of_row(row, method):
         route = _ROUTES[type(method)]
@@ -181,24 +191,27 @@ def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
         return _answer(method, problem, key)
     places = [np.asarray(part.loc, int) for part in parts]
     parts = (part._replace(loc=problem.loc[..., own]) for part, own in zip(parts, places))
-    answers = [_answer(method, part, key) for part in parts]
+    answers = [_answer(method.of_part(part, problem), part, key) for part in parts]
     return assembled(answers, places, problem.loc, problem.covariance.covariance_matrix)
 
 
 def _answer(method: Automatic, problem: Problem, key: Array) -> Moments:
     """The moments by the method that fits, refined until rtol is met or the budget spent."""
     method.choice(problem).check(*problem)
-    return method.answer(problem, key, Goal(_moments, _worst))[1]
+    return method.answer(problem, key, Goal(_moments, _errors)).result
 
 
-def _worst(moments: Moments) -> float:
-    """The largest standard error in standard deviations of the law; unknown ones do not count."""
+def _errors(moments: Moments) -> np.ndarray:
+    """The largest standard error of each row, in standard deviations of the law.
+
+    Unknown ones do not count.
+    """
     _, matrix, mean_stderr, stderr = (np.asarray(x, float) for x in moments)
     scale = np.sqrt(np.diagonal(matrix, axis1=-2, axis2=-1))
     scale = np.where(scale > 0, scale, 1.0)
-    errors = [mean_stderr / scale, stderr / scale[..., None] / scale[..., None, :]]
-    known = np.concatenate([np.where(np.isnan(error), 0.0, error).ravel() for error in errors])
-    return float(np.max(known, initial=0.0))
+    pairs = stderr / scale[..., None] / scale[..., None, :]
+    flat = np.concatenate([mean_stderr / scale, pairs.reshape(*scale.shape[:-1], -1)], axis=-1)
+    return np.max(np.where(np.isnan(flat), 0.0, flat), axis=-1, initial=0.0)
 
 
 # --- Weighted paths -------------------------------------------------------------------------------

@@ -95,8 +95,13 @@ def as_float_array(value: Any) -> jax.Array:
     """`value` as an array of a floating dtype: its own, or JAX's default for integers.
 
     What lies in pieces on an explicit mesh is gathered: few operations know where to put a result.
+
+    Raises:
+        ValueError: for complex numbers.
     """
     array = jnp.asarray(value)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"real numbers are expected, got an array of dtype {array.dtype}.")
     place = jax.typeof(array).sharding
     if any(axis is not None for axis in place.spec):
         whole = jax.sharding.PartitionSpec(*[None] * array.ndim)

@@ -19,9 +19,13 @@ def _as_floats(*values: ArrayLike) -> list[Array]:
 def _scaled(x: Array, axis: int) -> tuple[Array, Array, Array]:
     """The largest magnitude, x over it, and the norm of that; zeros and infinities included."""
     largest = jnp.max(jnp.abs(x), axis, keepdims=True)
-    divisor = jnp.where((largest == 0) | jnp.isinf(largest), 1.0, largest)
+    # A compiler may multiply by the inverse, which is 0 beyond the reach of normal numbers.
+    reach = 2.0 ** (jnp.finfo(x.dtype).maxexp // 2)
+    unit = jnp.where(largest > reach, 1.0 / reach, jnp.where(largest * reach < 1.0, reach, 1.0))
+    unit = unit.astype(x.dtype)
+    divisor = jnp.where((largest == 0) | jnp.isinf(largest), 1.0, largest * unit)
     # Of a vector with infinite entries only these count.
-    shares = jnp.where(jnp.isinf(largest), jnp.sign(x) * jnp.isinf(x), x / divisor)
+    shares = jnp.where(jnp.isinf(largest), jnp.sign(x) * jnp.isinf(x), x * unit / divisor)
     length = jnp.sqrt(jnp.sum(jnp.square(shares), axis, keepdims=True))
     return largest, shares, length
 
@@ -63,7 +67,7 @@ def safe_norm(x: ArrayLike, axis: int = -1) -> Array:
     norm and a unit vector along the infinite entries.
 
     Args:
-        x: array of any shape.
+        x: array of any shape, real or complex.
         axis: the axis that is summed over.
 
     Returns:
@@ -76,6 +80,10 @@ def safe_norm(x: ArrayLike, axis: int = -1) -> Array:
         [0.0, 0.0]
     """
     (x,) = _as_floats(x)
+    if jnp.iscomplexobj(x):
+        x = _norm(jnp.stack([x.real, x.imag], axis=-1), -1)
+    if jnp.finfo(x.dtype).bits < 32:  # whose smallest numbers have no inverse
+        return _norm(x.astype(jnp.float32), axis).astype(x.dtype)
     return _norm(x, axis)
 
 
@@ -88,6 +96,9 @@ def _bump_parts(x: Array, width: Array) -> tuple[Array, Array, Array, Array]:
     depth = 800.0 if x.dtype == jnp.float64 else 160.0
     within = jnp.abs(x) < jnp.abs(width)
     x = jnp.where(within, x, 0.0)
+    endless = jnp.isinf(width)
+    width = jnp.where(endless, 1.0, width)
+    x = jnp.where(endless, 0.0, x)
     u = x / width
     # (width - x) is exact near the edge, where 1 - u is not.
     room = ((width - x) / width) * ((width + x) / width)
@@ -107,7 +118,8 @@ def _bump_jvp(primals, tangents):
     (x, width), (dx, dwidth) = primals, tangents
     value = _bump(x, width)
     inside, _, u, room = _bump_parts(x, width)
-    u, safe_width = jnp.where(inside, u, 0.0), jnp.where(inside, width, 1.0)
+    proper = inside & jnp.isfinite(width)
+    u, safe_width = jnp.where(inside, u, 0.0), jnp.where(proper, width, 1.0)
     slope = value * 2.0 * u / (safe_width * room * room)
     return value, slope * (u * dwidth - dx)
 
@@ -224,7 +236,7 @@ def clipped_logits(logits: ArrayLike, span: ArrayLike, axis: int = -1) -> Array:
 
     The clip is relative, so that adding a constant to all logits changes nothing; a clip at fixed
     values would hide an overflow and kill the gradient. Clipped entries have gradient 0. If some
-    logits are +inf, these become 0 and all others -span.
+    logits are +inf, these become 0 and all others -span; if all are -inf, all become 0.
 
     Args:
         logits: array of any shape.
@@ -240,6 +252,8 @@ def clipped_logits(logits: ArrayLike, span: ArrayLike, axis: int = -1) -> Array:
     """
     logits, span = _as_floats(logits, span)
     top = jax.lax.stop_gradient(jnp.max(logits, axis, keepdims=True))
+    logits = jnp.where(jnp.isneginf(top), 0.0, logits)
+    top = jnp.where(jnp.isneginf(top), 0.0, top)
     endless = jnp.isposinf(logits)
     top = jnp.where(jnp.isposinf(top), 0.0, top)
     any_endless = jnp.any(endless, axis, keepdims=True)

@@ -32,7 +32,16 @@ from truncgauss.logarithms import (
     sigmoid,
 )
 from truncgauss.masses import is_short, log_mass, step
-from truncgauss.mills import FAR, LOG_SQRT_2PI, as_floats, hazard, hazard_excess, log_ndtr, ndtr
+from truncgauss.mills import (
+    FAR,
+    LOG_SQRT_2PI,
+    as_floats,
+    hazard,
+    hazard_excess,
+    log_ndtr,
+    ndtr,
+    ratio,
+)
 
 __all__ = [
     "Interval",
@@ -90,7 +99,7 @@ def standardize(
     """
     low, high, loc, scale = as_floats(low, high, loc, scale)
     # 0 for proper loc and scale; otherwise NaN, which an infinite limit would hide.
-    blemish = jax.lax.stop_gradient(0.0 * (loc / scale))
+    blemish = jax.lax.stop_gradient(jnp.where(scale > 0, 0.0 * (loc / scale), jnp.nan))
     low_far, high_far = jnp.isinf(low), jnp.isinf(high)
     either = low_far | high_far
     # The subtrahend of a hidden branch is finite, so that its derivative is 0 and not NaN.
@@ -98,9 +107,9 @@ def standardize(
     endless = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan)) + blemish
     difference = jnp.where(either, loc, high) - jnp.where(either, loc, low)
     return Interval(
-        jnp.where(low_far, low + blemish, (near_low - loc) / scale),
-        jnp.where(high_far, high + blemish, (near_high - loc) / scale),
-        jnp.where(either, endless, difference / scale),
+        jnp.where(low_far, low + blemish, ratio(near_low - loc, scale)),
+        jnp.where(high_far, high + blemish, ratio(near_high - loc, scale)),
+        jnp.where(either, endless, ratio(difference, scale)),
     )
 
 
@@ -310,7 +319,7 @@ def truncated_log_density(
     inside = (low <= x) & (x <= high) & ~jnp.isinf(x)
     c = jnp.where(frame.a >= 0, frame.a, 0.0)
     base = jnp.where(frame.a >= 0, frame.origin, loc)
-    t = frame.sign * (jnp.where(inside, x, base) - base) / scale
+    t = ratio(frame.sign * (jnp.where(inside, x, base) - base), scale)
     size = jnp.where(frame.w > 0, _log_size(frame), jnp.nan) + jnp.log(frame.unit)
     outside = jnp.where(jnp.isnan(x + size), jnp.nan, -jnp.inf)
     return jnp.where(inside, -t * (c + 0.5 * t) - size, outside)
@@ -406,4 +415,6 @@ def truncated_quantile(
     t, _ = step(frame.a, frame.w, u, v)
     near = short_draw(jnp.where(short, frame.a, 0.0), jnp.where(short, frame.w, 0.1), u)
     x = frame.origin + frame.sign * frame.unit * jnp.where(short, near, t)
-    return jnp.where(low <= high, moved_inside(x, low, high), jnp.nan)
+    # At the ends the limit itself, which rounding would miss.
+    low_end, high_end = jnp.where(uniform == 1, high, low), jnp.where(uniform == 0, low, high)
+    return jnp.where(low <= high, moved_inside(x, low_end, high_end), jnp.nan)

@@ -10,6 +10,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
+from truncgauss.fitting.endings import BASELESS
 from truncgauss.fitting.loop import FitResult
 from truncgauss.fitting.objectives import FractionLoss
 from truncgauss.fitting.parameters import Constraint, Coordinates, coordinates
@@ -52,6 +53,11 @@ class Point(NamedTuple):
     @property
     def finite(self) -> bool:
         return bool(np.isfinite(self.loss) and np.all(np.isfinite(self.gradient)))
+
+    @property
+    def baseless(self) -> bool:
+        """Whether the loss hangs on a probability whose estimate rests on nothing."""
+        return bool(np.any(np.isinf(self.stderr) & (self.pull != 0)))
 
     @property
     def relative_gradient(self) -> float:
@@ -191,7 +197,8 @@ class Search:
         last = path[-1]
         endless = endless_directions(flat, last)
         near = last.decrement * n**0.5 <= 1e-3 and last.relative_gradient <= 1e-5
-        return Solution(params, last, visited, endless, last.finite and near and not endless.any())
+        sound = last.finite and not last.baseless
+        return Solution(params, last, visited, endless, sound and near and not endless.any())
 
     def bars(self, fractions: np.ndarray, best: Solution) -> ErrorBars:
         """Error bars from Fisher's information, in units of the residuals if trials are unknown."""
@@ -210,7 +217,7 @@ class Search:
         last, n = best.point, float(self.sizes(fractions).sum())
         moving = np.any(last.params != 0, axis=0)
         factor = last.informative[:, moving] * n**0.5
-        stderr = n * float(np.abs(last.pull) @ last.stderr)
+        stderr = n * float(np.abs(last.pull) @ np.where(last.pull != 0, last.stderr, 0.0))
         return certificate(n * last.gradient[moving], factor.T @ factor, stderr)
 
     def alternatives(
@@ -240,6 +247,8 @@ class Search:
                 f"Not converged: the loss is {last.loss} at the start. The method cannot see the "
                 "regions from there; use tg.Automatic(), or more samples."
             )
+        if last.baseless:
+            return BASELESS
         distance = last.decrement * float(self.sizes(fractions).sum()) ** 0.5
         where = (
             f"the relative gradient is {last.relative_gradient:.1e}, the optimum {distance:.1e} "
@@ -357,7 +366,7 @@ def sampling(last: Point, bars: ErrorBars, trials: np.ndarray) -> list[str]:
     With H x = factor^T sqrt(weight) d(log p), an error of log p moves the optimum like a residual.
     """
     known = bars.identified
-    if not known.any() or not np.any(last.stderr > 0):
+    if not known.any() or not np.any(last.stderr > 0) or np.any(np.isinf(last.stderr)):
         return []
     # Each row of the factor is sqrt(w p / (1 - p)) d log p.
     odds = np.exp(last.log_prob) / np.maximum(-np.expm1(last.log_prob), 1e-300)

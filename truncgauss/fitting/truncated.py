@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
+from truncgauss.fitting.endings import BASELESS
 from truncgauss.fitting.newton import Point, newton_steps, point
 from truncgauss.fitting.objectives import (
     TruncatedLoss,
@@ -218,9 +219,11 @@ def finished(
     estimate = loss.estimate(jnp.asarray(here.x))
     proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
     converged, reason = ending(here, proof, n)
+    if np.isinf(estimate.stderr):
+        converged, reason = False, BASELESS
     errors, spread = errors_of(n, here, d, exists=not too_wide(here))
     units = packed(scale, np.outer(scale, scale))
-    if proof.stderr > 0.1:
+    if 0.1 < proof.stderr < np.inf:
         notes += (
             f"The log-likelihood is known to {proof.stderr:.2g} only, as P is an estimate: give "
             "the method more points.",

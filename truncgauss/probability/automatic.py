@@ -2,8 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,16 +10,17 @@ import numpy as np
 
 from truncgauss.probability import base, exact
 from truncgauss.probability.base import Estimate, Method, Problem, Region
+from truncgauss.probability.refinement import FAILURE, Found, Goal, Search, errors
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
 from truncgauss.probability.structure import independent_parts
+from truncgauss.probability.turns import in_turns
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.regions import Ball
 
-MAX_STEPS = 2**25  # points times dimensions that one estimate may spend
-FAILURE = 0.05  # a stderr above this calls for another method
-MARGIN = 2.0  # points are bought for an error this many times smaller than wanted
+MOST_POINTS, LEAST_POINTS = 1024, 32  # of a lattice to begin with
+LEAST_OF_MANY = 128  # where it is many rows, not dimensions, that ask for fewer
 
 
 @frozen_pytree
@@ -29,17 +29,25 @@ class Automatic(Method):
 
     Outside of a trace it looks at the numbers. It leaves out coordinates without limits, splits
     independent blocks, and recognises a chain or a common factor in a covariance matrix: these are
-    exact in any dimension. Elsewhere it spends more points until stderr <= rtol, or until 2^25
-    coordinates have been drawn; and where `Separation` fails, as it does in long and weakly
-    truncated chains, it tries `SequentialMonteCarlo` and keeps what has the smaller error. stderr
-    says what was reached. Under a trace it sees shapes alone: its choice, and a budget of 16
-    replicates of 1,024 points, are fixed by them. A `Ball` is left to `SoftMonteCarlo`.
+    exact in any dimension. Elsewhere it begins with 16 replicates of 1,024 points. Rows whose
+    stderr is above 0.05 are tried by `SequentialMonteCarlo` too, as long and weakly truncated
+    chains want it; what has the smaller error is kept. Then the rows whose stderr is above rtol get
+    more points, until it is not, until their error falls more slowly than n^(-1/4), or until
+    max_draws are spent. stderr says what was reached.
+
+    Under a trace it sees shapes alone: its choice, and those 16 replicates of 1,024 points, are
+    fixed by them. A `Ball` is left to `SoftMonteCarlo`.
 
     Args:
         rtol: relative error of the probability to aim at (static).
+        max_draws: what one call may spend, in points x replicates x dimensions x rows; the draws of
+            sequential Monte Carlo count four times (static). The default takes about three seconds
+            of one core in float64. Each method that is tried may begin, whatever is left: with
+            fewer points if they would cost more than this, but with 128 a row and replicate (32 in
+            tens of thousands of dimensions).
 
     Raises:
-        ValueError: if rtol is not positive.
+        ValueError: if rtol is not positive, or max_draws no positive int.
 
     Example:
         >>> region = tg.Box([0.0, 0.0], [jnp.inf, 1000.0])
@@ -48,10 +56,15 @@ class Automatic(Method):
     """
 
     rtol: float = static_field(default=1e-4)
+    max_draws: int = static_field(default=2**26)
 
     def __post_init__(self) -> None:
         if not self.rtol > 0:
             raise ValueError(f"Automatic: rtol must be positive, got {self.rtol!r}.")
+        if not isinstance(self.max_draws, int) or self.max_draws < 1:
+            raise ValueError(
+                f"Automatic: max_draws must be a positive int, got {self.max_draws!r}."
+            )
 
     def choice(self, problem: Problem) -> Method:
         """The method for a problem, as far as the problem can be seen."""
@@ -59,7 +72,14 @@ class Automatic(Method):
             return exact.Exact()
         if isinstance(problem.region, Ball):
             return SoftMonteCarlo(num_samples=4096, num_replicates=16, points="lattice")
-        return Separation(num_points=affordable(problem))
+        return Separation(num_points=self.affordable(problem.covariance.dimension))
+
+    def affordable(self, dimension: int, num_rows: int = 1) -> int:
+        """Points of a lattice to begin with."""
+        most = max(1, self.max_draws // (16 * dimension))
+        alone = min(MOST_POINTS, max(LEAST_POINTS, 2 ** int(math.log2(most))))
+        of_many = 2 ** int(math.log2(max(1, most // num_rows)))
+        return min(alone, max(LEAST_OF_MANY, of_many))
 
     def hold(self, loc: Any, covariance: Any, region: Region) -> Method:
         """The chosen method, with its plan fixed."""
@@ -68,71 +88,66 @@ class Automatic(Method):
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
         """The sum over independent parts of the problem."""
-        return combined([self.answer(*part, PROBABILITY)[1] for part in self.parts(problem, key)])
+        parts = self.parts(problem, key)
+        return combined([method.answer(*part, PROBABILITY).result for method, *part in parts])
 
-    def parts(self, problem: Problem, key: jax.Array) -> list[tuple[Problem, jax.Array]]:
-        """Independent problems that make up this one, as far as it can be seen, each with a key."""
+    def parts(
+        self, problem: Problem, key: jax.Array
+    ) -> list[tuple["Automatic", Problem, jax.Array]]:
+        """Independent problems that make up this one, as far as it can be seen.
+
+        Each comes with a key, and with this method and the share of max_draws that it may spend.
+        """
         self.choice(problem).check(*problem)
         parts = independent_parts(problem)
+        if len(parts) == 1:
+            return [(self, parts[0], key)]
         # With one key for all, equal parts would err alike, and their errors not add as squares.
-        keys = [key] if len(parts) == 1 else jax.random.split(key, len(parts))
-        return list(zip(parts, keys))
+        keys = jax.random.split(key, len(parts))
+        return [(self.of_part(part, problem), part, own) for part, own in zip(parts, keys)]
 
-    def answer(self, problem: Problem, key: jax.Array, goal: "Goal") -> tuple[Method, Any]:
-        """What the goal asks of one part, and the method that was chosen for it."""
+    def of_part(self, part: Problem, whole: Problem) -> "Automatic":
+        """The method with the share of max_draws that a part's dimension is of the whole's."""
+        share = part.covariance.dimension / whole.covariance.dimension
+        return dataclasses.replace(self, max_draws=max(1, int(share * self.max_draws)))
+
+    def answer(self, problem: Problem, key: jax.Array, goal: Goal) -> Found:
+        """What the goal asks of one part, by which method, and what was tried."""
         chosen = self.choice(problem)
-        if not is_concrete((problem, key)):
+        if not is_concrete((problem, key)) or 0 in problem.batch_shape:
             chosen = chosen.settled(*problem)
-            return chosen, goal.evaluate(chosen, problem, key)
+            return Found(chosen, goal.evaluate(chosen, problem, key))
         if not isinstance(chosen, exact.Exact):
             return self.sampled(problem, key, goal)
-        result = goal.evaluate(chosen, problem, key)
-        error = math.inf if np.any(np.isnan(result[0])) else goal.error(result)
-        if problem.covariance.dimension <= 3 or error <= self.rtol:
-            return chosen, result
+        result = in_turns(goal.evaluate, chosen, problem, key)
+        if problem.covariance.dimension <= 3:
+            return Found(chosen, result)
+        first = jax.tree.leaves(result)[0]
+        axes = tuple(range(len(problem.batch_shape), first.ndim))
+        unknown = np.any(np.isnan(first), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
+        error = np.where(unknown, math.inf, goal.error(result))
+        if np.all(error <= self.rtol):
+            return Found(chosen, result)
         # A chain too fine for its grid, or factors with next to no noise.
-        other, second = self.sampled(problem, key, goal)
-        return (other, second) if goal.error(second) < error else (chosen, result)
+        search = Search(problem, key, goal, self.rtol, self.max_draws)
+        search.begin(chosen, result, error)
+        return self._searched(search, above=self.rtol)
 
-    def sampled(self, problem: Problem, key: jax.Array, goal: "Goal") -> tuple[Method, Any]:
-        """The best that methods which draw can do, and the method."""
-        soft = isinstance(problem.region, Ball)
-        chosen = self.choice(problem) if soft else Separation(num_points=affordable(problem))
-        chosen, result = self._refined(chosen.hold(*problem), problem, key, goal)
-        if not soft and goal.error(result) > FAILURE:
-            other = SequentialMonteCarlo().hold(*problem)
-            other, second = self._refined(other, problem, key, goal)
-            if goal.error(second) < goal.error(result):
-                return other, second
-        return chosen, result
+    def sampled(self, problem: Problem, key: jax.Array, goal: Goal) -> Found:
+        """The best that methods which draw can do."""
+        return self._searched(Search(problem, key, goal, self.rtol, self.max_draws), above=-1.0)
 
-    def _refined(self, method: Method, problem: Problem, key, goal: "Goal") -> tuple[Method, Any]:
-        """The method with as many points as rtol takes and the budget allows, and its result."""
-        result = goal.evaluate(method, problem, key)
-        while (error := goal.error(result)) > self.rtol:
-            larger = enlarged(method, error / self.rtol, problem.covariance.dimension)
-            if larger is None:
-                break
-            method, result = larger, goal.evaluate(larger, problem, key)
-        return method, result
-
-
-class Goal(NamedTuple):
-    """What is wanted of a problem.
-
-    Attributes:
-        evaluate: the result by a method: a tuple of arrays, NaN in the first where there is none.
-        error: how far a result is from the truth, by its own account.
-    """
-
-    evaluate: Callable[[Method, Problem, jax.Array], Any]
-    error: Callable[[Any], float]
-
-
-def affordable(problem: Problem) -> int:
-    """Points of a lattice to begin with: 1,024, fewer in very many dimensions."""
-    most = MAX_STEPS // (16 * problem.covariance.dimension)
-    return 2 ** min(10, max(5, most.bit_length() - 1))
+    def _searched(self, search: Search, above: float) -> Found:
+        """Try one method after the other on rows that fail, then buy points where they help."""
+        problem = search.problem
+        if isinstance(problem.region, Ball):
+            search.attempt(self.choice(problem), above)
+        else:
+            n = self.affordable(problem.covariance.dimension, len(search.error))
+            search.attempt(Separation(num_points=n), above)
+            search.attempt(SequentialMonteCarlo(num_particles=2 * n), FAILURE)
+        search.refine()
+        return search.found()
 
 
 def combined(results: list[Estimate]) -> Estimate:
@@ -143,33 +158,7 @@ def combined(results: list[Estimate]) -> Estimate:
     return Estimate(log_prob, sum(result.stderr**2 for result in results) ** 0.5)
 
 
-def worst(result: Estimate) -> float:
-    """The largest stderr of a batch, inf if any row rests on nothing; unknown ones do not count."""
-    stderr = np.asarray(result.stderr, float)
-    return float(np.max(np.where(np.isnan(stderr), 0.0, stderr), initial=0.0))
-
-
-PROBABILITY = Goal(lambda method, *inputs: base.estimate(method, *inputs), worst)
-
-
-def enlarged(method: Method, excess: float, dimension: int) -> Method | None:
-    """The method with so many more points that an error `excess` times too large becomes right.
-
-    Lattices are taken to converge as 1/n, particles and soft edges as 1/sqrt(n). None if the budget
-    allows no more, or if the error is infinite: more of what has failed is no remedy.
-    """
-    field, rate = {
-        Separation: ("num_points", 1.0),
-        SequentialMonteCarlo: ("num_particles", 2.0),
-        SoftMonteCarlo: ("num_samples", 2.0),
-    }[type(method)]
-    now = getattr(method, field)
-    most = MAX_STEPS / (method.num_replicates * dimension)
-    if not math.isfinite(excess) or 2 * now > most:
-        return None
-    wanted = min(now * min((MARGIN * excess) ** rate, 1e9), most)
-    count = now * 2 ** max(1, math.floor(math.log2(wanted / now)))
-    return dataclasses.replace(method, **{field: count})
+PROBABILITY = Goal(lambda method, *inputs: base.estimate(method, *inputs), errors)
 
 
 def log_probability(
@@ -213,7 +202,7 @@ def log_probability(
     if isinstance(method, Automatic):
         return method.estimate(problem, key)
     method.check(*problem)
-    return base.estimate(method.settled(*problem), problem, key)
+    return in_turns(base.estimate, method.settled(*problem), problem, key)
 
 
 def fraction_not_truncated(

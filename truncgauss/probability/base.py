@@ -93,8 +93,8 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
     """The inputs as arrays of one dtype, checked for shape and, where possible, for sense.
 
     Raises:
-        ValueError: if dimensions disagree, leading axes do not broadcast, or the covariance is
-            none.
+        ValueError: if dimensions disagree or are 0, leading axes do not broadcast, the covariance
+            is none, or the dtype has too few digits.
     """
     if not hasattr(region, "margins") or isinstance(region, type):
         raise TypeError(
@@ -109,9 +109,22 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
             f"region dimension {region.dimension}. The last axis of each must be d; for one "
             "dimension write [mean], [[variance]] and Box([low], [high])."
         )
-    covariance.check()
+    if d == 0:
+        raise ValueError(
+            "the dimension is 0: without coordinates there is nothing to limit, and P = 1. Leave "
+            "such a problem out."
+        )
+    if isinstance(region, Polyhedron) and region.low.shape[-1] == 0:
+        everywhere = jnp.full((*region.batch_shape, d), jnp.inf, region.low.dtype)
+        region = Box(-everywhere, everywhere)
     dtype = jnp.result_type(loc, *jax.tree.leaves(covariance), *jax.tree.leaves(region))
+    if jnp.finfo(dtype).bits < 32:
+        raise ValueError(
+            f"{dtype} has too few digits for a covariance: pass float32 or float64, as in "
+            "loc.astype(jnp.float32)."
+        )
     problem = Problem(*jax.tree.map(lambda leaf: leaf.astype(dtype), (loc, covariance, region)))
+    problem.covariance.check()
     loc_batch, covariance_batch, region_batch = problem.batch_shapes
     try:
         jnp.broadcast_shapes(loc_batch, covariance_batch, region_batch)
@@ -166,9 +179,17 @@ def as_key(key: Any) -> jax.Array:
     return key
 
 
-@jax.jit
 def estimate(method: Method, problem: Problem, key: jax.Array) -> Estimate:
     """The method's estimate for every row of a problem, with one key for all rows."""
+    if not jax.config.jax_debug_nans:
+        return _estimate(method, problem, key)
+    with jax.debug_nans(False):  # a stderr of NaN is no failure
+        log_prob, stderr = _estimate(method, problem, key)
+    return Estimate(log_prob + 0.0, stderr)
+
+
+@jax.jit
+def _estimate(method: Method, problem: Problem, key: jax.Array) -> Estimate:
     return over_rows(lambda row, method: average(method, row, key), problem, method)
 
 
@@ -194,6 +215,11 @@ def over_rows(function: Callable, problem: Problem, *others: Any) -> Any:
         jax.tree.map(flat, part.broadcast_to(batch_shape)) if own else part
         for part, own in zip(parts, batches)
     ]
+    if 0 in batch_shape:
+        one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+        rows = [jax.tree.map(one, row) if own else row for row, own in zip(rows, batches)]
+        nothing = lambda leaf: jnp.zeros(batch_shape + leaf.shape, leaf.dtype)
+        return jax.tree.map(nothing, jax.eval_shape(of_row, *rows))
     results = jax.vmap(of_row, in_axes=tuple(0 if own else None for own in batches))(*rows)
     return jax.tree.map(lambda leaf: leaf.reshape(batch_shape + leaf.shape[1:]), results)
 

@@ -9,6 +9,7 @@ from truncgauss.covariances import LowRank, Markov
 from truncgauss.probability import base, exact
 from truncgauss.probability.automatic import PROBABILITY, Automatic, combined
 from truncgauss.probability.base import Method, Problem, Region
+from truncgauss.probability.refinement import Found
 from truncgauss.probability.separation import Separation, over_factors
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.regions import Ball, Polyhedron
@@ -34,7 +35,8 @@ def explain(
         Lines of text: the problem, what was split or left out, the method with its reason, log P
         with its standard error, and for `Separation` the upper bound of log P that a minimax tilt
         gives, what the draws look ahead through, and the effective share of the points,
-        (sum w)^2 / (n sum w^2), 1 where all weights are equal.
+        (sum w)^2 / (n sum w^2), 1 where all weights are equal. Methods that were tried in vain, and
+        why an error above rtol was left as it is, have lines of their own.
 
     Raises:
         ValueError: for a batch of problems, or as `log_probability`.
@@ -58,16 +60,18 @@ def explain(
         chosen = method.hold(*problem)
         return "\n".join(lines + account(chosen, "as asked for", problem, None, key))
     parts = method.parts(problem, key)
-    left_out = d - sum(part.covariance.dimension for part, _ in parts)
+    left_out = d - sum(part.covariance.dimension for _, part, _ in parts)
     if left_out:
         lines.append(f"free     {left_out} without limits, left out")
     results = []
-    for part, own_key in parts:
+    for own_method, part, own_key in parts:
         if len(parts) > 1:
             lines.append(f"part     independent, {dimensions(part.covariance.dimension)}")
-        chosen, result = method.answer(part, own_key, PROBABILITY)
-        lines += account(chosen, reason(chosen, part), part, result, own_key)
-        results.append(result)
+        found = own_method.answer(part, own_key, PROBABILITY)
+        lines += trials(found)
+        lines += account(found.method, reason(found.method, part), part, found.result, own_key)
+        lines += shortfall(found, method)
+        results.append(found.result)
     if len(parts) > 1:
         total = combined(results)
         lines.append(f"in all   {float(total.log_prob):.10g}, {verdict(float(total.stderr))}")
@@ -76,6 +80,23 @@ def explain(
 
 def dimensions(d: int) -> str:
     return "1 dimension" if d == 1 else f"{d} dimensions"
+
+
+def trials(found: Found) -> list[str]:
+    """What else was tried, and how it ended."""
+    return [
+        f"tried    {named(attempt.method)}: {verdict(attempt.error)}"
+        for attempt in found.attempts
+        if attempt.method is not found.method
+    ]
+
+
+def shortfall(found: Found, method: Automatic) -> list[str]:
+    """Why an error above rtol was left as it is."""
+    own = [attempt for attempt in found.attempts if attempt.method is found.method]
+    if not own or not own[0].error > method.rtol:
+        return []
+    return [f"short    of rtol={method.rtol:g}: {own[0].ending}"]
 
 
 def account(chosen: Method, why: str, problem: Problem, result, key: jax.Array) -> list[str]:
@@ -136,5 +157,6 @@ def foundations(method: Separation, problem: Problem, key: jax.Array) -> list[st
     found = bool(tilted.converged)
     bound = f"{float(tilted.bound):.10g} bounds log P from above" if found else "none found"
     sites = method.plan.twist is not None and bool(jnp.any(method.plan.twist.precision > 0))
-    ahead = "expectation propagation" if sites else "none"
+    steered = "none, the tilt does better" if bool(jnp.any(method.plan.tilt != 0)) else "none"
+    ahead = "expectation propagation" if sites else steered
     return [f"tilt     {bound}", f"sites    {ahead}", share]

@@ -203,6 +203,9 @@ def assembled(
     inner, stderr = (_block_diagonal([part[k] for part in parts]) for k in (1, 3))
     own, cross = matrix[np.ix_(limited, limited)], matrix[np.ix_(free, limited)]
     response = _regression(own, cross)
+    # Where one part is impossible so is the whole.
+    blank = jnp.sum(0.0 * mean, axis=-1)[..., None]
+    mean, inner = mean + blank, inner + blank[..., None]
     follow = loc[..., free] + (mean - loc[..., limited]) @ response.T
     rest = matrix[np.ix_(free, free)] - response @ cross.T
     back = np.argsort(np.concatenate([limited, free]))

@@ -226,8 +226,9 @@ class _Cloud(NamedTuple):
 def particles(chain: Chain, key: Array, num_particles: int) -> Record:
     """Run the particles through all constraints, in blocks of variables."""
     law, m, n = chain.law, len(chain.law.loc), num_particles
-    dtype, blocks = law.loc.dtype, -(-m // BLOCK)
-    padding = blocks * BLOCK - m
+    size = min(BLOCK, m)
+    dtype, blocks = law.loc.dtype, -(-m // size)
+    padding = blocks * size - m
     pad = lambda x, value: jnp.pad(x, (0, padding), constant_values=value)
     rows = tuple(
         pad(x, value)
@@ -241,17 +242,17 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
         )
     )
     strict = jnp.pad(jnp.tril(law.factor, -1), ((0, padding), (0, padding)))
-    shifts = jax.random.uniform(key, (blocks * BLOCK, 2), dtype)
-    blocked = lambda x: x.reshape(blocks, BLOCK, *x.shape[1:])
+    shifts = jax.random.uniform(key, (blocks * size, 2), dtype)
+    blocked = lambda x: x.reshape(blocks, size, *x.shape[1:])
     lanes = varying_like(jnp.arange(n), chain)
 
     def block(carry, part):
         z, *rest = carry
         start, weights, rows, shifts = part
-        within = lax.dynamic_slice_in_dim(weights, start, BLOCK, axis=1)
-        own = varying_like(jnp.zeros((BLOCK, n), dtype), chain)
+        within = lax.dynamic_slice_in_dim(weights, start, size, axis=1)
+        own = varying_like(jnp.zeros((size, n), dtype), chain)
         cloud = _Cloud(own, weights @ z, lanes, *rest)
-        steps = (jnp.arange(BLOCK), within, rows, shifts)
+        steps = (jnp.arange(size), within, rows, shifts)
         cloud, (uniforms, parents) = lax.scan(_advance, cloud, steps)
         moved = jnp.any(cloud.source != lanes)
         z = lax.cond(moved, lambda: jnp.take(z, cloud.source, axis=1), lambda: z)
@@ -259,9 +260,9 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
         return (z, *cloud[3:]), (uniforms, parents)
 
     nothing = jnp.zeros((), dtype)
-    carry = (jnp.zeros((blocks * BLOCK, n), dtype), jnp.zeros(n, dtype), nothing, nothing + n)
+    carry = (jnp.zeros((blocks * size, n), dtype), jnp.zeros(n, dtype), nothing, nothing + n)
     carry = varying_like(carry, chain)
-    parts = (BLOCK * jnp.arange(blocks), *jax.tree.map(blocked, (strict, rows, shifts)))
+    parts = (size * jnp.arange(blocks), *jax.tree.map(blocked, (strict, rows, shifts)))
     (_, log_weight, log_prob, least), (uniforms, parents) = lax.scan(block, carry, parts)
     least = jnp.minimum(least, _effective(log_weight))
     log_prob = chain.log_start + log_prob + log_sum_exp(log_weight) - math.log(n)

@@ -21,7 +21,8 @@ def independent_parts(problem: Problem) -> list[Problem]:
     """Problems whose log probabilities add up to that of a box, each with its structure.
 
     Coordinates without limits are left out. What cannot be looked at, a covariance that differs
-    from row to row, or any region but a box, stays as it is.
+    from row to row, or any region but a box, stays as it is. A row whose mean has a NaN anywhere is
+    NaN in every part, so that it comes out NaN and the others keep their structure.
     """
     loc, covariance, region = problem
     if not isinstance(region, Box) or not isinstance(covariance, CovarianceMatrix):
@@ -31,9 +32,10 @@ def independent_parts(problem: Problem) -> list[Problem]:
     matrix = np.asarray(covariance.covariance_matrix)
     rows = tuple(range(region.low.ndim - 1))
     free = np.all(np.isinf(region.low) & np.isinf(region.high), axis=rows)
-    sound = np.all(np.isfinite(matrix)) and np.all(np.isfinite(loc)) and not free.all()
+    sound = np.all(np.isfinite(matrix)) and not np.any(np.isinf(loc)) and not free.all()
     if not sound or np.any(np.diagonal(matrix) < 0):
         return [problem]
+    loc = jnp.where(jnp.any(jnp.isnan(loc), axis=-1, keepdims=True), jnp.nan, loc)
     limited = np.flatnonzero(~free)
     linked = matrix[np.ix_(limited, limited)] != 0
     count, labels = csgraph.connected_components(linked, directed=False)

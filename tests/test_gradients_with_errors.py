@@ -1,0 +1,126 @@
+"""Gradients that come with their errors: against other routes, the scatter of keys, and Exact."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+
+INF = jnp.inf
+ORDERING = 2 * jnp.eye(4) - jnp.eye(4, k=1) - jnp.eye(4, k=-1)
+ORTHANT = tg.Box(jnp.zeros(4), INF)
+
+
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
+
+
+def test_an_exact_method_has_an_exact_gradient():
+    """P(X > 1) by hand; and the law that a common shift of mean and limit changes nothing."""
+    one = tg.log_probability_and_gradient([0.0], [[1.0]], tg.Box([1.0], [INF]))
+    assert one.estimate.stderr == 0 and all(np.all(leaf == 0) for leaf in leaves(one.stderr))
+    hazard = 1.5251352761609807
+    np.testing.assert_allclose(one.gradient.loc, hazard, rtol=1e-14)
+    np.testing.assert_allclose(one.gradient.covariance, [[0.5 * hazard]], rtol=1e-14)
+    np.testing.assert_allclose(one.gradient.region.low, -hazard, rtol=1e-14)
+    assert one.gradient.region.high == 0
+
+
+def test_what_is_unknown_stays_unknown_and_what_is_baseless_baseless():
+    ask = lambda box, method: tg.log_probability_and_gradient([0.0], [[1.0]], box, method)
+    near, far = tg.Box([0.0], [INF]), tg.Box([9.0], [INF])
+    one = ask(near, tg.SoftMonteCarlo(64))
+    assert one.estimate.stderr > 0 and all(np.all(np.isnan(leaf)) for leaf in leaves(one.stderr))
+    few = ask(far, tg.SoftMonteCarlo(16, 4, edge=tg.Tanh(1.0)))
+    assert few.estimate.stderr == INF
+    assert all(np.all(leaf == INF) for leaf in leaves(few.stderr))
+
+
+def test_soft_samples_err_as_their_keys_scatter():
+    """Two hundred keys; t intervals of 7 degrees of freedom hold the truth as often as they say."""
+    box, soft = tg.Box([0.5, -1.0], [INF, 1.0]), tg.SoftMonteCarlo(256, 8, edge=tg.Probit(0.3))
+    covariance = jnp.array([[1.0, 0.4], [0.4, 0.7]])
+    many = tg.SoftMonteCarlo(2**15, 16, edge=tg.Probit(0.3), points="lattice")
+    loc = jnp.array([0.1, 0.2])
+    truth = tg.log_probability_and_gradient(loc, covariance, box, many)
+    ask = lambda key: tg.log_probability_and_gradient(loc, covariance, box, soft, key)
+    got = jax.jit(jax.vmap(ask))(jax.random.split(jax.random.key(5), 200))
+    for value, stderr, known in zip(*map(leaves, (got.gradient, got.stderr, truth.gradient))):
+        moving = known != 0
+        value, stderr, known = value[:, moving], stderr[:, moving], known[moving]
+        scatter = value.std(0, ddof=1)
+        np.testing.assert_allclose(np.sqrt((stderr**2).mean(0)), scatter, rtol=0.25)
+        inside = np.mean(np.abs(value - known) < 2.365 * stderr, axis=0)
+        assert np.all((inside > 0.9) & (inside < 0.99)), inside
+
+
+@pytest.mark.slow
+def test_it_is_the_gradient_of_the_log_probability_of_a_held_method():
+    held = tg.Separation(num_points=128, num_replicates=8).hold(jnp.zeros(4), ORDERING, ORTHANT)
+    ask = lambda loc, matrix, box: tg.log_probability(loc, matrix, box, held)
+    got = tg.log_probability_and_gradient(jnp.zeros(4), ORDERING, ORTHANT, held)
+    np.testing.assert_allclose(got.estimate, ask(jnp.zeros(4), ORDERING, ORTHANT), rtol=1e-12)
+    of = jax.grad(lambda *parts: ask(*parts).log_prob, (0, 1, 2))
+    for mine, other in zip(leaves(got.gradient), leaves(of(jnp.zeros(4), ORDERING, ORTHANT))):
+        np.testing.assert_allclose(mine, other, rtol=1e-9, atol=1e-12)
+    factor = tg.ScaleTril(jnp.linalg.cholesky(ORDERING))
+    by_factor = tg.log_probability_and_gradient(jnp.zeros(4), factor, ORTHANT, held)
+    assert isinstance(by_factor.gradient.covariance, tg.ScaleTril)
+    np.testing.assert_allclose(by_factor.gradient.loc, got.gradient.loc, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_lattices_err_as_their_keys_scatter():
+    method = tg.Separation(num_points=64, num_replicates=8).hold(jnp.zeros(4), ORDERING, ORTHANT)
+    ask = lambda key: tg.log_probability_and_gradient(jnp.zeros(4), ORDERING, ORTHANT, method, key)
+    got = jax.jit(jax.vmap(ask))(jax.random.split(jax.random.key(1), 200))
+    for value, stderr in zip(leaves(got.gradient), leaves(got.stderr)):
+        scatter = value.std(0, ddof=1)
+        sound = scatter > 1e-12
+        np.testing.assert_allclose(np.sqrt((stderr**2).mean(0))[sound], scatter[sound], rtol=0.25)
+
+
+@pytest.mark.slow
+def test_near_a_singular_covariance_the_error_of_the_gradient_is_told():
+    """Two coordinates all but equal, against quadrature: found by an error of the value of 1e-4."""
+    rng = np.random.default_rng(0)
+    gaps, limit = 10.0 ** rng.uniform(-12, -2, 24), rng.normal(size=24)
+    inner = rng.uniform(-0.6, 0.6, 24)
+    matrix = np.ones((24, 3, 3))
+    matrix[:, 0, 1] = matrix[:, 1, 0] = 1 - gaps
+    for k in (0, 1):
+        matrix[:, k, 2] = matrix[:, 2, k] = inner
+    low = np.stack([limit, limit + rng.normal(size=24) * np.sqrt(2 * gaps), 0 * gaps - 1], -1)
+    box = tg.Box(low, np.where([False, False, True], 1.0, INF))
+    truth = tg.log_probability_and_gradient(jnp.zeros(3), matrix, box, tg.Exact())
+    size = lambda x: np.linalg.norm(x, axis=-1)
+    lies = known = 0
+    for method in (tg.Separation(), tg.Separation(num_points=64)):
+        got = tg.log_probability_and_gradient(jnp.zeros(3), matrix, box, method)
+        # As vectors: an entry that only few paths move has a skewed error, as is documented.
+        off, whole = size(got.gradient.loc - truth.gradient.loc), size(truth.gradient.loc)
+        lies += np.sum(off > 6 * size(got.stderr.loc) + 1e-9 * whole)
+        known += np.sum(np.isfinite(size(got.stderr.loc)))
+        assert np.all(np.isnan(got.stderr.loc[gaps < 1e-9]))
+        assert np.max(off / whole) > 0.5 and np.max(got.estimate.stderr) < 0.01
+    assert lies == 0 and 10 < known < 40
+
+
+@pytest.mark.slow
+def test_rows_of_a_batch_are_the_rows_and_transforms_pass_through():
+    shifts = jnp.stack([jnp.zeros(4), jnp.array([0.3, -0.2, 0.1, 0.0])])
+    method = tg.Separation(num_points=64, num_replicates=4)
+    both = tg.log_probability_and_gradient(shifts, ORDERING, ORTHANT, method)
+    assert both.gradient.loc.shape == (2, 4) and both.stderr.covariance.shape == (2, 4, 4)
+    ask = jax.jit(lambda loc: tg.log_probability_and_gradient(loc, ORDERING, ORTHANT, method))
+    for mine, other in zip(leaves(both), leaves(jax.vmap(ask)(shifts))):
+        np.testing.assert_allclose(mine, other, rtol=1e-8, atol=1e-12)
+    default = tg.log_probability_and_gradient(shifts, ORDERING, ORTHANT, tg.Automatic(1e-3))
+    assert np.all(default.estimate.stderr <= 1e-3) and default.gradient.region.low.shape == (2, 4)
+    small = jnp.float32
+    single = tg.log_probability_and_gradient(
+        jnp.zeros(4, small), ORDERING.astype(small), tg.Box(jnp.zeros(4, small), INF), method
+    )
+    assert {leaf.dtype for leaf in leaves(single)} == {np.dtype("float32")}
+    np.testing.assert_allclose(single.gradient.loc, both.gradient.loc[0], rtol=1e-3)

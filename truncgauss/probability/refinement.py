@@ -1,0 +1,215 @@
+"""Where the default method spends its draws: which rows of a batch need more, and when it ends."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.probability.base import Estimate, Method, Problem
+from truncgauss.probability.separation import Separation
+from truncgauss.probability.sequential import SequentialMonteCarlo
+from truncgauss.probability.soft import SoftMonteCarlo
+from truncgauss.probability.turns import flattened, in_turns, padded, some, taken
+
+FAILURE = 0.05  # a stderr above this calls for another method
+MARGIN = 2.0  # points are bought for an error this many times smaller than wanted
+STEP, LONGEST_STEP = 4, 16  # more points: few counts, so that few are compiled
+LEAST_RATE = 0.25  # an error that falls more slowly than n^-1/4 is not worth its points
+
+MET, SPENT, STUCK = "", "the draws allowed by max_draws are spent", "more points help too little"
+
+
+class Goal(NamedTuple):
+    """What is wanted of a problem.
+
+    Attributes:
+        evaluate: the result by a method: a tree of arrays, NaN in the first where there is none.
+        error: how far the result of each row is from the truth, by its own account.
+    """
+
+    evaluate: Callable[[Method, Problem, jax.Array], Any]
+    error: Callable[[Any], np.ndarray]
+
+
+def errors(result: Estimate) -> np.ndarray:
+    """The stderr of each row, inf where it rests on nothing; 0 where it is unknown."""
+    stderr = np.asarray(result.stderr, float)
+    return np.where(np.isnan(stderr), 0.0, stderr)
+
+
+class Count(NamedTuple):
+    """The count that buys accuracy: the error falls as count^(-1/rate); a draw costs `price`."""
+
+    field: str
+    rate: float
+    price: int
+
+
+COUNTS = {
+    Separation: Count("num_points", 1.0, 1),
+    # Resampling sorts the particles: measured, a draw takes four to six times as long.
+    SequentialMonteCarlo: Count("num_particles", 2.0, 4),
+    SoftMonteCarlo: Count("num_samples", 2.0, 1),
+}
+
+
+def points(method: Method) -> int:
+    return getattr(method, COUNTS[type(method)].field)
+
+
+def enlarged(method: Method, factor: int) -> Method:
+    return dataclasses.replace(method, **{COUNTS[type(method)].field: factor * points(method)})
+
+
+def cost(method: Method, dimension: int) -> int:
+    """Of one row, in coordinates of lattice points."""
+    return COUNTS[type(method)].price * points(method) * method.num_replicates * dimension
+
+
+class Attempt(NamedTuple):
+    """A method that was tried on some rows: its last count of points, and its largest error."""
+
+    method: Method
+    error: float
+    ending: str
+
+
+class Found(NamedTuple):
+    """The result of every row, its error, the method that it comes from, and what was tried.
+
+    Attributes:
+        method: of the first row, with its plan held.
+        result: tree of arrays with the leading axes of the problem.
+        attempts: what was tried, in order, to be told by `explain`.
+    """
+
+    method: Method
+    result: Any
+    attempts: tuple[Attempt, ...] = ()
+
+
+class Search:
+    """The best result of each row so far, and the draws that are left.
+
+    Args:
+        problem: with numbers, not tracers.
+        key: for every method and row.
+        goal: what is wanted.
+        rtol: the error to end at.
+        max_draws: coordinates to draw at most, beyond the first try of each method.
+    """
+
+    def __init__(self, problem: Problem, key: jax.Array, goal: Goal, rtol: float, max_draws: int):
+        self.shape = problem.batch_shape
+        self.problem, self.key, self.goal, self.rtol = flattened(problem), key, goal, rtol
+        self.left: float = max_draws
+        self.error = np.full(math.prod(self.shape), math.inf)
+        self.owner = np.full(len(self.error), -1)  # the attempt that each row's result is of
+        self.attempts: list[Attempt] = []
+        self.plans: list[tuple[Method, np.ndarray]] = []  # held for rows, and which
+        self.result: Any = None
+
+    def begin(self, method: Method, result: Any, error: np.ndarray) -> None:
+        """Take the result of a method that buys no points as what there is so far."""
+        self.error, self.owner = error.reshape(-1), np.zeros(len(self.error), int)
+        self.attempts.append(Attempt(method, float(self.error.max(initial=0.0)), MET))
+        self.plans.append((method, np.arange(len(self.error))))
+        self.result = jax.tree.map(lambda leaf: leaf.reshape((-1, *self._event(leaf))), result)
+
+    def _event(self, leaf: jax.Array) -> tuple[int, ...]:
+        return leaf.shape[len(self.shape) :]
+
+    def attempt(self, method: Method, above: float) -> None:
+        """Try a method on the rows whose error is above, and keep what has the smaller error."""
+        rows = np.flatnonzero(self.error > above)
+        if not len(rows):
+            return
+        rows = rows if len(rows) == len(self.error) else padded(rows)
+        held = method.hold(*taken(self.problem, rows))
+        result, error = self._evaluated(held, rows)
+        self.left -= cost(held, self._dimension) * len(rows)
+        better = (error < self.error[rows]) | (self.owner[rows] < 0)
+        self._keep(result, error, rows, better)
+        self.owner[rows[better]] = len(self.attempts)
+        self.attempts.append(Attempt(held, float(error.max()), MET))
+        self.plans.append((held, rows))
+
+    def refine(self) -> None:
+        """Buy points for the rows above rtol, where they help and as far as the draws go."""
+        for index, (held, rows) in enumerate(self.plans):
+            if type(held) in COUNTS:
+                method, ending = self._refined(held, rows, rows_of=self.owner == index)
+                mine = self.error[self.owner == index]
+                if len(mine):
+                    worst = float(mine.max())
+                    self.attempts[index] = Attempt(method, worst, ending)
+
+    def _refined(self, held: Method, rows: np.ndarray, rows_of: np.ndarray) -> tuple[Method, str]:
+        """The method with the points it ends with, and why it ends."""
+        place = np.zeros(len(self.error), int)
+        place[rows] = np.arange(len(rows))
+        hopeful, ending, method = rows_of & np.isfinite(self.error), MET, held
+        while len(needy := np.flatnonzero(hopeful & (self.error > self.rtol))):
+            factor, needy = self._affordable(method, needy)
+            if factor == 1:
+                return method, SPENT
+            method, needy = enlarged(method, factor), padded(needy)
+            before = self.error[needy]
+            its = enlarged(some(held, place[needy]), points(method) // points(held))
+            result, error = self._evaluated(its, needy)
+            self.left -= cost(method, self._dimension) * len(needy)
+            self._keep(result, error, needy, np.ones(len(needy), bool))
+            stuck = ~(error < before * factor**-LEAST_RATE)
+            hopeful[:] = False
+            hopeful[needy[~stuck]] = True
+            if np.any(stuck & (error > self.rtol)):
+                ending = STUCK
+        if np.any(rows_of & np.isinf(self.error)):
+            ending = STUCK
+        return method, ending
+
+    def _affordable(self, method: Method, needy: np.ndarray) -> tuple[int, np.ndarray]:
+        """How many times the points to take, for those of the rows that can have them."""
+        rate = COUNTS[type(method)].rate
+        excess = MARGIN * float(self.error[needy].max()) / self.rtol
+        factor = LONGEST_STEP if excess**rate > STEP else STEP
+        needy = needy[np.argsort(self.error[needy], kind="stable")]
+        row = cost(method, self._dimension)
+        while factor * row * len(padded(needy)) > self.left:
+            if factor > STEP:
+                factor //= STEP
+            elif len(needy) > 1:
+                needy = needy[: len(padded(needy)) // 2]
+            else:
+                return 1, needy
+        return factor, needy
+
+    def _evaluated(self, method: Method, rows: np.ndarray) -> tuple[Any, np.ndarray]:
+        problem = taken(self.problem, rows)
+        result = in_turns(self.goal.evaluate, method, problem, self.key)
+        error = np.asarray(self.goal.error(result), float).reshape(-1)
+        alone = problem.batch_shape == ()
+        return jax.tree.map(lambda leaf: leaf[None] if alone else leaf, result), error
+
+    def _keep(self, result: Any, error: np.ndarray, rows: np.ndarray, better: np.ndarray) -> None:
+        self.error[rows[better]] = error[better]
+        if self.result is None:
+            self.result = result
+        elif np.any(better):
+            places, new = rows[better], jnp.asarray(np.flatnonzero(better))
+            put = lambda old, leaf: old.at[places].set(leaf[new])
+            self.result = jax.tree.map(put, self.result, result)
+
+    @property
+    def _dimension(self) -> int:
+        return self.problem.covariance.dimension
+
+    def found(self) -> Found:
+        """What was found, with the leading axes of the problem."""
+        whole = lambda leaf: leaf.reshape(self.shape + leaf.shape[1:])
+        first = self.attempts[self.owner[0]].method if len(self.owner) else None
+        return Found(first, jax.tree.map(whole, self.result), tuple(self.attempts))

@@ -1,0 +1,101 @@
+"""Rows of a batch: some of them alone, and all of them in turns of bounded memory."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from truncgauss.probability.base import LocRows, Method, Problem
+from truncgauss.probability.exact import Exact
+from truncgauss.probability.propagation import ExpectationPropagation
+from truncgauss.probability.separation import PASS_SIZE, Separation
+from truncgauss.probability.sequential import SequentialMonteCarlo
+from truncgauss.pytrees import is_concrete
+
+MOST_NUMBERS = 2**25  # that the rows of one turn may hold at a time: 256 MiB in float64
+
+
+def flattened(problem: Problem) -> Problem:
+    """The problem with its leading axes as one; what all rows share stays shared."""
+    return Problem(*(_flat(part, problem.batch_shape) for part in problem))
+
+
+def taken(problem: Problem, rows: np.ndarray) -> Problem:
+    """Some rows of a flattened problem."""
+    return Problem(*(some(part, rows) for part in problem))
+
+
+def some(part: Any, rows: np.ndarray) -> Any:
+    """Some rows of what has one leading axis; the thing itself if all rows share it."""
+    shared = part.ndim == 1 if isinstance(part, Array) else part.batch_shape == ()
+    return part if shared else jax.tree.map(lambda leaf: leaf[rows], part)
+
+
+def _flat(part: Any, batch_shape: tuple[int, ...]) -> Any:
+    whole = LocRows(part) if isinstance(part, Array) else part
+    if whole.batch_shape == ():
+        return part
+    flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
+    whole = jax.tree.map(flat, whole.broadcast_to(batch_shape))
+    return whole.loc if isinstance(part, Array) else whole
+
+
+def padded(rows: np.ndarray) -> np.ndarray:
+    """Row numbers, the first repeated until they are a power of two: so few shapes compile."""
+    size = 2 ** math.ceil(math.log2(len(rows)))
+    return np.concatenate([rows, np.full(size - len(rows), rows[0])])
+
+
+def in_turns(
+    function: Callable[[Method, Problem, Array], Any], method: Method, problem: Problem, key: Array
+) -> Any:
+    """`function(method, problem, key)` for every row of a problem, in turns of bounded memory.
+
+    Rows that are spread over devices, or under a trace, are answered at once.
+    """
+    batch_shape = jnp.broadcast_shapes(problem.batch_shape, method.batch_shape)
+    num_rows, width = math.prod(batch_shape), at_once(method, problem)
+    if num_rows <= width or not is_concrete((method, problem)) or _is_spread(problem):
+        return function(method, problem, key)
+    flat, own = flattened(problem), _flat(method, batch_shape)
+    parts = []
+    for start in range(0, num_rows, width):
+        # The last turn begins anew rather than compile for fewer rows.
+        rows = np.arange(start, start + width) % num_rows
+        rows = rows[0] if width == 1 else rows
+        part = function(some(own, rows), taken(flat, rows), key)
+        parts.append(jax.block_until_ready(part))
+
+    def joined(*leaves):
+        leaves = [jnp.expand_dims(leaf, 0) for leaf in leaves] if width == 1 else leaves
+        whole = jnp.concatenate(leaves)[:num_rows]
+        return whole.reshape(batch_shape + whole.shape[1:])
+
+    return jax.tree.map(joined, *parts)
+
+
+def at_once(method: Method, problem: Problem) -> int:
+    """How many rows may be answered at a time: a power of two."""
+    return 2 ** max(0, int(math.log2(MOST_NUMBERS / numbers(method, problem))))
+
+
+def numbers(method: Method, problem: Problem) -> int:
+    """About how many numbers one row holds at a time, as seen on a CPU."""
+    d = problem.covariance.dimension
+    if isinstance(method, Separation):
+        return 8 * min(method.num_points * method.num_replicates * d, PASS_SIZE)
+    if isinstance(method, SequentialMonteCarlo):
+        return 6 * method.num_particles * d
+    if isinstance(method, Exact):
+        return (1500 if d <= 2 else 8192) * d
+    if isinstance(method, ExpectationPropagation):
+        return 1200 * d
+    return 8 * getattr(method, "num_samples", 1) * d
+
+
+def _is_spread(problem: Problem) -> bool:
+    return any(len(leaf.sharding.device_set) > 1 for leaf in jax.tree.leaves(problem))
