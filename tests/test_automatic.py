@@ -205,6 +205,7 @@ def test_many_rows_begin_with_fewer_points():
     assert method.affordable(5, 10_000) == 128 and method.affordable(100_000) == 32
 
 
+@pytest.mark.slow
 def test_rows_in_turns_are_the_rows(monkeypatch):
     """Two-dimensional rows, 4 at a time and the last turn begun anew; then one at a time."""
     shifts = jnp.linspace(-2.0, 2.0, 10).reshape(5, 2, 1) + jnp.array([0.0, 0.5])
