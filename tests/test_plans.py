@@ -2,11 +2,13 @@
 
 import jax
 import jax.numpy as jnp
+import jax.test_util
 import numpy as np
 import pytest
 from scipy import stats
 
 import truncgauss as tg
+from truncgauss.probability.linear import triangle
 
 INF = jnp.inf
 SLOW = pytest.mark.slow
@@ -114,7 +116,8 @@ def test_nearly_parallel_rows():
         assert abs(log_prob - truth) < QUANTILE * stderr + 1e-12 and stderr < 1e-3
 
 
-@pytest.mark.parametrize("scale", [1e-8, pytest.param(1e8, marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
 def test_moments_of_a_polyhedron_whose_rows_have_any_length(scale):
     rows = np.array([[1.0, 1.0, 0.0], [0.5, -1.0, 1.0]])
     low, high = np.array([-0.5, 0.2]), np.array([1.0, np.inf])
@@ -169,3 +172,17 @@ def test_moments_and_draws_with_a_coordinate_without_variance():
     assert jnp.all(draws[:, 1] == 0.3) and jnp.all(draws[:, 0] > 0)
     outside = tg.Box(jnp.array([0.0, 0.4]), jnp.array([INF, 1.0]))
     assert jnp.all(jnp.isnan(tg.truncated_moments(LOC, FLAT, outside).mean))
+
+
+# --- Factors of roots -----------------------------------------------------------------------------
+
+
+def test_the_triangle_of_a_root_and_its_derivatives():
+    """L is the Cholesky factor of F F^T, Q orthonormal, and both move as F does."""
+    root = jnp.asarray(np.random.default_rng(0).normal(size=(3, 5)))
+    factor, q = triangle(root)
+    np.testing.assert_allclose(factor, np.linalg.cholesky(root @ root.T), atol=1e-14)
+    np.testing.assert_allclose(factor @ q.T, root, atol=1e-14)
+    jax.test_util.check_grads(triangle, (root,), 2, modes=("fwd", "rev"), rtol=1e-5)
+    (factor, q), (moved, turned) = jax.jvp(triangle, (root,), (root**2,))
+    np.testing.assert_allclose(moved @ q.T + factor @ turned.T, root**2, atol=1e-12)

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
@@ -58,11 +59,34 @@ def factored(covariance: Array) -> Array:
     return jnp.linalg.cholesky(covariance + jnp.diag(jnp.where(failed, rounding(fixed), 0.0)))
 
 
+@jax.custom_jvp
 def triangle(root: Array) -> tuple[Array, Array]:
-    """Lower-triangular L and Q with orthonormal columns, root = L @ Q.T; shape (r, q), r <= q."""
+    """Lower-triangular L and Q with orthonormal columns, root = L @ Q.T; shape (r, q), r <= q.
+
+    A row of zeros, which is limited by nothing, is given a variance of 1. With F the root and Phi
+    the lower triangle less half of the diagonal,
+
+        dL = L Phi(L^-1 dF Q + Q^T dF^T L^-T),   dQ^T = L^-1 (dF - dL Q^T).
+
+    Reference:
+        Murray (2016), Differentiation of the Cholesky decomposition, for L, the Cholesky factor of
+        F F^T.
+    """
     q, r = jnp.linalg.qr(root.T)
     sign = jnp.where(jnp.diagonal(r) < 0, -1.0, 1.0).astype(root.dtype)
-    return jnp.tril((sign[:, None] * r).T), q * sign
+    still = jnp.all(root == 0, axis=1).astype(root.dtype)
+    return jnp.tril((sign[:, None] * r).T) + jnp.diag(still), q * sign
+
+
+@triangle.defjvp
+def _triangle_jvp(primals, tangents):
+    (root,), (change,) = primals, tangents
+    factor, q = triangle(root)
+    change = jnp.where(jnp.all(root == 0, axis=1)[:, None], 0.0, change)
+    part = solve_triangular(factor, change, lower=True)
+    inner = product(part, q)
+    half = jnp.tril(inner + inner.T) - jnp.diag(jnp.diagonal(inner))
+    return (factor, q), (product(factor, half), (part - product(half, q.T)).T)
 
 
 def lower_factor(linear: Linear) -> Array:

@@ -185,7 +185,9 @@ class Separation(Method):
         if not is_concrete((matrix, root)):
             return self
         full = min(matrix.shape[-1], covariance.dimension)
-        rank = numerical_rank(np.asarray(matrix)) if root is None else rank_of_root(root)
+        rank = numerical_rank(np.asarray(matrix))
+        if root is not None:
+            rank = rank_of_root(np.asarray(root))
         return self if rank >= full else replace(self, rank=rank)
 
     def scaled(self, by: Array) -> "Separation":
