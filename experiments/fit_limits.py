@@ -126,7 +126,7 @@ def recovered(question, rng, config):
 
 def axes_of(config):
     """Abscissae of the two sets of counts, and the regions' first limits as labels."""
-    regions = [f"{box.low[0]:g}\n{box.high[0]:g}"for box in config.regions]
+    regions = [f"{box.low[0]:g}\n{box.high[0]:g}" for box in config.regions]
     regions = [text.replace("inf", "∞").replace("-", "−") for text in regions]
     x = {
         "shift": np.arange(1, len(config.regions) + 1),

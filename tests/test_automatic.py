@@ -10,8 +10,8 @@ import pytest
 import truncgauss as tg
 from truncgauss.probability import turns
 from truncgauss.probability.automatic import PROBABILITY
-from truncgauss.probability.base import Estimate, as_problem
 from truncgauss.probability.refinement import SPENT, STUCK, Goal, Search, enlarged, errors
+from truncgauss.problem import Estimate, as_problem
 
 INF = jnp.inf
 

@@ -18,9 +18,10 @@ from numpyro.infer.util import log_density, potential_energy
 
 import truncgauss as tg
 from tests.normal_truth import DIGITS, Law, derivatives
-from truncgauss.probability.base import Estimate, Method
+from truncgauss.distributions.supports import Between
+from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree
-from truncgauss.supports import Between
 
 INF = math.inf
 DTYPES = [np.float64, np.float32]

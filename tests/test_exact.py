@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.probability.compensated import difference_of_products, line, two_sum
+from truncgauss.quadrature.double_double import difference_of_products, line, two_sum
 
 INF = math.inf
 EXACT = tg.Exact()

@@ -16,7 +16,8 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.probability.base import Estimate, Method
+from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree
 
 ROOT = pathlib.Path(__file__).parents[1]

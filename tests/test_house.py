@@ -14,37 +14,53 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # A module imports from lower numbers only; equal numbers are neighbours and do not meet. The digit
 # before the point is the floor, the one behind it a step of the stairs within the floor.
 FLOORS = {
-    "pytrees": 0.0, "tape": 0.0, "mills": 0.0, "logarithms": 0.0, "masses": 0.03, "laws": 0.06,
-    "special": 0.1, "points": 0.1, "diagnostics": 0.1,
-    "safe": 0.2,
-    "indicators": 1.0, "covariances": 1.0, "regions": 1.0, "ordering": 1.1,
-    "probability": 2.0, "parallel": 3.0, "proposals": 3.1, "moments": 4.0, "sampling": 4.0,
-    "arguments": 5.0, "supports": 5.0, "distributions": 5.1, "fitting": 5.0,
-    "plotting": 6.0, "documents": 6.0, "sections": 6.0,
-    "config": 6.1, "runs": 7.0, "cli": 7.1,
+    "pytrees": 0.0, "tape": 0.0, "special": 0.0, "points": 0.0, "safe": 0.1, "diagnostics": 0.1,
+    "indicators": 1.0, "covariances": 1.0, "regions": 1.0,
+    "problem": 1.1, "units": 1.1, "total_moments": 1.1,
+    "quadrature": 1.2, "separation": 1.3,
+    "probability": 2.0, "parallel": 3.0, "moments": 4.0, "sampling": 4.0,
+    "distributions": 5.0, "fitting": 5.0,
+    "plotting": 6.0, "config": 6.0, "runs": 7.0, "cli": 7.1,
 }  # fmt: skip
 ROOMS = {
+    "special": {"tails": 0, "logspace": 0, "intervals": 1, "moments": 2, "normal": 3},
+    "quadrature": {
+        "log_concave": 0, "double_double": 0,
+        "bivariate": 1, "conditioning": 1, "factor_integrand": 1, "markov_chain": 1,
+        "one_factor": 1, "trivariate": 2, "two_factors": 2,
+    },
+    "separation": {
+        "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "limits": 1,
+        "expectation_propagation": 2, "factor_lattice": 2, "twisting": 3, "plan": 4, "weights": 5,
+        "planning": 6, "proposals": 7,
+    },
     "probability": {
-        "compensated": 0, "paths": 0, "quadrature": 0, "tilting": 0, "units": 0,
-        "base": 0.5, "linear": 0.5, "sites": 0.6,
-        "bivariate": 1, "chains": 1, "conditioning": 1,
-        "factor_integrand": 1, "factors": 1, "twisting": 1,
-        "factor_grid": 2, "structure": 2, "factor_points": 2, "trivariate": 2,
+        "method": 0.5, "structure": 1,
         "exact_moments": 6, "turns": 6, "refinement": 7, "automatic": 9,
         "explanation": 10, "gradients": 10,
     },
-    "fitting": {
-        "parameters": 0, "checkpoint": 0, "endings": 0, "newton": 0, "sample": 0,
-        "objectives": 1, "loop": 2, "uncertainty": 3, "search": 4,
+    "distributions": {
+        "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
     },
+    "fitting": {
+        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "data": 0,
+        "objectives": 1, "loop": 2, "uncertainty": 3, "multistart": 4,
+    },
+    "config": {"yaml": 0, "sections": 0},
 }  # fmt: skip
 TOP = 5  # rooms that are not named, the methods and the estimators, are neighbours
 DOORS = {
-    "numpyro": {"distributions", "supports", "fitting.parameters"},
+    "numpyro": {
+        "distributions.supports",
+        "distributions.events",
+        "distributions.normal",
+        "distributions.multivariate_normal",
+        "fitting.parameters",
+    },
     "optax": {"fitting.loop"},
     "matplotlib": {"plotting"},
-    "ruamel": {"documents"},
-    "pydantic": {"config", "sections"},
+    "ruamel": {"config.yaml"},
+    "pydantic": {"config.loading", "config.sections"},
     "tyro": {"cli"},
 }
 

@@ -84,9 +84,7 @@ def test_accurate_and_honest(row, d):
 # --- Laws of the probability, on the exact method and on a held plan ------------------------------
 
 LOC = jnp.array([0.3, -0.2, 0.1, 0.4])
-FACTOR = jnp.array(
-    [[1.0, 0, 0, 0], [0.5, 0.9, 0, 0], [-0.3, 0.2, 1.1, 0], [0.1, 0.4, -0.6, 0.8]]
-)
+FACTOR = jnp.array([[1.0, 0, 0, 0], [0.5, 0.9, 0, 0], [-0.3, 0.2, 1.1, 0], [0.1, 0.4, -0.6, 0.8]])
 COVARIANCE = FACTOR @ FACTOR.T
 LOW, HIGH = jnp.array([-1.0, -INF, 0.2, -0.5]), jnp.array([1.5, 0.7, INF, 2.0])
 
@@ -129,7 +127,7 @@ def test_reflection(setting):
 
 def test_permutation(setting):
     order = jnp.arange(setting.d)[::-1]
-    swapped = [x[:setting.d][order] for x in (LOC, LOW, HIGH)]
+    swapped = [x[: setting.d][order] for x in (LOC, LOW, HIGH)]
     covariance = COVARIANCE[: setting.d, : setting.d][order][:, order]
     # The held plan names coordinates, so it is solved again for the new order.
     method = tg.Separation(4096) if setting.d == 4 else setting.method
@@ -203,11 +201,12 @@ def test_float32_agrees(setting):
 
 
 @pytest.mark.parametrize(
-    ("d", "method"), [
+    ("d", "method"),
+    [
         pytest.param(3, tg.Exact(), marks=pytest.mark.slow),
         (4, tg.Separation(128, 4)),
         pytest.param(4, tg.ExpectationPropagation(), marks=pytest.mark.slow),
-    ]
+    ],
 )
 def test_a_process_without_float64_has_gradients_and_no_warnings(d, method):
     """JAX's own default: what float64 tests never see. P of this orthant is 1 / (d + 1)!."""
@@ -234,9 +233,9 @@ def test_a_batch_is_a_loop(setting):
 def test_nan_empty_and_inverted(method):
     """NaN stays NaN, an empty box has log probability -inf, an inverted one NaN (traced)."""
     log_prob = jax.jit(
-        lambda loc, low, high: tg.log_probability(
-            loc, COVARIANCE[:2, :2], tg.Box(low, high), method
-        ).log_prob
+        lambda loc, low, high: (
+            tg.log_probability(loc, COVARIANCE[:2, :2], tg.Box(low, high), method).log_prob
+        )
     )
     zero, one = jnp.zeros(2), jnp.ones(2)
     assert jnp.isnan(log_prob(zero.at[0].set(jnp.nan), -one, one))

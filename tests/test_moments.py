@@ -8,8 +8,8 @@ from problems import autoregression, equal_correlations
 from scipy import integrate, stats
 
 import truncgauss as tg
-from truncgauss.probability import chains
-from truncgauss.probability.base import Method
+from truncgauss.probability.method import Method
+from truncgauss.quadrature import markov_chain
 
 INF = np.inf
 
@@ -181,7 +181,7 @@ def test_chain_against_three_dimensions_and_its_own_gradient():
     matrices = jnp.array([autoregression(3, r) for r in rho])
     truth = tg.truncated_moments(jnp.zeros(3), matrices, tg.Box(low, high))
     form = tg.Markov(rho[:, None] * jnp.ones(2), np.sqrt(1 - rho**2)[:, None] * jnp.ones(2), 1.0)
-    of_row = lambda form, low, high: chains.moments(jnp.zeros(3), form, low, high)
+    of_row = lambda form, low, high: markov_chain.moments(jnp.zeros(3), form, low, high)
     point, mean, matrix, *bounds = jax.jit(jax.vmap(of_row))(form, low, high)
     moments = tg.Moments(point + mean, matrix, *bounds)
     assert max(errors(moments, truth.mean, truth.covariance)) < 1e-12

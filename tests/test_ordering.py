@@ -7,7 +7,7 @@ from problems import autoregression, equal_correlations
 from scipy import stats
 
 from truncgauss.covariances import numerical_rank
-from truncgauss.ordering import smallest_mass_first
+from truncgauss.separation.ordering import smallest_mass_first
 
 
 def plain_order(covariance, low, high):

@@ -85,9 +85,7 @@ def test_contours_hold_their_probability(level):
     ax = plotting.contours(loc, covariance, levels=[level], label="fit")
     ellipse = ax.patches[0]
     outline = ellipse.get_patch_transform().transform(ellipse.get_path().vertices)
-    mahalanobis = np.einsum(
-        "ni,ij,nj->n", outline - loc, np.linalg.inv(covariance), outline - loc
-    )
+    mahalanobis = np.einsum("ni,ij,nj->n", outline - loc, np.linalg.inv(covariance), outline - loc)
     on_curve = mahalanobis[::3]  # the others steer the Bezier arcs
     np.testing.assert_allclose(1 - np.exp(-on_curve / 2), level, rtol=1e-9)
     low, high = ax.get_xlim()

@@ -16,7 +16,8 @@ from scipy.special import log_ndtr, ndtr
 
 import truncgauss as tg
 from tests.problems import autoregression, equal_correlations, tridiagonal
-from truncgauss.probability.separation import Plan, Separation
+from truncgauss.probability.separation import Separation
+from truncgauss.separation.plan import Plan
 
 RATE = 1e-6
 KEY = jax.random.key(20)

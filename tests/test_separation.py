@@ -11,8 +11,9 @@ from scipy import integrate, stats
 
 import truncgauss as tg
 from truncgauss.points import lattice_uniforms
-from truncgauss.probability import paths
-from truncgauss.probability.separation import Proposal, log_weights
+from truncgauss.separation import kernel
+from truncgauss.separation.plan import Proposal
+from truncgauss.separation.weights import log_weights
 
 # Two-sided, 15 degrees of freedom: one false alarm in 10^4 for each of about a hundred problems.
 T_QUANTILE = stats.t.ppf(1 - 0.5e-4, 15)
@@ -38,8 +39,11 @@ def of_dimension(d):
 
 @pytest.mark.parametrize(
     ("d", "num_points", "allowed"),
-    [(5, 1024, 1e-3), pytest.param(20, 1024, 4e-3, marks=pytest.mark.slow),
-     pytest.param(100, 64, 0.2, marks=pytest.mark.slow)],
+    [
+        (5, 1024, 1e-3),
+        pytest.param(20, 1024, 4e-3, marks=pytest.mark.slow),
+        pytest.param(100, 64, 0.2, marks=pytest.mark.slow),
+    ],
 )
 def test_known_problems(d, num_points, allowed):
     problems = of_dimension(d)
@@ -212,7 +216,7 @@ def test_lanes_in_turns_change_nothing(monkeypatch):
         *jax.value_and_grad(value)(loc), jax.hessian(value)(loc), jax.jacrev(jax.jacrev(value))(loc)
     )  # fmt: skip
     once = jax.jit(every)(p.loc)
-    monkeypatch.setattr(paths, "TURN_SIZE", 64 * 5)
+    monkeypatch.setattr(kernel, "TURN_SIZE", 64 * 5)
     jax.clear_caches()
     for one, other in zip(once, jax.jit(lambda loc: every(loc))(p.loc)):
         np.testing.assert_allclose(one, other, rtol=1e-10)
@@ -250,8 +254,8 @@ def unrolled(low, high, loc, covariance):
 def by_rule(low, high, loc, covariance):
     uniforms = lattice_uniforms(jax.random.split(jax.random.key(0), 2), 32, 3, jnp.float64)
     factor = jnp.linalg.cholesky(covariance)
-    nothing = paths.Constraints(low[:0], low[:0], low[:0], factor[:0])
-    constraints = paths.Constraints(low, high, loc, factor)
+    nothing = kernel.Constraints(low[:0], low[:0], low[:0], factor[:0])
+    constraints = kernel.Constraints(low, high, loc, factor)
     weights, level = log_weights(Proposal(constraints, nothing, TILT, None, 0.0), uniforms)
     return jnp.log(jnp.mean(jnp.exp(weights))) + level
 
@@ -351,10 +355,10 @@ def test_substitution_solves_and_transposes(h):
     rng = np.random.default_rng(2)
     strict = jnp.asarray(np.tril(rng.normal(size=(h + 1, h)) / h**0.5, -1))
     follow, right, base = (jnp.asarray(rng.normal(size=(n, 3))) for n in (h, h, h + 1))
-    x, y = jax.jit(paths.substitution)(strict, follow, right, base)
+    x, y = jax.jit(kernel.substitution)(strict, follow, right, base)
     np.testing.assert_allclose(y, base + strict @ x, atol=1e-10)
     np.testing.assert_allclose(x + follow * y[:-1], right, atol=1e-10)
-    solve = lambda right, base: paths.substitution(strict, follow, right, base)
+    solve = lambda right, base: kernel.substitution(strict, follow, right, base)
     _, pull = jax.vjp(solve, right, base)
     seen = rng.normal(size=x.shape), rng.normal(size=y.shape)
     back = jax.jit(pull)(seen)

@@ -8,9 +8,9 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss.covariances import as_covariance
-from truncgauss.probability.linear import linear_of
 from truncgauss.probability.sequential import particles, surviving
-from truncgauss.probability.twisting import chain_of, log_weights, twist_of
+from truncgauss.separation.limits import linear_of
+from truncgauss.separation.twisting import chain_of, log_weights, twist_of
 
 INF = jnp.inf
 

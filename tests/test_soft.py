@@ -8,7 +8,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss.points import lattice_bits, normal_points
-from truncgauss.probability import base
+from truncgauss.probability.method import _estimate
 
 INF = jnp.inf
 SHIFTS = jnp.linspace(-5.0, 5.0, 500)
@@ -122,21 +122,21 @@ def test_steepness_is_trained_and_annealed_without_compiling_again():
 
 
 def test_equal_settings_share_one_compilation():
-    base._estimate.clear_cache()
+    _estimate.clear_cache()
     box = tg.Box([0.0, 0.0], [1.0, INF])
     for steepness in (10.0, 20.0):
         method = tg.SoftMonteCarlo(64, edge=tg.Tanh(steepness))
         tg.log_probability(jnp.zeros(2), jnp.eye(2), box, method)
-    assert base._estimate._cache_size() == 1
+    assert _estimate._cache_size() == 1
 
 
 def test_surrogate_has_the_hard_value_and_the_soft_gradient():
     box, loc = tg.Box([0.0, -1.0], [INF, 1.0]), jnp.array([0.1, 0.2])
     covariance = jnp.array([[1.0, 0.3], [0.3, 1.0]])
     value_and_gradient = lambda edge: jax.value_and_grad(
-        lambda loc: tg.log_probability(
-            loc, covariance, box, tg.SoftMonteCarlo(2000, edge=edge)
-        ).log_prob
+        lambda loc: (
+            tg.log_probability(loc, covariance, box, tg.SoftMonteCarlo(2000, edge=edge)).log_prob
+        )
     )(loc)
     hard, zero = value_and_gradient(tg.Hard())
     _, slope = value_and_gradient(tg.Tanh(8.0))

@@ -9,8 +9,8 @@ from scipy import linalg
 
 import truncgauss as tg
 from truncgauss.covariances import CovarianceMatrix, LowRank, Markov
-from truncgauss.probability.base import as_problem
 from truncgauss.probability.structure import independent_parts, structured
+from truncgauss.problem import as_problem
 
 INF = jnp.inf
 

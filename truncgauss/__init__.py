@@ -26,7 +26,7 @@ _HOMES = {
         "fraction_not_truncated",
         "log_probability",
     ),
-    "truncgauss.probability.base": ("Estimate",),
+    "truncgauss.problem": ("Estimate",),
     "truncgauss.probability.exact": ("Exact",),
     "truncgauss.probability.explanation": ("explain",),
     "truncgauss.probability.gradients": (
@@ -34,7 +34,7 @@ _HOMES = {
         "LogProbabilityAndGradient",
         "log_probability_and_gradient",
     ),
-    "truncgauss.probability.propagation": ("ExpectationPropagation",),
+    "truncgauss.probability.expectation_propagation": ("ExpectationPropagation",),
     "truncgauss.probability.separation": ("Separation",),
     "truncgauss.probability.sequential": ("SequentialMonteCarlo",),
     "truncgauss.probability.soft": ("SoftMonteCarlo",),

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.mills import FAR
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.special import log_ndtr, log_sigmoid, ndtr, sigmoid
+from truncgauss.special.tails import FAR
 
 
 class Edge:

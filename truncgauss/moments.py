@@ -17,19 +17,29 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.points import lattice_uniforms, normal_points
-from truncgauss.probability import (
-    base,
-    sequential,
-    sites,
-    twisting,
-)
+from truncgauss.probability import sequential
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.base import Method, Problem, Region, as_key
-from truncgauss.probability.drawn import Drawn, drawn_again, inner_point, intersected_draws
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.exact_moments import exact_moments
-from truncgauss.probability.linear import linear_of
-from truncgauss.probability.mixtures import (
+from truncgauss.probability.expectation_propagation import ExpectationPropagation
+from truncgauss.probability.method import Method
+from truncgauss.probability.refinement import Goal
+from truncgauss.probability.separation import PASS_SIZE, Separation, over_factors
+from truncgauss.probability.sequential import SequentialMonteCarlo
+from truncgauss.probability.soft import SoftMonteCarlo
+from truncgauss.probability.structure import independent_parts
+from truncgauss.probability.turns import in_turns
+from truncgauss.problem import Problem, Region, as_key, as_problem, over_rows
+from truncgauss.pytrees import is_concrete
+from truncgauss.regions import Box, Polyhedron
+from truncgauss.separation import expectation_propagation as ep
+from truncgauss.separation import twisting
+from truncgauss.separation.draw_offsets import Drawn, drawn_again, inner_point, intersected_draws
+from truncgauss.separation.kernel import Constraints, paths
+from truncgauss.separation.limits import linear_of
+from truncgauss.separation.plan import Proposal, proposal_of
+from truncgauss.separation.weights import unseen_share, weighed
+from truncgauss.total_moments import (
     Moments,
     Pieces,
     assembled,
@@ -40,25 +50,7 @@ from truncgauss.probability.mixtures import (
     with_sample_errors,
     with_unseen,
 )
-from truncgauss.probability.paths import Constraints, paths
-from truncgauss.probability.propagation import ExpectationPropagation
-from truncgauss.probability.refinement import Goal
-from truncgauss.probability.separation import (
-    PASS_SIZE,
-    Proposal,
-    Separation,
-    over_factors,
-    proposal_of,
-    unseen_share,
-    weighed,
-)
-from truncgauss.probability.sequential import SequentialMonteCarlo
-from truncgauss.probability.soft import SoftMonteCarlo
-from truncgauss.probability.structure import independent_parts
-from truncgauss.probability.turns import in_turns
-from truncgauss.probability.units import Standardized, standardized
-from truncgauss.pytrees import is_concrete
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.units import Standardized, standardized
 
 
 def truncated_moments(
@@ -108,7 +100,7 @@ def truncated_moments(
     """
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
-    problem = base.as_problem(loc, covariance, region)
+    problem = as_problem(loc, covariance, region)
     key = as_key(key)
     if isinstance(method, Automatic):
         return _chosen(method, problem, key)
@@ -142,7 +134,7 @@ def _of_rows(method: Method, problem: Problem, key: Array) -> Moments:
         found = _finished(own, route(method.scaled(1.0 / given.row_unit), own, key))
         return _in_user_units(found, given)
 
-    return base.over_rows(of_row, problem, method)
+    return over_rows(of_row, problem, method)
 
 
 def _in_user_units(moments: Moments, given: Standardized) -> Moments:
@@ -358,11 +350,11 @@ def _soft(method: SoftMonteCarlo, row: Problem, key: Array) -> Moments:
 def _propagated(method: ExpectationPropagation, row: Problem, key: Array) -> Moments:
     """Mean and covariance of the Gaussian with its sites, by a factor of its precision."""
     loc, covariance, region = row
-    constraints, known = sites.constraints_of(linear_of(loc, covariance, region))
-    solution = sites.fixed_point(lax.stop_gradient(constraints))
-    cavity = sites.differentiable(solution, constraints)
-    found = sites.sites_of(cavity, constraints)
-    force = sites.posterior(found, constraints.correlation).force / constraints.scale
+    constraints, known = ep.constraints_of(linear_of(loc, covariance, region))
+    solution = ep.fixed_point(lax.stop_gradient(constraints))
+    cavity = ep.differentiable(solution, constraints)
+    found = ep.sites_of(cavity, constraints)
+    force = ep.posterior(found, constraints.correlation).force / constraints.scale
     root = covariance.root
     image = root if isinstance(region, Box) else region.matrix @ root
     mean = loc + root @ (image.T @ force)

@@ -18,14 +18,15 @@ from jax.custom_derivatives import SymbolicZero
 
 from truncgauss.covariances import LowRank
 from truncgauss.points import lattice_uniforms
-from truncgauss.probability.base import Problem, as_problem, over_rows
-from truncgauss.probability.paths import Constraints, crossings
-from truncgauss.probability.separation import Plan, Separation, check_plan
-from truncgauss.probability.units import Standardized, standardized
-from truncgauss.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
+from truncgauss.probability.separation import Separation, check_plan
+from truncgauss.problem import Problem, as_problem, over_rows
 from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, varying_like
 from truncgauss.regions import Ball, Box
+from truncgauss.separation.kernel import Constraints, crossings
+from truncgauss.separation.plan import Plan
+from truncgauss.separation.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
 from truncgauss.special import separation_step, truncated_quantile
+from truncgauss.units import Standardized, standardized
 
 # The loop gives up once it has seen this many proposals and kept less than this share of them.
 MIN_PROPOSALS = 2**14

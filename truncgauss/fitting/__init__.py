@@ -1,7 +1,7 @@
 """Fits of shifts, limits and whole Gaussians to truncated data."""
 
 from truncgauss.fitting.checkpoint import interrupts
-from truncgauss.fitting.counts import fit_limits, fit_shift
+from truncgauss.fitting.fractions import fit_limits, fit_shift
 from truncgauss.fitting.loop import FitResult, fit
 from truncgauss.fitting.parameters import (
     Bijection,

@@ -16,7 +16,8 @@ from tqdm import tqdm
 
 from truncgauss.diagnostics import Report, first_nonfinite
 from truncgauss.fitting import checkpoint as checkpoints
-from truncgauss.fitting.endings import (
+from truncgauss.fitting.parameters import Coordinates, coordinates, covers, named_leaves
+from truncgauss.fitting.termination import (
     EXHAUSTED,
     FLAT,
     NONFINITE,
@@ -26,7 +27,6 @@ from truncgauss.fitting.endings import (
     settled,
     verdict,
 )
-from truncgauss.fitting.parameters import Coordinates, coordinates, covers, named_leaves
 
 CHUNK = 64  # evaluations whose traces one call returns; the bar and the keyboard wait that long
 PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without

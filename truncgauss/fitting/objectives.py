@@ -14,8 +14,8 @@ import numpy as np
 from jax.scipy.special import xlogy
 
 from truncgauss.covariances import Covariance, ScaleTril
-from truncgauss.probability import base
-from truncgauss.probability.base import Estimate, Method, Problem
+from truncgauss.probability.method import Method, estimate
+from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.regions import Box
 from truncgauss.special import log1mexp
@@ -29,7 +29,7 @@ class Held:
     key: jax.Array
 
     def estimate(self, problem: Problem) -> Estimate:
-        return base.estimate(self.method, problem, self.key)
+        return estimate(self.method, problem, self.key)
 
     @property
     def planned(self) -> bool:

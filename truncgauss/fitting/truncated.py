@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from truncgauss.fitting.endings import BASELESS
+from truncgauss.fitting.data import Sample, as_sample
 from truncgauss.fitting.newton import Point, newton_steps, point
 from truncgauss.fitting.objectives import (
     TruncatedLoss,
@@ -20,7 +20,7 @@ from truncgauss.fitting.objectives import (
     packed,
     unpacked,
 )
-from truncgauss.fitting.sample import Sample, as_sample
+from truncgauss.fitting.termination import BASELESS
 from truncgauss.fitting.uncertainty import (
     Certificate,
     certificate,
@@ -28,7 +28,8 @@ from truncgauss.fitting.uncertainty import (
     information_factor,
 )
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.base import Method, as_problem
+from truncgauss.probability.method import Method
+from truncgauss.problem import as_problem
 from truncgauss.pytrees import as_float_array
 
 WIDEST = 1e3  # standard deviations of the sample: beyond, the Gaussian is a straight slope

@@ -8,14 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.probability import base, exact
-from truncgauss.probability.base import Estimate, Method, Problem, Region
+from truncgauss.probability import exact
+from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.refinement import FAILURE, Found, Goal, Search, errors
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
 from truncgauss.probability.structure import independent_parts
 from truncgauss.probability.turns import in_turns
+from truncgauss.problem import Estimate, Problem, Region, as_key, as_problem
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.regions import Ball
 
@@ -83,7 +84,7 @@ class Automatic(Method):
 
     def hold(self, loc: Any, covariance: Any, region: Region) -> Method:
         """The chosen method, with its plan fixed."""
-        problem = base.as_problem(loc, covariance, region)
+        problem = as_problem(loc, covariance, region)
         return self.choice(problem).hold(*problem)
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
@@ -158,7 +159,7 @@ def combined(results: list[Estimate]) -> Estimate:
     return Estimate(log_prob, sum(result.stderr**2 for result in results) ** 0.5)
 
 
-PROBABILITY = Goal(lambda method, *inputs: base.estimate(method, *inputs), errors)
+PROBABILITY = Goal(lambda method, *inputs: estimate(method, *inputs), errors)
 
 
 def log_probability(
@@ -197,12 +198,12 @@ def log_probability(
     """
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
-    problem = base.as_problem(loc, covariance, region)
-    key = base.as_key(key)
+    problem = as_problem(loc, covariance, region)
+    key = as_key(key)
     if isinstance(method, Automatic):
         return method.estimate(problem, key)
     method.check(*problem)
-    return in_turns(base.estimate, method.settled(*problem), problem, key)
+    return in_turns(estimate, method.settled(*problem), problem, key)
 
 
 def fraction_not_truncated(

@@ -5,16 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.covariances import Covariance, LowRank, Markov, numerical_rank
-from truncgauss.probability import (
-    bivariate,
-    chains,
-    conditioning,
-    factor_grid,
-    factors,
-    trivariate,
-)
-from truncgauss.probability.base import Estimate, Method, Region
+from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate, Region
 from truncgauss.pytrees import frozen_pytree, is_concrete
+from truncgauss.quadrature import (
+    bivariate,
+    conditioning,
+    markov_chain,
+    one_factor,
+    trivariate,
+    two_factors,
+)
 from truncgauss.regions import Box
 from truncgauss.special import log_interval_mass, standardize
 
@@ -65,9 +66,9 @@ class Exact(Method):
         low = jnp.where(invalid | empty, -jnp.inf, low)
         high = jnp.where(invalid | empty, jnp.inf, high)
         if isinstance(covariance, Markov) and covariance.dimension > 3:
-            log_prob, stderr = chains.log_probability(loc, covariance, low, high)
+            log_prob, stderr = markov_chain.log_probability(loc, covariance, low, high)
         elif takes_grid(covariance):
-            log_prob, stderr = factor_grid.log_probability(loc, covariance, low, high)
+            log_prob, stderr = two_factors.log_probability(loc, covariance, low, high)
         else:
             log_prob = box_log_probability(loc, covariance, low, high)
             stderr = jnp.zeros_like(log_prob)
@@ -81,7 +82,7 @@ class Exact(Method):
 def box_log_probability(loc, covariance: Covariance, low, high) -> jax.Array:
     """log P(low <= X <= high) with low < high, by the structure of the covariance."""
     if isinstance(covariance, LowRank) and covariance.rank == 1:
-        return factors.log_probability(loc, covariance, low, high)
+        return one_factor.log_probability(loc, covariance, low, high)
     if covariance.dimension == 2:
         return bivariate.log_probability(loc, bivariate.regression(covariance), low, high)
     if covariance.dimension == 3:

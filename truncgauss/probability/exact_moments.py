@@ -4,12 +4,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from truncgauss.covariances import LowRank, Markov
-from truncgauss.probability import bivariate, chains, factors, trivariate
-from truncgauss.probability.base import Problem
 from truncgauss.probability.exact import takes_grid
-from truncgauss.probability.factor_nodes import grid_nodes
-from truncgauss.probability.mixtures import Moments, total_moments
+from truncgauss.problem import Problem
+from truncgauss.quadrature import bivariate, markov_chain, one_factor, trivariate
+from truncgauss.quadrature.two_factors import grid_nodes
 from truncgauss.special import standardize, truncated_mean, truncated_variance
+from truncgauss.total_moments import Moments, Nodes, total_moments
 
 
 def exact_moments(row: Problem) -> Moments:
@@ -20,9 +20,9 @@ def exact_moments(row: Problem) -> Moments:
     low, high = jnp.where(broken, -jnp.inf, low), jnp.where(broken, jnp.inf, high)
     d, errors = covariance.dimension, None
     if isinstance(covariance, Markov) and d > 3:
-        point, mean, matrix, *errors = chains.moments(loc, covariance, low, high)
+        point, mean, matrix, *errors = markov_chain.moments(loc, covariance, low, high)
     elif d > 1 and isinstance(covariance, LowRank) and covariance.rank == 1:
-        nodes = bivariate.Nodes(*factors.nodes(loc, covariance, low, high))
+        nodes = Nodes(*one_factor.nodes(loc, covariance, low, high))
         point, (mean, matrix) = nodes.point, total_moments(nodes)
     elif takes_grid(covariance):
         nodes, bound = grid_nodes(loc, covariance, low, high)

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.covariances import LowRank, Markov
-from truncgauss.probability import base, exact
+from truncgauss.probability import exact
 from truncgauss.probability.automatic import PROBABILITY, Automatic, combined
-from truncgauss.probability.base import Method, Problem, Region
+from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.refinement import Found
 from truncgauss.probability.separation import Separation, over_factors
 from truncgauss.probability.sequential import SequentialMonteCarlo
+from truncgauss.problem import Problem, Region, as_key, as_problem
 from truncgauss.regions import Ball, Polyhedron
 
 
@@ -47,12 +48,12 @@ def explain(
         method   Exact: a box in up to three dimensions
         log P    -15.06499839, exact to rounding
     """
-    problem = base.as_problem(loc, covariance, region)
+    problem = as_problem(loc, covariance, region)
     if problem.batch_shape != ():
         raise ValueError(
             f"explain takes one problem at a time, got a batch of shape {problem.batch_shape}."
         )
-    key = base.as_key(key)
+    key = as_key(key)
     d, kind = problem.covariance.dimension, type(region).__name__
     lines = [f"problem  {kind} in {dimensions(d)}, {problem.loc.dtype}"]
     if not isinstance(method, Automatic):
@@ -101,7 +102,7 @@ def shortfall(found: Found, method: Automatic) -> list[str]:
 
 def account(chosen: Method, why: str, problem: Problem, result, key: jax.Array) -> list[str]:
     """What was chosen for a problem, what it says, and what that rests on."""
-    result = base.estimate(chosen, problem, key) if result is None else result
+    result = estimate(chosen, problem, key) if result is None else result
     lines = [
         f"method   {named(chosen)}: {why}",
         f"log P    {float(result.log_prob):.10g}, {verdict(float(result.stderr))}",

@@ -9,12 +9,12 @@ import numpy as np
 from jax import Array, lax
 
 from truncgauss.covariances import Covariance
-from truncgauss.logarithms import log_sum_exp
-from truncgauss.probability import base
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.base import Estimate, Method, Problem, Region
+from truncgauss.probability.method import Method, average, spread
 from truncgauss.probability.refinement import Goal, errors
 from truncgauss.probability.turns import in_turns
+from truncgauss.problem import Estimate, Problem, Region, as_key, as_problem, over_rows
+from truncgauss.special.logspace import log_sum_exp
 
 LEAST_MISSED = 1e-8  # of log P
 
@@ -103,8 +103,8 @@ def log_probability_and_gradient(
     """
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
-    problem = base.as_problem(loc, covariance, region)
-    key = base.as_key(key)
+    problem = as_problem(loc, covariance, region)
+    key = as_key(key)
     if isinstance(method, Automatic):
         method.choice(problem).check(*problem)
         result = method.answer(problem, key, Goal(_evaluated, _errors)).result
@@ -120,7 +120,7 @@ def log_probability_and_gradient(
 def _evaluated(method: Method, problem: Problem, key: Array) -> LogProbabilityAndGradient:
     """The result for every row of a problem, with one key for all rows."""
     held = method if jax.tree.leaves(method) else method.hold(*problem)
-    return base.over_rows(lambda row, method: _of_row(method, row, key), problem, held)
+    return over_rows(lambda row, method: _of_row(method, row, key), problem, held)
 
 
 def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradient:
@@ -128,22 +128,22 @@ def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradie
     single = dataclasses.replace(method, num_replicates=1) if num > 1 else method
 
     def one(key: Array) -> tuple[Array, Problem]:
-        return jax.value_and_grad(lambda row: base.average(single, row, key).log_prob)(row)
+        return jax.value_and_grad(lambda row: average(single, row, key).log_prob)(row)
 
     if num == 1:
-        (log_prob, gradient), stderr = one(key), base.average(method, row, key).stderr
+        (log_prob, gradient), stderr = one(key), average(method, row, key).stderr
         own = jnp.where((stderr == 0) | jnp.isinf(stderr), stderr, jnp.nan)
         error = jax.tree.map(lambda leaf: jnp.broadcast_to(own, leaf.shape), gradient)
         return LogProbabilityAndGradient(
             Estimate(log_prob, stderr), Gradient(*gradient), Gradient(*error)
         )
     log_probs, gradients = lax.map(one, jax.random.split(key, num))
-    estimate = base.average(method, row, key)
+    estimate = average(method, row, key)
     shares = jnp.exp(log_probs - log_sum_exp(log_probs))
     gradient = jax.tree.map(lambda leaf: jnp.tensordot(shares, leaf, 1), gradients)
 
     # What all replicates may have missed alike is no part of their spread.
-    seen = base.spread(log_probs, jnp.full_like(log_probs, jnp.nan))
+    seen = spread(log_probs, jnp.full_like(log_probs, jnp.nan))
     missed = estimate.stderr**2 - seen**2 > jnp.maximum(LEAST_MISSED, 1e-3 * seen) ** 2
     known = jnp.where(jnp.isinf(estimate.stderr), jnp.inf, jnp.where(missed, jnp.nan, 0.0))
 

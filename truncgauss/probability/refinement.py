@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.probability.base import Estimate, Method, Problem
+from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
 from truncgauss.probability.turns import flattened, in_turns, padded, some, taken
+from truncgauss.problem import Estimate, Problem
 
 FAILURE = 0.05  # a stderr above this calls for another method
 MARGIN = 2.0  # points are bought for an error this many times smaller than wanted

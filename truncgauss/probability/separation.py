@@ -1,86 +1,38 @@
 """Separation of variables: one integral after the other, looking ahead, on randomised lattices."""
 
 from dataclasses import replace
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.scipy.linalg import solve_triangular
 
 from truncgauss.covariances import Covariance, LowRank, numerical_rank, rank_of_root
-from truncgauss.logarithms import log_mean_exp
-from truncgauss.ordering import smallest_mass_first
 from truncgauss.points import lattice_uniforms
-from truncgauss.probability import factor_integrand, factor_points
-from truncgauss.probability.base import (
-    Estimate,
-    Method,
-    Problem,
-    Region,
-    as_problem,
-    check_held,
-    over_rows,
-    spread,
-)
-from truncgauss.probability.linear import (
-    Linear,
-    arranged,
-    input_rounding,
-    linear_of,
-    lower_factor,
-    reordered,
-)
-from truncgauss.probability.paths import Constraints, intersected_paths, paths
-from truncgauss.probability.tilting import saddle
-from truncgauss.probability.twisting import Twist, log_site_mean, twist_of, twisted
-from truncgauss.probability.units import standardized
-from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field, varying_like
+from truncgauss.probability.method import Method, check_held, spread
+from truncgauss.problem import Estimate, Problem, Region, as_problem, over_rows
+from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
+from truncgauss.quadrature import factor_integrand
 from truncgauss.regions import Box, Polyhedron
-from truncgauss.special import standardize
+from truncgauss.separation import factor_lattice
+from truncgauss.separation.limits import (
+    linear_of,
+)
+from truncgauss.separation.plan import Plan, proposal_of
+from truncgauss.separation.planning import chosen_plan, solve_plan
+from truncgauss.separation.weights import (
+    effective_points,
+    log_weights,
+    summary,
+    unseen_share,
+)
+from truncgauss.units import standardized
 
 # Numbers in an array of one pass: more replicates than fit are made in turns.
 PASS_SIZE = 2**21
 # Numbers in an array that is kept for the derivative; beyond, paths are drawn a second time.
 KEPT_SIZE = 2**23
-MIN_EFFECTIVE_POINTS = 10.0
 LARGEST_DENSE = 4000  # dimensions; beyond, a dense matrix is not an option
-LEAST_SHARE = 0.1  # of a site's precision
-MOST_ADDED = 1.0  # by sites held at that share, to a precision of 1
-MIN_POINTS_IN_LAYER = 30.0
-NUM_PILOT = 128  # points
-GOOD_SHARE = 0.8  # of effective points in a pilot: no other plan is tried
-
-
-@frozen_pytree
-class Plan(Batched):
-    """How `Separation` goes about one problem: any plan gives an unbiased estimate.
-
-    Attributes:
-        order: the constraints, the one to meet first in front, shape (d,).
-        tilt: the shift of each standardised variable in that order, shape (d,).
-        bound: an upper bound of log P, inf where none was sought or found.
-        converged: whether what was sought, a minimax tilt or sites, was found; if not, the tilt
-            is 0 and so is the precision of the sites.
-        rounding: standard error of log P that the last digits of the inputs stand for.
-        twist: sites to look ahead through, in the units of the constraints, or None. One of tilt
-            and sites is 0.
-    """
-
-    order: Array
-    tilt: Array
-    bound: Array
-    converged: Array
-    rounding: Array
-    twist: Twist | None = None
-
-    event_ranks = {"order": 1, "tilt": 1, "bound": 0, "converged": 0, "rounding": 0}
-
-    def scaled(self, by: Array) -> "Plan":
-        """The plan for constraints multiplied by `by`, shape (m,)."""
-        twist = None if self.twist is None else self.twist.scaled(by[self.order])
-        return replace(self, twist=twist)
 
 
 @frozen_pytree
@@ -211,7 +163,7 @@ class Separation(Method):
         """Many random shifts, as many at a time as fit a pass."""
         if over_factors(covariance, region):
             limits = region.low, region.high
-            return factor_points.replicates(
+            return factor_lattice.replicates(
                 loc, covariance, *limits, self.plan, keys, self.num_points
             )
         linear = linear_of(loc, covariance, region)
@@ -257,8 +209,8 @@ class Separation(Method):
             integrand = factor_integrand.about(
                 plan.anchor, loc, covariance, region.low, region.high
             )
-            uniforms = factor_points.lattice(key[None], self.num_points, covariance.rank, loc)
-            weights, _ = factor_points.log_weights(integrand, plan, uniforms)
+            uniforms = factor_lattice.lattice(key[None], self.num_points, covariance.rank, loc)
+            weights, _ = factor_lattice.log_weights(integrand, plan, uniforms)
         else:
             proposal, tilt = proposal_of(linear_of(loc, covariance, region), plan), plan.tilt
             uniforms = lattice_uniforms(key[None], self.num_points, len(tilt) - 1, tilt.dtype)
@@ -306,82 +258,6 @@ def over_factors(covariance: Covariance, region: Region) -> bool:
     return d >= 10 * covariance.rank or d > LARGEST_DENSE
 
 
-def solve_plan(linear: Linear, tilted: bool, rank: int) -> Plan:
-    """The order of least variation and, if wanted, the minimax tilt of the first `rank` rows."""
-    linear = lax.stop_gradient(linear)
-    low, high, _ = standardize(linear.low, linear.high, linear.loc)
-    order, point = smallest_mass_first(linear.covariance, low, high, linear.root)
-    zero = jnp.zeros(rank, low.dtype)
-    nothing = jnp.full((), jnp.inf, low.dtype), jnp.asarray(not tilted), jnp.asarray(0)
-    if not tilted or rank < 2:
-        return Plan(order, zero, *nothing[:2], zero[0])
-    first = order[:rank]
-    inner = reordered(linear, first)
-    factor = lower_factor(inner)
-    tilt = saddle(factor, low[first], high[first], point[:rank])
-    force = solve_triangular(factor.T, tilt.point, lower=False)
-    return Plan(order, tilt.tilt, tilt.bound, tilt.converged, input_rounding(inner, force))
-
-
-def twisted_plan(linear: Linear) -> tuple[Plan, Array]:
-    """Sites in the natural order, what has no limits last; and whether they may be used.
-
-    The natural order is as good as others once the draws look ahead, and much better in chains.
-    """
-    low, high = lax.stop_gradient(linear[:2])
-    order = jnp.argsort(jnp.isinf(low) & jnp.isinf(high), stable=True)
-    found = twist_of(reordered(lax.stop_gradient(linear), order), LEAST_SHARE, MOST_ADDED)
-    none = jnp.all(jnp.isinf(low) & jnp.isinf(high))
-    bound = jnp.full((), jnp.inf, low.dtype)
-    tilt = jnp.zeros_like(linear.loc)
-    plan = Plan(order, tilt, bound, found.converged | none, found.rounding, found.twist)
-    return plan, found.usable | none
-
-
-def chosen_plan(linear: Linear) -> Plan:
-    """Sites or a minimax tilt, whichever leaves more effective points in a small pilot.
-
-    The tilt is solved only where sites are refused, or their weights far from equal.
-    """
-    linear = lax.stop_gradient(linear)
-    m, dtype = len(linear.loc), linear.loc.dtype
-    nothing = jnp.zeros(m, dtype)
-    # Whatever is found is better than this.
-    none = jnp.full((), jnp.inf, dtype), jnp.asarray(False), nothing[0], Twist(nothing, nothing)
-    start = Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype)
-    start = varying_like(start, linear)
-
-    def ahead(best: Plan, share: Array) -> tuple[Plan, Array]:
-        return varying_like(twisted_plan(linear), linear)
-
-    def tilted(best: Plan, share: Array) -> tuple[Plan, Array]:
-        tilt = lambda: replace(solve_plan(linear, True, m), twist=start[0].twist)
-        plan = lax.cond(share > GOOD_SHARE, lambda: best, lambda: varying_like(tilt(), linear))
-        return plan, varying_like(jnp.asarray(True), linear)
-
-    def attempt(state, turn):
-        # One loop, so that the pilot is compiled once.
-        best, share = state
-        plan, usable = lax.cond(turn == 0, ahead, tilted, best, share)
-        found = jnp.where(usable, pilot_share(linear, plan), -1.0)
-        better = found > share
-        keep = lambda new, old: jnp.where(better, new, old)
-        return (jax.tree.map(keep, plan, best), keep(found, share)), None
-
-    (best, _), _ = lax.scan(attempt, start, jnp.arange(2))
-    return best
-
-
-def pilot_share(linear: Linear, plan: Plan) -> Array:
-    """The effective share of a few points under a plan; -1 where a weight is no number."""
-    proposal = proposal_of(linear, plan)
-    keys = jax.random.key(0)[None]
-    uniforms = lattice_uniforms(keys, NUM_PILOT, len(plan.tilt) - 1, plan.tilt.dtype)
-    weights, _ = log_weights(proposal, uniforms)
-    share = effective_points(weights) / NUM_PILOT
-    return jnp.where(jnp.isnan(share), -1.0, share)
-
-
 def _plans(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan:
     """A plan for every row of a problem."""
 
@@ -423,97 +299,3 @@ def _limited(problem: Problem) -> tuple[Array, Array | None]:
         return linear.covariance, linear.root
 
     return over_rows(of_row, problem)
-
-
-class Proposal(NamedTuple):
-    """What paths are drawn from, in the order of a plan.
-
-    Attributes:
-        constraints: those that a new variable enters, of the twisted law.
-        extra: those that add none.
-        tilt: shape (rank,).
-        twist: the sites that the law is twisted by, or None.
-        log_start: log E of the product of the sites, which all weights share.
-    """
-
-    constraints: Constraints
-    extra: Constraints
-    tilt: Array
-    twist: Twist | None
-    log_start: Array | float
-
-
-def proposal_of(linear: Linear, plan: Plan) -> Proposal:
-    """A plan applied to its constraints; differentiable in these."""
-    constraints, extra = arranged(linear, plan.order, len(plan.tilt))
-    if plan.twist is None:
-        return Proposal(constraints, extra, plan.tilt, None, 0.0)
-    twist, (low, high, loc, factor) = plan.twist, constraints
-    mean, factor, log_start = twisted(factor, twist.precision, twist.center - loc)
-    law = Constraints(low, high, loc + mean, factor)
-    return Proposal(law, extra, plan.tilt, twist, log_start)
-
-
-# --- Weights --------------------------------------------------------------------------------------
-
-
-def log_weights(proposal: Proposal, uniforms: Array) -> tuple[Array, Array]:
-    """The log weight of the path through each point, shape (n,), less a common level; the level."""
-    constraints, extra, tilt = proposal[:3]
-    if len(extra.low):
-        draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms)
-        return weighed(proposal, draws, None, log_mass)
-    return weighed(proposal, *paths(constraints, tilt, uniforms))
-
-
-def weighed(
-    proposal: Proposal, draws: Array, means: Array | None, log_mass: Array
-) -> tuple[Array, Array]:
-    """The log weights of paths of which this is known, less a common level; and that level.
-
-    The weights differ by little and their logs may be in the thousands: float32 keeps the digits of
-    the differences by leaving out of the sum, step by step, what the paths have in common.
-    """
-    constraints, _, tilt, twist, log_start = proposal
-    tilt = tilt[: len(draws), None]
-    # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
-    correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
-    terms = log_mass + jnp.pad(correction, ((0, len(log_mass) - len(correction)), (0, 0)))
-    if twist is not None:
-        columns = (twist.precision, twist.center, constraints.loc, constraints.scale)
-        precision, center, loc, scale = (x[:, None] for x in columns)
-        terms = terms - log_site_mean(precision, center, loc + means, scale)
-    fixed = lax.stop_gradient(terms)
-    level = jnp.mean(fixed, axis=1, where=jnp.isfinite(fixed), keepdims=True)
-    level = jnp.where(jnp.isfinite(level), level, 0.0)
-    return jnp.sum(terms - level, axis=0), jnp.sum(level) + log_start
-
-
-def unseen_share(constraints: Constraints, num_points: int) -> Array:
-    """The share of paths that no point may have seen, 0 if every feature is wide enough.
-
-    Where a variable is all but determined by earlier ones, paths lose their weight only in a layer
-    along its limits as thin as its conditional standard deviation. While fewer than thirty points
-    are to be expected in that layer, equal weights do not mean that it is empty: two imaginary
-    points of no weight stand for it.
-    """
-    low, high, _, factor = lax.stop_gradient(constraints)
-    share = constraints.scale / jnp.linalg.norm(factor, axis=1)
-    limited = jnp.isfinite(low) | jnp.isfinite(high)
-    thinnest = jnp.min(jnp.where(limited, lax.stop_gradient(share), 1.0))
-    return jnp.where(thinnest * num_points < MIN_POINTS_IN_LAYER, 2.0 / num_points, 0.0)
-
-
-def summary(log_weights: Array, level: Array, num_replicates: int, unseen: Array) -> Estimate:
-    """The log mean weight of each replicate; stderr inf where a few points carry it all."""
-    log_weights = log_weights.reshape(num_replicates, -1)
-    log_probs = log_mean_exp(log_weights, axis=1) + level
-    effective = effective_points(lax.stop_gradient(log_weights))
-    stderr = jnp.where(effective < MIN_EFFECTIVE_POINTS, jnp.inf, unseen)
-    return Estimate(log_probs, stderr)
-
-
-def effective_points(log_weights: Array) -> Array:
-    """(sum w)^2 / sum w^2 along the last axis: how many equal weights would be worth as much."""
-    shares = jnp.exp(log_weights - jnp.max(log_weights, axis=-1, keepdims=True))
-    return shares.sum(-1) ** 2 / jnp.sum(shares**2, axis=-1)

@@ -9,18 +9,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.covariances import Covariance
-from truncgauss.logarithms import log_sum_exp
-from truncgauss.probability.base import (
-    Estimate,
-    Method,
-    Problem,
-    Region,
-    as_problem,
-    check_held,
-    over_rows,
-)
-from truncgauss.probability.linear import linear_of
-from truncgauss.probability.twisting import (
+from truncgauss.probability.method import Method, check_held
+from truncgauss.problem import Estimate, Problem, Region, as_problem, over_rows
+from truncgauss.pytrees import frozen_pytree, static_field, varying_like
+from truncgauss.regions import Box, Polyhedron
+from truncgauss.separation.limits import linear_of
+from truncgauss.separation.twisting import (
     Chain,
     Twist,
     chain_of,
@@ -28,10 +22,9 @@ from truncgauss.probability.twisting import (
     log_weights,
     twist_of,
 )
-from truncgauss.probability.units import standardized
-from truncgauss.pytrees import frozen_pytree, static_field, varying_like
-from truncgauss.regions import Box, Polyhedron
 from truncgauss.special import separation_step, standardize
+from truncgauss.special.logspace import log_sum_exp
+from truncgauss.units import standardized
 
 BLOCK = 32
 LEAST_SHARE = 1 / 3  # of a site's precision

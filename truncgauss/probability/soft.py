@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from truncgauss.covariances import Covariance
 from truncgauss.indicators import Edge, Hard, Surrogate, Tanh, with_slope_of
 from truncgauss.points import KINDS, normal_points
-from truncgauss.probability.base import Estimate, Method, Region
+from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate, Region
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.special import log_mean_exp
 

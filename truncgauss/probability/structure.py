@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csgraph
 
 from truncgauss.covariances import Covariance, CovarianceMatrix, LowRank, Markov
-from truncgauss.probability.base import Problem
+from truncgauss.problem import Problem
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box
 

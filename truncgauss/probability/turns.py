@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from truncgauss.probability.base import LocRows, Method, Problem
 from truncgauss.probability.exact import Exact
-from truncgauss.probability.propagation import ExpectationPropagation
+from truncgauss.probability.expectation_propagation import ExpectationPropagation
+from truncgauss.probability.method import Method
 from truncgauss.probability.separation import PASS_SIZE, Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
+from truncgauss.problem import LocRows, Problem
 from truncgauss.pytrees import is_concrete
 
 MOST_NUMBERS = 2**25  # that the rows of one turn may hold at a time: 256 MiB in float64

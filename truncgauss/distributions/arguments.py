@@ -1,0 +1,134 @@
+"""What a law may be given: forms of a covariance, limits or a region, numbers beside arrays."""
+
+import contextlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+
+from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
+from truncgauss.problem import Problem, as_problem
+from truncgauss.pytrees import is_concrete
+from truncgauss.regions import Box, Polyhedron
+
+
+def constants_kept(values: Any) -> contextlib.AbstractContextManager:
+    """A context in which constants stay constants, although a model may be traced around them."""
+    return jax.ensure_compile_time_eval() if is_concrete(values) else contextlib.nullcontext()
+
+
+def common_arrays(owner: str, **values: Any) -> list[Array]:
+    """The values as arrays of one floating dtype and one shape; numbers follow the arrays."""
+    dtype = common_dtype(values)
+    with constants_kept(values):
+        arrays = {name: jnp.asarray(value, dtype) for name, value in values.items()}
+        try:
+            return jnp.broadcast_arrays(*arrays.values())
+        except ValueError:
+            shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+            raise ValueError(f"{owner}: the shapes do not broadcast: {shapes}.") from None
+
+
+def common_dtype(values: Any) -> Any:
+    """The floating dtype of the arrays among the values; numbers and lists of them follow it."""
+    dtype = jnp.result_type(*jax.tree.leaves(values), 0.0)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"real numbers are expected, got dtype {dtype}.")
+    return dtype
+
+
+def truncated_problem(
+    owner: str, loc: Any, covariances: dict[str, Any], low: Any, high: Any, region: Any
+) -> Problem:
+    """A Gaussian and a region from what may stand for them, see `TruncatedMultivariateNormal`."""
+    values = (loc, covariances, low, high, region)
+    dtype = common_dtype(values)
+    with constants_kept(values):
+        covariance = one_covariance(owner, dtype, covariances)
+        region = one_region(owner, dtype, low, high, region, covariance.dimension)
+        loc = jnp.asarray(loc, dtype)
+        loc = jnp.full(covariance.dimension, loc) if loc.ndim == 0 else loc
+        return as_problem(loc, covariance, region)
+
+
+def one_covariance(owner: str, dtype: Any, covariances: dict[str, Any]) -> Covariance:
+    """The covariance that is given under one of three names."""
+    given = {name: value for name, value in covariances.items() if value is not None}
+    if len(given) != 1:
+        raise ValueError(
+            f"{owner} needs exactly one of {', '.join(covariances)}; got "
+            f"{' and '.join(given) or 'none'}."
+        )
+    ((name, value),) = given.items()
+    if isinstance(value, Covariance):
+        return value
+    value = jnp.asarray(value, dtype)
+    if name == "scale_tril":
+        return ScaleTril(value)
+    if name == "covariance_matrix":
+        return as_covariance(value)
+    factor = ScaleTril(factor_of_inverse(CovarianceMatrix(value).matrix))
+    if is_concrete(factor) and np.isnan(factor.matrix).any() and not np.isnan(value).any():
+        raise ValueError(
+            f"{owner}: precision_matrix must be symmetric and positive definite, got {value}."
+        )
+    return factor
+
+
+def factor_of_inverse(matrix: Array) -> Array:
+    """The lower Cholesky factor of a matrix's inverse; no inverse is formed."""
+    # With both axes reversed a lower factor is an upper one: matrix = U U^T, so U^-T is lower.
+    upper = CovarianceMatrix(matrix[..., ::-1, ::-1]).scale_tril[..., ::-1, ::-1]
+    identity = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
+    return solve_triangular(jnp.swapaxes(upper, -1, -2), identity, lower=True)
+
+
+def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> Any:
+    """The region, or the box of the limits; a number stands for all coordinates."""
+    if region is None:
+        low = jnp.asarray(-math.inf if low is None else low, dtype)
+        high = jnp.asarray(math.inf if high is None else high, dtype)
+        return Box(*(jnp.full(d, x) if x.ndim == 0 else x for x in (low, high)))
+    if low is not None or high is not None:
+        raise ValueError(f"{owner}: give limits or a region, not both; a Box has its own limits.")
+    if not isinstance(region, (Box, Polyhedron)):
+        raise TypeError(
+            f"{owner}: region must be a tg.Box or a tg.Polyhedron, got {type(region).__name__}."
+        )
+    return region
+
+
+def refuse(owner: str, what: str, refused: Any, stderr: Any, most: float | None = None) -> None:
+    """Raise ValueError if it can be seen that an estimate is refused for its standard error."""
+    if not is_concrete((refused, stderr)) or not np.any(refused):
+        return
+    worst = np.max(np.where(refused, stderr, -np.inf))
+    bound = "" if most is None else f", more than max_stderr={most:g}"
+    baseless = ": the estimate rests on nothing" if np.isinf(worst) else ""
+    raise ValueError(
+        f"{owner}: the standard error of the {what} is {worst:.3g}{bound}{baseless}. Give the "
+        "method more points or use another one, or allow for more: max_stderr=jnp.inf allows "
+        "anything."
+    )
+
+
+def require(owner: str, name: str, value: Array, good: Callable, expected: str) -> None:
+    """Raise ValueError naming the first value that is not good, where they can be looked at."""
+    if not is_concrete(value):
+        return
+    value = np.asarray(value)
+    wrong = np.argwhere(~good(value))
+    if len(wrong):
+        where = tuple(int(i) for i in wrong[0])
+        place = f" at index {where}" if where else ""
+        raise ValueError(f"{owner}: {name} must be {expected}, got {value[where]}{place}.")
+
+
+def is_positive(x: np.ndarray) -> np.ndarray:
+    """Whether each number is positive and finite."""
+    return np.isfinite(x) & (x > 0)

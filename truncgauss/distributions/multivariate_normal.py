@@ -1,0 +1,308 @@
+"""The truncated multivariate normal distribution for NumPyro."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from numpyro.distributions import constraints
+from numpyro.distributions.util import lazy_property
+
+from truncgauss.distributions import compiled
+from truncgauss.distributions.arguments import (
+    common_dtype,
+    constants_kept,
+    is_positive,
+    refuse,
+    require,
+    truncated_problem,
+)
+from truncgauss.distributions.events import TruncatedDistribution
+from truncgauss.distributions.supports import Between, Inside
+from truncgauss.moments import Moments, truncated_moments
+from truncgauss.probability.automatic import Automatic, log_probability
+from truncgauss.probability.exact import Exact
+from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate
+from truncgauss.pytrees import is_concrete
+from truncgauss.regions import Box, Polyhedron
+from truncgauss.sampling import truncated_samples
+
+
+class TruncatedMultivariateNormal(TruncatedDistribution):
+    r"""A Gaussian vector truncated to a box or a polyhedron R.
+
+    .. math:: p(x) = \frac{\mathrm{Normal}(x;\, \mu, \Sigma)}{Z}, \quad x \in R, \qquad
+        Z = P(X \in R)
+
+    Args:
+        loc: mean before truncation, shape (..., d); leading axes broadcast. A number stands for
+            all coordinates.
+        covariance_matrix: before truncation, shape (..., d, d), or a `ScaleTril`, `LowRank` or
+            `Markov`.
+        precision_matrix, scale_tril: instead of it, its inverse or its lower Cholesky factor.
+        low, high: limits, shape (..., d), or a number for all; None leaves a side open.
+        region: instead of limits, a `Box` or a `Polyhedron`. No bijection leads onto a polyhedron:
+            observed values and draws are fine, a latent variable in NUTS or SVI raises.
+        method: how log Z is computed, see `log_probability`.
+        key: key of that method; None stands for jax.random.key(0). The same key gives the same Z.
+        max_stderr: the largest standard error of log Z with which the density is still answered:
+            beyond it, or if it is unknown, `log_prob` raises, and is NaN under a trace, where a
+            step of NUTS is rejected as divergent. By default only inf is refused, an estimate that
+            rests on nothing; `jnp.inf` allows that too. The log likelihood of n observations has n
+            times this error.
+
+    Raises:
+        ValueError: if not exactly one form of the covariance, or both region and limits, are given;
+            for disagreeing shapes, equal or inverted limits, or what is no covariance. Traced
+            values cannot be looked at: there an empty or inverted region gives NaN.
+
+    `log_normalizer` is the `Estimate` of log Z with its standard error. Where all parameters are
+    constants it is computed once, to the accuracy of `method`, also inside a jitted model. Where
+    they are traced and d > 3, the default method plans anew for each value, and value and gradient
+    agree only to the Monte Carlo error. For HMC, line searches and finite differences hold a plan,
+    made once for a typical value; with it, and its key, the law is one smooth density:
+
+        held = tg.Separation().hold(first_guess, covariance, tg.Box(low, high))
+
+        def model(observed):
+            loc = numpyro.sample("loc", dist.Normal(0.0, 5.0).expand([d]).to_event(1))
+            law = tg.TruncatedMultivariateNormal(
+                loc, covariance, low=low, high=high, method=held, max_stderr=0.01
+            )
+            with numpyro.plate("rows", len(observed)):
+                numpyro.sample("observed", law, obs=observed)
+
+    `covariance_matrix` is, like `loc`, the parameter; `mean`, `variance` and `moments` tell of the
+    truncated law. Draws are exact but carry no derivatives: `has_rsample` is False.
+
+    Example:
+        >>> low, high = [0.0, 0.0], [1.0, jnp.inf]
+        >>> law = tg.TruncatedMultivariateNormal([0.0, 0.0], jnp.eye(2), low=low, high=high)
+        >>> law.log_normalizer.log_prob.round(4), law.log_prob(jnp.array([0.5, 0.5])).round(4)
+        (Array(-1.768, dtype=float64), Array(-0.3199, dtype=float64))
+    """
+
+    arg_constraints = {
+        "loc": constraints.real_vector,
+        "covariance_matrix": constraints.positive_definite,
+        "precision_matrix": constraints.positive_definite,
+        "scale_tril": constraints.lower_cholesky,
+        "low": constraints.dependent(is_discrete=False, event_dim=1),
+        "high": constraints.dependent(is_discrete=False, event_dim=1),
+    }
+    pytree_data_fields = ("loc", "covariance", "region", "method", "key")
+    pytree_aux_fields = ("max_stderr",)
+
+    def __init__(
+        self,
+        loc: Any,
+        covariance_matrix: Any = None,
+        precision_matrix: Any = None,
+        scale_tril: Any = None,
+        low: Any = None,
+        high: Any = None,
+        region: Box | Polyhedron | None = None,
+        method: Method | None = None,
+        key: Array | None = None,
+        *,
+        max_stderr: float | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.method, self.key, self.max_stderr = method or Automatic(), key, max_stderr
+        covariances = {
+            "covariance_matrix": covariance_matrix,
+            "precision_matrix": precision_matrix,
+            "scale_tril": scale_tril,
+        }
+        owner = "TruncatedMultivariateNormal"
+        problem = truncated_problem(owner, loc, covariances, low, high, region)
+        self.loc, self.covariance, self.region = problem
+        if isinstance(self.method, Method):
+            self.method.check(*problem)
+        event = (problem.covariance.dimension,)
+        super().__init__(problem.batch_shape, event, validate_args=validate_args)
+
+    @lazy_property
+    def covariance_matrix(self) -> Array:
+        """Covariance matrix before truncation, shape (..., d, d)."""
+        with constants_kept(self.covariance):
+            return self.covariance.covariance_matrix
+
+    @lazy_property
+    def scale_tril(self) -> Array:
+        """Lower Cholesky factor of `covariance_matrix`."""
+        with constants_kept(self.covariance):
+            return self.covariance.scale_tril
+
+    @lazy_property
+    def precision_matrix(self) -> Array:
+        """Inverse of `covariance_matrix`."""
+        with constants_kept(self.covariance):
+            factor = self.scale_tril
+            identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
+            inverse = jax.lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
+            return jnp.swapaxes(inverse, -1, -2) @ inverse
+
+    @property
+    def low(self) -> Array:
+        """Lower limits, of the rows if the region is a `Polyhedron`."""
+        return self.region.low
+
+    @property
+    def high(self) -> Array:
+        """Upper limits, of the rows if the region is a `Polyhedron`."""
+        return self.region.high
+
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        if isinstance(self.region, Box):
+            return Between(self.region.low, self.region.high, event_dim=1)
+        return Inside(self.region)
+
+    def validate_args(self, strict: bool = True) -> None:
+        require(type(self).__name__, "loc", self.loc, np.isfinite, "finite")
+        with constants_kept(self.covariance):
+            diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
+        expected = "positive and finite"
+        require(type(self).__name__, "the diagonal of scale_tril", diagonal, is_positive, expected)
+        if 0 not in self.batch_shape:  # of which NumPyro's checks make an error
+            super().validate_args(strict)
+
+    @classmethod
+    def infer_shapes(
+        cls,
+        loc: tuple = (),
+        covariance_matrix: Any = None,
+        precision_matrix: Any = None,
+        scale_tril: Any = None,
+        low: Any = None,
+        high: Any = None,
+        **others: Any,
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Batch and event shape from the shapes of the arguments."""
+        matrices = [covariance_matrix, precision_matrix, scale_tril]
+        matrix = next(shape for shape in matrices if shape is not None)
+        vectors = [shape[:-1] for shape in (loc, low, high) if shape is not None]
+        return jnp.broadcast_shapes(*vectors, matrix[:-2]), matrix[-1:]
+
+    @property
+    def log_normalizer(self) -> Estimate:
+        """log P(X in region) before truncation, with its standard error, of the batch shape."""
+        if "_log_normalizer" in self.__dict__:
+            return self._log_normalizer
+        parts = (self.loc, self.covariance, self.region, self.method, self.key)
+        with constants_kept(parts):
+            estimate = log_probability(*parts)
+            if isinstance(self.region, Box):
+                open_ = jnp.all((self.low == -jnp.inf) & (self.high == jnp.inf), axis=-1)
+                estimate = Estimate(*(jnp.where(open_, 0.0, part) for part in estimate))
+        if is_concrete(estimate):
+            self._log_normalizer = estimate
+        return estimate
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Log density; -inf outside the region, where its gradients are 0."""
+        value = jnp.asarray(value, common_dtype((value, self.loc)))
+        if value.shape[-1:] != self.event_shape:
+            raise ValueError(
+                f"TruncatedMultivariateNormal: a value needs shape (..., {self.event_shape[0]}), "
+                f"got {value.shape}."
+            )
+        if self._validate_args:
+            self._validate_sample(value)  # warns; what follows needs no mask
+        if self._is_scalar:
+            return compiled.log_density(value[..., 0], *self._scalars)
+        inside = self.support(value)
+        half_log_det = jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)).sum(-1)
+        constant = half_log_det + 0.5 * self.event_shape[0] * math.log(2 * math.pi)
+        residual = jnp.where(inside[..., None], value - self.loc, 0.0)
+        square = jnp.square(_whitened(self.scale_tril, residual)).sum(-1)
+        log = -0.5 * square - (constant + self._sound_log_normalizer)
+        outside = jnp.where(jnp.isnan(value).any(-1) | jnp.isnan(log), jnp.nan, -jnp.inf)
+        return jnp.where(inside, log, outside)
+
+    @property
+    def _is_scalar(self) -> bool:
+        """Whether a value is one number and its law known in closed form."""
+        known = isinstance(self.method, (Automatic, Exact)) and isinstance(self.region, Box)
+        return self.event_shape == (1,) and known
+
+    @property
+    def _scalars(self) -> tuple[Array, ...]:
+        scale = jnp.sqrt(self.covariance.variances)
+        return tuple(x[..., 0] for x in (self.loc, scale, self.low, self.high))
+
+    def _is_precise(self, stderr: Array) -> Array:
+        """Whether a standard error of log Z is within max_stderr."""
+        if self.max_stderr is None:
+            return ~jnp.isinf(stderr)
+        return (stderr <= self.max_stderr) | (self.max_stderr == math.inf)
+
+    @property
+    def _sound_log_normalizer(self) -> Array:
+        """log Z, or NaN where there is no density, or none within max_stderr."""
+        estimate = self.log_normalizer
+        ordered = jnp.all(self.region.low < self.region.high, axis=-1)
+        proper, stderr = jnp.isfinite(estimate.log_prob) & ordered, estimate.stderr
+        good = self._is_precise(stderr)
+        refuse(type(self).__name__, "log normaliser", proper & ~good, stderr, self.max_stderr)
+        return jnp.where(proper & good, estimate.log_prob, jnp.nan)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Independent draws, shape sample_shape + batch_shape + (d,); see `truncated_samples`."""
+        self._check_key(key)
+        sample_shape = tuple(sample_shape)
+        parts = jax.lax.stop_gradient((self.loc, self.covariance, self.region))
+        draws = truncated_samples(key, *parts, math.prod(sample_shape))
+        return draws.reshape(sample_shape + draws.shape[1:])
+
+    @property
+    def moments(self) -> Moments:
+        """Mean and covariance after truncation, with standard errors; see `truncated_moments`."""
+        parts = (self.loc, self.covariance, self.region, self.method, self.key)
+        with constants_kept(parts):
+            return truncated_moments(*parts)
+
+    @property
+    def mean(self) -> Array:
+        """Mean after truncation, shape (..., d); one whose standard error is inf is refused."""
+        return self._sound("mean", *self.moments[::2])
+
+    @property
+    def variance(self) -> Array:
+        """Variances after truncation, shape (..., d); refused as the mean is."""
+        return self._sound("variance", *map(jnp.linalg.diagonal, self.moments[1::2]))
+
+    def _sound(self, what: str, value: Array, stderr: Array) -> Array:
+        """The value, or NaN where it rests on nothing and that is not allowed."""
+        if self.max_stderr == math.inf:
+            return value
+        refuse(type(self).__name__, what, jnp.isinf(stderr), stderr)
+        return jnp.where(jnp.isinf(stderr), jnp.nan, value)
+
+    def entropy(self) -> Array:
+        r"""Differential entropy in nats, log Z - E log Normal(X; loc, covariance_matrix)."""
+        if self._is_scalar:
+            return compiled.entropy(*self._scalars)
+        moments, factor, d = self.moments, self.scale_tril, self.event_shape[0]
+        half_log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
+        shift = jnp.square(_whitened(factor, moments.mean - self.loc)).sum(-1)
+        spread = jnp.sum(self.precision_matrix * moments.covariance, axis=(-2, -1))
+        square = 0.5 * (shift + spread)
+        return self._sound_log_normalizer + half_log_det + 0.5 * d * math.log(2 * math.pi) + square
+
+
+def _whitened(factor: Array, residual: Array) -> Array:
+    """factor^-1 residual for residuals (..., d), with no copy of a factor for each of them."""
+    d, batch = residual.shape[-1], factor.shape[:-2]
+    extra = max(residual.ndim - 1 - len(batch), 0)
+    batch = jnp.broadcast_shapes(batch, residual.shape[extra:-1])
+    residual = jnp.broadcast_to(residual, (*residual.shape[:extra], *batch, d))
+    factor = jnp.broadcast_to(factor, (*batch, d, d))
+    columns = residual.reshape(math.prod(residual.shape[:extra]), *batch, d)
+    columns = jnp.moveaxis(columns, 0, -1)
+    solved = jax.lax.linalg.triangular_solve(factor, columns, left_side=True, lower=True)
+    return jnp.moveaxis(solved, -1, 0).reshape(residual.shape)

@@ -1,0 +1,381 @@
+"""The best explanation of observed fractions, found from several starts, with what it is worth."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from tqdm import tqdm
+
+from truncgauss.fitting.loop import FitResult
+from truncgauss.fitting.objectives import FractionLoss
+from truncgauss.fitting.parameters import Constraint, Coordinates, coordinates
+from truncgauss.fitting.termination import BASELESS
+from truncgauss.fitting.uncertainty import Certificate, ErrorBars, certificate, error_bars
+from truncgauss.pytrees import frozen_pytree
+from truncgauss.special import log1mexp
+
+ROUNDS = 3  # how often the method's plan is made anew
+APART = 1e-3  # standard deviations between two solutions that are two
+INDISTINCT = 1.92  # nats of log-likelihood: half of the 95 % point of chi-squared with one degree
+EQUAL = 1e-8  # of the mean half-deviance: what rounding and a stopped search may leave
+STATIONARY = 1e-12  # relative gradient: nothing is left to gain
+SMALL = 1e-9  # standard errors: a distance to the optimum that no reader can see
+NOTHING = 1e-7  # sqrt of information a trial, in standard deviations: less than 1 in 1e14 trials
+
+
+@frozen_pytree
+class Flat:
+    """A loss of the flat vector of its free coordinates."""
+
+    loss: FractionLoss
+    place: Coordinates
+
+    def params(self, x: jax.Array) -> Any:
+        return self.place.params(ravel_pytree(self.place.free(self.place.start))[1](x))
+
+
+class Point(NamedTuple):
+    """Everything that is known of a loss at free coordinates x."""
+
+    x: np.ndarray  # (q,)
+    loss: float
+    log_prob: np.ndarray  # (k,)
+    stderr: np.ndarray  # (k,)
+    pull: np.ndarray  # (k,), d loss / d log_prob
+    factor: np.ndarray  # (k, q): factor.T @ factor is the expected Hessian, Fisher's
+    gradient: np.ndarray  # (q,)
+    params: np.ndarray  # (p, q), d params, flattened
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.loss) and np.all(np.isfinite(self.gradient)))
+
+    @property
+    def baseless(self) -> bool:
+        """Whether the loss hangs on a probability whose estimate rests on nothing."""
+        return bool(np.any(np.isinf(self.stderr) & (self.pull != 0)))
+
+    @property
+    def relative_gradient(self) -> float:
+        return float(np.max(np.abs(self.gradient) * np.maximum(np.abs(self.x), 1.0), initial=0.0))
+
+    @property
+    def decrement(self) -> float:
+        """sqrt(g . H^-1 g) in the directions that the fractions determine."""
+        return float(np.linalg.norm(np.linalg.pinv(self.informative.T, rcond=1e-8) @ self.gradient))
+
+    @property
+    def informative(self) -> np.ndarray:
+        """`factor` without what tells nothing, as at the top of a probability."""
+        return self.factor * (np.linalg.norm(self.factor, axis=0) > NOTHING)
+
+
+@jax.jit
+def derivatives(flat: Flat, x: jax.Array) -> tuple[jax.Array, ...]:
+    """What `Point` needs. One forward pass for each free coordinate gives all of it."""
+
+    def with_value(x):
+        estimate = flat.loss.log_probs(flat.params(x))
+        return estimate.log_prob, estimate
+
+    jacobian, estimate = jax.jacfwd(with_value, has_aux=True)(x)
+    loss, pull = jax.value_and_grad(flat.loss.of)(estimate.log_prob)
+    # p / (1 - p), and 0 where p is 1 to the last digit: nothing moves there.
+    log_odds = estimate.log_prob - log1mexp(-estimate.log_prob)
+    odds = jnp.where(estimate.log_prob < 0, jnp.exp(log_odds), 0.0)
+    factor = jnp.sqrt(flat.loss.weights * odds)[:, None] * jacobian
+    params = jax.jacfwd(lambda x: ravel_pytree(flat.params(x))[0])(x)
+    return loss, estimate.log_prob, estimate.stderr, pull, factor, pull @ jacobian, params
+
+
+def point(flat: Flat, x: np.ndarray) -> Point:
+    loss, *parts = (np.asarray(part) for part in derivatives(flat, jnp.asarray(x)))
+    return Point(np.asarray(x), float(loss), *parts)
+
+
+def descended(flat: Flat, here: Point, num_trials: float, num_steps: int) -> list[Point]:
+    """The points that a search downhill visits, `here` first.
+
+    Levenberg and Marquardt's steps -(H + damping)^-1 g with Fisher's H, in units of standard
+    deviations: far out in a tail, where H says nothing, the damping takes its place; the curvature
+    of a log probability of a Gaussian is at most 1 there.
+    """
+    visited, damping = [here], 1.0
+    for _ in range(num_steps):
+        near = here.decrement * num_trials**0.5 <= SMALL and here.relative_gradient <= SMALL
+        if near or here.relative_gradient <= STATIONARY or damping > 1e12:
+            break
+        hessian = here.factor.T @ here.factor + damping * np.eye(len(here.x))
+        step = -np.linalg.solve(hessian, here.gradient)
+        there = point(flat, here.x + step)
+        promised = -0.5 * float(here.gradient @ step)
+        allowed = 4 * np.finfo(float).eps
+        if there.finite and here.loss - there.loss >= 0.1 * promised - allowed:
+            here, damping = there, damping / 8
+            visited.append(here)
+        else:
+            damping *= 4
+    return visited
+
+
+class Solution(NamedTuple):
+    """A local optimum of a search from one start."""
+
+    params: Any
+    point: Point
+    visited: list[Point]
+    endless: np.ndarray  # (q,) free coordinates in which there is no end to the improvement
+    converged: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """A search for the parameters that explain k fractions.
+
+    Args:
+        loss_at: params -> the loss, with the method's plan made there.
+        constraints: of the parameters.
+        mirror_images: params -> list of parameters to begin from again.
+        trials: number of trials of each fraction (k,), or None.
+        names: what to call each entry of the flattened parameters, (p,).
+        num_steps: the most steps from each start.
+        progress: show a bar, one tick for each start.
+    """
+
+    loss_at: Callable[[Any], FractionLoss]
+    constraints: Constraint | None
+    mirror_images: Callable[[Any], list[Any]]
+    trials: np.ndarray | None
+    names: list[str]
+    num_steps: int
+    progress: bool
+
+    def result(self, starts: list[Any]) -> FitResult:
+        """The best solution with its error bars, its equals and its certificate."""
+        bar = tqdm(starts, desc="starts", disable=None if self.progress else True)
+        found = [self.solution(start) for start in bar]
+        best = min(found, key=order)
+        if not best.endless.any():
+            found += [self.solution(image) for image in self.mirror_images(best.params)]
+            best = min(found, key=order)
+        fractions = np.asarray(self.loss_at(best.params).fractions)
+        bars = self.bars(fractions, best)
+        others = self.alternatives(best, found, bars)
+        return FitResult(
+            params=best.params,
+            loss=best.point.loss,
+            gradient_norm=float(np.linalg.norm(best.point.gradient)),
+            loss_trace=np.array([p.loss for p in best.visited]),
+            gradient_norm_trace=np.array([np.linalg.norm(p.gradient) for p in best.visited]),
+            num_steps=len(best.visited) - 1,
+            converged=best.converged,
+            reason=self.reason(best, fractions),
+            standard_errors=ravel_pytree(best.params)[1](jnp.asarray(bars.standard_errors)),
+            parameter_covariance=bars.covariance,
+            certificate=self.certificate(best, fractions),
+            alternatives=tuple(other.params for other in others),
+            notes=self.notes(best, bars, others, fractions),
+        )
+
+    def solution(self, start: Any) -> Solution:
+        """The optimum that a search from one start ends in."""
+        place = coordinates(start, self.constraints)
+        params, visited = start, []
+        for _ in range(ROUNDS):
+            before, flat = params, Flat(self.loss_at(params), place)
+            n = self.sizes(np.asarray(flat.loss.fractions)).sum()
+            here = point(flat, np.asarray(ravel_pytree(place.free(params))[0]))
+            path = descended(flat, here, n, self.num_steps)
+            visited += path[bool(visited) :]
+            params = flat.params(jnp.asarray(path[-1].x))
+            if not flat.loss.held.planned or apart(before, params) < APART:
+                break
+        last = path[-1]
+        endless = endless_directions(flat, last)
+        near = last.decrement * n**0.5 <= 1e-3 and last.relative_gradient <= 1e-5
+        sound = last.finite and not last.baseless
+        return Solution(params, last, visited, endless, sound and near and not endless.any())
+
+    def bars(self, fractions: np.ndarray, best: Solution) -> ErrorBars:
+        """Error bars from Fisher's information, in units of the residuals if trials are unknown."""
+        n, last = self.sizes(fractions).sum(), best.point
+        bars = error_bars(last.informative * n**0.5, last.params)
+        if self.trials is None:
+            bars = dispersed(bars, fractions, last.log_prob)
+        boundless = np.any(last.params[:, best.endless] != 0, axis=1)
+        return bars._replace(standard_errors=np.where(boundless, np.inf, bars.standard_errors))
+
+    def sizes(self, fractions: np.ndarray) -> np.ndarray:
+        return np.ones_like(fractions) if self.trials is None else self.trials
+
+    def certificate(self, best: Solution, fractions: np.ndarray) -> Certificate:
+        """The certificate of the whole sample's log-likelihood in free coordinates that matter."""
+        last, n = best.point, float(self.sizes(fractions).sum())
+        moving = np.any(last.params != 0, axis=0)
+        factor = last.informative[:, moving] * n**0.5
+        stderr = n * float(np.abs(last.pull) @ np.where(last.pull != 0, last.stderr, 0.0))
+        return certificate(n * last.gradient[moving], factor.T @ factor, stderr)
+
+    def alternatives(
+        self, best: Solution, found: list[Solution], bars: ErrorBars
+    ) -> list[Solution]:
+        """Solutions that differ from the best where the data could tell, and fit as well."""
+        if best.endless.any() or not bars.identified.any():
+            return []
+        allowed = EQUAL if self.trials is None else EQUAL + INDISTINCT / self.trials.sum()
+        distinct = [best]
+        for other in sorted(found, key=order):
+            close = other.converged and other.point.loss - best.point.loss <= allowed
+            new = all(apart(other.params, old.params, bars.identified) > APART for old in distinct)
+            if close and new:
+                distinct.append(other)
+        return distinct[1:]
+
+    def reason(self, best: Solution, fractions: np.ndarray) -> str:
+        last, steps = best.point, len(best.visited) - 1
+        if best.endless.any():
+            return (
+                "Not converged: the optimum lies at infinity. Fractions of 0 or 1 are met the "
+                "better the farther the parameters go, and bound them on one side only."
+            )
+        if not last.finite:
+            return (
+                f"Not converged: the loss is {last.loss} at the start. The method cannot see the "
+                "regions from there; use tg.Automatic(), or more samples."
+            )
+        if last.baseless:
+            return BASELESS
+        distance = last.decrement * float(self.sizes(fractions).sum()) ** 0.5
+        where = (
+            f"the relative gradient is {last.relative_gradient:.1e}, the optimum {distance:.1e} "
+            "standard errors away by estimate"
+        )
+        verdict = f"Converged after {steps} steps" if best.converged else "Not converged"
+        return f"{verdict}: {where}." + ("" if best.converged else " Allow more num_steps.")
+
+    def notes(self, best, bars, others, fractions) -> tuple[str, ...]:
+        """What a reader of the numbers must know."""
+        notes, k, last = [], len(fractions), best.point
+        unknown = [name for name, known in zip(self.names, bars.identified) if not known]
+        if unknown and not best.endless.any():
+            notes.append(
+                f"The data do not identify {', '.join(unknown)}: {k} fraction(s) determine "
+                f"{bars.rank} of {bars.num_free} unknown(s). What is returned is one of many that "
+                "fit as well."
+            )
+        if others:
+            gap = max(other.point.loss for other in others) - last.loss
+            notes.append(
+                f"{len(others)} other solution(s) fit as well (log-likelihood within "
+                f"{gap * self.sizes(fractions).sum():.1g}): see alternatives. Say beforehand which "
+                "one is meant, or observe another region."
+            )
+        if self.trials is None and k <= bars.rank and not best.endless.any():
+            notes.append(
+                f"{k} fraction(s) for {bars.rank} unknown(s) leave no residuals, so the standard "
+                "errors are unknown (nan). Give num_trials."
+            )
+        if self.trials is not None:
+            notes += misfit(fractions, last.log_prob, self.trials, k - bars.rank)
+            notes += sampling(last, bars, self.trials)
+        return tuple(notes)
+
+
+def order(solution: Solution) -> tuple:
+    """Best first: a lower loss, then nearer to zero, then the positive one."""
+    loss = solution.point.loss
+    vector = np.nan_to_num(ravel_pytree(solution.params)[0], posinf=0.0, neginf=0.0)
+    size = float(np.linalg.norm(vector))
+    loss = round(loss / EQUAL) if np.isfinite(loss) else np.inf
+    return loss, round(size, 6), tuple(-np.round(vector, 6))
+
+
+def apart(params: Any, other: Any, entries: Any = slice(None)) -> float:
+    """The largest distance between entries of two parameter trees, equal infinities being 0."""
+    a, b = (np.asarray(ravel_pytree(tree)[0])[entries] for tree in (params, other))
+    same = a == b
+    return float(np.max(np.abs(np.where(same, 0.0, a) - np.where(same, 0.0, b)), initial=0.0))
+
+
+def endless_directions(flat: Flat, here: Point) -> np.ndarray:
+    """Free coordinates (q,) along which a step of one standard deviation still lowers the loss.
+
+    Only fractions of 0 or 1 can push that far: a fraction between has its place. The slope itself
+    tells nothing, since it vanishes at infinity as it does at an optimum.
+    """
+    fractions, q = np.asarray(flat.loss.fractions), len(here.x)
+    if np.all((fractions > 0) & (fractions < 1)) or not here.finite:
+        return np.zeros(q, bool)
+    if here.loss == 0:  # met to the last digit: only beyond every tail
+        return here.x != 0
+    slope = float(np.linalg.norm(here.gradient))
+    noise = 8 * np.finfo(float).eps * (here.loss if np.all(fractions * (1 - fractions) == 0) else 1)
+
+    def falls(step: np.ndarray) -> bool:
+        there = point(flat, here.x + step).loss
+        promised = abs(float(here.gradient @ step))
+        return here.loss - there > 0.01 * promised + noise
+
+    units = np.eye(q)
+    alone = np.array([falls(unit) or falls(-unit) for unit in units])
+    if alone.any() or slope == 0:
+        return alone
+    return np.full(q, falls(-here.gradient / slope))
+
+
+def dispersed(bars: ErrorBars, fractions: np.ndarray, log_prob: np.ndarray) -> ErrorBars:
+    """Error bars in units of the residuals, for fractions whose trials are not known."""
+    spare = len(fractions) - bars.rank
+    chi_squared = pearson(fractions, log_prob, np.ones_like(fractions))
+    dispersion = chi_squared / spare if spare > 0 else np.nan
+    known = np.outer(bars.identified, bars.identified)
+    covariance = np.where(known, bars.covariance * dispersion, bars.covariance)
+    errors = np.where(bars.identified, np.sqrt(np.diagonal(covariance)), np.inf)
+    return bars._replace(standard_errors=errors, covariance=covariance)
+
+
+def pearson(fractions: np.ndarray, log_prob: np.ndarray, trials: np.ndarray) -> float:
+    """Pearson's chi-squared of fractions out of trials."""
+    p = np.exp(log_prob)
+    variance = p * -np.expm1(log_prob)
+    squares = trials * (fractions - p) ** 2
+    return float(np.sum(np.where(squares > 0, squares / np.maximum(variance, 1e-300), 0.0)))
+
+
+def misfit(fractions, log_prob, trials, spare: int) -> list[str]:
+    """A sentence if the Gaussian does not explain the counts."""
+    if spare <= 0:
+        return []
+    chi_squared = pearson(fractions, log_prob, trials)
+    chance = float(jax.scipy.special.gammaincc(spare / 2, chi_squared / 2))
+    if chance >= 1e-3:
+        return []
+    return [
+        f"The counts are not explained: chi-squared is {chi_squared:.1f} for {spare} degree(s) of "
+        f"freedom (chance {chance:.1g}). The standard errors do not cover that."
+    ]
+
+
+def sampling(last: Point, bars: ErrorBars, trials: np.ndarray) -> list[str]:
+    """A sentence if the method's own error is no small part of a standard error.
+
+    With H x = factor^T sqrt(weight) d(log p), an error of log p moves the optimum like a residual.
+    """
+    known = bars.identified
+    if not known.any() or not np.any(last.stderr > 0) or np.any(np.isinf(last.stderr)):
+        return []
+    # Each row of the factor is sqrt(w p / (1 - p)) d log p.
+    odds = np.exp(last.log_prob) / np.maximum(-np.expm1(last.log_prob), 1e-300)
+    roots = np.sqrt(trials / trials.sum() * odds)
+    moves = np.linalg.pinv(last.informative, rcond=1e-8) * roots * last.stderr
+    parts = np.linalg.norm(last.params @ moves, axis=1)[known] / bars.standard_errors[known]
+    if not parts.max() > 0.1:
+        return []
+    return [
+        f"The method's own sampling error moves the result by about {parts.max():.1g} standard "
+        "errors: give it more points."
+    ]

@@ -1,0 +1,216 @@
+"""Two dimensions: the law of one coordinate, times the mass of the other given it.
+
+With X1 = loc1 + s Z and X2 = loc2 + slope (X1 - loc1) + c Y, Z and Y standard normal,
+
+    P = integral over low1 < x1 < high1 of p(x1) [Phi((high2 - m(x1))/c) - Phi((low2 - m(x1))/c)],
+
+m(x1) = loc2 + slope (x1 - loc1).
+
+Near-singular covariances cancel twice, in c and in low2 - m(x1); both differences are carried in
+twice the working precision, about an anchor near the mode.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.covariances import Covariance, ScaleTril, is_symmetric
+from truncgauss.quadrature import log_concave
+from truncgauss.quadrature.double_double import difference_of_products, line
+from truncgauss.special import (
+    log_interval_mass,
+    standardize,
+    truncated_mean,
+    truncated_variance,
+)
+
+_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Regression(NamedTuple):
+    """A bivariate normal as the law of X1 and the regression of X2 on it.
+
+    `slope_rest` is what rounding took from `slope`; it carries no derivative.
+    """
+
+    scale: jax.Array
+    slope: jax.Array
+    residual_scale: jax.Array
+    slope_rest: jax.Array
+
+
+def regression(covariance: Covariance) -> Regression:
+    """X2 on X1, from the matrix with its determinant kept, or from a factor without any loss."""
+    if isinstance(covariance, ScaleTril):
+        factor = covariance.scale_tril
+        slope, rest = ratio(factor[1, 0], factor[0, 0])
+        return Regression(factor[0, 0], slope, factor[1, 1], rest)
+    matrix = covariance.covariance_matrix
+    matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
+    return regression_of(matrix[0, 0], 0.5 * (matrix[0, 1] + matrix[1, 0]), matrix[1, 1])
+
+
+def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Regression:
+    """X2 on X1, from the variances of both and their covariance."""
+    determinant = difference_of_products(first, second, product, product)
+    # Products of a factor with itself are singular only to their own rounding.
+    slack = 64 * jnp.finfo(first.dtype).eps * first * second
+    singular = (determinant <= 0) & (determinant >= -slack)
+    # The square root of this 0 has a derivative of NaN, as it should.
+    residual = jnp.sqrt(jnp.where(singular, 0.0 * determinant, determinant) / first)
+    slope, rest = ratio(product, first)
+    return Regression(jnp.sqrt(first), slope, residual, rest)
+
+
+def ratio(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """x / y, and what rounding took from it as a correction without derivative."""
+    quotient = x / y
+    rest = difference_of_products(x, jnp.ones_like(x), quotient, y) / y
+    return quotient, jax.lax.stop_gradient(rest)
+
+
+MAX_PANELS = 10
+
+
+class Plan(NamedTuple):
+    """Where to integrate: a value of X1 near the mode, breakpoints as offsets from it, and how many
+    of the panels are in use."""
+
+    anchor: jax.Array
+    breakpoints: jax.Array
+    count: jax.Array
+
+
+def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> Plan:
+    """Panels for the integral over X1; nothing is differentiated through their place.
+
+    They are laid by the most likely X2 given x1, whose density knows the integrand to a factor.
+    """
+    loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
+    outer = standardize(low[0], high[0], loc[0], form.scale)
+    inner = standardize(low[1], high[1], loc[1], form.residual_scale)
+    rate = form.slope * form.scale / form.residual_scale
+
+    def log_density(z):
+        nearest = jnp.clip(0.0, inner.low - rate * z, inner.high - rate * z)
+        return -0.5 * (nearest * nearest + z * z)
+
+    found = log_concave.support(log_density, outer.low, outer.high)
+    limits = jnp.stack([outer.low, outer.high])
+    at_low, at_high = log_concave.touches(log_density, found.mode, limits)
+    anchor = jnp.clip(loc[0] + form.scale * found.mode, low[0], high[0])
+    ends = standardize(low[0], high[0], anchor)
+    centre = (anchor - loc[0]) / form.scale
+    left = jnp.where(at_low, ends.low, form.scale * (found.left - centre))
+    right = jnp.where(at_high, ends.high, form.scale * (found.right - centre))
+    switch = form.residual_scale / jnp.abs(form.slope)
+    zones = log_concave.end_zones(left, right, switch[None])
+    breakpoints, count = log_concave.mesh(left, right, form.scale, zones, MAX_PANELS)
+    return Plan(anchor, log_concave.reaching(breakpoints, at_low, at_high), count)
+
+
+def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
+    """log P(low <= X <= high), limits and loc of shape (2,), each low below its high.
+
+    A coordinate without limits drops out. Where the two coordinates determine each other
+    (residual_scale = 0) one interval remains, and derivatives with respect to a covariance matrix
+    are NaN.
+    """
+    singular = form.residual_scale == 0
+    safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
+    second_scale = jnp.hypot(form.slope * form.scale, safe.residual_scale)
+    marginal = log_interval_mass(
+        *standardize(low, high, loc, jnp.stack([form.scale, second_scale]))
+    )
+    blemish = 0.0 * (loc.sum() + second_scale)
+    on_line = log_probability_on_line(loc, form, low, high)
+    free = jnp.isinf(low) & jnp.isinf(high)
+    full = jnp.where(singular, on_line, log_integral(loc, safe, low, high))
+    drop = jnp.where(free[1], marginal[0], marginal[1]) + blemish
+    return jnp.where((free[0] & ~singular) | free[1], drop, full)
+
+
+def along(loc, form: Regression, low, high, anchor, breakpoints) -> log_concave.Along:
+    """The integrand at the nodes of some panels, for residual_scale > 0."""
+    ends = standardize(low[0], high[0], anchor)
+    breakpoints = log_concave.between(breakpoints, ends.low, ends.high)
+    offsets, weights = log_concave.rule(breakpoints)
+    mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
+    inner = standardize(low[1], high[1], mean, form.residual_scale)
+    turns = form.slope * offsets + rest
+    shift = turns / form.residual_scale
+    log_mass = log_interval_mass(inner.low - shift, inner.high - shift, inner.width)
+    base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
+    log_values = log_mass - (base + 0.5 * steps) * steps
+    constant = -0.5 * base * base - jnp.log(form.scale)
+    return log_concave.Along(anchor, mean, offsets, turns, log_values, constant, weights)
+
+
+def log_panel(inputs, given) -> jax.Array:
+    """The log of one panel's share of the integral."""
+    anchor, breakpoints = given
+    found = along(*inputs, anchor, breakpoints)
+    return found.constant + log_concave.log_weighted_sum(found.log_values, found.weights)
+
+
+def log_integral(loc, form: Regression, low, high) -> jax.Array:
+    """The integral over X1 in logs, for residual_scale > 0."""
+    anchor, breakpoints, count = plan(loc, form, low, high)
+    inputs = loc, form, low, high
+    return log_concave.log_total(log_panel, inputs, anchor, breakpoints, count) - _LOG_SQRT_2PI
+
+
+def log_probability_on_line(loc, form: Regression, low, high) -> jax.Array:
+    """log P for X2 = loc2 + slope (X1 - loc1): both pairs of limits cut one normal variable."""
+    flat, falling = form.slope == 0, form.slope < 0
+    # Elsewhere this branch is not taken, and must stay finite for the sake of derivatives.
+    slope = jnp.where(flat | (form.residual_scale != 0), 1.0, form.slope)
+    first = standardize(low[0], high[0], loc[0], form.scale)
+    second = standardize(low[1], high[1], loc[1], form.scale * jnp.abs(slope))
+    second_low = jnp.where(falling, -second.high, second.low)
+    second_high = jnp.where(falling, -second.low, second.high)
+    by_first = first.low >= second_low, first.high <= second_high
+    z_low = jnp.where(by_first[0], first.low, second_low)
+    z_high = jnp.where(by_first[1], first.high, second_high)
+    width = standardize(z_low, z_high).width
+    width = jnp.where(by_first[0] & by_first[1], first.width, width)
+    width = jnp.where(by_first[0] | by_first[1], width, second.width)
+    empty = ~(z_low < z_high)
+    log_mass = log_interval_mass(
+        z_low, jnp.where(empty, jnp.inf, z_high), jnp.where(empty, 1.0, width)
+    )
+    both = jnp.where(empty, -jnp.inf, log_mass)
+    inside = (low[1] <= loc[1]) & (loc[1] <= high[1])
+    alone = jnp.where(inside, log_interval_mass(*first), -jnp.inf)
+    return jnp.where(flat, alone, both) + 0.0 * (loc[0] + loc[1] + form.scale + form.slope)
+
+
+def moments_panel(inputs, given) -> log_concave.Parts:
+    """One panel's share of the truncated law; its mean is counted from a point of the plan's."""
+    (anchor, point), breakpoints = given
+    loc, form, low, high = inputs
+    found = along(loc, form, low, high, anchor, breakpoints)
+    near = standardize(low[1], high[1], point[1])
+    law = (found.mean - point[1]) + found.turns, form.residual_scale, near.low, near.high
+    means = jnp.stack([(anchor - point[0]) + found.offsets, truncated_mean(*law)], axis=-1)
+    own = jnp.zeros((2, 2), loc.dtype).at[1, 1].set(1.0)
+    variances = truncated_variance(*law)[:, None, None] * own
+    laws = log_concave.Parts(found.log_values + found.constant, means, variances)
+    return log_concave.mixed(laws, found.weights)
+
+
+def inner_point(loc: jax.Array, form: Regression, low, high) -> jax.Array:
+    """A point of the region near the mode, shape (2,)."""
+    anchor = plan(loc, form, low, high).anchor
+    mean, _ = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
+    return jax.lax.stop_gradient(jnp.stack([anchor, jnp.clip(mean, low[1], high[1])]))
+
+
+def moments(loc: jax.Array, form: Regression, low, high, point: jax.Array) -> log_concave.Parts:
+    """Log of P(low <= X <= high) sqrt(2 pi), and mean and covariance of X there, for
+    residual_scale > 0; the mean is counted from `point`."""
+    anchor, breakpoints, count = plan(loc, form, low, high)
+    inputs, given = (loc, form, low, high), (anchor, point)
+    return log_concave.total_moments(moments_panel, inputs, given, breakpoints, count, 2)

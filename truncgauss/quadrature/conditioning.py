@@ -1,0 +1,126 @@
+"""How far the last digit of the inputs moves the probability of a box in up to three dimensions."""
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.covariances import Covariance, ScaleTril
+from truncgauss.quadrature.double_double import difference_of_products
+
+# Below this share of max(1, |log P|) the effect is counted as rounding, by the size of eps.
+NEGLIGIBLE_64, NEGLIGIBLE_32 = 1e-9, 1e-4
+
+
+class Peak(NamedTuple):
+    """The most likely point of a box, by the force with which each limit pushes there.
+
+    With x the point, `force` is Sigma^-1 (x - loc): positive at a lower limit, negative at an upper
+    one, 0 where no limit holds x. `limits` are those that hold it, 0 elsewhere. Shape (d,).
+    """
+
+    force: jax.Array
+    limits: jax.Array
+
+
+def peak(forces: Callable, loc: jax.Array, low: jax.Array, high: jax.Array) -> Peak:
+    r"""The most likely point of a box, by its dual problem over every choice of active limits.
+
+    .. math:: \min_{l \le x \le h} \tfrac12 (x - \mu)^T \Sigma^{-1} (x - \mu)
+        = \max_f \; f^T (b(f) - \mu) - \tfrac12 f^T \Sigma f,
+
+    b(f) the lower limit where f > 0 and the upper one where f < 0. Where the limits of a set A hold
+    and the others do not, f is 0 off A and solves Sigma_AA f_A = b_A - mu_A on it. Each such f with
+    the right signs is a lower bound, and one of the 3^d is the solution; no feasibility need be
+    judged in a near-singular Sigma. `forces(held, gaps)` solves for f, given which limits hold and
+    their distances from the mean.
+    """
+    d = len(loc)
+    sides = jnp.asarray(list(itertools.product((0, 1, -1), repeat=d)), loc.dtype)
+    limits = jnp.where(sides > 0, low, jnp.where(sides < 0, high, loc))
+    held = sides != 0
+    finite = jnp.all(jnp.isfinite(limits), axis=1)
+    limits = jnp.where(finite[:, None], limits, loc)
+    gaps = jnp.where(held, limits - loc, 0.0)
+    found = jax.vmap(forces)(held, gaps)
+    # A force that should be 0 may come out with either sign.
+    slack = float(np.finfo(loc.dtype).eps) ** 0.5 * jnp.max(jnp.abs(found), axis=1, keepdims=True)
+    proper = finite & jnp.all(jnp.isfinite(found) & (found * sides >= -slack), axis=1)
+    best = jnp.argmax(jnp.where(proper, jnp.sum(found * gaps, axis=1), -jnp.inf))
+    return Peak(found[best], jnp.where(held[best], limits[best], 0.0))
+
+
+def by_factor(factor: jax.Array, held: jax.Array, gaps: jax.Array) -> jax.Array:
+    """The forces in two dimensions from a Cholesky factor."""
+    (first, _), (slope, second) = factor
+    other = difference_of_products(gaps[1], first, slope, gaps[0]) / (first * second * second)
+    both = jnp.stack([(gaps[0] / first - slope * other) / first, other])
+    alone = gaps / jnp.stack([first * first, slope * slope + second * second])
+    return jnp.where(jnp.all(held), both, alone)
+
+
+def by_matrix(matrix: jax.Array, held: jax.Array, gaps: jax.Array) -> jax.Array:
+    """The forces in up to three dimensions from the covariance matrix."""
+    identity = jnp.eye(len(gaps), dtype=gaps.dtype)
+    return solved(jnp.where(held[:, None] & held, matrix, identity), gaps)
+
+
+def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
+    """matrix^-1 right for a covariance of up to three coordinates, its determinants kept."""
+    d = len(right)
+    if d < 3:
+        padded = jnp.eye(3, dtype=right.dtype).at[:d, :d].set(matrix)
+        return solved(padded, jnp.zeros(3, right.dtype).at[:d].set(right))[:d]
+    first, across = matrix[0, 0], matrix[0, 1:]
+    minor = lambda x, y, z: difference_of_products(x, first, y, z) / first
+    variances = [minor(matrix[i, i], matrix[0, i], matrix[0, i]) for i in (1, 2)]
+    shared = minor(matrix[1, 2], *across)
+    rest = [minor(right[i], matrix[0, i], right[0]) for i in (1, 2)]
+    determinant = difference_of_products(*variances, shared, shared)
+    second = difference_of_products(rest[0], variances[1], shared, rest[1]) / determinant
+    third = difference_of_products(rest[1], variances[0], shared, rest[0]) / determinant
+    return jnp.stack([(right[0] - across[0] * second - across[1] * third) / first, second, third])
+
+
+def last_digit(log_prob: jax.Array, loc, covariance: Covariance, low, high) -> jax.Array:
+    r"""How far one unit in the last place of every input may move log P; 0 where that is little.
+
+    Far out log P is minus half the squared distance of the most likely point x, but for terms that
+    vary slowly. By the envelope theorem its derivatives are those at fixed active limits b: with
+    f = Sigma^-1 (x - mu),
+
+    .. math:: d \log P = \tfrac12 f^T (d\Sigma) f + f^T (d\mu - db), \qquad
+        |d \log P| \le \epsilon \sum_i |f_i|
+            \{\tfrac12 \sum_j |\Sigma_{ij}| |f_j| + |\mu_i| + |b_i|\},
+
+    and |L_ij| |(L^T f)_j| instead of the half for a factor L that is used as such, as in two
+    dimensions. Near the mean f is 0 and so is the bound; there even a singular covariance moves
+    log P by no more than about sqrt(eps) times the density at a limit.
+
+    Args:
+        log_prob: log P, shape ().
+        loc, low, high: shape (d,), d up to 3.
+        covariance: of these d coordinates.
+
+    Returns:
+        The bound, or 0 where it is below 1e-9 of max(1, |log P|), 1e-4 in float32: what is left
+        then is the rounding that any answer has. It carries no derivative.
+    """
+    inputs = log_prob, loc, covariance, low, high
+    log_prob, loc, covariance, low, high = jax.lax.stop_gradient(inputs)
+    if isinstance(covariance, ScaleTril) and len(loc) == 2:
+        factor = covariance.scale_tril
+        force, limits = peak(partial(by_factor, factor), loc, low, high)
+        shape = jnp.abs(factor) @ jnp.abs(force @ factor)
+    else:
+        matrix = covariance.covariance_matrix
+        force, limits = peak(partial(by_matrix, matrix), loc, low, high)
+        shape = 0.5 * jnp.abs(matrix) @ jnp.abs(force)
+    eps = float(np.finfo(loc.dtype).eps)
+    bound = eps * jnp.abs(force) @ (shape + jnp.abs(loc) + jnp.abs(limits))
+    share = NEGLIGIBLE_64 if eps < 1e-12 else NEGLIGIBLE_32
+    return jnp.where(bound > share * jnp.maximum(1.0, jnp.abs(log_prob)), bound, 0.0)

@@ -1,0 +1,1 @@
+"""The sampling kernel of separation of variables, and the plans that steer it."""

@@ -1,0 +1,363 @@
+"""Gaussian sites: the fixed point of expectation propagation, which several methods share.
+
+Each constraint low_i <= y_i <= high_i on a Gaussian vector y is replaced by a Gaussian factor, its
+*site* exp(-t_i (y_i - c_i)^2 / 2). A site is right when the law with constraint i restored in its
+place (the *tilted* law: the cavity, cut off) has the mean and variance of the law with all sites.
+
+Numbers are arranged so that nothing cancels in a tail. The unknowns are the cavities, log v_i and
+m_i, which stay of moderate size while site precisions run from 0 (a free coordinate) to 1e8; sites
+are kept as precision and centre, never as precision times centre; only the covariance of y enters,
+never its inverse, so it may be singular. With D = diag(sqrt t) and B = I + D K D,
+
+    left_i = (B^-1)_ii = 1 - t_i V_i,   v_i = V_i / left_i,
+    force = D B^-1 D c,   m = K force - v force.
+
+Rounds of updates, all sites at once, approach the fixed point, and Newton's method meets it: the
+derivative of each cavity with respect to each site is known from the posterior covariance, so that
+a step is one linear solve of order 2 m, which costs as much as five rounds.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.linalg import solve_triangular
+
+from truncgauss.pytrees import varying_like
+from truncgauss.separation.limits import Linear
+from truncgauss.special import (
+    log_interval_mass,
+    standardize,
+    truncated_mean,
+    truncated_variance,
+)
+
+MAX_STEPS = 100
+NEAR = 0.1  # residual from which Newton's method is tried
+LEAST_FACTOR = 0.2  # of a round
+LONGEST_STEP = 2.0  # in any log variance
+
+
+class Constraints(NamedTuple):
+    """low <= y <= high for y = loc + scale * x, x ~ Normal(0, correlation); all of length m.
+
+    `scale` is a constant by which numbers are brought to moderate size, not a function of anything.
+    """
+
+    low: Array
+    high: Array
+    loc: Array
+    scale: Array
+    correlation: Array  # (m, m)
+
+
+class Cavity(NamedTuple):
+    """What the other sites and the Gaussian say of each y, in units of `scale` about `loc`."""
+
+    log_variance: Array
+    mean: Array
+
+
+class Sites(NamedTuple):
+    precision: Array
+    center: Array
+
+
+class Posterior(NamedTuple):
+    """The Gaussian with all its sites; of the matrices, B = I + D K D and its inverse."""
+
+    variance: Array
+    mean: Array
+    cavity: Cavity
+    force: Array  # derivative of the log normaliser with respect to the mean of x
+    left: Array  # the part of each cavity's variance that its site leaves
+    root: Array  # D
+    tril: Array  # Cholesky factor of B
+    inverse: Array  # of B
+    half: Array  # tril^-1 D K
+
+
+class Solution(NamedTuple):
+    """Cavities, their sites, and the mean of x that these give."""
+
+    cavity: Cavity
+    sites: Sites
+    mean: Array
+    converged: Array
+
+
+def constraints_of(linear: Linear) -> tuple[Constraints, Array]:
+    """The constraints in units of their own, and the log probability where no site is needed.
+
+    That is -inf if an interval is empty, NaN if one is inverted or the matrix is no covariance,
+    and 0 otherwise.
+    """
+    low, high, loc, matrix, _ = linear
+    empty, inverted = jnp.any(low == high), jnp.any(low > high)
+    variances = jax.lax.stop_gradient(jnp.diagonal(matrix))
+    # A row without variance is free of limits here.
+    fixed = variances <= 0
+    scale = jnp.sqrt(jnp.where(fixed, 1.0, variances))
+    correlation = jnp.where(fixed[:, None] | fixed, 0.0, matrix / scale[:, None] / scale)
+    correlation = correlation + jnp.diag(fixed.astype(matrix.dtype))
+    constraints = Constraints(low, high, loc, scale, correlation)
+    known = jnp.where(inverted, jnp.nan, jnp.where(empty, -jnp.inf, 0.0)).astype(matrix.dtype)
+    return constraints, known + 0.0 * jax.lax.stop_gradient(_defect(correlation) + jnp.sum(loc))
+
+
+def _defect(correlation: Array) -> Array:
+    """A finite number for a correlation matrix, NaN for a matrix that is none."""
+    # A singular matrix passes: the shift is larger than the rounding of its eigenvalues.
+    shift = 64 * len(correlation) * float(jnp.finfo(correlation.dtype).eps)
+    identity = jnp.eye(len(correlation), dtype=correlation.dtype)
+    return jnp.sum(jnp.linalg.cholesky(correlation + shift * identity))
+
+
+def _cut(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array, Array, Array]:
+    """Mean and standard deviation of each cavity in the units of its limits, and the limits."""
+    low, high, loc, scale, _ = constraints
+    spread = scale * jnp.exp(0.5 * cavity.log_variance)
+    return loc + scale * cavity.mean, spread, low, high
+
+
+def log_masses(cavity: Cavity, constraints: Constraints) -> Array:
+    """Log mass of each cavity between its limits."""
+    center, spread, low, high = _cut(cavity, constraints)
+    return log_interval_mass(*standardize(low, high, center, spread))
+
+
+def sites_of(cavity: Cavity, constraints: Constraints) -> Sites:
+    """The sites that give each cavity the mean and variance of its tilted law."""
+    law = _cut(cavity, constraints)
+    center, spread, *_ = law
+    mean, variance = (truncated_mean(*law) - center) / spread, truncated_variance(*law) / spread**2
+    lost = 1.0 - variance
+    # Below this the constraint does nothing that can be told from rounding: a free coordinate.
+    active = lost > 4 * jnp.finfo(lost.dtype).eps
+    lost, variance = jnp.where(active, lost, 1.0), jnp.where(active, variance, 1.0)
+    precision = lost / variance * jnp.exp(-cavity.log_variance)
+    center = jnp.exp(0.5 * cavity.log_variance) * mean / lost
+    # NaN is not active, and must not pass for a free coordinate.
+    blemish = 0.0 * jax.lax.stop_gradient(mean)
+    return Sites(
+        jnp.where(active, precision, blemish), cavity.mean + jnp.where(active, center, blemish)
+    )
+
+
+def posterior(sites: Sites, correlation: Array) -> Posterior:
+    """The Gaussian with covariance `correlation` and mean 0, multiplied by all sites."""
+    precision, center = sites
+    positive = precision != 0
+    root = jnp.where(positive, jnp.sqrt(jnp.where(positive, precision, 1.0)), 0.0)
+    rows = root[:, None] * correlation
+    identity = jnp.eye(len(root), dtype=root.dtype)
+    tril = jnp.linalg.cholesky(identity + rows * root)
+    tril_inverse = solve_triangular(tril, identity, lower=True)
+    half = solve_triangular(tril, rows, lower=True)
+    force = root * (tril_inverse.T @ (tril_inverse @ (root * center)))
+    mean, left = correlation @ force, jnp.sum(tril_inverse**2, 0)
+    strong = left < 0.5
+    variance = jnp.where(
+        strong,
+        (1.0 - left) / jnp.where(strong, precision, 1.0),
+        jnp.diagonal(correlation) - jnp.sum(half**2, 0),
+    )
+    cavity_variance = variance / left
+    cavity = Cavity(jnp.log(cavity_variance), mean - cavity_variance * force)
+    inverse = tril_inverse.T @ tril_inverse
+    return Posterior(variance, mean, cavity, force, left, root, tril, inverse, half)
+
+
+def residual(cavity: Cavity, constraints: Constraints) -> Cavity:
+    """What one round of updates, all sites at once, would add to the cavities."""
+    updated = posterior(sites_of(cavity, constraints), constraints.correlation).cavity
+    return jax.tree.map(jnp.subtract, updated, cavity)
+
+
+def _couplings(post: Posterior, correlation: Array) -> Array:
+    """Posterior covariances over the variance of the row's own coordinate, diagonal left out.
+
+    K - K D B^-1 D K cancels where sites are strong; D Sigma = B^-1 D K does not.
+    """
+    strong = post.left < 0.5
+    root = jnp.where(strong, post.root, 1.0)
+    rows = post.inverse @ (post.root[:, None] * correlation) / root[:, None]
+    both = -post.inverse / root[:, None] / root
+    neither = correlation - post.half.T @ post.half
+    covariance = jnp.where(
+        strong[:, None], jnp.where(strong, both, rows), jnp.where(strong, rows.T, neither)
+    )
+    return covariance / post.variance[:, None] * (1.0 - jnp.eye(len(root), dtype=root.dtype))
+
+
+def jacobian(cavity: Cavity, constraints: Constraints) -> Array:
+    """The derivative of the residual, the means measured in cavity standard deviations.
+
+    Shape (2 m, 2 m). With C the couplings, t and c the sites,
+
+        d(1/v) = C^2 dt,   d(m/v) = C (t dc + (c - mean) dt) + mean C^2 dt   (C^2 by elements).
+    """
+    deviation = jnp.exp(0.5 * cavity.log_variance)
+    one, zero = jnp.ones_like(deviation), jnp.zeros_like(deviation)
+    directions = Cavity(jnp.stack([one, zero]), jnp.stack([zero, deviation]))
+    sites, slopes = _sites_and_slopes(cavity, directions, constraints)
+    post = posterior(sites, constraints.correlation)
+    couplings = _couplings(post, constraints.correlation)
+    variance = jnp.exp(post.cavity.log_variance)[:, None]
+    squares, linear = variance * couplings**2, variance * couplings
+    blocks = []
+    for precision, center in zip(*slopes):
+        turn = sites.precision * center + (sites.center - post.mean) * precision
+        spread = squares * precision
+        shift = linear * turn + (variance[:, 0] * post.force)[:, None] * spread
+        blocks.append(jnp.concatenate([-spread, shift / deviation[:, None]]))
+    slope = jnp.concatenate(blocks, 1)
+    return slope - jnp.eye(len(slope), dtype=slope.dtype)
+
+
+@jax.jit
+def _sites_and_slopes(
+    cavity: Cavity, directions: Cavity, constraints: Constraints
+) -> tuple[Sites, Sites]:
+    """The sites and, along a new leading axis, their derivatives in each direction."""
+    along = lambda direction: jax.jvp(
+        lambda cavity: sites_of(cavity, constraints), (cavity,), (direction,)
+    )
+    return jax.vmap(along, out_axes=(None, 0))(directions)
+
+
+class _Search(NamedTuple):
+    cavity: Cavity
+    sites: Sites  # of the cavity, and the mean that they give
+    mean: Array
+    change: Array  # the residual there, the means in cavity standard deviations
+    size: Array  # its root mean square
+    factor: Array  # how much of it the next round adds
+    trusted: Array  # whether Newton's method is
+    count: Array
+
+
+def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution:
+    """Cavities whose sites reproduce them, to a root mean square residual of rtol.
+
+    Rounds of updates approach it from afar, each shortened as the change of the residual in the
+    round before advises. Where no rtol is given, Newton steps end the search at eps^0.6; a residual
+    of eps^(1/3) is taken for converged, because the error of the log probability is of the order of
+    its square.
+
+    Reference:
+        Barzilai and Borwein (1988), Two-point step size gradient methods.
+    """
+    eps = float(jnp.finfo(constraints.loc.dtype).eps)
+
+    def repeated(step, search, size):
+        going = lambda search: (search.size > size) & (search.count < MAX_STEPS)
+        return jax.lax.while_loop(going, lambda search: step(search, constraints), search)
+
+    nothing = jnp.zeros_like(constraints.loc)
+    one, yes = jnp.ones((), nothing.dtype), jnp.asarray(True)
+    # The Gaussian itself; the first round goes nowhere and finds the residual there.
+    start = Cavity(nothing, nothing), Sites(nothing, nothing), nothing, jnp.tile(nothing, 2)
+    search = _Search(*start, jnp.inf * one, one, yes, jnp.asarray(0))
+    search = varying_like(search, constraints)
+    search = repeated(_round, search, NEAR if rtol is None else rtol)
+    if rtol is None:
+        search = repeated(_newton, search, eps**0.6)
+    converged = search.size <= (eps ** (1 / 3) if rtol is None else rtol)
+    return Solution(search.cavity, search.sites, search.mean, converged)
+
+
+def _round(search: _Search, constraints: Constraints) -> _Search:
+    """All sites at once, as far as the last two residuals advise."""
+    length = jnp.minimum(search.factor, _longest(search.change))
+    return _moved(search, length, search.change, constraints)
+
+
+def _newton(search: _Search, constraints: Constraints) -> _Search:
+    """One Newton step; if it does not halve the residual it is undone, and a round comes next."""
+    slope = jacobian(search.cavity, constraints)
+    step = jnp.where(search.trusted, jnp.linalg.solve(slope, -search.change), search.change)
+    length = jnp.minimum(jnp.where(search.trusted, 1.0, search.factor), _longest(step))
+    moved = _moved(search, length, step, constraints)
+    better = ~search.trusted | (moved.size < 0.5 * search.size)
+    kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved, search)
+    return kept._replace(trusted=better, count=moved.count)
+
+
+def _longest(step: Array) -> Array:
+    """What part of a step may be taken."""
+    log_variance, _ = jnp.split(step, 2)
+    return jnp.minimum(1.0, LONGEST_STEP / jnp.max(jnp.abs(log_variance)))
+
+
+def _moved(search: _Search, length: Array, step: Array, constraints: Constraints) -> _Search:
+    """Where a step leads, and what it says of the next round."""
+    log_variance, mean = jnp.split(length * step, 2)
+    deviation = jnp.exp(0.5 * search.cavity.log_variance)
+    cavity = Cavity(
+        search.cavity.log_variance + log_variance, search.cavity.mean + deviation * mean
+    )
+    sites = sites_of(cavity, constraints)
+    post = posterior(sites, constraints.correlation)
+    log_variance, mean = jax.tree.map(jnp.subtract, post.cavity, cavity)
+    change = jnp.concatenate([log_variance, mean * jnp.exp(-0.5 * cavity.log_variance)])
+    bend = search.change @ (change - search.change)
+    falling = bend < 0
+    factor = -length * (search.change @ search.change) / jnp.where(falling, bend, -1.0)
+    factor = jnp.where(falling, jnp.clip(factor, LEAST_FACTOR, 1.0), 1.0)
+    size = jnp.sqrt(jnp.mean(change**2))
+    found = change, size, factor, search.trusted, search.count + 1
+    return _Search(cavity, sites, post.mean, *found)
+
+
+def differentiable(solution: Solution, constraints: Constraints) -> Cavity:
+    """The cavities as a function of the constraints, by the implicit function theorem."""
+
+    def tangent_solve(_, change):
+        slope = jacobian(solution.cavity, constraints)
+        deviation = jnp.exp(0.5 * solution.cavity.log_variance)
+        stacked = jnp.concatenate([change.log_variance, change.mean / deviation])
+        log_variance, mean = jnp.split(jnp.linalg.solve(slope, stacked), 2)
+        return Cavity(log_variance, deviation * mean)
+
+    return jax.lax.custom_root(
+        lambda cavity: residual(cavity, constraints),
+        jax.lax.stop_gradient(solution.cavity),
+        lambda _, cavity: cavity,
+        tangent_solve,
+    )
+
+
+@jax.custom_jvp
+def free_energy(cavity: Cavity, constraints: Constraints) -> Array:
+    """The logarithm of the mass that sites of these cavities assign to the constraints.
+
+    With Z_i the mass of a cavity between its limits,
+
+        sum_i ( log Z_i + log(v_i / V_i) / 2 - m_i force_i / 2 ) - log det(B) / 2.
+
+    It is stationary in the cavities at the fixed point, so that its derivative is the one with the
+    cavities held: 1/2 (force force^T - D B^-1 D) for the covariance, and that of each log Z_i for
+    the limits and the mean.
+    """
+    post = posterior(sites_of(cavity, constraints), constraints.correlation)
+    each = (
+        log_masses(post.cavity, constraints)
+        - 0.5 * jnp.log(post.left)
+        - 0.5 * post.cavity.mean * post.force
+    )
+    return jnp.sum(each) - jnp.sum(jnp.log(jnp.diagonal(post.tril)))
+
+
+@free_energy.defjvp
+def _free_energy_jvp(primals, tangents):
+    cavity, constraints = primals
+    change = tangents[1]
+    post = posterior(sites_of(cavity, constraints), constraints.correlation)
+    slope = jnp.outer(post.force, post.force) - post.root[:, None] * post.inverse * post.root
+    masses = lambda low, high, loc: jnp.sum(
+        log_masses(post.cavity, constraints._replace(low=low, high=high, loc=loc))
+    )
+    _, of_limits = jax.jvp(masses, tuple(constraints[:3]), tuple(change[:3]))
+    return free_energy(cavity, constraints), 0.5 * jnp.sum(slope * change.correlation) + of_limits

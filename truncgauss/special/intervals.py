@@ -1,0 +1,212 @@
+"""Masses of [a, a + w] under the normal law, relative to exp(-max(a, 0)^2/2), and one draw.
+
+The end a is the one nearer zero and w a number of its own that rounding of the ends never touches.
+A short interval takes a series about its midpoint, where nothing cancels; any other takes Mills
+ratios at both ends, subtracted from each other in the tail and from one in the centre.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from truncgauss.special.tails import FAR, LOG_SQRT_2PI, SQRT_2PI, horner, moment_ratio, value_log
+
+
+class Masses(NamedTuple):
+    """Relative to exp(-c^2/2), c = max(a, 0), times sqrt(2 pi) where a mass is meant."""
+
+    inside: Array
+    above_a: Array
+    above_b: Array
+    below_a: Array  # meant for a < 0 only
+    excess_a: Array  # of the hazard, for a >= 0
+    excess_b: Array
+    density_a: Array
+    density_b: Array
+    fall: Array  # density_a - density_b
+
+
+# E[exp(-slope x - bend x^2)] for x uniform on (-1, 1) in even powers of the slope (inner tuples)
+# and powers of the bend, as far as slope^2 <= 0.02 and bend <= 0.008 need them.
+_SERIES = tuple(
+    tuple(
+        (-1) ** j / (math.factorial(2 * i) * math.factorial(j) * (2 * i + 2 * j + 1))
+        for i in range(6)
+        if 0.02**i * 0.008**j / (math.factorial(2 * i) * math.factorial(j)) > 1e-17
+    )
+    for j in range(6)
+)
+
+
+@jax.custom_jvp
+def _fall(x: Array) -> Array:
+    return -jnp.expm1(-x)
+
+
+@_fall.defjvp
+def _fall_jvp(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    # Not 1 - fall, as the derivative of expm1 has it: that dies long before the exponential.
+    return _fall(x), jnp.exp(-x) * dx
+
+
+def is_short(a: Array, w: Array) -> Array:
+    return (w < 0.25) & (w * a < 0.25)
+
+
+def short_parts(a: Array, w: Array) -> tuple[Array, Array]:
+    """The mean of the density over that at the midpoint, and the log of that over c's."""
+    half = 0.5 * w
+    mid = a + half
+    slope, bend = jnp.square(half * mid), 0.5 * half * half
+    series = jnp.zeros_like(w)
+    for row in reversed(_SERIES):
+        series = series * bend + horner(row, slope)
+    return series, jnp.where(a < 0, 0.5 * mid * mid, half * (a + 0.5 * half))
+
+
+def _narrow_mass(a: Array, w: Array) -> Array:
+    series, fall = short_parts(a, w)
+    return w * series / jnp.exp(fall)
+
+
+@jax.jit
+def masses(a: Array, w: Array) -> Masses:
+    # Both ends infinite, or an empty interval at infinity.
+    a = jnp.where(a < -FAR, -FAR, jnp.where(a == jnp.inf, 1.0, a))
+    w = jnp.minimum(w, 2.0 * FAR)
+    narrow = is_short(a, w)
+    straddles = a < 0
+    up, down = jnp.where(straddles, 0.0, a), jnp.where(straddles, -a, 0.0)
+    b = jnp.abs(a + w)
+    density_a = jnp.exp(-0.5 * down * down)
+    density_b = jnp.exp(jnp.where(straddles, -0.5 * b * b, -w * (up + 0.5 * w)))
+    end = up + down
+    excess_a, excess_b = moment_ratio(end, 1), moment_ratio(b, 1)
+    mills_a, above_b = 1.0 / (end + excess_a), density_b / (b + excess_b)
+    below_a = density_a * mills_a
+    above_a = jnp.where(straddles, SQRT_2PI - below_a, mills_a)
+    series = _narrow_mass(jnp.where(narrow, a, 0.0), jnp.where(narrow, w, 0.1))
+    fall = _fall(w * (a + 0.5 * w)) * density_a
+    inside = jnp.where(narrow, series, above_a - above_b)
+    return Masses(inside, above_a, above_b, below_a, excess_a, excess_b, density_a, density_b, fall)
+
+
+# With s = y^2 + 2 log h(y): y itself for small s, and h(y)^2/(s + 2) beyond, both to 1e-4, in
+# sqrt(s + 2) and in its inverse. Only the start of a fourth-order correction, so short.
+_START_NEAR = (
+    -0.58183133, -1.0772282, 1.3061588, -0.056691891, 0.0028960226, 0.00084945861, -0.00011708018,
+)  # fmt: skip
+_START_FAR = (1.0000561, -0.046076333, -6.3039624, 29.302033, -92.107697, 171.43129, -135.52265)
+
+
+def _beyond(c: Array, mass: Array) -> Array:
+    """The t > 0 with P(X > c + t) equal to the mass, relative to exp(-c^2/2), for c >= 0."""
+    level = -2.0 * value_log(mass)
+    huge = c > 1e8
+    safe = jnp.where(huge, 1e8, c)
+    s = jnp.maximum(safe * safe + level, -0.4516)
+    root = jnp.sqrt(s + 2.0)
+    inverse = 1.0 / root
+    # One logarithm and one division for either kind of tail: they cost more than all else here.
+    log = value_log(jnp.where(huge, c * mass, (s + 2.0) * horner(_START_FAR, inverse)))
+    gap = level - log
+    middle = safe + jnp.sqrt(jnp.maximum(safe * safe + gap, 0.0))
+    far = jnp.where(huge, -log, gap) / jnp.where(huge, c, middle)
+    near = horner(_START_NEAR, jnp.minimum(root, 3.0)) * inverse - safe
+    start = jnp.where(s < 6.7, near, far)
+    y = safe + start
+    excess = moment_ratio(jnp.maximum(y, 0.0), 1)
+    rate = y + excess
+    # The mass beyond y over the mass wanted, less one; then the series of the inverse function.
+    share = 1.0 / (rate * mass)
+    error = jnp.exp(-start * (safe + 0.5 * start)) * share - 1.0
+    e = error * (1.0 - error * (0.5 - error * (1.0 / 3.0 - 0.25 * error)))
+    move = e * share * mass
+    cubic = (2.0 * excess * excess + 1.0 - rate * excess) / 6.0
+    t = jnp.where(huge, far, start + move * (1.0 - move * (0.5 * excess - move * cubic)))
+    return jnp.where(mass == 0, jnp.inf, jnp.maximum(t, 0.0))
+
+
+def relative_log(m: Masses, a: Array, w: Array) -> Array:
+    """Log mass of the interval plus c^2/2."""
+    straddles = a < 0
+    mass = jnp.where(straddles, m.inside / SQRT_2PI, m.inside)
+    log = value_log(mass)
+    # In the centre the mass is one less two tails: mend what rounding took.
+    outside = (m.below_a + m.above_b) / SQRT_2PI
+    mend = jnp.where(mass > 0.25, ((1.0 - mass) - outside) / mass, 0.0)
+    return jnp.where(w < 0, jnp.nan, jnp.where(straddles, log + mend, log - LOG_SQRT_2PI))
+
+
+def _anchor(a: Array) -> Array:
+    return jnp.maximum(jnp.where(a == jnp.inf, 1.0, a), 0.0)
+
+
+def _sides(m: Masses, a: Array, u: Array, v: Array) -> tuple[Array, Array]:
+    """Whether the draw is below the median of the whole line, and the smaller mass beyond it."""
+    upper = v * m.above_a + u * m.above_b
+    lower = jnp.where(a < 0, v * m.below_a + u * (SQRT_2PI - m.above_b), jnp.inf)
+    return lower < upper, jnp.where(lower < upper, lower, upper)
+
+
+@jax.custom_jvp
+@jax.jit
+def step(a: Array, w: Array, u: Array, v: Array) -> tuple[Array, Array]:
+    """The draw less max(a, 0) at the uniform u = 1 - v, and the log mass of [a, a + w]."""
+    m, c = masses(a, w), _anchor(a)
+    below, mass = _sides(m, a, u, v)
+    t = _beyond(c, mass) + _only_by_rule(a, w, u)
+    return jnp.where(below, -t, t), relative_log(m, a, w) - 0.5 * c * c
+
+
+def _only_by_rule(*inputs: Array) -> Array:
+    """Zero, with derivative NaN.
+
+    The second of two derivatives through a loop, the first of them in reverse, drops custom rules
+    in some versions of JAX. What is left of the draw is a series whose own derivative is wrong.
+    """
+    moved = sum(jnp.where(jnp.isinf(x), 0.0, x) for x in inputs)
+    return jnp.sqrt(jnp.square(moved - jax.lax.stop_gradient(moved)))
+
+
+@step.defjvp
+def _step_jvp(primals, tangents):
+    a, w, u, v = primals
+    da, dw, du, _ = tangents
+    t, log_of_mass = step(a, w, u, v)
+    m = masses(a, w)
+    below, mass = _sides(m, a, u, v)
+    distance = jnp.where(below, -t, t)
+    y = jnp.where(jnp.isinf(distance), FAR, _anchor(a) + distance)
+    excess = moment_ratio(y, 1)
+    # phi(y) dy = inside du + (v phi(a) + u phi(b)) da + u phi(b) dw; from this da is taken where
+    # the draw is counted from a, which in the tail must not be done by a subtraction.
+    w_far = jnp.minimum(w, 2.0 * FAR)
+    gains = v * m.above_a * m.excess_a + u * m.above_b * (w_far + m.excess_b)
+    tail = gains - (jnp.minimum(distance, FAR) + excess) * mass
+    shift = jnp.where(a < 0, v * m.density_a + u * m.density_b, tail)
+    dt = (m.inside * du + shift * da + u * m.density_b * dw) / ((y + excess) * mass)
+    return (t, log_of_mass), (dt, _log_mass_change(m, a, da, dw))
+
+
+def _log_mass_change(m: Masses, a: Array, da: Array, dw: Array) -> Array:
+    empty = m.inside == 0
+    mean = jnp.where(empty, a, m.fall / jnp.where(empty, 1.0, m.inside))
+    return m.density_b / m.inside * dw - mean * da
+
+
+@jax.custom_jvp
+@jax.jit
+def log_mass(a: Array, w: Array) -> Array:
+    return relative_log(masses(a, w), a, w) - 0.5 * jnp.square(_anchor(a))
+
+
+@log_mass.defjvp
+def _log_mass_jvp(primals, tangents):
+    (a, w), (da, dw) = primals, tangents
+    m = masses(a, w)
+    return log_mass(a, w), _log_mass_change(m, a, da, dw)

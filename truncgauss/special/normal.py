@@ -1,0 +1,385 @@
+"""The normal distribution on one interval: values and derivative rules, in logs, in any tail.
+
+An interval with ends a < b is first mirrored so that a is the end nearer zero, and is then given by
+(a, w), with the width w = b - a a number of its own. Only `standardize` meets a limit that may be
+infinite. It stands on `tails` (one tail, no interval), `intervals` (one interval and one draw) and
+`moments`.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from truncgauss.special.intervals import is_short, log_mass, step
+from truncgauss.special.moments import (
+    Law,
+    is_narrow,
+    narrow_law,
+    narrow_log_size,
+    short_draw,
+    wide_law,
+    wide_log_size,
+)
+from truncgauss.special.tails import (
+    FAR,
+    LOG_SQRT_2PI,
+    as_floats,
+    ratio,
+)
+
+
+class Interval(NamedTuple):
+    """A standardised interval; `width` is known better than `high - low` when the two are close."""
+
+    low: Array
+    high: Array
+    width: Array
+
+
+def standardize(
+    low: ArrayLike, high: ArrayLike, loc: ArrayLike = 0.0, scale: ArrayLike = 1.0
+) -> Interval:
+    r"""Limits in standard deviations from the mean, and the width between them.
+
+    .. math:: a = (l - \mu)/\sigma, \qquad b = (h - \mu)/\sigma, \qquad w = (h - l)/\sigma
+
+    The only function that subtracts from an infinite limit or divides it: every derivative with
+    respect to that limit, and of that limit with respect to loc and scale, is exactly 0.
+
+    Args:
+        low, high: limits, infinite values welcome; all arguments broadcast.
+        loc, scale: mean and standard deviation, finite, the scale positive.
+
+    Returns:
+        `Interval(low, high, width)`; the width of equal limits is 0, of inverted ones negative or
+        NaN.
+
+    Example:
+        >>> [float(v) for v in tg.special.standardize(1.0, jnp.inf, 0.0, 2.0)]
+        [0.5, inf, inf]
+    """
+    low, high, loc, scale = as_floats(low, high, loc, scale)
+    # 0 for proper loc and scale; otherwise NaN, which an infinite limit would hide.
+    blemish = jax.lax.stop_gradient(jnp.where(scale > 0, 0.0 * (loc / scale), jnp.nan))
+    low_far, high_far = jnp.isinf(low), jnp.isinf(high)
+    either = low_far | high_far
+    # The subtrahend of a hidden branch is finite, so that its derivative is 0 and not NaN.
+    near_low, near_high = jnp.where(low_far, loc, low), jnp.where(high_far, loc, high)
+    endless = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan)) + blemish
+    difference = jnp.where(either, loc, high) - jnp.where(either, loc, low)
+    return Interval(
+        jnp.where(low_far, low + blemish, ratio(near_low - loc, scale)),
+        jnp.where(high_far, high + blemish, ratio(near_high - loc, scale)),
+        jnp.where(either, endless, ratio(difference, scale)),
+    )
+
+
+def _nearer(interval: Interval) -> tuple[Array, Array]:
+    """Whether the interval is mirrored so that its nearer end is on the left, and that end."""
+    mirrored = -interval.low > interval.high
+    return mirrored, jnp.where(mirrored, -interval.high, interval.low)
+
+
+def log_interval_mass(low: ArrayLike, high: ArrayLike, width: ArrayLike | None = None) -> Array:
+    r"""Log probability that a standard normal variable falls into an interval.
+
+    .. math:: \log Z = \log\{\Phi(b) - \Phi(a)\}, \qquad
+        d \log Z = -(e_a - e_b)\, da + e_b\, dw, \quad e_x = \phi(x)/Z
+
+    Args:
+        low, high: standardised limits, infinite values welcome; they broadcast.
+        width: `high - low`, where it is known better than by that difference; see `standardize`.
+
+    Returns:
+        The logs: -inf for an empty interval, NaN for an inverted one and where an argument is NaN.
+
+    Example:
+        >>> float(tg.special.log_interval_mass(1000.0, 1000.5))
+        -500007.82669481216
+    """
+    interval = _interval(low, high, width)
+    _, a = _nearer(interval)
+    return log_mass(a, interval.width)
+
+
+def _interval(low, high, width, *others):
+    interval = standardize(low, high)
+    width = interval.width if width is None else width
+    low, high, width, *others = as_floats(low, high, width, *others)
+    return (Interval(low, high, width), *others) if others else Interval(low, high, width)
+
+
+def separation_step(
+    low: ArrayLike, high: ArrayLike, uniform: ArrayLike, width: ArrayLike | None = None
+) -> tuple[Array, Array]:
+    r"""One step of separation of variables: a draw from the interval, and its log mass.
+
+    .. math:: y = \Phi^{-1}\{(1 - u)\,\Phi(a) + u\,\Phi(b)\}, \qquad
+        dy = \frac{Z}{\phi(y)} \{du + (1 - u)\, e_a\, da + u\, e_b\, db\}
+
+    Both come from the same two Mills ratios, in the tail nearer the interval; no derivative goes
+    through an inverse distribution function.
+
+    Args:
+        low, high: standardised limits, infinite values welcome; all arguments broadcast.
+        uniform: in (0, 1).
+        width: `high - low`, where it is known better than by that difference; see `standardize`.
+
+    Returns:
+        The draw, never outside the limits, and the log mass as `log_interval_mass` gives it.
+
+    References:
+        Genz (1992), Numerical computation of multivariate normal probabilities.
+
+    Example:
+        >>> draw, log_mass = tg.special.separation_step(9.0, jnp.inf, 0.5)
+        >>> round(float(draw), 6), round(float(log_mass), 6)
+        (9.075787, -43.628149)
+    """
+    interval, uniform = _interval(low, high, width, uniform)
+    mirrored, a = _nearer(interval)
+    u = jnp.where(mirrored, 1.0 - uniform, uniform)
+    t, log_z = step(a, interval.width, u, jnp.where(mirrored, uniform, 1.0 - uniform))
+    y = jnp.where(a >= 0, a, 0.0) + t
+    return moved_inside(jnp.where(mirrored, -y, y), interval.low, interval.high), log_z
+
+
+@jax.custom_jvp
+def moved_inside(x: Array, low: Array, high: Array) -> Array:
+    """A draw, or the limit that rounding took it beyond."""
+    return jnp.where(x < low, low, jnp.where(x > high, high, x))
+
+
+@moved_inside.defjvp
+def _moved_inside_jvp(primals, tangents):
+    # Only rounding takes a draw out of its interval: it still moves as a draw, not as the limit.
+    return moved_inside(*primals), tangents[0]
+
+
+class _Frame(NamedTuple):
+    """The mirrored interval, in standard deviations and in the user's units."""
+
+    a: Array
+    w: Array
+    origin: Array  # the end nearer the mean, or the mean if that lies inside and far from both
+    sign: Array
+    narrow: Array
+    scale: Array
+    start: Array  # a and w in the user's units
+    width: Array
+
+    @property
+    def unit(self) -> Array:
+        """The width of the interval if it is narrow, else the scale."""
+        return jnp.where(self.narrow, self.width, self.scale)
+
+
+def _frame(loc: Array, scale: Array, low: Array, high: Array, is_narrow: Callable) -> _Frame:
+    interval = standardize(low, high, loc, scale)
+    mirrored, a = _nearer(interval)
+    narrow = is_narrow(a, interval.width)
+    end, sign = jnp.where(mirrored, high, low), jnp.where(mirrored, -1.0, 1.0)
+    endless, either = jnp.isinf(end), jnp.isinf(low) | jnp.isinf(high)
+    origin = jnp.where(narrow | (a >= 0), jnp.where(endless, 0.0, end), loc)
+    # Beyond this many scales no end has any influence left, nor a derivative.
+    far = jax.lax.stop_gradient(4.0 * FAR * scale)
+    start = jnp.maximum(sign * (jnp.where(endless, loc, end) - loc), -far)
+    width = jnp.where(either, loc, high) - jnp.where(either, loc, low)
+    width = jnp.where(narrow, width, jnp.where(either, far, jnp.minimum(width, far)))
+    start = jnp.where(endless, -far, start)
+    return _Frame(a, interval.width, origin, sign, narrow, scale, start, width)
+
+
+def _law(loc: Array, scale: Array, low: Array, high: Array) -> tuple[_Frame, Law]:
+    """Excess over the origin, variance and entropy in the user's units."""
+    frame = _frame(loc, scale, low, high, is_narrow)
+    narrow, proper = frame.narrow, frame.w > 0
+    width = jnp.where(narrow & proper, frame.width, 1.0)
+    near = narrow_law(jnp.where(narrow, frame.a, 0.0), jnp.where(narrow & proper, frame.w, 1.0))
+    wide = wide_law(
+        jnp.where(narrow, 0.0, frame.start),
+        jnp.where(narrow, 4.0, frame.width),
+        jnp.where(narrow, 1.0, scale),
+    )
+    near = Law(width * near.excess, width * width * near.variance, jnp.log(width) + near.entropy)
+    wide = wide._replace(entropy=jnp.log(scale) + wide.entropy)
+    chosen = (jnp.where(narrow, x, y) for x, y in zip(near, wide))
+    return frame, Law(*(jnp.where(proper, value, jnp.nan) for value in chosen))
+
+
+def _log_size(frame: _Frame) -> Array:
+    """Log of mass over density at max(a, 0), in units of `frame.unit`."""
+    narrow = frame.narrow
+    near = narrow_log_size(jnp.where(narrow, frame.a, 0.0), jnp.where(narrow, frame.w, 1.0))
+    a, w = jnp.maximum(frame.a, -4.0 * FAR), jnp.minimum(frame.w, 4.0 * FAR)
+    wide = wide_log_size(jnp.where(narrow, 0.0, a), jnp.where(narrow, 4.0, w))
+    return jnp.where(narrow, near, wide)
+
+
+@jax.custom_jvp
+def _log_ratio(x: Array, y: Array) -> Array:
+    return jnp.log(x / y)
+
+
+@_log_ratio.defjvp
+def _log_ratio_jvp(primals, tangents):
+    (x, y), (dx, dy) = primals, tangents
+    # Apart, so that no mixed derivative is left to cancel.
+    return _log_ratio(x, y), dx / x - dy / y
+
+
+def truncated_log_mass(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    r"""Log probability that a normal variable falls into [low, high], in the user's own units.
+
+    .. math:: \log Z = \log\{\Phi((h - \mu)/\sigma) - \Phi((l - \mu)/\sigma)\}
+
+    The value is that of `log_interval_mass` after `standardize`. Second derivatives are right here
+    also for a narrow interval, where those of the composition are differences of 1/width^2.
+
+    Args:
+        loc, scale: mean and standard deviation, the scale positive; all arguments broadcast.
+        low, high: limits, infinite values welcome.
+
+    Returns:
+        The logs: -inf for an empty interval, NaN for an inverted one.
+
+    Example:
+        >>> round(float(tg.special.truncated_log_mass(0.0, 2.0, 18.0, jnp.inf)), 6)
+        -43.628149
+    """
+    loc, scale, low, high = as_floats(loc, scale, low, high)
+    frame = _frame(loc, scale, low, high, is_narrow)
+    measured = frame.narrow & (frame.w > 0)
+    ratio = _log_ratio(jnp.where(measured, frame.width, 1.0), jnp.where(measured, scale, 1.0))
+    c = jnp.where((frame.a >= 0) & ~jnp.isinf(frame.a), frame.a, 0.0)
+    log = ratio + (_log_size(frame) - LOG_SQRT_2PI) - 0.5 * c * c
+    return jnp.where(frame.w < 0, jnp.nan, jnp.where(frame.w == 0, -jnp.inf, log))
+
+
+def truncated_log_density(
+    x: ArrayLike, loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike
+) -> Array:
+    r"""Log density of a normal variable truncated to [low, high].
+
+    .. math:: \log p(x) = \log \phi\{(x - \mu)/\sigma\} - \log \sigma - \log Z
+
+    Args:
+        x: where; all arguments broadcast.
+        loc, scale: mean and standard deviation before truncation, the scale positive.
+        low, high: limits, infinite values welcome.
+
+    Returns:
+        The log density, -inf outside the limits, NaN if these are inverted.
+
+    Example:
+        >>> round(float(tg.special.truncated_log_density(9.1, 0.0, 1.0, 9.0, 10.0)), 6)
+        1.304278
+    """
+    x, loc, scale, low, high = as_floats(x, loc, scale, low, high)
+    frame = _frame(loc, scale, low, high, is_narrow)
+    inside = (low <= x) & (x <= high) & ~jnp.isinf(x)
+    c = jnp.where(frame.a >= 0, frame.a, 0.0)
+    base = jnp.where(frame.a >= 0, frame.origin, loc)
+    t = ratio(frame.sign * (jnp.where(inside, x, base) - base), scale)
+    size = jnp.where(frame.w > 0, _log_size(frame), jnp.nan) + jnp.log(frame.unit)
+    outside = jnp.where(jnp.isnan(x + size), jnp.nan, -jnp.inf)
+    return jnp.where(inside, -t * (c + 0.5 * t) - size, outside)
+
+
+def truncated_mean(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    r"""Mean of a normal variable truncated to [low, high].
+
+    .. math:: \mu + \sigma (e_a - e_b), \quad e_x = \phi(x)/Z
+
+    computed as a distance from the nearer limit if the mean before truncation lies outside.
+
+    Args:
+        loc, scale: mean and standard deviation before truncation, the scale positive.
+        low, high: limits, infinite values welcome; all arguments broadcast.
+
+    Returns:
+        The mean; NaN if the limits are equal or inverted.
+
+    Example:
+        >>> float(tg.special.truncated_mean(0.0, 1.0, 1000.0, jnp.inf))
+        1000.000999998
+    """
+    loc, scale, low, high = as_floats(loc, scale, low, high)
+    frame, law = _law(loc, scale, low, high)
+    return frame.origin + frame.sign * law.excess
+
+
+def truncated_variance(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    r"""Variance of a normal variable truncated to [low, high].
+
+    .. math:: \sigma^2 \{1 + a e_a - b e_b - (e_a - e_b)^2\}, \quad e_x = \phi(x)/Z
+
+    Args:
+        loc, scale: mean and standard deviation before truncation, the scale positive.
+        low, high: limits, infinite values welcome; all arguments broadcast.
+
+    Returns:
+        The variance; NaN if the limits are equal or inverted.
+
+    Example:
+        >>> round(float(tg.special.truncated_variance(0.0, 1.0, 0.0, jnp.inf)), 6)
+        0.36338
+    """
+    loc, scale, low, high = as_floats(loc, scale, low, high)
+    return _law(loc, scale, low, high)[1].variance
+
+
+def truncated_entropy(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+    r"""Differential entropy of a normal variable truncated to [low, high], in nats.
+
+    .. math:: \log(\sqrt{2\pi}\, \sigma Z) + \tfrac12 (1 + a e_a - b e_b), \quad e_x = \phi(x)/Z
+
+    Args:
+        loc, scale: mean and standard deviation before truncation, the scale positive.
+        low, high: limits, infinite values welcome; all arguments broadcast.
+
+    Returns:
+        The entropy; NaN if the limits are equal or inverted.
+
+    Example:
+        >>> round(float(tg.special.truncated_entropy(0.0, 1.0, -jnp.inf, jnp.inf)), 6)
+        1.418939
+    """
+    loc, scale, low, high = as_floats(loc, scale, low, high)
+    return _law(loc, scale, low, high)[1].entropy
+
+
+def truncated_quantile(
+    uniform: ArrayLike, loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike
+) -> Array:
+    r"""Quantile of a normal variable truncated to [low, high]: a draw, if fed a uniform.
+
+    .. math:: \mu + \sigma\, \Phi^{-1}\{(1 - u)\,\Phi(a) + u\,\Phi(b)\}
+
+    Args:
+        uniform: in (0, 1); all arguments broadcast.
+        loc, scale: mean and standard deviation before truncation, the scale positive.
+        low, high: limits, infinite values welcome.
+
+    Returns:
+        The quantile, never outside the limits; NaN if these are inverted.
+
+    Example:
+        >>> round(float(tg.special.truncated_quantile(0.5, 0.0, 1.0, 9.0, jnp.inf)), 6)
+        9.075787
+    """
+    uniform, loc, scale, low, high = as_floats(uniform, loc, scale, low, high)
+    frame = _frame(loc, scale, low, high, is_short)
+    short = frame.narrow
+    u = jnp.where(frame.sign < 0, 1.0 - uniform, uniform)
+    v = jnp.where(frame.sign < 0, uniform, 1.0 - uniform)
+    t, _ = step(frame.a, frame.w, u, v)
+    near = short_draw(jnp.where(short, frame.a, 0.0), jnp.where(short, frame.w, 0.1), u)
+    x = frame.origin + frame.sign * frame.unit * jnp.where(short, near, t)
+    # At the ends the limit itself, which rounding would miss.
+    low_end, high_end = jnp.where(uniform == 1, high, low), jnp.where(uniform == 0, low, high)
+    return jnp.where(low <= high, moved_inside(x, low_end, high_end), jnp.nan)

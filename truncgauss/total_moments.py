@@ -1,0 +1,261 @@
+"""The law of total mean and variance: of quadrature nodes, of weighted points, of replicates.
+
+A mixture's covariance is a sum of positive semi-definite matrices, hence one itself. Deviations are
+counted from a point inside the region, so that a narrow region far out keeps its digits.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.scipy.linalg import cho_solve, solve_triangular
+
+from truncgauss.special.logspace import log_sum_exp
+
+MIN_EFFECTIVE_POINTS = 10.0
+
+
+class Moments(NamedTuple):
+    """Mean and covariance of a truncated law, and what is known of their errors.
+
+    Attributes:
+        mean: shape (..., d).
+        covariance: shape (..., d, d).
+        mean_stderr: standard error of each entry of the mean: 0 means exact to rounding, nan that
+            it is unknown, inf that the entry rests on nothing. It carries no gradient.
+        covariance_stderr: likewise, of each entry of the covariance.
+    """
+
+    mean: Array
+    covariance: Array
+    mean_stderr: Array
+    covariance_stderr: Array
+
+
+class Pieces(NamedTuple):
+    """R laws to be mixed: logs of their shares, means and covariances along a leading axis."""
+
+    log_shares: Array
+    means: Array
+    covariances: Array
+    num_effective: Array  # points that carry each
+
+
+class Nodes(NamedTuple):
+    """A truncated law as a mixture over quadrature nodes, of laws with independent coordinates.
+
+    Attributes:
+        point: a point inside the region that deviations are counted from, shape (d,).
+        deviations: means of the mixed laws less the point, shape (n, d).
+        variances: theirs, 0 for a coordinate that the node fixes, shape (n, d).
+        log_values: logs of the integrand, shape (n,).
+        weights: of the quadrature, shape (n,).
+    """
+
+    point: Array
+    deviations: Array
+    variances: Array
+    log_values: Array
+    weights: Array
+
+
+def total_moments(nodes: Nodes) -> tuple[Array, Array]:
+    """Mean less the nodes' point, and covariance, of a mixture over quadrature nodes."""
+    top = lax.stop_gradient(jnp.max(jnp.where(nodes.weights > 0, nodes.log_values, -jnp.inf)))
+    sizes = nodes.weights / lax.stop_gradient(jnp.max(nodes.weights))
+    sizes = sizes * jnp.exp(nodes.log_values - top)
+    shares = sizes / sizes.sum()
+    mean = shares @ nodes.deviations
+    gaps = nodes.deviations - mean
+    return mean, (shares[:, None] * gaps).T @ gaps + jnp.diag(shares @ nodes.variances)
+
+
+def weighted_pieces(
+    log_weights: Array, deviations: Array, last_variance: Array | None = None
+) -> Pieces:
+    """Replicates of weighted points: shapes (R, n) and (R, k, n); the last coordinate's variance
+    given the others, of shape (R, n), if it is not drawn."""
+    log_total = log_sum_exp(log_weights, axis=1)
+    shares = jnp.exp(log_weights - jnp.where(jnp.isfinite(log_total), log_total, 0.0)[:, None])
+    means = jnp.einsum("rn,rkn->rk", shares, deviations)
+    gaps = deviations - means[:, :, None]
+    matrices = (shares[:, None, :] * gaps) @ jnp.swapaxes(gaps, 1, 2)
+    if last_variance is not None:
+        matrices = matrices.at[:, -1, -1].add(jnp.sum(shares * last_variance, axis=1))
+    effective = _effective_points(lax.stop_gradient(shares))
+    return Pieces(log_total, means, matrices, effective)
+
+
+class Surprises(NamedTuple):
+    """Averages, one a piece, of what draws were beyond what was expected of them.
+
+    With e_k the draw of variable k less its mean given the earlier ones, and v_k its variance, the
+    proposal's own expectations are known: 0 for e and for e_j e_k, v_k for the square of e_k.
+    """
+
+    means: Array  # of e, shape (R, k)
+    squares: Array  # of e e^T less v, shape (R, k, k)
+    products: Array  # of the deviations with e, shape (R, k, k)
+    variances: Array  # v, shape (R, k)
+
+
+def surprises(deviations: Array, expected: Array, variances: Array) -> Surprises:
+    """From paths of shape (R, k, n), of which the last variable was not drawn."""
+    count = deviations.shape[-1]
+    surprise = jnp.swapaxes(deviations - expected, 1, 2)
+    mean_variances = variances.mean(-1)
+    known = mean_variances.at[:, -1].set(0.0)
+    identity = jnp.eye(known.shape[1], dtype=known.dtype)
+    squares = jnp.swapaxes(surprise, 1, 2) @ surprise / count - known[:, :, None] * identity
+    gaps = deviations - deviations.mean(-1, keepdims=True)
+    return Surprises(surprise.mean(1), squares, gaps @ surprise / count, mean_variances)
+
+
+def corrected(pieces: Pieces, found: Surprises) -> Pieces:
+    """The pieces less what is known to be chance, in so far as draws respond linearly to it.
+
+    With T the response of the deviations to e, unit lower triangular, T mean(e) is taken from the
+    means and T mean(e e^T - v) T^T from the covariances. Both are 0 on average, and most of the
+    error if weights are nearly equal. No variance of the mixture, in any direction, is brought
+    below half of what it was; with too few points to have one, nothing is changed.
+    """
+    variances = found.variances.mean(0)
+    response = jnp.tril(found.products.mean(0) / jnp.where(variances > 0, variances, 1.0), -1)
+    response = response + jnp.eye(len(variances), dtype=variances.dtype)
+    means = found.means @ response.T
+    matrices = response @ found.squares @ response.T
+    extent = _safe_extent(*lax.stop_gradient((_mixture(pieces)[1], pieces.log_shares, matrices)))
+    return pieces._replace(
+        means=pieces.means - extent * means, covariances=pieces.covariances - extent * matrices
+    )
+
+
+def _safe_extent(before: Array, log_shares: Array, matrices: Array) -> Array:
+    """The largest number up to 1 times which the matrices' mixture leaves half of `before`."""
+    scale = jnp.sqrt(jnp.diagonal(before))
+    relative = lambda matrix: matrix / scale[:, None] / scale
+    taken = jnp.einsum("r,rkl->kl", jax.nn.softmax(log_shares), matrices)
+    factor = jnp.linalg.cholesky(relative(before))
+    half = solve_triangular(factor, relative(taken), lower=True)
+    inner = solve_triangular(factor, half.T, lower=True)
+    sound = jnp.all(jnp.isfinite(inner))
+    most = jnp.linalg.eigvalsh(jnp.where(sound, inner, 0.0))[-1]
+    return jnp.where(sound, 0.5 / jnp.maximum(most, 0.5), 0.0)
+
+
+def _mixture(pieces: Pieces) -> tuple[Array, ...]:
+    """Mean and covariance of a mixture; each piece's gap from the mean and moment about it."""
+    shares = jax.nn.softmax(pieces.log_shares)
+    mean = shares @ pieces.means
+    gaps = pieces.means - mean
+    each = pieces.covariances + gaps[:, :, None] * gaps[:, None, :]
+    return mean, jnp.einsum("r,rkl->kl", shares, each), gaps, each
+
+
+def pooled_moments(pieces: Pieces, origin: Array) -> Moments:
+    """The mixture of replicates; its errors from their spread, as of a ratio of two means."""
+    shares = jax.nn.softmax(pieces.log_shares)
+    mean, matrix, gaps, each = _mixture(pieces)
+    count = len(shares)
+    spread = lambda x: jnp.sqrt(jnp.einsum("r,r...->...", shares * shares, x * x) * count)
+    few = jnp.where(pieces.num_effective >= MIN_EFFECTIVE_POINTS, 0.0, shares).sum() > 0.5
+    divisor = (count - 1.0) ** 0.5 if count > 1 else float("nan")
+    error = lambda x: jnp.where(few | jnp.isnan(few), jnp.inf, spread(x) / divisor)
+    return Moments(origin + mean, matrix, error(gaps), error(each - matrix))
+
+
+def with_unseen(moments: Moments, share: Array) -> Moments:
+    """Errors that allow for a share of the law which no point may have met."""
+    scale = jnp.sqrt(jnp.diagonal(moments.covariance))
+    share = jnp.where(jnp.isnan(share), 0.0, share)
+    return moments._replace(
+        mean_stderr=jnp.hypot(moments.mean_stderr, share * scale),
+        covariance_stderr=jnp.hypot(moments.covariance_stderr, share * scale[:, None] * scale),
+    )
+
+
+def with_sample_errors(moments: Moments, log_weights, deviations, effective) -> Moments:
+    """Errors from the spread of independent samples, those of ratios of means."""
+    shares = jax.nn.softmax(log_weights)
+    gaps = deviations - (deviations @ shares)[:, None]
+    squares, matrix = shares * shares, moments.covariance
+    both = (squares * gaps**2) @ (gaps**2).T
+    cross = (squares * gaps) @ gaps.T
+    variance = both - 2.0 * matrix * cross + matrix**2 * squares.sum()
+    few = ~(effective >= MIN_EFFECTIVE_POINTS)
+    return moments._replace(
+        mean_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.diagonal(cross))),
+        covariance_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.maximum(variance, 0.0))),
+    )
+
+
+def _effective_points(shares: Array) -> Array:
+    """How many points of equal weight would be worth as much, along the last axis."""
+    return shares.sum(-1) ** 2 / jnp.sum(shares**2, axis=-1)
+
+
+# --- Parts of a Gaussian --------------------------------------------------------------------------
+
+
+def assembled(
+    parts: Sequence[Moments], places: Sequence[np.ndarray], loc: Array, matrix: Array
+) -> Moments:
+    """Moments of a Gaussian from those of independent parts of it.
+
+    Coordinates in none of the parts are not limited: they follow the others by regression, their
+    errors are bounded by those of the others.
+
+    Args:
+        parts: with leading axes (...).
+        places: the coordinates of each part.
+        loc: shape (..., d).
+        matrix: the covariance before truncation, shape (d, d).
+    """
+    limited = np.concatenate(places)
+    free = np.setdiff1d(np.arange(len(matrix)), limited)
+    mean, mean_stderr = (jnp.concatenate(x, -1) for x in zip(*((p[0], p[2]) for p in parts)))
+    inner, stderr = (_block_diagonal([part[k] for part in parts]) for k in (1, 3))
+    own, cross = matrix[np.ix_(limited, limited)], matrix[np.ix_(free, limited)]
+    response = _regression(own, cross)
+    # Where one part is impossible so is the whole.
+    blank = jnp.sum(0.0 * mean, axis=-1)[..., None]
+    mean, inner = mean + blank, inner + blank[..., None]
+    follow = loc[..., free] + (mean - loc[..., limited]) @ response.T
+    rest = matrix[np.ix_(free, free)] - response @ cross.T
+    back = np.argsort(np.concatenate([limited, free]))
+
+    def bordered(inner, response, rest):
+        across = response @ inner
+        corner = across @ response.T + rest
+        upper = jnp.concatenate([inner, jnp.swapaxes(across, -1, -2)], -1)
+        whole = jnp.concatenate([upper, jnp.concatenate([across, corner], -1)], -2)
+        return 0.5 * (whole + jnp.swapaxes(whole, -1, -2))[..., back, :][..., back]
+
+    size = jnp.abs(response)
+    errors = jnp.concatenate([mean_stderr, mean_stderr @ size.T], -1)[..., back]
+    mean = jnp.concatenate([mean, jnp.broadcast_to(follow, (*mean.shape[:-1], len(free)))], -1)
+    return Moments(
+        mean[..., back],
+        bordered(inner, response, rest),
+        errors,
+        bordered(stderr, size, jnp.zeros_like(rest)),
+    )
+
+
+def _block_diagonal(blocks: list[Array]) -> Array:
+    ends = np.cumsum([0, *(block.shape[-1] for block in blocks)])
+    whole = jnp.zeros((*blocks[0].shape[:-2], ends[-1], ends[-1]), blocks[0].dtype)
+    for start, end, block in zip(ends[:-1], ends[1:], blocks):
+        whole = whole.at[..., start:end, start:end].set(block)
+    return whole
+
+
+def _regression(own: Array, cross: Array) -> Array:
+    """cross @ own^-1, also where `own` is singular."""
+    factor = jnp.linalg.cholesky(own)
+    if np.all(np.isfinite(factor)):
+        return cho_solve((factor, True), cross.T).T
+    return cross @ jnp.linalg.pinv(own, hermitian=True)
