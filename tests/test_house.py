@@ -43,8 +43,9 @@ ROOMS = {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
     },
     "fitting": {
-        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "data": 0,
-        "objectives": 1, "loop": 2, "uncertainty": 3, "multistart": 4,
+        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "held": 0,
+        "truncated_normal_rows": 0, "fraction_loss": 1, "truncated_normal_loss": 1,
+        "uncertainty": 1, "result": 2, "loop": 3, "fraction_search": 3,
     },
     "config": {"yaml": 0, "sections": 0},
 }  # fmt: skip

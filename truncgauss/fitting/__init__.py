@@ -2,7 +2,7 @@
 
 from truncgauss.fitting.checkpoint import interrupts
 from truncgauss.fitting.fractions import fit_limits, fit_shift
-from truncgauss.fitting.loop import FitResult, fit
+from truncgauss.fitting.loop import fit
 from truncgauss.fitting.parameters import (
     Bijection,
     Constraint,
@@ -15,7 +15,12 @@ from truncgauss.fitting.parameters import (
     Real,
     coordinates,
 )
-from truncgauss.fitting.truncated import GaussianErrors, TruncatedFit, fit_truncated_normal
+from truncgauss.fitting.result import Fit, FitResult
+from truncgauss.fitting.truncated_normal import (
+    GaussianErrors,
+    TruncatedFit,
+    fit_truncated_normal,
+)
 from truncgauss.fitting.uncertainty import (
     Certificate,
     ErrorBars,
@@ -30,6 +35,7 @@ __all__ = [
     "Constraint",
     "Coordinates",
     "ErrorBars",
+    "Fit",
     "FitResult",
     "Frozen",
     "GaussianErrors",

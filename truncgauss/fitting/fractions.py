@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.covariances import CovarianceMatrix
-from truncgauss.fitting.loop import FitResult
-from truncgauss.fitting.multistart import Search
-from truncgauss.fitting.objectives import FractionLoss, LimitsProblem, ShiftProblem, hold
+from truncgauss.fitting.fraction_loss import FractionLoss, LimitsProblem, ShiftProblem
+from truncgauss.fitting.fraction_search import Search
+from truncgauss.fitting.held import hold
 from truncgauss.fitting.parameters import Limits, coordinates
+from truncgauss.fitting.result import FitResult
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import Problem, as_problem
