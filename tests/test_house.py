@@ -19,7 +19,7 @@ FLOORS = {
     "problem": 1.1, "units": 1.1, "total_moments": 1.1,
     "quadrature": 1.2, "separation": 1.3,
     "probability": 2.0, "parallel": 3.0, "moments": 4.0, "sampling": 4.0,
-    "distributions": 5.0, "fitting": 5.0,
+    "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0,
     "plotting": 6.0, "config": 6.0, "runs": 7.0, "cli": 7.1,
 }  # fmt: skip
 ROOMS = {
@@ -38,6 +38,9 @@ ROOMS = {
         "method": 0.5, "structure": 1,
         "exact_moments": 6, "turns": 6, "refinement": 7, "automatic": 9,
         "explanation": 10, "gradients": 10,
+    },
+    "likelihood": {
+        "patterns": 0, "observations": 1, "conditioning": 1, "integrals": 2, "held": 3, "rows": 4,
     },
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,

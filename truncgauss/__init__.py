@@ -20,6 +20,7 @@ _HOMES = {
         "fit_truncated_normal",
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
+    "truncgauss.likelihood": ("Observations", "log_likelihood"),
     "truncgauss.moments": ("Moments", "truncated_moments"),
     "truncgauss.probability.automatic": (
         "Automatic",
@@ -48,7 +49,7 @@ _HOMES = {
     ),
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
-_MODULES = ("config", "fitting", "indicators", "parallel", "plotting", "safe", "special")
+_MODULES = ("config", "fitting", "indicators", "likelihood", "parallel", "plotting", "safe", "special")
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])

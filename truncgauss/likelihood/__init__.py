@@ -1,0 +1,7 @@
+"""The log-likelihood of observed rows: exact, censored, interval, missing, noisy and truncated."""
+
+from truncgauss.likelihood.held import HeldMethods
+from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.rows import hold, log_likelihood, total_log_likelihood
+
+__all__ = ["HeldMethods", "Observations", "hold", "log_likelihood", "total_log_likelihood"]
