@@ -40,7 +40,7 @@ ROOMS = {
         "explanation": 10, "gradients": 10,
     },
     "likelihood": {
-        "patterns": 0, "observations": 1, "conditioning": 1, "integrals": 2, "held": 3, "rows": 4,
+        "patterns": 0, "observations": 1, "conditioning": 1, "integrals": 2, "terms": 2, "held": 3, "rows": 4,
     },
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
