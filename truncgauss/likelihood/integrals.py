@@ -15,7 +15,9 @@ from truncgauss.regions import Box, Polyhedron
 
 CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows answered at a time, by dimension
 CHUNK_OF_MANY = 2**6
-POINTS = 32, 1024  # of a lattice, the fewest and the most
+FEW = 64  # rows up to which each is as accurate as one alone
+DRAWS = 2**18  # that more rows share, as long as each has four replicates of so many points:
+LEAST_POINTS, MOST_POINTS = 32, 1024
 
 
 def kind_of(integrals: Integrals) -> str:
@@ -46,16 +48,21 @@ def _rows(covariance: Covariance, num_rows: int, parts: list[Integrals]) -> Cova
 
 
 def settled(method: Method, integrals: Integrals) -> Method:
-    """The method for integrals of one kind. `Automatic` sees no numbers here, and shares its
-    draws among the rows."""
-    d = integrals.region.dimension
+    """The method for integrals of one kind, in place of `Automatic`, which sees no numbers here.
+
+    The errors of many rows average out: an error of 0.001 in each, which is what 128 draws leave in
+    five dimensions, moves no estimate by more than 0.01 of its standard error.
+    """
+    d, u = integrals.region.dimension, len(integrals.loc)
     deterministic = isinstance(integrals.region, Box) and d <= 3
     deterministic |= not isinstance(integrals.covariance, CovarianceMatrix | ScaleTril)
     if not isinstance(method, Automatic) or deterministic:
         return method
-    affordable = max(1, method.max_draws // (16 * d * len(integrals.loc)))
-    fewest, most = POINTS
-    return Separation(num_points=min(most, max(fewest, 2 ** int(math.log2(affordable)))))
+    if u <= FEW:
+        return Separation()
+    affordable = max(1, min(DRAWS, method.max_draws // d) // (4 * u))
+    points = min(MOST_POINTS, max(LEAST_POINTS, 2 ** int(math.log2(affordable))))
+    return Separation(num_points=points, num_replicates=4, twisted=False)
 
 
 def probabilities(integrals: Integrals, method: Method) -> Estimate:
