@@ -40,15 +40,17 @@ ROOMS = {
         "explanation": 10, "gradients": 10,
     },
     "likelihood": {
-        "patterns": 0, "observations": 1, "conditioning": 1, "integrals": 2, "terms": 2, "held": 3, "rows": 4,
+        "patterns": 0, "observations": 1, "conditioning": 1, "integrals": 2, "terms": 2,
+        "held": 3, "rows": 4,
     },
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
     },
     "fitting": {
         "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "held": 0,
-        "truncated_normal_rows": 0, "fraction_loss": 1, "truncated_normal_loss": 1,
-        "uncertainty": 1, "result": 2, "loop": 3, "fraction_search": 3,
+        "truncated_normal_rows": 0, "observations_loss": 0, "observations_start": 1,
+        "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 2, "loop": 3,
+        "fraction_search": 3,
     },
     "config": {"yaml": 0, "sections": 0},
 }  # fmt: skip

@@ -1,9 +1,6 @@
 """The likelihood of rows against closed forms, SciPy, quadrature, simulation and published fits."""
 
-import csv
 import functools
-import os
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +10,8 @@ import pytest
 from scipy import integrate, stats
 
 import truncgauss as tg
+from tests import published_rows
 
-ROOT = pathlib.Path(__file__).parents[1]
-SHARED = pathlib.Path(os.environ.get("TRUNCGAUSS_DATA", ROOT.parent / "shared" / "data"))
-published = pytest.mark.skipif(not SHARED.is_dir(), reason="no published tables beside the project")
 INF = np.inf
 LOC = np.array([0.3, -0.2, 0.5])
 COVARIANCE = np.array([[1.0, 0.4, -0.3], [0.4, 2.0, 0.5], [-0.3, 0.5, 1.5]])
@@ -459,53 +454,16 @@ def test_a_likelihood_is_a_factor_of_a_numpyro_model():
 # Published fits
 
 
-def table(name, **options):
-    with open(SHARED / name, newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def column(rows, name):
-    return np.array([float(row[name]) if row[name] != "NA" else np.nan for row in rows])
-
-
-@published
-def test_published_one_dimensional_fits():
-    tobin = table("tobin.csv")
-    durable, age, quant = (column(tobin, name) for name in ("durable", "age", "quant"))
-    mean = 15.14486636 - 0.12905928 * age - 0.04554166 * quant
-    rows = tg.Observations(np.where(durable > 0, durable, -INF), durable)
+@published_rows.needed
+def test_published_log_likelihoods():
+    rows, design = published_rows.tobin()
+    mean = design @ [15.14486636, -0.12905928, -0.04554166]
     found = total(rows, mean[:, None], [[np.exp(2 * 1.71785092)]])
     np.testing.assert_allclose(found, -28.94013320, rtol=1e-8)
-    quasars = table("quasars_dt.csv")
-    y, u, v = (column(quasars, name) for name in "yuv")
-    rows = tg.Observations.exact(y, region=tg.Box(u[:, None], v[:, None]))
-    found = total(rows, [-2.478900110774], [[1.266962704526**2]])
+    found = total(published_rows.quasars(), [-2.478900110774], [[1.266962704526**2]])
     np.testing.assert_allclose(found, -59.889044870074, rtol=1e-9)
-
-
-@published
-def test_published_fits_of_interval_censored_and_missing_entries():
-    iris = table("iris_interval.csv")
-    names = ("Sepal.Width", "Petal.Length", "Petal.Width")
-    rest = np.stack([column(iris, name) for name in names], axis=1)
-    lower, upper = (column(iris, f"SL_{side}")[:, None] for side in ("lower", "upper"))
-    rows = tg.Observations(np.hstack([lower, rest]), np.hstack([upper, rest]))
-    entries = [0.725987, -0.025573, 1.271268, 0.522211, 0.188713, -0.327459, -0.120828, 3.095503,
-               1.286972, 0.577133]  # fmt: skip
-    covariance = np.zeros((4, 4))
-    covariance[np.triu_indices(4)] = entries
-    covariance += np.triu(covariance, 1).T
-    loc = [5.759655, 3.057333, 3.758000, 1.199333]
-    np.testing.assert_allclose(total(rows, loc, covariance), -472.2084126, atol=2e-4)
-
-    stars = table("censor_be.csv")
-    lower, upper = np.empty((len(stars), 2)), np.empty((len(stars), 2))
-    for j, name in enumerate(("Be", "Li")):
-        value, known = column(stars, f"logN_{name}"), column(stars, f"Ind_{name}") == 1
-        missing = np.isnan(value)
-        upper[:, j] = np.where(missing, INF, value)
-        lower[:, j] = np.where(known & ~missing, value, -INF)
-    rows = tg.Observations(lower, upper)
-    covariance = [[0.172901401, 0.586300112], [0.586300112, 3.30157262]]
-    found = total(rows, [0.848543112, 0.649584659], covariance)
+    rows = published_rows.iris()
+    found = total(rows, published_rows.IRIS_LOC, published_rows.IRIS_COVARIANCE)
+    np.testing.assert_allclose(found, -472.2084126, atol=2e-4)  # its entries have six decimals
+    found = total(published_rows.stars(), published_rows.STARS_LOC, published_rows.STARS_COVARIANCE)
     np.testing.assert_allclose(found, -118.162893, rtol=1e-8)

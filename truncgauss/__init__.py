@@ -13,9 +13,11 @@ _HOMES = {
     "truncgauss.distributions": ("TruncatedMultivariateNormal", "TruncatedNormal"),
     "truncgauss.fitting": (
         "FitResult",
+        "ObservationsFit",
         "TruncatedFit",
         "fit",
         "fit_limits",
+        "fit_observations",
         "fit_shift",
         "fit_truncated_normal",
     ),
@@ -49,7 +51,9 @@ _HOMES = {
     ),
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
-_MODULES = ("config", "fitting", "indicators", "likelihood", "parallel", "plotting", "safe", "special")
+_MODULES = (
+    "config", "fitting", "indicators", "likelihood", "parallel", "plotting", "safe", "special",
+)  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])

@@ -3,6 +3,11 @@
 from truncgauss.fitting.checkpoint import interrupts
 from truncgauss.fitting.fractions import fit_limits, fit_shift
 from truncgauss.fitting.loop import fit
+from truncgauss.fitting.observations import (
+    ObservationsErrors,
+    ObservationsFit,
+    fit_observations,
+)
 from truncgauss.fitting.parameters import (
     Bijection,
     Constraint,
@@ -41,6 +46,8 @@ __all__ = [
     "GaussianErrors",
     "Limits",
     "LowerTriangular",
+    "ObservationsErrors",
+    "ObservationsFit",
     "Positive",
     "PositiveDefinite",
     "Real",
@@ -50,6 +57,7 @@ __all__ = [
     "error_bars",
     "fit",
     "fit_limits",
+    "fit_observations",
     "fit_shift",
     "fit_truncated_normal",
     "interrupts",

@@ -135,6 +135,20 @@ def newton_steps(
             damping = max(4 * damping, LEAST_DAMPING)
 
 
+def settled_within(
+    evaluate: Callable[[np.ndarray], P], here: P, basis: np.ndarray, num_steps: int
+) -> P:
+    """The point where Newton steps end that may only move along the columns of `basis`, (q, k)."""
+
+    def part(z: np.ndarray) -> Point:
+        whole = evaluate(here.x + basis @ z)
+        return Point(z, whole.loss, whole.gradient @ basis, basis.T @ whole.hessian @ basis)
+
+    first = part(np.zeros(basis.shape[1]))
+    *_, last = first, *newton_steps(part, first, num_steps)
+    return evaluate(here.x + basis @ last.x)
+
+
 def verdict(distance: float, num_steps: int) -> tuple[bool, str]:
     """Whether a fit has converged, and a sentence, from its estimated distance to the optimum in
     standard errors."""

@@ -12,7 +12,7 @@ import numpy as np
 from tqdm import tqdm
 
 from truncgauss.fitting.held import hold
-from truncgauss.fitting.newton import Point, newton_steps, point, verdict
+from truncgauss.fitting.newton import Point, newton_steps, point, settled_within, verdict
 from truncgauss.fitting.result import BASELESS, Fit
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
@@ -246,14 +246,7 @@ def settled_but_for_width(
     pairs = [packed(zero, np.outer(v, w) + np.outer(w, v)) for v in wide for w in wide]
     basis, sizes, _ = np.linalg.svd(np.stack(pairs, axis=1))
     free = basis[:, int(np.sum(sizes > 1e-9 * sizes[0])) :]
-
-    def part(z: np.ndarray) -> Point:
-        whole = evaluate(here.x + free @ z)
-        return Point(z, whole.loss, whole.gradient @ free, free.T @ whole.hessian @ free)
-
-    first = part(np.zeros(free.shape[1]))
-    *_, last = first, *newton_steps(part, first, num_steps)
-    return evaluate(here.x + free @ last.x)
+    return settled_within(evaluate, here, free, num_steps)
 
 
 def precision_of(x: np.ndarray) -> np.ndarray:

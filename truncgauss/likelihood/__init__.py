@@ -2,6 +2,18 @@
 
 from truncgauss.likelihood.held import HeldMethods
 from truncgauss.likelihood.observations import Observations
-from truncgauss.likelihood.rows import hold, log_likelihood, total_log_likelihood
+from truncgauss.likelihood.rows import (
+    fraction_not_truncated,
+    hold,
+    log_likelihood,
+    total_log_likelihood,
+)
 
-__all__ = ["HeldMethods", "Observations", "hold", "log_likelihood", "total_log_likelihood"]
+__all__ = [
+    "HeldMethods",
+    "Observations",
+    "fraction_not_truncated",
+    "hold",
+    "log_likelihood",
+    "total_log_likelihood",
+]

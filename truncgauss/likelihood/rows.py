@@ -88,8 +88,29 @@ def total_log_likelihood(
         >>> tg.likelihood.total_log_likelihood(rows, [1.0], [[1.0]]).log_prob.round(6)
         Array(-1.74237, dtype=float64)
     """
-    rows, error = _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))
+    rows, error, _ = _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))
     return Estimate(jnp.sum(rows.log_prob), error)
+
+
+def fraction_not_truncated(
+    observations: Observations,
+    loc: Any,
+    covariance: Any,
+    method: Method = Automatic(),
+    key: jax.Array | None = None,
+) -> jax.Array:
+    """P(a row like this lies in its region), (n,): what of the Gaussian could have been seen.
+
+    1 for rows without a region or without any entry. Arguments as in `log_likelihood`.
+
+    Example:
+        >>> rows = tg.Observations.exact([0.5, 1.5], region=tg.Box([[0.0], [1.0]], jnp.inf))
+        >>> tg.likelihood.fraction_not_truncated(rows, [0.0], [[1.0]]).round(4)
+        Array([0.5   , 0.1587], dtype=float64)
+    """
+    return jnp.exp(
+        _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[2]
+    )
 
 
 def hold(method: Method, observations: Observations, loc: Any, covariance: Any) -> HeldMethods:
@@ -163,8 +184,8 @@ def answered(integrals: list[Integrals | None], method: Method) -> list[Estimate
 @jax.jit
 def _log_likelihood(
     observations: Observations, loc: jax.Array, covariance: Covariance, method: Method, key
-) -> tuple[Estimate, jax.Array]:
-    """The weighted rows, and the standard error of their sum."""
+) -> tuple[Estimate, jax.Array, jax.Array]:
+    """The weighted rows, the standard error of their sum, and log P(Y in R) of each row."""
     n, dtype = observations.num_rows, loc.dtype
     weights = observations.weights
     weights = jnp.ones(n, dtype) if weights is None else weights
@@ -187,7 +208,7 @@ def _log_likelihood(
     value = jnp.where(impossible, -jnp.inf, seen - regions)
     value = jnp.where(weights == 0, 0.0, weights * value)
     value += 0.0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves((loc, covariance)))  # NaN stays
-    return Estimate(value, weights * jnp.sqrt(variance)), jnp.sqrt(total)
+    return Estimate(value, weights * jnp.sqrt(variance)), jnp.sqrt(total), regions
 
 
 def uses(pattern: Pattern, weights: jax.Array) -> jax.Array:
