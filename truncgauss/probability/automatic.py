@@ -52,8 +52,8 @@ class Automatic(Method):
 
     Example:
         >>> region = tg.Box([0.0, 0.0], [jnp.inf, 1000.0])
-        >>> float(tg.fraction_not_truncated([0.0, 0.0], jnp.eye(2), region))
-        0.25
+        >>> tg.fraction_not_truncated([0.0, 0.0], jnp.eye(2), region)
+        Array(0.25, dtype=float64)
     """
 
     rtol: float = static_field(default=1e-4)
