@@ -29,7 +29,7 @@ _HOMES = {
         "fraction_not_truncated",
         "log_probability",
     ),
-    "truncgauss.problem": ("Estimate",),
+    "truncgauss.problem": ("Estimate", "Problem"),
     "truncgauss.probability.exact": ("Exact",),
     "truncgauss.probability.explanation": ("explain",),
     "truncgauss.probability.gradients": (
@@ -38,10 +38,12 @@ _HOMES = {
         "log_probability_and_gradient",
     ),
     "truncgauss.probability.expectation_propagation": ("ExpectationPropagation",),
+    "truncgauss.probability.factor_lattice": ("FactorLattice",),
+    "truncgauss.probability.method": ("Method",),
     "truncgauss.probability.separation": ("Separation",),
     "truncgauss.probability.sequential": ("SequentialMonteCarlo",),
     "truncgauss.probability.soft": ("SoftMonteCarlo",),
-    "truncgauss.regions": ("Ball", "Box", "Polyhedron"),
+    "truncgauss.regions": ("Ball", "Box", "Ellipsoid", "Polyhedron", "Region"),
     "truncgauss.sampling": (
         "Draws",
         "Weighted",
@@ -52,7 +54,8 @@ _HOMES = {
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
 _MODULES = (
-    "config", "fitting", "indicators", "likelihood", "parallel", "plotting", "safe", "special",
+    "config", "fitting", "indicators", "likelihood", "parallel", "plotting", "regions", "safe",
+    "special",
 )  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -4,6 +4,7 @@ What is asked is a Gaussian and a region; what is answered is a log probability 
 error. Dimensions, dtypes and leading axes are checked here, once, and batches are mapped over here.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,10 +12,16 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.covariances import Covariance, as_covariance
-from truncgauss.pytrees import Batched, as_float_array, frozen_pytree, on_mesh_of, varying_like
-from truncgauss.regions import Box, Polyhedron
-
-Region = Any  # Box, Polyhedron or Ball: whatever has contains, margins, dimension, batch_shape
+from truncgauss.limits import GaussianLimits
+from truncgauss.pytrees import (
+    Batched,
+    as_dtype,
+    as_float_array,
+    frozen_pytree,
+    on_mesh_of,
+    varying_like,
+)
+from truncgauss.regions import Box, LinearRegion, Region
 
 
 class Estimate(NamedTuple):
@@ -39,6 +46,11 @@ class Problem(NamedTuple):
     region: Region
 
     @property
+    def limits(self) -> GaussianLimits:
+        """What the region limits, and its distribution; for one row with a linear region."""
+        return self.region.limits_in(self.loc, self.covariance)
+
+    @property
     def batch_shapes(self) -> tuple[tuple[int, ...], ...]:
         return self.loc.shape[:-1], self.covariance.batch_shape, self.region.batch_shape
 
@@ -54,11 +66,12 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
         ValueError: if dimensions disagree or are 0, leading axes do not broadcast, the covariance
             is none, or the dtype has too few digits.
     """
-    if not hasattr(region, "margins") or isinstance(region, type):
+    if not isinstance(region, Region):
         raise TypeError(
-            f"region must be a tg.Box, tg.Polyhedron or tg.Ball, got {type(region).__name__}. "
-            "For limits write tg.Box(low, high)."
+            "region must be a tg.Box, tg.Polyhedron, tg.Ball or tg.Ellipsoid, got "
+            f"{type(region).__name__}. For limits write tg.Box(low, high)."
         )
+    region = region.linear() or region
     loc, covariance = as_float_array(loc), as_covariance(covariance)
     d = covariance.dimension
     if loc.ndim == 0 or loc.shape[-1] != d or region.dimension != d:
@@ -72,7 +85,7 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
             "the dimension is 0: without coordinates there is nothing to limit, and P = 1. Leave "
             "such a problem out."
         )
-    if isinstance(region, Polyhedron) and region.low.shape[-1] == 0:
+    if isinstance(region, LinearRegion) and region.num_constraints == 0:
         everywhere = jnp.full((*region.batch_shape, d), jnp.inf, region.low.dtype)
         region = Box(-everywhere, everywhere)
     dtype = jnp.result_type(loc, *jax.tree.leaves(covariance), *jax.tree.leaves(region))
@@ -81,7 +94,7 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
             f"{dtype} has too few digits for a covariance: pass float32 or float64, as in "
             "loc.astype(jnp.float32)."
         )
-    problem = Problem(*jax.tree.map(lambda leaf: leaf.astype(dtype), (loc, covariance, region)))
+    problem = Problem(*jax.tree.map(lambda leaf: as_dtype(leaf, dtype), (loc, covariance, region)))
     problem.covariance.check()
     loc_batch, covariance_batch, region_batch = problem.batch_shapes
     try:
@@ -101,7 +114,7 @@ def as_key(key: Any) -> jax.Array:
         TypeError: if it is no JAX random key.
     """
     if key is None:
-        return jax.random.key(0)
+        return _default_key(jax.config.jax_default_prng_impl)
     dtype = getattr(key, "dtype", None)
     typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
     if not typed and not (dtype == jnp.uint32 and jnp.ndim(key) >= 1):
@@ -116,6 +129,12 @@ class LocRows(Batched):
     loc: jax.Array
 
     event_ranks = {"loc": 1}
+
+
+@functools.lru_cache
+def _default_key(implementation: str) -> jax.Array:
+    with jax.ensure_compile_time_eval():
+        return jax.random.key(0, impl=implementation)
 
 
 def over_rows(function: Callable, problem: Problem, *others: Any) -> Any:

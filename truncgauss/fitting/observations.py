@@ -227,7 +227,8 @@ def descended(
     """The fit from free coordinates x, with the method's plans made anew where they lead."""
     visited: list[Point] = []
     method = loss.method
-    wide = functools.partial(too_wide, loss.coordinates, scale)
+    wide = functools.partial(is_wide, loss.coordinates, scale)
+    stop = lambda here: wide(here) and here.gradient[-1] > 0
     for _ in range(ROUNDS):
         gaussian = loss.gaussian(jnp.asarray(x))
         loss = dataclasses.replace(loss, method=hold(method, loss.observations, *gaussian))
@@ -236,26 +237,24 @@ def descended(
         moves = here.decrement * float(loss.size) ** 0.5 > CLOSE
         left = num_steps - len(visited) + (not visited)
         admits = functools.partial(widens_in_bounds, loss.coordinates)
-        steps = newton_steps(evaluate, here, left, stop=wide, admits=admits)
+        steps = newton_steps(evaluate, here, left, stop=stop, admits=admits)
         path = [here, *tqdm(steps, "Newton steps", disable=None if progress else True)]
-        narrowed = wide(path[-1])
+        narrowed = stop(path[-1])
         if narrowed:  # by chance, on the way to a maximum, or because there is none?
             rest = np.eye(len(x))[:, :-1]
             path.append(settled_within(evaluate, path[-1], rest, left))
         visited += path[bool(visited) :]
         x = visited[-1].x
         again = moves and (narrowed or bool(jax.tree.leaves(loss.method)))
-        if not again or wide(visited[-1]) or len(visited) > num_steps:
+        if not again or stop(visited[-1]) or len(visited) > num_steps:
             break
     return finished(loss, visited, wide(visited[-1]))
 
 
-def too_wide(coordinates: Coordinates, scale: np.ndarray, here: Point) -> bool:
-    """Whether one outcome's Gaussian is almost a straight slope across its rows, and tends to be
-    one."""
-    if not coordinates.single:
-        return False
-    return bool(here.x[-1] * (scale[0] * WIDEST) ** coordinates.power < 1 and here.gradient[-1] > 0)
+def is_wide(coordinates: Coordinates, scale: np.ndarray, here: Point) -> bool:
+    """Whether one outcome's Gaussian is almost a straight slope across its rows."""
+    power = coordinates.power
+    return coordinates.single and bool(here.x[-1] * (scale[0] * WIDEST) ** power < 1)
 
 
 def widens_in_bounds(coordinates: Coordinates, here: Point, x: np.ndarray) -> bool:

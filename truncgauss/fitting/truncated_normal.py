@@ -265,7 +265,7 @@ def finished(
     converged, reason = ending(here, proof, n, len(visited) - 1)
     if np.isinf(estimate.stderr):
         converged, reason = False, BASELESS
-    errors, spread = errors_of(n, here, d, exists=not too_wide(here))
+    errors, spread = errors_of(n, here, d, exists=not wide_directions(here).size)
     units = packed(scale, np.outer(scale, scale))
     if 0.1 < proof.stderr < np.inf:
         notes += (
@@ -311,7 +311,7 @@ def gaussian_slopes(natural: jax.Array, dimension: int) -> jax.Array:
 
 def ending(here: Point, proof: Certificate, n: int, num_steps: int) -> tuple[bool, str]:
     """Whether this is the maximum, and a sentence."""
-    if too_wide(here):
+    if wide_directions(here).size:
         return False, (
             "There is no maximum: the likelihood grows as the Gaussian widens, already to "
             f"{WIDEST:.0f} standard deviations of the sample. Inside these limits the rows look as "
