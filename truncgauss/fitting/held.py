@@ -2,6 +2,8 @@
 
 import jax
 
+from truncgauss import likelihood
+from truncgauss.likelihood import Observations
 from truncgauss.probability.method import Method, estimate
 from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree
@@ -34,3 +36,33 @@ def hold(method: Method, key: jax.Array | None, problem: Problem) -> Held:
     """
     method.check(*problem)
     return Held(method.hold(*problem), jax.random.key(0) if key is None else key)
+
+
+@frozen_pytree
+class HeldLimited:
+    """A method held for the limited coordinates of boxes, one a row, and its key.
+
+    Coordinates without limits are left out: a row with one limited coordinate is an integral in one
+    dimension, however many there are. Boxes are rows of intervals, and so their probabilities are
+    likelihoods.
+    """
+
+    boxes: Observations
+    method: likelihood.HeldMethods
+    key: jax.Array
+
+    def estimate(self, problem: Problem) -> Estimate:
+        rows = self.boxes, problem.loc, problem.covariance
+        return likelihood.log_likelihood(*rows, self.method, self.key)
+
+    @property
+    def planned(self) -> bool:
+        """Whether there may be a plan, made for other parameters than those in use."""
+        return bool(jax.tree.leaves(self.method))
+
+
+def hold_limited(method: Method, key: jax.Array | None, problem: Problem) -> HeldLimited:
+    """The method held for a problem whose rows are boxes that do not change."""
+    boxes = Observations(problem.region.low, problem.region.high)
+    held = likelihood.hold(method, boxes, problem.loc, problem.covariance)
+    return HeldLimited(boxes, held, jax.random.key(0) if key is None else key)

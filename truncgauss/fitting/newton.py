@@ -18,11 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.compiling import MEDIUM, Compiled
+
 # The tolerances of all fits by Newton steps. Losses are means over rows or trials, so that a
 # decrement times sqrt(n) is a distance in standard errors.
 SETTLED = 1e-9  # decrement at which the steps end, after one more
 CLOSE = 1e-3  # standard errors: a fit has converged if its optimum is estimated to be as near
 SUFFICIENT = 0.05  # part of the decrease that the slope promises, which a step must bring
+FEW_NUMBERS = 2**14  # of a loss that runs for milliseconds, but compiles for seconds
 LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e12  # the first after an undamped failure, and the last tried
 
 
@@ -71,7 +74,7 @@ class Point:
 P = TypeVar("P", bound=Point)
 
 
-@jax.jit
+@Compiled
 def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Loss, gradient and Hessian of a callable pytree at x."""
 
@@ -85,9 +88,10 @@ def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
 
 def point(loss: Any, x: np.ndarray) -> Point:
     """A callable pytree's loss with its exact derivatives at x, in float64."""
-    value, gradient, hessian = (
-        np.asarray(part) for part in derivatives(loss, jnp.asarray(x, jnp.float64))
-    )
+    size = sum(leaf.size for leaf in jax.tree.leaves(loss))
+    effort = MEDIUM if size <= FEW_NUMBERS else None
+    parts = derivatives(loss, jnp.asarray(x, jnp.float64), effort=effort)
+    value, gradient, hessian = map(np.asarray, parts)
     return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
 
 

@@ -168,7 +168,7 @@ def fit_observations(
         weights = observations.weights
         size = jnp.asarray(float(n) if weights is None else jnp.sum(weights))
         loss = ObservationsLoss(observations, designs, coordinates, size, method, as_key(key))
-        check_possible(loss, x)
+        check_possible(planned(loss, loss.method, x), x)
         descend = functools.partial(descended, loss, scale, num_steps, progress)
         if start is not None:
             given = as_start(start, coordinates)
@@ -202,6 +202,12 @@ def as_double(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
 
+def planned(loss: ObservationsLoss, method: Method, x: np.ndarray) -> ObservationsLoss:
+    """The loss with a method's plans made at x."""
+    held = hold(method, loss.observations, *loss.gaussian(jnp.asarray(x)))
+    return dataclasses.replace(loss, method=held)
+
+
 def check_possible(loss: ObservationsLoss, x: np.ndarray) -> None:
     """Raise ValueError if a row cannot be, or nothing is known of the start."""
     found = log_likelihood(loss.observations, *loss.gaussian(jnp.asarray(x)), loss.method, loss.key)
@@ -230,8 +236,7 @@ def descended(
     wide = functools.partial(is_wide, loss.coordinates, scale)
     stop = lambda here: wide(here) and here.gradient[-1] > 0
     for _ in range(ROUNDS):
-        gaussian = loss.gaussian(jnp.asarray(x))
-        loss = dataclasses.replace(loss, method=hold(method, loss.observations, *gaussian))
+        loss = planned(loss, method, x)
         evaluate = functools.partial(point, loss)
         here = evaluate(x)
         moves = here.decrement * float(loss.size) ** 0.5 > CLOSE

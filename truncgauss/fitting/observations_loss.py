@@ -122,7 +122,6 @@ class ObservationsLoss:
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size
 
-    @jax.jit
     def total(self, x: jax.Array) -> Estimate:
         """The log-likelihood of all rows and its standard error."""
         loc, covariance = self.gaussian(x)

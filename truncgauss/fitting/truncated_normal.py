@@ -198,7 +198,8 @@ def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> Trunca
     loc, covariance = gaussian(jnp.asarray(x), d)
     # A method that sees zeros may take independence for a property of every covariance to come.
     covariance = np.asarray(covariance)
-    dense = covariance + 1e-7 * np.diagonal(covariance).min() * (1.0 - np.eye(d))
+    small = 1e-7 * np.sqrt(np.outer(*[np.diagonal(covariance)] * 2))
+    dense = np.where(covariance == 0, small, covariance)
     held = hold(method, key, as_problem(loc, dense, sample.region))
     return TruncatedLoss(jnp.zeros(d), sample.correlation, sample.region, held)
 

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import Covariance
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.held import HeldMethods, held
@@ -16,6 +17,8 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate, as_key, as_problem
 from truncgauss.regions import Box
+
+FEW_ENTRIES = 2**14  # up to which a likelihood runs for milliseconds, but compiles for seconds
 
 
 def log_likelihood(
@@ -181,8 +184,7 @@ def answered(integrals: list[Integrals | None], method: Method) -> list[Estimate
     return estimates
 
 
-@jax.jit
-def _log_likelihood(
+def _evaluated(
     observations: Observations, loc: jax.Array, covariance: Covariance, method: Method, key
 ) -> tuple[Estimate, jax.Array, jax.Array]:
     """The weighted rows, the standard error of their sum, and log P(Y in R) of each row."""
@@ -209,6 +211,15 @@ def _log_likelihood(
     value = jnp.where(weights == 0, 0.0, weights * value)
     value += 0.0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves((loc, covariance)))  # NaN stays
     return Estimate(value, weights * jnp.sqrt(variance)), jnp.sqrt(total), regions
+
+
+_compiled = Compiled(_evaluated)
+
+
+def _log_likelihood(observations: Observations, loc: jax.Array, *others: Any):
+    """As `_evaluated`; few rows are compiled with less effort."""
+    effort = MEDIUM if observations.lower.size <= FEW_ENTRIES else None
+    return _compiled(observations, loc, *others, effort=effort)
 
 
 def uses(pattern: Pattern, weights: jax.Array) -> jax.Array:
