@@ -238,3 +238,8 @@ def test_standard_errors_of_any_likelihood_pass_through_constraints():
     np.testing.assert_allclose(errors["loc"], scale / 20.0, rtol=1e-9)
     np.testing.assert_allclose(errors["scale"], scale / np.sqrt(800.0), rtol=1e-9)
     assert errors["weight"] == 0.0
+
+
+def test_a_curvature_that_is_not_finite_leaves_standard_errors_unknown():
+    assert np.isnan(fitting.standard_errors(jnp.sqrt, 0.0))
+    assert not fitting.certificate([jnp.nan], [[1.0]]).positive_definite

@@ -108,6 +108,19 @@ def test_a_sampling_method_is_held_and_its_own_error_is_told():
     assert any("sampling error" in note for note in rough.notes)
 
 
+def test_coordinates_without_limits_are_left_out():
+    d, counts = 10, [300, 500, 450]
+    low = np.full((3, d), -np.inf)
+    low[np.arange(3), np.arange(3)] = 0.5
+    covariance = 0.5 * (np.eye(d) + 1.0)
+    result = tg.fit_shift(counts, np.zeros(d), covariance, tg.Box(low, INF), 1000, num_starts=2)
+    # Each fraction tells one coordinate, exactly.
+    expected = 0.5 - stats.norm.isf(np.array(counts) / 1000)
+    np.testing.assert_allclose(result.params[:3], expected, rtol=1e-7)
+    assert result.converged and result.certificate.stderr == 0.0
+    assert np.all(np.isinf(result.standard_errors[3:]))
+
+
 def test_senseless_observations_are_refused():
     box = tg.Box([0.0], [INF])
     with pytest.raises(ValueError, match="for counts, give num_trials.*first 30.0 at index 0"):
@@ -116,6 +129,8 @@ def test_senseless_observations_are_refused():
         tg.fit_shift([30], [0.0], [[1.0]], box, 20)
     with pytest.raises(ValueError, match="between 0 and the number of trials"):
         tg.fit_shift([jnp.nan], [0.0], [[1.0]], box, 20)
+    with pytest.raises(ValueError, match="holds fractions, .* but num_trials asks for counts"):
+        tg.fit_shift([0.3], [0.0], [[1.0]], box, 20)
     with pytest.raises(ValueError, match="num_trials must be positive"):
         tg.fit_shift([0], [0.0], [[1.0]], box, 0)
     with pytest.raises(ValueError, match="observed has shape"):

@@ -112,6 +112,14 @@ def test_a_likelihood_without_maximum_is_said_to_have_none():
         assert np.all(np.isinf(fit.standard_errors.covariance_matrix))
 
 
+def test_nearly_collinear_columns_end_in_a_sentence():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    rows = np.column_stack([x, x + 3e-4 * rng.normal(size=300)])[x > -1.0]
+    fit = tg.fit_truncated_normal(rows, low=[-1.0, -np.inf])
+    assert "onverged" in fit.reason and np.all(np.isfinite(fit.loc))
+
+
 @pytest.mark.slow
 def test_rows_without_limits_give_the_sample_moments():
     rows = np.random.default_rng(2).normal(size=(60, 2)) @ [[1.0, 0.4], [0.0, 2.0]] + [3.0, -1.0]

@@ -203,6 +203,7 @@ class Run:
             start=place.start,
             constraints=place.constraints,
             objective=self.objective,
+            code=checkpoints.source_digest(self.objective),
             key=self.key,
         )
 
