@@ -85,6 +85,7 @@ def test_noise_is_taken_off_and_agrees_with_another_optimiser():
     )
 
 
+@pytest.mark.slow
 def test_limits_common_to_all_rows_agree_with_the_other_fit():
     rng = np.random.default_rng(3)
     y = rng.normal(size=(500, 2)) @ [[1.0, 0.5], [0.0, 1.2]]
