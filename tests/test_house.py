@@ -33,11 +33,11 @@ ROOMS = {
     "separation": {
         "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "arrangement": 1,
         "expectation_propagation": 2, "twisting": 3, "particles": 4, "plan": 4, "weights": 5,
-        "planning": 6, "proposals": 7,
+        "planning": 6, "proposals": 7, "row_plans": 7,
     },
     "probability": {
         "method": 0.5, "structure": 1, "factor_lattice": 4,
-        "turns": 6, "refinement": 7, "automatic": 9,
+        "row_moments": 1, "turns": 6, "refinement": 7, "differentiation": 8, "automatic": 9,
         "explanation": 10, "gradients": 10,
     },
     "distributions": {

@@ -153,6 +153,15 @@ def is_staged() -> bool:
     return isinstance(jnp.asarray(np.float32(0.0)), jax.core.Tracer)
 
 
+def values_of(tree: T) -> T | None:
+    """The numbers of a tree, also those behind the tracers of differentiation, or None.
+
+    Outside of `jax.jit` and `jax.vmap` a derivative is taken at numbers that are there.
+    """
+    values = jax.lax.stop_gradient(tree)
+    return values if is_concrete(values) else None
+
+
 def is_concrete(tree: Any) -> bool:
     """Whether every leaf holds numbers that can be looked at now, rather than tracers."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
