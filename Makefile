@@ -27,12 +27,14 @@ test-all: check  ## every test, the slow ones included
 figures: venv  ## run every experiment and refresh figures/
 	@set -e; for config in $(configs); do .venv/bin/truncgauss run "$$config" --figures figures; done
 
-check: venv  ## ruff
+check: venv  ## lint, formatting and types
 	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/mypy
 
 venv:  ## build .venv, once
 	@sh .ci/venv
 
 clean:  ## remove the environment and what tools leave behind; runs/ stays
-	rm -rf .venv .venv.* build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv.* build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from truncgauss.config import loading as config
 from truncgauss.config import ConfigError, yaml
+from truncgauss.config import loading as config
 
 ROOT = pathlib.Path(__file__).parents[1]
 LINE = re.compile(r"[^:]+:\d+:\d+: \S.*: .+ \(got .+\)")

@@ -9,7 +9,8 @@ here without the constructor: validation belongs to what a person writes.
 import contextlib
 import dataclasses
 import functools
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ def static_field(**options: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **options)
 
 
+@dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(static_field,))
 def frozen_pytree(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass and a pytree that is rebuilt without its constructor.
 
@@ -29,21 +31,21 @@ def frozen_pytree(cls: type[T]) -> type[T]:
     and differentiated. Identity is the only equality, because leaves may be arrays.
     """
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    fields = dataclasses.fields(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # the line above made it one
     leaves = tuple(field.name for field in fields if not field.metadata.get("static"))
     static = tuple(field.name for field in fields if field.metadata.get("static"))
 
-    def flatten_with_keys(value):
+    def flatten_with_keys(value: T) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
         children = [(jax.tree_util.GetAttrKey(name), getattr(value, name)) for name in leaves]
         return children, tuple(getattr(value, name) for name in static)
 
-    def unflatten(settings, children):
+    def unflatten(settings: tuple[Any, ...], children: Iterable[Any]) -> T:
         value = object.__new__(cls)
         for name, content in (*zip(leaves, children), *zip(static, settings)):
             object.__setattr__(value, name, content)
         return value
 
-    def flatten(value):
+    def flatten(value: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return tuple(getattr(value, name) for name in leaves), tuple(
             getattr(value, name) for name in static
         )
@@ -58,7 +60,7 @@ class Batched:
     `event_ranks` names the leaves and says how many trailing axes of each describe one thing.
     """
 
-    event_ranks: dict[str, int]
+    event_ranks: ClassVar[dict[str, int]]
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -67,7 +69,7 @@ class Batched:
         shape = jnp.shape(getattr(self, name))
         return shape[: len(shape) - rank]
 
-    def broadcast_to(self: T, batch_shape: tuple[int, ...]) -> T:
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> Self:
         """The same things with leading axes `batch_shape` on every leaf."""
         extra = len(self.batch_shape)
         return jax.tree.map(
@@ -111,7 +113,7 @@ def as_float_array(value: Any) -> jax.Array:
     return array.astype(jnp.result_type(float))
 
 
-def on_mesh_of(tree: Any) -> contextlib.AbstractContextManager:
+def on_mesh_of(tree: Any) -> contextlib.AbstractContextManager[Any]:
     """A context in which what is made lies on the explicit mesh that arrays of the tree lie on."""
     meshes = [jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(tree)]
     explicit = [mesh for mesh in meshes if mesh.explicit_axes]
@@ -131,7 +133,7 @@ def varying_like(tree: T, *others: Any) -> T:
     zeros = [jnp.zeros_like(leaf, shape=(), dtype=bool) for leaf in leaves]
     zero = functools.reduce(jnp.logical_or, zeros)
 
-    def moved(leaf):
+    def moved(leaf: Any) -> jax.Array:
         leaf = jnp.asarray(leaf)
         if leaf.dtype == bool:
             return leaf | zero
