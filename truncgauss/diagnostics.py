@@ -172,15 +172,15 @@ class _Problem:
 
     def inputs(self) -> list[tuple[jax.Array, str]]:
         """The arguments' leaves in the precision that tracing gave them."""
-        dtypes = [v.aval.dtype for v in self.value_jaxpr.invars]
-        arrays = [jnp.asarray(x, t) for x, t in zip(self.leaves, dtypes, strict=True)]
+        avals: list[Any] = [v.aval for v in self.value_jaxpr.invars]
+        arrays = [jnp.asarray(x, a.dtype) for x, a in zip(self.leaves, avals, strict=True)]
         return list(zip(arrays, self.names, strict=True))
 
     def slopes(self) -> list[str]:
         return [f"the gradient with respect to {name}" for name in self.names]
 
     def gradient_jaxpr(self) -> tuple[Any, list[jax.Array]]:
-        avals = [v.aval for v in self.value_jaxpr.outvars[: self.num_main]]
+        avals: list[Any] = [v.aval for v in self.value_jaxpr.outvars[: self.num_main]]
         seeds = [jnp.ones(a.shape, a.dtype) for a in avals]
 
         def pulled(leaves: Any, seeds: Any) -> tuple[Any, Any]:

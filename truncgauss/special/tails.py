@@ -72,7 +72,7 @@ def as_floats(*values: ArrayLike) -> list[Array]:
     dtype = jnp.result_type(*values, 0.0)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"real numbers are expected, got dtype {dtype}.")
-    return jnp.broadcast_arrays(*(jnp.asarray(v, dtype) for v in values))
+    return list(jnp.broadcast_arrays(*(jnp.asarray(v, dtype) for v in values)))
 
 
 @jax.custom_jvp
