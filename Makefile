@@ -19,10 +19,10 @@ test: check  ## the tests that everybody runs, a few minutes
 	@$(pytest) -m "not slow"
 
 test-slow: venv  ## the long statistics, fuzzing and crash tests
-	@$(pytest) -m slow
+	@XLA_FLAGS= $(pytest) -m slow
 
 test-all: check  ## every test, the slow ones included
-	@$(pytest)
+	@XLA_FLAGS= $(pytest)
 
 figures: venv  ## run every experiment and refresh figures/
 	@set -e; for config in $(configs); do .venv/bin/truncgauss run "$$config" --figures figures; done

@@ -4,6 +4,13 @@ import os
 
 # Before JAX is imported by anyone: subprocesses of the tests inherit it too.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Nearly all of the time of a test goes into compiling, most of that into fusions which save
+# microseconds. `make test-slow` and `make test-all` compile as users do, with XLA_FLAGS set empty.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0 "
+    "--xla_cpu_use_fusion_emitters=false",
+)
 
 import hypothesis
 import jax

@@ -16,9 +16,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # before the point is the floor, the one behind it a step of the stairs within the floor.
 FLOORS = {
     "pytrees": 0.0, "tape": 0.0, "special": 0.0, "points": 0.0, "safe": 0.1, "diagnostics": 0.1,
-    "indicators": 1.0, "covariances": 1.0, "regions": 1.0,
-    "problem": 1.1, "units": 1.1, "total_moments": 1.1,
-    "quadrature": 1.2, "separation": 1.3,
+    "linalg": 0.1, "indicators": 1.0, "covariances": 1.0, "limits": 1.0, "regions": 1.1,
+    "total_moments": 1.1, "problem": 1.2, "units": 1.3,
+    "quadrature": 1.2, "separation": 1.4,
     "probability": 2.0, "parallel": 3.0, "moments": 4.0, "sampling": 4.0,
     "distributions": 5.0, "fitting": 5.0,
     "plotting": 6.0, "config": 6.0, "runs": 7.0, "cli": 7.1,
@@ -31,13 +31,13 @@ ROOMS = {
         "one_factor": 1, "trivariate": 2, "two_factors": 2,
     },
     "separation": {
-        "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "limits": 1,
-        "expectation_propagation": 2, "factor_lattice": 2, "twisting": 3, "plan": 4, "weights": 5,
+        "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "arrangement": 1,
+        "expectation_propagation": 2, "twisting": 3, "particles": 4, "plan": 4, "weights": 5,
         "planning": 6, "proposals": 7,
     },
     "probability": {
-        "method": 0.5, "structure": 1,
-        "exact_moments": 6, "turns": 6, "refinement": 7, "automatic": 9,
+        "method": 0.5, "structure": 1, "factor_lattice": 4,
+        "turns": 6, "refinement": 7, "automatic": 9,
         "explanation": 10, "gradients": 10,
     },
     "distributions": {
@@ -47,6 +47,7 @@ ROOMS = {
         "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "data": 0,
         "objectives": 1, "loop": 2, "uncertainty": 3, "multistart": 4,
     },
+    "regions": {"region": 0},
     "config": {"yaml": 0, "sections": 0},
 }  # fmt: skip
 TOP = 5  # rooms that are not named, the methods and the estimators, are neighbours

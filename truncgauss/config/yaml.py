@@ -123,8 +123,8 @@ def read(path: str | Path) -> Document:
         ConfigError: a file that is not there, not UTF-8, not YAML, or not keys with values.
 
     Example:
-        >>> from truncgauss import documents
-        >>> documents.read("nowhere.yaml")
+        >>> from truncgauss.config import yaml
+        >>> yaml.read("nowhere.yaml")
         Traceback (most recent call last):
         truncgauss.config.yaml.ConfigError: nowhere.yaml:1:1: file: cannot be read: No such ...
     """
@@ -147,8 +147,8 @@ def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
         ConfigError: the text is not YAML, or uses what is refused here.
 
     Example:
-        >>> from truncgauss import documents
-        >>> documents.parse("{low: [-.inf, 1e-3]}").data
+        >>> from truncgauss.config import yaml
+        >>> yaml.parse("{low: [-.inf, 1e-3]}").data
         {'low': (-inf, 0.001)}
     """
     document = Document(path)
@@ -178,8 +178,8 @@ def write(values: dict[str, Any]) -> str:
     """The YAML text of plain values; `read` gives them back.
 
     Example:
-        >>> from truncgauss import documents
-        >>> documents.write({"limits": {"low": (0.0, float("-inf"))}})
+        >>> from truncgauss.config import yaml
+        >>> yaml.write({"limits": {"low": (0.0, float("-inf"))}})
         'limits:\\n  low: [0.0, -.inf]\\n'
     """
     yaml = YAML(typ="safe", pure=True)

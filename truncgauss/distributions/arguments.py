@@ -14,7 +14,7 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
 from truncgauss.problem import Problem, as_problem
 from truncgauss.pytrees import is_concrete
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import Box, LinearRegion, Region
 
 
 def constants_kept(values: Any) -> contextlib.AbstractContextManager[Any]:
@@ -92,7 +92,7 @@ def factor_of_inverse(matrix: Array) -> Array:
     return solve_triangular(jnp.swapaxes(upper, -1, -2), identity, lower=True)
 
 
-def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> Any:
+def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> LinearRegion:
     """The region, or a box with these limits; a scalar limit holds for all coordinates."""
     if region is None:
         low = jnp.asarray(-math.inf if low is None else low, dtype)
@@ -100,11 +100,13 @@ def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int)
         return Box(*(jnp.full(d, x) if x.ndim == 0 else x for x in (low, high)))
     if low is not None or high is not None:
         raise ValueError(f"{owner}: give limits or a region, not both; a Box has its own limits.")
-    if not isinstance(region, (Box, Polyhedron)):
+    linear = region.linear() if isinstance(region, Region) else None
+    if linear is None:
         raise TypeError(
-            f"{owner}: region must be a tg.Box or a tg.Polyhedron, got {type(region).__name__}."
+            f"{owner}: region must be a tg.Box, a tg.Polyhedron or another region with linear "
+            f"constraints, got {type(region).__name__}."
         )
-    return region
+    return linear
 
 
 def refuse(owner: str, what: str, refused: Any, stderr: Any, most: float | None = None) -> None:

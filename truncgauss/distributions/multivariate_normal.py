@@ -27,7 +27,7 @@ from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
 from truncgauss.pytrees import is_concrete
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import Box, LinearRegion, Region
 from truncgauss.sampling import truncated_samples
 from truncgauss.total_moments import Moments
 
@@ -45,8 +45,9 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             `Markov`.
         precision_matrix, scale_tril: instead of it, its inverse or its lower Cholesky factor.
         low, high: limits, shape (..., d), or a scalar for all; None leaves a side open.
-        region: instead of limits, a `Box` or a `Polyhedron`. There is no bijection onto a
-            polyhedron: observed values and draws are fine, a latent variable in NUTS or SVI raises.
+        region: instead of limits, a `Box`, a `Polyhedron` or another region with linear
+            constraints. There is a bijection onto a box only: with other regions observed values
+            and draws are fine, a latent variable in NUTS or SVI raises.
         method: how log Z is computed, see `log_probability`.
         key: key of that method; None stands for jax.random.key(0). The same key gives the same Z.
         max_stderr: the largest standard error of log Z that is accepted: beyond it, or if it is
@@ -112,7 +113,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         scale_tril: Any = None,
         low: Any = None,
         high: Any = None,
-        region: Box | Polyhedron | None = None,
+        region: Region | None = None,
         method: Method | None = None,
         key: Array | None = None,
         *,
@@ -127,7 +128,8 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         }
         owner = "TruncatedMultivariateNormal"
         problem = truncated_problem(owner, loc, covariances, low, high, region)
-        self.loc, self.covariance, self.region = problem
+        self.loc, self.covariance = problem.loc, problem.covariance
+        self.region: LinearRegion = problem.region  # type: ignore[assignment]  # it has no other
         if isinstance(self.method, Method):
             self.method.check(*problem)
         event = (problem.covariance.dimension,)
