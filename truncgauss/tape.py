@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 Index = tuple[int, ...]
 Test = Callable[[Any], Any]
@@ -313,7 +314,7 @@ def evaluation_as_written() -> Iterator[None]:
         yield
 
 
-def plain_array(x: Any) -> np.ndarray[Any, Any]:
+def plain_array(x: Any) -> NDArray[Any]:
     """A NumPy array; keys become zeros, and float types that NumPy lacks become float32."""
     if jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return np.zeros(x.shape, np.int8)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.linalg import solve_triangular
+from numpy.typing import NDArray
 
 from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
 from truncgauss.problem import Problem, as_problem
@@ -135,6 +136,6 @@ def require(owner: str, name: str, value: Array, good: Callable[[Any], Any], exp
         raise ValueError(f"{owner}: {name} must be {expected}, got {values[where]}{place}.")
 
 
-def is_positive(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def is_positive(x: NDArray[Any]) -> NDArray[Any]:
     """Whether each number is positive and finite."""
     return np.isfinite(x) & (x > 0)
