@@ -82,6 +82,9 @@ def safe_norm(x: Num[ArrayLike, "..."], axis: int = -1) -> Float[Array, "..."]:
     Returns:
         The norms, the shape of `x` without `axis`.
 
+    Reference:
+        Blue (1978), A portable Fortran program to find the Euclidean norm of a vector.
+
     Example:
         >>> float(tg.safe_norm(jnp.array([3e-200, 4e-200])))
         5e-200
@@ -148,6 +151,9 @@ def bump(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Fl
 
     Returns:
         The bump, at most exp(-1); NaN where an argument is NaN.
+
+    Reference:
+        Tu (2011), An Introduction to Manifolds, section 13.
 
     Example:
         >>> [round(float(v), 4) for v in tg.bump(jnp.array([0.0, 0.5, 1.0, jnp.inf]), 1.0)]

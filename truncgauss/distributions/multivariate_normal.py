@@ -1,15 +1,18 @@
 """The truncated multivariate normal distribution for NumPyro."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 from numpyro.distributions.util import lazy_property
 
+from truncgauss.covariances import Covariance
 from truncgauss.distributions import compiled
 from truncgauss.distributions.arguments import (
     common_dtype,
@@ -107,12 +110,12 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
 
     def __init__(
         self,
-        loc: Any,
-        covariance_matrix: Any = None,
-        precision_matrix: Any = None,
-        scale_tril: Any = None,
-        low: Any = None,
-        high: Any = None,
+        loc: Real[ArrayLike, "..."] | Sequence[Any],
+        covariance_matrix: Real[ArrayLike, "*#b d d"] | Covariance | Sequence[Any] | None = None,
+        precision_matrix: Real[ArrayLike, "*#b d d"] | Sequence[Any] | None = None,
+        scale_tril: Real[ArrayLike, "*#b d d"] | Sequence[Any] | None = None,
+        low: Real[ArrayLike, "..."] | Sequence[Any] | None = None,
+        high: Real[ArrayLike, "..."] | Sequence[Any] | None = None,
         region: Region | None = None,
         method: Method | None = None,
         key: Array | None = None,

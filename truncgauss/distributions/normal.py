@@ -1,13 +1,15 @@
 """The truncated normal distribution in one dimension for NumPyro."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 
 from truncgauss.distributions import compiled
@@ -67,10 +69,10 @@ class TruncatedNormal(TruncatedDistribution):
 
     def __init__(
         self,
-        loc: Any = 0.0,
-        scale: Any = 1.0,
-        low: Any = None,
-        high: Any = None,
+        loc: Real[ArrayLike, "..."] | Sequence[Any] = 0.0,
+        scale: Real[ArrayLike, "..."] | Sequence[Any] = 1.0,
+        low: Real[ArrayLike, "..."] | Sequence[Any] | None = None,
+        high: Real[ArrayLike, "..."] | Sequence[Any] | None = None,
         *,
         validate_args: bool | None = None,
     ) -> None:

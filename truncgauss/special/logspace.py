@@ -69,6 +69,10 @@ def log_sum_exp(
         The logs, the shape of `x` without `axis`; -inf where all terms are -inf, inf where one is
         inf, NaN where one is NaN.
 
+    Reference:
+        Blanchard, Higham and Higham (2021), Accurately computing the log-sum-exp and softmax
+        functions.
+
     Example:
         >>> float(tg.special.log_sum_exp(jnp.array([-1000.0, -1000.0])))
         -999.3068528194401
@@ -228,6 +232,9 @@ def log1pexp(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     Args:
         x: array of any shape, infinite values welcome.
 
+    Reference:
+        Maechler (2012), Accurately computing log(1 - exp(-|a|)).
+
     Example:
         >>> float(tg.special.log1pexp(1000.0))
         1000.0
@@ -245,6 +252,9 @@ def log1mexp(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
 
     Returns:
         The logs; -inf at 0, NaN where x is negative or NaN.
+
+    Reference:
+        Maechler (2012), Accurately computing log(1 - exp(-|a|)).
 
     Example:
         >>> float(tg.special.log1mexp(1e-20)) == float(jnp.log(1e-20))

@@ -343,6 +343,10 @@ def truncated_mean(
     Returns:
         The mean; NaN if the limits are equal or inverted.
 
+    Reference:
+        Johnson, Kotz and Balakrishnan (1994), Continuous Univariate Distributions 1, section
+        13.10.1.
+
     Example:
         >>> float(tg.special.truncated_mean(0.0, 1.0, 1000.0, jnp.inf))
         1000.000999998
@@ -368,6 +372,10 @@ def truncated_variance(
 
     Returns:
         The variance; NaN if the limits are equal or inverted.
+
+    Reference:
+        Johnson, Kotz and Balakrishnan (1994), Continuous Univariate Distributions 1, section
+        13.10.1.
 
     Example:
         >>> round(float(tg.special.truncated_variance(0.0, 1.0, 0.0, jnp.inf)), 6)
@@ -420,6 +428,9 @@ def truncated_quantile(
 
     Returns:
         The quantile, never outside the limits; NaN if these are inverted.
+
+    Reference:
+        Devroye (1986), Non-Uniform Random Variate Generation, section II.2: inversion.
 
     Example:
         >>> round(float(tg.special.truncated_quantile(0.5, 0.0, 1.0, 9.0, jnp.inf)), 6)

@@ -255,6 +255,9 @@ def log_ndtr(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     Returns:
         The logs; NaN where x is NaN. The derivative at inf is exactly 0.
 
+    Reference:
+        Cody (1969), Rational Chebyshev approximations for the error function.
+
     Example:
         >>> float(tg.special.log_ndtr(-1e4))
         -50000010.12927891
@@ -288,6 +291,10 @@ def hazard(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
 
     Args:
         x: array of any shape.
+
+    Reference:
+        Mills (1926), Table of the ratio: area to bounding ordinate, for any portion of normal
+        curve.
 
     Example:
         >>> round(float(tg.special.hazard(10.0)), 6)
