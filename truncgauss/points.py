@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, UInt32, UInt64
+from jaxtyping import Array, Float, Integer, UInt32, UInt64
+
+from truncgauss.pytrees import Batched, frozen_pytree
 
 KINDS = ("random", "antithetic", "lattice")
 
@@ -36,24 +38,61 @@ def normal_points(
         half = jax.random.normal(key, (num_points // 2, dimension), dtype)
         return jnp.concatenate([half, -half])
     if kind == "lattice":
-        return ndtri_of_bits(lattice_bits(key, num_points, dimension), dtype)
+        return ndtri_of_bits(lattice_bits(lattice_points(num_points, dimension), key), dtype)
     raise ValueError(f"points must be one of {', '.join(KINDS)}, got {kind!r}.")
 
 
-def lattice_bits(
-    key: jax.Array, num_points: int, dimension: int
-) -> UInt32[Array, "num_points dimension"]:
-    """A randomly shifted and folded rank-one lattice in units of 2^-32.
+@frozen_pytree
+class GrowingLattice(Batched):
+    """A rank-one lattice in 2^k pieces of n points each, for which a program need not know k.
 
-    Point i is i * generator / n + shift modulo 1, in integers: a float32 fraction is off by 2.5e-3
-    at i = 1e5. The baker's map u -> 1 - |2u - 1| makes the integrand periodic, which gives second
-    order convergence for smooth integrands.
+    Of its N = 2^k n points i s modulo 1, i < N, piece j has the points (i 2^k + j) s, i < n: a
+    lattice of n points with the step 2^k s, shifted by j s.
+
+    Attributes:
+        step: s in units of 2^-32, shape (d,).
+        num_pieces: 2^k.
+
+    Reference:
+        Hickernell, Hong, L'Ecuyer and Lemieux (2000), Extensible lattice sequences for quasi-Monte
+        Carlo quadrature.
+    """
+
+    step: UInt32[Array, "*batch d"] | UInt32[np.ndarray, "*batch d"]
+    num_pieces: UInt32[Array, "*batch"] | UInt32[np.ndarray, "*batch"]
+
+    event_ranks = {"step": 1, "num_pieces": 0}
+
+    @classmethod
+    def of(
+        cls, num_points: int, num_pieces: int, dimension: int, batch_shape: tuple[int, ...]
+    ) -> "GrowingLattice":
+        """The lattice of num_pieces * num_points points; both counts powers of two."""
+        step = component_by_component(num_points * num_pieces, dimension)
+        step = (step * np.uint64(2**32 // (num_points * num_pieces))).astype(np.uint32)
+        pieces = np.full(batch_shape, num_pieces, np.uint32)
+        return cls(np.broadcast_to(step, (*batch_shape, dimension)), pieces)
+
+    def piece(
+        self, j: Integer[Array, ""], num_points: int, dimension: int
+    ) -> UInt32[Array, "num_points dimension"]:
+        """The points of a piece."""
+        step = self.step[:dimension]
+        index = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
+        return (index * self.num_pieces + j.astype(jnp.uint32)) * step
+
+
+def lattice_bits(points: UInt32[Array, "n d"], key: jax.Array) -> UInt32[Array, "n d"]:
+    """A lattice, randomly shifted and folded, in units of 2^-32.
+
+    Point i of a rank-one lattice is i * generator / n + shift modulo 1, in integers: a float32
+    fraction is off by 2.5e-3 at i = 1e5. The baker's map u -> 1 - |2u - 1| makes the integrand
+    periodic, which gives second order convergence for smooth integrands.
 
     Reference:
         Hickernell (2002), Obtaining O(N^(-2+eps)) convergence for lattice quadrature rules.
     """
-    lattice = lattice_points(num_points, dimension)
-    shifted = jnp.asarray(lattice) + jax.random.bits(key, (dimension,), jnp.uint32)
+    shifted = points + jax.random.bits(key, (points.shape[-1],), jnp.uint32)
     doubled = shifted << 1
     return jnp.where(shifted >> 31 == 1, ~doubled, doubled)
 
@@ -66,8 +105,20 @@ def lattice_uniforms(
     Returns:
         Shape (dimension, R * n): coordinates first, so that each is contiguous.
     """
-    bits = jax.vmap(lambda key: lattice_bits(key, num_points, dimension))(keys)
-    return open_uniforms(jnp.moveaxis(bits, 2, 0).reshape(dimension, len(keys) * num_points), dtype)
+    return shifted_uniforms(lattice_points(num_points, dimension), keys, dtype)
+
+
+def shifted_uniforms(
+    points: UInt32[Array, "n d"], keys: jax.Array, dtype: DTypeLike
+) -> Float[Array, "d lanes"]:
+    """The points of a lattice in the open unit cube, with the random shift of each of R keys.
+
+    Returns:
+        Shape (d, R * n): coordinates first, so that each is contiguous.
+    """
+    bits = jax.vmap(lambda key: lattice_bits(points, key))(keys)
+    n, d = points.shape
+    return open_uniforms(jnp.moveaxis(bits, 2, 0).reshape(d, len(keys) * n), dtype)
 
 
 def open_uniforms(bits: UInt32[Array, "*shape"], dtype: DTypeLike) -> Float[Array, "*shape"]:
