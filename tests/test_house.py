@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -151,6 +152,13 @@ def test_public_names_resolve_and_are_documented():
     assert set(tg.__all__) <= set(dir(tg))
     with pytest.raises(AttributeError, match="no attribute 'boxes'"):
         tg.boxes  # noqa: B018
+
+
+def test_the_citation_has_the_version_of_the_package():
+    import truncgauss as tg
+
+    [version] = re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert version == tg.__version__
 
 
 def test_configs_experiments_and_figures_share_their_stems():
