@@ -5,8 +5,8 @@ written. Whatever interrupts it, a folder without that ending is complete.
 
     config.yaml       the settings, resolved: they rerun the experiment
     result.npz        every array of the result
-    summary.json      how it ended, the lines told to the user, the scalars
-    metrics.jsonl     one line for each step told, where the experiment tells any
+    summary.json      how it ended, the summary's lines, the scalars
+    metrics.jsonl     one line for each reported step, if there are any
     provenance.json   command, versions, devices, dtype, seed, commit
     <experiment>.png  the figure, with an .svg beside it
 """
@@ -18,6 +18,7 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -28,8 +29,8 @@ import numpy as np
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
 PARTIAL = ".partial"
 CHECKPOINT = "checkpoint"
-APART = ("summary", "metrics", "failed")
-"""Names in a result that are not its numbers."""
+NON_NUMERIC_KEYS = ("summary", "metrics", "failed")
+"""Keys of a result that are kept apart from its numbers."""
 
 
 def begin(runs: Path, experiment: str, config: str) -> Path:
@@ -57,6 +58,17 @@ def begin(runs: Path, experiment: str, config: str) -> Path:
             continue
         (folder / "config.yaml").write_text(config, encoding="utf-8")
         return folder
+
+
+def writable(folder: Path) -> None:
+    """Make a folder if it is not there.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def unfinished(folder: Path) -> Path:
@@ -186,7 +198,7 @@ def _arrays(results: Mapping, prefix: str = "") -> Iterator[tuple[str, np.ndarra
     """Names and arrays, `outer/inner` for what is nested."""
     for key, value in results.items():
         name = f"{prefix}{key}"
-        if name in APART:
+        if name in NON_NUMERIC_KEYS:
             continue
         if isinstance(value, Mapping):
             yield from _arrays(value, f"{name}/")

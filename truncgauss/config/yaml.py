@@ -35,6 +35,23 @@ class Document:
     values: dict[Place, tuple[int, int]] = field(default_factory=dict)
     nodes: set[int] = field(default_factory=set)
 
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Document":
+        """Values that stand in no file, with all their places."""
+        document = cls(None, values)
+        document._visit(values, ())
+        return document
+
+    def _visit(self, value: Any, at: Place) -> None:
+        self.values[at] = (1, 1)
+        items: Any = ()
+        if isinstance(value, dict):
+            items = value.items()
+        elif isinstance(value, tuple):
+            items = enumerate(value)
+        for key, inner in items:
+            self._visit(inner, (*at, key))
+
     def line(
         self, message: str, at: Place = (), mark: tuple[int, int] | None = None, got: Any = None
     ) -> str:
