@@ -21,7 +21,8 @@ set before `run` starts. An experiment that fits may name a second argument, `ru
 checkpoint)`: a folder, for `tg.fit(..., checkpoint=checkpoint / "fit.npz")`. If the run is
 interrupted (`KeyboardInterrupt`, also for SIGTERM; let it pass) with a file in there, `truncgauss
 run --resume runs/<folder>` calls `run` with the same settings and folder again. Without one,
-nothing is kept. Built-in experiments import each other relatively: they live in `truncgauss.experiments`.
+nothing is kept. Built-in experiments import each other relatively: they belong to the package
+`truncgauss.experiments`, wherever their folder is.
 
 `run` returns names with arrays, numbers, booleans or texts (dictionaries of them may nest; the
 stored name is then `outer/inner`). They reach `plot` as NumPy arrays and end in `result.npz`;
@@ -30,8 +31,8 @@ scalars also in `summary.json`. Three names are special:
 - `summary`: a sequence of lines, printed at the end;
 - `metrics`: a sequence of dictionaries of scalars, one line each in `metrics.jsonl`;
 - `failed`: why the results cannot be trusted; empty or absent if they can. The run folder is
-  written all the same and says so, and the exit code is 1. An `ArithmeticError` (`FloatingPointError` among
-  them) that leaves `run` counts likewise.
+  written all the same and says so, and the exit code is 1. An `ArithmeticError`
+  (`FloatingPointError` among them) that leaves `run` counts likewise.
 
 A `ValueError` or `OSError` that leaves `run` is taken for the user's: settings or data that cannot
 be used, exit code 2. Its message is all that is printed, so it is a whole sentence.

@@ -6,6 +6,7 @@ JAX is imported when an experiment starts, not before: settings decide precision
 """
 
 import contextlib
+import dataclasses
 import datetime
 import inspect
 import json
@@ -13,7 +14,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # ---------------------------------------------------------------- what may be typed
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Run:
     """Run an experiment; further options are its settings: --section.field value ...
 
@@ -51,7 +51,7 @@ class Run:
     """Show where in the code an error came from."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Check:
     """Check files without running them."""
 
@@ -59,7 +59,7 @@ class Check:
     """YAML files, or names of experiments."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Schema:
     """Print the JSON schema of the settings."""
 
@@ -119,6 +119,7 @@ def _act(words: list[str]) -> int:
             type(config), default=config, args=["--help"], prog=name,
             config=(tyro.conf.AvoidSubcommands,),
         )  # fmt: skip
+    _check_resume(words)
     asked, rest = tyro.cli(
         Run | Check | Schema, args=words, prog="truncgauss", return_unknown_args=True
     )
@@ -132,6 +133,18 @@ def _act(words: list[str]) -> int:
         case Run():
             return _run(asked, rest, words)
     return FINE
+
+
+def _check_resume(words: Sequence[str]) -> None:
+    """Refuse settings beside --resume, which the parser would take for the name of a config."""
+    options = [word.split("=")[0] for word in words if word.startswith("--")]
+    known = [f"--{field.name}" for field in dataclasses.fields(Run)] + ["--help"]
+    changed = [option for option in options if option not in known]
+    if words[:1] == ["run"] and "--resume" in options and changed:
+        raise ConfigError(
+            f"{ERROR}: run --resume continues with the settings of that run; for others start a "
+            f"new one (got {changed[0]})"
+        )
 
 
 def _file(path: Path) -> Path:
@@ -165,14 +178,8 @@ def _check(paths: Sequence[Path]) -> int:
 
 
 def _run(asked: Run, rest: list[str], words: list[str]) -> int:
-    if asked.resume and (asked.config or rest):
-        got = asked.config or rest[0]
-        raise ConfigError(
-            f"{ERROR}: run --resume takes the settings of the run in {asked.resume} as they are; "
-            f"for others, start a new run (got {got})"
-        )
-    if not (asked.config or asked.resume):
-        raise ConfigError(f"{ERROR}: run takes a config, or --resume FOLDER")
+    if bool(asked.config) == bool(asked.resume):
+        raise ConfigError(f"{ERROR}: run takes either a config or --resume FOLDER")
     folder = None
     if asked.resume:
         folder = runs.unfinished(asked.resume)

@@ -61,14 +61,17 @@ def begin(runs: Path, experiment: str, config: str) -> Path:
 
 
 def writable(folder: Path) -> None:
-    """Make a folder if it is not there.
+    """Try to write to a folder or, if it is not there yet, to the one that it will be made in.
 
     Raises:
-        OSError: the folder cannot be made or written to.
+        OSError: that is not possible.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
-        pass
+    folder = folder.absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:  # without the name of the file that was tried
+        raise type(error)(error.errno, error.strerror, str(folder)) from error
 
 
 def unfinished(folder: Path) -> Path:

@@ -3,8 +3,8 @@
 With probit edges an object is seen with probability prod_j Phi(margin_j / width_j), as if each
 coordinate, with normal noise of that width added, had been compared with its limit. So, with one
 limit for each coordinate, the fraction seen of a Gaussian is the probability of the same box under
-the covariance Sigma + diag(width^2). The soft estimate with a held key and that formula are compared
-in value, in gradient and in the posterior that NUTS finds from each.
+the covariance Sigma + diag(width^2). The soft estimate with a held key and that formula are
+compared in value, in gradient and in the posterior that NUTS finds from each.
 """
 
 import jax

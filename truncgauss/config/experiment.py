@@ -119,11 +119,16 @@ def _built_in(experiment: str, part: str) -> ModuleType:
 
 
 def _executed(path: Path) -> ModuleType:
-    """The module in a user's file, executed anew: the file may have changed since."""
+    """The module in a user's file, executed anew if the file has changed since."""
     if not path.is_file():
         raise ConfigError("no such file")
+    name, stamp = _module_name(path), (path.stat().st_mtime_ns, path.stat().st_size)
+    if name in sys.modules and vars(sys.modules[name]).get("__stamp__") == stamp:
+        return sys.modules[name]
     try:
-        return _execute(_module_name(path), path)
+        module = _execute(name, path)
+        vars(module)["__stamp__"] = stamp
+        return module
     except (Exception, SystemExit) as error:
         line = _last_line(error, path)
         what = f"{type(error).__name__}: {error}".removesuffix(": ")

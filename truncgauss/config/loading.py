@@ -107,7 +107,7 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
                 raise ConfigError(Document(None).line(f"{section} has no keys", key, got=given))
         inner[field] = _typed(given, inner.get(field), key)
     if values["experiment"] != config.experiment:
-        message = f"must be {config.experiment!r}"
+        message = "cannot be changed, name another config"
         line = Document(None).line(message, ("experiment",), got=values["experiment"])
         raise ConfigError(line)
     return _validated(type(config), Document.of(values), Path.cwd())
