@@ -11,7 +11,11 @@ from numpyro.infer.util import log_density
 from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm, truncnorm
 
-from experiments import calibration, latent_prior, selected_population, soft_selection
+from experiments import nuts
+from experiments.calibration import run as calibration
+from experiments.latent_prior import run as latent_prior
+from experiments.selected_population import run as selected_population
+from experiments.soft_selection import run as soft_selection
 from tests.test_experiments import check_picture, completed, settings
 
 FEW = {"num_chains": 4, "num_warmup": 300, "num_samples": 200, "target_accept": 0.85}
@@ -53,7 +57,7 @@ def test_a_factor_and_the_law_are_one_density():
     arguments = (jnp.array(x), low, high, given.prior)
     factor, law = (
         jax.jit(lambda sites, model=model: log_density(model, arguments, {}, sites)[0])(sites)
-        for model in (selected_population.with_factor, selected_population.with_law)
+        for model in (selected_population.with_factor, selected_population.with_distribution)
     )
     assert float(factor) == pytest.approx(float(law), rel=1e-13)
 
@@ -119,7 +123,7 @@ def test_chains_that_cannot_be_believed():
 
 def test_moments_have_the_errors_they_tell():
     rng = np.random.default_rng(1)
-    found = selected_population.moments(rng.normal(2.0, 3.0, size=(4, 4000, 2)))
+    found = nuts.moments(rng.normal(2.0, 3.0, size=(4, 4000, 2)))
     assert np.all(np.abs(found["mean"] - 2.0) < 5 * found["mean_stderr"])
     assert np.all(np.abs(found["variance"] - 9.0) < 5 * found["variance_stderr"])
     np.testing.assert_allclose(found["mean_stderr"], 3 / 16000**0.5, rtol=0.2)
@@ -135,10 +139,10 @@ DRAWS = {
 def test_arviz_is_asked_for_by_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ImportError, match=r"pip install \"truncgauss\[arviz\]\""):
-        selected_population.inference_data(DRAWS)
+        nuts.inference_data(DRAWS)
     asked = types.SimpleNamespace(from_dict=lambda **groups: groups)
     monkeypatch.setitem(sys.modules, "arviz", asked)
-    groups = selected_population.inference_data(DRAWS)
+    groups = nuts.inference_data(DRAWS)
     assert groups["posterior"] is DRAWS["draws"]
     assert groups["sample_stats"]["diverging"] is DRAWS["diverging"]
 
@@ -146,7 +150,7 @@ def test_arviz_is_asked_for_by_name(monkeypatch):
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # ArviZ announces its next version
 def test_arviz_takes_the_draws():
     pytest.importorskip("arviz")
-    told = selected_population.inference_data(DRAWS)
+    told = nuts.inference_data(DRAWS)
     assert dict(told.posterior.sizes)["chain"] == 4 and dict(told.posterior.sizes)["draw"] == 5
     assert told.posterior["loc"].shape == (4, 5, 2)
     assert not told.sample_stats["diverging"].any()
