@@ -16,7 +16,6 @@ from jax.test_util import check_grads
 import truncgauss as tg
 from truncgauss.probability.method import spread
 from truncgauss.quadrature.factor_integrand import Plan, solve_plan
-from truncgauss.separation import factor_lattice
 
 INF = math.inf
 D = 8
@@ -183,11 +182,16 @@ def test_beside_the_dense_matrix():
 # --- On a lattice ---------------------------------------------------------------------------------
 
 
+def replicates(loc, covariance, low, high, plan, keys, num_points):
+    method = tg.FactorLattice(num_points, len(keys), plan)
+    return method.replicates(loc, covariance, tg.Box(low, high), keys)
+
+
 def on_lattice(plan, loc, loading, noise, low, high, num_points=256, num_keys=16, r=3, seed=0):
     """As `average` has it: the value and its standard error."""
     keys = jax.random.split(jax.random.key(seed), num_keys)
     covariance = disguised(loading, noise, r)
-    found = factor_lattice.replicates(loc, covariance, low, high, plan, keys, num_points)
+    found = replicates(loc, covariance, low, high, plan, keys, num_points)
     stderr = spread(found.log_prob, found.stderr)
     return tg.special.log_mean_exp(found.log_prob), jax.lax.stop_gradient(stderr)
 
@@ -229,7 +233,7 @@ def test_a_plan_that_misses_says_so():
     covariance = disguised(jnp.asarray(W), jnp.ones(D), 3)
     plan = Plan(jnp.full(3, 8.0), 0.01 * jnp.eye(3), jnp.zeros(3))
     keys = jax.random.split(jax.random.key(0), 4)
-    compute = jax.jit(factor_lattice.replicates, static_argnums=6)
+    compute = jax.jit(replicates, static_argnums=6)
     found = compute(jnp.zeros(D), covariance, low, high, plan, keys, 64)
     assert np.all(np.isinf(found.stderr))
 
@@ -302,9 +306,7 @@ def test_a_hundred_thousand_coordinates():
     covariance = tg.LowRank(spread @ rotation(r), noise)
     high, loc = jnp.full(d, INF), jnp.zeros(d)
     keys = jax.random.split(jax.random.key(0), 16)
-    compute = jax.jit(
-        lambda loc: factor_lattice.replicates(loc, covariance, low, high, None, keys, n)
-    )
+    compute = jax.jit(lambda loc: replicates(loc, covariance, low, high, None, keys, n))
     found = compute(loc)
     assert compute.lower(loc).compile().memory_analysis().temp_size_in_bytes < 2**28
     log_prob, stderr = tg.special.log_mean_exp(found.log_prob), spread(*found)

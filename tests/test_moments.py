@@ -8,7 +8,6 @@ from problems import autoregression, equal_correlations
 from scipy import integrate, stats
 
 import truncgauss as tg
-from truncgauss.probability.method import Method
 from truncgauss.quadrature import markov_chain
 
 INF = np.inf
@@ -512,12 +511,6 @@ def test_wrong_inputs_are_told():
         tg.truncated_moments(jnp.zeros(4), equal_correlations(5), box)
     with pytest.raises(TypeError, match="method must be one of"):
         tg.truncated_moments(jnp.zeros(5), equal_correlations(5), box, "exact")
-
-    class Guess(Method):
-        """A method that nobody has taught its moments."""
-
-    with pytest.raises(ValueError, match="no moments by Guess; use one of Exact"):
-        tg.truncated_moments(jnp.zeros(5), equal_correlations(5), box, Guess())
 
 
 def test_empty_regions_have_no_moments():

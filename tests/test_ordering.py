@@ -6,7 +6,8 @@ import pytest
 from problems import autoregression, equal_correlations
 from scipy import stats
 
-from truncgauss.covariances import numerical_rank
+from truncgauss.limits import GaussianLimits
+from truncgauss.linalg import numerical_rank
 from truncgauss.separation.ordering import smallest_mass_first
 
 
@@ -31,6 +32,11 @@ def plain_order(covariance, low, high):
     return np.array(order), np.array(point)
 
 
+def limits(covariance, low, high):
+    low, high, covariance = map(jnp.asarray, (low, high, covariance))
+    return GaussianLimits(low, high, jnp.zeros_like(low), covariance, None)
+
+
 @pytest.mark.parametrize("d", [7, 70])
 def test_order_is_that_of_plain_elimination(d):
     """70 variables are eliminated in blocks."""
@@ -39,7 +45,7 @@ def test_order_is_that_of_plain_elimination(d):
     covariance = autoregression(d, 0.6) * np.outer(scales, scales)
     low, high = rng.normal(-1.5, 1.0, d), rng.normal(2.5, 1.0, d)
     low, high = np.minimum(low, high - 0.5), np.where(rng.uniform(size=d) < 0.3, np.inf, high)
-    order, point = smallest_mass_first(*map(jnp.asarray, (covariance, low, high)))
+    order, point = smallest_mass_first(limits(covariance, low, high))
     expected, conditional_means = plain_order(covariance, low, high)
     np.testing.assert_array_equal(order, expected)
     np.testing.assert_allclose(point, conditional_means, atol=1e-8)
@@ -50,7 +56,7 @@ def test_free_and_determined_variables_come_last():
     covariance[:2, :2] = 1.0
     covariance[2:, 2:] = np.eye(2)
     low, high = jnp.array([-1.0, -1.0, -jnp.inf, 0.0]), jnp.full(4, jnp.inf)
-    order, point = smallest_mass_first(jnp.asarray(covariance), low, high)
+    order, point = smallest_mass_first(limits(covariance, low, high))
     assert order.tolist() == [3, 0, 2, 1]
     assert point[3] == 0
 

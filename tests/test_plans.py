@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.separation.limits import triangle
+from truncgauss.linalg import triangle
 
 INF = jnp.inf
 SLOW = pytest.mark.slow

@@ -9,7 +9,7 @@ from scipy import stats
 import truncgauss as tg
 from truncgauss.covariances import as_covariance
 from truncgauss.probability.sequential import particles, surviving
-from truncgauss.separation.limits import linear_of
+from truncgauss.problem import Problem
 from truncgauss.separation.twisting import chain_of, log_weights, twist_of
 
 INF = jnp.inf
@@ -67,7 +67,7 @@ def test_error_bars_cover_and_the_estimate_is_unbiased(twisted):
 def test_a_long_chain_resamples_and_agrees_with_its_twisted_twin():
     d = 160
     lag = jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d))
-    problem = linear_of(jnp.zeros(d), as_covariance(0.9**lag), tg.Box(jnp.zeros(d), INF))
+    problem = Problem(jnp.zeros(d), as_covariance(0.9**lag), tg.Box(jnp.zeros(d), INF)).limits
     sites = jax.jit(lambda problem: twist_of(problem, 1 / 3).twist)(problem)
     plain, twisted = chain_of(problem, None), chain_of(problem, sites)
     run = jax.jit(particles, static_argnums=2)
@@ -91,7 +91,7 @@ def test_the_weights_are_right_for_any_twist():
     covariance, box = equicorrelated(3, 0.5), tg.Box(jnp.array([0.0, -1.0, 0.5]), INF)
     loc = jnp.array([0.2, -0.1, 0.3])
     uniforms = jax.random.uniform(jax.random.key(0), (2, 200_000))
-    problem = linear_of(loc, as_covariance(covariance), box)
+    problem = Problem(loc, as_covariance(covariance), box).limits
     plain, good = chain_of(problem, None), twist_of(problem, 1 / 3).twist
     odd = type(good)(jnp.array([0.5, 0.0, 0.3]), jnp.array([1.0, 0.0, -0.5]))
     weigh = jax.jit(lambda chain: jnp.exp(log_weights(chain, uniforms)))
@@ -142,7 +142,7 @@ def test_gradients_through_resampling_are_finite_and_near():
 
 def test_paths_of_survivors_are_traced_back():
     """Without resampling nothing moves; with it, uniforms follow the parents."""
-    problem = linear_of(jnp.zeros(3), as_covariance(jnp.eye(3)), tg.Box(jnp.zeros(3), INF))
+    problem = Problem(jnp.zeros(3), as_covariance(jnp.eye(3)), tg.Box(jnp.zeros(3), INF)).limits
     chain = chain_of(problem, None)
     record = particles(chain, jax.random.key(0), 8)
     np.testing.assert_array_equal(surviving(record), record.uniforms[:-1])
@@ -185,7 +185,7 @@ def test_an_estimate_that_has_failed_says_so():
             lambda: tg.log_probability(
                 jnp.zeros(2), jnp.eye(2), tg.Ball([0.0, 0.0], 1.0), tg.SequentialMonteCarlo()
             ),
-            "a Box or a Polyhedron, got a Ball",
+            "a tg.Box or a tg.Polyhedron; got Ball",
         ),
     ],
 )

@@ -26,7 +26,7 @@ _HOMES = {
         "fraction_not_truncated",
         "log_probability",
     ),
-    "truncgauss.problem": ("Estimate",),
+    "truncgauss.problem": ("Estimate", "Problem"),
     "truncgauss.probability.exact": ("Exact",),
     "truncgauss.probability.explanation": ("explain",),
     "truncgauss.probability.gradients": (
@@ -35,10 +35,12 @@ _HOMES = {
         "log_probability_and_gradient",
     ),
     "truncgauss.probability.expectation_propagation": ("ExpectationPropagation",),
+    "truncgauss.probability.factor_lattice": ("FactorLattice",),
+    "truncgauss.probability.method": ("Method",),
     "truncgauss.probability.separation": ("Separation",),
     "truncgauss.probability.sequential": ("SequentialMonteCarlo",),
     "truncgauss.probability.soft": ("SoftMonteCarlo",),
-    "truncgauss.regions": ("Ball", "Box", "Polyhedron"),
+    "truncgauss.regions": ("Ball", "Box", "Ellipsoid", "Polyhedron", "Region"),
     "truncgauss.sampling": (
         "Draws",
         "Weighted",
@@ -48,7 +50,7 @@ _HOMES = {
     ),
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
-_MODULES = ("config", "fitting", "indicators", "parallel", "plotting", "safe", "special")
+_MODULES = ("config", "fitting", "indicators", "parallel", "plotting", "regions", "safe", "special")
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])

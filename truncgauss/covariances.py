@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.linalg import is_symmetric, rounding
 from truncgauss.pytrees import Batched, as_float_array, frozen_pytree, is_concrete
 
 
@@ -340,52 +341,6 @@ def as_covariance(value: Any) -> Covariance:
     if isinstance(value, Covariance):
         return value
     return CovarianceMatrix(as_float_array(value))
-
-
-def is_symmetric(matrix: Any) -> Any:
-    """Whether each matrix (..., d, d) equals its transpose up to rounding; NaN counts as equal."""
-    xp = np if isinstance(matrix, np.ndarray) else jnp
-    gap = xp.abs(matrix - xp.swapaxes(matrix, -1, -2))
-    size = xp.abs(matrix).max(axis=(-2, -1), keepdims=True)
-    # The square root of eps: products like A @ S @ A.T are symmetric only to their own rounding.
-    bound = float(np.finfo(matrix.dtype).eps) ** 0.5 * size
-    return ~xp.any(gap > bound, axis=(-2, -1))
-
-
-def rounding(covariance_matrix: jax.Array) -> jax.Array:
-    """What a variance that should be zero may amount to after elimination, shape (..., d)."""
-    d = covariance_matrix.shape[-1]
-    variances = jnp.diagonal(covariance_matrix, axis1=-2, axis2=-1)
-    return 4.0 * d * float(jnp.finfo(variances.dtype).eps) * variances
-
-
-def numerical_rank(covariance_matrix: np.ndarray) -> int:
-    """The largest rank of covariances, shape (..., d, d), up to rounding.
-
-    NaN counts as full rank, and so does a batch without rows.
-    """
-    d = covariance_matrix.shape[-1]
-    scale = np.sqrt(np.diagonal(covariance_matrix, axis1=-2, axis2=-1))
-    scale = np.where(scale > 0, scale, 1.0)
-    correlation = covariance_matrix / scale[..., :, None] / scale[..., None, :]
-    least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps
-    if not np.all(np.isfinite(correlation)) or 0 in correlation.shape:
-        return d
-    return int(np.max(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))
-
-
-def rank_of_root(root: np.ndarray) -> int:
-    """The largest rank of matrices root @ root.T, root of shape (..., m, q), up to rounding.
-
-    The singular values of the root tell it to twice as many digits as the product would. NaN counts
-    as full rank, and so does a batch without rows.
-    """
-    size = np.linalg.norm(root, axis=-1, keepdims=True)
-    unit = root / np.where(size > 0, size, 1.0)
-    if not np.all(np.isfinite(unit)) or 0 in unit.shape:
-        return min(root.shape[-2:])
-    least = 4.0 * max(root.shape[-2:]) * np.finfo(root.dtype).eps
-    return int(np.max(np.sum(np.linalg.svd(unit, compute_uv=False) > least, axis=-1)))
 
 
 def check_square(owner: str, matrix: jax.Array) -> None:

@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.covariances import Covariance, as_covariance
+from truncgauss.limits import GaussianLimits
 from truncgauss.pytrees import Batched, as_float_array, frozen_pytree, on_mesh_of, varying_like
-from truncgauss.regions import Box, Polyhedron
-
-Region = Any  # Box, Polyhedron or Ball: whatever has contains, margins, dimension, batch_shape
+from truncgauss.regions import Box, LinearRegion, Region
 
 
 class Estimate(NamedTuple):
@@ -39,6 +38,11 @@ class Problem(NamedTuple):
     region: Region
 
     @property
+    def limits(self) -> GaussianLimits:
+        """What the region limits, and its distribution; for one row with a linear region."""
+        return self.region.limits_in(self.loc, self.covariance)
+
+    @property
     def batch_shapes(self) -> tuple[tuple[int, ...], ...]:
         return self.loc.shape[:-1], self.covariance.batch_shape, self.region.batch_shape
 
@@ -54,11 +58,12 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
         ValueError: if dimensions disagree or are 0, leading axes do not broadcast, the covariance
             is none, or the dtype has too few digits.
     """
-    if not hasattr(region, "margins") or isinstance(region, type):
+    if not isinstance(region, Region):
         raise TypeError(
-            f"region must be a tg.Box, tg.Polyhedron or tg.Ball, got {type(region).__name__}. "
-            "For limits write tg.Box(low, high)."
+            "region must be a tg.Box, tg.Polyhedron, tg.Ball or tg.Ellipsoid, got "
+            f"{type(region).__name__}. For limits write tg.Box(low, high)."
         )
+    region = region.linear() or region
     loc, covariance = as_float_array(loc), as_covariance(covariance)
     d = covariance.dimension
     if loc.ndim == 0 or loc.shape[-1] != d or region.dimension != d:
@@ -72,7 +77,7 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
             "the dimension is 0: without coordinates there is nothing to limit, and P = 1. Leave "
             "such a problem out."
         )
-    if isinstance(region, Polyhedron) and region.low.shape[-1] == 0:
+    if isinstance(region, LinearRegion) and region.num_constraints == 0:
         everywhere = jnp.full((*region.batch_shape, d), jnp.inf, region.low.dtype)
         region = Box(-everywhere, everywhere)
     dtype = jnp.result_type(loc, *jax.tree.leaves(covariance), *jax.tree.leaves(region))

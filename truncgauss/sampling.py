@@ -21,7 +21,7 @@ from truncgauss.points import lattice_uniforms
 from truncgauss.probability.separation import Separation, check_plan
 from truncgauss.problem import Problem, as_problem, over_rows
 from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, varying_like
-from truncgauss.regions import Ball, Box
+from truncgauss.regions import Box, LinearRegion
 from truncgauss.separation.kernel import Constraints, crossings
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
@@ -234,7 +234,7 @@ def _usable(plan: Plan | None, problem: Problem) -> Plan | None:
     Raises:
         ValueError: if it was made for another problem.
     """
-    if plan is not None and not isinstance(problem.region, Ball):
+    if plan is not None and isinstance(problem.region, LinearRegion):
         check_plan(plan, problem)
     return plan if isinstance(plan, Plan) and plan.twist is None else None
 
@@ -249,7 +249,7 @@ def _is_direct(problem: Problem) -> bool:
 def _shape_of_work(problem: Problem, plan: Plan | None) -> tuple[int, bool]:
     """The rank of what is limited, and whether some coordinate may be held at one value."""
     loc, covariance, region = problem
-    if isinstance(region, Ball) or _is_direct(problem):
+    if not isinstance(region, LinearRegion) or _is_direct(problem):
         return covariance.dimension, False
     limits = region.low, region.high
     pinned = isinstance(region, Box) and plan is None
@@ -312,7 +312,7 @@ def _weighted(
 ) -> Weighted:
     def of_row(row, key, *plan):
         given = standardized(*row)
-        row = Problem(*given.problem)
+        row = given.problem
         sampler = sampler_of(row, settings.rank, False, *plan)
         count, size = sampler.num_uniforms, settings.num_samples
         if lattice:
@@ -329,10 +329,10 @@ def _weighted(
 
 def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None) -> Draws:
     """Draws for one unbatched law."""
-    if isinstance(row.region, Ball):
+    if not isinstance(row.region, LinearRegion):
         return _standard_draws(settings, row, key)
     given = standardized(*row)
-    draws = _standard_draws(settings, Problem(*given.problem), key, plan)
+    draws = _standard_draws(settings, given.problem, key, plan)
     met = given.known == 0
     return Draws(
         jnp.where(met, _in_user_units(draws.samples, given), jnp.nan),
@@ -352,7 +352,7 @@ def _standard_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | 
         samples = _direct_draws(settings.num_samples, row, key)
         whole = jnp.asarray(settings.num_samples, samples.dtype)
         return Draws(samples, jnp.ones((), samples.dtype), whole)
-    if isinstance(row.region, Ball) or settings.rank == 0:
+    if not isinstance(row.region, LinearRegion) or settings.rank == 0:
         sampler = PlainSampler(row)
     else:
         sampler = sampler_of(row, settings.rank, settings.pinned, plan)
@@ -368,12 +368,9 @@ def _standard_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | 
 
 
 def _is_proper(row: Problem) -> Array:
-    """Whether no number is NaN and no limits are inverted."""
+    """Whether no number is NaN and the region is one."""
     numbers = jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(row)])
-    proper = ~jnp.any(numbers)
-    if isinstance(row.region, Ball):
-        return proper & (row.region.radius >= 0)
-    return proper & jnp.all(row.region.low <= row.region.high)
+    return ~jnp.any(numbers) & row.region.is_proper
 
 
 def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:

@@ -13,7 +13,8 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from truncgauss.special.logspace import log_sum_exp
+from truncgauss.limits import Regression
+from truncgauss.special.logspace import effective_sample_size, log_sum_exp
 
 MIN_EFFECTIVE_POINTS = 10.0
 
@@ -85,8 +86,15 @@ def weighted_pieces(
     matrices = (shares[:, None, :] * gaps) @ jnp.swapaxes(gaps, 1, 2)
     if last_variance is not None:
         matrices = matrices.at[:, -1, -1].add(jnp.sum(shares * last_variance, axis=1))
-    effective = _effective_points(lax.stop_gradient(shares))
+    effective = effective_sample_size(log_weights, axis=1)
     return Pieces(log_total, means, matrices, effective)
+
+
+def followed(pieces: Pieces, regression: Regression) -> Pieces:
+    """The pieces of all coordinates, which follow from the constrained values by regression."""
+    matrix = regression.matrix
+    covariances = matrix @ pieces.covariances @ matrix.T + regression.rest
+    return pieces._replace(means=pieces.means @ matrix.T, covariances=covariances)
 
 
 class Surprises(NamedTuple):
@@ -190,11 +198,6 @@ def with_sample_errors(moments: Moments, log_weights, deviations, effective) -> 
         mean_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.diagonal(cross))),
         covariance_stderr=jnp.where(few, jnp.inf, jnp.sqrt(jnp.maximum(variance, 0.0))),
     )
-
-
-def _effective_points(shares: Array) -> Array:
-    """How many points of equal weight would be worth as much, along the last axis."""
-    return shares.sum(-1) ** 2 / jnp.sum(shares**2, axis=-1)
 
 
 # --- Parts of a Gaussian --------------------------------------------------------------------------

@@ -2,14 +2,15 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.probability import exact
-from truncgauss.probability.method import Method, estimate
+from truncgauss.probability.exact import Exact
+from truncgauss.probability.method import Method, estimate, prepared
 from truncgauss.probability.refinement import FAILURE, Found, Goal, Search, errors
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
@@ -18,8 +19,10 @@ from truncgauss.probability.structure import independent_parts
 from truncgauss.probability.turns import in_turns
 from truncgauss.problem import Estimate, Problem, Region, as_key, as_problem
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
-from truncgauss.regions import Ball
 
+# In this order. Exact answers need no other; of those that draw, the second is tried on rows where
+# the first fails.
+CANDIDATES: tuple[type[Method], ...] = (Exact, Separation, SequentialMonteCarlo, SoftMonteCarlo)
 MOST_POINTS, LEAST_POINTS = 1024, 32  # of a lattice to begin with
 LEAST_OF_MANY = 128  # where it is many rows, not dimensions, that ask for fewer
 
@@ -67,13 +70,17 @@ class Automatic(Method):
                 f"Automatic: max_draws must be a positive int, got {self.max_draws!r}."
             )
 
+    def candidates(self, problem: Problem, num_rows: int = 1) -> Iterator[Method]:
+        """The methods that apply to a problem, as far as it can be seen; the best one first."""
+        num_points = self.affordable(problem.covariance.dimension, num_rows)
+        for kind in CANDIDATES:
+            method = kind.candidate(problem, num_points)
+            if method is not None:
+                yield method.serving(problem.covariance, problem.region)
+
     def choice(self, problem: Problem) -> Method:
         """The method for a problem, as far as the problem can be seen."""
-        if exact.applies(problem.covariance, problem.region):
-            return exact.Exact()
-        if isinstance(problem.region, Ball):
-            return SoftMonteCarlo(num_samples=4096, num_replicates=16, points="lattice")
-        return Separation(num_points=self.affordable(problem.covariance.dimension))
+        return next(self.candidates(problem))
 
     def affordable(self, dimension: int, num_rows: int = 1) -> int:
         """Points of a lattice to begin with."""
@@ -99,7 +106,6 @@ class Automatic(Method):
 
         Each comes with a key, and with this method and the share of max_draws that it may spend.
         """
-        self.choice(problem).check(*problem)
         parts = independent_parts(problem)
         if len(parts) == 1:
             return [(self, parts[0], key)]
@@ -116,9 +122,9 @@ class Automatic(Method):
         """What the goal asks of one part, by which method, and what was tried."""
         chosen = self.choice(problem)
         if not is_concrete((problem, key)) or 0 in problem.batch_shape:
-            chosen = chosen.settled(*problem)
+            chosen = prepared(chosen, problem)
             return Found(chosen, goal.evaluate(chosen, problem, key))
-        if not isinstance(chosen, exact.Exact):
+        if chosen.growth is not None:
             return self.sampled(problem, key, goal)
         result = in_turns(goal.evaluate, chosen, problem, key)
         if problem.covariance.dimension <= 3:
@@ -135,18 +141,15 @@ class Automatic(Method):
         return self._searched(search, above=self.rtol)
 
     def sampled(self, problem: Problem, key: jax.Array, goal: Goal) -> Found:
-        """The best that methods which draw can do."""
+        """The best that methods with a count that buys accuracy can do."""
         return self._searched(Search(problem, key, goal, self.rtol, self.max_draws), above=-1.0)
 
     def _searched(self, search: Search, above: float) -> Found:
         """Try one method after the other on rows that fail, then buy points where they help."""
-        problem = search.problem
-        if isinstance(problem.region, Ball):
-            search.attempt(self.choice(problem), above)
-        else:
-            n = self.affordable(problem.covariance.dimension, len(search.error))
-            search.attempt(Separation(num_points=n), above)
-            search.attempt(SequentialMonteCarlo(num_particles=2 * n), FAILURE)
+        for method in self.candidates(search.problem, len(search.error)):
+            if method.growth is not None:
+                search.attempt(method, above)
+                above = max(above, FAILURE)
         search.refine()
         return search.found()
 
@@ -202,8 +205,7 @@ def log_probability(
     key = as_key(key)
     if isinstance(method, Automatic):
         return method.estimate(problem, key)
-    method.check(*problem)
-    return in_turns(estimate, method.settled(*problem), problem, key)
+    return in_turns(estimate, prepared(method, problem), problem, key)
 
 
 def fraction_not_truncated(

@@ -1,12 +1,16 @@
 """Exact probabilities: where a closed form or a quadrature to rounding exists."""
 
-import jax
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from truncgauss.covariances import Covariance, LowRank, Markov, numerical_rank
+from truncgauss.covariances import Covariance, LowRank, Markov
+from truncgauss.linalg import numerical_rank
 from truncgauss.probability.method import Method
-from truncgauss.problem import Estimate, Region
+from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree, is_concrete
 from truncgauss.quadrature import (
     bivariate,
@@ -16,8 +20,14 @@ from truncgauss.quadrature import (
     trivariate,
     two_factors,
 )
-from truncgauss.regions import Box
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.regions import Box, Region
+from truncgauss.special import (
+    log_interval_mass,
+    standardize,
+    truncated_mean,
+    truncated_variance,
+)
+from truncgauss.total_moments import Moments, Nodes, total_moments
 
 
 @frozen_pytree
@@ -30,9 +40,9 @@ class Exact(Method):
 
     in two and three dimensions by quadrature in logs, one coordinate after the other. In any
     dimension: for a `LowRank` covariance of rank one or two by quadrature over its factors; for a
-    `Markov` one by carrying the law from place to place on a grid. Independence is read off a
-    diagonal covariance, which is visible only outside of a trace: there, and for any other
-    structure, ask for a method that needs none.
+    `Markov` one by a forward recursion on a grid. Independence is read off a diagonal covariance,
+    which is visible only outside of a trace: there, and for any other structure, ask for a method
+    that needs none.
 
     Its stderr is 0, save for a long and weakly truncated chain, and for two factors with little
     noise beside them: there it comes from coarser grids and bounds the error from above, or is inf
@@ -43,12 +53,25 @@ class Exact(Method):
     Raises:
         ValueError: if the problem is none of these.
 
+    Reference:
+        Drezner and Wesolowsky (1990), On the computation of the bivariate normal integral; Genz
+        (2004), Numerical computation of rectangular bivariate and trivariate normal and t
+        probabilities, for the reduction to one-dimensional integrals. The quadratures in logs are
+        this library's own.
+
     Example:
         >>> tg.log_probability([0.0], [[1.0]], tg.Box([5.0], [jnp.inf]), method=tg.Exact())
         Estimate(log_prob=Array(-15.06499839, dtype=float64), stderr=Array(0., dtype=float64))
     """
 
-    def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
+    @classmethod
+    def candidate(cls, problem: Problem, num_points: int) -> "Exact | None":
+        return cls() if applies(problem.covariance, problem.region) else None
+
+    def reason(self, problem: Problem) -> str:
+        return route_of(problem.covariance).reason
+
+    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
             raise ValueError(
                 "Exact answers for a Box in up to three dimensions (three of full rank), with a "
@@ -57,41 +80,59 @@ class Exact(Method):
                 f"{type(region).__name__} in {covariance.dimension} dimensions. Use tg.Automatic()."
             )
 
-    def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
-        """log P and a stderr of 0; the key is not used."""
+    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+        """log P and the bound of its error; the key is not used."""
         low, high = region.low, region.high
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
         empty = jnp.any(low == high)
         # The integral over nothing has no mode: it is answered here, not attempted.
         low = jnp.where(invalid | empty, -jnp.inf, low)
         high = jnp.where(invalid | empty, jnp.inf, high)
-        if isinstance(covariance, Markov) and covariance.dimension > 3:
-            log_prob, stderr = markov_chain.log_probability(loc, covariance, low, high)
-        elif takes_grid(covariance):
-            log_prob, stderr = two_factors.log_probability(loc, covariance, low, high)
-        else:
-            log_prob = box_log_probability(loc, covariance, low, high)
-            stderr = jnp.zeros_like(log_prob)
-            if covariance.dimension <= 3 and not isinstance(covariance, LowRank):
-                stderr = conditioning.last_digit(log_prob, loc, covariance, low, high)
+        log_prob, stderr = route_of(covariance).log_probability(loc, covariance, low, high)
         log_prob = jnp.where(empty, log_prob - jnp.inf, log_prob)
         log_prob = jnp.where(invalid, jnp.nan, log_prob)
         return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
 
+    def moments(self, row: Problem, key: Array) -> Moments:
+        """Mean and covariance to rounding, by the quadrature of the probability."""
+        loc, covariance, (low, high) = row.loc, row.covariance, (row.region.low, row.region.high)
+        broken = jnp.any(~(low < high))
+        # The distribution on nothing is answered here; integrals over it have no mode.
+        low, high = jnp.where(broken, -jnp.inf, low), jnp.where(broken, jnp.inf, high)
+        mean, matrix, *errors = route_of(covariance).moments(loc, covariance, low, high)
+        mean, matrix = (jnp.where(broken, jnp.nan, x) for x in (mean, matrix))
+        errors = errors or (jnp.zeros_like(mean), jnp.zeros_like(matrix))
+        blank = lambda error, value: jnp.where(jnp.isnan(value), jnp.nan, error)
+        return Moments(mean, matrix, blank(errors[0], mean), blank(errors[1], matrix))
 
-def box_log_probability(loc, covariance: Covariance, low, high) -> jax.Array:
-    """log P(low <= X <= high) with low < high, by the structure of the covariance."""
-    if isinstance(covariance, LowRank) and covariance.rank == 1:
-        return one_factor.log_probability(loc, covariance, low, high)
-    if covariance.dimension == 2:
-        return bivariate.log_probability(loc, bivariate.regression(covariance), low, high)
-    if covariance.dimension == 3:
-        return trivariate.log_probability(loc, covariance, low, high)
-    # A coordinate without variance is inside or it is not.
-    known = covariance.variances == 0
-    met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
-    limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, covariance.variances)))
-    return jnp.where(known, met, log_interval_mass(*limits)).sum(-1)
+    def numbers_held(self, dimension: int) -> int:
+        return (1500 if dimension <= 2 else 8192) * dimension
+
+
+class Route(NamedTuple):
+    """One way to an exact answer.
+
+    Attributes:
+        log_probability: (loc, covariance, low, high) -> log P and the bound of its error.
+        moments: likewise -> mean and covariance, and bounds of their errors if they have any.
+        reason: for which problems it is.
+    """
+
+    log_probability: Callable[..., tuple[Array, Array]]
+    moments: Callable[..., tuple[Array, ...]]
+    reason: str
+
+
+def route_of(covariance: Covariance) -> Route:
+    """The way to an exact answer for a box, by the form and the dimension of the covariance."""
+    d = covariance.dimension
+    if isinstance(covariance, Markov) and d > 3:
+        return CHAIN
+    if isinstance(covariance, LowRank) and covariance.rank == 1 and d > 1:
+        return ONE_FACTOR
+    if isinstance(covariance, LowRank) and covariance.rank == 2 and d > 3:
+        return TWO_FACTORS
+    return {2: TWO_DIMENSIONS, 3: THREE_DIMENSIONS}.get(d, INDEPENDENT)
 
 
 def applies(covariance: Covariance, region: Region) -> bool:
@@ -107,11 +148,6 @@ def applies(covariance: Covariance, region: Region) -> bool:
     return is_diagonal(covariance)
 
 
-def takes_grid(covariance: Covariance) -> bool:
-    """Whether the integral over two factors is the way; up to three coordinates have another."""
-    return isinstance(covariance, LowRank) and covariance.rank == 2 and covariance.dimension > 3
-
-
 def is_singular(covariance: Covariance) -> bool:
     """Whether three coordinates can be seen to determine each other: no quadrature knows how."""
     if covariance.dimension != 3 or not is_concrete(covariance):
@@ -125,3 +161,118 @@ def is_diagonal(covariance: Covariance) -> bool:
         return False
     matrix = np.asarray(covariance.covariance_matrix)
     return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))
+
+
+# --- The ways -------------------------------------------------------------------------------------
+
+
+def _certain(log_prob: Array) -> tuple[Array, Array]:
+    return log_prob, jnp.zeros_like(log_prob)
+
+
+def _chain_moments(loc, covariance: Markov, low, high) -> tuple[Array, ...]:
+    point, mean, *others = markov_chain.moments(loc, covariance, low, high)
+    return point + mean, *others
+
+
+def _one_factor_moments(loc, covariance: LowRank, low, high) -> tuple[Array, Array]:
+    nodes = Nodes(*one_factor.nodes(loc, covariance, low, high))
+    mean, matrix = total_moments(nodes)
+    return nodes.point + mean, matrix
+
+
+def _two_factor_moments(loc, covariance: LowRank, low, high) -> tuple[Array, ...]:
+    nodes, bound = two_factors.grid_nodes(loc, covariance, low, high)
+    mean, matrix = total_moments(nodes)
+    scale = jnp.sqrt(jnp.diagonal(matrix))
+    return nodes.point + mean, matrix, bound * scale, bound * scale[:, None] * scale
+
+
+def _with_last_digit(function: Callable[..., Array]) -> Callable[..., tuple[Array, Array]]:
+    """An integral with the error that the last digits of its inputs stand for."""
+
+    def log_probability(loc, covariance: Covariance, low, high) -> tuple[Array, Array]:
+        log_prob = function(loc, covariance, low, high)
+        if isinstance(covariance, LowRank):
+            return _certain(log_prob)
+        return log_prob, conditioning.last_digit(log_prob, loc, covariance, low, high)
+
+    return log_probability
+
+
+def _bivariate_log_probability(loc, covariance: Covariance, low, high) -> Array:
+    return bivariate.log_probability(loc, bivariate.regression(covariance), low, high)
+
+
+def _bivariate_moments(loc, covariance: Covariance, low, high) -> tuple[Array, Array]:
+    """Two coordinates, also where they determine each other."""
+    form = bivariate.regression(covariance)
+    singular = form.residual_scale == 0
+    safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
+    point = bivariate.inner_point(loc, safe, low, high)
+    _, mean, matrix = bivariate.moments(loc, safe, low, high, point)
+    # X2 = loc2 + slope (X1 - loc1): limits on X2 are limits on X1.
+    slope = jnp.where(singular & (form.slope != 0), form.slope, 1.0)
+    other = standardize(low[1], high[1], loc[1], jnp.abs(slope))
+    below = jnp.where(slope < 0, -other.high, other.low) + loc[0]
+    above = jnp.where(slope < 0, -other.low, other.high) + loc[0]
+    below = jnp.where(form.slope == 0, low[0], jnp.maximum(low[0], below))
+    above = jnp.where(form.slope == 0, high[0], jnp.minimum(high[0], above))
+    first = loc[0], form.scale, below, above
+    line = jnp.stack([jnp.ones_like(form.slope), form.slope])
+    on_line = loc + line * (truncated_mean(*first) - loc[0]) - point
+    rank_one = truncated_variance(*first) * line[:, None] * line
+    return point + jnp.where(singular, on_line, mean), jnp.where(singular, rank_one, matrix)
+
+
+def _trivariate_moments(loc, covariance: Covariance, low, high) -> tuple[Array, Array]:
+    point, mean, matrix = trivariate.moments(loc, covariance, low, high)
+    return point + mean, matrix
+
+
+def _independent_log_probability(loc, covariance: Covariance, low, high) -> tuple[Array, Array]:
+    # A coordinate without variance is inside or it is not.
+    known = covariance.variances == 0
+    met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
+    limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, covariance.variances)))
+    log_prob = jnp.where(known, met, log_interval_mass(*limits)).sum(-1)
+    if covariance.dimension > 3 or isinstance(covariance, LowRank):
+        return _certain(log_prob)
+    return log_prob, conditioning.last_digit(log_prob, loc, covariance, low, high)
+
+
+def _independent_moments(loc, covariance: Covariance, low, high) -> tuple[Array, Array]:
+    inputs = loc, jnp.sqrt(covariance.variances), low, high
+    return truncated_mean(*inputs), jnp.diag(truncated_variance(*inputs))
+
+
+CHAIN = Route(
+    markov_chain.log_probability,
+    _chain_moments,
+    "a Markov chain, integrated by a forward recursion",
+)
+ONE_FACTOR = Route(
+    lambda *inputs: _certain(one_factor.log_probability(*inputs)),
+    _one_factor_moments,
+    "one common factor, integrated by quadrature",
+)
+TWO_FACTORS = Route(
+    two_factors.log_probability,
+    _two_factor_moments,
+    "two common factors, integrated on a grid",
+)
+TWO_DIMENSIONS = Route(
+    _with_last_digit(_bivariate_log_probability),
+    _bivariate_moments,
+    "a box in two dimensions, integrated by quadrature",
+)
+THREE_DIMENSIONS = Route(
+    _with_last_digit(trivariate.log_probability),
+    _trivariate_moments,
+    "a box in three dimensions, integrated by quadrature",
+)
+INDEPENDENT = Route(
+    _independent_log_probability,
+    _independent_moments,
+    "independent coordinates, in closed form",
+)

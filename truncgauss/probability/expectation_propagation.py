@@ -1,15 +1,16 @@
 """Expectation propagation: a fast, deterministic approximation in any dimension."""
 
-import jax
 import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
 
 from truncgauss.covariances import Covariance
-from truncgauss.probability.method import Method
-from truncgauss.problem import Estimate, Region
+from truncgauss.probability.method import Method, check_linear
+from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import Region
 from truncgauss.separation import expectation_propagation as ep
-from truncgauss.separation.limits import linear_of
+from truncgauss.total_moments import Moments
 
 
 @frozen_pytree
@@ -45,22 +46,44 @@ class ExpectationPropagation(Method):
         (-72.197, nan)
     """
 
-    def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
-        if not isinstance(region, (Box, Polyhedron)):
-            raise ValueError(
-                f"ExpectationPropagation needs limits on linear functions, a Box or a Polyhedron, "
-                f"got {type(region).__name__}. Use tg.SoftMonteCarlo for other regions."
-            )
+    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+        check_linear("ExpectationPropagation", region)
+
+    def numbers_held(self, dimension: int) -> int:
+        return 1200 * dimension
 
     def replicate(self, loc, covariance: Covariance, region: Region, key=None) -> Estimate:
         """The approximation for one Gaussian and one region; the key is not used."""
-        constraints, known = ep.constraints_of(linear_of(loc, covariance, region))
-        solution = ep.fixed_point(jax.lax.stop_gradient(constraints))
-        cavity = ep.differentiable(solution, constraints)
+        scaled, known = ep.scaled_limits(region.limits_in(loc, covariance))
+        solution = ep.fixed_point(lax.stop_gradient(scaled))
+        cavity = ep.differentiable(solution, scaled)
         decided = ~(known == 0)
-        log_prob = ep.free_energy(cavity, constraints)
+        log_prob = ep.free_energy(cavity, scaled)
         log_prob = jnp.where(solution.converged, log_prob, jnp.nan)
         return Estimate(
             jnp.where(decided, known, log_prob),
             jnp.where(solution.converged | decided, jnp.nan, jnp.inf).astype(loc.dtype),
         )
+
+    def moments(self, row: Problem, key: Array) -> Moments:
+        """Mean and covariance of the Gaussian with its sites, by a factor of its precision."""
+        loc, covariance, region = row
+        scaled, known = ep.scaled_limits(row.limits)
+        solution = ep.fixed_point(lax.stop_gradient(scaled))
+        cavity = ep.differentiable(solution, scaled)
+        found = ep.sites_of(cavity, scaled)
+        force = ep.posterior(found, scaled.correlation).force / scaled.scale
+        root = covariance.root
+        image = region.rows(root)
+        mean = loc + root @ (image.T @ force)
+        strength = jnp.where(found.precision > 0, found.precision, 1.0) ** 0.5 / scaled.scale
+        strength = jnp.where(found.precision > 0, strength, 0.0)
+        identity = jnp.eye(root.shape[1], dtype=loc.dtype)
+        stacked = jnp.concatenate([strength[:, None] * image, identity])
+        # The factor of 1 + image^T T image without that product, which would square its range.
+        precision = jnp.linalg.qr(stacked, mode="r")
+        half = solve_triangular(precision.T, root.T, lower=True)
+        usable = solution.converged & (known == 0)
+        mean, matrix = (jnp.where(usable, x, jnp.nan) for x in (mean, half.T @ half))
+        error = jnp.where(usable, jnp.nan, jnp.inf)
+        return Moments(mean, matrix, error + 0.0 * loc, error + 0.0 * matrix)

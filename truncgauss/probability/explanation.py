@@ -5,15 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from truncgauss.covariances import LowRank, Markov
-from truncgauss.probability import exact
 from truncgauss.probability.automatic import PROBABILITY, Automatic, combined
-from truncgauss.probability.method import Method, estimate
+from truncgauss.probability.method import Method, estimate, prepared
 from truncgauss.probability.refinement import Found
-from truncgauss.probability.separation import Separation, over_factors
-from truncgauss.probability.sequential import SequentialMonteCarlo
-from truncgauss.problem import Problem, Region, as_key, as_problem
-from truncgauss.regions import Ball, Polyhedron
+from truncgauss.problem import Problem, as_key, as_problem
+from truncgauss.regions import Region
 
 
 def explain(
@@ -45,7 +41,7 @@ def explain(
     Example:
         >>> print(tg.explain([0.0], [[1.0]], tg.Box([5.0], [jnp.inf])))
         problem  Box in 1 dimension, float64
-        method   Exact: a box in up to three dimensions
+        method   Exact: independent coordinates, in closed form
         log P    -15.06499839, exact to rounding
     """
     problem = as_problem(loc, covariance, region)
@@ -57,8 +53,7 @@ def explain(
     d, kind = problem.covariance.dimension, type(region).__name__
     lines = [f"problem  {kind} in {dimensions(d)}, {problem.loc.dtype}"]
     if not isinstance(method, Automatic):
-        method.check(*problem)
-        chosen = method.hold(*problem)
+        chosen = prepared(method, problem).hold(*problem)
         return "\n".join(lines + account(chosen, "as asked for", problem, None, key))
     parts = method.parts(problem, key)
     left_out = d - sum(part.covariance.dimension for _, part, _ in parts)
@@ -70,7 +65,7 @@ def explain(
             lines.append(f"part     independent, {dimensions(part.covariance.dimension)}")
         found = own_method.answer(part, own_key, PROBABILITY)
         lines += trials(found)
-        lines += account(found.method, reason(found.method, part), part, found.result, own_key)
+        lines += account(found.method, found.method.reason(part), part, found.result, own_key)
         lines += shortfall(found, method)
         results.append(found.result)
     if len(parts) > 1:
@@ -107,37 +102,14 @@ def account(chosen: Method, why: str, problem: Problem, result, key: jax.Array) 
         f"method   {named(chosen)}: {why}",
         f"log P    {float(result.log_prob):.10g}, {verdict(float(result.stderr))}",
     ]
-    return lines + (foundations(chosen, problem, key) if isinstance(chosen, Separation) else [])
+    return lines + chosen.account(problem, key)
 
 
 def named(method: Method) -> str:
     """The method with its counts."""
-    counts = [
-        f"{name}={getattr(method, name)}"
-        for name in ("num_points", "num_particles", "num_samples", "num_replicates")
-        if name in getattr(method, "__dataclass_fields__", {})
-    ]
+    fields = getattr(method, "__dataclass_fields__", {})
+    counts = [f"{name}={getattr(method, name)}" for name in fields if name.startswith("num_")]
     return type(method).__name__ + (f"({', '.join(counts)})" if counts else "")
-
-
-def reason(chosen: Method, problem: Problem) -> str:
-    """Why `Automatic` chose a method for a problem."""
-    if isinstance(chosen, exact.Exact):
-        if isinstance(problem.covariance, LowRank) and problem.covariance.dimension > 3:
-            return "few common factors, which can be integrated"
-        if isinstance(problem.covariance, Markov) and problem.covariance.dimension > 3:
-            return "a chain, which can be carried from place to place"
-        small = problem.covariance.dimension <= 3
-        return "a box in up to three dimensions" if small else "independent coordinates"
-    if isinstance(problem.region, Ball):
-        return "a ball has no limits to separate; P is smoothed by the edge's width"
-    if isinstance(chosen, SequentialMonteCarlo):
-        return "separation failed here, resampling did better"
-    if isinstance(problem.region, Polyhedron):
-        return "a polyhedron, whatever the number of its rows"
-    if problem.covariance.dimension <= 3:
-        return "coordinates that determine each other"
-    return "more than three dimensions and no structure that is exact"
 
 
 def verdict(stderr: float) -> str:
@@ -147,17 +119,3 @@ def verdict(stderr: float) -> str:
     if jnp.isnan(stderr):
         return "error unknown"
     return "resting on nothing" if jnp.isinf(stderr) else f"standard error {stderr:.1e}"
-
-
-def foundations(method: Separation, problem: Problem, key: jax.Array) -> list[str]:
-    """The minimax tilt's bound, what the draws know, and the share of points that carry it all."""
-    share = f"points   {float(method.effective_share(*problem, key)):.0%} effective"
-    if over_factors(problem.covariance, problem.region):
-        return [f"factors  {problem.covariance.rank}, and nothing else, integrated", share]
-    tilted = Separation(twisted=False, rank=method.rank).hold(*problem).plan
-    found = bool(tilted.converged)
-    bound = f"{float(tilted.bound):.10g} bounds log P from above" if found else "none found"
-    sites = method.plan.twist is not None and bool(jnp.any(method.plan.twist.precision > 0))
-    steered = "none, the tilt does better" if bool(jnp.any(method.plan.tilt != 0)) else "none"
-    ahead = "expectation propagation" if sites else steered
-    return [f"tilt     {bound}", f"sites    {ahead}", share]

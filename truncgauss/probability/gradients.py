@@ -10,7 +10,7 @@ from jax import Array, lax
 
 from truncgauss.covariances import Covariance
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.method import Method, average, spread
+from truncgauss.probability.method import Method, average, prepared, spread
 from truncgauss.probability.refinement import Goal, errors
 from truncgauss.probability.turns import in_turns
 from truncgauss.problem import Estimate, Problem, Region, as_key, as_problem, over_rows
@@ -106,11 +106,9 @@ def log_probability_and_gradient(
     problem = as_problem(loc, covariance, region)
     key = as_key(key)
     if isinstance(method, Automatic):
-        method.choice(problem).check(*problem)
         result = method.answer(problem, key, Goal(_evaluated, _errors)).result
     else:
-        method.check(*problem)
-        result = in_turns(_evaluated, method.settled(*problem), problem, key)
+        result = in_turns(_evaluated, prepared(method, problem), problem, key)
     if isinstance(covariance, Covariance):
         return result
     return result._replace(gradient=_plain(result.gradient), stderr=_plain(result.stderr))

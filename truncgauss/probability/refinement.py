@@ -10,9 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.probability.method import Method
-from truncgauss.probability.separation import Separation
-from truncgauss.probability.sequential import SequentialMonteCarlo
-from truncgauss.probability.soft import SoftMonteCarlo
 from truncgauss.probability.turns import flattened, in_turns, padded, some, taken
 from truncgauss.problem import Estimate, Problem
 
@@ -42,33 +39,19 @@ def errors(result: Estimate) -> np.ndarray:
     return np.where(np.isnan(stderr), 0.0, stderr)
 
 
-class Count(NamedTuple):
-    """The count that buys accuracy: the error falls as count^(-1/rate); a draw costs `price`."""
-
-    field: str
-    rate: float
-    price: int
-
-
-COUNTS = {
-    Separation: Count("num_points", 1.0, 1),
-    # Resampling sorts the particles: measured, a draw takes four to six times as long.
-    SequentialMonteCarlo: Count("num_particles", 2.0, 4),
-    SoftMonteCarlo: Count("num_samples", 2.0, 1),
-}
-
-
 def points(method: Method) -> int:
-    return getattr(method, COUNTS[type(method)].field)
+    """The count that buys accuracy; 1 for a method that has none."""
+    return 1 if method.growth is None else getattr(method, method.growth.count)
 
 
 def enlarged(method: Method, factor: int) -> Method:
-    return dataclasses.replace(method, **{COUNTS[type(method)].field: factor * points(method)})
+    """The method with so many times the count that buys accuracy."""
+    return dataclasses.replace(method, **{method.growth.count: factor * points(method)})
 
 
 def cost(method: Method, dimension: int) -> int:
     """Of one row, in coordinates of lattice points."""
-    return COUNTS[type(method)].price * points(method) * method.num_replicates * dimension
+    return method.growth.price * points(method) * method.num_replicates * dimension
 
 
 class Attempt(NamedTuple):
@@ -142,7 +125,7 @@ class Search:
     def refine(self) -> None:
         """Buy points for the rows above rtol, where they help and as far as the draws go."""
         for index, (held, rows) in enumerate(self.plans):
-            if type(held) in COUNTS:
+            if held.growth is not None:
                 method, ending = self._refined(held, rows, rows_of=self.owner == index)
                 mine = self.error[self.owner == index]
                 if len(mine):
@@ -175,7 +158,7 @@ class Search:
 
     def _affordable(self, method: Method, needy: np.ndarray) -> tuple[int, np.ndarray]:
         """How many times the points to take, for those of the rows that can have them."""
-        rate = COUNTS[type(method)].rate
+        rate = method.growth.rate
         excess = MARGIN * float(self.error[needy].max()) / self.rtol
         factor = LONGEST_STEP if excess**rate > STEP else STEP
         needy = needy[np.argsort(self.error[needy], kind="stable")]

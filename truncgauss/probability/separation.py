@@ -7,24 +7,35 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from truncgauss.covariances import Covariance, LowRank, numerical_rank, rank_of_root
+from truncgauss.covariances import Covariance
+from truncgauss.linalg import numerical_rank, rank_of_root
 from truncgauss.points import lattice_uniforms
-from truncgauss.probability.method import Method, check_held, spread
-from truncgauss.problem import Estimate, Problem, Region, as_problem, over_rows
-from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
-from truncgauss.quadrature import factor_integrand
-from truncgauss.regions import Box, Polyhedron
-from truncgauss.separation import factor_lattice
-from truncgauss.separation.limits import (
-    linear_of,
+from truncgauss.probability.factor_lattice import FactorLattice, serves
+from truncgauss.probability.method import (
+    Growth,
+    Method,
+    check_counts,
+    check_held,
+    check_linear,
+    spread,
 )
-from truncgauss.separation.plan import Plan, proposal_of
+from truncgauss.problem import Estimate, Problem, as_problem, over_rows
+from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
+from truncgauss.regions import LinearRegion, Polyhedron, Region
+from truncgauss.separation.draw_offsets import Drawn, drawn_again, inner_point, intersected_draws
+from truncgauss.separation.kernel import paths
+from truncgauss.separation.plan import Plan, Proposal, proposal_of
 from truncgauss.separation.planning import chosen_plan, solve_plan
-from truncgauss.separation.weights import (
-    effective_points,
-    log_weights,
-    summary,
-    unseen_share,
+from truncgauss.separation.weights import log_weights, summary, unseen_share, weighed
+from truncgauss.special import effective_sample_size
+from truncgauss.total_moments import (
+    Moments,
+    corrected,
+    followed,
+    pooled_moments,
+    surprises,
+    weighted_pieces,
+    with_unseen,
 )
 from truncgauss.units import standardized
 
@@ -32,7 +43,6 @@ from truncgauss.units import standardized
 PASS_SIZE = 2**21
 # Numbers in an array that is kept for the derivative; beyond, paths are drawn a second time.
 KEPT_SIZE = 2**23
-LARGEST_DENSE = 4000  # dimensions; beyond, a dense matrix is not an option
 
 
 @frozen_pytree
@@ -50,8 +60,8 @@ class Separation(Method):
     factor of 3 to 100. A pilot of 128 points chooses between the two. All of it is done in logs;
     probabilities of 1e-2000 are as good as others. Each replicate shifts the lattice anew.
 
-    For a box and a `LowRank` covariance of few factors it integrates over the factors alone, about
-    the mean of the integrand: dimension 100,000 at rank 5 is ordinary.
+    For a box and a `LowRank` covariance of few factors `FactorLattice` answers in its place, and
+    `hold` returns that: dimension 100,000 at rank 5 is ordinary.
 
     Order, sites and mu are a plan, solved without being differentiated. `hold` fixes it; for one
     key the value is then one smooth function of loc, covariance and limits, and its gradient exact.
@@ -95,39 +105,52 @@ class Separation(Method):
     rank: int | None = static_field(default=None)
     plan: Plan | None = None
 
+    growth = Growth("num_points", 1.0)
+
     def __post_init__(self) -> None:
-        for name in ("num_points", "num_replicates"):
-            count = getattr(self, name)
-            if not isinstance(count, int) or count < 1:
-                raise ValueError(f"Separation: {name} must be a positive int, got {count!r}.")
+        check_counts(self, "num_points", "num_replicates")
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of a plan held for many problems."""
         return () if self.plan is None else self.plan.batch_shape
 
+    @classmethod
+    def candidate(cls, problem: Problem, num_points: int) -> "Separation | None":
+        return cls(num_points=num_points) if isinstance(problem.region, LinearRegion) else None
+
+    def reason(self, problem: Problem) -> str:
+        if isinstance(problem.region, Polyhedron):
+            return "a polyhedron, whatever the number of its rows"
+        if problem.covariance.dimension <= 3:
+            return "coordinates that determine each other"
+        return "more than three dimensions and no structure that is exact"
+
     def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
-        if not isinstance(region, (Box, Polyhedron)):
-            raise ValueError(
-                f"Separation answers for a Box or a Polyhedron, got a {type(region).__name__}. "
-                "Use SoftMonteCarlo for other regions."
-            )
+        check_linear("Separation", region)
         if self.plan is not None:
             check_plan(self.plan, Problem(loc, covariance, region))
 
-    def hold(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
+    def serving(self, covariance: Covariance, region: Region) -> "Separation | FactorLattice":
+        """`FactorLattice` for a box and few common factors, unless a plan is held."""
+        if self.plan is None and serves(covariance, region):
+            return FactorLattice(self.num_points, self.num_replicates)
+        return self
+
+    def hold(self, loc: Array, covariance: Covariance, region: Region) -> Method:
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
         fresh = replace(self, plan=None)
-        fresh.check(*problem)
-        settled = fresh.settled(*problem)
-        return settled._with(_solved(settled, problem))
+        served = fresh.serving(problem.covariance, problem.region)
+        if not isinstance(served, Separation):
+            return served.hold(*problem)
+        served.check(*problem)
+        settled = served.settled(*problem)
+        return replace(settled, plan=_solved(settled, problem))
 
     def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
-        """The method that knows the rank of a singular law, if the numbers can be looked at."""
-        if over_factors(covariance, region) or not is_concrete((covariance, region)):
-            return self
-        if self.rank is not None:
+        """The method with the rank of a singular distribution, if numbers can be looked at."""
+        if self.rank is not None or not is_concrete((covariance, region)):
             return self
         problem = Problem(loc, covariance, region)
         if not is_concrete(problem):
@@ -144,126 +167,159 @@ class Separation(Method):
 
     def scaled(self, by: Array) -> "Separation":
         """The method with its plan made to fit constraints multiplied by `by`."""
-        return self if self.plan is None else self._with(_scaled(self.plan, by))
+        return self if self.plan is None else replace(self, plan=self.plan.scaled(by))
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Separation":
         """The same plan, or plans, for every row."""
-        return self._with(self.plan.broadcast_to(batch_shape))
+        return replace(self, plan=self.plan.broadcast_to(batch_shape))
 
-    def _with(self, plan: Plan | factor_integrand.Plan) -> "Separation":
-        return replace(self, plan=plan)
+    def plan_of(self, problem: Problem) -> Plan:
+        """The plan that is held, or one for this problem as the settings ask for it."""
+        if self.plan is not None:
+            return lax.stop_gradient(self.plan)
+        limits = problem.limits
+        m = limits.num_constraints
+        rank = min(m, len(problem.loc)) if self.rank is None else self.rank
+        if self.tilted and self.twisted and rank == m and m > 1:
+            return lax.stop_gradient(chosen_plan(limits))
+        return lax.stop_gradient(solve_plan(limits, self.tilted, rank))
 
-    def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
+    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
         """One random shift of the lattice."""
         log_probs, alone = self.replicates(loc, covariance, region, key[None])
-        # Of its error one replicate knows at most that it rests on nothing.
+        # Of its error one replicate knows at most that too few points carry it.
         return Estimate(log_probs[0], jnp.where(jnp.isinf(alone[0]), jnp.inf, jnp.nan))
 
-    def replicates(self, loc, covariance: Covariance, region: Region, keys) -> Estimate:
+    def replicates(
+        self, loc: Array, covariance: Covariance, region: Region, keys: Array
+    ) -> Estimate:
         """Many random shifts, as many at a time as fit a pass."""
-        if over_factors(covariance, region):
-            limits = region.low, region.high
-            return factor_lattice.replicates(
-                loc, covariance, *limits, self.plan, keys, self.num_points
-            )
-        linear = linear_of(loc, covariance, region)
-        plan = self.plan_of(loc, covariance, region) if self.plan is None else self.plan
-        proposal = proposal_of(linear, lax.stop_gradient(plan))
+        problem = Problem(loc, covariance, region)
+        plan = self.plan_of(problem)
+        proposal = proposal_of(problem.limits, plan)
         d, num_keys = len(proposal.tilt), len(keys)
         unseen = unseen_share(proposal.constraints, num_keys * self.num_points)
         unseen = jnp.hypot(unseen, plan.rounding)
 
-        def some(keys):
+        def some(keys: Array) -> Estimate:
             uniforms = lattice_uniforms(keys, self.num_points, d - 1, proposal.tilt.dtype)
             weights, level = log_weights(proposal, uniforms)
             return summary(weights, level, len(keys), unseen)
 
-        at_once = max(1, min(num_keys, PASS_SIZE // (self.num_points * d)))
-        if at_once == num_keys:
+        turns = self._turns(keys, d)
+        if len(turns) == 1:
             return some(keys)
-        while num_keys % at_once:
-            at_once -= 1
         kept = num_keys * self.num_points * d <= KEPT_SIZE
         policy = jax.checkpoint_policies.save_only_these_names("path") if kept else None
-        turns = keys.reshape(num_keys // at_once, at_once)
         results = lax.map(jax.checkpoint(some, policy=policy), turns)
         return jax.tree.map(lambda x: x.reshape(num_keys), results)
 
-    def plan_of(self, loc, covariance: Covariance, region: Region) -> Plan | factor_integrand.Plan:
-        """A plan for one problem, as the settings ask for it."""
-        if over_factors(covariance, region):
-            return factor_integrand.solve_plan(loc, covariance, region.low, region.high)
-        linear = linear_of(loc, covariance, region)
-        m = len(linear.low)
-        rank = min(m, len(loc)) if self.rank is None else self.rank
-        if self.tilted and self.twisted and rank == m and m > 1:
-            return chosen_plan(linear)
-        return solve_plan(linear, self.tilted, rank)
-
-    def effective_share(self, loc, covariance: Covariance, region: Region, key) -> Array:
-        """The share of a replicate's points that its weights amount to, 1 if all are equal."""
-        row = standardized(loc, covariance, region)
-        self, (loc, covariance, region) = self.scaled(1.0 / row.row_unit), row.problem
-        plan = self.plan_of(loc, covariance, region) if self.plan is None else self.plan
-        if over_factors(covariance, region):
-            integrand = factor_integrand.about(
-                plan.anchor, loc, covariance, region.low, region.high
-            )
-            uniforms = factor_lattice.lattice(key[None], self.num_points, covariance.rank, loc)
-            weights, _ = factor_lattice.log_weights(integrand, plan, uniforms)
-        else:
-            proposal, tilt = proposal_of(linear_of(loc, covariance, region), plan), plan.tilt
-            uniforms = lattice_uniforms(key[None], self.num_points, len(tilt) - 1, tilt.dtype)
-            weights, _ = log_weights(proposal, uniforms)
-        return effective_points(weights) / self.num_points
+    def _turns(self, keys: Array, dimension: int) -> Array:
+        """The keys in equal parts, as many at a time as fit a pass."""
+        at_once = max(1, min(len(keys), PASS_SIZE // (self.num_points * dimension)))
+        while len(keys) % at_once:
+            at_once -= 1
+        return keys.reshape(len(keys) // at_once, at_once)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The spread of the replicates, and what all of them may have missed alike."""
         return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isfinite(alone[0]), alone[0], 0.0))
 
+    def moments(self, row: Problem, key: Array) -> Moments:
+        """Mean and covariance of the paths by their importance weights, with control variates."""
+        plan = self.plan_of(row)
+        proposal = proposal_of(row.limits, plan)
+        constraints, extra, tilt = proposal[:3]
+        # With extra constraints the last variable is drawn too, for a free one behind it.
+        height = len(tilt) if len(extra.low) else len(tilt) - 1
+        point = inner_point(constraints, tilt)
+        n, count = self.num_points, self.num_replicates
 
-# --- The plan -------------------------------------------------------------------------------------
+        def some(keys: Array):
+            uniforms = lattice_uniforms(keys, n, height, tilt.dtype)
+            weights, level, drawn = _weighted_draws(proposal, uniforms, point)
+            split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], len(keys), n), -2, 0)
+            drawn = jax.tree.map(split, drawn)
+            pieces = weighted_pieces(split(weights), drawn.deviations, drawn.variances[:, -1])
+            return pieces, surprises(*drawn), level
+
+        turns = self._turns(jax.random.split(key, count), len(tilt))
+        pieces, found, levels = lax.map(jax.checkpoint(some), turns)
+        pieces = pieces._replace(log_shares=pieces.log_shares + (levels - levels[0])[:, None])
+        pieces, found = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), (pieces, found))
+        factors = constraints.factor, extra.factor
+        regression = row.region.regression(row.loc, row.covariance, plan.order, factors, point)
+        pieces = followed(corrected(pieces, found), regression)
+        moments = pooled_moments(pieces, regression.origin)
+        return with_unseen(moments, unseen_share(constraints, count * n))
+
+    def numbers_held(self, dimension: int) -> int:
+        return 8 * min(self.num_points * self.num_replicates * dimension, PASS_SIZE)
+
+    def effective_share(self, problem: Problem, key: Array) -> Array:
+        """The effective sample size of one replicate over its number of points."""
+        row = standardized(*problem)
+        self, problem = self.scaled(1.0 / row.row_unit), row.problem
+        proposal = proposal_of(problem.limits, self.plan_of(problem))
+        tilt = proposal.tilt
+        uniforms = lattice_uniforms(key[None], self.num_points, len(tilt) - 1, tilt.dtype)
+        return effective_sample_size(log_weights(proposal, uniforms)[0]) / self.num_points
+
+    def account(self, problem: Problem, key: Array) -> list[str]:
+        """The minimax tilt's bound, what the draws know, and the effective sample size."""
+        held = self if self.plan is not None else self.hold(*problem)
+        tilted = Separation(twisted=False, rank=self.rank).hold(*problem).plan
+        found = bool(tilted.converged)
+        bound = f"{float(tilted.bound):.10g} bounds log P from above" if found else "none found"
+        plan = held.plan
+        sites = plan.twist is not None and bool(jnp.any(plan.twist.precision > 0))
+        steered = "none, the tilt does better" if bool(jnp.any(plan.tilt != 0)) else "none"
+        ahead = "expectation propagation" if sites else steered
+        share = f"{float(held.effective_share(problem, key)):.0%} effective"
+        return [f"tilt     {bound}", f"sites    {ahead}", f"points   {share}"]
 
 
-def check_plan(plan: Plan | factor_integrand.Plan, problem: Problem) -> None:
+def check_plan(plan: Plan, problem: Problem) -> None:
     """Raise ValueError unless a held plan is one for such a problem, as far as shapes tell."""
-    wanted = factor_integrand.Plan if over_factors(*problem[1:]) else Plan
-    if not isinstance(plan, wanted):
-        kinds = {Plan: "coordinates", factor_integrand.Plan: "the factors of a tg.LowRank"}
+    if not isinstance(plan, Plan):
         raise ValueError(
-            f"Separation: this problem is integrated over {kinds[wanted]}, and the plan that is "
-            f"held over {kinds.get(type(plan), type(plan).__name__)}. Hold the method for this "
-            "problem: method.hold(loc, covariance, region)."
+            "Separation: this problem is integrated over coordinates, and the plan that is held "
+            f"over {getattr(plan, 'integrates_over', type(plan).__name__)}. Hold the method for "
+            "this problem: method.hold(loc, covariance, region)."
         )
-    if isinstance(plan, Plan):
-        m, draws = problem.region.low.shape[-1], plan.tilt.shape[-1]
-        most = min(m, problem.covariance.dimension)
-        counts = {
-            "constraints": (plan.order.shape[-1], m),
-            "variables to draw": (draws, min(draws, most)),
-        }
-    else:
-        counts = {"factors": (plan.anchor.shape[-1], problem.covariance.rank)}
+    m, draws = problem.region.num_constraints, plan.tilt.shape[-1]
+    counts = {
+        "constraints": (plan.order.shape[-1], m),
+        "variables to draw": (draws, min(draws, m, problem.covariance.dimension)),
+    }
     check_held("Separation", plan, counts, problem)
 
 
-def over_factors(covariance: Covariance, region: Region) -> bool:
-    """Whether to integrate over the few factors of a covariance instead of its variables.
+def _weighted_draws(
+    proposal: Proposal, uniforms: Array, point: Array
+) -> tuple[Array, Array, Drawn]:
+    """Log weights of paths less their common level, that level, and what the paths drew."""
+    constraints, extra, tilt = proposal[:3]
+    if len(extra.low):
+        draws, log_mass = intersected_draws(constraints, extra, tilt, uniforms)
+        deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
+        # Of an interval that several constraints cut, no more is known than the draw.
+        drawn = Drawn(deviations, deviations, jnp.zeros_like(deviations))
+        return *weighed(proposal, draws, None, log_mass), drawn
+    path = paths(constraints, tilt, uniforms)
+    drawn = drawn_again(constraints, tilt, uniforms, path.means, point)
+    return *weighed(proposal, *path), drawn
 
-    Below ten dimensions a factor the variables were cheaper for the same error.
-    """
-    if not isinstance(covariance, LowRank) or not isinstance(region, Box):
-        return False
-    d = covariance.dimension
-    return d >= 10 * covariance.rank or d > LARGEST_DENSE
+
+# --- Plans of many rows, compiled -----------------------------------------------------------------
 
 
-def _plans(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan:
+def _plans(method: Separation, problem: Problem) -> Plan:
     """A plan for every row of a problem."""
 
-    def of_row(row):
-        row = standardized(*row)
-        return _scaled(method.plan_of(*row.problem), row.row_unit)
+    def of_row(row: Problem) -> Plan:
+        given = standardized(*row)
+        return method.plan_of(given.problem).scaled(given.row_unit)
 
     return over_rows(of_row, problem)
 
@@ -276,8 +332,8 @@ _QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": Fa
 _quick_plans = jax.jit(_plans, compiler_options=_QUICK)
 
 
-def _solved(method: Separation, problem: Problem) -> Plan | factor_integrand.Plan:
-    small = problem.region.low.shape[-1] <= _MOST_QUICK
+def _solved(method: Separation, problem: Problem) -> Plan:
+    small = problem.region.num_constraints <= _MOST_QUICK
     if jax.default_backend() != "cpu" or not small or not is_concrete(problem):
         return _traced_plans(method, problem)
     # Compiler options are refused inside of another compilation.
@@ -285,17 +341,12 @@ def _solved(method: Separation, problem: Problem) -> Plan | factor_integrand.Pla
         return _quick_plans(method, problem)
 
 
-def _scaled(plan: Plan | factor_integrand.Plan, by: Array) -> Plan | factor_integrand.Plan:
-    """The plan for constraints multiplied by `by`; factors have units of their own."""
-    return plan.scaled(by) if isinstance(plan, Plan) else plan
-
-
 @jax.jit
 def _limited(problem: Problem) -> tuple[Array, Array | None]:
     """The covariance, and its root if there is one, of what each row's region limits."""
 
-    def of_row(row):
-        linear = linear_of(*standardized(*row).problem)
-        return linear.covariance, linear.root
+    def of_row(row: Problem) -> tuple[Array, Array | None]:
+        limits = standardized(*row).problem.limits
+        return limits.covariance, limits.root
 
     return over_rows(of_row, problem)

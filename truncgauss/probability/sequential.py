@@ -1,36 +1,34 @@
 """Sequential Monte Carlo: separation of variables with resampling, in natural order."""
 
-import math
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.covariances import Covariance
-from truncgauss.probability.method import Method, check_held
-from truncgauss.problem import Estimate, Problem, Region, as_problem, over_rows
-from truncgauss.pytrees import frozen_pytree, static_field, varying_like
-from truncgauss.regions import Box, Polyhedron
-from truncgauss.separation.limits import linear_of
-from truncgauss.separation.twisting import (
-    Chain,
-    Twist,
-    chain_of,
-    log_site_mean,
-    log_weights,
-    twist_of,
+from truncgauss.probability.method import (
+    Growth,
+    Method,
+    check_counts,
+    check_held,
+    check_linear,
 )
-from truncgauss.special import separation_step, standardize
+from truncgauss.problem import Estimate, Problem, as_problem, over_rows
+from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.regions import LinearRegion, Region
+from truncgauss.separation.draw_offsets import drawn_again, inner_point
+from truncgauss.separation.kernel import Constraints, paths
+from truncgauss.separation.particles import particles, surviving
+from truncgauss.separation.twisting import Chain, Twist, chain_of, log_weights, twist_of
+from truncgauss.special import effective_sample_size
 from truncgauss.special.logspace import log_sum_exp
+from truncgauss.total_moments import Moments, Pieces, followed, pooled_moments, weighted_pieces
 from truncgauss.units import standardized
 
-BLOCK = 32
 LEAST_SHARE = 1 / 3  # of a site's precision
 MIN_EFFECTIVE_PARTICLES = 10.0
 MIN_EFFECTIVE_REPLICATES = 0.4  # of all replicates
-_GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 
 @frozen_pytree
@@ -83,13 +81,22 @@ class SequentialMonteCarlo(Method):
     twisted: bool = static_field(default=True)
     twist: Twist | None = None
 
+    growth = Growth("num_particles", 2.0, price=4)  # resampling sorts the particles
+
     def __post_init__(self) -> None:
-        for name in ("num_particles", "num_replicates"):
-            count = getattr(self, name)
-            if not isinstance(count, int) or count < 1:
-                raise ValueError(
-                    f"SequentialMonteCarlo: {name} must be a positive int, got {count!r}."
-                )
+        check_counts(self, "num_particles", "num_replicates")
+
+    @classmethod
+    def candidate(cls, problem: Problem, num_points: int) -> "SequentialMonteCarlo | None":
+        if not isinstance(problem.region, LinearRegion):
+            return None
+        return cls(num_particles=2 * num_points)
+
+    def reason(self, problem: Problem) -> str:
+        return "separation failed here, resampling did better"
+
+    def numbers_held(self, dimension: int) -> int:
+        return 6 * self.num_particles * dimension
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -108,15 +115,10 @@ class SequentialMonteCarlo(Method):
         return SequentialMonteCarlo(self.num_particles, self.num_replicates, self.twisted, twist)
 
     def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
-        if not isinstance(region, (Box, Polyhedron)):
-            raise ValueError(
-                f"SequentialMonteCarlo answers for a Box or a Polyhedron, got a "
-                f"{type(region).__name__}. Use tg.SoftMonteCarlo for other regions."
-            )
+        check_linear("SequentialMonteCarlo", region)
         if self.twist is not None:
             counts = {"constraints": (self.twist.precision.shape[-1], region.low.shape[-1])}
-            problem = Problem(loc, covariance, region)
-            check_held("SequentialMonteCarlo", self.twist, counts, problem)
+            check_held("SequentialMonteCarlo", self.twist, counts, Problem(loc, covariance, region))
 
     def hold(self, loc: Array, covariance: Covariance, region: Region) -> "SequentialMonteCarlo":
         """The method with its twist solved. It still resamples: the value stays discontinuous."""
@@ -130,25 +132,54 @@ class SequentialMonteCarlo(Method):
 
     def replicates(self, loc, covariance: Covariance, region: Region, keys) -> Estimate:
         """Independent sets of particles, one after the other; the twist is solved once."""
-        linear, twist = linear_of(loc, covariance, region), self.twist
+        limits, twist = region.limits_in(loc, covariance), self.twist
         if self.twisted and twist is None:
-            twist = twist_of(linear, LEAST_SHARE).twist
-        chain = chain_of(linear, twist)
+            twist = twist_of(limits, LEAST_SHARE).twist
+        chain = chain_of(limits, twist)
         one = jax.checkpoint(lambda key: _run(chain, key, self.num_particles))
         log_probs, least = lax.map(one, keys)
         baseless = least < min(MIN_EFFECTIVE_PARTICLES, self.num_particles)
         # A few replicates that outweigh the others show that most have missed what matters.
         if len(keys) > 1:
-            baseless = baseless | (_effective(log_probs) < MIN_EFFECTIVE_REPLICATES * len(keys))
+            effective = effective_sample_size(log_probs)
+            baseless = baseless | (effective < MIN_EFFECTIVE_REPLICATES * len(keys))
         stderr = jnp.where(lax.stop_gradient(baseless), jnp.inf, jnp.nan)
         return Estimate(log_probs, stderr.astype(log_probs.dtype))
+
+    def moments(self, row: Problem, key: Array) -> Moments:
+        """Mean and covariance of the surviving paths, with their importance weights."""
+        limits, twist = row.limits, self.twist
+        if self.twisted and twist is None:
+            twist = twist_of(limits, LEAST_SHARE).twist
+        chain = chain_of(limits, twist)
+        proposal, d = chain.law, len(chain.law.loc)
+        extra = Constraints(*(x[:0] for x in proposal))
+        tilt = jnp.zeros_like(proposal.loc)
+        point = inner_point(proposal, tilt)
+
+        def one(key: Array) -> Pieces:
+            record = lax.stop_gradient(particles(chain, key, self.num_particles))
+            uniforms = surviving(record)
+            means = paths(proposal, tilt, uniforms).means
+            moved = log_weights(chain, uniforms)
+            weights = record.log_weights + (moved - lax.stop_gradient(moved))
+            drawn = drawn_again(proposal, tilt, uniforms, means, point)
+            pieces = weighted_pieces(weights[None], drawn.deviations[None], drawn.variances[-1:])
+            pieces = jax.tree.map(lambda x: x[0], pieces)
+            effective = jnp.minimum(record.least_effective, pieces.num_effective)
+            return pieces._replace(log_shares=record.log_prob, num_effective=effective)
+
+        pieces = lax.map(jax.checkpoint(one), jax.random.split(key, self.num_replicates))
+        factors = proposal.factor, extra.factor
+        regression = row.region.regression(row.loc, row.covariance, jnp.arange(d), factors, point)
+        return pooled_moments(followed(pieces, regression), regression.origin)
 
 
 @jax.jit
 def _twists(problem) -> Twist:
     def of_row(row):
         row = standardized(*row)
-        return twist_of(linear_of(*row.problem), LEAST_SHARE).twist.scaled(row.row_unit)
+        return twist_of(Problem(*row.problem).limits, LEAST_SHARE).twist.scaled(row.row_unit)
 
     return over_rows(of_row, problem)
 
@@ -178,145 +209,3 @@ def _run_jvp(num_particles, primals, tangents):
     _, change = jax.jvp(reweighted, (chain,), (tangents[0],))
     least = record.least_effective
     return (record.log_prob, least), (change, jnp.zeros_like(least))
-
-
-class Record(NamedTuple):
-    """A run: its result, and what is needed to trace the surviving paths."""
-
-    log_prob: Array
-    least_effective: Array
-    log_weights: Array  # of the particles at the end, shape (n,)
-    uniforms: Array  # that each particle drew with, shape (m, n)
-    parents: Array  # of each particle, before its draw, shape (m, n)
-
-
-def surviving(record: Record) -> Array:
-    """The uniforms along the path of each final particle, last variable left out: (m - 1, n)."""
-
-    def back(particle, step):
-        uniforms, parents = step
-        return parents[particle], uniforms[particle]
-
-    start = varying_like(jnp.arange(len(record.log_weights)), record)
-    _, uniforms = lax.scan(back, start, (record.uniforms, record.parents), reverse=True)
-    return uniforms[:-1]
-
-
-# --- The particles --------------------------------------------------------------------------------
-
-
-class _Cloud(NamedTuple):
-    """Particles within a block of variables; everything else of them waits where `source` says."""
-
-    z: Array  # the block's draws, shape (block, n)
-    base: Array  # what earlier blocks contribute to the block's means, shape (block, n)
-    source: Array  # where each particle stood when the block began
-    log_weights: Array
-    log_prob: Array  # of all resampled so far
-    least: Array
-
-
-def particles(chain: Chain, key: Array, num_particles: int) -> Record:
-    """Run the particles through all constraints, in blocks of variables."""
-    law, m, n = chain.law, len(chain.law.loc), num_particles
-    size = min(BLOCK, m)
-    dtype, blocks = law.loc.dtype, -(-m // size)
-    padding = blocks * size - m
-    pad = lambda x, value: jnp.pad(x, (0, padding), constant_values=value)
-    rows = tuple(
-        pad(x, value)
-        for x, value in (
-            (law.low, -jnp.inf),
-            (law.high, jnp.inf),
-            (law.loc, 0.0),
-            (jnp.diagonal(law.factor), 1.0),
-            (chain.twist.precision, 0.0),
-            (chain.twist.center, 0.0),
-        )
-    )
-    strict = jnp.pad(jnp.tril(law.factor, -1), ((0, padding), (0, padding)))
-    shifts = jax.random.uniform(key, (blocks * size, 2), dtype)
-    blocked = lambda x: x.reshape(blocks, size, *x.shape[1:])
-    lanes = varying_like(jnp.arange(n), chain)
-
-    def block(carry, part):
-        z, *rest = carry
-        start, weights, rows, shifts = part
-        within = lax.dynamic_slice_in_dim(weights, start, size, axis=1)
-        own = varying_like(jnp.zeros((size, n), dtype), chain)
-        cloud = _Cloud(own, weights @ z, lanes, *rest)
-        steps = (jnp.arange(size), within, rows, shifts)
-        cloud, (uniforms, parents) = lax.scan(_advance, cloud, steps)
-        moved = jnp.any(cloud.source != lanes)
-        z = lax.cond(moved, lambda: jnp.take(z, cloud.source, axis=1), lambda: z)
-        z = lax.dynamic_update_slice_in_dim(z, cloud.z, start, axis=0)
-        return (z, *cloud[3:]), (uniforms, parents)
-
-    nothing = jnp.zeros((), dtype)
-    carry = (jnp.zeros((blocks * size, n), dtype), jnp.zeros(n, dtype), nothing, nothing + n)
-    carry = varying_like(carry, chain)
-    parts = (size * jnp.arange(blocks), *jax.tree.map(blocked, (strict, rows, shifts)))
-    (_, log_weight, log_prob, least), (uniforms, parents) = lax.scan(block, carry, parts)
-    least = jnp.minimum(least, _effective(log_weight))
-    log_prob = chain.log_start + log_prob + log_sum_exp(log_weight) - math.log(n)
-    flat = lambda x: x.reshape(-1, n)[:m]
-    return Record(log_prob, least, log_weight, flat(uniforms), flat(parents))
-
-
-def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
-    """Resample if that is due, then draw one variable for every particle."""
-    k, weights, (low, high, loc, scale, precision, center), (shift, offset) = step
-    lanes = varying_like(jnp.arange(len(cloud.log_weights)), cloud)
-    means = cloud.base[k] + weights @ cloud.z
-    order = jnp.argsort(means)
-    effective = _effective(cloud.log_weights)
-    due = effective < 0.5 * len(lanes)
-    cloud = cloud._replace(least=jnp.minimum(cloud.least, effective))
-
-    def resampled():
-        ordered = jnp.take(cloud.log_weights, order)
-        parents = jnp.take(order, _systematic(ordered, shares))
-        total = log_sum_exp(cloud.log_weights) - math.log(len(lanes))
-        take = lambda x: jnp.take(x, parents, axis=-1)
-        after = _Cloud(
-            take(cloud.z),
-            take(cloud.base),
-            take(cloud.source),
-            jnp.zeros_like(cloud.log_weights),
-            cloud.log_prob + total,
-            cloud.least,
-        )
-        return after, take(means), parents, lanes
-
-    # Not in the branches: there JAX 0.10 refuses indices and constants under vmap and shard_map.
-    shares = (lanes + offset) / len(lanes)
-    own_rank = jnp.zeros_like(lanes).at[order].set(lanes)
-
-    def kept():
-        return cloud, means, lanes, own_rank
-
-    cloud, means, parents, rank = lax.cond(due, resampled, kept)
-    # Neighbours in the order of their means draw far apart; each draw alone is uniform.
-    uniform = (rank * _GOLDEN + shift).astype(means.dtype) % 1.0
-    tiny = float(jnp.finfo(means.dtype).eps)
-    uniform = jnp.clip(uniform, 0.25 * tiny, 1.0 - 0.5 * tiny)
-    interval = standardize(low, high, loc + means, scale)
-    draw, log_mass = separation_step(interval.low, interval.high, uniform, interval.width)
-    gain = log_mass - log_site_mean(precision, center, loc + means, scale)
-    cloud = cloud._replace(z=cloud.z.at[k].set(draw), log_weights=cloud.log_weights + gain)
-    return cloud, (uniform, parents)
-
-
-def _effective(log_weights: Array) -> Array:
-    """(sum w)^2 / sum w^2; 0 if all weights are 0."""
-    top = jnp.max(log_weights)
-    shares = jnp.exp(log_weights - jnp.where(jnp.isfinite(top), top, 0.0))
-    squares = jnp.sum(shares**2)
-    return jnp.where(squares > 0, shares.sum() ** 2 / jnp.where(squares > 0, squares, 1.0), 0.0)
-
-
-def _systematic(log_weights: Array, shares: Array) -> Array:
-    """Indices of these shares of the total, ascending, among the cumulated weights."""
-    cumulated = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
-    points = shares * cumulated[-1]
-    return jnp.minimum(jnp.searchsorted(cumulated, points, side="right"), len(cumulated) - 1)

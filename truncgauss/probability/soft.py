@@ -4,14 +4,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from truncgauss.covariances import Covariance
 from truncgauss.indicators import Edge, Hard, Surrogate, Tanh, with_slope_of
 from truncgauss.points import KINDS, normal_points
-from truncgauss.probability.method import Method
-from truncgauss.problem import Estimate, Region
+from truncgauss.probability.method import Growth, Method, check_counts
+from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree, static_field
-from truncgauss.special import log_mean_exp
+from truncgauss.regions import LinearRegion, Region
+from truncgauss.special import effective_sample_size, log_mean_exp
+from truncgauss.total_moments import Moments, pooled_moments, weighted_pieces, with_sample_errors
 
 MIN_EFFECTIVE_SAMPLES = 10.0
 
@@ -58,12 +61,20 @@ class SoftMonteCarlo(Method):
     samples: Any = None
 
     own_units = False  # an edge is as wide as it is in the user's
+    growth = Growth("num_samples", 2.0)
+
+    @classmethod
+    def candidate(cls, problem: Problem, num_points: int) -> "SoftMonteCarlo | None":
+        if isinstance(problem.region, LinearRegion):
+            return None
+        return cls(num_samples=4096, num_replicates=16, points="lattice")
+
+    def reason(self, problem: Problem) -> str:
+        kind = type(problem.region).__name__
+        return f"{kind} has no limits on linear functions; P is smoothed by the edge's width"
 
     def __post_init__(self) -> None:
-        for name in ("num_samples", "num_replicates"):
-            count = getattr(self, name)
-            if not isinstance(count, int) or count < 1:
-                raise ValueError(f"SoftMonteCarlo: {name} must be a positive int, got {count!r}.")
+        check_counts(self, "num_samples", "num_replicates")
         if self.points not in KINDS:
             raise ValueError(
                 f"SoftMonteCarlo: points must be one of {', '.join(KINDS)}, got {self.points!r}."
@@ -77,7 +88,7 @@ class SoftMonteCarlo(Method):
         if self.samples is not None and self.num_replicates != 1:
             raise ValueError("SoftMonteCarlo: given samples are one replicate: num_replicates=1.")
 
-    def check(self, loc: jax.Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
         if self.samples is None:
             return
         shape = jnp.shape(self.samples)
@@ -97,12 +108,12 @@ class SoftMonteCarlo(Method):
         soft, hard = self._filtered(self.edge.edge, margins), self._filtered(Hard(), margins)
         return Estimate(with_slope_of(hard.log_prob, soft.log_prob), hard.stderr)
 
-    def _filtered(self, edge: Edge, margins: jax.Array) -> Estimate:
+    def _filtered(self, edge: Edge, margins: Array) -> Estimate:
         log_weights = edge.log_value(margins).sum(-1)
         log_prob = log_mean_exp(log_weights)
         return Estimate(log_prob, self._stderr(jax.lax.stop_gradient(log_weights)))
 
-    def _stderr(self, log_weights: jax.Array) -> jax.Array:
+    def _stderr(self, log_weights: Array) -> Array:
         """Standard error of the log of the mean of the weights.
 
         Two imaginary samples, one of weight 0 and one of the largest weight seen, enter the
@@ -111,7 +122,7 @@ class SoftMonteCarlo(Method):
         """
         top = jnp.max(log_weights)
         weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(top), top, 0.0))
-        effective = weights.sum() ** 2 / jnp.sum(weights**2)
+        effective = effective_sample_size(log_weights)
         if self.points == "antithetic" and self.samples is None:
             weights = weights.reshape(2, -1).mean(0)
         with_two = jnp.concatenate([weights, jnp.array([0.0, 1.0], weights.dtype)])
@@ -120,3 +131,28 @@ class SoftMonteCarlo(Method):
             stderr = jnp.full_like(stderr, jnp.nan)
         supported = (effective >= MIN_EFFECTIVE_SAMPLES) | jnp.isnan(top)
         return jnp.where(supported, stderr, jnp.inf)
+
+    def moments(self, row: Problem, key: Array) -> Moments:
+        """Mean and covariance of weighted samples: of the distribution cut off by the soft edge."""
+        loc, covariance, region = row
+        factor = covariance.scale_tril
+
+        def one(key: Array) -> tuple[Array, Array]:
+            z = self.samples
+            if z is None:
+                z = normal_points(key, self.num_samples, len(loc), self.points, loc.dtype)
+            deviations = z.astype(loc.dtype) @ factor.T
+            log_weights = self.edge.log_value(region.margins(loc + deviations)).sum(-1)
+            return log_weights, deviations.T
+
+        if self.num_replicates > 1:
+            keys = jax.random.split(key, self.num_replicates)
+            of_key = lambda key: weighted_pieces(*(x[None] for x in one(key)))
+            pieces = jax.lax.map(jax.checkpoint(of_key), keys)
+            return pooled_moments(jax.tree.map(lambda x: x[:, 0], pieces), loc)
+        log_weights, deviations = one(key)
+        pieces = weighted_pieces(log_weights[None], deviations[None])
+        moments = pooled_moments(pieces, loc)
+        if self.points != "random" and self.samples is None:
+            return moments  # samples that are not independent do not tell their error
+        return with_sample_errors(moments, log_weights, deviations, pieces.num_effective[0])

@@ -9,11 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from truncgauss.probability.exact import Exact
-from truncgauss.probability.expectation_propagation import ExpectationPropagation
 from truncgauss.probability.method import Method
-from truncgauss.probability.separation import PASS_SIZE, Separation
-from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.problem import LocRows, Problem
 from truncgauss.pytrees import is_concrete
 
@@ -81,21 +77,8 @@ def in_turns(
 
 def at_once(method: Method, problem: Problem) -> int:
     """How many rows may be answered at a time: a power of two."""
-    return 2 ** max(0, int(math.log2(MOST_NUMBERS / numbers(method, problem))))
-
-
-def numbers(method: Method, problem: Problem) -> int:
-    """About how many numbers one row holds at a time, as seen on a CPU."""
-    d = problem.covariance.dimension
-    if isinstance(method, Separation):
-        return 8 * min(method.num_points * method.num_replicates * d, PASS_SIZE)
-    if isinstance(method, SequentialMonteCarlo):
-        return 6 * method.num_particles * d
-    if isinstance(method, Exact):
-        return (1500 if d <= 2 else 8192) * d
-    if isinstance(method, ExpectationPropagation):
-        return 1200 * d
-    return 8 * getattr(method, "num_samples", 1) * d
+    numbers = method.numbers_held(problem.covariance.dimension)
+    return 2 ** max(0, int(math.log2(MOST_NUMBERS / numbers)))
 
 
 def _is_spread(problem: Problem) -> bool:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from truncgauss.covariances import Covariance, is_symmetric
+from truncgauss.covariances import Covariance
+from truncgauss.linalg import is_symmetric
 from truncgauss.quadrature import bivariate, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
 from truncgauss.special import standardize

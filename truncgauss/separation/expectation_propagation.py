@@ -24,8 +24,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 
+from truncgauss.limits import GaussianLimits
 from truncgauss.pytrees import varying_like
-from truncgauss.separation.limits import Linear
 from truncgauss.special import (
     log_interval_mass,
     standardize,
@@ -39,7 +39,7 @@ LEAST_FACTOR = 0.2  # of a round
 LONGEST_STEP = 2.0  # in any log variance
 
 
-class Constraints(NamedTuple):
+class ScaledLimits(NamedTuple):
     """low <= y <= high for y = loc + scale * x, x ~ Normal(0, correlation); all of length m.
 
     `scale` is a constant by which numbers are brought to moderate size, not a function of anything.
@@ -87,13 +87,13 @@ class Solution(NamedTuple):
     converged: Array
 
 
-def constraints_of(linear: Linear) -> tuple[Constraints, Array]:
+def scaled_limits(limits: GaussianLimits) -> tuple[ScaledLimits, Array]:
     """The constraints in units of their own, and the log probability where no site is needed.
 
     That is -inf if an interval is empty, NaN if one is inverted or the matrix is no covariance,
     and 0 otherwise.
     """
-    low, high, loc, matrix, _ = linear
+    low, high, loc, matrix, _ = limits
     empty, inverted = jnp.any(low == high), jnp.any(low > high)
     variances = jax.lax.stop_gradient(jnp.diagonal(matrix))
     # A row without variance is free of limits here.
@@ -101,7 +101,7 @@ def constraints_of(linear: Linear) -> tuple[Constraints, Array]:
     scale = jnp.sqrt(jnp.where(fixed, 1.0, variances))
     correlation = jnp.where(fixed[:, None] | fixed, 0.0, matrix / scale[:, None] / scale)
     correlation = correlation + jnp.diag(fixed.astype(matrix.dtype))
-    constraints = Constraints(low, high, loc, scale, correlation)
+    constraints = ScaledLimits(low, high, loc, scale, correlation)
     known = jnp.where(inverted, jnp.nan, jnp.where(empty, -jnp.inf, 0.0)).astype(matrix.dtype)
     return constraints, known + 0.0 * jax.lax.stop_gradient(_defect(correlation) + jnp.sum(loc))
 
@@ -114,20 +114,20 @@ def _defect(correlation: Array) -> Array:
     return jnp.sum(jnp.linalg.cholesky(correlation + shift * identity))
 
 
-def _cut(cavity: Cavity, constraints: Constraints) -> tuple[Array, Array, Array, Array]:
+def _cut(cavity: Cavity, constraints: ScaledLimits) -> tuple[Array, Array, Array, Array]:
     """Mean and standard deviation of each cavity in the units of its limits, and the limits."""
     low, high, loc, scale, _ = constraints
     spread = scale * jnp.exp(0.5 * cavity.log_variance)
     return loc + scale * cavity.mean, spread, low, high
 
 
-def log_masses(cavity: Cavity, constraints: Constraints) -> Array:
+def log_masses(cavity: Cavity, constraints: ScaledLimits) -> Array:
     """Log mass of each cavity between its limits."""
     center, spread, low, high = _cut(cavity, constraints)
     return log_interval_mass(*standardize(low, high, center, spread))
 
 
-def sites_of(cavity: Cavity, constraints: Constraints) -> Sites:
+def sites_of(cavity: Cavity, constraints: ScaledLimits) -> Sites:
     """The sites that give each cavity the mean and variance of its tilted law."""
     law = _cut(cavity, constraints)
     center, spread, *_ = law
@@ -169,7 +169,7 @@ def posterior(sites: Sites, correlation: Array) -> Posterior:
     return Posterior(variance, mean, cavity, force, left, root, tril, inverse, half)
 
 
-def residual(cavity: Cavity, constraints: Constraints) -> Cavity:
+def residual(cavity: Cavity, constraints: ScaledLimits) -> Cavity:
     """What one round of updates, all sites at once, would add to the cavities."""
     updated = posterior(sites_of(cavity, constraints), constraints.correlation).cavity
     return jax.tree.map(jnp.subtract, updated, cavity)
@@ -191,7 +191,7 @@ def _couplings(post: Posterior, correlation: Array) -> Array:
     return covariance / post.variance[:, None] * (1.0 - jnp.eye(len(root), dtype=root.dtype))
 
 
-def jacobian(cavity: Cavity, constraints: Constraints) -> Array:
+def jacobian(cavity: Cavity, constraints: ScaledLimits) -> Array:
     """The derivative of the residual, the means measured in cavity standard deviations.
 
     Shape (2 m, 2 m). With C the couplings, t and c the sites,
@@ -218,7 +218,7 @@ def jacobian(cavity: Cavity, constraints: Constraints) -> Array:
 
 @jax.jit
 def _sites_and_slopes(
-    cavity: Cavity, directions: Cavity, constraints: Constraints
+    cavity: Cavity, directions: Cavity, constraints: ScaledLimits
 ) -> tuple[Sites, Sites]:
     """The sites and, along a new leading axis, their derivatives in each direction."""
     along = lambda direction: jax.jvp(
@@ -238,7 +238,7 @@ class _Search(NamedTuple):
     count: Array
 
 
-def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution:
+def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> Solution:
     """Cavities whose sites reproduce them, to a root mean square residual of rtol.
 
     Rounds of updates approach it from afar, each shortened as the change of the residual in the
@@ -268,13 +268,13 @@ def fixed_point(constraints: Constraints, rtol: float | None = None) -> Solution
     return Solution(search.cavity, search.sites, search.mean, converged)
 
 
-def _round(search: _Search, constraints: Constraints) -> _Search:
+def _round(search: _Search, constraints: ScaledLimits) -> _Search:
     """All sites at once, as far as the last two residuals advise."""
     length = jnp.minimum(search.factor, _longest(search.change))
     return _moved(search, length, search.change, constraints)
 
 
-def _newton(search: _Search, constraints: Constraints) -> _Search:
+def _newton(search: _Search, constraints: ScaledLimits) -> _Search:
     """One Newton step; if it does not halve the residual it is undone, and a round comes next."""
     slope = jacobian(search.cavity, constraints)
     step = jnp.where(search.trusted, jnp.linalg.solve(slope, -search.change), search.change)
@@ -291,7 +291,7 @@ def _longest(step: Array) -> Array:
     return jnp.minimum(1.0, LONGEST_STEP / jnp.max(jnp.abs(log_variance)))
 
 
-def _moved(search: _Search, length: Array, step: Array, constraints: Constraints) -> _Search:
+def _moved(search: _Search, length: Array, step: Array, constraints: ScaledLimits) -> _Search:
     """Where a step leads, and what it says of the next round."""
     log_variance, mean = jnp.split(length * step, 2)
     deviation = jnp.exp(0.5 * search.cavity.log_variance)
@@ -311,7 +311,7 @@ def _moved(search: _Search, length: Array, step: Array, constraints: Constraints
     return _Search(cavity, sites, post.mean, *found)
 
 
-def differentiable(solution: Solution, constraints: Constraints) -> Cavity:
+def differentiable(solution: Solution, constraints: ScaledLimits) -> Cavity:
     """The cavities as a function of the constraints, by the implicit function theorem."""
 
     def tangent_solve(_, change):
@@ -330,7 +330,7 @@ def differentiable(solution: Solution, constraints: Constraints) -> Cavity:
 
 
 @jax.custom_jvp
-def free_energy(cavity: Cavity, constraints: Constraints) -> Array:
+def free_energy(cavity: Cavity, constraints: ScaledLimits) -> Array:
     """The logarithm of the mass that sites of these cavities assign to the constraints.
 
     With Z_i the mass of a cavity between its limits,

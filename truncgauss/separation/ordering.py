@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from truncgauss.covariances import rounding
+from truncgauss.limits import GaussianLimits
+from truncgauss.linalg import rounding
 from truncgauss.pytrees import varying_like
 from truncgauss.special import log_interval_mass, standardize, truncated_mean
 
@@ -27,25 +28,19 @@ class Order(NamedTuple):
     point: Array
 
 
-def smallest_mass_first(
-    covariance_matrix: Array, low: Array, high: Array, root: Array | None = None
-) -> Order:
+def smallest_mass_first(limits: GaussianLimits) -> Order:
     """The variables in the order of their conditional masses, the smallest first.
 
     Each step takes the variable whose interval has the least mass given that those taken before lie
-    at their truncated means. What is left to integrate then varies least.
-
-    Args:
-        covariance_matrix: shape (d, d).
-        low: limits less the mean, shape (d,); likewise high.
-        root: shape (d, q) with root @ root.T = covariance_matrix, if one is known. Conditional
-            standard deviations below 1e-8 are then told from zero.
+    at their truncated means. What is left to integrate then varies least. Where a root of the
+    covariance is known, conditional standard deviations below 1e-8 are told from zero.
 
     Reference:
         Gibson, Glasbey and Elston (1994), Monte Carlo evaluation of multivariate normal integrals
         and sensitivity to variate ordering.
     """
-    d = len(low)
+    low, high, _ = standardize(limits.low, limits.high, limits.loc)
+    covariance_matrix, root, d = limits.covariance, limits.root, len(low)
     if root is not None and root.size <= LARGEST_ROOT:
         return _smallest_mass_first(root, low, high)
     num_blocks = -(-d // BLOCK)

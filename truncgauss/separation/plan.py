@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from jax import Array
 
+from truncgauss.limits import GaussianLimits
 from truncgauss.pytrees import Batched, frozen_pytree
+from truncgauss.separation.arrangement import arranged
 from truncgauss.separation.kernel import Constraints
-from truncgauss.separation.limits import Linear, arranged
 from truncgauss.separation.twisting import Twist, twisted
 
 
@@ -59,9 +60,9 @@ class Proposal(NamedTuple):
     log_start: Array | float
 
 
-def proposal_of(linear: Linear, plan: Plan) -> Proposal:
+def proposal_of(limits: GaussianLimits, plan: Plan) -> Proposal:
     """A plan applied to its constraints; differentiable in these."""
-    constraints, extra = arranged(linear, plan.order, len(plan.tilt))
+    constraints, extra = arranged(limits, plan.order, len(plan.tilt))
     if plan.twist is None:
         return Proposal(constraints, extra, plan.tilt, None, 0.0)
     twist, (low, high, loc, factor) = plan.twist, constraints

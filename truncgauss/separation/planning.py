@@ -7,15 +7,16 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
+from truncgauss.limits import GaussianLimits
 from truncgauss.points import lattice_uniforms
 from truncgauss.pytrees import varying_like
-from truncgauss.separation.limits import Linear, input_rounding, lower_factor, reordered
+from truncgauss.separation.arrangement import input_rounding
 from truncgauss.separation.ordering import smallest_mass_first
 from truncgauss.separation.plan import Plan, proposal_of
 from truncgauss.separation.tilting import saddle
 from truncgauss.separation.twisting import Twist, twist_of
-from truncgauss.separation.weights import effective_points, log_weights
-from truncgauss.special import standardize
+from truncgauss.separation.weights import log_weights
+from truncgauss.special import effective_sample_size, standardize
 
 LEAST_SHARE = 0.1  # of a site's precision
 MOST_ADDED = 1.0  # by sites held at that share, to a precision of 1
@@ -23,64 +24,64 @@ NUM_PILOT = 128  # points
 GOOD_SHARE = 0.8  # of effective points in a pilot: no other plan is tried
 
 
-def solve_plan(linear: Linear, tilted: bool, rank: int) -> Plan:
+def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
     """The order of least variation and, if wanted, the minimax tilt of the first `rank` rows."""
-    linear = lax.stop_gradient(linear)
-    low, high, _ = standardize(linear.low, linear.high, linear.loc)
-    order, point = smallest_mass_first(linear.covariance, low, high, linear.root)
+    limits = lax.stop_gradient(limits)
+    low, high, _ = standardize(limits.low, limits.high, limits.loc)
+    order, point = smallest_mass_first(limits)
     zero = jnp.zeros(rank, low.dtype)
     nothing = jnp.full((), jnp.inf, low.dtype), jnp.asarray(not tilted), jnp.asarray(0)
     if not tilted or rank < 2:
         return Plan(order, zero, *nothing[:2], zero[0])
     first = order[:rank]
-    inner = reordered(linear, first)
-    factor = lower_factor(inner)
+    inner = limits.reordered(first)
+    factor = inner.scale_tril
     tilt = saddle(factor, low[first], high[first], point[:rank])
     force = solve_triangular(factor.T, tilt.point, lower=False)
     return Plan(order, tilt.tilt, tilt.bound, tilt.converged, input_rounding(inner, force))
 
 
-def twisted_plan(linear: Linear) -> tuple[Plan, Array]:
+def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array]:
     """Sites in the natural order, what has no limits last; and whether they may be used.
 
     The natural order is as good as others once the draws look ahead, and much better in chains.
     """
-    low, high = lax.stop_gradient(linear[:2])
+    low, high = lax.stop_gradient(limits[:2])
     order = jnp.argsort(jnp.isinf(low) & jnp.isinf(high), stable=True)
-    found = twist_of(reordered(lax.stop_gradient(linear), order), LEAST_SHARE, MOST_ADDED)
+    found = twist_of(lax.stop_gradient(limits).reordered(order), LEAST_SHARE, MOST_ADDED)
     none = jnp.all(jnp.isinf(low) & jnp.isinf(high))
     bound = jnp.full((), jnp.inf, low.dtype)
-    tilt = jnp.zeros_like(linear.loc)
+    tilt = jnp.zeros_like(limits.loc)
     plan = Plan(order, tilt, bound, found.converged | none, found.rounding, found.twist)
     return plan, found.usable | none
 
 
-def chosen_plan(linear: Linear) -> Plan:
+def chosen_plan(limits: GaussianLimits) -> Plan:
     """Sites or a minimax tilt, whichever leaves more effective points in a small pilot.
 
     The tilt is solved only where sites are refused, or their weights far from equal.
     """
-    linear = lax.stop_gradient(linear)
-    m, dtype = len(linear.loc), linear.loc.dtype
+    limits = lax.stop_gradient(limits)
+    m, dtype = len(limits.loc), limits.loc.dtype
     nothing = jnp.zeros(m, dtype)
     # Whatever is found is better than this.
     none = jnp.full((), jnp.inf, dtype), jnp.asarray(False), nothing[0], Twist(nothing, nothing)
     start = Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype)
-    start = varying_like(start, linear)
+    start = varying_like(start, limits)
 
     def ahead(best: Plan, share: Array) -> tuple[Plan, Array]:
-        return varying_like(twisted_plan(linear), linear)
+        return varying_like(twisted_plan(limits), limits)
 
     def tilted(best: Plan, share: Array) -> tuple[Plan, Array]:
-        tilt = lambda: replace(solve_plan(linear, True, m), twist=start[0].twist)
-        plan = lax.cond(share > GOOD_SHARE, lambda: best, lambda: varying_like(tilt(), linear))
-        return plan, varying_like(jnp.asarray(True), linear)
+        tilt = lambda: replace(solve_plan(limits, True, m), twist=start[0].twist)
+        plan = lax.cond(share > GOOD_SHARE, lambda: best, lambda: varying_like(tilt(), limits))
+        return plan, varying_like(jnp.asarray(True), limits)
 
     def attempt(state, turn):
         # One loop, so that the pilot is compiled once.
         best, share = state
         plan, usable = lax.cond(turn == 0, ahead, tilted, best, share)
-        found = jnp.where(usable, pilot_share(linear, plan), -1.0)
+        found = jnp.where(usable, pilot_share(limits, plan), -1.0)
         better = found > share
         keep = lambda new, old: jnp.where(better, new, old)
         return (jax.tree.map(keep, plan, best), keep(found, share)), None
@@ -89,11 +90,11 @@ def chosen_plan(linear: Linear) -> Plan:
     return best
 
 
-def pilot_share(linear: Linear, plan: Plan) -> Array:
+def pilot_share(limits: GaussianLimits, plan: Plan) -> Array:
     """The effective share of a few points under a plan; -1 where a weight is no number."""
-    proposal = proposal_of(linear, plan)
+    proposal = proposal_of(limits, plan)
     keys = jax.random.key(0)[None]
     uniforms = lattice_uniforms(keys, NUM_PILOT, len(plan.tilt) - 1, plan.tilt.dtype)
     weights, _ = log_weights(proposal, uniforms)
-    share = effective_points(weights) / NUM_PILOT
+    share = effective_sample_size(weights) / NUM_PILOT
     return jnp.where(jnp.isnan(share), -1.0, share)

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import ndtri
 
 from truncgauss.covariances import CovarianceMatrix
+from truncgauss.linalg import semidefinite_factor
 from truncgauss.points import open_uniforms
 from truncgauss.problem import Problem
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import Box
+from truncgauss.separation.arrangement import arranged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths
-from truncgauss.separation.limits import arranged, factored, linear_of
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import solve_plan
 from truncgauss.special import log_interval_mass, moved_inside, standardize
@@ -158,7 +158,7 @@ class PlainSampler(NamedTuple):
     def proposals(self, uniforms: Array) -> Proposals:
         loc, covariance, _ = self.row
         draws = ndtri(uniforms)
-        points = loc[:, None] + _root(covariance.covariance_matrix) @ draws
+        points = loc[:, None] + semidefinite_factor(covariance.covariance_matrix) @ draws
         return Proposals(draws, points, jnp.zeros_like(points[0]), self.bound)
 
     def inside(self, points: Array) -> Array:
@@ -170,39 +170,20 @@ def sampler_of(row: Problem, rank: int, pinned: bool, plan: Plan | None = None) 
     pins = None
     if pinned:
         row, pins = _given_pins(row)
-    linear = linear_of(*row)
-    plan = lax.stop_gradient(solve_plan(linear, True, rank) if plan is None else plan)
-    constraints, extra = arranged(linear, plan.order, rank)
+    limits = row.limits
+    plan = lax.stop_gradient(solve_plan(limits, True, rank) if plan is None else plan)
+    constraints, extra = arranged(limits, plan.order, rank)
     bound = plan.bound
     if rank == 1:
         first = constraints[:3]
         bound = log_interval_mass(*standardize(*first, constraints.scale))[0]
     # What rounding may add to a sum of this size must not exceed the bound.
     bound = bound + 16.0 * float(jnp.finfo(bound.dtype).eps) * jnp.abs(bound)
-    lift = rest = None
-    if isinstance(row.region, Polyhedron):
-        lift, rest = _lifted(row, plan.order[:rank], constraints.factor)
+    lift, rest = row.region.lift(row.covariance, plan.order[:rank], constraints.factor)
     return Sampler(
         constraints, extra, plan.tilt, lax.stop_gradient(bound), plan.order, row.region, row.loc,
         lift, rest, pins,
     )  # fmt: skip
-
-
-def _lifted(row: Problem, first: Array, factor: Array) -> tuple[Array, Array | None]:
-    """The regression of the coordinates on the path, and a factor of what it leaves over."""
-    matrix, rows = row.covariance.covariance_matrix, row.region.matrix[first]
-    lift = solve_triangular(factor, rows @ matrix, lower=True).T
-    if len(first) == len(matrix):
-        return lift, None
-    root = _root(matrix)
-    return lift, root - lift @ solve_triangular(factor, rows @ root, lower=True)
-
-
-def _root(matrix: Array) -> Array:
-    """A triangular factor, with rows of zeros for what does not vary."""
-    still = jnp.diagonal(matrix) == 0
-    factor = factored(matrix + jnp.diag(still.astype(matrix.dtype)))
-    return jnp.where(still[:, None], 0.0, factor)
 
 
 def _given_pins(row: Problem) -> tuple[Problem, Array]:

@@ -22,9 +22,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
+from truncgauss.limits import GaussianLimits
 from truncgauss.pytrees import Batched, frozen_pytree
 from truncgauss.separation import expectation_propagation, kernel
-from truncgauss.separation.limits import Linear, input_rounding, lower_factor
+from truncgauss.separation.arrangement import input_rounding
 from truncgauss.special import truncated_variance
 
 # Of a site times the variance of its constraint, in powers of eps: `twisted` keeps other digits.
@@ -75,7 +76,7 @@ class Found(NamedTuple):
     rounding: Array
 
 
-def twist_of(linear: Linear, least_share: float, most_added: float = jnp.inf) -> Found:
+def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp.inf) -> Found:
     """Sites of the slope that expectation propagation finds, and of as much precision as is safe.
 
     At the propagated mean the logarithm of each site keeps its slope. Log mass bends like a
@@ -96,12 +97,12 @@ def twist_of(linear: Linear, least_share: float, most_added: float = jnp.inf) ->
     7e5 over the variance in float64 and 400 in float32: beyond, `twisted` loses the precision that
     the other sites alone leave a variable, and the weights would be wrong and look equal.
     """
-    linear = lax.stop_gradient(linear)
-    constraints, _ = expectation_propagation.constraints_of(linear)
+    limits = lax.stop_gradient(limits)
+    constraints, _ = expectation_propagation.scaled_limits(limits)
     # Far from the digits that a value would need. A residual of a tenth was not enough: where it
     # shrinks slowly, the sites of near-duplicates were still twice as strong as they end.
     _, full, mean, found = expectation_propagation.fixed_point(constraints, rtol=0.02)
-    most = float(jnp.finfo(linear.loc.dtype).eps) ** MOST_PRECISION
+    most = float(jnp.finfo(limits.loc.dtype).eps) ** MOST_PRECISION
     bounded = most / jnp.maximum(full.precision, most)
 
     def weakened(share) -> Twist:
@@ -110,8 +111,8 @@ def twist_of(linear: Linear, least_share: float, most_added: float = jnp.inf) ->
         center = constraints.loc + constraints.scale * (mean + (full.center - mean) / share)
         return Twist(precision, center)
 
-    factor = lower_factor(linear)
-    law = chain_with(linear, factor, weakened(1.0)).law
+    factor = limits.scale_tril
+    law = chain_with(limits, factor, weakened(1.0)).law
     scale = jnp.diagonal(law.factor)
     reach = REACH * jnp.linalg.norm(jnp.tril(law.factor, -1), axis=1)
     middle = constraints.loc + constraints.scale * mean
@@ -131,20 +132,20 @@ def twist_of(linear: Linear, least_share: float, most_added: float = jnp.inf) ->
     nothing = Twist(jnp.zeros_like(mean), constraints.loc)
     twist = jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing)
     force = jnp.where(full.precision == 0, 0.0, full.precision * (full.center - mean))
-    return Found(twist, found, usable, input_rounding(linear, force / constraints.scale))
+    return Found(twist, found, usable, input_rounding(limits, force / constraints.scale))
 
 
-def chain_of(linear: Linear, twist: Twist | None) -> Chain:
+def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
     """The twisted law of constraints; differentiable, the twist held.
 
     NaN if the covariance is not symmetric or not positive semi-definite.
     """
-    return chain_with(linear, lower_factor(linear), twist)
+    return chain_with(limits, limits.scale_tril, twist)
 
 
-def chain_with(linear: Linear, factor: Array, twist: Twist | None) -> Chain:
+def chain_with(limits: GaussianLimits, factor: Array, twist: Twist | None) -> Chain:
     """The twisted law, given the lower-triangular factor of the covariance."""
-    low, high, loc = linear[:3]
+    low, high, loc = limits[:3]
     if twist is None:
         nothing = jnp.zeros_like(loc)
         law = kernel.Constraints(low, high, loc, factor)

@@ -7,7 +7,7 @@ from truncgauss.problem import Estimate
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import log_site_mean
-from truncgauss.special import log_mean_exp
+from truncgauss.special import effective_sample_size, log_mean_exp
 
 MIN_EFFECTIVE_POINTS = 10.0
 MIN_POINTS_IN_LAYER = 30.0
@@ -64,12 +64,6 @@ def summary(log_weights: Array, level: Array, num_replicates: int, unseen: Array
     """The log mean weight of each replicate; stderr inf where a few points carry it all."""
     log_weights = log_weights.reshape(num_replicates, -1)
     log_probs = log_mean_exp(log_weights, axis=1) + level
-    effective = effective_points(lax.stop_gradient(log_weights))
+    effective = effective_sample_size(log_weights)
     stderr = jnp.where(effective < MIN_EFFECTIVE_POINTS, jnp.inf, unseen)
     return Estimate(log_probs, stderr)
-
-
-def effective_points(log_weights: Array) -> Array:
-    """(sum w)^2 / sum w^2 along the last axis: how many equal weights would be worth as much."""
-    shares = jnp.exp(log_weights - jnp.max(log_weights, axis=-1, keepdims=True))
-    return shares.sum(-1) ** 2 / jnp.sum(shares**2, axis=-1)

@@ -1,6 +1,7 @@
 """The normal distribution on one interval, and sums of logs, with derivative rules of their own."""
 
 from truncgauss.special.logspace import (
+    effective_sample_size,
     log1mexp,
     log1pexp,
     log_mean_exp,
@@ -25,6 +26,7 @@ from truncgauss.special.tails import hazard, hazard_excess, log_ndtr, ndtr
 
 __all__ = [
     "Interval",
+    "effective_sample_size",
     "hazard",
     "hazard_excess",
     "log1mexp",

@@ -91,6 +91,24 @@ def log_mean_exp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Arr
     return _log_sum_exp(x, axes) - math.log(math.prod(x.shape[k] for k in axes))
 
 
+def effective_sample_size(log_weights: ArrayLike, axis: int = -1) -> Array:
+    """How many equal weights would be worth as much as these importance weights.
+
+    It is (sum w)^2 / sum w^2 along an axis: n if all n weights are equal, near 1 if one outweighs
+    the others, 0 if all are 0. It carries no derivative.
+
+    Reference:
+        Kish (1965), Survey Sampling, section 8.2; Kong (1992), A note on importance sampling using
+        standardized weights.
+    """
+    log_weights = jax.lax.stop_gradient(jnp.asarray(log_weights))
+    top = jnp.max(log_weights, axis=axis, keepdims=True)
+    shares = jnp.exp(log_weights - jnp.where(top == -jnp.inf, 0.0, top))
+    squares = jnp.sum(shares**2, axis=axis)
+    none = squares == 0
+    return jnp.where(none, 0.0, shares.sum(axis) ** 2 / jnp.where(none, 1.0, squares))
+
+
 # --- The logistic function and its kin ------------------------------------------------------------
 
 

@@ -1,0 +1,252 @@
+"""A method or a region that a reader writes works everywhere, with no line changed elsewhere."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+from truncgauss.pytrees import frozen_pytree
+from truncgauss.special import log_interval_mass, standardize
+
+INF = jnp.inf
+
+
+@frozen_pytree
+class Independent(tg.Method):
+    """The product of the coordinates' own probabilities: exact for a diagonal covariance."""
+
+    def replicate(self, loc, covariance, region, key):
+        scale = jnp.sqrt(covariance.variances)
+        log_prob = log_interval_mass(*standardize(region.low, region.high, loc, scale)).sum()
+        return tg.Estimate(log_prob, jnp.zeros_like(log_prob))
+
+
+@frozen_pytree
+class Slab(tg.Region):
+    """low <= normal @ x <= high: a region that is a polyhedron."""
+
+    normal: jax.Array
+    low: jax.Array
+    high: jax.Array
+
+    event_ranks = {"normal": 1, "low": 0, "high": 0}
+
+    @property
+    def dimension(self):
+        return self.normal.shape[-1]
+
+    def linear(self):
+        return tg.Polyhedron(self.normal[..., None, :], self.low[..., None], self.high[..., None])
+
+
+@frozen_pytree
+class Annulus(tg.Region):
+    """inner <= |x| <= outer: a region without linear constraints."""
+
+    inner: jax.Array
+    outer: jax.Array
+
+    event_ranks = {"inner": 0, "outer": 0}
+
+    @property
+    def dimension(self):
+        return 2
+
+    def contains(self, x):
+        radius = tg.safe_norm(x)
+        return (radius >= self.inner) & (radius <= self.outer)
+
+    def margins(self, x):
+        radius = tg.safe_norm(x)
+        return jnp.stack([radius - self.inner, self.outer - radius], axis=-1)
+
+
+D = 5
+LOC, LOW, HIGH = jnp.linspace(-1.0, 1.0, D), jnp.full(D, -1.0), jnp.full(D, 2.0)
+DIAGONAL = jnp.diag(jnp.linspace(0.5, 2.0, D))
+BOX = tg.Box(LOW, HIGH)
+
+
+def marginal():
+    scale = np.sqrt(np.diag(DIAGONAL))
+    return stats.truncnorm((LOW - LOC) / scale, (HIGH - LOC) / scale, LOC, scale)
+
+
+def truth():
+    scale = np.sqrt(np.diag(DIAGONAL))
+    mass = stats.norm.cdf((HIGH - LOC) / scale) - stats.norm.cdf((LOW - LOC) / scale)
+    return np.log(mass).sum()
+
+
+def test_a_new_method_answers_and_is_transformed():
+    of = lambda loc: tg.log_probability(loc, DIAGONAL, BOX, Independent()).log_prob
+    np.testing.assert_allclose(of(LOC), truth(), rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(of)(LOC), truth(), rtol=1e-12)
+    rows = jnp.stack([LOC, LOC + 0.3])
+    np.testing.assert_allclose(jax.vmap(of)(rows), tg.log_probability(
+        rows, DIAGONAL, BOX, Independent()
+    ).log_prob, rtol=1e-12)  # fmt: skip
+    slope = jax.grad(of)(LOC)
+    np.testing.assert_allclose(slope, (marginal().mean() - LOC) / np.diag(DIAGONAL), rtol=1e-9)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["plain", "jit"])
+def test_a_new_method_has_moments_by_its_derivatives(jit):
+    of = lambda loc: tg.truncated_moments(loc, DIAGONAL, BOX, Independent())
+    moments = (jax.jit(of) if jit else of)(LOC)
+    np.testing.assert_allclose(moments.mean, marginal().mean(), rtol=1e-9)
+    np.testing.assert_allclose(moments.covariance, np.diag(marginal().var()), atol=1e-9)
+    assert np.all(moments.mean_stderr == 0) and np.all(moments.covariance_stderr == 0)
+
+
+def test_a_new_method_is_explained_and_gives_its_gradient():
+    lines = tg.explain(LOC, DIAGONAL, BOX, Independent())
+    assert "Independent: as asked for" in lines and "exact to rounding" in lines
+    result = tg.log_probability_and_gradient(LOC, DIAGONAL, BOX, Independent())
+    np.testing.assert_allclose(
+        result.gradient.loc, (marginal().mean() - LOC) / np.diag(DIAGONAL), rtol=1e-9
+    )
+
+
+COVARIANCE = 0.5 * jnp.eye(D) + 0.5
+NORMAL = jnp.linspace(0.5, 1.5, D)
+
+
+def slab_truth(loc, low, high):
+    mean, scale = NORMAL @ loc, jnp.sqrt(NORMAL @ COVARIANCE @ NORMAL)
+    return np.log(stats.norm.cdf((high - mean) / scale) - stats.norm.cdf((low - mean) / scale))
+
+
+METHODS = {
+    "automatic": (tg.Automatic(), 1e-9),
+    "separation": (tg.Separation(256, 4), 1e-9),
+    "sequential": (tg.SequentialMonteCarlo(64, 4), 1e-9),
+    "propagation": (tg.ExpectationPropagation(), 1e-6),
+    "soft": (tg.SoftMonteCarlo(2**14, 4, edge=tg.Hard(), points="lattice"), 0.02),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_new_linear_region_serves_every_method(name):
+    method, tolerance = METHODS[name]
+    slab = Slab(NORMAL, jnp.asarray(0.5), jnp.asarray(2.0))
+    estimate = tg.log_probability(LOC, COVARIANCE, slab, method)
+    np.testing.assert_allclose(estimate.log_prob, slab_truth(LOC, 0.5, 2.0), atol=tolerance)
+
+
+def test_a_new_linear_region_is_transformed():
+    of = lambda low: (
+        tg.log_probability(LOC, COVARIANCE, Slab(NORMAL, low, jnp.asarray(2.0))).log_prob
+    )
+    lows = jnp.array([-1.0, 0.0, 0.5])
+    np.testing.assert_allclose(jax.jit(of)(lows[2]), slab_truth(LOC, 0.5, 2.0), rtol=1e-9)
+    np.testing.assert_allclose(jax.vmap(of)(lows), slab_truth(LOC, lows, 2.0), rtol=1e-9)
+    step = 1e-5
+    difference = (slab_truth(LOC, 0.5 + step, 2.0) - slab_truth(LOC, 0.5 - step, 2.0)) / (2 * step)
+    np.testing.assert_allclose(jax.grad(of)(lows[2]), difference, rtol=1e-6)
+
+
+def test_a_new_linear_region_has_moments_draws_and_a_reason():
+    slab = Slab(NORMAL, jnp.asarray(0.5), jnp.asarray(2.0))
+    moments = tg.truncated_moments(LOC, COVARIANCE, slab)
+    mean, scale = float(NORMAL @ LOC), float(jnp.sqrt(NORMAL @ COVARIANCE @ NORMAL))
+    line = stats.truncnorm((0.5 - mean) / scale, (2.0 - mean) / scale, mean, scale)
+    np.testing.assert_allclose(NORMAL @ moments.mean, line.mean(), rtol=2e-3)
+    draws = tg.truncated_samples(jax.random.key(0), LOC, COVARIANCE, slab, 4000)
+    assert slab.contains(draws).all()
+    np.testing.assert_allclose((draws @ NORMAL).mean(), line.mean(), atol=4 * line.std() / 63)
+    assert "Slab in 5 dimensions" in tg.explain(LOC, COVARIANCE, slab)
+
+
+def annulus_truth(inner, outer):
+    return np.log(np.exp(-(inner**2) / 2) - np.exp(-(outer**2) / 2))
+
+
+def test_a_new_region_without_linear_constraints():
+    ring, plane = Annulus(jnp.asarray(0.5), jnp.asarray(1.5)), (jnp.zeros(2), jnp.eye(2))
+    of = lambda outer: (
+        tg.log_probability(*plane, Annulus(jnp.asarray(0.5), outer), key=jax.random.key(1)).log_prob
+    )
+    truth = annulus_truth(0.5, 1.5)
+    np.testing.assert_allclose(tg.log_probability(*plane, ring).log_prob, truth, atol=5e-3)
+    np.testing.assert_allclose(jax.jit(of)(1.5), truth, atol=5e-3)
+    outers = jnp.array([1.0, 1.5, 4.0])
+    np.testing.assert_allclose(jax.vmap(of)(outers), annulus_truth(0.5, outers), atol=5e-3)
+    slope = 1.5 * np.exp(-(1.5**2) / 2) / np.exp(truth)
+    np.testing.assert_allclose(jax.grad(of)(1.5), slope, rtol=0.1)
+    moments = tg.truncated_moments(*plane, ring)
+    np.testing.assert_allclose(moments.mean, 0.0, atol=0.02)
+    draws = tg.truncated_samples(jax.random.key(0), *plane, ring, 2000)
+    assert ring.contains(draws).all()
+    assert "Annulus has no limits on linear functions" in tg.explain(*plane, ring)
+
+
+def test_methods_that_need_limits_refuse_other_regions():
+    ring = Annulus(jnp.asarray(0.5), jnp.asarray(1.5))
+    for method in (tg.Separation(), tg.SequentialMonteCarlo(), tg.ExpectationPropagation()):
+        with pytest.raises(ValueError, match="answers for limits on linear functions.*Annulus"):
+            tg.log_probability(jnp.zeros(2), jnp.eye(2), ring, method)
+
+
+# --- Ellipsoids -----------------------------------------------------------------------------------
+
+
+def test_an_ellipsoid_of_the_distribution_itself_holds_a_chi_square():
+    covariance = jnp.array([[2.0, 0.7, 0.1], [0.7, 1.0, -0.2], [0.1, -0.2, 0.5]])
+    loc, radius = jnp.array([1.0, -2.0, 0.3]), 1.7
+    estimate = tg.log_probability(loc, covariance, tg.Ellipsoid(loc, radius**2 * covariance))
+    np.testing.assert_allclose(estimate.log_prob, stats.chi2(3).logcdf(radius**2), atol=5e-3)
+
+
+def test_a_round_ellipsoid_is_a_ball():
+    points = jax.random.normal(jax.random.key(0), (50, 3))
+    center = jnp.array([0.2, -0.1, 0.4])
+    ball, round_one = tg.Ball(center, 1.3), tg.Ellipsoid(center, 1.3**2 * jnp.eye(3))
+    np.testing.assert_array_equal(ball.contains(points), round_one.contains(points))
+    np.testing.assert_allclose(ball.margins(points), round_one.margins(points), atol=1e-14)
+    margin = lambda region, x: region.margins(x)[0]
+    slopes = [jax.vmap(jax.grad(margin, 1), (None, 0))(one, points) for one in (ball, round_one)]
+    np.testing.assert_allclose(*slopes, atol=1e-12)
+
+
+def test_the_margin_of_an_ellipsoid_is_no_longer_than_the_way_out():
+    """Inside, compared with the least distance to many points of the surface."""
+    shape = jnp.array([[4.0, 0.9], [0.9, 0.5]])
+    ellipse = tg.Ellipsoid([0.0, 0.0], shape)
+    angles = jnp.linspace(0, 2 * jnp.pi, 20_001)
+    surface = jnp.stack([jnp.cos(angles), jnp.sin(angles)], -1) @ jnp.linalg.cholesky(shape).T
+    points = jax.random.normal(jax.random.key(0), (200, 2))
+    points = points[ellipse.contains(points)]
+    away = jnp.linalg.norm(points[:, None] - surface, axis=-1).min(axis=1)
+    margin = ellipse.margins(points)[:, 0]
+    assert len(points) > 50 and np.all(margin > 0) and np.all(margin <= away + 1e-6)
+    assert np.isfinite(jax.grad(lambda x: ellipse.margins(x)[0])(jnp.zeros(2))).all()
+
+
+def test_ellipsoids_come_in_batches_and_keep_their_points():
+    shapes = jnp.stack([jnp.eye(2), jnp.diag(jnp.array([4.0, 0.25]))])
+    two = tg.Ellipsoid(jnp.zeros(2), shapes)
+    x = jnp.array([1.5, 0.0])
+    assert two.contains(x).tolist() == [False, True]
+    estimates = tg.log_probability(jnp.zeros(2), jnp.eye(2), two)
+    alone = tg.log_probability(jnp.zeros(2), jnp.eye(2), tg.Ellipsoid([0.0, 0.0], shapes[1]))
+    np.testing.assert_allclose(estimates.log_prob[1], alone.log_prob, rtol=1e-12)
+    draws = tg.truncated_samples(jax.random.key(0), jnp.zeros(2), jnp.eye(2), two, 100)
+    assert two.contains(draws).all()
+
+
+@pytest.mark.parametrize(
+    "center, shape, message",
+    [
+        ([0.0, 0.0], jnp.eye(3), "center must have shape"),
+        (0.0, [[1.0]], "center must have shape"),
+        ([0.0, 0.0], [[1.0, 0.5], [0.1, 1.0]], "symmetric"),
+        ([0.0, 0.0], [[1.0, 2.0], [2.0, 1.0]], "positive semi-definite"),
+        ([0.0, 0.0], [[1.0, 0.0], [0.0, 0.0]], "positive definite"),
+    ],
+)
+def test_shapes_that_are_none_are_told(center, shape, message):
+    with pytest.raises(ValueError, match=message):
+        tg.Ellipsoid(center, shape)

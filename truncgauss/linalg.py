@@ -1,0 +1,111 @@
+"""Matrix factors, ranks and products, each to the rounding of its dtype."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
+
+
+def product(x: Array, y: Array) -> Array:
+    """x @ y in full precision on any device."""
+    return jnp.matmul(x, y, precision="highest")
+
+
+def power_of_two(variances: Array) -> Array:
+    """About the square roots of variances, as powers of two; 1 for 0 and what is not finite."""
+    sound = jnp.isfinite(variances) & (variances > 0)
+    _, exponent = jnp.frexp(lax.stop_gradient(jnp.where(sound, variances, 1.0)))
+    return jnp.ldexp(jnp.ones_like(variances), (exponent + 1) // 2)
+
+
+def is_symmetric(matrix: Any) -> Any:
+    """Whether each matrix (..., d, d) equals its transpose up to rounding; NaN counts as equal."""
+    xp = np if isinstance(matrix, np.ndarray) else jnp
+    gap = xp.abs(matrix - xp.swapaxes(matrix, -1, -2))
+    size = xp.abs(matrix).max(axis=(-2, -1), keepdims=True)
+    # The square root of eps: products like A @ S @ A.T are symmetric only to their own rounding.
+    bound = float(np.finfo(matrix.dtype).eps) ** 0.5 * size
+    return ~xp.any(gap > bound, axis=(-2, -1))
+
+
+def rounding(covariance_matrix: jax.Array) -> jax.Array:
+    """What a variance that should be zero may amount to after elimination, shape (..., d)."""
+    d = covariance_matrix.shape[-1]
+    variances = jnp.diagonal(covariance_matrix, axis1=-2, axis2=-1)
+    return 4.0 * d * float(jnp.finfo(variances.dtype).eps) * variances
+
+
+def numerical_rank(covariance_matrix: np.ndarray) -> int:
+    """The largest rank of covariances, shape (..., d, d), up to rounding.
+
+    NaN counts as full rank, and so does a batch without rows.
+    """
+    d = covariance_matrix.shape[-1]
+    scale = np.sqrt(np.diagonal(covariance_matrix, axis1=-2, axis2=-1))
+    scale = np.where(scale > 0, scale, 1.0)
+    correlation = covariance_matrix / scale[..., :, None] / scale[..., None, :]
+    least = 4.0 * d * np.finfo(covariance_matrix.dtype).eps
+    if not np.all(np.isfinite(correlation)) or 0 in correlation.shape:
+        return d
+    return int(np.max(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))
+
+
+def rank_of_root(root: np.ndarray) -> int:
+    """The largest rank of matrices root @ root.T, root of shape (..., m, q), up to rounding.
+
+    The singular values of the root tell it to twice as many digits as the product would. NaN counts
+    as full rank, and so does a batch without rows.
+    """
+    size = np.linalg.norm(root, axis=-1, keepdims=True)
+    unit = root / np.where(size > 0, size, 1.0)
+    if not np.all(np.isfinite(unit)) or 0 in unit.shape:
+        return min(root.shape[-2:])
+    least = 4.0 * max(root.shape[-2:]) * np.finfo(root.dtype).eps
+    return int(np.max(np.sum(np.linalg.svd(unit, compute_uv=False) > least, axis=-1)))
+
+
+def factored(covariance: Array) -> Array:
+    """The Cholesky factor, also of a covariance that is singular up to rounding."""
+    fixed = lax.stop_gradient(covariance)
+    failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)))
+    return jnp.linalg.cholesky(covariance + jnp.diag(jnp.where(failed, rounding(fixed), 0.0)))
+
+
+@jax.custom_jvp
+def triangle(root: Array) -> tuple[Array, Array]:
+    """Lower-triangular L and Q with orthonormal columns, root = L @ Q.T; shape (r, q), r <= q.
+
+    A row of zeros, which is limited by nothing, is given a variance of 1. With F the root and Phi
+    the lower triangle less half of the diagonal,
+
+        dL = L Phi(L^-1 dF Q + Q^T dF^T L^-T),   dQ^T = L^-1 (dF - dL Q^T).
+
+    Reference:
+        Murray (2016), Differentiation of the Cholesky decomposition, for L, the Cholesky factor of
+        F F^T.
+    """
+    q, r = jnp.linalg.qr(root.T)
+    sign = jnp.where(jnp.diagonal(r) < 0, -1.0, 1.0).astype(root.dtype)
+    still = jnp.all(root == 0, axis=1).astype(root.dtype)
+    return jnp.tril((sign[:, None] * r).T) + jnp.diag(still), q * sign
+
+
+@triangle.defjvp
+def _triangle_jvp(primals, tangents):
+    (root,), (change,) = primals, tangents
+    factor, q = triangle(root)
+    change = jnp.where(jnp.all(root == 0, axis=1)[:, None], 0.0, change)
+    part = solve_triangular(factor, change, lower=True)
+    inner = product(part, q)
+    half = jnp.tril(inner + inner.T) - jnp.diag(jnp.diagonal(inner))
+    return (factor, q), (product(factor, half), (part - product(half, q.T)).T)
+
+
+def semidefinite_factor(matrix: Array) -> Array:
+    """A triangular factor of a covariance matrix, with rows of zeros for what does not vary."""
+    still = jnp.diagonal(matrix) == 0
+    factor = factored(matrix + jnp.diag(still.astype(matrix.dtype)))
+    return jnp.where(still[:, None], 0.0, factor)

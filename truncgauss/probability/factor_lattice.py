@@ -1,0 +1,245 @@
+"""Boxes under a few common factors, any number of them: a lattice over the factors alone."""
+
+import math
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from truncgauss.covariances import Covariance, LowRank
+from truncgauss.points import lattice_points, open_uniforms
+from truncgauss.probability.method import Growth, Method, check_counts, check_held
+from truncgauss.problem import Estimate, Problem, as_problem, over_rows
+from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.quadrature.factor_integrand import (
+    Integrand,
+    Plan,
+    about,
+    combined,
+    mean_at,
+    solve_plan,
+)
+from truncgauss.regions import Box, Region
+from truncgauss.special import (
+    effective_sample_size,
+    log_mean_exp,
+    standardize,
+    truncated_mean,
+    truncated_variance,
+)
+from truncgauss.total_moments import Moments, Pieces, pooled_moments, weighted_pieces
+from truncgauss.units import standardized
+
+MIN_EFFECTIVE_POINTS = 10.0
+# A logistic density of standard deviation 1.18: wider than the integrand, on purpose.
+WIDTH = 0.65
+LARGEST_DENSE = 4000  # dimensions; beyond, a dense matrix is not an option
+
+
+@frozen_pytree
+class FactorLattice(Method):
+    """The integral over the common factors of a `LowRank` covariance, on a shifted lattice.
+
+    `Separation` becomes this where a box has many coordinates for each factor. Only the factors
+    are drawn: f = anchor + scale t, t of the product distribution of logistic variables, and
+
+        P = E[ phi(f) det(scale) prod_j mass_j(f) / prod_k q(t_k) ].
+
+    Anchor and scale are about the mean and the covariance of the integrand. That is log-concave, so
+    its tails fall at least exponentially, as those of the logistic density q do.
+
+    Args:
+        num_points: lattice points a replicate; a power of two is best (static).
+        num_replicates: random shifts; their spread is the standard error (static).
+        plan: anchor and scale, from `hold`.
+
+    Raises:
+        ValueError: for anything but a `Box` with a `LowRank` covariance.
+
+    Reference:
+        Genz and Bretz (2009), Computation of Multivariate Normal and t Probabilities, section 2.3,
+        for the reduction to the factors. Anchor and scale are found by expectation propagation,
+        Minka (2001).
+    """
+
+    num_points: int = static_field(default=1024)
+    num_replicates: int = static_field(default=16)
+    plan: Plan | None = None
+
+    growth = Growth("num_points", 1.0)
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_points", "num_replicates")
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of a plan held for many problems."""
+        return () if self.plan is None else self.plan.batch_shape
+
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "FactorLattice":
+        """The same plan, or plans, for every row."""
+        return replace(self, plan=self.plan.broadcast_to(batch_shape))
+
+    def reason(self, problem: Problem) -> str:
+        return "many coordinates for each common factor: only the factors are integrated"
+
+    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+        if not isinstance(covariance, LowRank) or not isinstance(region, Box):
+            raise ValueError(
+                "FactorLattice answers for a tg.Box and a tg.LowRank covariance, got a "
+                f"{type(region).__name__} and a {type(covariance).__name__}. Use tg.Separation(), "
+                "or, if a plan is held, hold the method for this problem: "
+                "method.hold(loc, covariance, region)."
+            )
+        if self.plan is not None:
+            counts = {"factors": (self.plan.anchor.shape[-1], covariance.rank)}
+            check_held("FactorLattice", self.plan, counts, Problem(loc, covariance, region))
+
+    def hold(self, loc: Array, covariance: Covariance, region: Region) -> "FactorLattice":
+        """The method with its plan solved for this problem, or for each row of a batch."""
+        problem = as_problem(loc, covariance, region)
+        fresh = replace(self, plan=None)
+        fresh.check(*problem)
+        return replace(fresh, plan=_plans(problem))
+
+    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+        """One random shift of the lattice."""
+        return jax.tree.map(lambda x: x[0], self.replicates(loc, covariance, region, key[None]))
+
+    def replicates(
+        self, loc: Array, covariance: Covariance, region: Region, keys: Array
+    ) -> Estimate:
+        """One estimate for each key; its stderr is inf where fewer than ten points carry it."""
+        low, high = region.low, region.high
+        invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
+        empty = jnp.any(low == high)
+        # Nothing can be planned for an integrand that is 0 everywhere.
+        low = jnp.where(invalid | empty, -jnp.inf, low)
+        high = jnp.where(invalid | empty, jnp.inf, high)
+        plan = solve_plan(loc, covariance, low, high) if self.plan is None else self.plan
+        plan = lax.stop_gradient(plan)
+        integrand = about(plan.anchor, loc, covariance, low, high)
+        uniforms = lattice(keys, self.num_points, covariance.rank, loc)
+        weights, level = log_weights(integrand, plan, uniforms)
+        weights = weights.reshape(len(keys), self.num_points)
+        log_probs = log_mean_exp(weights, axis=1) + level
+        log_probs = jnp.where(empty, log_probs - jnp.inf, log_probs)
+        log_probs = jnp.where(invalid, jnp.nan, log_probs)
+        # Weights that all miss the bulk of the integrand may be alike; a point at the mode then
+        # outweighs them.
+        at_mode = log_weight_at_mode(lax.stop_gradient(integrand), plan)
+        at_mode = jnp.broadcast_to(at_mode, (len(keys), 1))
+        effective = effective_sample_size(jnp.concatenate([weights, at_mode], axis=1))
+        alone = jnp.where(effective < MIN_EFFECTIVE_POINTS, jnp.inf, jnp.nan)
+        return Estimate(log_probs, jnp.where(empty, 0.0, alone).astype(loc.dtype))
+
+    def moments(self, row: Problem, key: Array) -> Moments:
+        """Mean and covariance as those of a mixture over the factors.
+
+        Given the factors the coordinates are independent: only their means are weighted, and their
+        own variances added.
+        """
+        loc, covariance, region = row
+        broken = jnp.any(~(region.low < region.high))
+        low = jnp.where(broken, -jnp.inf, region.low)
+        high = jnp.where(broken, jnp.inf, region.high)
+        plan = solve_plan(loc, covariance, low, high) if self.plan is None else self.plan
+        plan = lax.stop_gradient(plan)
+        integrand = about(plan.anchor, loc, covariance, low, high)
+        mean, rest = mean_at(plan.anchor, loc, covariance.cov_factor)
+        point = lax.stop_gradient(jnp.clip(mean, low, high))
+        near = standardize(low, high, point)
+
+        def one(key: Array) -> Pieces:
+            uniforms = lattice(key[None], self.num_points, covariance.rank, loc)
+            weights, level = log_weights(integrand, plan, uniforms)
+            moved = combined(covariance.cov_factor, offsets(plan, uniforms)) + rest
+            given = (mean - point) + moved, jnp.sqrt(covariance.cov_diag), near.low, near.high
+            pieces = weighted_pieces(weights[None], truncated_mean(*given).T[None])
+            shares = jax.nn.softmax(weights)
+            own = jnp.diag(shares @ truncated_variance(*given))
+            pieces = jax.tree.map(lambda x: x[0], pieces)
+            return pieces._replace(
+                log_shares=pieces.log_shares + level, covariances=pieces.covariances + own
+            )
+
+        pieces = lax.map(jax.checkpoint(one), jax.random.split(key, self.num_replicates))
+        moments = pooled_moments(pieces, point)
+        return jax.tree.map(lambda x: jnp.where(broken, jnp.nan, x), moments)
+
+    def numbers_held(self, dimension: int) -> int:
+        return 8 * self.num_points * self.num_replicates * dimension
+
+    def account(self, problem: Problem, key: Array) -> list[str]:
+        """The number of factors and the effective sample size."""
+        loc, covariance, region = standardized(*problem).problem
+        low, high = region.low, region.high
+        plan = solve_plan(loc, covariance, low, high) if self.plan is None else self.plan
+        integrand = about(plan.anchor, loc, covariance, low, high)
+        uniforms = lattice(key[None], self.num_points, covariance.rank, loc)
+        share = effective_sample_size(log_weights(integrand, plan, uniforms)[0]) / self.num_points
+        return [
+            f"factors  {covariance.rank}, and nothing else, integrated",
+            f"points   {float(share):.0%} effective",
+        ]
+
+
+def serves(covariance: Covariance, region: Region) -> bool:
+    """Whether to integrate over the few factors of a covariance instead of its variables.
+
+    Below ten dimensions a factor the variables were cheaper for the same error.
+    """
+    if not isinstance(covariance, LowRank) or not isinstance(region, Box):
+        return False
+    d = covariance.dimension
+    return d >= 10 * covariance.rank or d > LARGEST_DENSE
+
+
+@jax.jit
+def _plans(problem: Problem) -> Plan:
+    """A plan for every row of a problem; factors have units of their own."""
+
+    def of_row(row: Problem) -> Plan:
+        loc, covariance, region = standardized(*row).problem
+        return solve_plan(loc, covariance, region.low, region.high)
+
+    return over_rows(of_row, problem)
+
+
+def lattice(keys: Array, num_points: int, rank: int, like: Array) -> Array:
+    """Uniforms of shape (R * n, r): a lattice, shifted anew for each key.
+
+    It is not folded: the integrand vanishes with all derivatives on the faces of the cube.
+    """
+    points = lattice_points(num_points, rank)
+    shifts = jax.vmap(lambda key: jax.random.bits(key, (rank,), jnp.uint32))(keys)
+    bits = points + shifts[:, None, :]
+    return open_uniforms(bits.reshape(-1, rank), like.dtype)
+
+
+def offsets(plan: Plan, uniforms: Array) -> Array:
+    """The factors less the anchor at points (n, r) of the unit cube, shape (n, r)."""
+    spread = WIDTH * (jnp.log(uniforms) - jnp.log1p(-uniforms))
+    return jnp.matmul(spread, plan.scale.T, precision="highest")
+
+
+def log_weights(integrand: Integrand, plan: Plan, uniforms: Array) -> tuple[Array, Array]:
+    """The log weight of each point (n, r), shape (n,), less a common level; and that level."""
+    heights, level = integrand.heights(offsets(plan, uniforms))
+    log_density = jnp.sum(jnp.log(uniforms) + jnp.log1p(-uniforms) - math.log(WIDTH), axis=-1)
+    return heights - log_density + log_determinant(plan), level
+
+
+def log_determinant(plan: Plan) -> Array:
+    return jnp.sum(jnp.log(jnp.diagonal(plan.scale)))
+
+
+def log_weight_at_mode(integrand: Integrand, plan: Plan) -> Array:
+    """The log weight that a point at the mode would have, on the level of `log_weights`."""
+    offset = plan.mode - plan.anchor
+    spread = jax.scipy.linalg.solve_triangular(plan.scale, offset, lower=True) / WIDTH
+    height = integrand.heights(offset[None])[0][0]
+    log_density = jnp.sum(jax.nn.log_sigmoid(spread) + jax.nn.log_sigmoid(-spread))
+    log_density = log_density - len(offset) * math.log(WIDTH)
+    return height - log_density + log_determinant(plan)

@@ -1,0 +1,57 @@
+"""Balls."""
+
+import numpy as np
+from jax import Array
+
+from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete
+from truncgauss.regions.region import Region
+from truncgauss.safe import safe_norm
+
+
+@frozen_pytree
+class Ball(Region):
+    """All x at a distance of at most `radius` from `center`.
+
+    Args:
+        center: shape (d,), or (k, d).
+        radius: positive, shape () or (k,).
+
+    Raises:
+        ValueError: if a radius is not positive (not while tracing) or shapes do not broadcast.
+
+    Example:
+        >>> tg.Ball([0.0, 0.0], 2.0).margins(jnp.zeros(2))
+        Array([2.], dtype=float64)
+    """
+
+    center: Array
+    radius: Array
+
+    event_ranks = {"center": 1, "radius": 0}
+
+    def __post_init__(self) -> None:
+        center, radius = as_float_array(self.center), as_float_array(self.radius)
+        if center.ndim == 0:
+            raise ValueError("Ball: center needs shape (d,), got a number; write [0.0] for d = 1.")
+        self._set(center=center, radius=radius)
+        if is_concrete(radius) and np.any(np.asarray(radius) <= 0):
+            raise ValueError(f"Ball: radius must be positive, got {radius}.")
+
+    @property
+    def dimension(self) -> int:
+        return self.center.shape[-1]
+
+    @property
+    def is_proper(self) -> Array:
+        return self.radius >= 0
+
+    def contains(self, x: Array) -> Array:
+        """Whether each point x of shape (..., d) lies inside."""
+        return safe_norm(x - self.center) <= self.radius
+
+    def margins(self, x: Array) -> Array:
+        """Distance of x, shape (..., d), inside the sphere: shape (..., 1).
+
+        The distance has a cusp at the centre; its gradient there is taken as 0.
+        """
+        return (self.radius - safe_norm(x - self.center))[..., None]

@@ -1,0 +1,107 @@
+"""Boxes: limits on the coordinates."""
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
+
+from truncgauss.covariances import Covariance, CovarianceMatrix
+from truncgauss.limits import GaussianLimits, Regression, Released
+from truncgauss.linalg import is_symmetric, product
+from truncgauss.pytrees import as_float_array, frozen_pytree
+from truncgauss.regions.region import LinearRegion, check_limits, log_probability_of_constants
+from truncgauss.special import standardize
+
+
+@frozen_pytree
+class Box(LinearRegion):
+    """All x with low <= x <= high, coordinate by coordinate.
+
+    Args:
+        low: lower limits, shape (d,), or (k, d) for k boxes; -inf leaves a side open. A number
+            stands for all coordinates, if the other limits are an array that says how many.
+        high: upper limits, likewise; inf leaves a side open.
+
+    Raises:
+        ValueError: if the shapes do not broadcast, or low >= high anywhere. While tracing, values
+            cannot be looked at: an empty box then has log probability -inf, an inverted one NaN.
+
+    Example:
+        >>> tg.Box([0.0, -jnp.inf], [1000.0, 2.0]).contains(jnp.array([1.0, 1.0]))
+        Array(True, dtype=bool)
+    """
+
+    low: Array
+    high: Array
+
+    event_ranks = {"low": 1, "high": 1}
+
+    def __post_init__(self) -> None:
+        low, high = as_float_array(self.low), as_float_array(self.high)
+        try:
+            shape = jnp.broadcast_shapes(low.shape, high.shape, (1,))
+        except ValueError:
+            raise ValueError(
+                f"Box: low has shape {low.shape} and high {high.shape}; they must broadcast to "
+                "(d,), or (k, d) for k boxes."
+            ) from None
+        self._set(low=jnp.broadcast_to(low, shape), high=jnp.broadcast_to(high, shape))
+        check_limits("Box", self.low, self.high)
+
+    @property
+    def dimension(self) -> int:
+        return self.low.shape[-1]
+
+    def contains(self, x: Array) -> Array:
+        """Whether each point x of shape (..., d) lies inside; faces included."""
+        return jnp.all((x >= self.low) & (x <= self.high), axis=-1)
+
+    def scaled(self, by: Array) -> "Box":
+        """The region of by * x for x in this one; positive factors of shape (..., d)."""
+        return Box(self.low * by, self.high * by)
+
+    def rows(self, x: Array) -> Array:
+        return x
+
+    def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
+        """The limits on x itself; NaN if a covariance matrix is not symmetric."""
+        if isinstance(covariance, CovarianceMatrix):
+            matrix = covariance.covariance_matrix
+            matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
+            return GaussianLimits(self.low, self.high, loc, matrix, None)
+        root = covariance.root
+        return GaussianLimits(self.low, self.high, loc, product(root, root.T), root)
+
+    def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
+        known = log_probability_of_constants(still, self.low, self.high, loc)
+        low, high = jnp.where(still, -jnp.inf, self.low), jnp.where(still, jnp.inf, self.high)
+        return Released(covariance.released(still), Box(low, high), unit, known)
+
+    def regression(
+        self,
+        loc: Array,
+        covariance: Covariance,
+        order: Array,
+        factors: tuple[Array, Array],
+        point: Array,
+    ) -> Regression:
+        """The first coordinates are the values; a singular distribution determines the rest."""
+        rank = len(point)
+        factor, below = factors
+        gain = solve_triangular(factor.T, below.T, lower=False).T
+        follow = loc[order[rank:]] + gain @ (point - loc[order[:rank]])
+        matrix = jnp.concatenate([jnp.eye(rank, dtype=loc.dtype), gain])
+        back = jnp.argsort(order)
+        nothing = jnp.zeros((len(loc), len(loc)), loc.dtype)
+        return Regression(jnp.append(point, follow)[back], matrix[back], nothing)
+
+    def lift(self, covariance: Covariance, first: Array, factor: Array) -> tuple[None, None]:
+        return None, None
+
+    def clipped(self, mean: Array) -> Array:
+        # It still moves as a mean, not as the limit.
+        return mean + lax.stop_gradient(jnp.clip(mean, self.low, self.high) - mean)
+
+    def margins(self, x: Array) -> Array:
+        """Distances of x, shape (..., d), inside the 2 d faces: shape (..., 2 d), lower first."""
+        below, above, _ = standardize(self.low, self.high, x)
+        return jnp.concatenate([-below, above], axis=-1)

@@ -1,0 +1,128 @@
+"""Polyhedra: limits on linear functions of the coordinates."""
+
+import jax.numpy as jnp
+from jax import Array, lax
+from jax.scipy.linalg import solve_triangular
+
+from truncgauss.covariances import Covariance
+from truncgauss.limits import GaussianLimits, Regression, Released
+from truncgauss.linalg import power_of_two, product, semidefinite_factor
+from truncgauss.pytrees import as_float_array, frozen_pytree
+from truncgauss.regions.region import LinearRegion, check_limits, log_probability_of_constants
+from truncgauss.safe import safe_norm
+from truncgauss.special import standardize
+
+
+@frozen_pytree
+class Polyhedron(LinearRegion):
+    """All x with low <= matrix @ x <= high, with any number m of rows.
+
+    Args:
+        matrix: shape (m, d), or (k, m, d).
+        low: shape (m,), or (k, m); -inf leaves a side open.
+        high: likewise.
+
+    Raises:
+        ValueError: if shapes disagree or low >= high anywhere (values: not while tracing).
+
+    Example:
+        >>> wedge = tg.Polyhedron([[1.0, 1.0], [1.0, -1.0]], [0.0, 0.0], [jnp.inf, jnp.inf])
+        >>> wedge.contains(jnp.array([1.0, 0.5]))
+        Array(True, dtype=bool)
+    """
+
+    matrix: Array
+    low: Array
+    high: Array
+
+    event_ranks = {"matrix": 2, "low": 1, "high": 1}
+
+    def __post_init__(self) -> None:
+        matrix, low, high = (as_float_array(x) for x in (self.matrix, self.low, self.high))
+        if matrix.ndim < 2:
+            raise ValueError(f"Polyhedron: matrix needs shape (m, d), got {matrix.shape}.")
+        rows = matrix.shape[-2]
+        low, high = (jnp.broadcast_to(x, (rows,)) if x.ndim == 0 else x for x in (low, high))
+        if low.shape[-1] != rows or high.shape[-1] != rows:
+            raise ValueError(
+                f"Polyhedron: matrix of shape {matrix.shape} has {rows} rows, but low has shape "
+                f"{low.shape} and high {high.shape}; expected one limit a row, shape ({rows},)."
+            )
+        self._set(matrix=matrix, low=low, high=high)
+        check_limits("Polyhedron", self.low, self.high)
+
+    @property
+    def dimension(self) -> int:
+        return self.matrix.shape[-1]
+
+    def contains(self, x: Array) -> Array:
+        """Whether each point x of shape (..., d) satisfies all rows."""
+        image = jnp.einsum("...md,...d->...m", self.matrix, x)
+        return jnp.all((image >= self.low) & (image <= self.high), axis=-1)
+
+    def scaled(self, by: Array) -> "Polyhedron":
+        """The region of by * x for x in this one; positive factors of shape (..., d)."""
+        return Polyhedron(self.matrix / by[..., None, :], self.low, self.high)
+
+    def rows(self, x: Array) -> Array:
+        return product(self.matrix, x)
+
+    def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
+        """The limits on matrix @ x, whose distribution is taken from a root of the covariance."""
+        root = self.rows(covariance.root)
+        return GaussianLimits(self.low, self.high, self.rows(loc), product(root, root.T), root)
+
+    def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
+        """Rows are brought to units of their own, and those without variance decided."""
+        matrix, root = fixed = lax.stop_gradient((self.matrix, covariance.root))
+        spread = jnp.sum(product(*fixed) ** 2, axis=1)
+        rounding = 4.0 * len(loc) * float(jnp.finfo(loc.dtype).eps)
+        size = jnp.sum((jnp.abs(matrix) @ jnp.abs(root)) ** 2, axis=1)
+        flat = spread <= rounding**2 * size
+        row_unit = jnp.where(flat, 1.0, power_of_two(spread))
+        low, high = self.low / row_unit, self.high / row_unit
+        region = Polyhedron(self.matrix / row_unit[:, None], low, high)
+        slack = rounding * (jnp.abs(region.matrix) @ jnp.abs(loc))
+        known = log_probability_of_constants(flat, low - slack, high + slack, region.rows(loc))
+        low, high = jnp.where(flat, -jnp.inf, low), jnp.where(flat, jnp.inf, high)
+        return Released(covariance, Polyhedron(region.matrix, low, high), row_unit, known)
+
+    def regression(
+        self,
+        loc: Array,
+        covariance: Covariance,
+        order: Array,
+        factors: tuple[Array, Array],
+        point: Array,
+    ) -> Regression:
+        """The regression of x on the rows, by the pseudo-inverse of rows times a root."""
+        rank, root = len(point), covariance.root
+        rows = self.matrix[order[:rank]]
+        image = rows @ root
+        inverse = jnp.linalg.pinv(image)
+        matrix = root @ inverse
+        left = root - root @ (inverse @ image)
+        rest = jnp.zeros((len(loc), len(loc)), loc.dtype) if rank >= len(loc) else left @ left.T
+        return Regression(loc + matrix @ (point - rows @ loc), matrix, rest)
+
+    def lift(
+        self, covariance: Covariance, first: Array, factor: Array
+    ) -> tuple[Array, Array | None]:
+        matrix, rows = covariance.covariance_matrix, self.matrix[first]
+        lift = solve_triangular(factor, rows @ matrix, lower=True).T
+        if len(first) == len(matrix):
+            return lift, None
+        root = semidefinite_factor(matrix)
+        return lift, root - lift @ solve_triangular(factor, rows @ root, lower=True)
+
+    def margins(self, x: Array) -> Array:
+        """Euclidean distances of x inside the 2 m faces, shape (..., 2 m), lower faces first.
+
+        Rows are measured by their length, so that writing a constraint twice as large moves no
+        face. A row of zeros has no face and is measured by 1.
+        """
+        length = safe_norm(self.matrix)
+        length = jnp.where(length > 0, length, 1.0)
+        image = jnp.einsum("...md,...d->...m", self.matrix, x)
+        below, above, _ = standardize(self.low, self.high, image, length)
+        return jnp.concatenate([-below, above], axis=-1)
