@@ -176,10 +176,43 @@ def test_a_table_of_ones_own(tmp_path):
     ],
 )
 def test_a_table_that_cannot_be_read(tmp_path, text, where, message):
-    from experiments.selected_sample.run import table
+    from experiments.selected_sample.table import table
 
     with pytest.raises(ValueError, match=message):
         table(csv(tmp_path, text), ("flux",), where)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (
+            "fluxx,kind",
+            "2:11: columns.0.: column 'flux' is not in the header; did you mean 'fluxx'?",
+        ),
+        ("flux;knd", "3:15: where.kind: column 'kind' is not in the header; did you mean 'knd'?"),
+        ("", "5:7: data: .*my.csv is empty."),
+    ],
+)
+def test_the_header_of_the_data_is_read_when_a_config_is_checked(tmp_path, header, message):
+    shipped = (ROOT / "configs" / "selected_sample.yaml").read_text().splitlines()
+    changed = ("data:", "columns:", "where:", "limits:", "  low:", "  high:", "#")
+    kept = [line for line in shipped if not line.startswith((*changed, "experiment:"))]
+    head = [
+        "experiment: selected_sample", "columns: [flux]", "where: {kind: a}",
+        "limits: {low: [0.0], high: [.inf]}", "data: my.csv",
+    ]  # fmt: skip
+    (tmp_path / "my.yaml").write_text("\n".join(head + kept) + "\n")
+    csv(tmp_path, f"{header}\n1,a\n" if header else "")
+    with pytest.raises(config.ConfigError, match=f"^.*my.yaml:{message.replace('?', '.')}"):
+        config.load(tmp_path / "my.yaml")
+
+
+def test_a_table_that_is_no_text(tmp_path):
+    from experiments.selected_sample.table import table
+
+    (tmp_path / "my.csv").write_bytes(b"flux\n1\n\xff\xfe\n")
+    with pytest.raises(ValueError, match="is not a CSV file in UTF-8"):
+        table(tmp_path / "my.csv", ("flux",), {})
 
 
 def test_limits_that_let_no_row_through():

@@ -5,8 +5,6 @@ table also holds the rows outside the limits, the correction is judged against a
 `data` and `columns` it does the same for a table of one's own, with or without unseen rows.
 """
 
-import csv
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,7 +12,8 @@ from tqdm import tqdm
 
 import truncgauss as tg
 from truncgauss import parallel
-from truncgauss.config import suggestion
+
+from .table import table
 
 
 def run(config):
@@ -133,63 +132,6 @@ def shift_curve(fit, region, config):
         curves |= {name: value, f"{name}_gradient": gradient, f"{name}_stderr": value * stderr}
     exact = not curves["best_stderr"].any()
     return curves | {"best_name": "exact" if exact else "Automatic"}
-
-
-# ---------------------------------------------------------------- the table
-
-
-def table(path, columns, where):
-    """The chosen columns of a CSV file as numbers, shape (n, d).
-
-    Raises:
-        ValueError: for a column that is not there, a cell that is no number, or no row left.
-    """
-    with open(path, newline="", encoding="utf-8-sig") as file:
-        lines = file.read().splitlines()
-    if not lines:
-        raise ValueError(f"{path} is empty.")
-    delimiter = max(",;\t", key=lines[0].count)
-    reader = csv.reader(lines, delimiter=delimiter)
-    header = [name.strip() for name in next(reader)]
-    for name in (*columns, *where):
-        if header.count(name) != 1:
-            times = "twice" if name in header else "not"
-            raise ValueError(
-                f"{path}: column {name!r} is {times} in the header; {suggestion(name, header)}"
-            )
-    kept, texts = [], {name: set() for name in where}
-    for cells in reader:
-        if not any(cell.strip() for cell in cells):
-            continue
-        if len(cells) != len(header):
-            raise ValueError(
-                f"{path}:{reader.line_num}: {len(cells)} cells, but the header has {len(header)}."
-            )
-        row = {name: cell.strip() for name, cell in zip(header, cells, strict=True)}
-        for name in where:
-            texts[name].add(row[name])
-        if all(row[name] == text for name, text in where.items()):
-            kept.append([number(path, reader.line_num, name, row[name]) for name in columns])
-    if not kept:
-        found = "; ".join(
-            f"{name}: {suggestion(text, sorted(texts[name]))}" for name, text in where.items()
-        )
-        raise ValueError(f"{path}: no row to fit. {found}".strip())
-    return np.array(kept)
-
-
-def number(path, line, column, text):
-    try:
-        value = float(text)
-    except ValueError:
-        value = None
-    if value is None or not np.isfinite(value):
-        got = repr(text) if text else "an empty cell"
-        raise ValueError(
-            f"{path}:{line}: column {column!r} must be a number, got {got}. Complete or drop the "
-            "row: a missing cell is not a truncated one."
-        )
-    return value
 
 
 # ---------------------------------------------------------------- what the user reads

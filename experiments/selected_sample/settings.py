@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from truncgauss.config import Count, DataFile, Edge, Experiment, Grid, Limits, problem
 
+from .table import header, mismatch
+
 
 class Settings(Experiment):
     """A truncated Gaussian fitted to rows of a table that lie inside limits."""
@@ -36,4 +38,17 @@ class Settings(Experiment):
         if len(self.limits.low) != len(self.columns):
             message = f"must have one number for each of the {len(self.columns)} columns"
             raise problem(message, "limits", "low", got=self.limits.low)
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_in_the_header(self) -> "Settings":
+        try:
+            names = header(self.data)
+        except (ValueError, OSError) as error:
+            raise problem(str(error), "data", got=str(self.data)) from error
+        places = {("columns", i): name for i, name in enumerate(self.columns)}
+        places |= {("where", name): name for name in self.where}
+        for place, name in places.items():
+            if why := mismatch(name, names):
+                raise problem(why, *place, got=name)
         return self
