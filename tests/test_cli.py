@@ -95,7 +95,7 @@ def test_a_run_leaves_a_folder_that_says_everything(capsys):
     assert out == ["a is fine", "and fine", f"run folder: {folder}"]
     assert {path.name for path in folder.iterdir()} == {
         "config.yaml", "result.npz", "summary.json", "metrics.jsonl", "provenance.json",
-        "tiny.png", "tiny.svg",
+        "tiny.png", "tiny.svg", "tiny.py",
     }  # fmt: skip
 
     with np.load(folder / "result.npz") as arrays:
@@ -158,8 +158,14 @@ def test_an_interrupted_run_goes_on_where_it_was(capsys):
     assert cli.main(["run", "tiny.yaml", "--mode", "wait"]) == 130
     (partial,) = folders()
     assert partial.name.endswith(".partial")
-    assert {path.name for path in partial.iterdir()} == {"config.yaml", "checkpoint"}
+    assert {path.name for path in partial.iterdir()} == {"config.yaml", "checkpoint", "tiny.py"}
     assert f"truncgauss run --resume {partial}" in capsys.readouterr().err
+
+    pathlib.Path("tiny.py").write_text(TINY + "# changed\n")
+    assert cli.main(["run", "--resume", str(partial)]) == 2
+    assert "tiny.py has changed since the run began" in capsys.readouterr().err
+    assert (partial / "checkpoint" / "state").exists()
+    pathlib.Path("tiny.py").write_text(TINY)
 
     name = str(partial).removesuffix(".partial")
     assert cli.main(["run", "--resume", name]) == 0

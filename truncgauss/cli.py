@@ -190,7 +190,10 @@ def _run(asked: Run, rest: list[str], words: list[str]) -> int:
         runs.writable(asked.figures)
     _prepare(config)
     stem = settings.stem(config.experiment)
-    folder = folder or runs.begin(asked.runs, stem, settings.dump(config))
+    source = Path(config.experiment) if settings.is_file(config.experiment) else None
+    if folder and source:
+        runs.check_source(folder, source)
+    folder = folder or runs.begin(asked.runs, stem, settings.dump(config), source)
     try:
         return _compute(folder, config, asked, words)
     finally:

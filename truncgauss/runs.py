@@ -9,6 +9,7 @@ written. Whatever interrupts it, a folder without that ending is complete.
     metrics.jsonl     one line for each reported step, if there are any
     provenance.json   command, versions, devices, dtype, seed, commit
     <experiment>.png  the figure, with an .svg beside it
+    <experiment>.py   a copy of the experiment, if it is a file of the user's own
 """
 
 import datetime
@@ -33,13 +34,14 @@ NON_NUMERIC_KEYS = ("summary", "metrics", "failed")
 """Keys of a result that are kept apart from its numbers."""
 
 
-def begin(runs: Path, experiment: str, config: str) -> Path:
+def begin(runs: Path, experiment: str, config: str, source: Path | None = None) -> Path:
     """A new folder for a run in progress, its own even if two start in the same second.
 
     Args:
         runs: where run folders are.
         experiment: the name of the experiment.
         config: the settings as YAML text.
+        source: the file of an experiment of the user's own, which is copied.
     """
     stem = f"{experiment}-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
     number = 1
@@ -57,6 +59,8 @@ def begin(runs: Path, experiment: str, config: str) -> Path:
             folder.rmdir()
             continue
         (folder / "config.yaml").write_text(config, encoding="utf-8")
+        if source:
+            shutil.copyfile(source, folder / source.name)
         return folder
 
 
@@ -85,6 +89,19 @@ def unfinished(folder: Path) -> Path:
         why = "that run is complete" if (folder / "summary.json").is_file() else "no such run"
         raise ValueError(f"{why} (got {folder})")
     return partial
+
+
+def check_source(folder: Path, source: Path) -> None:
+    """Compare the file of an experiment with the copy in the folder of its interrupted run.
+
+    Raises:
+        ValueError: it has changed since.
+    """
+    if source.read_bytes() != (folder / source.name).read_bytes():
+        raise ValueError(
+            f"{source} has changed since the run began: put back what is in {folder}, or start a "
+            "new run"
+        )
 
 
 def abandon(folder: Path) -> bool:

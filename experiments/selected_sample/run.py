@@ -5,6 +5,8 @@ table also holds the rows outside the limits, the correction is judged against a
 `data` and `columns` it does the same for a table of one's own, with or without unseen rows.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,14 +25,21 @@ def run(config):
     seen = np.all((rows >= low) & (rows <= high), axis=1)
     if not seen.any():
         raise ValueError(f"None of the {len(rows)} rows lies inside the limits: check their units.")
-    sample = jnp.asarray(rows[seen], config.dtype)
-    with tqdm(total=config.num_resamples + 2, desc="fit", disable=None) as bar:
+    sample, region, d = jnp.asarray(rows[seen], config.dtype), tg.Box(low, high), len(low)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        tqdm(total=config.num_resamples + 2, desc="fit", disable=None) as bar,
+    ):
+        # The curves of any Gaussian compile all that those of the fitted one need, in the meantime.
+        standard = jnp.zeros(d, sample.dtype), jnp.eye(d, dtype=sample.dtype)
+        compiling = pool.submit(shift_curve, *standard, region, config)
         fit = tg.fit_truncated_normal(sample, low, high, num_steps=config.num_steps)
         bar.update()
         bar.set_description("fits to resampled rows")
         again = resampled(sample, low, high, config, bar)
         bar.set_description("fraction along a shift")
-        curves = shift_curve(fit, tg.Box(low, high), config)
+        compiling.result()
+        curves = shift_curve(fit.loc, fit.covariance_matrix, region, config)
         bar.update()
     results = {
         "columns": np.array(config.columns),
@@ -102,12 +111,12 @@ def resampled(sample, low, high, config, bar):
     return {"loc": locs, "stderr": stderr, "without_fit": failed}
 
 
-def shift_curve(fit, region, config):
+def shift_curve(loc, covariance, region, config):
     """The fraction inside the limits, soft and by the best method, as the mean moves.
 
     The mean moves by a multiple of the standard deviations, in all columns at once.
     """
-    scale = jnp.sqrt(jnp.diagonal(fit.covariance_matrix))
+    scale = jnp.sqrt(jnp.diagonal(covariance))
     grid = config.shift
     shifts = jnp.linspace(grid.start, grid.stop, grid.num, dtype=scale.dtype)
     samples = jax.random.normal(
@@ -115,23 +124,24 @@ def shift_curve(fit, region, config):
     )
     samples = parallel.spread(samples, parallel.device_mesh(config.devices))
     soft = tg.SoftMonteCarlo(samples=samples, edge=config.edge.build())
-
-    def fraction(shift, method):
-        loc = fit.loc + shift * scale
-        estimate = tg.log_probability(loc, fit.covariance_matrix, region, method=method)
-        return jnp.exp(estimate.log_prob), estimate.stderr
-
-    @jax.jit
-    def along(shifts, method):
-        one = jax.value_and_grad(lambda shift: fraction(shift, method), has_aux=True)
-        return jax.lax.map(one, shifts)
-
     curves = {"shift": np.asarray(shifts)}
     for name, method in (("soft", soft), ("best", tg.Automatic())):
-        (value, stderr), gradient = jax.tree.map(np.asarray, along(shifts, method))
+        found = fraction_along(shifts, scale, loc, covariance, region, method)
+        (value, stderr), gradient = jax.tree.map(np.asarray, found)
         curves |= {name: value, f"{name}_gradient": gradient, f"{name}_stderr": value * stderr}
     exact = not curves["best_stderr"].any()
     return curves | {"best_name": "exact" if exact else "Automatic"}
+
+
+@jax.jit
+def fraction_along(shifts, scale, loc, covariance, region, method):
+    """Fraction and standard error at each shift, and the gradient of the fraction."""
+
+    def fraction(shift):
+        estimate = tg.log_probability(loc + shift * scale, covariance, region, method=method)
+        return jnp.exp(estimate.log_prob), estimate.stderr
+
+    return jax.lax.map(jax.value_and_grad(fraction, has_aux=True), shifts)
 
 
 # ---------------------------------------------------------------- what the user reads

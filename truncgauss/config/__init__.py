@@ -5,7 +5,7 @@ listed here. A validator that looks at several keys raises `problem(message, *ke
 error is then reported at the line of the key that it names.
 """
 
-from truncgauss.config.experiment import Experiment, folder, function, names, stem
+from truncgauss.config.experiment import Experiment, folder, function, is_file, names, stem
 from truncgauss.config.loading import dump, load, override, schema
 from truncgauss.config.sections import (
     Adam,
@@ -71,6 +71,7 @@ __all__ = [
     "dump",
     "folder",
     "function",
+    "is_file",
     "load",
     "names",
     "override",
