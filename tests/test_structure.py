@@ -32,17 +32,17 @@ def common_factor(d, seed=0):
 
 @pytest.mark.parametrize("correlation", [0.7, -0.7, 0.999])
 def test_a_chain_is_recognised(correlation):
-    assert isinstance(structured(scaled(autoregression(6, correlation))), Markov)
+    assert isinstance(structured(CovarianceMatrix(scaled(autoregression(6, correlation)))), Markov)
 
 
 def test_a_walk_is_recognised():
     walk = 0.5 + np.minimum.outer(np.arange(1.0, 9.0), np.arange(1.0, 9.0))
-    assert isinstance(structured(scaled(walk)), Markov)
+    assert isinstance(structured(CovarianceMatrix(scaled(walk))), Markov)
 
 
 def test_a_common_factor_is_recognised():
     for seed in range(20):
-        assert isinstance(structured(scaled(common_factor(7, seed), seed)), LowRank)
+        assert isinstance(structured(CovarianceMatrix(scaled(common_factor(7, seed), seed))), LowRank)
 
 
 def test_what_only_looks_alike_stays_a_matrix():
@@ -54,8 +54,8 @@ def test_what_only_looks_alike_stays_a_matrix():
     duplicates = common_factor(d) * (1 - 1e-7) + 1e-7 * np.eye(d)
     singular = np.ones((d, d)) + 1e-9 * np.eye(d)
     for matrix in (random, nearly, two, singular):
-        assert isinstance(structured(jnp.asarray(matrix)), CovarianceMatrix)
-    assert isinstance(structured(jnp.asarray(duplicates)), LowRank)
+        assert isinstance(structured(CovarianceMatrix(jnp.asarray(matrix))), CovarianceMatrix)
+    assert isinstance(structured(CovarianceMatrix(jnp.asarray(duplicates))), LowRank)
 
 
 def of_many_parts():

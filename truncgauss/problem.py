@@ -4,6 +4,7 @@ What is asked is a Gaussian and a region; what is answered is a log probability 
 error. Dimensions, dtypes and leading axes are checked here, once, and batches are mapped over here.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,14 @@ import jax.numpy as jnp
 
 from truncgauss.covariances import Covariance, as_covariance
 from truncgauss.limits import GaussianLimits
-from truncgauss.pytrees import Batched, as_float_array, frozen_pytree, on_mesh_of, varying_like
+from truncgauss.pytrees import (
+    Batched,
+    as_dtype,
+    as_float_array,
+    frozen_pytree,
+    on_mesh_of,
+    varying_like,
+)
 from truncgauss.regions import Box, LinearRegion, Region
 
 
@@ -86,7 +94,7 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
             f"{dtype} has too few digits for a covariance: pass float32 or float64, as in "
             "loc.astype(jnp.float32)."
         )
-    problem = Problem(*jax.tree.map(lambda leaf: leaf.astype(dtype), (loc, covariance, region)))
+    problem = Problem(*jax.tree.map(lambda leaf: as_dtype(leaf, dtype), (loc, covariance, region)))
     problem.covariance.check()
     loc_batch, covariance_batch, region_batch = problem.batch_shapes
     try:
@@ -106,7 +114,7 @@ def as_key(key: Any) -> jax.Array:
         TypeError: if it is no JAX random key.
     """
     if key is None:
-        return jax.random.key(0)
+        return _default_key(jax.config.jax_default_prng_impl)
     dtype = getattr(key, "dtype", None)
     typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
     if not typed and not (dtype == jnp.uint32 and jnp.ndim(key) >= 1):
@@ -121,6 +129,12 @@ class LocRows(Batched):
     loc: jax.Array
 
     event_ranks = {"loc": 1}
+
+
+@functools.lru_cache
+def _default_key(implementation: str) -> jax.Array:
+    with jax.ensure_compile_time_eval():
+        return jax.random.key(0, impl=implementation)
 
 
 def over_rows(function: Callable, problem: Problem, *others: Any) -> Any:

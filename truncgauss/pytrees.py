@@ -87,8 +87,9 @@ class Batched:
                 f"{type(self).__name__}: the leading axes do not broadcast: {shapes}."
             ) from None
         for (name, leaf), own in zip(leaves.items(), batches):
-            full = jnp.broadcast_to(leaf, batch_shape + leaf.shape[len(own) :]).astype(dtype)
-            object.__setattr__(self, name, full)
+            full = batch_shape + leaf.shape[len(own) :]
+            leaf = leaf if leaf.shape == full else jnp.broadcast_to(leaf, full)
+            object.__setattr__(self, name, as_dtype(leaf, dtype))
 
 
 def as_float_array(value: Any) -> jax.Array:
@@ -109,6 +110,11 @@ def as_float_array(value: Any) -> jax.Array:
     if jnp.issubdtype(array.dtype, jnp.floating):
         return array
     return array.astype(jnp.result_type(float))
+
+
+def as_dtype(array: jax.Array, dtype: Any) -> jax.Array:
+    """The array in a dtype; the array itself if it has it, which saves an operation."""
+    return array if array.dtype == dtype else array.astype(dtype)
 
 
 def on_mesh_of(tree: Any) -> contextlib.AbstractContextManager:

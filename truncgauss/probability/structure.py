@@ -29,46 +29,45 @@ def independent_parts(problem: Problem) -> list[Problem]:
         return [problem]
     if covariance.batch_shape != () or not is_concrete(problem):
         return [problem]
-    matrix = np.asarray(covariance.covariance_matrix)
-    rows = tuple(range(region.low.ndim - 1))
-    free = np.all(np.isinf(region.low) & np.isinf(region.high), axis=rows)
-    sound = np.all(np.isfinite(matrix)) and not np.any(np.isinf(loc)) and not free.all()
+    # With NumPy throughout: some forty small operations of JAX would each be compiled.
+    matrix, mean = np.asarray(covariance.matrix), np.asarray(loc)
+    low, high = np.asarray(region.low), np.asarray(region.high)
+    free = np.all(np.isinf(low) & np.isinf(high), axis=tuple(range(low.ndim - 1)))
+    sound = np.all(np.isfinite(matrix)) and not np.any(np.isinf(mean)) and not free.all()
     if not sound or np.any(np.diagonal(matrix) < 0):
         return [problem]
-    loc = jnp.where(jnp.any(jnp.isnan(loc), axis=-1, keepdims=True), jnp.nan, loc)
     limited = np.flatnonzero(~free)
     linked = matrix[np.ix_(limited, limited)] != 0
-    count, labels = csgraph.connected_components(linked, directed=False)
+    count, labels = 1, np.zeros(len(limited), int)
+    if not linked.all():
+        count, labels = csgraph.connected_components(linked, directed=False)
+    if count == 1 and len(limited) == len(matrix):
+        return [problem._replace(covariance=structured(covariance))]
+    mean = np.where(np.any(np.isnan(mean), axis=-1, keepdims=True), np.nan, mean)
     parts = []
     for block in range(count):
         kept = limited[labels == block]
-        if len(kept) == len(matrix):
-            kept = np.arange(len(matrix))
-        part = jnp.asarray(matrix[np.ix_(kept, kept)])
-        box = Box(region.low[..., kept], region.high[..., kept])
-        parts.append(Problem(loc[..., kept], structured(part), box))
+        part = CovarianceMatrix(jnp.asarray(matrix[np.ix_(kept, kept)]))
+        box = Box(jnp.asarray(low[..., kept]), jnp.asarray(high[..., kept]))
+        parts.append(Problem(jnp.asarray(mean[..., kept]), structured(part), box))
     return parts
 
 
-def structured(matrix: jnp.ndarray) -> Covariance:
+def structured(covariance: CovarianceMatrix) -> Covariance:
     """The chain or the common factor that a covariance matrix is, or the matrix itself."""
-    plain = CovarianceMatrix(matrix)
-    values = np.asarray(matrix)
-    if len(values) <= 3 or np.any(np.diagonal(values) <= 0):
-        return plain
-    for candidate in (_chain(values), _common_factor(values)):
-        if candidate is not None and _gives_back(candidate, values):
-            return candidate
-    return plain
+    matrix = np.asarray(covariance.matrix)
+    if len(matrix) <= 3 or np.any(np.diagonal(matrix) <= 0):
+        return covariance
+    return _chain(matrix) or _common_factor(matrix) or covariance
 
 
 def least_noise(matrix: np.ndarray) -> float:
     return max(LEAST_NOISE[0], LEAST_NOISE[1] * float(np.finfo(matrix.dtype).eps))
 
 
-def _gives_back(candidate: Covariance, matrix: np.ndarray) -> bool:
+def _gives_back(candidate: np.ndarray, matrix: np.ndarray) -> bool:
     scale = np.sqrt(np.diagonal(matrix))
-    gap = np.abs(np.asarray(candidate.covariance_matrix) - matrix)
+    gap = np.abs(candidate - matrix)
     return bool(np.all(gap <= ROUNDING * np.finfo(matrix.dtype).eps * np.outer(scale, scale)))
 
 
@@ -78,6 +77,11 @@ def _chain(matrix: np.ndarray) -> Markov | None:
     transition = beside / variances[:-1]
     noise = variances[1:] - transition * beside
     if np.any(noise < least_noise(matrix) * variances[1:]):
+        return None
+    candidate = np.diag(variances)
+    for t, share in enumerate(transition):
+        candidate[: t + 1, t + 1] = candidate[t + 1, : t + 1] = share * candidate[: t + 1, t]
+    if not _gives_back(candidate, matrix):
         return None
     arrays = transition, np.sqrt(noise), np.sqrt(variances[0])
     return Markov(*(jnp.asarray(x, matrix.dtype) for x in arrays))
@@ -100,4 +104,6 @@ def _common_factor(matrix: np.ndarray) -> LowRank | None:
     if np.any(noise < least_noise(matrix)):
         return None
     factor, diagonal = (scale * loadings)[:, None], variances * noise
+    if not _gives_back(factor @ factor.T + np.diag(diagonal), matrix):
+        return None
     return LowRank(jnp.asarray(factor, matrix.dtype), jnp.asarray(diagonal, matrix.dtype))

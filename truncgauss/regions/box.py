@@ -44,7 +44,8 @@ class Box(LinearRegion):
                 f"Box: low has shape {low.shape} and high {high.shape}; they must broadcast to "
                 "(d,), or (k, d) for k boxes."
             ) from None
-        self._set(low=jnp.broadcast_to(low, shape), high=jnp.broadcast_to(high, shape))
+        low, high = (x if x.shape == shape else jnp.broadcast_to(x, shape) for x in (low, high))
+        self._set(low=low, high=high)
         check_limits("Box", self.low, self.high)
 
     @property
