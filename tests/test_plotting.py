@@ -93,6 +93,12 @@ def test_contours_hold_their_probability(level):
     np.testing.assert_array_equal(ax.lines[0].get_xydata(), [loc])
 
 
+@pytest.mark.parametrize("d", [1, 3])
+def test_contours_ask_for_two_coordinates(d):
+    with pytest.raises(ValueError, match="give two of the coordinates"):
+        plotting.contours(np.zeros(d), np.eye(d))
+
+
 def test_region_hatches_the_outside_and_keeps_the_view():
     ax = plotting.figure()[1]
     ax.set(xlim=(-2, 2), ylim=(-1, 3))

@@ -42,7 +42,9 @@ def test_a_walk_is_recognised():
 
 def test_a_common_factor_is_recognised():
     for seed in range(20):
-        assert isinstance(structured(CovarianceMatrix(scaled(common_factor(7, seed), seed))), LowRank)
+        assert isinstance(
+            structured(CovarianceMatrix(scaled(common_factor(7, seed), seed))), LowRank
+        )
 
 
 def test_what_only_looks_alike_stays_a_matrix():

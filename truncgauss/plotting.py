@@ -1,9 +1,12 @@
-"""Pictures in one house style; every function takes ax=None and returns the Axes it drew on.
+"""Figures in one style; every function takes ax=None and returns the Axes that it drew on.
 
-No global state is touched: figures are made without pyplot, and the style holds only while a
-function of this module draws. Colours are those of Okabe and Ito, which colour-blind readers tell
-apart; line style, marker and lightness repeat the distinction for those who print in grey. Legends
-stand outside of the axes, where they cover no data.
+No global state is touched: figures are made without pyplot, and the style applies only while a
+function of this module draws. Colours are those of Okabe and Ito, which colour-blind readers can
+distinguish; line style, marker and lightness differ too, for print in grey. Legends are outside of
+the axes, where they cover no data.
+
+References:
+    M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
 """
 
 import functools
@@ -46,7 +49,7 @@ STYLE = {
 
 
 class Series(NamedTuple):
-    """How one of several data series looks: three distinctions, any one of which is enough."""
+    """Colour, line style and marker of a data series; each alone identifies it."""
 
     color: str
     linestyle: Any
@@ -71,7 +74,7 @@ UNSEEN = "#999999"
 
 
 def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `draw` see the house style and, where the caller gave none, Axes of its own."""
+    """A function that draws in the style of this module, on new Axes if the caller gives none."""
 
     @functools.wraps(draw)
     def styled(*args: Any, ax: Axes | None = None, **settings: Any) -> Any:
@@ -84,7 +87,7 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
 def figure(
     rows: int = 1, columns: int = 1, size: tuple[float, float] = (4.6, 3.3), **settings: Any
 ) -> tuple[Figure, Any]:
-    """A figure in the house style, and its axes, without any global state.
+    """A figure in the style of this module, and its axes, without any global state.
 
     Args:
         rows: number of rows of panels.
@@ -108,7 +111,7 @@ def figure(
 def mosaic(
     layout: Sequence[Sequence[str]], size: tuple[float, float] = (4.6, 3.3), **settings: Any
 ) -> tuple[Figure, dict[str, Axes]]:
-    """A figure in the house style whose panels may span rows and columns.
+    """A figure in the style of this module whose panels may span rows and columns.
 
     Args:
         layout: rows of names; a name that is repeated spans these cells.
@@ -135,7 +138,7 @@ def _empty(width: float, height: float) -> Figure:
 
 
 def save(picture: Figure, stem: Any) -> list[str]:
-    """Write stem.png and stem.svg, the same bytes for the same picture; their paths.
+    """Write stem.png and stem.svg, the same bytes for the same figure, and return their paths.
 
     Args:
         picture: the figure.
@@ -156,7 +159,7 @@ def save(picture: Figure, stem: Any) -> list[str]:
 
 @in_house_style
 def title(text: str, *, ax: Axes | None = None) -> Axes:
-    """The axes' title, in the house's type.
+    """Set the title of the axes.
 
     Example:
         >>> tg.plotting.title("Tanh edge").get_title(loc="left")
@@ -248,7 +251,7 @@ def gradient_axes(ax: Axes) -> Axes:
 
 @in_house_style
 def nan_spans(x: Any, y: Any, *, name: str = "value", ax: Axes | None = None) -> Axes:
-    """Where y is not finite: hatched spans, ticks along the axis, and the count in the legend.
+    """Hatched spans and ticks where y is not finite, and their count in the legend.
 
     Args:
         x: abscissae, shape (n,), increasing.
@@ -295,14 +298,14 @@ def curves(
         x: abscissae, shape (n,).
         ys: one array of shape (n,) a curve, seven at most.
         labels: one name a curve.
-        series: which of the house's looks, 0 to 6, each curve has.
+        series: which entry of `SERIES`, 0 to 6, each curve is drawn as.
         linewidth: in points.
         xlabel: label of the x axis, with its unit.
         ylabel: label of the y axis.
         ax: where to draw; new axes if None.
 
     Raises:
-        ValueError: if there are more curves than can be told apart.
+        ValueError: if there are more curves than entries of `series`.
 
     Example:
         >>> ax = tg.plotting.curves([0.0, 1.0], [[1.0, 2.0], [3.0, 4.0]], ["a", "b"])
@@ -310,7 +313,9 @@ def curves(
         2
     """
     if len(ys) > len(series):
-        raise ValueError(f"curves: {len(series)} curves can be told apart, got {len(ys)}.")
+        raise ValueError(
+            f"curves: {len(series)} curves at most can be distinguished, got {len(ys)}."
+        )
     for number, y, label in zip(series, ys, labels, strict=False):
         look = SERIES[number]
         ax.plot(x, y, color=look.color, linestyle=look.linestyle, lw=linewidth, label=label)
@@ -330,7 +335,7 @@ def points(
         x: shape (n,).
         y: shape (n,).
         label: name in the legend.
-        series: which of the house's looks, 0 to 6.
+        series: which entry of `SERIES`, 0 to 6.
         filled: whether the markers are filled.
         stderr: standard errors of y, shape (n,).
         counts: how many points each marker stands for, shape (n,): its area.
@@ -358,7 +363,7 @@ def points(
 
 @in_house_style
 def band(x: Any, low: Any, high: Any, *, label: str | None = None, ax: Axes | None = None) -> Axes:
-    """What lies between two curves, shaded.
+    """The area between two curves, shaded.
 
     Args:
         x: abscissae, shape (n,).
@@ -385,7 +390,7 @@ def histogram(
         values: draws, shape (n,).
         bins: number of bars.
         label: name in the legend.
-        series: which of the house's looks, 0 to 6.
+        series: which entry of `SERIES`, 0 to 6.
         ax: where to draw; new axes if None.
 
     Example:
@@ -417,8 +422,11 @@ def contours(
         covariance: covariance matrix, shape (2, 2).
         levels: probabilities inside each ellipse.
         label: name in the legend.
-        series: which of the house's looks, 0 to 6.
+        series: which entry of `SERIES`, 0 to 6.
         ax: where to draw; new axes if None.
+
+    Raises:
+        ValueError: if loc and covariance are not those of a Gaussian in the plane.
 
     Example:
         >>> ax = tg.plotting.contours([0.0, 0.0], jnp.eye(2), levels=[0.5])
@@ -426,10 +434,15 @@ def contours(
         1
     """
     loc, covariance = np.asarray(loc, float), np.asarray(covariance, float)
+    if loc.shape != (2,) or covariance.shape != (2, 2):
+        raise ValueError(
+            "contours: a Gaussian in the plane can be drawn, with loc (2,) and covariance (2, 2), "
+            f"got {loc.shape} and {covariance.shape}; give two of the coordinates."
+        )
     variances, axes = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))
     look = SERIES[series]
-    # One point draws no line, but tells the legend of it.
+    # A single point: it draws no line, but the legend shows its style.
     ax.plot(
         *loc, marker="+", markersize=10, markeredgewidth=2, color=look.color, zorder=4,
         linestyle=look.linestyle, label=label,
@@ -448,7 +461,7 @@ def contours(
 
 @in_house_style
 def region(shape: Any, *, label: str = "not seen", ax: Axes | None = None) -> Axes:
-    """The boundary of a region of the plane, and what lies outside of it hatched.
+    """The boundary of a region of the plane, with its outside hatched.
 
     Call it last: it fills the present view and keeps it.
 
@@ -535,7 +548,7 @@ def residuals(
         x: abscissae, shape (n,).
         residual: (observed - expected) / standard error, shape (n,).
         label: name in the legend.
-        series: which of the house's looks, 0 to 6.
+        series: which entry of `SERIES`, 0 to 6.
         xlabel: label of the x axis, with its unit.
         ylabel: label of the y axis.
         bands: whether to draw the bands, once for all series.

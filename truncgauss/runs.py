@@ -1,4 +1,4 @@
-"""The folder of a run: what was asked, what came out, and under which circumstances.
+"""The folder of a run: its settings, results and provenance.
 
 A run works in `<experiment>-<UTC time>.partial`, which gets its final name when every file is
 written. Whatever interrupts it, a folder without that ending is complete.
@@ -140,20 +140,20 @@ def publish(figures: Path, stem: str, folder: Path) -> None:
     figures.mkdir(parents=True, exist_ok=True)
     for picture in (*folder.glob(f"{stem}.png"), *folder.glob(f"{stem}.svg")):
         shutil.copyfile(picture, figures / picture.name)
-    told = json.loads((folder / "summary.json").read_text("utf-8"))
+    ended = json.loads((folder / "summary.json").read_text("utf-8"))
     made = json.loads((folder / "provenance.json").read_text("utf-8"))
     kept = ("versions", "devices", "dtype", "seed", "commit", "dirty")
     about = {
-        "experiment": told["experiment"],
-        "summary": told["summary"],
-        "values": told["values"],
+        "experiment": ended["experiment"],
+        "summary": ended["summary"],
+        "values": ended["values"],
         **{key: made[key] for key in kept if key in made},
     }
     _write_json(figures / f"{stem}.json", about)
 
 
 def summary(results: Mapping) -> dict[str, Any]:
-    """How a run ended: status, reason, the lines for the user, every scalar by name.
+    """How a run ended: status, reason, the lines of the summary, every scalar by name.
 
     Example:
         >>> from truncgauss import runs
@@ -171,7 +171,7 @@ def summary(results: Mapping) -> dict[str, Any]:
 
 
 def circumstances(root: Path, command: Sequence[str], devices: Sequence[Any]) -> dict[str, Any]:
-    """What else decided the numbers: versions, machine, devices, and the commit of a checkout.
+    """Provenance: versions, machine, devices, and the commit of a checkout.
 
     Args:
         root: the folder that holds the package.

@@ -138,7 +138,7 @@ def _executed(path: Path) -> ModuleType:
 def _last_line(error: BaseException, path: Path) -> str:
     """The innermost line of a file through which an error came, if it did."""
     if isinstance(error, SyntaxError):
-        return ""  # its own text tells
+        return ""  # its own text has the line
     line, trace = None, error.__traceback__
     while trace:
         if trace.tb_frame.f_code.co_filename == str(path):

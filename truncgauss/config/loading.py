@@ -22,7 +22,7 @@ from truncgauss.config.yaml import ConfigError, Document, Place, parse, read, wr
 
 
 def _complaint(item: dict[str, Any], document: Document) -> str | None:
-    """One mistake that pydantic found, told in our words and at its place in the file."""
+    """One mistake that pydantic found, as a line with its place in the file."""
     kind, message, got, mark = item["type"], item["msg"], item["input"], None
     # The tag of a union is part of pydantic's address and of nothing in the file.
     at: Place = ()
@@ -93,7 +93,7 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
             list; each is a word where the field holds text, and YAML elsewhere.
 
     Raises:
-        ConfigError: a key or value that the experiment does not take, told as `--key: ...`.
+        ConfigError: a key or value that the experiment does not take, reported as `--key: ...`.
     """
     if not words:
         return config

@@ -1,7 +1,7 @@
 """Checked numbers, and the sections of settings that experiments share.
 
 A validator that looks at several keys raises `problem(message, *keys, got=...)`, so that the error
-is told at the line of the key that it names.
+is reported at the line of the key that it names.
 """
 
 import difflib
