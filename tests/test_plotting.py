@@ -138,7 +138,7 @@ def test_points_carry_counts_and_error_bars():
 
 
 def test_curves_that_cannot_be_told_apart_are_refused():
-    with pytest.raises(ValueError, match="7 curves can be told apart, got 8"):
+    with pytest.raises(ValueError, match="7 can be distinguished, got 8"):
         plotting.curves(X, [X] * 8, list("abcdefgh"))
 
 

@@ -268,7 +268,7 @@ def _prepare(config: Experiment) -> None:
 
 
 def _keep_compilations() -> None:
-    """Let JAX keep compiled functions in the user's cache folder, unless the environment names another."""
+    """Let JAX keep compiled functions in the user's cache folder, or where the environment says."""
     import jax
 
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

@@ -313,9 +313,7 @@ def curves(
         2
     """
     if len(ys) > len(series):
-        raise ValueError(
-            f"curves: {len(series)} curves at most can be distinguished, got {len(ys)}."
-        )
+        raise ValueError(f"curves: {len(series)} can be distinguished, got {len(ys)}.")
     for number, y, label in zip(series, ys, labels, strict=False):
         look = SERIES[number]
         ax.plot(x, y, color=look.color, linestyle=look.linestyle, lw=linewidth, label=label)

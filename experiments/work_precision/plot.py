@@ -57,14 +57,15 @@ def work_precision(name, curve, ax):
                 x, stated, label=f"{way}, reported standard error", series=look, filled=False, ax=ax
             )
     ax.set(xscale="log", yscale="log", xlabel="seconds a call", ylabel="rms error of log P")
-    ax.set(xlim=a_decade(*ax.get_xlim()), ylim=a_decade(*ax.get_ylim()))
+    ax.set(xlim=two_decades(*ax.get_xlim()), ylim=two_decades(*ax.get_ylim()))
+    ax.tick_params(which="minor", labelbottom=False, labelleft=False)  # they collide
     if not ax.get_title(loc="left"):
         plotting.title(name, ax=ax)
 
 
-def a_decade(low, high):
-    """Limits of a logarithmic axis, no closer than a factor of ten: labels need that much."""
-    more = math.sqrt(max(1.0, 10.0 * low / high))
+def two_decades(low, high):
+    """Limits of a logarithmic axis, no closer than a factor of 100, so that two ticks have labels."""
+    more = math.sqrt(max(1.0, 100.0 * low / high))
     return low / more, high * more
 
 
