@@ -30,8 +30,8 @@ def plot(results):
             if x[0] <= limit <= x[-1]:
                 ax.axvline(limit, color="#555555", linewidth=1.0, linestyle=(0, (1, 2)))
         low, high = results["low"][j], results["high"][j]
-        free = f"{before['mean'][j]:.2f} ± {before['sd'][j]:.2f}"
-        text = f"Limits [{low:g}, {high:g}]\n(without: {free})".replace("inf", "∞")
+        without = f"{before['mean'][j]:.2f} ± {before['sd'][j]:.2f}"
+        text = f"Limits [{low:g}, {high:g}]\n(without: {without})".replace("inf", "∞")
         plotting.title(text.replace("-", "−"), ax=ax)
     plotting.shared_legend(picture, columns=3)
     return picture

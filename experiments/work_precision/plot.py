@@ -64,7 +64,7 @@ def work_precision(name, curve, ax):
 
 
 def two_decades(low, high):
-    """Limits of a logarithmic axis, no closer than a factor of 100, so that two ticks have labels."""
+    """Limits of a logarithmic axis, at least a factor of 100 apart, so that ticks have labels."""
     more = math.sqrt(max(1.0, 100.0 * low / high))
     return low / more, high * more
 
