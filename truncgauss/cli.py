@@ -53,7 +53,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """Check files without running them."""
+    """Check files without running them; a Python file that one names is imported, though."""
 
     configs: tyro.conf.Positional[tuple[Path, ...]] = ()
     """YAML files, or names of experiments."""

@@ -8,6 +8,7 @@ file. What `run` returns and `plot` takes is described in `experiments/__init__.
 
 import importlib
 import importlib.util
+import os
 import sys
 import zlib
 from collections.abc import Callable
@@ -120,7 +121,7 @@ def _built_in(experiment: str, part: str) -> ModuleType:
 
 def _executed(path: Path) -> ModuleType:
     """The module in a user's file, executed anew if the file has changed since."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ConfigError("no such file")
     name, stamp = _module_name(path), (path.stat().st_mtime_ns, path.stat().st_size)
     if name in sys.modules and vars(sys.modules[name]).get("__stamp__") == stamp:

@@ -76,7 +76,7 @@ def load(path: str | Path) -> Experiment:
         raise ConfigError(document.line(message, ("experiment",), got=near[0] if near else None))
     given = document.data["experiment"]
     if isinstance(given, str) and is_file(given):
-        document.data["experiment"] = os.path.abspath(folder / Path(given).expanduser())
+        document.data["experiment"] = os.path.abspath(folder / os.path.expanduser(given))
     try:
         model = settings_of(str(document.data["experiment"]))
     except ConfigError as error:

@@ -78,8 +78,9 @@ def _existing(value: Any, info: ValidationInfo) -> Any:
         raise PydanticCustomError("problem", "must be the path of a file")
     folders = list(dict.fromkeys([(info.context or {}).get("folder", Path.cwd()), Path.cwd()]))
     for folder in folders:
-        found = Path(folder, Path(value).expanduser())
-        if found.is_file():
+        # os.path, unlike pathlib, takes an unknown user or an impossible name for no file.
+        found = os.path.join(folder, os.path.expanduser(value))
+        if os.path.isfile(found):
             return Path(os.path.abspath(found))
     looked = " and ".join(str(folder) for folder in folders)
     raise problem(f"no such file, looked in {looked}", got=str(value))
