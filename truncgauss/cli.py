@@ -178,14 +178,14 @@ def _check(paths: Sequence[Path]) -> int:
 
 
 def _run(asked: Run, rest: list[str], words: list[str]) -> int:
-    if bool(asked.config) == bool(asked.resume):
-        raise ConfigError(f"{ERROR}: run takes either a config or --resume FOLDER")
     folder = None
-    if asked.resume:
+    if asked.resume and not asked.config:
         folder = runs.unfinished(asked.resume)
         config = settings.load(folder / "config.yaml")
-    else:
+    elif asked.config and not asked.resume:
         config = settings.override(settings.load(_file(asked.config)), rest)
+    else:
+        raise ConfigError(f"{ERROR}: run takes either a config or --resume FOLDER")
     if asked.figures:
         runs.writable(asked.figures)
     _prepare(config)

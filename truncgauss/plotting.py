@@ -17,11 +17,12 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-STYLE = {
+STYLE: Any = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.labelsize": 9,
@@ -71,6 +72,9 @@ GRADIENT = Series("#D55E00", (0, (5, 1.5)), "s")
 REFERENCE = "#000000"
 ALARM = "#B00020"
 UNSEEN = "#999999"
+
+
+NEW_AXES: Any = None  # no Axes given: `in_house_style` makes some
 
 
 def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,9 +136,8 @@ def mosaic(
 
 
 def _empty(width: float, height: float) -> Figure:
-    picture = Figure(figsize=(width, height), layout="constrained", dpi=STYLE["savefig.dpi"])
-    picture.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
-    return picture
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
+    return Figure(figsize=(width, height), layout=layout, dpi=STYLE["savefig.dpi"])
 
 
 def save(picture: Figure, stem: Any) -> list[str]:
@@ -158,7 +161,7 @@ def save(picture: Figure, stem: Any) -> list[str]:
 
 
 @in_house_style
-def title(text: str, *, ax: Axes | None = None) -> Axes:
+def title(text: str, *, ax: Axes = NEW_AXES) -> Axes:
     """Set the title of the axes.
 
     Example:
@@ -182,7 +185,7 @@ def value_and_gradient(
     xlabel: str = "x",
     value_label: str = "value",
     gradient_label: str = "gradient",
-    ax: Axes | None = None,
+    ax: Axes = NEW_AXES,
 ) -> Axes:
     """A value (left axis, solid) and its gradient (right axis, dashed); NaN is marked, not dropped.
 
@@ -216,7 +219,12 @@ def value_and_gradient(
         x, y = np.asarray(x), np.asarray(y)
         if stderr is not None:
             reach, name = 2 * np.asarray(stderr), f"{label}, ± 2 standard errors"
-            band = {"color": look.color, "alpha": 0.22, "linewidth": 0, "label": name}
+            band: dict[str, Any] = {
+                "color": look.color,
+                "alpha": 0.22,
+                "linewidth": 0,
+                "label": name,
+            }
             side.fill_between(x, y - reach, y + reach, **band)
         side.plot(x, y, color=look.color, linestyle=look.linestyle, label=label)
         if reference is not None:
@@ -250,7 +258,7 @@ def gradient_axes(ax: Axes) -> Axes:
 
 
 @in_house_style
-def nan_spans(x: Any, y: Any, *, name: str = "value", ax: Axes | None = None) -> Axes:
+def nan_spans(x: Any, y: Any, *, name: str = "value", ax: Axes = NEW_AXES) -> Axes:
     """Hatched spans and ticks where y is not finite, and their count in the legend.
 
     Args:
@@ -290,7 +298,7 @@ def nan_spans(x: Any, y: Any, *, name: str = "value", ax: Axes | None = None) ->
 def curves(
     x: Any, ys: Sequence[Any], labels: Sequence[str], *,
     series: Sequence[int] = tuple(range(len(SERIES))), linewidth: float = 1.4, xlabel: str = "x",
-    ylabel: str = "value", ax: Axes | None = None,
+    ylabel: str = "value", ax: Axes = NEW_AXES,
 ) -> Axes:  # fmt: skip
     """Several curves over one abscissa, each with its own colour, line style and lightness.
 
@@ -325,7 +333,7 @@ def curves(
 @in_house_style
 def points(
     x: Any, y: Any, *, label: str | None = None, series: int = 0, filled: bool = True,
-    stderr: Any = None, counts: Any = None, ax: Axes | None = None,
+    stderr: Any = None, counts: Any = None, ax: Axes = NEW_AXES,
 ) -> Axes:  # fmt: skip
     """Markers at (x, y), with error bars of one standard error if given.
 
@@ -360,7 +368,7 @@ def points(
 
 
 @in_house_style
-def band(x: Any, low: Any, high: Any, *, label: str | None = None, ax: Axes | None = None) -> Axes:
+def band(x: Any, low: Any, high: Any, *, label: str | None = None, ax: Axes = NEW_AXES) -> Axes:
     """The area between two curves, shaded.
 
     Args:
@@ -380,7 +388,7 @@ def band(x: Any, low: Any, high: Any, *, label: str | None = None, ax: Axes | No
 @in_house_style
 def histogram(
     values: Any, *, bins: int = 60, label: str | None = None, series: int = 0,
-    ax: Axes | None = None,
+    ax: Axes = NEW_AXES,
 ) -> Axes:  # fmt: skip
     """The density of draws, as bars from the smallest of them to the largest.
 
@@ -409,7 +417,7 @@ def contours(
     *,
     label: str | None = None,
     series: int = 0,
-    ax: Axes | None = None,
+    ax: Axes = NEW_AXES,
 ) -> Axes:
     """The ellipses that hold given probabilities of a Gaussian in the plane.
 
@@ -458,7 +466,7 @@ def contours(
 
 
 @in_house_style
-def region(shape: Any, *, label: str = "not seen", ax: Axes | None = None) -> Axes:
+def region(shape: Any, *, label: str = "not seen", ax: Axes = NEW_AXES) -> Axes:
     """The boundary of a region of the plane, with its outside hatched.
 
     Call it last: it fills the present view and keeps it.
@@ -500,7 +508,7 @@ def region(shape: Any, *, label: str = "not seen", ax: Axes | None = None) -> Ax
 @in_house_style
 def trace(
     loss: Any, gradient_norm: Any = None, *, ylabel: str = "loss",
-    norm_label: str = "norm of the gradient", ax: Axes | None = None,
+    norm_label: str = "norm of the gradient", ax: Axes = NEW_AXES,
 ) -> Axes:  # fmt: skip
     """A fit's loss at each step (left axis) and its gradient norm (right axis, logarithmic).
 
@@ -538,7 +546,7 @@ def trace(
 @in_house_style
 def residuals(
     x: Any, residual: Any, *, label: str | None = None, series: int = 0, xlabel: str = "x",
-    ylabel: str = "residual / standard error", bands: bool = True, ax: Axes | None = None,
+    ylabel: str = "residual / standard error", bands: bool = True, ax: Axes = NEW_AXES,
 ) -> Axes:  # fmt: skip
     """Residuals in units of their standard errors, as stems, over bands of one and two.
 
@@ -581,7 +589,7 @@ def entries(axes: Iterable[Axes]) -> dict[str, Any]:
 
 
 @in_house_style
-def legend(*, columns: int = 2, below: float = 34.0, ax: Axes | None = None) -> Axes:
+def legend(*, columns: int = 2, below: float = 34.0, ax: Axes = NEW_AXES) -> Axes:
     """A legend below the axes, right-hand axis included, where it covers no data.
 
     Args:
@@ -613,7 +621,7 @@ def shared_legend(picture: Figure, *, columns: int = 4) -> Figure:
         >>> len(tg.plotting.shared_legend(picture).legends[0].get_texts())
         1
     """
-    found = entries(ax for ax in picture.axes if not ax.get_label().startswith("right of"))
+    found = entries(ax for ax in picture.axes if not str(ax.get_label()).startswith("right of"))
     with matplotlib.rc_context(STYLE):
         picture.legend(
             found.values(), found.keys(), loc="outside lower center", ncols=columns,

@@ -112,7 +112,9 @@ def abandon(folder: Path) -> bool:
     return False
 
 
-def finish(folder: Path, experiment: str, results: Mapping, provenance: Mapping) -> Path:
+def finish(
+    folder: Path, experiment: str, results: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> Path:
     """Write what came out and give the folder its final name, which is returned.
 
     Args:
@@ -125,7 +127,8 @@ def finish(folder: Path, experiment: str, results: Mapping, provenance: Mapping)
     Raises:
         TypeError: a result that is none of these.
     """
-    np.savez_compressed(folder / "result.npz", **dict(_arrays(results)))
+    arrays: dict[str, Any] = dict(_arrays(results))
+    np.savez_compressed(folder / "result.npz", **arrays)
     if "metrics" in results:
         rows = (json.dumps(_jsonable(row), allow_nan=False) for row in results["metrics"])
         (folder / "metrics.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
@@ -152,7 +155,7 @@ def publish(figures: Path, stem: str, folder: Path) -> None:
     _write_json(figures / f"{stem}.json", about)
 
 
-def summary(results: Mapping) -> dict[str, Any]:
+def summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """How a run ended: status, reason, the lines of the summary, every scalar by name.
 
     Example:
@@ -214,7 +217,7 @@ def _commit(root: Path) -> tuple[str | None, bool | None]:
         return None, None
 
 
-def _arrays(results: Mapping, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+def _arrays(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
     """Names and arrays, `outer/inner` for what is nested."""
     for key, value in results.items():
         name = f"{prefix}{key}"
@@ -243,6 +246,6 @@ def _jsonable(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
-def _write_json(path: Path, content: Mapping) -> None:
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(_jsonable(content), indent=2, allow_nan=False, ensure_ascii=False)
     path.write_text(f"{text}\n", "utf-8")

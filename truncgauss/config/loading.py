@@ -21,7 +21,7 @@ from truncgauss.config.sections import suggestion
 from truncgauss.config.yaml import ConfigError, Document, Place, parse, read, write
 
 
-def _complaint(item: dict[str, Any], document: Document) -> str | None:
+def _complaint(item: Any, document: Document) -> str | None:
     """One mistake that pydantic found, as a line with its place in the file."""
     kind, message, got, mark = item["type"], item["msg"], item["input"], None
     # The tag of a union is part of pydantic's address and of nothing in the file.
@@ -99,8 +99,8 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
         return config
     values = config.model_dump()
     for key, given in _options(words):
-        *sections, field = key
-        inner = values
+        *sections, field = map(str, key)
+        inner: Any = values
         for section in sections:
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
