@@ -78,6 +78,21 @@ def test_a_factor_and_the_law_are_one_density():
     assert float(law) == pytest.approx(expected, rel=1e-6)
 
 
+def test_no_population_that_shows_nothing_is_likely():
+    given = settings("selected_population").population
+    x, _ = selected_population.seen_objects(
+        given, np.random.default_rng(0), selected_population.inside
+    )
+    low, high = selected_population.limits_of(given)
+    sites = {
+        "loc": jnp.array([0.5, 54.9]), "scale": jnp.array([1.6e-31, 1.8e-43]),
+        "factor": jnp.array([[1.0, 0.0], [-1.0 + 2e-16, 2e-8]]),
+    }  # fmt: skip
+    arguments = (jnp.array(x), low, high, given.prior)
+    value, _ = log_density(selected_population.with_factor, arguments, {}, sites)
+    assert not value > -1e3  # neither likely nor infinitely so
+
+
 @pytest.mark.parametrize(
     ("name", "section", "changes", "message"),
     [

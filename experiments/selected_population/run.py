@@ -60,7 +60,10 @@ def with_factor(x, low, high, prior):
     with numpyro.plate("fields", len(low)), numpyro.plate("objects", len(x)):
         numpyro.sample("x", plain, obs=x)
     seen = tg.log_probability(loc, tg.ScaleTril(scale_tril), tg.Box(low, high))
-    numpyro.factor("selection", -len(x) * seen.log_prob.sum())
+    # Where nothing can be seen, by rounding at nearly singular covariances, minus the log is
+    # infinite: without this, a sampler would take that for the most likely of all places.
+    possible = jnp.where(jnp.isneginf(seen.log_prob), jnp.inf, seen.log_prob)
+    numpyro.factor("selection", -len(x) * possible.sum())
 
 
 def with_distribution(x, low, high, prior):

@@ -36,6 +36,6 @@ def differences(curves, xlabel, ax):
     plotting.curves(
         curves["shift"], [*errors, curves["soft_stderr"]],
         ["error of the log fraction", "of its gradient (per s.d.)", "reported standard error"],
-        series=(1, 6, 0), linewidth=1.0, xlabel=xlabel, ylabel="|soft − wider covariance|", ax=ax,
+        series=(1, 6, 0), linewidth=1.0, xlabel=xlabel, ylabel="absolute difference", ax=ax,
     )  # fmt: skip
     ax.set_yscale("log")
