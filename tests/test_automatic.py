@@ -10,7 +10,7 @@ import pytest
 import truncgauss as tg
 from truncgauss.probability import turns
 from truncgauss.probability.automatic import PROBABILITY
-from truncgauss.probability.refinement import SPENT, STUCK, Goal, Search, enlarged, errors
+from truncgauss.probability.refinement import SPENT, STUCK, Goal, Search, errors
 from truncgauss.problem import Estimate, as_problem
 
 INF = jnp.inf
@@ -191,8 +191,8 @@ def test_what_has_the_smaller_error_is_kept():
 
 
 def test_more_points_are_a_number_of_the_method():
-    assert enlarged(tg.Separation(1024), 4).num_points == 4096
-    soft = enlarged(tg.SoftMonteCarlo(1000, 16), 16)
+    assert tg.Separation(1024).enlarged(4).num_points == 4096
+    soft = tg.SoftMonteCarlo(1000, 16).enlarged(16)
     assert soft.num_samples == 16000 and soft.edge.steepness == 100.0
     for field in ({"rtol": 0.0}, {"max_draws": 0}, {"max_draws": 1e9}):
         with pytest.raises(ValueError, match=f"{next(iter(field))} must be"):

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
+from truncgauss.compiling import Compiled
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, prepared
 from truncgauss.probability.refinement import Goal
@@ -81,14 +82,15 @@ def truncated_moments(
 
 def _moments(method: Method, problem: Problem, key: Array) -> Moments:
     """The moments of every row of a problem, with one key for all rows."""
+    effort = method.effort(problem)
     if not jax.config.jax_debug_nans:
-        return _of_rows(method, problem, key)
+        return _of_rows(method, problem, key, effort=effort)
     with jax.debug_nans(False):  # a stderr of NaN is no failure
-        mean, matrix, *errors = _of_rows(method, problem, key)
+        mean, matrix, *errors = _of_rows(method, problem, key, effort=effort)
     return Moments(mean + 0.0, matrix + 0.0, *errors)
 
 
-@jax.jit
+@Compiled
 def _of_rows(method: Method, problem: Problem, key: Array) -> Moments:
 
     def of_row(row, method):

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
 
+from truncgauss.pytrees import Batched, frozen_pytree
+
 KINDS = ("random", "antithetic", "lattice")
 
 
@@ -32,22 +34,55 @@ def normal_points(key: jax.Array, num_points: int, dimension: int, kind: str, dt
         half = jax.random.normal(key, (num_points // 2, dimension), dtype)
         return jnp.concatenate([half, -half])
     if kind == "lattice":
-        return ndtri_of_bits(lattice_bits(key, num_points, dimension), dtype)
+        return ndtri_of_bits(lattice_bits(lattice_points(num_points, dimension), key), dtype)
     raise ValueError(f"points must be one of {', '.join(KINDS)}, got {kind!r}.")
 
 
-def lattice_bits(key: jax.Array, num_points: int, dimension: int) -> jax.Array:
-    """A shifted and folded rank-one lattice in units of 2^-32, uint32 of shape (n, d).
+@frozen_pytree
+class GrowingLattice(Batched):
+    """A rank-one lattice in 2^k pieces of n points each, k no part of what is compiled.
 
-    Point i is i * generator / n + shift modulo 1, in integers: a float32 fraction is off by 2.5e-3
-    at i = 1e5. The baker's map u -> 1 - |2u - 1| makes the integrand periodic, which earns a second
-    order of convergence for smooth ones.
+    Of its N = 2^k n points i s modulo 1, i < N, piece j has the points (i 2^k + j) s, i < n: a
+    lattice of n points with the step 2^k s, shifted by j s.
+
+    Attributes:
+        step: s in units of 2^-32, uint32 of shape (d,).
+        num_pieces: 2^k, uint32.
+    """
+
+    step: jax.Array
+    num_pieces: jax.Array
+
+    event_ranks = {"step": 1, "num_pieces": 0}
+
+    @classmethod
+    def of(
+        cls, num_points: int, num_pieces: int, dimension: int, batch_shape: tuple[int, ...]
+    ) -> "GrowingLattice":
+        """The lattice of num_pieces * num_points points; both counts powers of two."""
+        step = component_by_component(num_points * num_pieces, dimension)
+        step = (step * np.uint64(2**32 // (num_points * num_pieces))).astype(np.uint32)
+        pieces = np.full(batch_shape, num_pieces, np.uint32)
+        return cls(np.broadcast_to(step, (*batch_shape, dimension)), pieces)
+
+    def piece(self, j: jax.Array, num_points: int, dimension: int) -> jax.Array:
+        """The points of a piece, uint32 of shape (n, d)."""
+        step = self.step[:dimension]
+        index = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
+        return (index * self.num_pieces + j.astype(jnp.uint32)) * step
+
+
+def lattice_bits(points: jax.Array, key: jax.Array) -> jax.Array:
+    """A lattice, shifted and folded, in units of 2^-32: uint32 of shape (n, d).
+
+    Point i of a rank-one lattice is i * generator / n + shift modulo 1, in integers: a float32
+    fraction is off by 2.5e-3 at i = 1e5. The baker's map u -> 1 - |2u - 1| makes the integrand
+    periodic, which earns a second order of convergence for smooth ones.
 
     Reference:
         Hickernell (2002), Obtaining O(N^(-2+eps)) convergence for lattice quadrature rules.
     """
-    lattice = lattice_points(num_points, dimension)
-    shifted = jnp.asarray(lattice) + jax.random.bits(key, (dimension,), jnp.uint32)
+    shifted = points + jax.random.bits(key, (points.shape[-1],), jnp.uint32)
     doubled = shifted << 1
     return jnp.where(shifted >> 31 == 1, ~doubled, doubled)
 
@@ -58,8 +93,18 @@ def lattice_uniforms(keys: jax.Array, num_points: int, dimension: int, dtype) ->
     Returns:
         Shape (dimension, R * n): coordinates first, so that each is contiguous.
     """
-    bits = jax.vmap(lambda key: lattice_bits(key, num_points, dimension))(keys)
-    return open_uniforms(jnp.moveaxis(bits, 2, 0).reshape(dimension, len(keys) * num_points), dtype)
+    return shifted_uniforms(lattice_points(num_points, dimension), keys, dtype)
+
+
+def shifted_uniforms(points: jax.Array, keys: jax.Array, dtype) -> jax.Array:
+    """Points (n, d) of a lattice in the open unit cube, shifted anew for each of R keys.
+
+    Returns:
+        Shape (d, R * n): coordinates first, so that each is contiguous.
+    """
+    bits = jax.vmap(lambda key: lattice_bits(points, key))(keys)
+    n, d = points.shape
+    return open_uniforms(jnp.moveaxis(bits, 2, 0).reshape(d, len(keys) * n), dtype)
 
 
 def open_uniforms(bits: jax.Array, dtype) -> jax.Array:

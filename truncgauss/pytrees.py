@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 T = TypeVar("T")
 
@@ -145,6 +146,11 @@ def varying_like(tree: T, *others: Any) -> T:
         return leaf + zero.astype(leaf.dtype) if is_number else leaf
 
     return jax.tree.map(moved, tree)
+
+
+def is_staged() -> bool:
+    """Whether operations are being recorded, as under `jax.jit`, rather than run."""
+    return isinstance(jnp.asarray(np.float32(0.0)), jax.core.Tracer)
 
 
 def is_concrete(tree: Any) -> bool:

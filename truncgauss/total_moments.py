@@ -90,6 +90,20 @@ def weighted_pieces(
     return Pieces(log_total, means, matrices, effective)
 
 
+def merged(one: Pieces, other: Pieces) -> Pieces:
+    """Pieces whose points are those of two sets of pieces together, one by one."""
+    log_shares = jnp.logaddexp(one.log_shares, other.log_shares)
+    whole = jnp.where(log_shares == -jnp.inf, 0.0, log_shares)
+    own, others = jnp.exp(one.log_shares - whole), jnp.exp(other.log_shares - whole)
+    inverse = own**2 / one.num_effective + others**2 / other.num_effective
+    gaps = other.means - one.means
+    own, others = own[:, None], others[:, None]
+    between = (own * others)[..., None] * gaps[:, :, None] * gaps[:, None, :]
+    within = own[..., None] * one.covariances + others[..., None] * other.covariances
+    means = one.means + others * gaps
+    return Pieces(log_shares, means, within + between, 1.0 / inverse)
+
+
 def followed(pieces: Pieces, regression: Regression) -> Pieces:
     """The pieces of all coordinates, which follow from the constrained values by regression."""
     matrix = regression.matrix

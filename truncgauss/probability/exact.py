@@ -1,12 +1,14 @@
 """Exact probabilities: where a closed form or a quadrature to rounding exists."""
 
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from truncgauss.compiling import LIGHT
 from truncgauss.covariances import Covariance, LowRank, Markov
 from truncgauss.linalg import numerical_rank
 from truncgauss.probability.method import Method
@@ -28,6 +30,8 @@ from truncgauss.special import (
     truncated_variance,
 )
 from truncgauss.total_moments import Moments, Nodes, total_moments
+
+MOST_LIGHT = 2**21  # numbers that a program holds, of about a millisecond
 
 
 @frozen_pytree
@@ -104,6 +108,10 @@ class Exact(Method):
         errors = errors or (jnp.zeros_like(mean), jnp.zeros_like(matrix))
         blank = lambda error, value: jnp.where(jnp.isnan(value), jnp.nan, error)
         return Moments(mean, matrix, blank(errors[0], mean), blank(errors[1], matrix))
+
+    def effort(self, problem: Problem) -> dict[str, Any] | None:
+        numbers = math.prod(problem.batch_shape) * self.numbers_held(problem.covariance.dimension)
+        return LIGHT if numbers <= MOST_LIGHT else None
 
     def numbers_held(self, dimension: int) -> int:
         return (1500 if dimension <= 2 else 8192) * dimension

@@ -106,7 +106,7 @@ def log_probability_and_gradient(
     problem = as_problem(loc, covariance, region)
     key = as_key(key)
     if isinstance(method, Automatic):
-        result = method.answer(problem, key, Goal(_evaluated, _errors)).result
+        result = method.answer(problem, key, Goal(_evaluated, _errors, differentiates=True)).result
     else:
         result = in_turns(_evaluated, prepared(method, problem), problem, key)
     if isinstance(covariance, Covariance):

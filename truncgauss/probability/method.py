@@ -4,12 +4,15 @@ A method answers for one Gaussian and one region. Batching is written once in `p
 over independent randomisations and its standard error here.
 """
 
-from typing import ClassVar, NamedTuple
+import dataclasses
+import math
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import Covariance
 from truncgauss.problem import Estimate, Problem, over_rows
 from truncgauss.pytrees import Batched
@@ -17,6 +20,8 @@ from truncgauss.regions import LinearRegion, Region
 from truncgauss.special import log_mean_exp
 from truncgauss.total_moments import Moments
 from truncgauss.units import Standardized, standardized
+
+MOST_MEDIUM = 2**24  # numbers that a program holds; beyond, all effort is worth its time
 
 
 class Growth(NamedTuple):
@@ -101,6 +106,30 @@ class Method:
         """The method with what it holds made to fit constraints multiplied by `by`, shape (m,)."""
         return self
 
+    # --- How more of its count buys accuracy
+
+    @property
+    def count(self) -> int:
+        """The count that buys accuracy; 1 if there is none."""
+        return 1 if self.growth is None else getattr(self, self.growth.count)
+
+    def growing(self) -> "Method":
+        """The held method in a form whose count may grow without compiling again, if it has one.
+
+        Its value may then not be differentiated.
+        """
+        return self
+
+    def enlarged(self, factor: int) -> "Method":
+        """The method with so many times the count that buys accuracy."""
+        if self.growth is None:
+            return self
+        return dataclasses.replace(self, **{self.growth.count: factor * self.count})
+
+    def grown(self) -> "Method":
+        """What `growing` made of a method, with its count static again."""
+        return self
+
     # --- What it answers
 
     def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
@@ -144,8 +173,12 @@ class Method:
 
     def numbers_held(self, dimension: int) -> int:
         """About how many numbers one row holds at a time: bounds the rows of one turn."""
-        count = 1 if self.growth is None else getattr(self, self.growth.count)
-        return 8 * count * dimension
+        return 8 * self.count * dimension
+
+    def effort(self, problem: Problem) -> dict[str, Any] | None:
+        """How much effort a compilation for numbers is worth, see `compiling`."""
+        numbers = math.prod(problem.batch_shape) * self.numbers_held(problem.covariance.dimension)
+        return MEDIUM if numbers <= MOST_MEDIUM else None
 
     def account(self, problem: Problem, key: Array) -> list[str]:
         """Lines for `explain` on what the estimate of one problem rests on."""
@@ -212,14 +245,15 @@ def check_held(owner: str, plan: Batched, counts: dict[str, tuple], problem: Pro
 
 def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     """The method's estimate for every row of a problem, with one key for all rows."""
+    effort = method.effort(problem)
     if not jax.config.jax_debug_nans:
-        return _estimate(method, problem, key)
+        return _estimate(method, problem, key, effort=effort)
     with jax.debug_nans(False):  # a stderr of NaN is no failure
-        log_prob, stderr = _estimate(method, problem, key)
+        log_prob, stderr = _estimate(method, problem, key, effort=effort)
     return Estimate(log_prob + 0.0, stderr)
 
 
-@jax.jit
+@Compiled
 def _estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     return over_rows(lambda row, method: average(method, row, key), problem, method)
 

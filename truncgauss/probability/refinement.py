@@ -1,6 +1,5 @@
 """Where the default method spends its draws: which rows of a batch need more, and when it ends."""
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -27,10 +26,12 @@ class Goal(NamedTuple):
     Attributes:
         evaluate: the result by a method: a tree of arrays, NaN in the first where there is none.
         error: how far the result of each row is from the truth, by its own account.
+        differentiates: whether a derivative is taken inside, so that counts have to be static.
     """
 
     evaluate: Callable[[Method, Problem, jax.Array], Any]
     error: Callable[[Any], np.ndarray]
+    differentiates: bool = False
 
 
 def errors(result: Estimate) -> np.ndarray:
@@ -39,19 +40,9 @@ def errors(result: Estimate) -> np.ndarray:
     return np.where(np.isnan(stderr), 0.0, stderr)
 
 
-def points(method: Method) -> int:
-    """The count that buys accuracy; 1 for a method that has none."""
-    return 1 if method.growth is None else getattr(method, method.growth.count)
-
-
-def enlarged(method: Method, factor: int) -> Method:
-    """The method with so many times the count that buys accuracy."""
-    return dataclasses.replace(method, **{method.growth.count: factor * points(method)})
-
-
 def cost(method: Method, dimension: int) -> int:
     """Of one row, in coordinates of lattice points."""
-    return method.growth.price * points(method) * method.num_replicates * dimension
+    return method.growth.price * method.count * method.num_replicates * dimension
 
 
 class Attempt(NamedTuple):
@@ -102,7 +93,8 @@ class Search:
         self.error, self.owner = error.reshape(-1), np.zeros(len(self.error), int)
         self.attempts.append(Attempt(method, float(self.error.max(initial=0.0)), MET))
         self.plans.append((method, np.arange(len(self.error))))
-        self.result = jax.tree.map(lambda leaf: leaf.reshape((-1, *self._event(leaf))), result)
+        flat = lambda leaf: np.asarray(leaf).reshape((-1, *self._event(leaf)))
+        self.result = jax.tree.map(flat, result)
 
     def _event(self, leaf: jax.Array) -> tuple[int, ...]:
         return leaf.shape[len(self.shape) :]
@@ -114,12 +106,13 @@ class Search:
             return
         rows = rows if len(rows) == len(self.error) else padded(rows)
         held = method.hold(*taken(self.problem, rows))
+        held = held.grown() if self.goal.differentiates else held.growing()
         result, error = self._evaluated(held, rows)
         self.left -= cost(held, self._dimension) * len(rows)
         better = (error < self.error[rows]) | (self.owner[rows] < 0)
         self._keep(result, error, rows, better)
         self.owner[rows[better]] = len(self.attempts)
-        self.attempts.append(Attempt(held, float(error.max()), MET))
+        self.attempts.append(Attempt(held.grown(), float(error.max()), MET))
         self.plans.append((held, rows))
 
     def refine(self) -> None:
@@ -130,7 +123,7 @@ class Search:
                 mine = self.error[self.owner == index]
                 if len(mine):
                     worst = float(mine.max())
-                    self.attempts[index] = Attempt(method, worst, ending)
+                    self.attempts[index] = Attempt(method.grown(), worst, ending)
 
     def _refined(self, held: Method, rows: np.ndarray, rows_of: np.ndarray) -> tuple[Method, str]:
         """The method with the points it ends with, and why it ends."""
@@ -141,9 +134,9 @@ class Search:
             factor, needy = self._affordable(method, needy)
             if factor == 1:
                 return method, SPENT
-            method, needy = enlarged(method, factor), padded(needy)
+            method, needy = method.enlarged(factor), padded(needy)
             before = self.error[needy]
-            its = enlarged(some(held, place[needy]), points(method) // points(held))
+            its = some(held, place[needy]).enlarged(method.count // held.count)
             result, error = self._evaluated(its, needy)
             self.left -= cost(method, self._dimension) * len(needy)
             self._keep(result, error, needy, np.ones(len(needy), bool))
@@ -177,15 +170,22 @@ class Search:
         result = in_turns(self.goal.evaluate, method, problem, self.key)
         error = np.asarray(self.goal.error(result), float).reshape(-1)
         alone = problem.batch_shape == ()
-        return jax.tree.map(lambda leaf: leaf[None] if alone else leaf, result), error
+        # Kept as NumPy arrays: each small operation of JAX would be compiled.
+        kept = lambda leaf: np.asarray(leaf)[None] if alone else np.array(leaf)
+        return jax.tree.map(kept, result), error
 
     def _keep(self, result: Any, error: np.ndarray, rows: np.ndarray, better: np.ndarray) -> None:
         self.error[rows[better]] = error[better]
         if self.result is None:
             self.result = result
         elif np.any(better):
-            places, new = rows[better], jnp.asarray(np.flatnonzero(better))
-            put = lambda old, leaf: old.at[places].set(leaf[new])
+            places, new = rows[better], np.flatnonzero(better)
+
+            def put(old: np.ndarray, leaf: np.ndarray) -> np.ndarray:
+                whole = old.copy()
+                whole[places] = leaf[new]
+                return whole
+
             self.result = jax.tree.map(put, self.result, result)
 
     @property
@@ -194,6 +194,6 @@ class Search:
 
     def found(self) -> Found:
         """What was found, with the leading axes of the problem."""
-        whole = lambda leaf: leaf.reshape(self.shape + leaf.shape[1:])
+        whole = lambda leaf: jnp.asarray(leaf.reshape(self.shape + leaf.shape[1:]))
         first = self.attempts[self.owner[0]].method if len(self.owner) else None
         return Found(first, jax.tree.map(whole, self.result), tuple(self.attempts))

@@ -1,15 +1,18 @@
 """Separation of variables: one integral after the other, looking ahead, on randomised lattices."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from truncgauss.covariances import Covariance
+from truncgauss.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.covariances import Covariance, CovarianceMatrix
 from truncgauss.linalg import numerical_rank, rank_of_root
-from truncgauss.points import lattice_uniforms
+from truncgauss.points import GrowingLattice, lattice_points, shifted_uniforms
 from truncgauss.probability.factor_lattice import FactorLattice, serves
 from truncgauss.probability.method import (
     Growth,
@@ -20,18 +23,35 @@ from truncgauss.probability.method import (
     spread,
 )
 from truncgauss.problem import Estimate, Problem, as_problem, over_rows
-from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
-from truncgauss.regions import LinearRegion, Polyhedron, Region
+from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
+from truncgauss.regions import Box, LinearRegion, Polyhedron, Region
 from truncgauss.separation.draw_offsets import Drawn, drawn_again, inner_point, intersected_draws
 from truncgauss.separation.kernel import paths
 from truncgauss.separation.plan import Plan, Proposal, proposal_of
-from truncgauss.separation.planning import chosen_plan, solve_plan
-from truncgauss.separation.weights import log_weights, summary, unseen_share, weighed
+from truncgauss.separation.planning import (
+    GOOD_SHARE,
+    Trial,
+    chosen_plan,
+    or_tilted,
+    solve_plan,
+    with_sites,
+)
+from truncgauss.separation.weights import (
+    Sums,
+    log_weights,
+    summary,
+    summed,
+    unseen_share,
+    weighed,
+)
 from truncgauss.special import effective_sample_size
 from truncgauss.total_moments import (
     Moments,
+    Pieces,
+    Surprises,
     corrected,
     followed,
+    merged,
     pooled_moments,
     surprises,
     weighted_pieces,
@@ -80,6 +100,7 @@ class Separation(Method):
             is left to draw, and the other constraints limit earlier variables too. Found where the
             numbers can be looked at; else None stands for the largest that is possible (static).
         plan: a fixed plan, from `hold`.
+        lattice: set by `Automatic`, which buys points without compiling for them.
 
     Raises:
         ValueError: for a `Ball`, or a count that is not positive.
@@ -104,6 +125,7 @@ class Separation(Method):
     twisted: bool = static_field(default=True)
     rank: int | None = static_field(default=None)
     plan: Plan | None = None
+    lattice: GrowingLattice | None = None
 
     growth = Growth("num_points", 1.0)
 
@@ -152,17 +174,8 @@ class Separation(Method):
         """The method with the rank of a singular distribution, if numbers can be looked at."""
         if self.rank is not None or not is_concrete((covariance, region)):
             return self
-        problem = Problem(loc, covariance, region)
-        if not is_concrete(problem):
-            problem = problem._replace(loc=jnp.zeros(problem.loc.shape[-1:], problem.loc.dtype))
-        with jax.ensure_compile_time_eval():
-            matrix, root = _limited(problem)
-        if not is_concrete((matrix, root)):
-            return self
-        full = min(matrix.shape[-1], covariance.dimension)
-        rank = numerical_rank(np.asarray(matrix))
-        if root is not None:
-            rank = rank_of_root(np.asarray(root))
+        full = min(region.num_constraints, covariance.dimension)
+        rank = rank_of_limits(loc, covariance, region)
         return self if rank >= full else replace(self, rank=rank)
 
     def scaled(self, by: Array) -> "Separation":
@@ -171,7 +184,33 @@ class Separation(Method):
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Separation":
         """The same plan, or plans, for every row."""
-        return replace(self, plan=self.plan.broadcast_to(batch_shape))
+        lattice = None if self.lattice is None else self.lattice.broadcast_to(batch_shape)
+        return replace(self, plan=self.plan.broadcast_to(batch_shape), lattice=lattice)
+
+    # --- Its growth
+
+    @property
+    def count(self) -> int:
+        if self.lattice is None:
+            return self.num_points
+        return self.num_points * int(np.max(self.lattice.num_pieces, initial=1))
+
+    def growing(self) -> "Separation":
+        return self.enlarged(1) if self.lattice is not None else self._in_pieces(1)
+
+    def enlarged(self, factor: int) -> "Separation":
+        if self.lattice is None:
+            return replace(self, num_points=factor * self.num_points)
+        return self._in_pieces(factor * self.count // self.num_points)
+
+    def _in_pieces(self, num_pieces: int) -> "Separation":
+        # Moments draw one variable more than probabilities.
+        dimension = self.plan.tilt.shape[-1]
+        lattice = GrowingLattice.of(self.num_points, num_pieces, dimension, self.batch_shape)
+        return replace(self, lattice=lattice)
+
+    def grown(self) -> "Separation":
+        return replace(self, num_points=self.count, lattice=None)
 
     def plan_of(self, problem: Problem) -> Plan:
         """The plan that is held, or one for this problem as the settings ask for it."""
@@ -180,9 +219,13 @@ class Separation(Method):
         limits = problem.limits
         m = limits.num_constraints
         rank = min(m, len(problem.loc)) if self.rank is None else self.rank
-        if self.tilted and self.twisted and rank == m and m > 1:
+        if self.looks_ahead(rank, m):
             return lax.stop_gradient(chosen_plan(limits))
         return lax.stop_gradient(solve_plan(limits, self.tilted, rank))
+
+    def looks_ahead(self, rank: int, num_constraints: int) -> bool:
+        """Whether the plan may be one of sites."""
+        return self.tilted and self.twisted and rank == num_constraints > 1
 
     def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
         """One random shift of the lattice."""
@@ -198,13 +241,17 @@ class Separation(Method):
         plan = self.plan_of(problem)
         proposal = proposal_of(problem.limits, plan)
         d, num_keys = len(proposal.tilt), len(keys)
-        unseen = unseen_share(proposal.constraints, num_keys * self.num_points)
+        num_points = self._num_points()
+        unseen = unseen_share(proposal.constraints, num_keys * num_points)
         unseen = jnp.hypot(unseen, plan.rounding)
 
+        def of_points(points: Array, keys: Array) -> Sums:
+            uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
+            return summed(*log_weights(proposal, uniforms), len(keys))
+
         def some(keys: Array) -> Estimate:
-            uniforms = lattice_uniforms(keys, self.num_points, d - 1, proposal.tilt.dtype)
-            weights, level = log_weights(proposal, uniforms)
-            return summary(weights, level, len(keys), unseen)
+            sums = self._over_pieces(lambda points: of_points(points, keys), Sums.plus, d - 1)
+            return summary(sums, num_points, unseen)
 
         turns = self._turns(keys, d)
         if len(turns) == 1:
@@ -221,6 +268,23 @@ class Separation(Method):
             at_once -= 1
         return keys.reshape(len(keys) // at_once, at_once)
 
+    def _num_points(self) -> Array | int:
+        """Points a replicate; traced if the lattice may grow."""
+        if self.lattice is None:
+            return self.num_points
+        return (self.num_points * self.lattice.num_pieces).astype(self.plan.tilt.dtype)
+
+    def _over_pieces(self, function: Callable, combine: Callable, dimension: int) -> Any:
+        """`function` of the lattice's points, or of each piece of them, combined."""
+        if self.lattice is None:
+            return function(lattice_points(self.num_points, dimension))
+        piece = lambda j: function(self.lattice.piece(j, self.num_points, dimension))
+
+        def add(j: Array, so_far: Any) -> Any:
+            return combine(so_far, piece(j))
+
+        return lax.fori_loop(1, self.lattice.num_pieces.astype(int), add, piece(jnp.uint32(0)))
+
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The spread of the replicates, and what all of them may have missed alike."""
         return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isfinite(alone[0]), alone[0], 0.0))
@@ -235,23 +299,28 @@ class Separation(Method):
         point = inner_point(constraints, tilt)
         n, count = self.num_points, self.num_replicates
 
-        def some(keys: Array):
-            uniforms = lattice_uniforms(keys, n, height, tilt.dtype)
+        def of_points(points: Array, keys: Array) -> PathMoments:
+            uniforms = shifted_uniforms(points, keys, tilt.dtype)
             weights, level, drawn = _weighted_draws(proposal, uniforms, point)
             split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], len(keys), n), -2, 0)
             drawn = jax.tree.map(split, drawn)
             pieces = weighted_pieces(split(weights), drawn.deviations, drawn.variances[:, -1])
-            return pieces, surprises(*drawn), level
+            return PathMoments(pieces, surprises(*drawn), level, jnp.ones_like(level))
+
+        def some(keys: Array) -> PathMoments:
+            return self._over_pieces(
+                lambda points: of_points(points, keys), PathMoments.plus, height
+            )
 
         turns = self._turns(jax.random.split(key, count), len(tilt))
-        pieces, found, levels = lax.map(jax.checkpoint(some), turns)
+        pieces, found, levels, _ = lax.map(jax.checkpoint(some), turns)
         pieces = pieces._replace(log_shares=pieces.log_shares + (levels - levels[0])[:, None])
         pieces, found = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), (pieces, found))
         factors = constraints.factor, extra.factor
         regression = row.region.regression(row.loc, row.covariance, plan.order, factors, point)
         pieces = followed(corrected(pieces, found), regression)
         moments = pooled_moments(pieces, regression.origin)
-        return with_unseen(moments, unseen_share(constraints, count * n))
+        return with_unseen(moments, unseen_share(constraints, count * self._num_points()))
 
     def numbers_held(self, dimension: int) -> int:
         return 8 * min(self.num_points * self.num_replicates * dimension, PASS_SIZE)
@@ -262,7 +331,8 @@ class Separation(Method):
         self, problem = self.scaled(1.0 / row.row_unit), row.problem
         proposal = proposal_of(problem.limits, self.plan_of(problem))
         tilt = proposal.tilt
-        uniforms = lattice_uniforms(key[None], self.num_points, len(tilt) - 1, tilt.dtype)
+        points = lattice_points(self.num_points, len(tilt) - 1)
+        uniforms = shifted_uniforms(points, key[None], tilt.dtype)
         return effective_sample_size(log_weights(proposal, uniforms)[0]) / self.num_points
 
     def account(self, problem: Problem, key: Array) -> list[str]:
@@ -277,6 +347,25 @@ class Separation(Method):
         ahead = "expectation propagation" if sites else steered
         share = f"{float(held.effective_share(problem, key)):.0%} effective"
         return [f"tilt     {bound}", f"sites    {ahead}", f"points   {share}"]
+
+
+class PathMoments(NamedTuple):
+    """What one set of points says of the moments, and how many such sets it stands for."""
+
+    pieces: Pieces
+    surprises: Surprises
+    level: Array
+    count: Array
+
+    def plus(self, other: "PathMoments") -> "PathMoments":
+        """The points of both together."""
+        log_shares = other.pieces.log_shares + (other.level - self.level)
+        pieces = merged(self.pieces, other.pieces._replace(log_shares=log_shares))
+        count = self.count + other.count
+        mean = lambda x, y: (self.count * x + other.count * y) / count
+        return PathMoments(
+            pieces, jax.tree.map(mean, self.surprises, other.surprises), self.level, count
+        )
 
 
 def check_plan(plan: Plan, problem: Problem) -> None:
@@ -324,21 +413,75 @@ def _plans(method: Separation, problem: Problem) -> Plan:
     return over_rows(of_row, problem)
 
 
-_traced_plans = jax.jit(_plans)
-# A small plan runs once and compiles longer than it runs, for fusions that save microseconds. With
-# a hundred constraints unoptimised products of matrices would cost more.
-_MOST_QUICK = 32
-_QUICK = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
-_quick_plans = jax.jit(_plans, compiler_options=_QUICK)
+@frozen_pytree
+class Shares(Batched):
+    """Effective shares, one a row."""
+
+    share: Array
+
+    event_ranks = {"share": 0}
+
+
+def _site_plans(problem: Problem) -> Trial:
+    """For every row the plan that looks ahead through sites."""
+
+    def of_row(row: Problem) -> Trial:
+        given = standardized(*row)
+        plan, share = with_sites(given.problem.limits)
+        return Trial(plan.scaled(given.row_unit), share)
+
+    return over_rows(of_row, problem)
+
+
+def _better_plans(problem: Problem, best: Plan, share: Shares) -> Plan:
+    """For every row the minimax tilt, where it leaves more effective points."""
+
+    def of_row(row: Problem, best: Plan, share: Shares) -> Plan:
+        given = standardized(*row)
+        before = Trial(best.scaled(1.0 / given.row_unit), share.share)
+        return or_tilted(given.problem.limits, before).plan.scaled(given.row_unit)
+
+    return over_rows(of_row, problem, best, share)
+
+
+_compiled_plans = Compiled(_plans)
+_compiled_site_plans = Compiled(_site_plans)
+_compiled_better_plans = Compiled(_better_plans)
+# Beyond, unoptimised products of matrices cost more than their optimisation.
+_MOST_QUICK = 64
 
 
 def _solved(method: Separation, problem: Problem) -> Plan:
-    small = problem.region.num_constraints <= _MOST_QUICK
-    if jax.default_backend() != "cpu" or not small or not is_concrete(problem):
-        return _traced_plans(method, problem)
-    # Compiler options are refused inside of another compilation.
+    m, d = problem.region.num_constraints, problem.covariance.dimension
+    if not is_concrete(problem):
+        return _compiled_plans(method, problem)
+    effort = LIGHT if m <= _MOST_QUICK else MEDIUM
+    if not method.looks_ahead(min(m, d) if method.rank is None else method.rank, m):
+        return _compiled_plans(method, problem, effort=effort)
+    # One plan after the other: most problems need only the first, and so only its program.
+    plan, share = _compiled_site_plans(problem, effort=effort)
+    if bool(np.all(np.asarray(share) > GOOD_SHARE)):
+        return plan
+    return _compiled_better_plans(problem, plan, Shares(share), effort=effort)
+
+
+# --- Ranks ----------------------------------------------------------------------------------------
+
+
+def rank_of_limits(loc: Array, covariance: Covariance, region: LinearRegion) -> int:
+    """The rank of the distribution of what a region limits, the largest of all rows."""
+    if isinstance(region, Box) and isinstance(covariance, CovarianceMatrix):
+        matrix = np.asarray(covariance.matrix)
+        # A coordinate without variance is released from its limits: a variable of its own.
+        still = np.diagonal(matrix, axis1=-2, axis2=-1) == 0
+        identity = np.eye(matrix.shape[-1])
+        return numerical_rank(np.where(still[..., None] & (identity > 0), 1.0, matrix))
+    problem = Problem(loc, covariance, region)
+    if not is_concrete(problem):
+        problem = problem._replace(loc=jnp.zeros(problem.loc.shape[-1:], problem.loc.dtype))
     with jax.ensure_compile_time_eval():
-        return _quick_plans(method, problem)
+        matrix, root = _limited(problem)
+    return numerical_rank(np.asarray(matrix)) if root is None else rank_of_root(np.asarray(root))
 
 
 @jax.jit

@@ -1,6 +1,7 @@
 """The choice of a plan: sites of expectation propagation or a minimax tilt, by a small pilot."""
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -56,38 +57,67 @@ def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array]:
     return plan, found.usable | none
 
 
+class Trial(NamedTuple):
+    """A plan and the share of a pilot's points that are effective; -1 where it may not be used."""
+
+    plan: Plan
+    share: Array
+
+
+def with_sites(limits: GaussianLimits) -> Trial:
+    """The plan that looks ahead through sites."""
+    plan, usable = twisted_plan(limits)
+    return Trial(plan, jnp.where(usable, pilot_share(limits, plan), -1.0))
+
+
+def or_tilted(limits: GaussianLimits, best: Trial) -> Trial:
+    """The minimax tilt where it leaves more effective points than what was found before.
+
+    Where that is nearly all of them, no other plan is tried.
+    """
+    tilted = replace(solve_plan(limits, True, len(limits.loc)), twist=no_sites(limits))
+    share = jnp.where(best.share > GOOD_SHARE, -1.0, pilot_share(limits, tilted))
+    better = share > best.share
+    return jax.tree.map(lambda new, old: jnp.where(better, new, old), Trial(tilted, share), best)
+
+
+def no_sites(limits: GaussianLimits) -> Twist:
+    """Sites of precision 0."""
+    nothing = jnp.zeros_like(limits.loc)
+    return Twist(nothing, nothing)
+
+
 def chosen_plan(limits: GaussianLimits) -> Plan:
     """Sites or a minimax tilt, whichever leaves more effective points in a small pilot.
 
-    The tilt is solved only where sites are refused, or their weights far from equal.
+    As `or_tilted(limits, with_sites(limits))`, inside of one program: a loop in which the pilot is
+    compiled once, and the tilt solved only where sites are refused or their weights far from equal.
     """
     limits = lax.stop_gradient(limits)
     m, dtype = len(limits.loc), limits.loc.dtype
     nothing = jnp.zeros(m, dtype)
     # Whatever is found is better than this.
-    none = jnp.full((), jnp.inf, dtype), jnp.asarray(False), nothing[0], Twist(nothing, nothing)
-    start = Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype)
+    none = jnp.full((), jnp.inf, dtype), jnp.asarray(False), nothing[0], no_sites(limits)
+    start = Trial(Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype))
     start = varying_like(start, limits)
 
-    def ahead(best: Plan, share: Array) -> tuple[Plan, Array]:
+    def ahead(best: Trial) -> tuple[Plan, Array]:
         return varying_like(twisted_plan(limits), limits)
 
-    def tilted(best: Plan, share: Array) -> tuple[Plan, Array]:
-        tilt = lambda: replace(solve_plan(limits, True, m), twist=start[0].twist)
-        plan = lax.cond(share > GOOD_SHARE, lambda: best, lambda: varying_like(tilt(), limits))
+    def tilted(best: Trial) -> tuple[Plan, Array]:
+        tilt = lambda: replace(solve_plan(limits, True, m), twist=start.plan.twist)
+        keep = best.share > GOOD_SHARE
+        plan = lax.cond(keep, lambda: best.plan, lambda: varying_like(tilt(), limits))
         return plan, varying_like(jnp.asarray(True), limits)
 
-    def attempt(state, turn):
-        # One loop, so that the pilot is compiled once.
-        best, share = state
-        plan, usable = lax.cond(turn == 0, ahead, tilted, best, share)
-        found = jnp.where(usable, pilot_share(limits, plan), -1.0)
-        better = found > share
-        keep = lambda new, old: jnp.where(better, new, old)
-        return (jax.tree.map(keep, plan, best), keep(found, share)), None
+    def attempt(best: Trial, turn: Array) -> tuple[Trial, None]:
+        plan, usable = lax.cond(turn == 0, ahead, tilted, best)
+        found = Trial(plan, jnp.where(usable, pilot_share(limits, plan), -1.0))
+        better = found.share > best.share
+        return jax.tree.map(lambda new, old: jnp.where(better, new, old), found, best), None
 
-    (best, _), _ = lax.scan(attempt, start, jnp.arange(2))
-    return best
+    best, _ = lax.scan(attempt, start, jnp.arange(2))
+    return best.plan
 
 
 def pilot_share(limits: GaussianLimits, plan: Plan) -> Array:

@@ -1,5 +1,7 @@
 """Importance weights of the paths that a proposal draws."""
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -7,7 +9,7 @@ from truncgauss.problem import Estimate
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import log_site_mean
-from truncgauss.special import effective_sample_size, log_mean_exp
+from truncgauss.special import effective_sample_size, log_sum_exp
 
 MIN_EFFECTIVE_POINTS = 10.0
 MIN_POINTS_IN_LAYER = 30.0
@@ -60,10 +62,39 @@ def unseen_share(constraints: Constraints, num_points: int) -> Array:
     return jnp.where(thinnest * num_points < MIN_POINTS_IN_LAYER, 2.0 / num_points, 0.0)
 
 
-def summary(log_weights: Array, level: Array, num_replicates: int, unseen: Array) -> Estimate:
-    """The log mean weight of each replicate; stderr inf where a few points carry it all."""
+class Sums(NamedTuple):
+    """The weights of R replicates, summed up, each of shape (R,).
+
+    Attributes:
+        log_total: log of the sum of the weights, less the level.
+        inverse: one over the effective sample size, (sum w^2) / (sum w)^2.
+        level: what the logs of all weights have in common, shape ().
+    """
+
+    log_total: Array
+    inverse: Array
+    level: Array
+
+    def plus(self, other: "Sums") -> "Sums":
+        """The weights of both together."""
+        moved = other.log_total + (other.level - self.level)
+        log_total = jnp.logaddexp(self.log_total, moved)
+        whole = jnp.where(log_total == -jnp.inf, 0.0, log_total)
+        own, others = jnp.exp(self.log_total - whole), jnp.exp(moved - whole)
+        return Sums(log_total, own**2 * self.inverse + others**2 * other.inverse, self.level)
+
+
+def summed(log_weights: Array, level: Array, num_replicates: int) -> Sums:
+    """The sums of log weights of shape (R * n,)."""
     log_weights = log_weights.reshape(num_replicates, -1)
-    log_probs = log_mean_exp(log_weights, axis=1) + level
     effective = effective_sample_size(log_weights)
-    stderr = jnp.where(effective < MIN_EFFECTIVE_POINTS, jnp.inf, unseen)
-    return Estimate(log_probs, stderr)
+    inverse = jnp.where(effective == 0, 0.0, 1.0 / effective)
+    return Sums(log_sum_exp(log_weights, axis=1), inverse, level)
+
+
+def summary(sums: Sums, num_points: Array | int, unseen: Array) -> Estimate:
+    """The log mean weight of each replicate; stderr inf where a few points carry it all."""
+    log_count = jnp.log(jnp.asarray(num_points, sums.log_total.dtype))
+    log_probs = (sums.log_total - log_count) + sums.level
+    few = (sums.inverse > 1.0 / MIN_EFFECTIVE_POINTS) | (sums.inverse == 0)
+    return Estimate(log_probs, jnp.where(few, jnp.inf, unseen))

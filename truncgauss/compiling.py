@@ -1,0 +1,43 @@
+"""Compilation of what is called with numbers: soon ready, if it runs for milliseconds."""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from truncgauss.pytrees import is_concrete, is_staged
+
+# XLA's own effort goes into fusions. For small arrays they save microseconds and cost seconds:
+# without them a program compiles three to five times sooner. LIGHT also leaves out the optimisation
+# of loops over points, which makes these several times slower.
+LIGHT = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+MEDIUM = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+
+
+class Compiled:
+    """A function under `jax.jit`, with less effort where it is called with numbers on a processor.
+
+    Called with numbers and an effort it answers with numbers, also while something else is traced.
+    On other devices, and where XLA_FLAGS are set, all are `jax.jit(function)`.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.traced = jax.jit(function)
+        self.light = jax.jit(function, compiler_options=LIGHT)
+        self.medium = jax.jit(function, compiler_options=MEDIUM)
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, effort: dict[str, Any] | None = None) -> Any:
+        """The function's value; `effort` is LIGHT, MEDIUM or None for all that XLA can do."""
+        if effort is None or not is_concrete(args):
+            return self.traced(*args)
+        compiled = self.light if effort is LIGHT else self.medium
+        if jax.default_backend() != "cpu" or os.environ.get("XLA_FLAGS"):
+            compiled = self.traced
+        if not is_staged():
+            return compiled(*args)
+        # Compiler options are refused inside of another compilation.
+        with jax.ensure_compile_time_eval():
+            return compiled(*args)
