@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 import truncgauss as tg
 from truncgauss import parallel
+from truncgauss.compiling import LIGHT, Compiled
 
 from .table import table
 
@@ -126,14 +127,14 @@ def shift_curve(loc, covariance, region, config):
     soft = tg.SoftMonteCarlo(samples=samples, edge=config.edge.build())
     curves = {"shift": np.asarray(shifts)}
     for name, method in (("soft", soft), ("best", tg.Automatic())):
-        found = fraction_along(shifts, scale, loc, covariance, region, method)
+        found = fraction_along(shifts, scale, loc, covariance, region, method, effort=LIGHT)
         (value, stderr), gradient = jax.tree.map(np.asarray, found)
         curves |= {name: value, f"{name}_gradient": gradient, f"{name}_stderr": value * stderr}
     exact = not curves["best_stderr"].any()
     return curves | {"best_name": "exact" if exact else "Automatic"}
 
 
-@jax.jit
+@Compiled
 def fraction_along(shifts, scale, loc, covariance, region, method):
     """Fraction and standard error at each shift, and the gradient of the fraction."""
 
