@@ -10,7 +10,7 @@ from truncgauss.config import Count, Experiment, Gaussian, Grid, Limits, Positiv
 class Settings(Experiment):
     """The fraction inside limits and its gradient, along a shift of the mean."""
 
-    cached: ClassVar[bool] = False
+    cached: ClassVar[bool] = False  # first calls are timed, with their compilation
 
     gaussian: Gaussian
     limits: Limits

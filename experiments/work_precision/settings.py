@@ -76,7 +76,7 @@ class LowRankCase(Model):
 class Settings(Experiment):
     """Error against time, of our methods, SciPy and R, in one run."""
 
-    cached: ClassVar[bool] = False
+    cached: ClassVar[bool] = False  # first calls are timed, with their compilation
 
     parts: tuple[
         Literal[
