@@ -80,5 +80,5 @@ def estimates(results, series, ax):
     ax.axhline(0, color="#000000", linewidth=0.7)
     names = [name.split(" (")[0].replace(" ", "\n") for name in parameter_names(results)]
     ax.set_xticks(places, names)
-    ax.set(ylabel="(estimate − truth) / posterior standard deviation")
+    ax.set(ylabel="(estimate − truth) / posterior s.d.")
     plotting.title("Five parameters, ± 1 standard deviation", ax=ax)
