@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -35,11 +36,11 @@ ROOMS = {
     "separation": {
         "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "arrangement": 1,
         "expectation_propagation": 2, "twisting": 3, "particles": 4, "plan": 4, "weights": 5,
-        "planning": 6, "proposals": 7,
+        "planning": 6, "proposals": 7, "row_plans": 7,
     },
     "probability": {
         "method": 0.5, "structure": 1, "factor_lattice": 4,
-        "turns": 6, "refinement": 7, "automatic": 9,
+        "row_moments": 1, "turns": 6, "refinement": 7, "differentiation": 8, "automatic": 9,
         "explanation": 10, "gradients": 10,
     },
     "distributions": {
@@ -199,6 +200,13 @@ def test_the_package_names_no_experiment():
         tree = ast.parse(path.read_text())
         texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
         assert not texts & names, f"{path.name} names {texts & names}"
+
+
+def test_the_citation_has_the_version_of_the_package():
+    import truncgauss as tg
+
+    [version] = re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert version == tg.__version__
 
 
 def test_configs_experiments_and_figures_share_their_stems():

@@ -1,4 +1,4 @@
-"""Models with truncated laws: two ways to one posterior, closed forms, and calibrated ranks."""
+"""Models with truncated distributions: two ways to one posterior, closed forms, calibration."""
 
 import sys
 import types
@@ -21,7 +21,7 @@ from tests.test_experiments import check_picture, completed, settings
 FEW = {"num_chains": 4, "num_warmup": 300, "num_samples": 200, "target_accept": 0.85}
 
 
-# ---------------------------------------------------------------- a factor against the law
+# ---------------------------------------------------------------- a factor against the distribution
 
 
 def few_objects(name, num_objects=40, fields=2):
@@ -44,7 +44,7 @@ def test_selected_population():
     check_picture(picture)
 
 
-def test_a_factor_and_the_law_are_one_density():
+def test_a_factor_and_the_distribution_are_one_density():
     config = settings("selected_population")
     given = config.population
     rng = np.random.default_rng(0)
@@ -55,11 +55,11 @@ def test_a_factor_and_the_law_are_one_density():
         "factor": jnp.array([[1.0, 0.0], [-0.6, 0.8]]),
     }  # fmt: skip
     arguments = (jnp.array(x), low, high, given.prior)
-    factor, law = (
+    factor, truncated = (
         jax.jit(lambda sites, model=model: log_density(model, arguments, {}, sites)[0])(sites)
         for model in (selected_population.with_factor, selected_population.with_distribution)
     )
-    assert float(factor) == pytest.approx(float(law), rel=1e-13)
+    assert float(factor) == pytest.approx(float(truncated), rel=1e-13)
 
     # Likelihood and prior once more, by SciPy.
     correlation = np.array([[1.0, -0.6], [-0.6, 1.0]])
@@ -72,10 +72,10 @@ def test_a_factor_and_the_law_are_one_density():
         expected -= len(x) * np.log(seen)
     expected += norm.logpdf(sites["loc"], given.prior.loc, given.prior.loc_scale).sum()
     expected += norm.logpdf(scale, 0, given.prior.scale).sum() + 2 * np.log(2)
-    # The LKJ law of a correlation r has density proportional to (1 - r^2)^(concentration - 1); of
-    # the factor's entry, also, since it is r itself.
+    # The LKJ density of a correlation r is proportional to (1 - r^2)^(concentration - 1); that of
+    # the factor's entry, too, since it is r itself.
     expected += np.log(0.64) - np.log(quad(lambda r: 1 - r**2, -1, 1)[0])
-    assert float(law) == pytest.approx(expected, rel=1e-6)
+    assert float(truncated) == pytest.approx(expected, rel=1e-6)
 
 
 def test_no_population_that_shows_nothing_is_likely():
@@ -238,13 +238,15 @@ def test_the_grid_knows_independent_truncated_normals():
     low, high = np.array([0.0, 0.0, -np.inf]), np.array([1.0, np.inf, 1.0])
     grid = latent_prior.marginals(loc, np.diag(scale**2), low, high, 100)
     for j in range(3):
-        law = truncnorm((low - loc)[j] / scale[j], (high - loc)[j] / scale[j], loc[j], scale[j])
-        assert grid["mean"][j] == pytest.approx(law.mean(), rel=1e-8)
-        assert grid["variance"][j] == pytest.approx(law.var(), rel=1e-6)
-        x = law.ppf([0.01, 0.3, 0.9])
-        np.testing.assert_allclose(latent_prior.density(x, grid, j), law.pdf(x), rtol=1e-7)
+        truncated = truncnorm(
+            (low - loc)[j] / scale[j], (high - loc)[j] / scale[j], loc[j], scale[j]
+        )
+        assert grid["mean"][j] == pytest.approx(truncated.mean(), rel=1e-8)
+        assert grid["variance"][j] == pytest.approx(truncated.var(), rel=1e-6)
+        x = truncated.ppf([0.01, 0.3, 0.9])
+        np.testing.assert_allclose(latent_prior.density(x, grid, j), truncated.pdf(x), rtol=1e-7)
         np.testing.assert_allclose(latent_prior.share_below(x, grid, j), [0.01, 0.3, 0.9], 1e-8)
-        draws = law.ppf((np.arange(100) + 0.5) / 100)
+        draws = truncated.ppf((np.arange(100) + 0.5) / 100)
         assert latent_prior.distance(draws, grid, j) == pytest.approx(0.005, rel=1e-6)
 
 

@@ -27,6 +27,7 @@ class Compiled:
         self.traced = jax.jit(function)
         self.light = jax.jit(function, compiler_options=LIGHT)
         self.medium = jax.jit(function, compiler_options=MEDIUM)
+        self.ahead: dict[Any, Any] = {}  # programs by the kinds of their inputs
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, effort: dict[str, Any] | None = None) -> Any:
@@ -38,6 +39,10 @@ class Compiled:
             compiled = self.traced
         if not is_staged():
             return compiled(*args)
-        # Compiler options are refused inside of another compilation.
-        with jax.ensure_compile_time_eval():
-            return compiled(*args)
+        # A call would become part of what is traced, and may not have options of its own there.
+        leaves, structure = jax.tree.flatten(args)
+        kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
+        kind = compiled is self.light, compiled is self.medium, structure, kinds
+        if kind not in self.ahead:
+            self.ahead[kind] = compiled.lower(*args).compile()
+        return self.ahead[kind](*args)

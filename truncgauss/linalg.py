@@ -23,7 +23,7 @@ def power_of_two(variances: Array) -> Array:
 
 def is_symmetric(matrix: Any) -> Any:
     """Whether each matrix (..., d, d) equals its transpose up to rounding; NaN counts as equal."""
-    xp = np if isinstance(matrix, np.ndarray) else jnp
+    xp: Any = np if isinstance(matrix, np.ndarray) else jnp
     gap = xp.abs(matrix - xp.swapaxes(matrix, -1, -2))
     size = xp.abs(matrix).max(axis=(-2, -1), keepdims=True)
     # The square root of eps: products like A @ S @ A.T are symmetric only to their own rounding.
@@ -94,7 +94,9 @@ def triangle(root: Array) -> tuple[Array, Array]:
 
 
 @triangle.defjvp
-def _triangle_jvp(primals, tangents):
+def _triangle_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     (root,), (change,) = primals, tangents
     factor, q = triangle(root)
     change = jnp.where(jnp.all(root == 0, axis=1)[:, None], 0.0, change)

@@ -8,22 +8,19 @@ keeps its digits.
 
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 
-from truncgauss.compiling import Compiled
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, prepared
 from truncgauss.probability.refinement import Goal
+from truncgauss.probability.row_moments import row_moments
 from truncgauss.probability.structure import independent_parts
 from truncgauss.probability.turns import in_turns
-from truncgauss.problem import Problem, as_key, as_problem, over_rows
+from truncgauss.problem import Problem, as_key, as_problem
 from truncgauss.pytrees import is_concrete
-from truncgauss.regions import LinearRegion, Region
+from truncgauss.regions import Region
 from truncgauss.total_moments import Moments, assembled
-from truncgauss.units import Standardized, standardized
 
 
 def truncated_moments(
@@ -77,60 +74,7 @@ def truncated_moments(
     key = as_key(key)
     if isinstance(method, Automatic):
         return _chosen(method, problem, key)
-    return in_turns(_moments, prepared(method, problem), problem, key)
-
-
-def _moments(method: Method, problem: Problem, key: Array) -> Moments:
-    """The moments of every row of a problem, with one key for all rows."""
-    effort = method.effort(problem)
-    if not jax.config.jax_debug_nans:
-        return _of_rows(method, problem, key, effort=effort)
-    with jax.debug_nans(False):  # a stderr of NaN is no failure
-        mean, matrix, *errors = _of_rows(method, problem, key, effort=effort)
-    return Moments(mean + 0.0, matrix + 0.0, *errors)
-
-
-@Compiled
-def _of_rows(method: Method, problem: Problem, key: Array) -> Moments:
-
-    def of_row(row, method):
-        if not (method.own_units and isinstance(row.region, LinearRegion)):
-            return _finished(row, method.moments(row, key))
-        given = standardized(*row)
-        own = given.problem
-        found = _finished(own, method.scaled(1.0 / given.row_unit).moments(own, key))
-        return _in_user_units(found, given)
-
-    return over_rows(of_row, problem, method)
-
-
-def _in_user_units(moments: Moments, given: Standardized) -> Moments:
-    """The moments of x = unit * y from those of y, and of the coordinates that do not vary."""
-    unit, still = given.unit, given.still
-    pair, pair_still = unit[:, None] * unit, still[:, None] | still
-    mean, matrix, mean_stderr, stderr = moments
-    # NaN where constraints without variance are not met, or are none.
-    blank = jnp.where(given.known == 0, 0.0, jnp.nan)
-    known = lambda error: jnp.where(jnp.isnan(blank), blank, error)
-    return Moments(
-        unit * jnp.where(still, given.loc, mean) + blank,
-        pair * jnp.where(pair_still, 0.0, matrix) + blank,
-        known(unit * jnp.where(still, 0.0, mean_stderr)),
-        known(pair * jnp.where(pair_still, 0.0, stderr)),
-    )
-
-
-def _finished(row: Problem, moments: Moments) -> Moments:
-    """Symmetric, inside the box, and the Gaussian's own moments where nothing is limited."""
-    mean, matrix, *errors = moments
-    matrix = 0.5 * (matrix + matrix.T)
-    mean = row.region.clipped(mean)
-    if isinstance(row.region, LinearRegion):
-        free = row.region.is_everything
-        mean = jnp.where(free, row.loc, mean)
-        matrix = jnp.where(free, row.covariance.covariance_matrix, matrix)
-        errors = (jnp.where(free & ~jnp.isnan(error), 0.0, error) for error in errors)
-    return Moments(mean, matrix, *map(lax.stop_gradient, errors))
+    return in_turns(row_moments, prepared(method, problem), problem, key)
 
 
 # --- The choice -----------------------------------------------------------------------------------
@@ -138,22 +82,17 @@ def _finished(row: Problem, moments: Moments) -> Moments:
 
 def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
     """The moments of independent parts, each by the method that fits, put together."""
-    if not is_concrete((problem, key)):
-        return _answer(method, problem, key)
-    # Parts of a Gaussian whose mean says which coordinates they are.
-    named = problem._replace(loc=jnp.arange(problem.covariance.dimension, dtype=problem.loc.dtype))
-    parts = independent_parts(named)
-    if parts[0] is named:
-        return _answer(method, problem, key)
-    places = [np.asarray(part.loc, int) for part in parts]
-    parts = (part._replace(loc=problem.loc[..., own]) for part, own in zip(parts, places))
-    answers = [_answer(method.of_part(part, problem), part, key) for part in parts]
+    parts = independent_parts(problem) if is_concrete((problem, key)) else []
+    if len(parts) < 2 and all(part.places is None for part in parts):
+        return _answer(method, parts[0].problem if parts else problem, key)
+    answers = [_answer(method.of_part(part.problem, problem), part.problem, key) for part in parts]
+    places = [part.places for part in parts]
     return assembled(answers, places, problem.loc, problem.covariance.covariance_matrix)
 
 
 def _answer(method: Automatic, problem: Problem, key: Array) -> Moments:
     """The moments by the method that fits, refined until rtol is met or the budget spent."""
-    return method.answer(problem, key, Goal(_moments, _errors)).result
+    return method.answer(problem, key, Goal(row_moments, _errors)).result
 
 
 def _errors(moments: Moments) -> np.ndarray:

@@ -9,16 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.probability.differentiation import Answer, combined, differentiable
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method, estimate, prepared
 from truncgauss.probability.refinement import FAILURE, Found, Goal, Search, errors
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
-from truncgauss.probability.structure import independent_parts
+from truncgauss.probability.structure import Part, independent_parts
 from truncgauss.probability.turns import in_turns
 from truncgauss.problem import Estimate, Problem, Region, as_key, as_problem
-from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
+from truncgauss.pytrees import frozen_pytree, is_concrete, static_field, values_of
 
 # In this order. Exact answers need no other; of those that draw, the second is tried on rows where
 # the first fails.
@@ -96,12 +97,18 @@ class Automatic(Method):
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
         """The sum over independent parts of the problem."""
-        parts = self.parts(problem, key)
-        return combined([method.answer(*part, PROBABILITY).result for method, *part in parts])
+        # Where a derivative is taken at numbers that are there, these decide as in the plain call.
+        values = values_of(problem)
+        known = problem if values is None or not is_concrete(key) else values
+        answers = [
+            Answer(part, method.answer(part.problem, own, PROBABILITY), own)
+            for method, part, own in self.parts(known, key)
+        ]
+        if known is not problem and not is_concrete(problem):
+            return differentiable(problem, values, answers)
+        return combined([answer.found.result for answer in answers])
 
-    def parts(
-        self, problem: Problem, key: jax.Array
-    ) -> list[tuple["Automatic", Problem, jax.Array]]:
+    def parts(self, problem: Problem, key: jax.Array) -> list[tuple["Automatic", Part, jax.Array]]:
         """Independent problems that make up this one, as far as it can be seen.
 
         Each comes with a key, and with this method and the share of max_draws that it may spend.
@@ -111,7 +118,7 @@ class Automatic(Method):
             return [(self, parts[0], key)]
         # With one key for all, equal parts would err alike, and their errors not add as squares.
         keys = jax.random.split(key, len(parts))
-        return [(self.of_part(part, problem), part, own) for part, own in zip(parts, keys)]
+        return [(self.of_part(part.problem, problem), part, own) for part, own in zip(parts, keys)]
 
     def of_part(self, part: Problem, whole: Problem) -> "Automatic":
         """The method with the share of max_draws that a part's dimension is of the whole's."""
@@ -128,13 +135,13 @@ class Automatic(Method):
             return self.sampled(problem, key, goal)
         result = in_turns(goal.evaluate, chosen, problem, key)
         if problem.covariance.dimension <= 3:
-            return Found(chosen, result)
+            return Found(chosen, result, recipe=((chosen, None),))
         first = jax.tree.leaves(result)[0]
         axes = tuple(range(len(problem.batch_shape), first.ndim))
         unknown = np.any(np.isnan(first), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
         error = np.where(unknown, math.inf, goal.error(result))
         if np.all(error <= self.rtol):
-            return Found(chosen, result)
+            return Found(chosen, result, recipe=((chosen, None),))
         # A chain too fine for its grid, or factors with next to no noise.
         search = Search(problem, key, goal, self.rtol, self.max_draws)
         search.begin(chosen, result, error)
@@ -152,14 +159,6 @@ class Automatic(Method):
                 above = max(above, FAILURE)
         search.refine()
         return search.found()
-
-
-def combined(results: list[Estimate]) -> Estimate:
-    """The log probability of independent parts together; their errors add as squares."""
-    if len(results) == 1:
-        return results[0]
-    log_prob = sum(result.log_prob for result in results)
-    return Estimate(log_prob, sum(result.stderr**2 for result in results) ** 0.5)
 
 
 PROBABILITY = Goal(lambda method, *inputs: estimate(method, *inputs), errors)

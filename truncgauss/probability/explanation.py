@@ -5,7 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from truncgauss.probability.automatic import PROBABILITY, Automatic, combined
+from truncgauss.probability.automatic import PROBABILITY, Automatic
+from truncgauss.probability.differentiation import combined
 from truncgauss.probability.method import Method, estimate, prepared
 from truncgauss.probability.refinement import Found
 from truncgauss.problem import Problem, as_key, as_problem
@@ -56,11 +57,11 @@ def explain(
         chosen = prepared(method, problem).hold(*problem)
         return "\n".join(lines + account(chosen, "as asked for", problem, None, key))
     parts = method.parts(problem, key)
-    left_out = d - sum(part.covariance.dimension for _, part, _ in parts)
+    left_out = d - sum(part.problem.covariance.dimension for _, part, _ in parts)
     if left_out:
         lines.append(f"free     {left_out} without limits, left out")
     results = []
-    for own_method, part, own_key in parts:
+    for own_method, (part, _), own_key in parts:
         if len(parts) > 1:
             lines.append(f"part     independent, {dimensions(part.covariance.dimension)}")
         found = own_method.answer(part, own_key, PROBABILITY)

@@ -73,6 +73,10 @@ class FactorLattice(Method):
         check_counts(self, "num_points", "num_replicates")
 
     @property
+    def is_held(self) -> bool:
+        return self.plan is not None
+
+    @property
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of a plan held for many problems."""
         return () if self.plan is None else self.plan.batch_shape

@@ -15,7 +15,7 @@ from jax import Array
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import Covariance
 from truncgauss.problem import Estimate, Problem, over_rows
-from truncgauss.pytrees import Batched
+from truncgauss.pytrees import Batched, is_concrete, values_of
 from truncgauss.regions import LinearRegion, Region
 from truncgauss.special import log_mean_exp
 from truncgauss.total_moments import Moments
@@ -93,6 +93,11 @@ class Method:
     def serving(self, covariance: Covariance, region: Region) -> "Method":
         """The method that answers in place of this one for such a kind of covariance or region."""
         return self
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the method has a plan, or needs none."""
+        return True
 
     def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Method":
         """The method with settings that need concrete values, such as a rank, resolved."""
@@ -186,14 +191,20 @@ class Method:
 
 
 def prepared(method: Method, problem: Problem) -> Method:
-    """The method that answers for a problem, checked and settled.
+    """The method that answers for a problem, checked, and with all that numbers can settle.
+
+    Where there are numbers, also behind a derivative, its plan is held: a value and its gradient
+    are then those of one function.
 
     Raises:
         ValueError: if it cannot answer.
     """
     method = method.serving(problem.covariance, problem.region)
     method.check(*problem)
-    return method.settled(*problem)
+    values = values_of(problem)
+    if values is None or 0 in problem.batch_shape:
+        return method.settled(*problem)
+    return method if method.is_held else method.hold(*values)
 
 
 def check_linear(owner: str, region: Region) -> None:
@@ -245,17 +256,67 @@ def check_held(owner: str, plan: Batched, counts: dict[str, tuple], problem: Pro
 
 def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     """The method's estimate for every row of a problem, with one key for all rows."""
-    effort = method.effort(problem)
     if not jax.config.jax_debug_nans:
-        return _estimate(method, problem, key, effort=effort)
+        return _evaluated(method, problem, key)
     with jax.debug_nans(False):  # a stderr of NaN is no failure
-        log_prob, stderr = _estimate(method, problem, key, effort=effort)
+        log_prob, stderr = _evaluated(method, problem, key)
     return Estimate(log_prob + 0.0, stderr)
+
+
+def _evaluated(method: Method, problem: Problem, key: Array) -> Estimate:
+    effort = method.effort(problem)
+    if is_concrete(problem) or not is_concrete((method, key)) or effort is None:
+        return _estimate(method, problem, key, effort=effort)
+    if values_of(problem) is None:
+        return _estimate(method, problem, key)
+    return _differentiable(method, problem, key)
 
 
 @Compiled
 def _estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     return over_rows(lambda row, method: average(method, row, key), problem, method)
+
+
+@Compiled
+def _with_gradient(method: Method, problem: Problem, key: Array) -> tuple[Estimate, Problem]:
+    """The estimate for every row, and the derivatives of each row's log P in the problem."""
+
+    def of_row(row: Problem, method: Method) -> tuple[Estimate, Problem]:
+        def log_prob(row: Problem) -> tuple[Array, Array]:
+            return tuple(average(method, row, key))
+
+        (value, stderr), gradient = jax.value_and_grad(log_prob, has_aux=True)(row)
+        return Estimate(value, stderr), gradient
+
+    return over_rows(of_row, problem, method)
+
+
+def _differentiable(method: Method, problem: Problem, key: Array) -> Estimate:
+    """The estimate where a derivative is taken at numbers that are there.
+
+    Value and gradient then come from one program, compiled with the effort of a value.
+    """
+
+    @jax.custom_jvp
+    def value(problem: Problem) -> Estimate:
+        return _estimate(method, problem, key, effort=method.effort(problem))
+
+    @value.defjvp
+    def value_jvp(primals, tangents):
+        (problem,), (change,) = primals, tangents
+        if not is_concrete(problem):  # of a second derivative
+            plain = lambda problem: _estimate(method, problem, key)
+            return jax.jvp(plain, primals, tangents)
+        found, gradient = _with_gradient(method, problem, key, effort=method.effort(problem))
+        rank = found.log_prob.ndim
+
+        def along(slope: Array, change: Array) -> Array:
+            return jnp.sum(slope * change, axis=tuple(range(rank, slope.ndim)))
+
+        slopes = jax.tree.leaves(jax.tree.map(along, gradient, change))
+        return found, Estimate(sum(slopes), jnp.zeros_like(found.stderr))
+
+    return value(problem)
 
 
 def average(method: Method, problem: Problem, key: Array) -> Estimate:

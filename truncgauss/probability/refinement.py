@@ -1,7 +1,7 @@
 """Where the default method spends its draws: which rows of a batch need more, and when it ends."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -60,11 +60,14 @@ class Found(NamedTuple):
         method: of the first row, with its plan held.
         result: tree of arrays with the leading axes of the problem.
         attempts: what was tried, in order, to be told by `explain`.
+        recipe: the held methods that the results come from, each with the rows of the flattened
+            problem that are its own, None for all.
     """
 
     method: Method
     result: Any
     attempts: tuple[Attempt, ...] = ()
+    recipe: tuple[tuple[Method, np.ndarray | None], ...] = ()
 
 
 class Search:
@@ -87,12 +90,16 @@ class Search:
         self.attempts: list[Attempt] = []
         self.plans: list[tuple[Method, np.ndarray]] = []  # held for rows, and which
         self.result: Any = None
+        self.evaluations: list[tuple[Method, np.ndarray]] = []
+        self.evaluation = np.full(len(self.error), -1)  # the one that each row's result is of
 
     def begin(self, method: Method, result: Any, error: np.ndarray) -> None:
         """Take the result of a method that buys no points as what there is so far."""
         self.error, self.owner = error.reshape(-1), np.zeros(len(self.error), int)
         self.attempts.append(Attempt(method, float(self.error.max(initial=0.0)), MET))
         self.plans.append((method, np.arange(len(self.error))))
+        self.evaluations.append((method, np.arange(len(self.error))))
+        self.evaluation[:] = 0
         flat = lambda leaf: np.asarray(leaf).reshape((-1, *self._event(leaf)))
         self.result = jax.tree.map(flat, result)
 
@@ -166,6 +173,7 @@ class Search:
         return factor, needy
 
     def _evaluated(self, method: Method, rows: np.ndarray) -> tuple[Any, np.ndarray]:
+        self.evaluations.append((method, rows))
         problem = taken(self.problem, rows)
         result = in_turns(self.goal.evaluate, method, problem, self.key)
         error = np.asarray(self.goal.error(result), float).reshape(-1)
@@ -176,6 +184,7 @@ class Search:
 
     def _keep(self, result: Any, error: np.ndarray, rows: np.ndarray, better: np.ndarray) -> None:
         self.error[rows[better]] = error[better]
+        self.evaluation[rows[better]] = len(self.evaluations) - 1
         if self.result is None:
             self.result = result
         elif np.any(better):
@@ -196,4 +205,16 @@ class Search:
         """What was found, with the leading axes of the problem."""
         whole = lambda leaf: jnp.asarray(leaf.reshape(self.shape + leaf.shape[1:]))
         first = self.attempts[self.owner[0]].method if len(self.owner) else None
-        return Found(first, jax.tree.map(whole, self.result), tuple(self.attempts))
+        result = jax.tree.map(whole, self.result)
+        return Found(first, result, tuple(self.attempts), tuple(self._recipe()))
+
+    def _recipe(self) -> Iterator[tuple[Method, np.ndarray | None]]:
+        for index in np.unique(self.evaluation):
+            method, rows = self.evaluations[index]
+            own = np.flatnonzero(self.evaluation == index)
+            place = np.zeros(len(self.error), int)
+            place[rows] = np.arange(len(rows))
+            if len(own) == len(self.error) == len(rows) and np.all(place == own):
+                yield method.grown(), None
+            else:
+                yield some(method, place[own]).grown(), own

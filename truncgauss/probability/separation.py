@@ -9,9 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from truncgauss.compiling import LIGHT, MEDIUM, Compiled
-from truncgauss.covariances import Covariance, CovarianceMatrix
-from truncgauss.linalg import numerical_rank, rank_of_root
+from truncgauss.covariances import Covariance
 from truncgauss.points import GrowingLattice, lattice_points, shifted_uniforms
 from truncgauss.probability.factor_lattice import FactorLattice, serves
 from truncgauss.probability.method import (
@@ -22,20 +20,14 @@ from truncgauss.probability.method import (
     check_linear,
     spread,
 )
-from truncgauss.problem import Estimate, Problem, as_problem, over_rows
-from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
-from truncgauss.regions import Box, LinearRegion, Polyhedron, Region
+from truncgauss.problem import Estimate, Problem, as_problem
+from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
+from truncgauss.regions import LinearRegion, Polyhedron, Region
 from truncgauss.separation.draw_offsets import Drawn, drawn_again, inner_point, intersected_draws
 from truncgauss.separation.kernel import paths
 from truncgauss.separation.plan import Plan, Proposal, proposal_of
-from truncgauss.separation.planning import (
-    GOOD_SHARE,
-    Trial,
-    chosen_plan,
-    or_tilted,
-    solve_plan,
-    with_sites,
-)
+from truncgauss.separation.planning import plan_of
+from truncgauss.separation.row_plans import full_rank, rank_of_limits, solved_plans
 from truncgauss.separation.weights import (
     Sums,
     log_weights,
@@ -133,6 +125,10 @@ class Separation(Method):
         check_counts(self, "num_points", "num_replicates")
 
     @property
+    def is_held(self) -> bool:
+        return self.plan is not None
+
+    @property
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of a plan held for many problems."""
         return () if self.plan is None else self.plan.batch_shape
@@ -168,15 +164,16 @@ class Separation(Method):
             return served.hold(*problem)
         served.check(*problem)
         settled = served.settled(*problem)
-        return replace(settled, plan=_solved(settled, problem))
+        plan = solved_plans(problem, settled.tilted, settled.twisted, settled.rank)
+        return replace(settled, plan=plan)
 
     def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
         """The method with the rank of a singular distribution, if numbers can be looked at."""
         if self.rank is not None or not is_concrete((covariance, region)):
             return self
-        full = min(region.num_constraints, covariance.dimension)
-        rank = rank_of_limits(loc, covariance, region)
-        return self if rank >= full else replace(self, rank=rank)
+        problem = Problem(loc, covariance, region)
+        rank = rank_of_limits(problem)
+        return self if rank >= full_rank(problem) else replace(self, rank=rank)
 
     def scaled(self, by: Array) -> "Separation":
         """The method with its plan made to fit constraints multiplied by `by`."""
@@ -216,16 +213,8 @@ class Separation(Method):
         """The plan that is held, or one for this problem as the settings ask for it."""
         if self.plan is not None:
             return lax.stop_gradient(self.plan)
-        limits = problem.limits
-        m = limits.num_constraints
-        rank = min(m, len(problem.loc)) if self.rank is None else self.rank
-        if self.looks_ahead(rank, m):
-            return lax.stop_gradient(chosen_plan(limits))
-        return lax.stop_gradient(solve_plan(limits, self.tilted, rank))
-
-    def looks_ahead(self, rank: int, num_constraints: int) -> bool:
-        """Whether the plan may be one of sites."""
-        return self.tilted and self.twisted and rank == num_constraints > 1
+        rank = full_rank(problem) if self.rank is None else self.rank
+        return lax.stop_gradient(plan_of(problem.limits, self.tilted, self.twisted, rank))
 
     def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
         """One random shift of the lattice."""
@@ -398,98 +387,3 @@ def _weighted_draws(
     path = paths(constraints, tilt, uniforms)
     drawn = drawn_again(constraints, tilt, uniforms, path.means, point)
     return *weighed(proposal, *path), drawn
-
-
-# --- Plans of many rows, compiled -----------------------------------------------------------------
-
-
-def _plans(method: Separation, problem: Problem) -> Plan:
-    """A plan for every row of a problem."""
-
-    def of_row(row: Problem) -> Plan:
-        given = standardized(*row)
-        return method.plan_of(given.problem).scaled(given.row_unit)
-
-    return over_rows(of_row, problem)
-
-
-@frozen_pytree
-class Shares(Batched):
-    """Effective shares, one a row."""
-
-    share: Array
-
-    event_ranks = {"share": 0}
-
-
-def _site_plans(problem: Problem) -> Trial:
-    """For every row the plan that looks ahead through sites."""
-
-    def of_row(row: Problem) -> Trial:
-        given = standardized(*row)
-        plan, share = with_sites(given.problem.limits)
-        return Trial(plan.scaled(given.row_unit), share)
-
-    return over_rows(of_row, problem)
-
-
-def _better_plans(problem: Problem, best: Plan, share: Shares) -> Plan:
-    """For every row the minimax tilt, where it leaves more effective points."""
-
-    def of_row(row: Problem, best: Plan, share: Shares) -> Plan:
-        given = standardized(*row)
-        before = Trial(best.scaled(1.0 / given.row_unit), share.share)
-        return or_tilted(given.problem.limits, before).plan.scaled(given.row_unit)
-
-    return over_rows(of_row, problem, best, share)
-
-
-_compiled_plans = Compiled(_plans)
-_compiled_site_plans = Compiled(_site_plans)
-_compiled_better_plans = Compiled(_better_plans)
-# Beyond, unoptimised products of matrices cost more than their optimisation.
-_MOST_QUICK = 64
-
-
-def _solved(method: Separation, problem: Problem) -> Plan:
-    m, d = problem.region.num_constraints, problem.covariance.dimension
-    if not is_concrete(problem):
-        return _compiled_plans(method, problem)
-    effort = LIGHT if m <= _MOST_QUICK else MEDIUM
-    if not method.looks_ahead(min(m, d) if method.rank is None else method.rank, m):
-        return _compiled_plans(method, problem, effort=effort)
-    # One plan after the other: most problems need only the first, and so only its program.
-    plan, share = _compiled_site_plans(problem, effort=effort)
-    if bool(np.all(np.asarray(share) > GOOD_SHARE)):
-        return plan
-    return _compiled_better_plans(problem, plan, Shares(share), effort=effort)
-
-
-# --- Ranks ----------------------------------------------------------------------------------------
-
-
-def rank_of_limits(loc: Array, covariance: Covariance, region: LinearRegion) -> int:
-    """The rank of the distribution of what a region limits, the largest of all rows."""
-    if isinstance(region, Box) and isinstance(covariance, CovarianceMatrix):
-        matrix = np.asarray(covariance.matrix)
-        # A coordinate without variance is released from its limits: a variable of its own.
-        still = np.diagonal(matrix, axis1=-2, axis2=-1) == 0
-        identity = np.eye(matrix.shape[-1])
-        return numerical_rank(np.where(still[..., None] & (identity > 0), 1.0, matrix))
-    problem = Problem(loc, covariance, region)
-    if not is_concrete(problem):
-        problem = problem._replace(loc=jnp.zeros(problem.loc.shape[-1:], problem.loc.dtype))
-    with jax.ensure_compile_time_eval():
-        matrix, root = _limited(problem)
-    return numerical_rank(np.asarray(matrix)) if root is None else rank_of_root(np.asarray(root))
-
-
-@jax.jit
-def _limited(problem: Problem) -> tuple[Array, Array | None]:
-    """The covariance, and its root if there is one, of what each row's region limits."""
-
-    def of_row(row: Problem) -> tuple[Array, Array | None]:
-        limits = standardized(*row).problem.limits
-        return limits.covariance, limits.root
-
-    return over_rows(of_row, problem)

@@ -99,6 +99,10 @@ class SequentialMonteCarlo(Method):
         return 6 * self.num_particles * dimension
 
     @property
+    def is_held(self) -> bool:
+        return self.twist is not None or not self.twisted
+
+    @property
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of a twist held for many problems."""
         return () if self.twist is None else self.twist.batch_shape

@@ -4,6 +4,8 @@ A matrix counts as structured if the structure gives back every entry to a few u
 that the smaller problem is the same problem. Only numbers can be looked at: not under a trace.
 """
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 import numpy as np
 from scipy.sparse import csgraph
@@ -17,7 +19,14 @@ ROUNDING = 16.0  # units, of the product of two standard deviations
 LEAST_NOISE = 1e-4, 1e5  # share of a variance, also in units: below, its digits are lost
 
 
-def independent_parts(problem: Problem) -> list[Problem]:
+class Part(NamedTuple):
+    """An independent part of a problem, and which of its coordinates it has, all for None."""
+
+    problem: Problem
+    places: np.ndarray | None
+
+
+def independent_parts(problem: Problem) -> list[Part]:
     """Problems whose log probabilities add up to that of a box, each with its structure.
 
     Coordinates without limits are left out. What cannot be looked at, a covariance that differs
@@ -26,30 +35,31 @@ def independent_parts(problem: Problem) -> list[Problem]:
     """
     loc, covariance, region = problem
     if not isinstance(region, Box) or not isinstance(covariance, CovarianceMatrix):
-        return [problem]
+        return [Part(problem, None)]
     if covariance.batch_shape != () or not is_concrete(problem):
-        return [problem]
+        return [Part(problem, None)]
     # With NumPy throughout: some forty small operations of JAX would each be compiled.
     matrix, mean = np.asarray(covariance.matrix), np.asarray(loc)
     low, high = np.asarray(region.low), np.asarray(region.high)
     free = np.all(np.isinf(low) & np.isinf(high), axis=tuple(range(low.ndim - 1)))
     sound = np.all(np.isfinite(matrix)) and not np.any(np.isinf(mean)) and not free.all()
     if not sound or np.any(np.diagonal(matrix) < 0):
-        return [problem]
+        return [Part(problem, None)]
     limited = np.flatnonzero(~free)
     linked = matrix[np.ix_(limited, limited)] != 0
     count, labels = 1, np.zeros(len(limited), int)
     if not linked.all():
         count, labels = csgraph.connected_components(linked, directed=False)
     if count == 1 and len(limited) == len(matrix):
-        return [problem._replace(covariance=structured(covariance))]
+        return [Part(problem._replace(covariance=structured(covariance)), None)]
     mean = np.where(np.any(np.isnan(mean), axis=-1, keepdims=True), np.nan, mean)
     parts = []
     for block in range(count):
         kept = limited[labels == block]
         part = CovarianceMatrix(jnp.asarray(matrix[np.ix_(kept, kept)]))
         box = Box(jnp.asarray(low[..., kept]), jnp.asarray(high[..., kept]))
-        parts.append(Problem(jnp.asarray(mean[..., kept]), structured(part), box))
+        problem = Problem(jnp.asarray(mean[..., kept]), structured(part), box)
+        parts.append(Part(problem, kept))
     return parts
 
 

@@ -25,6 +25,18 @@ NUM_PILOT = 128  # points
 GOOD_SHARE = 0.8  # of effective points in a pilot: no other plan is tried
 
 
+def plan_of(limits: GaussianLimits, tilted: bool, twisted: bool, rank: int) -> Plan:
+    """The plan for limits on a Gaussian vector of a rank, as the settings of `Separation` ask."""
+    if tilted and twisted and looks_ahead(rank, limits.num_constraints):
+        return chosen_plan(limits)
+    return solve_plan(limits, tilted, rank)
+
+
+def looks_ahead(rank: int, num_constraints: int) -> bool:
+    """Whether sites apply: to more than one constraint, none of which the others determine."""
+    return rank == num_constraints > 1
+
+
 def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
     """The order of least variation and, if wanted, the minimax tilt of the first `rank` rows."""
     limits = lax.stop_gradient(limits)
