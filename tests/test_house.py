@@ -36,7 +36,7 @@ ROOMS = {
     "separation": {
         "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "arrangement": 1,
         "expectation_propagation": 2, "twisting": 3, "particles": 4, "plan": 4, "weights": 5,
-        "planning": 6, "proposals": 7, "row_plans": 7,
+        "planning": 6, "proposals": 7, "row_plans": 7, "gibbs": 8,
     },
     "probability": {
         "method": 0.5, "structure": 1, "factor_lattice": 4,
