@@ -11,12 +11,13 @@ import numpy as np
 
 from truncgauss.probability.differentiation import Answer, combined, differentiable
 from truncgauss.probability.exact import Exact
+from truncgauss.probability.held_parts import HeldParts
 from truncgauss.probability.method import Method, estimate, prepared
 from truncgauss.probability.refinement import FAILURE, Found, Goal, Search, errors
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
-from truncgauss.probability.structure import Part, independent_parts
+from truncgauss.probability.structure import Part, independent_parts, is_recognised
 from truncgauss.probability.turns import in_turns
 from truncgauss.problem import Estimate, Problem, Region, as_key, as_problem
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field, values_of
@@ -91,9 +92,18 @@ class Automatic(Method):
         return min(alone, max(LEAST_OF_MANY, of_many))
 
     def hold(self, loc: Any, covariance: Any, region: Region) -> Method:
-        """The chosen method, with its plan fixed."""
+        """The chosen method with its plan fixed, or `HeldParts` where there is structure to see."""
         problem = as_problem(loc, covariance, region)
-        return self.choice(problem).hold(*problem)
+        parts = independent_parts(problem)
+        if not any(part.places is not None or is_recognised(part, problem) for part in parts):
+            return self.choice(problem).hold(*problem)
+        inner = [part.problem for part in parts]
+        return HeldParts(
+            tuple(self.of_part(part, problem).choice(part).hold(*part) for part in inner),
+            tuple(part.covariance for part in inner),
+            problem.covariance.covariance_matrix,
+            tuple(None if part.places is None else tuple(part.places.tolist()) for part in parts),
+        )
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
         """The sum over independent parts of the problem."""

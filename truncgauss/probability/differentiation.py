@@ -26,7 +26,7 @@ from truncgauss.covariances import CovarianceMatrix
 from truncgauss.probability.method import estimate
 from truncgauss.probability.refinement import Found
 from truncgauss.probability.row_moments import row_moments
-from truncgauss.probability.structure import Part
+from truncgauss.probability.structure import Part, is_recognised
 from truncgauss.probability.turns import flattened, taken
 from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import is_concrete
@@ -57,17 +57,12 @@ def differentiable(problem: Problem, values: Problem, answers: list[Answer]) -> 
     """
     covariance = problem.covariance
     split = len(answers) > 1 or answers[0].part.places is not None
-    if not split and not _is_recognised(answers[0], values):
+    if not split and not is_recognised(answers[0].part, values):
         return _replayed(answers[0], problem)
     if is_concrete(covariance):
         return combined([_replayed(answer, _restricted(problem, answer)) for answer in answers])
-    result = _of_structure(answers, problem.loc, problem.region, covariance.matrix)
+    result = structured_estimate(answers, problem.loc, problem.region, covariance.matrix)
     return Estimate(*result)
-
-
-def _is_recognised(answer: Answer, values: Problem) -> bool:
-    """Whether the part's covariance is of another kind than the one that was given."""
-    return type(answer.part.problem.covariance) is not type(values.covariance)
 
 
 def _restricted(problem: Problem, answer: Answer, matrix: Array | None = None) -> Problem:
@@ -100,34 +95,50 @@ def _replayed(answer: Answer, problem: Problem) -> Estimate:
 # --- With respect to a covariance matrix ----------------------------------------------------------
 
 
-def _of_structure(
+def structured_estimate(
     answers: list[Answer], loc: Array, region: Box, matrix: Array
 ) -> tuple[Array, Array]:
     """The estimate from recognised structure, and its derivatives in a general matrix."""
     plain = [isinstance(answer.part.problem.covariance, CovarianceMatrix) for answer in answers]
 
-    def structured(loc: Array, region: Box, matrix: Array) -> tuple[Array, Array]:
+    def along(inputs: tuple, given: list) -> tuple[Array, Array]:
+        """The estimate where the matrix moves within the plain blocks."""
+        loc, region, matrix = inputs
         problem = Problem(loc, CovarianceMatrix(matrix), region)
-        parts = zip(answers, plain)
-        rows = [_restricted(problem, answer, matrix if own else None) for answer, own in parts]
-        return tuple(combined([_replayed(*pair) for pair in zip(answers, rows)]))
+        own = [_with_arrays(*pair) for pair in zip(answers, given)]
+        rows = [_restricted(problem, x, matrix if y else None) for x, y in zip(own, plain)]
+        return tuple(combined([_replayed(*pair) for pair in zip(own, rows)]))
 
     @jax.custom_jvp
-    def value(loc: Array, region: Box, matrix: Array) -> tuple[Array, Array]:
-        return structured(loc, region, matrix)
+    def value(inputs: tuple, given: list) -> tuple[Array, Array]:
+        return along(inputs, given)
 
     def rule(primals, tangents):
-        moved = [
-            jax.tree.map(_instantiated, primal, tangent, is_leaf=_is_zero)
-            for primal, tangent in zip(primals, tangents)
-        ]
-        (log_prob, stderr), (change, still) = jax.jvp(structured, primals, tuple(moved))
-        if not isinstance(tangents[2], SymbolicZero):
-            change = change + _along_matrix(answers, plain, *primals, moved[2])
-        return (log_prob, stderr), (change, jnp.zeros_like(still))
+        (inputs, given), (change, _) = primals, tangents
+        moved = jax.tree.map(_instantiated, inputs, change, is_leaf=_is_zero)
+        of = lambda inputs: along(inputs, given)
+        (log_prob, stderr), (slope, still) = jax.jvp(of, (inputs,), (moved,))
+        if not _is_zero(change[2]):
+            own = [_with_arrays(*pair) for pair in zip(answers, given)]
+            slope = slope + _along_matrix(own, plain, *inputs, moved[2])
+        return (log_prob, stderr), (slope, jnp.zeros_like(still))
 
     value.defjvp(rule, symbolic_zeros=True)
-    return value(loc, region, matrix)
+    return value((loc, region, matrix), [_arrays(answer) for answer in answers])
+
+
+def _arrays(answer: Answer) -> tuple:
+    """What of an answer may be traced: a rule may not close over tracers."""
+    methods = [method for method, _ in answer.found.recipe]
+    return answer.part.problem.covariance, methods, answer.key
+
+
+def _with_arrays(answer: Answer, arrays: tuple) -> Answer:
+    """The answer with these in place of its own."""
+    covariance, methods, key = arrays
+    recipe = tuple((method, rows) for method, (_, rows) in zip(methods, answer.found.recipe))
+    part = answer.part._replace(problem=answer.part.problem._replace(covariance=covariance))
+    return Answer(part, answer.found._replace(recipe=recipe), key)
 
 
 def _is_zero(x: object) -> bool:

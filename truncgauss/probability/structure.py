@@ -63,6 +63,11 @@ def independent_parts(problem: Problem) -> list[Part]:
     return parts
 
 
+def is_recognised(part: Part, whole: Problem) -> bool:
+    """Whether the part's covariance is of another kind than the one that was given."""
+    return type(part.problem.covariance) is not type(whole.covariance)
+
+
 def structured(covariance: CovarianceMatrix) -> Covariance:
     """The chain or the common factor that a covariance matrix is, or the matrix itself."""
     matrix = np.asarray(covariance.matrix)
