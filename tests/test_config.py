@@ -8,11 +8,9 @@ import sys
 from typing import Literal
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
-from truncgauss.config import ConfigError, yaml
-from truncgauss.config import loading as config
+from truncgauss.config import ConfigError, loading as config, yaml
 
 ROOT = pathlib.Path(__file__).parents[1]
 LINE = re.compile(r"[^:]+:\d+:\d+: \S.*: .+ \(got .+\)")

@@ -154,6 +154,19 @@ def test_public_names_resolve_and_are_documented():
         tg.boxes  # noqa: B018
 
 
+def test_type_checkers_see_the_public_names_at_their_homes():
+    import truncgauss as tg
+
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    [checked] = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
+    assert len(imports) == len(checked.body)
+    assert all(alias.asname == alias.name for node in imports for alias in node.names)
+    seen = {node.module: {alias.name for alias in node.names} for node in imports}
+    homes = {module: set(names) for module, names in tg._HOMES.items()}
+    assert seen == {"truncgauss": set(tg._MODULES), **homes}
+
+
 def test_the_citation_has_the_version_of_the_package():
     import truncgauss as tg
 

@@ -22,8 +22,7 @@ from typing import Any, NoReturn
 
 import tyro
 
-from truncgauss import config as settings
-from truncgauss import runs
+from truncgauss import config as settings, runs
 from truncgauss.config import ConfigError, Experiment
 
 FINE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
