@@ -10,7 +10,8 @@ import numpy as np
 import numpyro.distributions.constraints as numpyro_constraints
 import optax
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import optimize, stats
 
 import truncgauss as tg

@@ -6,7 +6,9 @@ weight exp(psi(z)) and the saddle point mu bounds it, psi <= bound: a path kept 
 exp(psi - bound) is an exact draw. Where next to none is kept, Gibbs chains take over, and say so.
 """
 
+import math
 import warnings
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,26 +18,33 @@ import numpy as np
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
+from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import LowRank
 from truncgauss.points import lattice_uniforms
 from truncgauss.probability.separation import Separation, check_plan
 from truncgauss.problem import Problem, as_problem, over_rows
-from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, varying_like
+from truncgauss.pytrees import (
+    Batched,
+    frozen_pytree,
+    is_concrete,
+    static_field,
+    varying_like,
+)
 from truncgauss.regions import Box, LinearRegion
-from truncgauss.separation.kernel import Constraints, crossings
+from truncgauss.separation.gibbs import NUM_CHAINS, Rounds, accepted, filled
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
-from truncgauss.special import separation_step, truncated_quantile
+from truncgauss.separation.row_plans import solved_plans
+from truncgauss.special import truncated_quantile
 from truncgauss.units import Standardized, standardized
 
 # The loop gives up once it has seen this many proposals and kept less than this share of them.
 MIN_PROPOSALS = 2**14
 MIN_ACCEPTANCE = 1e-3
+MOST_MEDIUM = 2**20  # numbers that are drawn; beyond, a compilation is worth all effort
 # Proposals of one round: a fraction of what is wanted, within what a cache holds. They are part of
 # which draws a key gives.
 MIN_LANES, MAX_LANES, ROUND_SIZE = 32, 512, 2**16
-# Sweeps between two draws of a chain, and draws left out in the beginning.
-NUM_CHAINS, THINNING, WARM_UP = 64, 8, 8
 
 
 class Draws(NamedTuple):
@@ -140,8 +149,15 @@ def truncated_draws(
     others = () if plan is None else (plan,)
     if not _is_direct(problem):
         problem = jax.tree.map(_without_derivative, problem)
-    settings = _Settings(num_samples, *_shape_of_work(problem, plan))
-    draws = _draws(settings, problem, _Keys.of(key, problem), *others)
+    known = is_concrete((problem, key, plan)) and 0 not in problem.batch_shape
+    settings = _Settings(num_samples, *_shape_of_work(problem, plan), chains=not known)
+    if known and plan is None and not settings.pinned and _is_limited(problem, settings):
+        others = (solved_plans(problem, True, False, settings.rank),)
+    inputs, effort = (problem, _Keys.of(key, problem), *others), _effort(problem, num_samples)
+    draws = _draws(settings, *inputs, effort=effort)
+    if known and np.any(_is_short(draws, num_samples)):
+        # Chains are seldom needed, and half of the program.
+        draws = _draws(replace(settings, chains=True), *inputs, effort=effort)
     if is_concrete(draws.effective_sample_size):
         _warn_of_chains(draws, num_samples)
     return draws
@@ -194,12 +210,21 @@ def weighted_samples(
 # --- What is known before tracing -----------------------------------------------------------------
 
 
-class _Settings(NamedTuple):
-    """What is compiled in: the number of draws, the rank of what is limited, pinned coordinates."""
+@frozen_pytree
+class _Settings:
+    """What is compiled in.
 
-    num_samples: int
-    rank: int
-    pinned: bool
+    Attributes:
+        num_samples: the number of draws.
+        rank: of the distribution of what is limited.
+        pinned: whether coordinates may be held at one value.
+        chains: whether Gibbs chains make the draws that are missing.
+    """
+
+    num_samples: int = static_field()
+    rank: int = static_field()
+    pinned: bool = static_field()
+    chains: bool = static_field(default=True)
 
 
 @frozen_pytree
@@ -276,9 +301,28 @@ def _without_derivative_jvp(primals, tangents):
     return primals[0], tangents[0]
 
 
+def _is_limited(problem: Problem, settings: _Settings) -> bool:
+    """Whether proposals need a plan."""
+    return (
+        isinstance(problem.region, LinearRegion) and settings.rank > 0 and not _is_direct(problem)
+    )
+
+
+def _effort(problem: Problem, num_samples: int) -> dict[str, Any] | None:
+    """How much effort a compilation for numbers is worth, see `compiling`."""
+    numbers = math.prod(problem.batch_shape) * num_samples * problem.covariance.dimension
+    return MEDIUM if numbers <= MOST_MEDIUM else None
+
+
+def _is_short(draws: Draws, num_samples: int) -> np.ndarray:
+    """Of which rows accept-reject could not make all draws."""
+    size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
+    return (size < num_samples) & ~np.isnan(rate)
+
+
 def _warn_of_chains(draws: Draws, num_samples: int) -> None:
     size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
-    short = (size < num_samples) & ~np.isnan(rate)
+    short = _is_short(draws, num_samples)
     if not short.any():
         return
     missing = np.isnan(np.asarray(draws.samples)).any((0, -1))
@@ -295,7 +339,7 @@ def _warn_of_chains(draws: Draws, num_samples: int) -> None:
     )
 
 
-@partial(jax.jit, static_argnums=0)
+@Compiled
 def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> Draws:
     """Draws for every row, the sample axis moved in front."""
 
@@ -306,7 +350,7 @@ def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> D
     return draws._replace(samples=jnp.moveaxis(draws.samples, -2, 0))
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=1)
 def _weighted(
     settings: _Settings, lattice: bool, problem: Problem, keys: _Keys, *plan: Plan
 ) -> Weighted:
@@ -357,7 +401,10 @@ def _standard_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | 
     else:
         sampler = sampler_of(row, settings.rank, settings.pinned, plan)
     rounds = _accepted(sampler, settings.num_samples, key)
-    samples, effective = _filled(sampler, rounds, settings.num_samples, key)
+    if settings.chains and isinstance(sampler, Sampler):
+        samples, effective = filled(sampler, rounds, settings.num_samples, key)
+    else:
+        samples, effective = accepted(rounds, settings.num_samples)
     proper = _is_proper(row)
     rate = rounds.count / rounds.tried.astype(samples.dtype)
     return Draws(
@@ -385,22 +432,7 @@ def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
 # --- Rounds of proposals --------------------------------------------------------------------------
 
 
-class _Rounds(NamedTuple):
-    """What accept-reject has so far: the first `count` rows of the buffer.
-
-    Of the last round with a path inside the region some paths and their log weights stay, for
-    chains to start from.
-    """
-
-    buffer: Array
-    count: Array
-    tried: Array
-    turn: Array
-    paths: Array
-    log_weights: Array
-
-
-def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> _Rounds:
+def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> Rounds:
     """Rounds of proposals, at least one, until enough are accepted or next to none is."""
     d, r, dtype = sampler.dimension, sampler.num_draws, sampler.bound.dtype
     lanes = min(num_samples // 8, max(MAX_LANES, ROUND_SIZE // d))
@@ -426,117 +458,10 @@ def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> 
         kept = proposals.draws[:, :some], log_weights[:some]
         met = jnp.any(kept[1] > -jnp.inf)
         kept = (jnp.where(met, x, y) for x, y in zip(kept, rounds[-2:]))
-        return _Rounds(buffer, count, rounds.tried + lanes, rounds.turn + 1, *kept)
+        return Rounds(buffer, count, rounds.tried + lanes, rounds.turn + 1, *kept)
 
     zero = jnp.zeros((), jnp.int32)
     buffer, kept = jnp.zeros((num_samples + lanes, d), dtype), jnp.zeros((r, some), dtype)
-    start = _Rounds(buffer, zero, zero, zero, kept, jnp.full(some, -jnp.inf, dtype))
+    start = Rounds(buffer, zero, zero, zero, kept, jnp.full(some, -jnp.inf, dtype))
     start = varying_like(start, jax.tree.leaves(sampler))
     return lax.while_loop(unfinished, one_round, start)
-
-
-# --- What accept-reject leaves to chains ----------------------------------------------------------
-
-
-def _filled(
-    sampler: Sampler | PlainSampler, rounds: _Rounds, num_samples: int, key: Array
-) -> tuple[Array, Array]:
-    """The accepted draws, the chains' where there are too few; and what all are worth."""
-    samples, count = rounds.buffer[:num_samples], rounds.count
-    own = jnp.arange(num_samples)[:, None] < count
-    whole = jnp.asarray(num_samples, samples.dtype)
-    if isinstance(sampler, PlainSampler):
-        return jnp.where(own, samples, jnp.nan), jnp.minimum(count.astype(whole.dtype), whole)
-
-    def fill(state):
-        samples, _, turn = state
-        # The turn enters, lest all this be computed before the loop, needed or not.
-        others, share = _chains(sampler, rounds, num_samples, key, turn)
-        # A chain without a start has nothing to add.
-        worth = count + jnp.where(jnp.isnan(share), 0.0, share) * (num_samples - count)
-        return jnp.where(own, samples, others), worth, turn + 1
-
-    def unfilled(state):
-        return (count < num_samples) & (state[-1] < 1)
-
-    # A loop of at most one turn: unlike a choice it costs nothing under vmap if none needs it.
-    samples, worth, _ = lax.while_loop(
-        unfilled, fill, varying_like((samples, whole, jnp.uint32(0)), rounds)
-    )
-    return samples, worth
-
-
-def _chains(
-    sampler: Sampler, rounds: _Rounds, num_samples: int, key: Array, turn: Array
-) -> tuple[Array, Array]:
-    """Draws of parallel Gibbs chains, shape (num_samples, d), and what one of them is worth.
-
-    In the whitened coordinates z the law is a standard normal, limited: correlations of any
-    strength are gone, a singular covariance or more constraints than variables make no difference,
-    and each conditional law is one interval.
-    """
-    start = rounds.paths[:, _evenly(rounds.log_weights)]
-    start = jnp.where(jnp.any(rounds.log_weights > -jnp.inf), start, jnp.nan)
-    num_kept = max(16, -(-num_samples // NUM_CHAINS))
-    per_sweep, others = THINNING * sampler.num_draws, sampler.num_uniforms - sampler.num_draws
-    constraints = sampler.all_constraints()
-
-    def one(state, turn):
-        draws, before = state
-        uniforms = fresh_uniforms(key, turn, (per_sweep + others, NUM_CHAINS), draws.dtype)
-        sweeps = uniforms[:per_sweep].reshape(THINNING, *draws.shape)
-        draws, _ = lax.scan(partial(_sweep, constraints), draws, sweeps)
-        points = sampler.points(draws, sampler.values(draws), uniforms[per_sweep:])
-        points = jnp.where(sampler.inside(points), points, before)
-        return (draws, points), points.T
-
-    middle = jnp.full((others, NUM_CHAINS), 0.5, start.dtype)
-    start = start, sampler.points(start, sampler.values(start), middle)
-    # Numbers that no round of proposals reaches.
-    turns = jnp.uint32(2**31) + turn + jnp.arange(WARM_UP + num_kept, dtype=jnp.uint32)
-    _, points = lax.scan(one, start, turns)
-    points = points[WARM_UP:]
-    return points.reshape(-1, sampler.dimension)[-num_samples:], _worth(points)
-
-
-def _evenly(log_weights: Array) -> Array:
-    """The indices of as many paths as there are chains, in proportion to their weights."""
-    shares = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
-    middles = (jnp.arange(NUM_CHAINS) + 0.5) / NUM_CHAINS
-    return jnp.searchsorted(shares, (middles * shares[-1]).astype(shares.dtype))
-
-
-def _sweep(constraints: Constraints, draws: Array, uniforms: Array) -> tuple[Array, None]:
-    """One new value for each whitened coordinate of each chain, given the others."""
-
-    def step(state, row):
-        draws, means = state
-        k, column, uniform = row
-        old = draws[k]
-        others = means - column[:, None] * old
-        below, above = crossings(constraints, column, column != 0, others)
-        # By rounding alone: the old value lies in the interval.
-        empty = ~(below < above)
-        below, above = jnp.where(empty, 0.0, below), jnp.where(empty, 1.0, above)
-        new = jnp.where(empty, old, separation_step(below, above, uniform)[0])
-        # Else it would be computed again for each of the means.
-        new = lax.optimization_barrier(new)
-        return (draws.at[k].set(new), others + column[:, None] * new), None
-
-    rows = jnp.arange(len(draws)), constraints.factor.T, uniforms
-    (draws, _), _ = lax.scan(step, (draws, constraints.factor @ draws), rows)
-    return draws, None
-
-
-def _worth(points: Array) -> Array:
-    """How many independent draws one of a chain is worth, from points (turns, chains, d).
-
-    Means of chains of K independent draws would have the variance of one draw over K. The worst
-    coordinate counts; beyond 1 - 1/C the means of C chains cannot tell.
-    """
-    turns, chains, _ = points.shape
-    centred = points - points.mean((0, 1))
-    of_one, of_mean = jnp.mean(centred**2, (0, 1)), jnp.var(centred.mean(0), axis=0, ddof=1)
-    still = of_one == 0
-    share = of_one / (turns * jnp.where(still, 1.0, of_mean))
-    return jnp.minimum(1.0 - 1.0 / chains, jnp.min(jnp.where(still, jnp.inf, share)))
