@@ -23,7 +23,12 @@ from truncgauss.probability.method import (
 from truncgauss.problem import Estimate, Problem, as_problem
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.regions import LinearRegion, Polyhedron, Region
-from truncgauss.separation.draw_offsets import Drawn, drawn_again, inner_point, intersected_draws
+from truncgauss.separation.draw_offsets import (
+    DrawOffsets,
+    draw_offsets,
+    inner_point,
+    intersected_draws,
+)
 from truncgauss.separation.kernel import paths
 from truncgauss.separation.plan import Plan, Proposal, proposal_of
 from truncgauss.separation.planning import plan_of
@@ -375,15 +380,15 @@ def check_plan(plan: Plan, problem: Problem) -> None:
 
 def _weighted_draws(
     proposal: Proposal, uniforms: Array, point: Array
-) -> tuple[Array, Array, Drawn]:
+) -> tuple[Array, Array, DrawOffsets]:
     """Log weights of paths less their common level, that level, and what the paths drew."""
     constraints, extra, tilt = proposal[:3]
     if len(extra.low):
         draws, log_mass = intersected_draws(constraints, extra, tilt, uniforms)
         deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
         # Of an interval that several constraints cut, no more is known than the draw.
-        drawn = Drawn(deviations, deviations, jnp.zeros_like(deviations))
+        drawn = DrawOffsets(deviations, deviations, jnp.zeros_like(deviations))
         return *weighed(proposal, draws, None, log_mass), drawn
     path = paths(constraints, tilt, uniforms)
-    drawn = drawn_again(constraints, tilt, uniforms, path.means, point)
+    drawn = draw_offsets(constraints, tilt, uniforms, path.means, point)
     return *weighed(proposal, *path), drawn

@@ -17,7 +17,7 @@ from truncgauss.probability.method import (
 from truncgauss.problem import Estimate, Problem, as_problem, over_rows
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.regions import LinearRegion, Region
-from truncgauss.separation.draw_offsets import drawn_again, inner_point
+from truncgauss.separation.draw_offsets import draw_offsets, inner_point
 from truncgauss.separation.kernel import Constraints, paths
 from truncgauss.separation.particles import particles, surviving
 from truncgauss.separation.twisting import Chain, Twist, chain_of, log_weights, twist_of
@@ -167,7 +167,7 @@ class SequentialMonteCarlo(Method):
             means = paths(proposal, tilt, uniforms).means
             moved = log_weights(chain, uniforms)
             weights = record.log_weights + (moved - lax.stop_gradient(moved))
-            drawn = drawn_again(proposal, tilt, uniforms, means, point)
+            drawn = draw_offsets(proposal, tilt, uniforms, means, point)
             pieces = weighted_pieces(weights[None], drawn.deviations[None], drawn.variances[-1:])
             pieces = jax.tree.map(lambda x: x[0], pieces)
             effective = jnp.minimum(record.least_effective, pieces.num_effective)
