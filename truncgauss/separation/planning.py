@@ -17,11 +17,13 @@ from truncgauss.separation.plan import Plan, proposal_of
 from truncgauss.separation.tilting import saddle
 from truncgauss.separation.twisting import Twist, twist_of
 from truncgauss.separation.weights import log_weights
-from truncgauss.special import effective_sample_size, standardize
+from truncgauss.special import effective_sample_size, log_mean_exp, standardize
 
 LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `twist_of`
 MOST_ADDED = 1.0  # the largest precision that sites at that fraction may add, see `twist_of`
 NUM_PILOT = 128  # points of the pilot run
+NO_HEIGHT = float("nan")  # unknown: every comparison with it is false
+MOST_VOLUME = 50.0  # the log of a volume, for each constraint
 GOOD_SHARE = 0.8  # with a larger effective fraction of these no other plan is tried
 
 
@@ -54,8 +56,8 @@ def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
     return Plan(order, tilt.tilt, tilt.bound, tilt.converged, input_rounding(inner, force))
 
 
-def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array]:
-    """The plan with Gaussian sites, and whether its sites may be used.
+def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array, Array]:
+    """The plan with Gaussian sites, whether its sites may be used, and their height (see `Found`).
 
     The variables stay in their natural order, those without limits last. With sites it is as good
     as other orders, and much better in Markov chains.
@@ -67,7 +69,7 @@ def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array]:
     bound = jnp.full((), jnp.inf, low.dtype)
     tilt = jnp.zeros_like(limits.loc)
     plan = Plan(order, tilt, bound, found.converged | none, found.rounding, found.twist)
-    return plan, found.usable | none
+    return plan, found.usable | none, found.height
 
 
 class Trial(NamedTuple):
@@ -79,8 +81,8 @@ class Trial(NamedTuple):
 
 def with_sites(limits: GaussianLimits) -> Trial:
     """The plan with Gaussian sites."""
-    plan, usable = twisted_plan(limits)
-    return Trial(plan, jnp.where(usable, pilot_share(limits, plan), -1.0))
+    plan, usable, height = twisted_plan(limits)
+    return Trial(plan, jnp.where(usable, pilot_share(limits, plan, height), -1.0))
 
 
 def or_tilted(limits: GaussianLimits, best: Trial) -> Trial:
@@ -89,7 +91,7 @@ def or_tilted(limits: GaussianLimits, best: Trial) -> Trial:
     Where the best so far is above `GOOD_SHARE` it is kept.
     """
     tilted = replace(solve_plan(limits, True, len(limits.loc)), twist=no_sites(limits))
-    share = jnp.where(best.share > GOOD_SHARE, -1.0, pilot_share(limits, tilted))
+    share = jnp.where(best.share > GOOD_SHARE, -1.0, pilot_share(limits, tilted, NO_HEIGHT))
     better = share > best.share
     return jax.tree.map(lambda new, old: jnp.where(better, new, old), Trial(tilted, share), best)
 
@@ -114,20 +116,21 @@ def chosen_plan(limits: GaussianLimits) -> Plan:
     start = Trial(Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype))
     start = varying_like(start, limits)
 
-    def ahead(best: Trial) -> tuple[Plan, Array]:
+    def ahead(best: Trial) -> tuple[Plan, Array, Array]:
         return varying_like(twisted_plan(limits), limits)
 
-    def tilted(best: Trial) -> tuple[Plan, Array]:
+    def tilted(best: Trial) -> tuple[Plan, Array, Array]:
         def tilt() -> Plan:
             plan = replace(solve_plan(limits, True, m), twist=start.plan.twist)
             return varying_like(plan, limits)
 
         plan = lax.cond(best.share > GOOD_SHARE, lambda: best.plan, tilt)
-        return plan, varying_like(jnp.asarray(True), limits)
+        always = jnp.asarray(True), jnp.asarray(NO_HEIGHT, dtype)
+        return plan, *varying_like(always, limits)
 
     def attempt(best: Trial, index: Array) -> tuple[Trial, None]:
-        plan, usable = lax.cond(index == 0, ahead, tilted, best)
-        found = Trial(plan, jnp.where(usable, pilot_share(limits, plan), -1.0))
+        plan, usable, height = lax.cond(index == 0, ahead, tilted, best)
+        found = Trial(plan, jnp.where(usable, pilot_share(limits, plan, height), -1.0))
         better = found.share > best.share
         return jax.tree.map(lambda new, old: jnp.where(better, new, old), found, best), None
 
@@ -135,11 +138,17 @@ def chosen_plan(limits: GaussianLimits) -> Plan:
     return best.plan
 
 
-def pilot_share(limits: GaussianLimits, plan: Plan) -> Array:
-    """The effective fraction of the pilot's points under a plan; -1 where a weight is NaN."""
+def pilot_share(limits: GaussianLimits, plan: Plan, height: Array | float) -> Array:
+    """The effective fraction of the pilot's points under a plan; -1 where it cannot be trusted.
+
+    That is where a weight is NaN, or where log P differs from a known height by more than the logs
+    of volumes can. Draws that have lost their digits may have equal weights that are far too small.
+    """
     proposal = proposal_of(limits, plan)
     keys = jax.random.key(0)[None]
     uniforms = lattice_uniforms(keys, NUM_PILOT, len(plan.tilt) - 1, plan.tilt.dtype)
-    weights, _ = log_weights(proposal, uniforms)
+    weights, level = log_weights(proposal, uniforms)
     share = effective_sample_size(weights) / NUM_PILOT
-    return jnp.where(jnp.isnan(share), -1.0, share)
+    gap = jnp.abs(level + log_mean_exp(weights) - height)
+    implausible = gap > MOST_VOLUME * len(plan.order) + 0.5 * jnp.abs(height)
+    return jnp.where(jnp.isnan(share) | implausible, -1.0, share)

@@ -75,12 +75,15 @@ class Found(NamedTuple):
         converged: whether expectation propagation converged.
         usable: whether its sites may be used.
         rounding: standard error of log P from the rounding of the inputs.
+        height: the log density at the posterior mean, less that at the mean of the Gaussian: log P
+            differs from it only by the logs of volumes.
     """
 
     twist: Twist
     converged: Array
     usable: Array
     rounding: Array
+    height: Array
 
 
 def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp.inf) -> Found:
@@ -146,7 +149,8 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     nothing = Twist(jnp.zeros_like(mean), scaled.loc)
     twist = jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing)
     force = jnp.where(full.precision == 0, 0.0, full.precision * (full.center - mean))
-    return Found(twist, found, usable, input_rounding(limits, force / scaled.scale))
+    rounding = input_rounding(limits, force / scaled.scale)
+    return Found(twist, found, usable, rounding, -0.5 * jnp.sum(force * mean))
 
 
 def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
