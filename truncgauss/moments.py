@@ -12,9 +12,9 @@ from jax import Array
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, prepared
 from truncgauss.probability.refinement import Goal
+from truncgauss.probability.row_batches import in_batches
 from truncgauss.probability.row_moments import row_moments
 from truncgauss.probability.structure import independent_parts
-from truncgauss.probability.turns import in_turns
 from truncgauss.problem import CovarianceLike, Loc, PRNGKey, Problem, as_key, as_problem
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Region
@@ -73,7 +73,7 @@ def truncated_moments(
     key = as_key(key)
     if isinstance(method, Automatic):
         return _chosen(method, problem, key)
-    return in_turns(row_moments, prepared(method, problem), problem, key)
+    return in_batches(row_moments, prepared(method, problem), problem, key)
 
 
 # --- The choice -----------------------------------------------------------------------------------

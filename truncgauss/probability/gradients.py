@@ -12,7 +12,7 @@ from truncgauss.covariances import Covariance
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, average, prepared, spread
 from truncgauss.probability.refinement import Goal, errors
-from truncgauss.probability.turns import in_turns
+from truncgauss.probability.row_batches import in_batches
 from truncgauss.problem import Estimate, Problem, Region, as_key, as_problem, over_rows
 from truncgauss.special.logspace import log_sum_exp
 
@@ -108,7 +108,7 @@ def log_probability_and_gradient(
     if isinstance(method, Automatic):
         result = method.answer(problem, key, Goal(_evaluated, _errors, differentiates=True)).result
     else:
-        result = in_turns(_evaluated, prepared(method, problem), problem, key)
+        result = in_batches(_evaluated, prepared(method, problem), problem, key)
     if isinstance(covariance, Covariance):
         return result
     return result._replace(gradient=_plain(result.gradient), stderr=_plain(result.stderr))

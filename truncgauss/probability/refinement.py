@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.probability.method import Method
-from truncgauss.probability.turns import flattened, in_turns, padded, some, taken
+from truncgauss.probability.row_batches import flattened, in_batches, padded, some, taken
 from truncgauss.problem import Estimate, Problem
 
 FAILURE = 0.05  # a stderr above this calls for another method
@@ -175,7 +175,7 @@ class Search:
     def _evaluated(self, method: Method, rows: np.ndarray) -> tuple[Any, np.ndarray]:
         self.evaluations.append((method, rows))
         problem = taken(self.problem, rows)
-        result = in_turns(self.goal.evaluate, method, problem, self.key)
+        result = in_batches(self.goal.evaluate, method, problem, self.key)
         error = np.asarray(self.goal.error(result), float).reshape(-1)
         alone = problem.batch_shape == ()
         # Kept as NumPy arrays: each small operation of JAX would be compiled.

@@ -74,23 +74,22 @@ class _Cloud(NamedTuple):
 
 def particles(chain: Chain, key: Array, num_particles: int) -> Record:
     """One run of sequential Monte Carlo over all constraints, in blocks of variables."""
-    constraints = chain.constraints
-    m, n = len(constraints.loc), num_particles
-    size = min(BLOCK, m)
-    dtype, blocks = constraints.loc.dtype, -(-m // size)
+    low, high, loc, factor = chain.constraints
+    m, n, size = len(loc), num_particles, min(BLOCK, len(loc))
+    dtype, blocks = loc.dtype, -(-m // size)
     padding = blocks * size - m
     rows = tuple(
         jnp.pad(x, (0, padding), constant_values=value)
         for x, value in (
-            (constraints.low, -jnp.inf),
-            (constraints.high, jnp.inf),
-            (constraints.loc, 0.0),
-            (jnp.diagonal(constraints.factor), 1.0),
+            (low, -jnp.inf),
+            (high, jnp.inf),
+            (loc, 0.0),
+            (jnp.diagonal(factor), 1.0),
             (chain.twist.precision, 0.0),
             (chain.twist.center, 0.0),
         )
     )
-    strict = jnp.pad(jnp.tril(constraints.factor, -1), ((0, padding), (0, padding)))
+    strict = jnp.pad(jnp.tril(factor, -1), ((0, padding), (0, padding)))
     shifts = jax.random.uniform(key, (blocks * size, 2), dtype)
     lanes = varying_like(jnp.arange(n), chain)
 

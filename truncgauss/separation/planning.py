@@ -142,7 +142,7 @@ def pilot_share(limits: GaussianLimits, plan: Plan, height: Array | float) -> Ar
     """The effective fraction of the pilot's points under a plan; -1 where it cannot be trusted.
 
     That is where a weight is NaN, or where log P differs from a known height by more than the logs
-    of volumes can. Draws that have lost their digits may have equal weights that are far too small.
+    of volumes can. Draws that have lost their digits may have equal but wrong weights.
     """
     proposal = proposal_of(limits, plan)
     keys = jax.random.key(0)[None]
