@@ -40,8 +40,8 @@ ROOMS = {
     },
     "probability": {
         "method": 0.5, "structure": 1, "factor_lattice": 4,
-        "row_moments": 1, "turns": 6, "refinement": 7, "differentiation": 8, "held_parts": 8.5,
-        "automatic": 9,
+        "row_moments": 1, "row_batches": 6, "refinement": 7, "differentiation": 8,
+        "held_parts": 8.5, "automatic": 9,
         "explanation": 10, "gradients": 10,
     },
     "likelihood": {
@@ -207,6 +207,19 @@ def test_the_package_names_no_experiment():
         tree = ast.parse(path.read_text())
         texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
         assert not texts & names, f"{path.name} names {texts & names}"
+
+
+def test_type_checkers_see_the_public_names_at_their_homes():
+    import truncgauss as tg
+
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    [checked] = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
+    assert len(imports) == len(checked.body)
+    assert all(alias.asname == alias.name for node in imports for alias in node.names)
+    seen = {node.module: {alias.name for alias in node.names} for node in imports}
+    homes = {module: set(names) for module, names in tg._HOMES.items()}
+    assert seen == {"truncgauss": set(tg._MODULES), **homes}
 
 
 def test_the_citation_has_the_version_of_the_package():
