@@ -387,7 +387,7 @@ def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None 
 
 def _in_user_units(points: Array, given: Standardized) -> Array:
     """Points of shape (n, d) as the user measures them, those that do not vary where they are."""
-    return given.unit * jnp.where(given.still, given.loc, points)
+    return given.unit[None] * jnp.where(given.still[None], given.loc[None], points)
 
 
 def _standard_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None):
@@ -406,7 +406,7 @@ def _standard_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | 
     else:
         samples, effective = accepted(rounds, settings.num_samples)
     proper = _is_proper(row)
-    rate = rounds.count / rounds.tried.astype(samples.dtype)
+    rate = rounds.count.astype(samples.dtype) / rounds.tried.astype(samples.dtype)
     return Draws(
         jnp.where(proper, samples, jnp.nan),
         jnp.where(proper, rate, jnp.nan),
@@ -441,7 +441,9 @@ def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> 
 
     def unfinished(rounds):
         count, tried = rounds.count, rounds.tried
-        hopeful = (tried < MIN_PROPOSALS) | (count >= MIN_ACCEPTANCE * tried)
+        hopeful = (tried < MIN_PROPOSALS) | (
+            count.astype(float) >= MIN_ACCEPTANCE * tried.astype(float)
+        )
         return (tried == 0) | (count < num_samples) & hopeful & jnp.isfinite(sampler.bound)
 
     def one_round(rounds):

@@ -229,7 +229,7 @@ def _bivariate_moments(loc, covariance: Covariance, low, high) -> tuple[Array, A
     first = loc[0], form.scale, below, above
     line = jnp.stack([jnp.ones_like(form.slope), form.slope])
     on_line = loc + line * (truncated_mean(*first) - loc[0]) - point
-    rank_one = truncated_variance(*first) * line[:, None] * line
+    rank_one = truncated_variance(*first) * line[:, None] * line[None, :]
     return point + jnp.where(singular, on_line, mean), jnp.where(singular, rank_one, matrix)
 
 

@@ -218,7 +218,7 @@ def lattice(keys: Array, num_points: int, rank: int, like: Array) -> Array:
     """
     points = lattice_points(num_points, rank)
     shifts = jax.vmap(lambda key: jax.random.bits(key, (rank,), jnp.uint32))(keys)
-    bits = points + shifts[:, None, :]
+    bits = points[None] + shifts[:, None, :]
     return open_uniforms(bits.reshape(-1, rank), like.dtype)
 
 

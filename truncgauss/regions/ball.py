@@ -1,5 +1,6 @@
 """Balls."""
 
+import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -47,11 +48,15 @@ class Ball(Region):
 
     def contains(self, x: Array) -> Array:
         """Whether each point x of shape (..., d) lies inside."""
-        return safe_norm(x - self.center) <= self.radius
+        return self._distance(x) <= self.radius
 
     def margins(self, x: Array) -> Array:
         """Distance of x, shape (..., d), inside the sphere: shape (..., 1).
 
         The distance has a cusp at the centre; its gradient there is taken as 0.
         """
-        return (self.radius - safe_norm(x - self.center))[..., None]
+        return (self.radius - self._distance(x))[..., None]
+
+    def _distance(self, x: Array) -> Array:
+        x, center = jnp.broadcast_arrays(x, self.center)
+        return safe_norm(x - center)

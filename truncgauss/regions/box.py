@@ -54,7 +54,8 @@ class Box(LinearRegion):
 
     def contains(self, x: Array) -> Array:
         """Whether each point x of shape (..., d) lies inside; faces included."""
-        return jnp.all((x >= self.low) & (x <= self.high), axis=-1)
+        x, low, high = jnp.broadcast_arrays(x, self.low, self.high)
+        return jnp.all((x >= low) & (x <= high), axis=-1)
 
     def scaled(self, by: Array) -> "Box":
         """The region of by * x for x in this one; positive factors of shape (..., d)."""

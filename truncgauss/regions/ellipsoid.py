@@ -68,7 +68,8 @@ class Ellipsoid(Region):
         factor = jnp.linalg.cholesky(self.shape_matrix)
         identity = jnp.broadcast_to(jnp.eye(self.dimension, dtype=factor.dtype), factor.shape)
         inverse = lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
-        return safe_norm(jnp.einsum("...ij,...j->...i", inverse, x - self.center))
+        x, center = jnp.broadcast_arrays(x, self.center)
+        return safe_norm(jnp.einsum("...ij,...j->...i", inverse, x - center))
 
     def contains(self, x: Array) -> Array:
         """Whether each point x of shape (..., d) lies inside."""

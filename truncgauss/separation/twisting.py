@@ -119,10 +119,11 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
 
     def bend(place):
         """Minus the second derivative of log mass in the conditional mean, times scale^2."""
-        return 1.0 - truncated_variance(place / scale, 1.0, law.low / scale, law.high / scale)
+        limits = (law.low / scale)[None], (law.high / scale)[None]
+        return 1.0 - truncated_variance(place / scale[None], 1.0, *limits)
 
     steps = jnp.linspace(-1.0, 1.0, 5, dtype=reach.dtype)[:, None]
-    bends = bend(middle + steps * reach)
+    bends = bend(middle[None] + steps * reach[None])
     share = jnp.min(bends, axis=0) / jnp.maximum(bends[2], float(jnp.finfo(scale.dtype).tiny))
     twist = weakened(jnp.clip(share, least_share, 1.0))
     held = jnp.where(share < least_share, twist.precision, 0.0)
@@ -178,7 +179,7 @@ def twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Ar
         factor @ solve_triangular(identity - dependence, right, lower=True, unit_diagonal=True)
     )
     root = jnp.where(precision > 0, jnp.sqrt(jnp.where(precision > 0, precision, 1.0)), 0.0)
-    cover = jnp.linalg.cholesky(identity + root[:, None] * (factor @ factor.T) * root)
+    cover = jnp.linalg.cholesky(identity + root[:, None] * (factor @ factor.T) * root[None, :])
     gap = solve_triangular(cover, root * distance, lower=True)
     log_start = -jnp.sum(jnp.log(jnp.diagonal(cover))) - 0.5 * jnp.sum(gap**2)
     triangle = jnp.tril(unwind(jnp.diag(1.0 / jnp.sqrt(left))))
