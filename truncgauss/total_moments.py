@@ -171,7 +171,8 @@ def corrected(pieces: Pieces, found: Surprises) -> Pieces:
     where it would bring a variance of the mixture, in any direction, below half of what it was.
     """
     variances = found.variances.mean(0)
-    response = jnp.tril(found.products.mean(0) / jnp.where(variances > 0, variances, 1.0), -1)
+    divisor = jnp.where(variances > 0, variances, 1.0)[None, :]
+    response = jnp.tril(found.products.mean(0) / divisor, -1)
     response = response + jnp.eye(len(variances), dtype=variances.dtype)
     means = found.means @ response.T
     matrices = response @ found.squares @ response.T

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -160,15 +161,21 @@ def is_singular(covariance: Covariance) -> bool:
     """Whether three coordinates can be seen to determine each other: no quadrature knows how."""
     if covariance.dimension != 3 or not is_concrete(covariance):
         return False
-    return numerical_rank(np.asarray(covariance.covariance_matrix)) < 3
+    return numerical_rank(_numbers(covariance)) < 3
 
 
 def is_diagonal(covariance: Covariance) -> bool:
     """Whether the covariance can be seen to be diagonal."""
     if not is_concrete(covariance):
         return False
-    matrix = np.asarray(covariance.covariance_matrix)
+    matrix = _numbers(covariance)
     return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))
+
+
+def _numbers(covariance: Covariance) -> np.ndarray:
+    """The covariance matrix of a covariance that is concrete, also while something else is traced."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(covariance.covariance_matrix)
 
 
 # --- The ways -------------------------------------------------------------------------------------
@@ -193,7 +200,7 @@ def _two_factor_moments(loc, covariance: LowRank, low, high) -> tuple[Array, ...
     nodes, bound = two_factors.grid_nodes(loc, covariance, low, high)
     mean, matrix = total_moments(nodes)
     scale = jnp.sqrt(jnp.diagonal(matrix))
-    return nodes.point + mean, matrix, bound * scale, bound * scale[:, None] * scale
+    return nodes.point + mean, matrix, bound * scale, bound * scale[:, None] * scale[None, :]
 
 
 def _with_last_digit(function: Callable[..., Array]) -> Callable[..., tuple[Array, Array]]:

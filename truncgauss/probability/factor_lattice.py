@@ -158,8 +158,8 @@ class FactorLattice(Method):
         def one(key: Array) -> Pieces:
             uniforms = lattice(key[None], self.num_points, covariance.rank, loc)
             weights, level = log_weights(integrand, plan, uniforms)
-            moved = combined(covariance.cov_factor, offsets(plan, uniforms)) + rest
-            given = (mean - point) + moved, jnp.sqrt(covariance.cov_diag), near.low, near.high
+            moved = combined(covariance.cov_factor, offsets(plan, uniforms)) + rest[None]
+            given = (mean - point)[None] + moved, jnp.sqrt(covariance.cov_diag), near.low, near.high
             pieces = weighted_pieces(weights[None], truncated_mean(*given).T[None])
             shares = jax.nn.softmax(weights)
             own = jnp.diag(shares @ truncated_variance(*given))
