@@ -173,7 +173,7 @@ def is_diagonal(covariance: Covariance) -> bool:
 
 
 def _numbers(covariance: Covariance) -> np.ndarray:
-    """The covariance matrix of a covariance that is concrete, also while something else is traced."""
+    """The matrix of a concrete covariance, also while something else is traced."""
     with jax.ensure_compile_time_eval():
         return np.asarray(covariance.covariance_matrix)
 
