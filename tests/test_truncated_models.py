@@ -11,7 +11,11 @@ from numpyro.infer.util import log_density
 from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm, truncnorm
 
-from experiments import calibration, latent_prior, selected_population, soft_selection
+from experiments import nuts
+from experiments.calibration import run as calibration
+from experiments.latent_prior import run as latent_prior
+from experiments.selected_population import run as selected_population
+from experiments.soft_selection import run as soft_selection
 from tests.test_experiments import check_picture, completed, settings
 
 FEW = {"num_chains": 4, "num_warmup": 300, "num_samples": 200, "target_accept": 0.85}
@@ -53,7 +57,7 @@ def test_a_factor_and_the_distribution_are_one_density():
     arguments = (jnp.array(x), low, high, given.prior)
     factor, truncated = (
         jax.jit(lambda sites, model=model: log_density(model, arguments, {}, sites)[0])(sites)
-        for model in (selected_population.with_factor, selected_population.with_law)
+        for model in (selected_population.with_factor, selected_population.with_distribution)
     )
     assert float(factor) == pytest.approx(float(truncated), rel=1e-13)
 
@@ -72,6 +76,21 @@ def test_a_factor_and_the_distribution_are_one_density():
     # the factor's entry, too, since it is r itself.
     expected += np.log(0.64) - np.log(quad(lambda r: 1 - r**2, -1, 1)[0])
     assert float(truncated) == pytest.approx(expected, rel=1e-6)
+
+
+def test_no_population_that_shows_nothing_is_likely():
+    given = settings("selected_population").population
+    x, _ = selected_population.seen_objects(
+        given, np.random.default_rng(0), selected_population.inside
+    )
+    low, high = selected_population.limits_of(given)
+    sites = {
+        "loc": jnp.array([0.5, 54.9]), "scale": jnp.array([1.6e-31, 1.8e-43]),
+        "factor": jnp.array([[1.0, 0.0], [-1.0 + 2e-16, 2e-8]]),
+    }  # fmt: skip
+    arguments = (jnp.array(x), low, high, given.prior)
+    value, _ = log_density(selected_population.with_factor, arguments, {}, sites)
+    assert not value > -1e3  # neither likely nor infinitely so
 
 
 @pytest.mark.parametrize(
@@ -119,7 +138,7 @@ def test_chains_that_cannot_be_believed():
 
 def test_moments_have_the_errors_they_tell():
     rng = np.random.default_rng(1)
-    found = selected_population.moments(rng.normal(2.0, 3.0, size=(4, 4000, 2)))
+    found = nuts.moments(rng.normal(2.0, 3.0, size=(4, 4000, 2)))
     assert np.all(np.abs(found["mean"] - 2.0) < 5 * found["mean_stderr"])
     assert np.all(np.abs(found["variance"] - 9.0) < 5 * found["variance_stderr"])
     np.testing.assert_allclose(found["mean_stderr"], 3 / 16000**0.5, rtol=0.2)
@@ -135,10 +154,10 @@ DRAWS = {
 def test_arviz_is_asked_for_by_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ImportError, match=r"pip install \"truncgauss\[arviz\]\""):
-        selected_population.inference_data(DRAWS)
+        nuts.inference_data(DRAWS)
     asked = types.SimpleNamespace(from_dict=lambda **groups: groups)
     monkeypatch.setitem(sys.modules, "arviz", asked)
-    groups = selected_population.inference_data(DRAWS)
+    groups = nuts.inference_data(DRAWS)
     assert groups["posterior"] is DRAWS["draws"]
     assert groups["sample_stats"]["diverging"] is DRAWS["diverging"]
 
@@ -146,7 +165,7 @@ def test_arviz_is_asked_for_by_name(monkeypatch):
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # ArviZ announces its next version
 def test_arviz_takes_the_draws():
     pytest.importorskip("arviz")
-    told = selected_population.inference_data(DRAWS)
+    told = nuts.inference_data(DRAWS)
     assert dict(told.posterior.sizes)["chain"] == 4 and dict(told.posterior.sizes)["draw"] == 5
     assert told.posterior["loc"].shape == (4, 5, 2)
     assert not told.sample_stats["diverging"].any()

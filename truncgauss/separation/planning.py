@@ -17,11 +17,13 @@ from truncgauss.separation.plan import Plan, proposal_of
 from truncgauss.separation.tilting import saddle
 from truncgauss.separation.twisting import Twist, twist_of
 from truncgauss.separation.weights import log_weights
-from truncgauss.special import effective_sample_size, standardize
+from truncgauss.special import effective_sample_size, log_mean_exp, standardize
 
 LEAST_SHARE = 0.1  # of a site's precision
 MOST_ADDED = 1.0  # by sites held at that share, to a precision of 1
 NUM_PILOT = 128  # points
+NO_HEIGHT = float("nan")  # not known: no comparison holds
+MOST_VOLUME = 50.0  # the log of a volume, of each constraint
 GOOD_SHARE = 0.8  # of effective points in a pilot: no other plan is tried
 
 
@@ -54,8 +56,8 @@ def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
     return Plan(order, tilt.tilt, tilt.bound, tilt.converged, input_rounding(inner, force))
 
 
-def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array]:
-    """Sites in the natural order, what has no limits last; and whether they may be used.
+def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array, Array]:
+    """Sites in the natural order, what has no limits last; whether they may be used; their height.
 
     The natural order is as good as others once the draws look ahead, and much better in chains.
     """
@@ -66,7 +68,7 @@ def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array]:
     bound = jnp.full((), jnp.inf, low.dtype)
     tilt = jnp.zeros_like(limits.loc)
     plan = Plan(order, tilt, bound, found.converged | none, found.rounding, found.twist)
-    return plan, found.usable | none
+    return plan, found.usable | none, found.height
 
 
 class Trial(NamedTuple):
@@ -78,8 +80,8 @@ class Trial(NamedTuple):
 
 def with_sites(limits: GaussianLimits) -> Trial:
     """The plan that looks ahead through sites."""
-    plan, usable = twisted_plan(limits)
-    return Trial(plan, jnp.where(usable, pilot_share(limits, plan), -1.0))
+    plan, usable, height = twisted_plan(limits)
+    return Trial(plan, jnp.where(usable, pilot_share(limits, plan, height), -1.0))
 
 
 def or_tilted(limits: GaussianLimits, best: Trial) -> Trial:
@@ -88,7 +90,7 @@ def or_tilted(limits: GaussianLimits, best: Trial) -> Trial:
     Where that is nearly all of them, no other plan is tried.
     """
     tilted = replace(solve_plan(limits, True, len(limits.loc)), twist=no_sites(limits))
-    share = jnp.where(best.share > GOOD_SHARE, -1.0, pilot_share(limits, tilted))
+    share = jnp.where(best.share > GOOD_SHARE, -1.0, pilot_share(limits, tilted, NO_HEIGHT))
     better = share > best.share
     return jax.tree.map(lambda new, old: jnp.where(better, new, old), Trial(tilted, share), best)
 
@@ -113,18 +115,19 @@ def chosen_plan(limits: GaussianLimits) -> Plan:
     start = Trial(Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype))
     start = varying_like(start, limits)
 
-    def ahead(best: Trial) -> tuple[Plan, Array]:
+    def ahead(best: Trial) -> tuple[Plan, Array, Array]:
         return varying_like(twisted_plan(limits), limits)
 
-    def tilted(best: Trial) -> tuple[Plan, Array]:
+    def tilted(best: Trial) -> tuple[Plan, Array, Array]:
         tilt = lambda: replace(solve_plan(limits, True, m), twist=start.plan.twist)
         keep = best.share > GOOD_SHARE
         plan = lax.cond(keep, lambda: best.plan, lambda: varying_like(tilt(), limits))
-        return plan, varying_like(jnp.asarray(True), limits)
+        always = jnp.asarray(True), jnp.asarray(NO_HEIGHT, dtype)
+        return plan, *varying_like(always, limits)
 
     def attempt(best: Trial, turn: Array) -> tuple[Trial, None]:
-        plan, usable = lax.cond(turn == 0, ahead, tilted, best)
-        found = Trial(plan, jnp.where(usable, pilot_share(limits, plan), -1.0))
+        plan, usable, height = lax.cond(turn == 0, ahead, tilted, best)
+        found = Trial(plan, jnp.where(usable, pilot_share(limits, plan, height), -1.0))
         better = found.share > best.share
         return jax.tree.map(lambda new, old: jnp.where(better, new, old), found, best), None
 
@@ -132,11 +135,17 @@ def chosen_plan(limits: GaussianLimits) -> Plan:
     return best.plan
 
 
-def pilot_share(limits: GaussianLimits, plan: Plan) -> Array:
-    """The effective share of a few points under a plan; -1 where a weight is no number."""
+def pilot_share(limits: GaussianLimits, plan: Plan, height: Array | float) -> Array:
+    """The effective share of a few points under a plan; -1 where their weights make no sense.
+
+    That is where a weight is no number, or where log P is farther from a known height than the logs
+    of volumes can be. Where digits of draws are lost, weights may be equal and absurd.
+    """
     proposal = proposal_of(limits, plan)
     keys = jax.random.key(0)[None]
     uniforms = lattice_uniforms(keys, NUM_PILOT, len(plan.tilt) - 1, plan.tilt.dtype)
-    weights, _ = log_weights(proposal, uniforms)
+    weights, level = log_weights(proposal, uniforms)
     share = effective_sample_size(weights) / NUM_PILOT
-    return jnp.where(jnp.isnan(share), -1.0, share)
+    gap = jnp.abs(level + log_mean_exp(weights) - height)
+    absurd = gap > MOST_VOLUME * len(plan.order) + 0.5 * jnp.abs(height)
+    return jnp.where(jnp.isnan(share) | absurd, -1.0, share)

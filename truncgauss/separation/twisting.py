@@ -68,12 +68,15 @@ class Found(NamedTuple):
         converged: whether propagation converged.
         usable: whether its sites may be used.
         rounding: standard error of log P from the last digits of the inputs.
+        height: the log density at the mean that propagation finds, less that at the mean of the
+            Gaussian: log P differs from it by the logs of volumes alone.
     """
 
     twist: Twist
     converged: Array
     usable: Array
     rounding: Array
+    height: Array
 
 
 def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp.inf) -> Found:
@@ -133,7 +136,8 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     nothing = Twist(jnp.zeros_like(mean), constraints.loc)
     twist = jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing)
     force = jnp.where(full.precision == 0, 0.0, full.precision * (full.center - mean))
-    return Found(twist, found, usable, input_rounding(limits, force / constraints.scale))
+    rounding = input_rounding(limits, force / constraints.scale)
+    return Found(twist, found, usable, rounding, -0.5 * jnp.sum(force * mean))
 
 
 def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:

@@ -1,9 +1,9 @@
-"""Truncated laws as priors of what is not seen: a share in [0, 1] and a vector with mixed limits.
+"""Truncated normal priors of unobserved quantities: a share in [0, 1] and a vector with limits.
 
 A `TruncatedNormal` and a `TruncatedMultivariateNormal` are latent, and linear measurements of both
-with normal noise pull one coordinate far past its limit. Such a posterior has a closed form: it is
-a truncated Gaussian again. NUTS is held against its marginals, integrated on a grid that owes
-nothing to this package.
+with normal noise pull one coordinate far past its limit. The posterior is a truncated Gaussian
+again. The draws of NUTS are compared with its marginal distributions, which are integrated by
+Gauss-Legendre quadrature, without a function of this package.
 """
 
 import jax.numpy as jnp
@@ -15,23 +15,22 @@ from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import init_to_uniform
 
 import truncgauss as tg
-from truncgauss import cli, plotting
 
-from . import selected_population as selected
+from .. import nuts
 
-MISS_RATE = 1e-6  # with which a right posterior would be called wrong
+MISS_RATE = 1e-6  # probability of rejecting a right posterior
 
 
 def run(config):
     """Draws of NUTS, the posterior's marginals on a grid, and the distances between the two."""
     given = config.latent
     arguments = (given, jnp.array(given.observed))
-    chains = selected.posteriors({"NUTS": (latent, arguments)}, config, init_to_uniform)
+    chains = nuts.posteriors({"NUTS": (latent, arguments)}, config, init_to_uniform)
     closed = closed_form(given)
     grid = marginals(*closed, config.num_nodes)
     draws = vector_of(chains["NUTS"]["draws"])
     flat, effective = draws.reshape(-1, 3), effective_sample_size(draws)
-    found = selected.moments(draws)
+    found = nuts.moments(draws)
     exact = tg.truncated_moments(closed[0], closed[1], tg.Box(*closed[2:]))
     results = {
         "names": np.array(given.names),
@@ -55,11 +54,11 @@ def latent(given, observed=None):
     share, vector = given.share, given.vector
     shape = {"low": share.limits.low[0], "high": share.limits.high[0]}
     first = numpyro.sample("share", tg.TruncatedNormal(share.loc, share.scale, **shape))
-    law = tg.TruncatedMultivariateNormal(
+    prior = tg.TruncatedMultivariateNormal(
         jnp.array(vector.gaussian.loc), jnp.array(vector.gaussian.covariance),
         low=jnp.array(vector.limits.low), high=jnp.array(vector.limits.high),
     )  # fmt: skip
-    rest = numpyro.sample("vector", law)
+    rest = numpyro.sample("vector", prior)
     x = jnp.concatenate([first[None], rest])
     signal, noise = jnp.array(given.matrix) @ x, jnp.array(given.noise)
     numpyro.sample("observed", dist.Normal(signal, noise).to_event(1), obs=observed)
@@ -150,19 +149,20 @@ def distance(draws, grid, j):
 
 
 def failure(results):
-    """Why the numbers are not to be trusted, or nothing."""
-    if found := selected.trouble(results["chains"]):
+    """Why the results cannot be trusted; empty if they can."""
+    if found := nuts.trouble(results["chains"]):
         return found
     if results["outside"]:
         return f"{results['outside']} draws lie outside the limits"
     if not np.all(results["distance"] <= results["allowed"]):
         return "the draws do not follow the closed form: see the distances"
-    if not np.all(np.abs(results["z"]) <= selected.MOST_DEVIATION):
+    if not np.all(np.abs(results["z"]) <= nuts.MOST_DEVIATION):
         return "the means are not those of the closed form"
     return ""
 
 
 def summary(results):
+    """Means and standard deviations without limits, in closed form and from the draws."""
     found, grid, before = results["found"], results["grid"], results["unlimited"]
     row = "{:<12}{:>18}{:>20}{:>20}{:>20}{:>10}".format
     lines = [row("", "limits", "without limits", "closed form", "NUTS", "distance")]
@@ -180,42 +180,7 @@ def summary(results):
     return [
         *lines,
         f"means: at most {np.abs(results['z']).max():.2f} Monte Carlo standard errors from the "
-        f"closed form; distances up to {results['allowed'].min():.3f} would be chance",
+        f"closed form; distances up to {results['allowed'].min():.3f} may be chance",
         f"truncated_moments of the closed form: within {results['moments_error']:.0e} of the grid",
-        *selected.chain_lines(results["chains"]),
+        *nuts.chain_lines(results["chains"]),
     ]
-
-
-# ---------------------------------------------------------------- the figure
-
-
-def plot(results):
-    """A marginal a panel: draws of NUTS, the closed form, and the posterior without limits."""
-    picture, axes = plotting.figure(1, 3, size=(3.6, 3.6))
-    draws = vector_of(results["chains"]["NUTS"]["draws"]).reshape(-1, 3)
-    grid, before = results["grid"], results["unlimited"]
-    for j, ax in enumerate(axes):
-        plotting.histogram(draws[:, j], series=5, label="draws of NUTS", ax=ax)
-        ends = grid["middle"][j] + grid["half"][j] * np.array([-1, 1])
-        left, right = np.quantile(draws[:, j], [0, 1])
-        margin = 0.25 * (right - left)
-        x = np.linspace(left - margin, right + margin, 1200)
-        inside = (x >= ends[0]) & (x <= ends[1])
-        truth = np.where(inside, density(np.clip(x, *ends), grid, j), 0.0)
-        free = (x - before["mean"][j]) / before["sd"][j]
-        free = np.exp(-0.5 * free**2) / (np.sqrt(2 * np.pi) * before["sd"][j])
-        plotting.curves(
-            x, [truth, free], ["closed form", "without limits"], series=(0, 1), linewidth=1.2,
-            xlabel=str(results["names"][j]), ylabel="posterior density", ax=ax,
-        )  # fmt: skip
-        for limit in (results["low"][j], results["high"][j]):
-            if x[0] <= limit <= x[-1]:
-                ax.axvline(limit, color="#555555", linewidth=1.0, linestyle=(0, (1, 2)))
-        low, high = results["low"][j], results["high"][j]
-        plotting.title(f"Limits [{low:g}, {high:g}]", ax=ax)
-    plotting.shared_legend(picture, columns=3)
-    return picture
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main_experiment(__file__))

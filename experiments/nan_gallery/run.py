@@ -1,7 +1,7 @@
-"""Five ways to a NaN gradient: the formula as one writes it first, beside the safe one.
+"""Five ways to a NaN gradient: the naive formula beside the safe one.
 
 Every exhibit is a pair of functions of a point and of what is trained. Values and gradients are
-taken over a grid; where the naive gradient first fails, `first_nonfinite` tells why.
+taken over a grid; where the naive gradient first fails, `first_nonfinite` explains it.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import truncgauss as tg
-from truncgauss import cli, plotting, special
+from truncgauss import special
 
 ORDER = ("filter", "log1pexp", "norm", "softmax", "bump")
-FEW = 5
 
 # ---------------------------------------------------------------- 1. the filter
 
@@ -152,7 +151,7 @@ def run(config):
     failed = [name for name in ORDER if count_bad(results[name], "safe")]
     return {
         **results,
-        "summary": [line for name in ORDER for line in told(results[name])],
+        "summary": [line for name in ORDER for line in lines_of(results[name])],
         "failed": f"not finite where it should be: {', '.join(failed)}" if failed else "",
     }
 
@@ -209,6 +208,7 @@ def first_nan(gradient):
 
 
 def diagnosis(report):
+    """The report of `first_nonfinite` as text, and in one line for the figure."""
     fed = f", fed by `{report.fed_by}`" if report.fed_by else ""
     operands = " and ".join(f"{x:g}" if isinstance(x, float) else str(x) for x in report.operands)
     kind = "NaN" if report.kind == "nan" else report.kind
@@ -225,7 +225,8 @@ def count_bad(exhibit, name):
     return int(np.sum(~np.isfinite(pair["value"]) | ~np.isfinite(pair["gradient"])))
 
 
-def told(exhibit):
+def lines_of(exhibit):
+    """How often either formula is not finite, and what `first_nonfinite` reports."""
     total = len(exhibit["x"])
     unit = "steps" if exhibit["xlabel"] == "step" else "points"
     counts = [f"{name} at {count_bad(exhibit, name)}" for name in ("naive", "safe")]
@@ -234,41 +235,3 @@ def told(exhibit):
         last, least = exhibit["safe"]["value"][-1], exhibit["optimum"]
         yield f"  the guarded loss ends at {last:.5f}, the least possible is {least:.5f}"
     yield from (f"  {line}" for line in exhibit["report"].splitlines())
-
-
-# ---------------------------------------------------------------- the picture
-
-
-def plot(results):
-    """One row an exhibit: value on the left, gradient on the right."""
-    picture, axes = plotting.figure(len(ORDER), 2, size=(5.2, 2.55))
-    for number, (name, (left, right)) in enumerate(zip(ORDER, axes, strict=True), 1):
-        exhibit = results[name]
-        title = f"{number}  {exhibit['title']}"
-        draw(exhibit, "value", exhibit["ylabel"], title, ax=left)
-        draw(exhibit, "gradient", exhibit["slope"], exhibit["verdict"], ax=right)
-    return picture
-
-
-@plotting.in_house_style
-def draw(exhibit, part, label, title, *, ax):
-    """Safe below, naive on top of it, so that the safe curve shows wherever the naive one ends."""
-    x, safe, naive = exhibit["x"], exhibit["safe"][part], exhibit["naive"][part]
-    training = "optimum" in exhibit and part == "gradient"
-    if training:  # it falls by orders of magnitude, swinging about 0
-        safe, naive, label = np.abs(safe), np.abs(naive), f"|{label}|"
-    curves = {"safe": safe, "naive": naive}
-    curves |= {"Gaussian bell": exhibit["bell"][part]} if "bell" in exhibit else {}
-    plotting.curves(x, list(curves.values()), list(curves), xlabel=exhibit["xlabel"], ylabel=label,
-                    ax=ax)  # fmt: skip
-    bad = ~np.isfinite(naive)
-    if 0 < bad.sum() <= FEW:  # too narrow for a hatched span
-        ax.plot(x[bad], safe[bad], "X", color=plotting.ALARM, markersize=8, zorder=5)
-    if training:
-        ax.set_yscale("log")
-    ax.set_title(title)
-    plotting.legend(columns=2 if "bell" in exhibit and bad.any() else 3, ax=ax)
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main_experiment(__file__))

@@ -1,10 +1,19 @@
-"""Simulation-based calibration: are the posteriors of a truncated model what they claim to be?
+"""Simulation-based calibration of the posteriors of a truncated normal model.
 
-Parameters are drawn from the prior, data from the truncated law, and the rank of each true value
-among draws of its posterior must be uniform (Talts et al. 2018). Ranks of the log likelihood are
-looked at too, which also sees a posterior that ignores its data (Modrák et al. 2023). The bands
-hold whole curves (Säilynoja, Bürkner and Vehtari 2022). As a check of the check, a model that
-forgets the truncation is run on the same data: its ranks must leave the bands.
+Parameters are drawn from the prior and data from the truncated normal distribution; if a posterior
+is right, the rank of each true value among draws of its posterior is uniform [1]. Ranks of the log
+likelihood also detect a posterior that ignores its data [2]. The bands are simultaneous: they hold
+the whole empirical distribution function with the stated probability [3]. As a positive control, a
+model without the truncation is run on the same data; its ranks must leave the bands.
+
+References:
+    [1] S. Talts et al., "Validating Bayesian inference algorithms with simulation-based
+    calibration", arXiv:1804.06788 (2018).
+    [2] M. Modrák et al., "Simulation-based calibration checking for Bayesian computation: the
+    choice of test quantities shapes sensitivity", Bayesian Analysis (2023).
+    [3] T. Säilynoja, P.-C. Bürkner and A. Vehtari, "Graphical test for discrete uniformity and its
+    applications in goodness-of-fit evaluation and multiple sample comparison", Statistics and
+    Computing 32 (2022).
 """
 
 import time
@@ -18,27 +27,26 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import MCMC, NUTS, init_to_median
 
 import truncgauss as tg
-from truncgauss import cli, plotting
 
-from .selected_population import MOST_R_HAT
+from ..nuts import MOST_R_HAT
 
-MISS_RATE = 1e-6  # with which a calibrated model would be called wrong
+MISS_RATE = 1e-6  # probability of rejecting a calibrated model
 QUANTITIES = ("loc", "scale", "log likelihood")
 
 
 def run(config):
-    """Ranks of three quantities for the truncated model and for the one that forgets."""
+    """Ranks of three quantities under the truncated model and under the one without truncation."""
     low, high = (jnp.array(getattr(config.limits, side)) for side in ("low", "high"))
     truth, x = simulated(config, low, high)
     results = {
         "num_draws": config.chains.num_chains * config.chains.num_samples // config.thinning,
         "ranks": {}, "chains": {},
     }  # fmt: skip
-    for name, law in (("truncated", truncated), ("forgetful", plain)):
+    for name, distribution in (("truncated", truncated), ("forgetful", plain)):
         start = time.perf_counter()
-        draws, told = posteriors(law, x, low, high, config)
-        results["ranks"][name] = ranks(law, truth, draws, x, low, high)
-        results["chains"][name] = told | {"seconds": time.perf_counter() - start}
+        draws, diagnostics = posteriors(distribution, x, low, high, config)
+        results["ranks"][name] = ranks(distribution, truth, draws, x, low, high)
+        results["chains"][name] = diagnostics | {"seconds": time.perf_counter() - start}
     n, num_draws = config.num_simulations, results["num_draws"]
     results |= {
         "distance": {name: distance(r, num_draws) for name, r in results["ranks"].items()},
@@ -60,19 +68,19 @@ def plain(loc, scale, low, high):
     return dist.Normal(loc, scale).expand(low.shape)
 
 
-def model(law, prior, low, high, x=None):
+def model(distribution, prior, low, high, x=None):
     """Unknown mean and standard deviation of numbers, each between limits of its own."""
     loc = numpyro.sample("loc", dist.Normal(prior.loc, prior.loc_scale))
     scale = numpyro.sample("scale", dist.LogNormal(np.log(prior.scale), prior.scale_spread))
-    numpyro.sample("x", law(loc, scale, low, high).to_event(1), obs=x)
+    numpyro.sample("x", distribution(loc, scale, low, high).to_event(1), obs=x)
 
 
-def log_likelihood(law, theta, x, low, high):
-    return law(theta["loc"], theta["scale"], low, high).log_prob(x).sum()
+def log_likelihood(distribution, theta, x, low, high):
+    return distribution(theta["loc"], theta["scale"], low, high).log_prob(x).sum()
 
 
 def simulated(config, low, high):
-    """Parameters from the prior and data from the truncated law, one row a simulation."""
+    """Parameters from the prior and data given them, one row for each simulation."""
     keys = jax.random.split(jax.random.key(config.seed), config.num_simulations)
 
     @jax.jit
@@ -87,8 +95,8 @@ def simulated(config, low, high):
     return sites, x
 
 
-def posteriors(law, x, low, high, config):
-    """Thinned draws of every simulation's posterior, (simulations, draws), and how it went."""
+def posteriors(distribution, x, low, high, config):
+    """Thinned draws of every posterior, (simulations, draws), and the chains' diagnostics."""
     chains = config.chains
     keys = jax.random.split(jax.random.key(config.seed + 1), len(x))
 
@@ -101,29 +109,29 @@ def posteriors(law, x, low, high, config):
             kernel, num_warmup=chains.num_warmup, num_samples=chains.num_samples,
             num_chains=chains.num_chains, chain_method="vectorized", progress_bar=False,
         )  # fmt: skip
-        mcmc.run(key, law, config.prior, low, high, x, extra_fields=("diverging",))
+        mcmc.run(key, distribution, config.prior, low, high, x, extra_fields=("diverging",))
         draws = mcmc.get_samples(group_by_chain=True)
         return draws, mcmc.get_extra_fields()["diverging"].sum()
 
     draws, diverging = jax.tree.map(np.asarray, jax.jit(jax.vmap(once))(keys, x))
     each = [{name: y[i] for name, y in draws.items()} for i in range(len(x))]
-    told = {
+    diagnostics = {
         "divergences": int(diverging.sum()),
         "r_hat": max(float(split_gelman_rubin(y)) for one in each for y in one.values()),
         "ess": min(float(effective_sample_size(y)) for one in each for y in one.values()),
     }
     kept = {name: y[:, :, :: config.thinning].reshape(len(x), -1) for name, y in draws.items()}
-    return kept, told
+    return kept, diagnostics
 
 
 # ---------------------------------------------------------------- ranks and their bands
 
 
-def ranks(law, truth, draws, x, low, high):
+def ranks(distribution, truth, draws, x, low, high):
     """How many draws lie below the truth, shape (quantities, simulations)."""
 
     def of(theta, x):
-        return log_likelihood(law, theta, x, low, high)
+        return log_likelihood(distribution, theta, x, low, high)
 
     at_truth = jax.jit(jax.vmap(of))(truth, x)
     at_draws = jax.jit(jax.vmap(jax.vmap(of, (0, None))))(draws, x)
@@ -163,7 +171,7 @@ def band(n, num_draws, config):
 
 
 def failure(results):
-    """Why the numbers are not to be trusted, or nothing."""
+    """Why the results cannot be trusted; empty if they can."""
     chain = results["chains"]["truncated"]
     if chain["divergences"]:
         return f"{chain['divergences']} divergent transitions"
@@ -173,7 +181,7 @@ def failure(results):
         if not gap <= results["allowed"]:
             return f"the ranks of {quantity} are not uniform: distance {gap:.3f}"
     if not np.max(results["distance"]["forgetful"]) > results["allowed"]:
-        return "too few simulations: a model that forgets the truncation passes too"
+        return "too few simulations: a model without the truncation passes too"
     return ""
 
 
@@ -184,44 +192,16 @@ def summary(results):
     for name, chain in results["chains"].items():
         gaps = np.abs(shares(results["ranks"][name], results["num_draws"]) - uniform_curve)
         within = np.all(gaps <= half + 1e-12, axis=-1)
-        told = ", ".join(
+        distances = ", ".join(
             f"{quantity} {gap:.3f} ({'within' if good else 'outside'})"
             for quantity, gap, good in zip(
                 QUANTITIES, results["distance"][name], within, strict=True
             )
         )
         lines += [
-            f"{name}: distance from uniform ranks (and the {results['level']:.0%} band): {told}",
+            f"{name}: distance from uniform ranks ({results['level']:.0%} band): {distances}",
             f"{name}: {chain['divergences']} divergences, r-hat at most {chain['r_hat']:.3f}, "
             f"effective draws at least {chain['ess']:.0f} in all simulations, "
             f"{chain['seconds']:.1f} s with compilation",
         ]
-    return [*lines, f"distances up to {results['allowed']:.3f} would be chance, once in a million"]
-
-
-# ---------------------------------------------------------------- the figure
-
-
-def plot(results):
-    """For each quantity, the ranks' distribution less the uniform one, within its band."""
-    picture, axes = plotting.figure(1, 3, size=(3.7, 3.4), sharey=True)
-    num_draws, half = results["num_draws"], results["band"]
-    x = uniform(num_draws)
-    labels = ("truncated model", "truncation forgotten")
-    for j, ax in enumerate(axes):
-        gaps = [
-            shares(results["ranks"][name], num_draws)[j] - x for name in ("truncated", "forgetful")
-        ]
-        label = f"holds {results['level']:.0%} of uniform curves"
-        plotting.band(x, -half, half, label=label, ax=ax)
-        plotting.curves(
-            x, gaps, labels, series=(2, 1), xlabel="fractional rank of the truth",
-            ylabel="distribution of ranks − uniform", ax=ax,
-        )  # fmt: skip
-        plotting.title(f"Ranks of {QUANTITIES[j]}", ax=ax)
-    plotting.shared_legend(picture, columns=3)
-    return picture
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main_experiment(__file__))
+    return [*lines, f"a distance above {results['allowed']:.3f} is chance once in a million runs"]

@@ -1,10 +1,10 @@
-"""A selection that sets in smoothly across its limits: objects near one are seen now and then.
+"""A selection with smooth limits: near a limit an object is seen with a probability below one.
 
 With probit edges an object is seen with probability prod_j Phi(margin_j / width_j), as if each
-coordinate had been compared with its limit through normal noise of that width. So, with one limit a
-coordinate, the fraction seen of a Gaussian is the probability of the same box under the covariance
-Sigma + diag(width^2). The soft estimate with a held key and that formula are compared in value, in
-gradient and in the posterior that NUTS finds from each.
+coordinate, with normal noise of that width added, had been compared with its limit. So, with one
+limit for each coordinate, the fraction seen of a Gaussian is the probability of the same box under
+the covariance Sigma + diag(width^2). The soft estimate with a held key and that formula are
+compared in value, in gradient and in the posterior that NUTS finds from each.
 """
 
 import jax
@@ -15,9 +15,9 @@ import numpyro.distributions as dist
 from scipy.stats import norm
 
 import truncgauss as tg
-from truncgauss import cli, plotting
 
-from . import selected_population as selected
+from ..nuts import MOST_DEVIATION, chain_lines, posteriors, trouble
+from ..selected_population import run as selected
 
 MOST_NATS = 0.1  # that the two log likelihoods may differ in shape
 MOST_STDERR = 0.05  # of a log fraction that NUTS may use
@@ -39,10 +39,10 @@ def run(config):
         "soft estimate": (with_fraction, (*data, soft_fraction, (soft, key))),
         "wider covariance": (with_fraction, (*data, box_fraction, widths)),
     }
-    chains = selected.posteriors(models, config)
+    chains = posteriors(models, config)
     flat = x.reshape(-1, 2)
     results = {
-        **selected.told_of(given),
+        **selected.described(given),
         "objects": x,
         "num_unseen": num_unseen,
         "naive": selected.parameters_of(flat.mean(0), np.cov(flat, rowvar=False)),
@@ -82,10 +82,10 @@ def box_fraction(loc, scale_tril, low, high, widths):
 
 
 def with_fraction(x, low, high, prior, fraction, settings):
-    """Plain densities over the fraction seen. What each edge lets through of x is a constant.
+    """Normal densities over the fraction seen; the edges at x are constants and left out.
 
-    Where an estimate knows too little, far in its tail, a fraction that is too small would look
-    like a good explanation: there is no density there.
+    Far in a tail the estimate may be much too small, which would look like a large likelihood:
+    where its standard error is too large, the density is set to zero.
     """
     loc, scale_tril = selected.population(prior)
     plain = dist.MultivariateNormal(loc, scale_tril=scale_tril)
@@ -97,7 +97,7 @@ def with_fraction(x, low, high, prior, fraction, settings):
 
 
 def seen_probability(x, low, high, widths):
-    """The chance of each object to be seen, shape (n,)."""
+    """The probability of each object to be seen, shape (n,)."""
     return np.prod(norm.cdf((x - low) / widths) * norm.cdf((high - x) / widths), axis=-1)
 
 
@@ -128,9 +128,9 @@ def along_shift(config, soft, widths):
 
 
 def gap(chain, low, high, soft, widths, num_objects):
-    """What NUTS would notice: how the two log likelihoods' difference varies over the posterior.
+    """How the difference of the two log likelihoods varies over the posterior.
 
-    Draws of one posterior, weighted by it, tell the means of the other without a second chain.
+    Importance weights of one posterior's draws give the means of the other without a second chain.
     """
     draws = chain["draws"]
     scale_tril = draws["scale"][..., None] * draws["factor"]
@@ -163,11 +163,11 @@ def gap(chain, low, high, soft, widths, num_objects):
 
 
 def failure(results):
-    """Why the numbers are not to be trusted, or nothing."""
-    if found := selected.trouble(results["chains"]):
+    """Why the results cannot be trusted; empty if they can."""
+    if found := trouble(results["chains"]):
         return found
     worst = max(float(np.max(np.abs(z))) for z in results["apart"].values())
-    if not worst <= selected.MOST_DEVIATION:
+    if not worst <= MOST_DEVIATION:
         return f"the two posteriors are {worst:.1f} Monte Carlo standard errors apart"
     if not results["gap"]["nats_spread"] <= MOST_NATS:
         return (
@@ -178,6 +178,7 @@ def failure(results):
 
 
 def summary(results):
+    """The parameters by either route, the diagnostics of the chains, and the differences."""
     x, unseen, apart = results["objects"], results["num_unseen"], results["apart"]
     curves, gaps = results["shift"], results["gap"]
     value = np.abs(curves["soft"] - curves["box"]).max()
@@ -185,7 +186,7 @@ def summary(results):
     return [
         f"{x.shape[0] * x.shape[1]} objects in {x.shape[1]} fields, {unseen.sum()} more not seen",
         *selected.rows_of(results, tuple(results["chains"])),
-        *selected.chain_lines(results["chains"]),
+        *chain_lines(results["chains"]),
         "soft estimate against wider covariance, in Monte Carlo standard errors: means at most "
         f"{np.abs(apart['mean']).max():.2f}, variances {np.abs(apart['variance']).max():.2f} apart",
         f"log fractions along the shift differ by at most {value:.1e}, gradients by {slope:.1e}; "
@@ -194,44 +195,3 @@ def summary(results):
         f"{gaps['nats_spread']:.3f} nats, which moves no mean by more than "
         f"{gaps['mean_shift']:.4f} posterior s.d.",
     ]
-
-
-# ---------------------------------------------------------------- the figure
-
-
-def plot(results):
-    """The fraction seen by both ways with their difference, the posterior of the mean, and all."""
-    picture, axes = plotting.mosaic(
-        [["fraction", "mean", "all"], ["difference", "mean", "all"]], size=(4.5, 2.5),
-        height_ratios=(1.7, 1),
-    )  # fmt: skip
-    curves = results["shift"]
-    shift = f"shift of the mean {str(results['names'][0]).split(' (')[0]} (s.d.)"
-    plotting.curves(
-        curves["shift"], [np.exp(curves[name]) for name in ("hard", "soft", "box")],
-        ["hard limits", "soft estimate", "wider covariance"], series=(3, 1, 2),
-        xlabel=shift, ylabel="fraction seen", ax=axes["fraction"],
-    )  # fmt: skip
-    plotting.title("The fraction seen in field 1", ax=axes["fraction"])
-    differences(curves, shift, axes["difference"])
-    series = {"soft estimate": 1, "wider covariance": 2}
-    selected.mean_posterior(results, series, axes["mean"])
-    selected.estimates(results, series, axes["all"])
-    for name, ax in axes.items():
-        plotting.legend(columns=1, below=62.0 if name == "all" else 34.0, ax=ax)
-    return picture
-
-
-def differences(curves, xlabel, ax):
-    """How far the soft log fraction and its gradient are off, and the standard error told."""
-    errors = [np.abs(curves[f"soft{part}"] - curves[f"box{part}"]) for part in ("", "_gradient")]
-    plotting.curves(
-        curves["shift"], [*errors, curves["soft_stderr"]],
-        ["error of the log fraction", "of its gradient (per s.d.)", "standard error told"],
-        series=(1, 6, 0), linewidth=1.0, xlabel=xlabel, ylabel="soft against wider", ax=ax,
-    )  # fmt: skip
-    ax.set_yscale("log")
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main_experiment(__file__))

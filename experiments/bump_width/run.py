@@ -1,7 +1,7 @@
 """The width of a bump, learnt by gradient from inputs inside and far beyond its support.
 
-The bump is 0, with all its derivatives, at most of the inputs; a width that is 100 times too large
-or too small must be found all the same, in float32 and float64, without a NaN on the way.
+The bump is 0, with all its derivatives, at most of the inputs; the width is recovered from
+starts that are up to 100 times too large or too small, in float32 and float64, without a NaN.
 """
 
 import jax
@@ -11,7 +11,7 @@ import optax
 from tqdm import tqdm
 
 import truncgauss as tg
-from truncgauss import cli, fitting, plotting
+from truncgauss import fitting
 
 
 def run(config, checkpoint=None):
@@ -75,6 +75,7 @@ def relative_loss(inputs, targets, width):
 
 
 def optimizer_of(section):
+    """The optimiser of optax that a section of the settings describes."""
     if section.kind == "adam":
         return optax.adam(section.learning_rate)
     return optax.lbfgs()
@@ -105,7 +106,8 @@ def failure(fits, curves):
 
 
 def summary(fits, stranded, curves, config):
-    lines = ["recovered widths, one column a start"]
+    """A table of the recovered widths, and the fit from a start that sees no input."""
+    lines = ["recovered widths, one column for each start"]
     starts = "".join(f"{start:>14g}" for start in config.starts)
     lines.append(f"{'dtype':<9}{'true':>6}{starts}{'worst error':>13}{'steps':>7}")
     for i, dtype in enumerate(config.dtypes):
@@ -124,50 +126,3 @@ def summary(fits, stranded, curves, config):
         f"{float(stranded.params):g}. {stranded.reason}"
     )
     return lines
-
-
-def plot(results):
-    """The bump and its slopes over x and as the width grows; how well widths were recovered."""
-    curves, widths = results["curves"], results["widths"]
-    picture, axes = plotting.figure(2, 2, size=(4.9, 3.5))
-    names = [f"σ = {width:g}" for width in widths]
-    plotting.curves(
-        curves["x"], curves["value"], names, xlabel="distance x from the centre",
-        ylabel="bump Ψ(x; σ)", ax=axes[0, 0],
-    )  # fmt: skip
-    plotting.title("The bump", ax=axes[0, 0]).set_xscale("log")
-    plotting.curves(
-        curves["x"], [slope * width for slope, width in zip(curves["slope"], widths, strict=True)],
-        names, xlabel="distance x from the centre", ylabel="σ ∂Ψ/∂x", ax=axes[0, 1],
-    )  # fmt: skip
-    plotting.title("Its slope, times the width", ax=axes[0, 1]).set_xscale("log")
-    plotting.value_and_gradient(
-        curves["width"], curves["value_at_one"], curves["growth_at_one"],
-        xlabel="width σ", value_label="Ψ(1; σ)", gradient_label="∂Ψ(1; σ)/∂σ", ax=axes[1, 0],
-    )  # fmt: skip
-    plotting.title("One input, x = 1, as the width grows", ax=axes[1, 0]).set_xscale("log")
-    recovered(results, axes[1, 1])
-    for ax in (axes[0, 1], axes[1, 0], axes[1, 1]):
-        plotting.legend(columns=3 if ax is axes[0, 1] else 2, ax=ax)
-    plotting.legend(columns=3, ax=axes[0, 0])
-    return picture
-
-
-def recovered(results, ax):
-    """Relative errors of the widths by dtype, a marker a start, and the rounding of each dtype."""
-    for i, dtype in enumerate(results["dtypes"]):
-        eps = float(np.finfo(str(dtype)).eps)
-        for k in range(len(results["starts"])):
-            plotting.points(
-                results["widths"], np.maximum(results["error"][i, :, k], eps / 8),
-                series=(2, 1)[i % 2], filled=i % 2 == 0,
-                label=f"{dtype}, every start" if k == 0 else None, ax=ax,
-            )  # fmt: skip
-        ax.axhline(eps, color=plotting.SERIES[(2, 1)[i % 2]].color, linewidth=0.8, linestyle=":")
-        ax.text(results["widths"][0], 1.3 * eps, f"rounding of {dtype}", fontsize=7, va="bottom")
-    ax.set(xscale="log", yscale="log", xlabel="true width", ylabel="relative error of the width")
-    plotting.title("Recovered widths", ax=ax)
-
-
-if __name__ == "__main__":
-    raise SystemExit(cli.main_experiment(__file__))
