@@ -1,6 +1,6 @@
 # `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-slow figures check venv clean
+.PHONY: help run test test-all test-float32 test-slow figures docs check venv clean
 
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
 export PYTHON
@@ -9,14 +9,17 @@ pytest := .venv/bin/python -m pytest -n 2
 configs := $(wildcard configs/*.yaml)
 
 help:  ## list these targets
-	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do \
-	    printf '  make %-10s %s\n' "$$name" "$$what"; done
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do \
+	    printf '  make %-12s %s\n' "$$name" "$$what"; done
 
 run: venv  ## fit a truncated Gaussian to real data and draw it
 	@.venv/bin/truncgauss run configs/selected_sample.yaml
 
 test: check  ## the tests that everybody runs, a few minutes
 	@$(pytest) -m "not slow"
+
+test-float32: venv  ## the tests that hold without float64 too
+	@JAX_ENABLE_X64=0 $(pytest) tests/test_precision.py
 
 test-slow: venv  ## the long statistics, fuzzing and crash tests
 	@XLA_FLAGS= $(pytest) -m slow
@@ -27,12 +30,17 @@ test-all: check  ## every test, the slow ones included
 figures: venv  ## run every experiment and refresh figures/
 	@set -e; for config in $(configs); do .venv/bin/truncgauss run "$$config" --figures figures; done
 
-check: venv  ## ruff
+docs: venv  ## the guide, the API reference and the gallery as a site in site/
+	@.venv/bin/python .ci/docs.py site
+
+check: venv  ## lint, formatting and types
 	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check --quiet .
+	@.venv/bin/mypy
 
 venv:  ## build .venv, once
 	@sh .ci/venv
 
 clean:  ## remove the environment and what tools leave behind; runs/ stays
-	rm -rf .venv .venv.* build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv.* build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""The truncated normal law in 200 digits, and its derivatives by differences of those digits."""
+"""The truncated normal distribution in 200 digits, with derivatives by their differences."""
 
 import itertools
 
@@ -8,8 +8,8 @@ import numpy as np
 DIGITS = 200
 
 
-class Law:
-    """The normal law (loc, scale) truncated to [low, high], all taken as the floats that came."""
+class Truth:
+    """The normal distribution truncated to [low, high], for the floats as they are."""
 
     def __init__(self, loc, scale, low, high):
         self.loc, self.scale = mp.mpf(loc), mp.mpf(scale)

@@ -6,31 +6,35 @@ import pathlib
 import signal
 import subprocess
 import sys
-import types
-from typing import Literal
+
+import jax
+import numpy as np
+import pytest
+
+from truncgauss import __version__, cli, runs
+
+ROOT = pathlib.Path(__file__).parents[1]
+SETTINGS = "experiment: tiny.py\nseed: 3\nmode: fine\n"
+TINY = '''\
+"""An experiment that ends as it is told."""
+
+import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from truncgauss import cli, config, runs
-
-ROOT = pathlib.Path(__file__).parents[1]
-SETTINGS = "experiment: tiny\nseed: 3\nmode: fine\n"
+from truncgauss import config
 
 
-class Tiny(config.Experiment):
-    """An experiment that ends as it is told."""
-
-    experiment: Literal["tiny"]
+class Settings(config.Experiment):
     mode: str
 
 
-def run(config, checkpoint):
-    match config.mode:
+def run(settings, checkpoint):
+    match settings.mode:
         case "value":
-            raise ValueError("rows 3 and 5\nlie outside of the limits")
+            raise ValueError("rows 3 and 5\\nlie outside of the limits")
         case "nan":
             raise FloatingPointError("step 3: the loss is nan")
         case "bug":
@@ -43,34 +47,41 @@ def run(config, checkpoint):
             raise KeyboardInterrupt
         case "hang":
             raise KeyboardInterrupt
+        case "sleep":
+            checkpoint.mkdir()
+            (checkpoint / "state").write_text("half")
+            print("ready", flush=True)
+            time.sleep(60)
+        case "devices":
+            return {"devices": jax.local_device_count(), "one": jnp.ones(())}
     return {
         "a": jnp.arange(3.0),
         "inner": {"x": 1.5, "y": jnp.nan, "flag": True},
         "text": "hello",
-        "summary": ["a is fine", f"and {config.mode}"],
+        "summary": ["a is fine", f"and {settings.mode}"],
         "metrics": [{"step": 0, "loss": jnp.inf}, {"step": 1, "loss": jnp.float32(2)}],
-        "failed": "the sum is off" if config.mode == "failed" else "",
+        "failed": "the sum is off" if settings.mode == "failed" else "",
     }
 
 
 def plot(results):
     from truncgauss import plotting
 
-    assert isinstance(results["a"], np.ndarray)
     picture, ax = plotting.figure()
-    ax.plot(results["a"])
+    if "a" in results:
+        assert isinstance(results["a"], np.ndarray)
+        ax.plot(results["a"])
     return picture
+'''
 
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path):
-    module = types.ModuleType("experiments.tiny")
-    module.run, module.plot = run, plot
-    monkeypatch.setitem(config.EXPERIMENTS, "tiny", Tiny)
-    monkeypatch.setitem(sys.modules, "experiments.tiny", module)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
     jax.local_devices()  # JAX has started, so that no test changes the devices of the others
     pathlib.Path("tiny.yaml").write_text(SETTINGS)
+    pathlib.Path("tiny.py").write_text(TINY)
 
 
 def folders() -> list[pathlib.Path]:
@@ -84,7 +95,7 @@ def test_a_run_leaves_a_folder_that_says_everything(capsys):
     assert out == ["a is fine", "and fine", f"run folder: {folder}"]
     assert {path.name for path in folder.iterdir()} == {
         "config.yaml", "result.npz", "summary.json", "metrics.jsonl", "provenance.json",
-        "tiny.png", "tiny.svg",
+        "tiny.png", "tiny.svg", "tiny.py",
     }  # fmt: skip
 
     with np.load(folder / "result.npz") as arrays:
@@ -147,8 +158,14 @@ def test_an_interrupted_run_goes_on_where_it_was(capsys):
     assert cli.main(["run", "tiny.yaml", "--mode", "wait"]) == 130
     (partial,) = folders()
     assert partial.name.endswith(".partial")
-    assert {path.name for path in partial.iterdir()} == {"config.yaml", "checkpoint"}
+    assert {path.name for path in partial.iterdir()} == {"config.yaml", "checkpoint", "tiny.py"}
     assert f"truncgauss run --resume {partial}" in capsys.readouterr().err
+
+    pathlib.Path("tiny.py").write_text(TINY + "# changed\n")
+    assert cli.main(["run", "--resume", str(partial)]) == 2
+    assert "tiny.py has changed since the run began" in capsys.readouterr().err
+    assert (partial / "checkpoint" / "state").exists()
+    pathlib.Path("tiny.py").write_text(TINY)
 
     name = str(partial).removesuffix(".partial")
     assert cli.main(["run", "--resume", name]) == 0
@@ -168,16 +185,28 @@ def test_an_interrupted_run_without_a_state_leaves_nothing(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run"], "run takes a config, or --resume FOLDER and no settings"),
+        (["run"], "run takes either a config or --resume"),
+        (["run", "shiftcurve"], "neither a file nor an experiment; did you mean 'shift_curve'?"),
         (["run", "no.yaml"], "no.yaml:1:1: file: cannot be read"),
         (["run", "tiny.yaml", "--sede", "3"], "--sede: unknown key; did you mean 'seed'?"),
         (["run", "tiny.yaml", "--devices", "64"], "devices of the host need JAX_PLATFORMS=cpu"),
-        (["run", "tiny.yaml", "--resume", "runs/x"], "run takes a config, or --resume"),
+        (
+            ["run", "tiny.yaml", "--resume", "runs/x"],
+            "run takes either a config or --resume",
+        ),
+        (
+            ["run", "--resume", "runs/x", "--seed", "3"],
+            "for others start a new one (got --seed)",
+        ),
         (["run", "--resume", "runs/x"], "no such run (got runs/x)"),
         (["run", "tiny.yaml", "--runs", "tiny.yaml"], "Not a directory"),
+        (["run", "tiny.yaml", "--figures", "tiny.yaml"], "Not a directory"),
+        (["check"], "check needs a file, or the name of an experiment"),
         (["check", "tiny.yaml", "no.yaml"], "no.yaml:1:1: file: cannot be read"),
+        (["check", "shiftcurve"], "did you mean 'shift_curve'?"),
         (["check", "tiny.yaml", "--seed", "3"], "unknown --seed"),
-        (["schema", "tinny"], "did you mean 'tiny'?"),
+        (["schema", "shiftcurve"], "experiment shiftcurve: unknown; did you mean 'shift_curve'?"),
+        (["schema", "tinny.py"], "experiment tinny.py: no such file"),
     ],
 )
 def test_wrong_usage_is_one_line(words, message, capsys):
@@ -196,13 +225,55 @@ def test_unknown_commands_are_usage_errors(capsys):
 def test_check_and_schema_print(capsys):
     assert cli.main(["check", "tiny.yaml"]) == 0
     assert capsys.readouterr().out == "tiny.yaml: fine, tiny\n"
-    assert cli.main(["schema", "tiny"]) == 0
+    assert cli.main(["schema", "tiny.py"]) == 0
     assert "mode" in json.loads(capsys.readouterr().out)["properties"]
 
 
-def test_an_experiment_runs_its_own_settings_only(capsys):
-    assert cli.main(["run", "tiny.yaml"], experiment="shift_curve") == 2
-    assert "experiment: must be shift_curve (got tiny)" in capsys.readouterr().err
+def test_check_goes_on_after_a_file_that_is_wrong(capsys):
+    pathlib.Path("bad.yaml").write_text(SETTINGS.replace("seed: 3", "seed: x"))
+    assert cli.main(["check", "no.yaml", "tiny.yaml", "bad.yaml", "shift_curve"]) == 2
+    told = capsys.readouterr()
+    assert told.out.splitlines() == ["tiny.yaml: fine, tiny", "shift_curve: fine, shift_curve"]
+    assert [line.split(": ")[0] for line in told.err.splitlines()] == [
+        "no.yaml:1:1", "bad.yaml:2:7",
+    ]  # fmt: skip
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"truncgauss {__version__}\n"
+
+
+def test_help_lists_the_settings_of_ones_own_file(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["run", "tiny.yaml", "--help"])
+    assert caught.value.code == 0 and "--mode" in capsys.readouterr().out
+
+
+def test_a_path_of_an_experiment_starts_at_the_config(tmp_path):
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (inner / "mine.py").write_text(TINY)
+    (inner / "mine.yaml").write_text(SETTINGS.replace("tiny.py", "mine.py"))
+    before = list(sys.path)
+    assert cli.main(["run", "inner/mine.yaml"]) == 0
+    assert sys.path == before
+    (folder,) = folders()
+    assert folder.name.startswith("mine-") and (folder / "mine.png").exists()
+    assert str(inner / "mine.py") in (folder / "config.yaml").read_text()
+
+
+def test_figures_that_cannot_be_written_are_told_before_the_work(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "_prepare", lambda config: pytest.fail("the work has begun"))
+    assert cli.main(["run", "tiny.yaml", "--figures", "tiny.yaml"]) == 2
+    assert "Not a directory" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="nothing is read-only to root")
+def test_a_folder_that_is_read_only_is_not_writable(tmp_path):
+    (tmp_path / "figs").mkdir(mode=0o500)
+    with pytest.raises(PermissionError):
+        runs.writable(tmp_path / "figs")
 
 
 def test_the_commit_is_that_of_a_checkout_only(tmp_path):
@@ -211,38 +282,9 @@ def test_the_commit_is_that_of_a_checkout_only(tmp_path):
         assert len(runs.circumstances(ROOT, [], [])["commit"]) == 40
 
 
-PROCESS = """
-import pathlib, sys, time, types
-from typing import Literal
-from truncgauss import cli, config
-
-class Tiny(config.Experiment):
-    experiment: Literal["tiny"]
-    mode: str
-
-def run(config, checkpoint):
-    import jax
-    if config.mode == "sleep":
-        checkpoint.mkdir()
-        (checkpoint / "state").write_text("half")
-        print("ready", flush=True)
-        time.sleep(60)
-    return {"devices": jax.local_device_count(), "one": jax.numpy.ones(())}
-
-def plot(results):
-    from truncgauss import plotting
-    return plotting.figure()[0]
-
-config.EXPERIMENTS["tiny"] = Tiny
-sys.modules["experiments.tiny"] = module = types.ModuleType("experiments.tiny")
-module.run, module.plot = run, plot
-sys.exit(cli.main())
-"""
-
-
 def process(*words: str) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", PROCESS, "run", "tiny.yaml", *words]
+    command = [sys.executable, "-m", "truncgauss.cli", "run", "tiny.yaml", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
@@ -258,7 +300,7 @@ def test_signals_have_their_exit_codes(number, code):
 
 
 def test_precision_and_devices_come_from_the_settings():
-    with process("--devices", "3", "--dtype", "float32") as child:
+    with process("--mode", "devices", "--devices", "3", "--dtype", "float32") as child:
         assert child.wait(timeout=60) == 0
     (folder,) = folders()
     with np.load(folder / "result.npz") as arrays:
@@ -270,3 +312,33 @@ def test_the_module_is_the_command():
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 2 and "nowhere.yaml" in done.stderr
+
+
+CACHE = """
+import sys
+from truncgauss import config, cli
+import jax
+import truncgauss as tg
+tg.Box, tg.fit
+before = jax.config.jax_compilation_cache_dir
+settings = config.load("tiny.yaml")
+cli._prepare(settings)
+print(before, jax.config.jax_compilation_cache_dir)
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"XDG_CACHE_HOME": "/x"}, "None /x/truncgauss/jax"),
+        ({"HOME": "/home/me"}, "None /home/me/.cache/truncgauss/jax"),
+        ({"XDG_CACHE_HOME": "/x", "JAX_COMPILATION_CACHE_DIR": "/y"}, "/y /y"),
+    ],
+)
+def test_the_command_line_keeps_compiled_functions_and_imports_do_not(environment, expected):
+    named = ("XDG_CACHE_HOME", "JAX_COMPILATION_CACHE_DIR")
+    kept = {key: value for key, value in os.environ.items() if key not in named}
+    environment = {**kept, "PYTHONPATH": str(ROOT), **environment}
+    command = [sys.executable, "-c", CACHE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == expected

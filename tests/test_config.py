@@ -5,23 +5,25 @@ import re
 import string
 import subprocess
 import sys
-from typing import Literal
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from truncgauss import config
 from truncgauss.config import ConfigError, yaml
-from truncgauss.config import loading as config
 
 ROOT = pathlib.Path(__file__).parents[1]
 LINE = re.compile(r"[^:]+:\d+:\d+: \S.*: .+ \(got .+\)")
 
 
-class Tiny(config.Experiment):
-    """One of everything that experiments share."""
+TINY = """\
+from truncgauss import config
 
-    experiment: Literal["tiny"]
+
+class Settings(config.Experiment):
+    '''One of everything that experiments share.'''
+
     gaussian: config.Gaussian
     limits: config.Limits
     shift: config.Grid
@@ -31,8 +33,12 @@ class Tiny(config.Experiment):
     data: config.DataFile | None = None
 
 
+def run(settings): ...
+def plot(results): ...
+"""
+
 GOOD = """\
-experiment: tiny
+experiment: tiny.py
 seed: 1
 gaussian:
   loc: [0, 1e-3]
@@ -49,8 +55,8 @@ names: [a, b]
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path):
-    monkeypatch.setitem(config.EXPERIMENTS, "tiny", Tiny)
     monkeypatch.chdir(tmp_path)
+    pathlib.Path("tiny.py").write_text(TINY)
 
 
 def loaded(text: str | bytes) -> config.Experiment:
@@ -111,8 +117,16 @@ MISTAKES = [
     ("seed: 1", "seed: 1\ndtype: float46", "3:8: dtype", "'float32' or 'float64'"),
     ("seed: 1", "seed: 1\ndevices: 0", "3:10: devices", "greater than 0"),
     ("seed: 1", "seed: 1\ndata: no.csv", "3:7: data", "no such file, looked in"),
-    ("tiny", "tinny", "1:13: experiment", "did you mean 'tiny'?"),
-    ("experiment", "experimint", "1:1: experiment", "is required; known: selected_sample"),
+    ("seed: 1", "seed: 1\ndata: ~nobody/no.csv", "3:7: data", "no such file, looked in"),
+    ("seed: 1", 'seed: 1\ndata: "x\\0.csv"', "3:7: data", "no such file, looked in"),
+    ("seed: 1", "seed: 1\ndata: " + "x" * 300, "3:7: data", "no such file, looked in"),
+    ("tiny.py", "shiftcurve", "1:13: experiment", "did you mean 'shift_curve'?"),
+    ("tiny.py", "tinny.py", "1:13: experiment", "no such file (got 'tinny.py')"),
+    ("tiny.py", "~nobody/tiny.py", "1:13: experiment", "no such file"),
+    ("tiny.py", "x" * 300 + ".py", "1:13: experiment", "no such file"),
+    ("tiny.py", '"x\\0.py"', "1:13: experiment", "no such file"),
+    ("tiny.py", "[tiny]", "1:13: experiment", "unknown; known: bump_width"),
+    ("experiment", "experimint", "1:1: experiment", "is required; known: bump_width"),
     ("names: [a, b]", "names: [a, b", "13:1: file", "is not YAML"),
     ("names: [a, b]", "names: [a, b]\n\tx: 1", "13:1: file", "is not YAML"),
     ("names: [a, b]", "names: [a, b]\n---\nx: 1", "13:1: file", "another document"),
@@ -165,7 +179,7 @@ def test_each_mistake_has_its_own_line():
 def test_data_are_found_beside_the_file_first_and_the_run_remembers_where(tmp_path):
     there = tmp_path / "there"
     there.mkdir()
-    (there / "y.yaml").write_text(GOOD + "data: d.csv\n")
+    (there / "y.yaml").write_text(GOOD.replace("tiny.py", "../tiny.py") + "data: d.csv\n")
     pathlib.Path("d.csv").touch()
     assert config.load("there/y.yaml").data == tmp_path / "d.csv"
     (there / "d.csv").touch()
@@ -210,7 +224,7 @@ def test_a_section_may_be_replaced_as_a_whole():
         ("--seed", "--seed: needs a value (got nothing)"),
         ("--seed.x 3", "--seed.x: seed has no keys (got ['3'])"),
         ("3", "3: must follow a --key (got '3')"),
-        ("--experiment shift_curve", "--experiment: must be 'tiny' (got 'shift_curve')"),
+        ("--experiment x", "--experiment: cannot be changed, name another config (got 'x')"),
     ],
 )
 def test_the_command_line_is_judged_as_the_file_is(words, message):
@@ -254,12 +268,70 @@ def test_no_damage_to_a_file_gets_past_the_reader(data):
 
 
 def test_schemas_name_every_key():
-    for name, model in config.EXPERIMENTS.items():
-        if name != "tiny":
-            assert set(config.schema(name)["properties"]) == set(model.model_fields)
-    assert len(config.schema()["oneOf"]) == len(config.EXPERIMENTS)
+    for name in config.names():
+        model = type(config.load(ROOT / "configs" / f"{name}.yaml"))
+        found = config.schema(name)
+        assert set(found["properties"]) == set(model.model_fields)
+        assert found["properties"]["experiment"]["const"] == found["title"] == name
+    everything = config.schema()
+    chosen = [each["$ref"].removeprefix("#/$defs/") for each in everything["oneOf"]]
+    assert [everything["$defs"][each]["title"] for each in chosen] == config.names()
+    own = config.schema("tiny.py")["properties"]
+    assert "names" in own and "const" not in own["experiment"]
     with pytest.raises(ConfigError, match="did you mean 'shift_curve'"):
         config.schema("shiftcurve")
+
+
+def test_a_validated_config_is_not_written_and_read_again(monkeypatch):
+    tiny = loaded(GOOD)
+    monkeypatch.setattr(yaml, "write", lambda values: pytest.fail("written"))
+    monkeypatch.setattr(config.loading, "write", lambda values: pytest.fail("written"))
+    assert config.override(tiny, []) is tiny
+    assert config.override(tiny, ["--seed", "9"]).seed == 9
+
+
+OWN_FILES = [
+    ("class Settings(config.Experiment):", "class Setings(config.Experiment):", "a class Settings"),
+    ("class Settings(config.Experiment):", "class Settings:", "derived from truncgauss.config"),
+    ("def run(settings): ...", "", "needs a function run"),
+    ("def plot(results): ...", "plot = 3", "needs a function plot"),
+    ("def plot", "deff plot", "cannot be loaded: SyntaxError"),
+    ("def plot", "1 / 0\ndef plot", "ZeroDivisionError: division by zero (line 17)"),
+    ("def plot", "import nowhere\ndef plot", "No module named 'nowhere' (line 17)"),
+    ("def plot", "raise SystemExit\ndef plot", "cannot be loaded: SystemExit (line 17)"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "message"), OWN_FILES)
+def test_a_file_that_breaks_the_contract_is_told_at_the_line_that_names_it(old, new, message):
+    assert old in TINY
+    pathlib.Path("tiny.py").write_text(TINY.replace(old, new))
+    line = told(GOOD)
+    assert line.startswith("x.yaml:1:13: experiment: ") and message in line
+    assert LINE.fullmatch(line)
+
+
+def test_a_file_that_has_changed_is_read_again():
+    assert "more" not in type(loaded(GOOD)).model_fields
+    pathlib.Path("tiny.py").write_text(TINY.replace("    data:", "    more: int = 3\n    data:"))
+    assert loaded(GOOD).more == 3
+
+
+def test_a_validator_of_ones_own_names_the_key_that_it_means():
+    check = """\
+    @pydantic.model_validator(mode="after")
+    def _check(self):
+        if len(self.names) != 2:
+            raise config.problem("must be two", "names", got=self.names)
+        if self.seed == 13:
+            raise ValueError("not on a Friday")
+        return self
+"""
+    text = "import pydantic\n" + TINY.replace("\n\ndef run", f"\n{check}\n\ndef run")
+    pathlib.Path("tiny.py").write_text(text)
+    line = told(GOOD.replace("names: [a, b]", "names: [a]"))
+    assert line == "x.yaml:12:8: names: must be two (got ['a'])"
+    assert "x.yaml:1:1: file: not on a Friday" in told(GOOD.replace("seed: 1", "seed: 13"))
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("configs/*.yaml")), ids=lambda path: path.stem)
@@ -274,7 +346,8 @@ def test_settings_and_help_do_not_import_jax():
 import contextlib, io, sys
 import truncgauss.config
 from truncgauss import cli
-for words in (["--help"], ["check", "x.yaml"], ["schema", "shift_curve"], ["run", "x.yaml", "-h"]):
+shipped = [f"configs/{name}.yaml" for name in truncgauss.config.names()]
+for words in (["--help"], ["check", *shipped], ["schema"], ["run", shipped[0], "--help"]):
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
         cli.main(words)
 print(sorted({"jax", "numpyro", "optax", "matplotlib", "scipy"} & set(sys.modules)))

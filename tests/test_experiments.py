@@ -1,6 +1,5 @@
 """Every experiment, reduced, from its settings to its picture, against values from elsewhere."""
 
-import importlib
 import pathlib
 
 import jax
@@ -24,10 +23,9 @@ def settings(name, **changes):
 
 def completed(name, **changes):
     """Results as the command line hands them to `plot`, and the picture."""
-    experiment = importlib.import_module(f"experiments.{name}")
-    results = experiment.run(settings(name, **changes))
+    results = config.function(name, "run")(settings(name, **changes))
     results = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
-    return results, experiment.plot(results)
+    return results, config.function(name, "plot")(results)
 
 
 def check_picture(picture):
@@ -103,7 +101,7 @@ def test_selected_sample_in_one_column():
 
 
 def test_selected_sample_reports_a_correction_in_either_direction():
-    from experiments.selected_sample import verdict
+    from experiments.selected_sample.run import verdict
 
     def told(corrected):
         results = {
@@ -178,14 +176,47 @@ def test_a_table_of_ones_own(tmp_path):
     ],
 )
 def test_a_table_that_cannot_be_read(tmp_path, text, where, message):
-    from experiments.selected_sample import table
+    from experiments.selected_sample.table import table
 
     with pytest.raises(ValueError, match=message):
         table(csv(tmp_path, text), ("flux",), where)
 
 
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (
+            "fluxx,kind",
+            "2:11: columns.0.: column 'flux' is not in the header; did you mean 'fluxx'?",
+        ),
+        ("flux;knd", "3:15: where.kind: column 'kind' is not in the header; did you mean 'knd'?"),
+        ("", "5:7: data: .*my.csv is empty."),
+    ],
+)
+def test_the_header_of_the_data_is_read_when_a_config_is_checked(tmp_path, header, message):
+    shipped = (ROOT / "configs" / "selected_sample.yaml").read_text().splitlines()
+    changed = ("data:", "columns:", "where:", "limits:", "  low:", "  high:", "#")
+    kept = [line for line in shipped if not line.startswith((*changed, "experiment:"))]
+    head = [
+        "experiment: selected_sample", "columns: [flux]", "where: {kind: a}",
+        "limits: {low: [0.0], high: [.inf]}", "data: my.csv",
+    ]  # fmt: skip
+    (tmp_path / "my.yaml").write_text("\n".join(head + kept) + "\n")
+    csv(tmp_path, f"{header}\n1,a\n" if header else "")
+    with pytest.raises(config.ConfigError, match=f"^.*my.yaml:{message.replace('?', '.')}"):
+        config.load(tmp_path / "my.yaml")
+
+
+def test_a_table_that_is_no_text(tmp_path):
+    from experiments.selected_sample.table import table
+
+    (tmp_path / "my.csv").write_bytes(b"flux\n1\n\xff\xfe\n")
+    with pytest.raises(ValueError, match="is not a CSV file in UTF-8"):
+        table(tmp_path / "my.csv", ("flux",), {})
+
+
 def test_limits_that_let_no_row_through():
-    from experiments import selected_sample
+    from experiments.selected_sample import run as selected_sample
 
     limits = {"low": (50.0,), "high": (60.0,)}
     with pytest.raises(ValueError, match="None of the 50 rows lies inside the limits"):
@@ -228,7 +259,7 @@ def test_shift_curve():
 
 @pytest.mark.slow
 def test_shift_curve_on_two_devices_is_the_same():
-    from experiments import shift_curve
+    from experiments.shift_curve import run as shift_curve
 
     few = {"shift": {"start": -1.0, "stop": 1.0, "num": 3}, "num_samples": (400,), "num_repeats": 1}
     one, two = (
@@ -305,7 +336,7 @@ def test_bump_width():
 
 
 def test_the_traps_of_the_truncated_normal_are_survived():
-    from experiments import special_functions
+    from experiments.special_functions import run as special_functions
 
     found = special_functions.traps(seed=1)
     assert len(found) == 14

@@ -261,7 +261,7 @@ def test_turns_change_nothing(monkeypatch):
         return [value, *slope, jax.hessian(fun)(*case)]
 
     whole = jax.jit(lambda: results())()
-    monkeypatch.setattr(factor_integrand, "TURN_SIZE", 7 * D)
+    monkeypatch.setattr(factor_integrand, "CHUNK_SIZE", 7 * D)
     for ours, theirs in zip(jax.jit(lambda: results())(), whole):
         np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)
 

@@ -1,4 +1,4 @@
-"""Moments of the truncated law: closed forms, quadrature, identities, draws, and each other."""
+"""Moments after truncation: closed forms, quadrature, identities, draws, and each other."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def deviations(covariance):
 
 
 def errors(moments, mean, covariance):
-    """Largest errors of mean and covariance, in standard deviations of the true law."""
+    """Largest errors of mean and covariance, in standard deviations of the true distribution."""
     scale = deviations(covariance)
     of_mean = np.abs(moments.mean - mean) / scale
     of_covariance = np.abs(moments.covariance - covariance) / scale[..., None] / scale[..., None, :]
@@ -59,10 +59,10 @@ def test_independent_coordinates_are_many_of_one():
     region = tg.Box(jnp.array([0.0, -INF, 50.0, -INF]), jnp.array([1.0, -5.0, INF, INF]))
     variances = jnp.array([1.0, 2.0, 3.0, 4.0])
     moments = tg.truncated_moments(jnp.ones(4), jnp.diag(variances), region)
-    law = 1.0, jnp.sqrt(variances), region.low, region.high
-    np.testing.assert_allclose(moments.mean, tg.special.truncated_mean(*law), rtol=1e-15)
+    truncated = 1.0, jnp.sqrt(variances), region.low, region.high
+    np.testing.assert_allclose(moments.mean, tg.special.truncated_mean(*truncated), rtol=1e-15)
     np.testing.assert_allclose(
-        moments.covariance, np.diag(tg.special.truncated_variance(*law)), rtol=1e-15
+        moments.covariance, np.diag(tg.special.truncated_variance(*truncated)), rtol=1e-15
     )
 
 
@@ -287,7 +287,7 @@ def test_separation_is_honest(five, five_truths):
 
 
 def test_narrow_boxes_far_out_keep_their_digits(five):
-    """Nearly a uniform law: the density changes by width * slope = 1e-5 across the box."""
+    """Nearly a uniform distribution: the density changes by width * slope = 1e-5 across the box."""
     low, high, moments = five["narrow"]
     variances = np.diagonal(moments.covariance, axis1=1, axis2=2)
     error = np.abs(variances / (high - low) ** 2 * 12.0 - 1.0)
@@ -388,7 +388,7 @@ def test_float32_is_close():
         )
         assert all(part.dtype == jnp.float32 for part in single)
         noise = np.max(double.covariance_stderr / np.diag(double.covariance))
-        # The law itself moves by as much when its limits move by a last digit.
+        # The distribution itself moves by as much when its limits move by a last digit.
         rounding = np.finfo(np.float32).eps * (low @ np.linalg.solve(matrix, low))
         allowed = 1e-3 + 8 * noise + 4 * rounding
         assert max(errors(single, double.mean, double.covariance)) < allowed
@@ -423,11 +423,11 @@ def test_parts_of_a_gaussian():
     assert max(errors(moments, *truth)) < 1e-12
 
 
-# --- Singular laws, polyhedra and other methods ---------------------------------------------------
+# --- Singular distributions, polyhedra and other methods -----------------------------------------
 
 
 @pytest.mark.slow
-def test_singular_law_against_draws():
+def test_singular_distribution_against_draws():
     factor = np.array([[1.0, 0.0], [0.5, 0.5], [1.0, -1.0]])
     low, high = np.full(3, -1.0), np.array([1.0, 2.0, INF])
     x = np.random.default_rng(0).normal(size=(2_000_000, 2)) @ factor.T
@@ -443,9 +443,9 @@ def test_one_constraint_across_four_dimensions():
     loc, region = jnp.arange(4.0), tg.Polyhedron(a[None], [6.0], [6.5])
     moments = tg.truncated_moments(loc, matrix, region, tg.Separation(64))
     variance, slope = a @ matrix @ a, matrix @ a / (a @ matrix @ a)
-    law = a @ loc, jnp.sqrt(variance), 6.0, 6.5
-    mean = loc + slope * (tg.special.truncated_mean(*law) - a @ loc)
-    left = variance - tg.special.truncated_variance(*law)
+    truncated = a @ loc, jnp.sqrt(variance), 6.0, 6.5
+    mean = loc + slope * (tg.special.truncated_mean(*truncated) - a @ loc)
+    left = variance - tg.special.truncated_variance(*truncated)
     assert max(errors(moments, mean, matrix - left * jnp.outer(slope, slope))) < 1e-13
 
 
@@ -505,7 +505,7 @@ def test_propagation_is_near_and_unsure(five_truths):
 
 def test_wrong_inputs_are_told():
     box = tg.Box(jnp.zeros(5), INF)
-    with pytest.raises(ValueError, match="Exact answers for"):
+    with pytest.raises(ValueError, match="Exact applies to"):
         tg.truncated_moments(jnp.zeros(5), equal_correlations(5), box, tg.Exact())
     with pytest.raises(ValueError, match="dimensions disagree"):
         tg.truncated_moments(jnp.zeros(4), equal_correlations(5), box)

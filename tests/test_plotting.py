@@ -93,6 +93,12 @@ def test_contours_hold_their_probability(level):
     np.testing.assert_array_equal(ax.lines[0].get_xydata(), [loc])
 
 
+@pytest.mark.parametrize("d", [1, 3])
+def test_contours_ask_for_two_coordinates(d):
+    with pytest.raises(ValueError, match="give two of the coordinates"):
+        plotting.contours(np.zeros(d), np.eye(d))
+
+
 def test_region_hatches_the_outside_and_keeps_the_view():
     ax = plotting.figure()[1]
     ax.set(xlim=(-2, 2), ylim=(-1, 3))
@@ -132,7 +138,7 @@ def test_points_carry_counts_and_error_bars():
 
 
 def test_curves_that_cannot_be_told_apart_are_refused():
-    with pytest.raises(ValueError, match="7 curves can be told apart, got 8"):
+    with pytest.raises(ValueError, match="7 can be distinguished, got 8"):
         plotting.curves(X, [X] * 8, list("abcdefgh"))
 
 

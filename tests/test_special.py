@@ -1,4 +1,4 @@
-"""The normal law on one interval against 200 digits, in both precisions, tails and all."""
+"""The normal distribution on one interval against 200 digits, in both precisions, tails and all."""
 
 import math
 from functools import partial
@@ -9,7 +9,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from tests.normal_truth import Law, derivatives
+from tests.normal_truth import Truth, derivatives
 from truncgauss import special
 
 INF = math.inf
@@ -32,8 +32,14 @@ def ours(loc, scale, low, high, x):
 
 
 def truth(loc, scale, low, high, x):
-    law = Law(loc, scale, low, high)
-    return law.log_mass, law.mean, law.variance, law.entropy, law.log_density(x)
+    truncated = Truth(loc, scale, low, high)
+    return (
+        truncated.log_mass,
+        truncated.mean,
+        truncated.variance,
+        truncated.entropy,
+        truncated.log_density(x),
+    )
 
 
 PROBLEMS = [  # loc, scale, low, high, x
@@ -125,10 +131,10 @@ def test_narrowest_widths_and_deepest_tails_in_their_own_arguments():
 
 
 ONE_SIDED = {
-    special.log_ndtr: lambda x: (Law(0, 1, -INF, x).log_mass,),
-    special.ndtr: lambda x: (Law.tail(-x),),
-    special.hazard: lambda x: (Law(0, 1, x, INF).mean,),
-    special.hazard_excess: lambda x: (Law(0, 1, x, INF).mean - x,),
+    special.log_ndtr: lambda x: (Truth(0, 1, -INF, x).log_mass,),
+    special.ndtr: lambda x: (Truth.tail(-x),),
+    special.hazard: lambda x: (Truth(0, 1, x, INF).mean,),
+    special.hazard_excess: lambda x: (Truth(0, 1, x, INF).mean - x,),
 }
 
 
@@ -220,7 +226,7 @@ def test_empty_inverted_and_missing():
     assert interval[0] == -INF
 
 
-def test_no_law_without_an_interval():
+def test_no_distribution_without_an_interval():
     functions = (
         special.truncated_mean,
         special.truncated_variance,
@@ -272,10 +278,10 @@ def test_quantile_and_step_invert_the_distribution(dtype):
     for i in range(len(low)):
         u = float(uniform[i])
         with mp.workdps(60):
-            law = Law(0, 1, float(low[i]), float(high[i]))
-            exact = law.quantile(u, float(quantiles[i]))
-            at = law.density(exact)
-            true = [(1 - u) * law.at_a / at, u * law.at_b / at, law.mass / at]
+            truncated = Truth(0, 1, float(low[i]), float(high[i]))
+            exact = truncated.quantile(u, float(quantiles[i]))
+            at = truncated.density(exact)
+            true = [(1 - u) * truncated.at_a / at, u * truncated.at_b / at, truncated.mass / at]
             exact, true = float(exact), [float(value) for value in true]
         bar = BARS[dtype][0] * max(1, abs(exact))
         assert abs(draws[i] - exact) <= bar and abs(quantiles[i] - exact) <= bar, (low[i], high[i])
@@ -390,9 +396,9 @@ def test_ten_million_random_problems(dtype):
 
 
 @pytest.mark.slow
-def test_draws_follow_the_law():
+def test_draws_follow_the_distribution():
     # Dvoretzky, Kiefer and Wolfowitz: with n draws the distance exceeds sqrt(log(2/alpha)/(2n))
-    # with probability below alpha; a law 0.01 away is missed no more often than that.
+    # with probability below alpha; a distribution 0.01 away is missed no more often than that.
     alpha, distance = 1e-6, 0.01
     n = math.ceil(2 * math.log(2 / alpha) / distance**2)
     limits = [(-1.0, 2.0), (9.0, 10.0), (-INF, -30.0), (5.0, 5.0 + 1e-6), (-INF, INF), (-0.3, INF)]
@@ -418,14 +424,16 @@ def test_derivatives_by_a_small_scale_in_float32(scale, high):
         special.truncated_entropy: -1,
         special.truncated_mean: 0,
         partial(special.truncated_quantile, 0.3): 0,
-        lambda *law: special.truncated_log_density(0.5 * law[1], *law): -1,
-        lambda *law: special.standardize(law[2], law[3], law[0], law[1]).low: -1,
+        lambda *truncated: special.truncated_log_density(0.5 * truncated[1], *truncated): -1,
+        lambda *truncated: (
+            special.standardize(truncated[2], truncated[3], truncated[0], truncated[1]).low
+        ): -1,
     }
     for function, power in functions.items():
         slope = jax.grad(function, 1)
-        law = (0.1, 1.0, -1.0, high)
-        truth = float(slope(*law))
-        got = float(slope(*(jnp.float32(x * scale) for x in law))) * scale**-power
+        truncated = (0.1, 1.0, -1.0, high)
+        truth = float(slope(*truncated))
+        got = float(slope(*(jnp.float32(x * scale) for x in truncated))) * scale**-power
         assert got == pytest.approx(truth, rel=1e-4)
 
 

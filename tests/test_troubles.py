@@ -7,7 +7,8 @@ import pytest
 from jax.test_util import check_grads
 
 import truncgauss as tg
-from experiments import nan_gallery as gallery
+from experiments.nan_gallery import plot as figure
+from experiments.nan_gallery import run as gallery
 from truncgauss import config, special
 
 PRECISIONS = (jnp.float32, jnp.float64)
@@ -325,8 +326,8 @@ def test_gallery_names_every_culprit(request):
         exhibit = results[name]
         assert exhibit["kind"] == "nan", name
         assert feeder in exhibit["verdict"], exhibit["verdict"]
-        assert "nan_gallery.py" in exhibit["report"]
+        assert "nan_gallery" in exhibit["report"]
         assert gallery.count_bad(exhibit, "naive") > 0
         assert gallery.count_bad(exhibit, "safe") == 0
-    picture = gallery.plot(results)
+    picture = figure.plot(results)
     assert len(picture.axes) == 2 * len(culprits)

@@ -1,4 +1,4 @@
-"""Models with truncated laws: two ways to one posterior, closed forms, and calibrated ranks."""
+"""Models with truncated distributions: two ways to one posterior, closed forms, calibration."""
 
 import sys
 import types
@@ -11,13 +11,17 @@ from numpyro.infer.util import log_density
 from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm, truncnorm
 
-from experiments import calibration, latent_prior, selected_population, soft_selection
+from experiments import nuts
+from experiments.calibration import run as calibration
+from experiments.latent_prior import run as latent_prior
+from experiments.selected_population import run as selected_population
+from experiments.soft_selection import run as soft_selection
 from tests.test_experiments import check_picture, completed, settings
 
 FEW = {"num_chains": 4, "num_warmup": 300, "num_samples": 200, "target_accept": 0.85}
 
 
-# ---------------------------------------------------------------- a factor against the law
+# ---------------------------------------------------------------- a factor against the distribution
 
 
 def few_objects(name, num_objects=40, fields=2):
@@ -40,7 +44,7 @@ def test_selected_population():
     check_picture(picture)
 
 
-def test_a_factor_and_the_law_are_one_density():
+def test_a_factor_and_the_distribution_are_one_density():
     config = settings("selected_population")
     given = config.population
     rng = np.random.default_rng(0)
@@ -51,11 +55,11 @@ def test_a_factor_and_the_law_are_one_density():
         "factor": jnp.array([[1.0, 0.0], [-0.6, 0.8]]),
     }  # fmt: skip
     arguments = (jnp.array(x), low, high, given.prior)
-    factor, law = (
+    factor, truncated = (
         jax.jit(lambda sites, model=model: log_density(model, arguments, {}, sites)[0])(sites)
-        for model in (selected_population.with_factor, selected_population.with_law)
+        for model in (selected_population.with_factor, selected_population.with_distribution)
     )
-    assert float(factor) == pytest.approx(float(law), rel=1e-13)
+    assert float(factor) == pytest.approx(float(truncated), rel=1e-13)
 
     # Likelihood and prior once more, by SciPy.
     correlation = np.array([[1.0, -0.6], [-0.6, 1.0]])
@@ -68,10 +72,25 @@ def test_a_factor_and_the_law_are_one_density():
         expected -= len(x) * np.log(seen)
     expected += norm.logpdf(sites["loc"], given.prior.loc, given.prior.loc_scale).sum()
     expected += norm.logpdf(scale, 0, given.prior.scale).sum() + 2 * np.log(2)
-    # The LKJ law of a correlation r has density proportional to (1 - r^2)^(concentration - 1); of
-    # the factor's entry, also, since it is r itself.
+    # The LKJ density of a correlation r is proportional to (1 - r^2)^(concentration - 1); that of
+    # the factor's entry, too, since it is r itself.
     expected += np.log(0.64) - np.log(quad(lambda r: 1 - r**2, -1, 1)[0])
-    assert float(law) == pytest.approx(expected, rel=1e-6)
+    assert float(truncated) == pytest.approx(expected, rel=1e-6)
+
+
+def test_no_population_that_shows_nothing_is_likely():
+    given = settings("selected_population").population
+    x, _ = selected_population.seen_objects(
+        given, np.random.default_rng(0), selected_population.inside
+    )
+    low, high = selected_population.limits_of(given)
+    sites = {
+        "loc": jnp.array([0.5, 54.9]), "scale": jnp.array([1.6e-31, 1.8e-43]),
+        "factor": jnp.array([[1.0, 0.0], [-1.0 + 2e-16, 2e-8]]),
+    }  # fmt: skip
+    arguments = (jnp.array(x), low, high, given.prior)
+    value, _ = log_density(selected_population.with_factor, arguments, {}, sites)
+    assert not value > -1e3  # neither likely nor infinitely so
 
 
 @pytest.mark.parametrize(
@@ -119,7 +138,7 @@ def test_chains_that_cannot_be_believed():
 
 def test_moments_have_the_errors_they_tell():
     rng = np.random.default_rng(1)
-    found = selected_population.moments(rng.normal(2.0, 3.0, size=(4, 4000, 2)))
+    found = nuts.moments(rng.normal(2.0, 3.0, size=(4, 4000, 2)))
     assert np.all(np.abs(found["mean"] - 2.0) < 5 * found["mean_stderr"])
     assert np.all(np.abs(found["variance"] - 9.0) < 5 * found["variance_stderr"])
     np.testing.assert_allclose(found["mean_stderr"], 3 / 16000**0.5, rtol=0.2)
@@ -135,10 +154,10 @@ DRAWS = {
 def test_arviz_is_asked_for_by_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ImportError, match=r"pip install \"truncgauss\[arviz\]\""):
-        selected_population.inference_data(DRAWS)
+        nuts.inference_data(DRAWS)
     asked = types.SimpleNamespace(from_dict=lambda **groups: groups)
     monkeypatch.setitem(sys.modules, "arviz", asked)
-    groups = selected_population.inference_data(DRAWS)
+    groups = nuts.inference_data(DRAWS)
     assert groups["posterior"] is DRAWS["draws"]
     assert groups["sample_stats"]["diverging"] is DRAWS["diverging"]
 
@@ -146,7 +165,7 @@ def test_arviz_is_asked_for_by_name(monkeypatch):
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # ArviZ announces its next version
 def test_arviz_takes_the_draws():
     pytest.importorskip("arviz")
-    told = selected_population.inference_data(DRAWS)
+    told = nuts.inference_data(DRAWS)
     assert dict(told.posterior.sizes)["chain"] == 4 and dict(told.posterior.sizes)["draw"] == 5
     assert told.posterior["loc"].shape == (4, 5, 2)
     assert not told.sample_stats["diverging"].any()
@@ -219,13 +238,15 @@ def test_the_grid_knows_independent_truncated_normals():
     low, high = np.array([0.0, 0.0, -np.inf]), np.array([1.0, np.inf, 1.0])
     grid = latent_prior.marginals(loc, np.diag(scale**2), low, high, 100)
     for j in range(3):
-        law = truncnorm((low - loc)[j] / scale[j], (high - loc)[j] / scale[j], loc[j], scale[j])
-        assert grid["mean"][j] == pytest.approx(law.mean(), rel=1e-8)
-        assert grid["variance"][j] == pytest.approx(law.var(), rel=1e-6)
-        x = law.ppf([0.01, 0.3, 0.9])
-        np.testing.assert_allclose(latent_prior.density(x, grid, j), law.pdf(x), rtol=1e-7)
+        truncated = truncnorm(
+            (low - loc)[j] / scale[j], (high - loc)[j] / scale[j], loc[j], scale[j]
+        )
+        assert grid["mean"][j] == pytest.approx(truncated.mean(), rel=1e-8)
+        assert grid["variance"][j] == pytest.approx(truncated.var(), rel=1e-6)
+        x = truncated.ppf([0.01, 0.3, 0.9])
+        np.testing.assert_allclose(latent_prior.density(x, grid, j), truncated.pdf(x), rtol=1e-7)
         np.testing.assert_allclose(latent_prior.share_below(x, grid, j), [0.01, 0.3, 0.9], 1e-8)
-        draws = law.ppf((np.arange(100) + 0.5) / 100)
+        draws = truncated.ppf((np.arange(100) + 0.5) / 100)
         assert latent_prior.distance(draws, grid, j) == pytest.approx(0.005, rel=1e-6)
 
 

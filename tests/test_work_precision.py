@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from experiments import work_precision
+from experiments.work_precision import curves, peers, plot, problems, run
 from truncgauss import config
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -23,9 +23,9 @@ def settings(**changes):
 
 
 def completed(**changes):
-    results = work_precision.run(settings(**changes))
+    results = run.run(settings(**changes))
     results = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
-    return results, work_precision.plot(results)
+    return results, plot.plot(results)
 
 
 CASE = {"name": "a", "dimension": 4, "low": 0.0, "high": math.inf, "num_points": (16, 128)}
@@ -101,7 +101,7 @@ def test_every_truth_has_another_route():
     ]
     for changes, expected in orthant:
         case = type(chosen.curves[0]).model_validate(CASE | changes)
-        truth, stderr = work_precision.truth_of(case, 4, 0.0, math.inf, chosen)
+        truth, stderr = problems.truth_of(case, 4, 0.0, math.inf, chosen)
         assert truth == pytest.approx(expected, abs=1e-11) and stderr == 0
     # Quadrature by another hand: dimension, limits and log P of the autoregression of 0.7.
     for d, low, high, expected in [
@@ -109,22 +109,22 @@ def test_every_truth_has_another_route():
         (100, 2.0, math.inf, -97.1888980947243),
         (100, -math.inf, 0.0, -23.687549356440602),
     ]:
-        found = work_precision.chain_log_probability(d, 0.7, low, high)
+        found = problems.chain_log_probability(d, 0.7, low, high)
         assert found == pytest.approx(expected, abs=1e-11)
     case = type(chosen.curves[0]).model_validate(CASE | {"family": "tridiagonal"})
     with pytest.raises(ValueError, match="tridiagonal: the truth is known where low is 0"):
-        work_precision.truth_of(case, 3, -1.0, 1.0, chosen)
+        problems.truth_of(case, 3, -1.0, 1.0, chosen)
 
 
 def test_time_to_reach():
     seconds, errors = np.array([1.0, 2.0, 4.0, 8.0]), np.array([1e-1, 1e-2, 1e-3, 1e-4])
-    between, mark = work_precision.time_to_reach(seconds, errors, 10**-2.5)
+    between, mark = curves.time_to_reach(seconds, errors, 10**-2.5)
     assert between == pytest.approx(2**1.5) and mark == ""
-    beyond, mark = work_precision.time_to_reach(seconds, errors, 1e-6)
+    beyond, mark = curves.time_to_reach(seconds, errors, 1e-6)
     assert beyond == pytest.approx(32.0) and mark == "~"
-    assert work_precision.time_to_reach(seconds, errors, 0.5) == (pytest.approx(1.0), "<")
-    assert math.isnan(work_precision.time_to_reach(seconds, np.full(4, np.inf), 0.1)[0])
-    assert math.isnan(work_precision.time_to_reach(seconds, np.full(4, 0.3), 0.1)[0])
+    assert curves.time_to_reach(seconds, errors, 0.5) == (pytest.approx(1.0), "<")
+    assert math.isnan(curves.time_to_reach(seconds, np.full(4, np.inf), 0.1)[0])
+    assert math.isnan(curves.time_to_reach(seconds, np.full(4, 0.3), 0.1)[0])
 
 
 def test_r_is_asked_and_understood(tmp_path, monkeypatch):
@@ -138,9 +138,9 @@ def test_r_is_asked_and_understood(tmp_path, monkeypatch):
     )
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert work_precision.r_has_mvtnorm()
-    problem = work_precision.problem_of(settings().curves[0], 3, 0.0, math.inf, 0)
-    probabilities, seconds = work_precision.r_mvtnorm(problem, 500, settings(), None)
+    assert peers.r_has_mvtnorm()
+    problem = problems.problem_of(settings().curves[0], 3, 0.0, math.inf, 0)
+    probabilities, seconds = peers.r_mvtnorm(problem, 500, settings(), None)
     np.testing.assert_array_equal(probabilities, np.full(4, 0.125))
     np.testing.assert_array_equal(seconds, np.full(4, 0.25))
     given = (tmp_path / "given").read_text().split()
@@ -150,7 +150,7 @@ def test_r_is_asked_and_understood(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="asks for a machine without one")
 def test_parts_without_a_picture_say_so():
-    results = work_precision.run(settings(parts=("accelerator",)))
+    results = run.run(settings(parts=("accelerator",)))
     assert "There is no accelerator: nothing was measured on one." in results["summary"]
     with pytest.raises(ValueError, match="Nothing to draw"):
-        work_precision.plot(results)
+        plot.plot(results)

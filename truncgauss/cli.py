@@ -6,35 +6,33 @@ JAX is imported when an experiment starts, not before: settings decide precision
 """
 
 import contextlib
+import dataclasses
 import datetime
-import importlib
 import inspect
 import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 import tyro
 
+from truncgauss import __version__, runs
 from truncgauss import config as settings
-from truncgauss import runs
 from truncgauss.config import ConfigError, Experiment
+from truncgauss.interrupts import interrupts
 
 FINE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 ERROR = "truncgauss: error"
-HOME = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[1]
 
 
 # ---------------------------------------------------------------- what may be typed
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Run:
     """Run an experiment; further options are its settings: --section.field value ...
 
@@ -50,31 +48,30 @@ class Run:
     resume: Path | None = None
     """Continue the interrupted run in this folder instead."""
     traceback: bool = False
-    """Show where in the code a refusal came from."""
+    """Show where in the code an error came from."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Check:
-    """Check files without running them."""
+    """Check files without running them; a Python file that one names is imported, though."""
 
-    configs: tyro.conf.Positional[tuple[Path, ...]]
+    configs: tyro.conf.Positional[tuple[Path, ...]] = ()
     """YAML files, or names of experiments."""
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Schema:
     """Print the JSON schema of the settings."""
 
     experiment: tyro.conf.Positional[str | None] = None
-    """An experiment; all of them if left out."""
+    """The name of an experiment, or a Python file; all built-in experiments if left out."""
 
 
-def main(argv: Sequence[str] | None = None, experiment: str | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says and return the exit code.
 
     Args:
         argv: the words after the program's name; those of this process by default.
-        experiment: the only experiment that may be run, if any.
 
     Example:
         >>> from truncgauss import cli
@@ -83,16 +80,14 @@ def main(argv: Sequence[str] | None = None, experiment: str | None = None) -> in
     """
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        with _termination():
-            return _act(words, experiment)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return USAGE
+        with interrupts():
+            return _act(words)
     except (ValueError, OSError) as error:
         # Data or settings that the code below refused, in a sentence of its own.
         if "--traceback" in words:
             raise
-        print(f"{ERROR}: {' '.join(str(error).split())}", file=sys.stderr)
+        located = isinstance(error, ConfigError)
+        print(error if located else f"{ERROR}: {' '.join(str(error).split())}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt as stop:
         print("truncgauss: interrupted", *stop.args, file=sys.stderr)
@@ -105,11 +100,7 @@ def console() -> NoReturn:
     JAX's clean-up at exit frees what a computation that cannot be stopped still uses: after an
     interruption that ended in a segmentation fault, and its exit code. So it is left out then.
     """
-    leave(main())
-
-
-def leave(code: int) -> NoReturn:
-    """End the process with an exit code of `main`."""
+    code = main()
     if code in (INTERRUPTED, TERMINATED):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -117,17 +108,10 @@ def leave(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def main_experiment(file: str) -> NoReturn:
-    """The last line of an experiment's module: `python -m experiments.x [configs/x.yaml]`.
-
-    Args:
-        file: `__file__` of the experiment; its stem is the only experiment that may be run.
-    """
-    name = Path(file).stem
-    leave(main(["run", *(sys.argv[1:] or [name])], experiment=name))
-
-
-def _act(words: list[str], experiment: str | None) -> int:
+def _act(words: list[str]) -> int:
+    if words == ["--version"]:
+        print(f"truncgauss {__version__}")
+        return FINE
     if words[:1] == ["run"] and words[-1] in ("-h", "--help") and len(words) > 2:
         config, name = settings.load(_file(Path(words[1]))), f"truncgauss run {words[1]}"
         # A section of several kinds shows the one that the file chose.
@@ -135,109 +119,125 @@ def _act(words: list[str], experiment: str | None) -> int:
             type(config), default=config, args=["--help"], prog=name,
             config=(tyro.conf.AvoidSubcommands,),
         )  # fmt: skip
-    told, rest = tyro.cli(
+    _check_resume(words)
+    asked, rest = tyro.cli(
         Run | Check | Schema, args=words, prog="truncgauss", return_unknown_args=True
     )
-    if rest and not isinstance(told, Run):
+    if rest and not isinstance(asked, Run):
         raise ConfigError(f"{ERROR}: unknown {rest[0]} (got {' '.join(rest)})")
-    match told:
+    match asked:
         case Check():
-            for path in told.configs:
-                print(f"{path}: fine, {settings.load(_file(path)).experiment}")
+            return _check(asked.configs)
         case Schema():
-            print(json.dumps(settings.schema(told.experiment), indent=2))
+            print(json.dumps(settings.schema(asked.experiment), indent=2))
         case Run():
-            return _run(told, rest, words, experiment)
+            return _run(asked, rest, words)
     return FINE
+
+
+def _check_resume(words: Sequence[str]) -> None:
+    """Refuse settings beside --resume, which the parser would take for the name of a config."""
+    options = [word.split("=")[0] for word in words if word.startswith("--")]
+    known = [f"--{field.name}" for field in dataclasses.fields(Run)] + ["--help"]
+    changed = [option for option in options if option not in known]
+    if words[:1] == ["run"] and "--resume" in options and changed:
+        raise ConfigError(
+            f"{ERROR}: run --resume continues with the settings of that run; for others start a "
+            f"new one (got {changed[0]})"
+        )
 
 
 def _file(path: Path) -> Path:
     """The config file, be it given by its path or by the name of an experiment."""
-    folders = (HOME / "configs", HOME.parent / "configs")
-    shipped = [folder / f"{path}.yaml" for folder in folders if str(path) in settings.EXPERIMENTS]
-    return next((file for file in shipped if file.is_file() and not path.exists()), path)
+    shipped = settings.folder("configs") / f"{path}.yaml"
+    if path.exists() or path.parent != Path() or path.suffix:
+        return path
+    if str(path) not in settings.names():
+        near = settings.suggestion(path, settings.names())
+        raise ConfigError(f"{ERROR}: {path} is neither a file nor an experiment; {near}")
+    return shipped
 
 
-@contextlib.contextmanager
-def _termination() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as Ctrl-C does."""
-
-    def stop(number: int, frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt("SIGTERM")
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # only the main thread may; elsewhere SIGTERM keeps its meaning
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def _check(paths: Sequence[Path]) -> int:
+    """Say of every file whether it is fine, and go on after one that is not."""
+    if not paths:
+        raise ConfigError(f"{ERROR}: check needs a file, or the name of an experiment")
+    code = FINE
+    for path in paths:
+        try:
+            config = settings.load(_file(path))
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            code = USAGE
+        else:
+            print(f"{path}: fine, {settings.stem(config.experiment)}")
+    return code
 
 
 # ---------------------------------------------------------------- one run
 
 
-def _run(told: Run, rest: list[str], words: list[str], only: str | None) -> int:
-    if (told.config is None) == (told.resume is None) or (told.resume and rest):
-        raise ConfigError(f"{ERROR}: run takes a config, or --resume FOLDER and no settings")
+def _run(asked: Run, rest: list[str], words: list[str]) -> int:
     folder = None
-    if told.resume:
-        folder = runs.unfinished(told.resume)
+    if asked.resume and not asked.config:
+        folder = runs.unfinished(asked.resume)
         config = settings.load(folder / "config.yaml")
+    elif asked.config and not asked.resume:
+        config = settings.override(settings.load(_file(asked.config)), rest)
     else:
-        config = settings.override(settings.load(_file(told.config)), rest)
-    if only not in (None, config.experiment):
-        raise ConfigError(f"{told.config}: experiment: must be {only} (got {config.experiment})")
-    module = _module(config.experiment)
+        raise ConfigError(f"{ERROR}: run takes either a config or --resume FOLDER")
+    if asked.figures:
+        runs.writable(asked.figures)
     _prepare(config)
-    folder = folder or runs.begin(told.runs, config.experiment, settings.dump(config))
+    stem = settings.stem(config.experiment)
+    source = Path(config.experiment) if settings.is_file(config.experiment) else None
+    if folder and source:
+        runs.check_source(folder, source)
+    folder = folder or runs.begin(asked.runs, stem, settings.dump(config), source)
     try:
-        return _compute(folder, module, config, told, words)
+        return _compute(folder, config, asked, words)
     finally:
         if folder.is_dir() and runs.abandon(folder):
             print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
 
 
-def _compute(
-    folder: Path, module: ModuleType, config: Experiment, told: Run, words: list[str]
-) -> int:
-    """Run, draw, write all files and tell the result."""
+def _compute(folder: Path, config: Experiment, asked: Run, words: list[str]) -> int:
+    """Run, draw, write all files and print the summary."""
     import jax
 
     from truncgauss import plotting
 
-    name = config.experiment
+    name = settings.stem(config.experiment)
     started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
-    results = _results(module.run, config, folder / runs.CHECKPOINT)
+    results = _results(config, folder / runs.CHECKPOINT)
     provenance = {
-        **runs.circumstances(HOME.parent, ["truncgauss", *words], jax.local_devices()),
+        **runs.circumstances(ROOT, ["truncgauss", *words], jax.local_devices()),
         "dtype": config.dtype,
         "seed": config.seed,
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - clock, 3),
     }
-    told_lines = runs.summary(results)
-    failed = told_lines["reason"]
+    summary = runs.summary(results)
+    failed = summary["reason"]
     if not failed:
-        plotting.save(module.plot(results), folder / name)
+        plotting.save(settings.function(config.experiment, "plot")(results), folder / name)
     final = runs.finish(folder, name, results, provenance)
-    if told.figures and not failed:
-        runs.publish(told.figures, name, final)
-    print(*told_lines["summary"], *([f"failed: {failed}"] if failed else ()), sep="\n")
+    if asked.figures and not failed:
+        runs.publish(asked.figures, name, final)
+    print(*summary["summary"], *([f"failed: {failed}"] if failed else ()), sep="\n")
     print(f"run folder: {final}")
     return FAILED if failed else FINE
 
 
-def _results(run: Callable[..., Mapping], config: Experiment, checkpoint: Path) -> dict[str, Any]:
+def _results(config: Experiment, checkpoint: Path) -> dict[str, Any]:
     """What an experiment returns, its arrays as NumPy's."""
     import jax
     import numpy as np
 
+    run = settings.function(config.experiment, "run")
     more = {"checkpoint": checkpoint} if "checkpoint" in inspect.signature(run).parameters else {}
     try:
-        results = run(config, **more)
+        results: Mapping[str, Any] = run(config, **more)
     except ArithmeticError as error:
         return {"failed": str(error) or type(error).__name__}
     as_numpy = lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
@@ -245,10 +245,12 @@ def _results(run: Callable[..., Mapping], config: Experiment, checkpoint: Path) 
 
 
 def _prepare(config: Experiment) -> None:
-    """Precision and devices, which JAX takes before its first computation only."""
+    """Set precision, devices and cache, which JAX takes before its first computation only."""
     os.environ.setdefault("MPLBACKEND", "Agg")
     import jax
 
+    if config.cached:
+        _keep_compilations()
     jax.config.update("jax_enable_x64", config.dtype == "float64")
     # JAX refuses once it has started, as in a notebook; there the count may be right already.
     with contextlib.suppress(RuntimeError):
@@ -260,23 +262,23 @@ def _prepare(config: Experiment) -> None:
             f"{ERROR}: devices: there are {len(here)} {here[0].platform} (got {config.devices}); "
             "devices of the host need JAX_PLATFORMS=cpu and a process of their own"
         )
-    what = f"{config.experiment}, {config.dtype}, {config.devices} x {here[0].device_kind}"
+    name = settings.stem(config.experiment)
+    what = f"{name}, {config.dtype}, {config.devices} x {here[0].device_kind}"
     print(f"truncgauss: {what}", file=sys.stderr)
 
 
-def _module(name: str) -> ModuleType:
-    """The experiment's code: inside an installed package, beside it in a checkout."""
-    package = "experiments"
-    if (HOME / package).is_dir():
-        package = "truncgauss.experiments"
-    elif str(HOME.parent) not in sys.path:
-        sys.path.insert(0, str(HOME.parent))
-    try:
-        return importlib.import_module(f"{package}.{name}")
-    except ModuleNotFoundError as error:
-        if error.name not in (package, f"{package}.{name}"):
-            raise
-        raise ConfigError(f"{ERROR}: the code of {name} is not there ({error})") from error
+def _keep_compilations() -> None:
+    """Let JAX keep compiled functions in the user's cache folder, or where the environment says."""
+    import jax
+
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    chosen = {
+        "jax_compilation_cache_dir": os.path.join(home, "truncgauss", "jax"),
+        "jax_persistent_cache_min_compile_time_secs": 0.1,
+    }
+    for option, value in chosen.items():
+        if option.upper() not in os.environ and os.path.isabs(home):
+            jax.config.update(option, value)
 
 
 if __name__ == "__main__":

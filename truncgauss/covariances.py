@@ -1,43 +1,72 @@
 """What may stand for a covariance: a matrix, or one of its factors."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.linalg import is_symmetric, rounding
 from truncgauss.pytrees import Batched, as_float_array, frozen_pytree, is_concrete
 
 
-class Covariance(Batched):
-    """What every form of a covariance offers; d is its dimension.
-
-    Attributes of every form: `dimension`, `batch_shape`, `covariance_matrix` (..., d, d),
-    `scale_tril` (..., d, d), `root` (..., d, q), `variances` (..., d). Methods: `check()` raises
-    ValueError for what is no covariance, where the numbers can be looked at; `scaled(by)` is the
-    covariance of by * X for factors `by`, shape (..., d); `released(still)` that of an X whose
-    coordinates without variance, marked in `still`, are given one.
-    """
+class Covariance(Batched, ABC):
+    """The contract of a covariance matrix of d coordinates, however it is parametrised."""
 
     @property
-    def root(self) -> jax.Array:
-        """A matrix with root @ root.T = covariance_matrix, without the loss of forming that."""
+    @abstractmethod
+    def dimension(self) -> int:
+        """The number d of coordinates."""
+
+    @property
+    @abstractmethod
+    def covariance_matrix(self) -> Float[Array, "*batch d d"]:
+        """The covariance matrix itself."""
+
+    @property
+    @abstractmethod
+    def scale_tril(self) -> Float[Array, "*batch d d"]:
+        """The lower Cholesky factor."""
+
+    @property
+    def root(self) -> Float[Array, "*batch d q"]:
+        """A matrix with root @ root.T = covariance_matrix, computed without forming that product.
+
+        Forming the product would lose half of the digits of a nearly singular covariance.
+        """
         return self.scale_tril
 
     @property
-    def variances(self) -> jax.Array:
+    def variances(self) -> Float[Array, "*batch d"]:
+        """The diagonal of the covariance matrix."""
         return jnp.diagonal(self.covariance_matrix, axis1=-2, axis2=-1)
 
-    def released(self, still: jax.Array) -> "Covariance":
-        return self  # no coordinate of this form can be without variance
+    @abstractmethod
+    def scaled(self, by: Float[Array, "*batch d"]) -> "Covariance":
+        """The covariance of by * X, in the same parametrisation."""
+
+    def released(self, still: Bool[Array, "*batch d"]) -> "Covariance":
+        """The covariance with variance 1 for the coordinates that have none, marked in `still`."""
+        return self  # in this parametrisation no variance can be zero
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise ValueError for what is no covariance; does nothing while tracing."""
 
 
 @frozen_pytree
 class CovarianceMatrix(Covariance):
-    """A covariance given as its matrix, shape (..., d, d); what a plain array becomes."""
+    """A covariance given as its matrix; what a plain array becomes.
 
-    matrix: jax.Array
+    Args:
+        matrix: symmetric and positive semi-definite, shape (..., d, d).
+    """
+
+    matrix: Float[Array, "*batch d d"]
 
     event_ranks = {"matrix": 2}
 
@@ -49,11 +78,11 @@ class CovarianceMatrix(Covariance):
         return self.matrix.shape[-1]
 
     @property
-    def covariance_matrix(self) -> jax.Array:
+    def covariance_matrix(self) -> Float[Array, "*batch d d"]:
         return self.matrix
 
     @property
-    def scale_tril(self) -> jax.Array:
+    def scale_tril(self) -> Float[Array, "*batch d d"]:
         """The Cholesky factor; NaN where the matrix is not symmetric or not positive definite.
 
         A coordinate without variance has a row of zeros.
@@ -64,8 +93,8 @@ class CovarianceMatrix(Covariance):
         return jnp.where(is_symmetric(self.matrix)[..., None, None], factor, jnp.nan)
 
     @property
-    def root(self) -> jax.Array:
-        """The Cholesky factor, also of a singular matrix: columns that are rounding alone are 0."""
+    def root(self) -> Float[Array, "*batch d d"]:
+        """The Cholesky factor, also of a singular matrix; columns that are only rounding are 0."""
         fixed = jax.lax.stop_gradient(self.matrix)
         floor = rounding(fixed)
         failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)), axis=(-2, -1), keepdims=True)
@@ -79,13 +108,13 @@ class CovarianceMatrix(Covariance):
         factor = jnp.where(empty[..., None, :], 0.0 * factor, factor)
         return jnp.where(is_symmetric(self.matrix)[..., None, None], factor, jnp.nan)
 
-    def scaled(self, by: jax.Array) -> "CovarianceMatrix":
+    def scaled(self, by: Float[Array, "*batch d"]) -> "CovarianceMatrix":
         return CovarianceMatrix(self.matrix * by[..., :, None] * by[..., None, :])
 
-    def released(self, still: jax.Array) -> "CovarianceMatrix":
+    def released(self, still: Bool[Array, "*batch d"]) -> "CovarianceMatrix":
         pair = still[..., :, None] | still[..., None, :]
         identity = jnp.eye(self.dimension, dtype=self.matrix.dtype)
-        # What has no variance has no covariance either.
+        # A coordinate without variance must have no covariance either.
         unsound = jnp.any(pair & ~(self.matrix == 0), axis=(-2, -1), keepdims=True)
         return CovarianceMatrix(jnp.where(unsound, jnp.nan, jnp.where(pair, identity, self.matrix)))
 
@@ -132,14 +161,14 @@ class ScaleTril(Covariance):
                [2., 2.]], dtype=float64)
     """
 
-    matrix: jax.Array
+    matrix: Float[Array, "*batch d d"]
 
     event_ranks = {"matrix": 2}
 
-    def __post_init__(self) -> None:
-        matrix = as_float_array(self.matrix)
-        check_square("ScaleTril", matrix)
-        self._set(matrix=matrix)
+    def __init__(self, matrix: Real[ArrayLike, "*batch d d"] | Sequence[Any]) -> None:
+        factor = as_float_array(matrix)
+        check_square("ScaleTril", factor)
+        self._set(matrix=factor)
         self.check()
 
     @property
@@ -147,22 +176,22 @@ class ScaleTril(Covariance):
         return self.matrix.shape[-1]
 
     @property
-    def scale_tril(self) -> jax.Array:
+    def scale_tril(self) -> Float[Array, "*batch d d"]:
         return jnp.tril(self.matrix)
 
     @property
-    def covariance_matrix(self) -> jax.Array:
+    def covariance_matrix(self) -> Float[Array, "*batch d d"]:
         factor = self.scale_tril
         return factor @ jnp.swapaxes(factor, -1, -2)
 
     @property
-    def variances(self) -> jax.Array:
+    def variances(self) -> Float[Array, "*batch d"]:
         return jnp.square(self.scale_tril).sum(-1)
 
-    def scaled(self, by: jax.Array) -> "ScaleTril":
+    def scaled(self, by: Float[Array, "*batch d"]) -> "ScaleTril":
         return ScaleTril(self.matrix * by[..., :, None])
 
-    def released(self, still: jax.Array) -> "ScaleTril":
+    def released(self, still: Bool[Array, "*batch d"]) -> "ScaleTril":
         identity = jnp.eye(self.dimension, dtype=self.matrix.dtype)
         return ScaleTril(jnp.where(still[..., :, None], identity, self.matrix))
 
@@ -187,7 +216,9 @@ class ScaleTril(Covariance):
 
 @frozen_pytree
 class LowRank(Covariance):
-    """The covariance cov_factor @ cov_factor.T + diag(cov_diag): a few factors and private noise.
+    r"""The covariance of a few common factors and independent noise.
+
+    .. math:: \Sigma = W W^T + \mathrm{diag}(v)
 
     Args:
         cov_factor: loadings, shape (d, r), or (k, d, r). r = 0 means independent coordinates.
@@ -202,13 +233,17 @@ class LowRank(Covariance):
                [2. , 4.5]], dtype=float64)
     """
 
-    cov_factor: jax.Array
-    cov_diag: jax.Array
+    cov_factor: Float[Array, "*batch d r"]
+    cov_diag: Float[Array, "*batch d"]
 
     event_ranks = {"cov_factor": 2, "cov_diag": 1}
 
-    def __post_init__(self) -> None:
-        factor, diagonal = as_float_array(self.cov_factor), as_float_array(self.cov_diag)
+    def __init__(
+        self,
+        cov_factor: Real[ArrayLike, "*#batch d r"] | Sequence[Any],
+        cov_diag: Real[ArrayLike, "*#batch d"] | Sequence[Any],
+    ) -> None:
+        factor, diagonal = as_float_array(cov_factor), as_float_array(cov_diag)
         if factor.ndim < 2 or diagonal.ndim < 1 or factor.shape[-2] != diagonal.shape[-1]:
             raise ValueError(
                 f"LowRank: cov_factor must have shape (d, r) and cov_diag (d,), got {factor.shape} "
@@ -227,26 +262,26 @@ class LowRank(Covariance):
         return self.cov_factor.shape[-1]
 
     @property
-    def variances(self) -> jax.Array:
+    def variances(self) -> Float[Array, "*batch d"]:
         return self.cov_diag + jnp.square(self.cov_factor).sum(-1)
 
     @property
-    def covariance_matrix(self) -> jax.Array:
+    def covariance_matrix(self) -> Float[Array, "*batch d d"]:
         identity = jnp.eye(self.dimension, dtype=self.cov_diag.dtype)
         diagonal = self.cov_diag[..., None] * identity
         return self.cov_factor @ jnp.swapaxes(self.cov_factor, -1, -2) + diagonal
 
     @property
-    def scale_tril(self) -> jax.Array:
+    def scale_tril(self) -> Float[Array, "*batch d d"]:
         return jnp.linalg.cholesky(self.covariance_matrix)
 
     @property
-    def root(self) -> jax.Array:
+    def root(self) -> Float[Array, "*batch d q"]:
         identity = jnp.eye(self.dimension, dtype=self.cov_diag.dtype)
         noise = jnp.sqrt(self.cov_diag)[..., None] * identity
         return jnp.concatenate([noise, self.cov_factor], axis=-1)
 
-    def scaled(self, by: jax.Array) -> "LowRank":
+    def scaled(self, by: Float[Array, "*batch d"]) -> "LowRank":
         return LowRank(self.cov_factor * by[..., :, None], self.cov_diag * by * by)
 
     def check(self) -> None:
@@ -256,12 +291,13 @@ class LowRank(Covariance):
 
 @frozen_pytree
 class Markov(Covariance):
-    """The covariance of a chain, each X given the one before it.
+    r"""The covariance of a Gaussian Markov chain, each coordinate given the one before it.
 
-        X_1 = initial_scale Z_1,    X_(t+1) = transition_t X_t + noise_scale_t Z_(t+1)
+    .. math:: X_1 = \sigma_0 Z_1, \qquad X_{t+1} = a_t X_t + \sigma_t Z_{t+1}
 
-    Its precision matrix is tridiagonal. transition = 1 is a random walk; transition = rho with
-    noise_scale = sqrt(1 - rho^2) and initial_scale = 1 the stationary autoregression of order one.
+    with independent standard normal Z. Its precision matrix is tridiagonal. transition = 1 is a
+    random walk; transition = rho with noise_scale = sqrt(1 - rho^2) and initial_scale = 1 is the
+    stationary autoregression of order one.
 
     Args:
         transition: shape (d - 1,), or (k, d - 1).
@@ -278,25 +314,30 @@ class Markov(Covariance):
                [1., 2., 3.]], dtype=float64)
     """
 
-    transition: jax.Array
-    noise_scale: jax.Array
-    initial_scale: jax.Array
+    transition: Float[Array, "*batch steps"]
+    noise_scale: Float[Array, "*batch steps"]
+    initial_scale: Float[Array, "*batch"]
 
     event_ranks = {"transition": 1, "noise_scale": 1, "initial_scale": 0}
 
-    def __post_init__(self) -> None:
-        transition, noise = as_float_array(self.transition), as_float_array(self.noise_scale)
-        if transition.ndim < 1:
+    def __init__(
+        self,
+        transition: Real[ArrayLike, "*#batch steps"] | Sequence[Any],
+        noise_scale: Real[ArrayLike, "*#batch steps"] | Real[ArrayLike, ""] | Sequence[Any],
+        initial_scale: Real[ArrayLike, "*#batch"] | Sequence[Any],
+    ) -> None:
+        pulls, noise = as_float_array(transition), as_float_array(noise_scale)
+        if pulls.ndim < 1:
             raise ValueError("Markov: transition needs shape (d - 1,), got a number; repeat it.")
-        steps = transition.shape[-1]
+        steps = pulls.shape[-1]
         noise = jnp.broadcast_to(noise, (steps,)) if noise.ndim == 0 else noise
         if noise.shape[-1] != steps:
             raise ValueError(
-                f"Markov: transition of shape {transition.shape} has {steps} steps, but "
+                f"Markov: transition of shape {pulls.shape} has {steps} steps, but "
                 f"noise_scale has shape {noise.shape}."
             )
-        initial = as_float_array(self.initial_scale)
-        self._set(transition=transition, noise_scale=noise, initial_scale=initial)
+        initial = as_float_array(initial_scale)
+        self._set(transition=pulls, noise_scale=noise, initial_scale=initial)
         self.check()
 
     @property
@@ -304,12 +345,12 @@ class Markov(Covariance):
         return self.transition.shape[-1] + 1
 
     @property
-    def scales(self) -> jax.Array:
-        """Standard deviation of what is new at each place, shape (..., d)."""
+    def scales(self) -> Float[Array, "*batch d"]:
+        """Standard deviation of each coordinate given the one before it."""
         return jnp.concatenate([self.initial_scale[..., None], self.noise_scale], axis=-1)
 
     @property
-    def scale_tril(self) -> jax.Array:
+    def scale_tril(self) -> Float[Array, "*batch d d"]:
         d = self.dimension
         identity = jnp.eye(d, dtype=self.transition.dtype)
         pull = jnp.zeros((*self.batch_shape, d), self.transition.dtype)
@@ -321,11 +362,11 @@ class Markov(Covariance):
         return response * self.scales[..., None, :]
 
     @property
-    def covariance_matrix(self) -> jax.Array:
+    def covariance_matrix(self) -> Float[Array, "*batch d d"]:
         factor = self.scale_tril
         return factor @ jnp.swapaxes(factor, -1, -2)
 
-    def scaled(self, by: jax.Array) -> "Markov":
+    def scaled(self, by: Float[Array, "*batch d"]) -> "Markov":
         after, before = by[..., 1:], by[..., :-1]
         transition = self.transition * (after / before)
         return Markov(transition, self.noise_scale * after, self.initial_scale * by[..., 0])
@@ -337,13 +378,14 @@ class Markov(Covariance):
 
 
 def as_covariance(value: Any) -> Covariance:
-    """`value` itself if it is a covariance, else the `CovarianceMatrix` of the array it is."""
+    """The value itself if it is a `Covariance`, else the array as a `CovarianceMatrix`."""
     if isinstance(value, Covariance):
         return value
     return CovarianceMatrix(as_float_array(value))
 
 
-def check_square(owner: str, matrix: jax.Array) -> None:
+def check_square(owner: str, matrix: Any) -> None:
+    """Raise ValueError unless the trailing two axes have equal lengths."""
     shape = jnp.shape(matrix)
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ValueError(
@@ -352,7 +394,7 @@ def check_square(owner: str, matrix: jax.Array) -> None:
         )
 
 
-def check_positive(owner: str, name: str, values: jax.Array) -> None:
+def check_positive(owner: str, name: str, values: ArrayLike) -> None:
     """Raise ValueError naming the smallest value if one is not positive; NaN passes."""
     if is_concrete(values) and np.any(np.asarray(values) <= 0):
         raise ValueError(f"{owner}: {name} must be positive, got {np.asarray(values).min():.3g}.")

@@ -1,10 +1,10 @@
-"""Which primitive made the NaN.
+"""The primitive that produced a NaN in a function's value or gradient.
 
-`jax_debug_nans` stops at the first NaN of an eager program, also at one which a `where` throws
-away, and under `jit` it sees outputs only. Here a function and its reverse-mode gradient are
-written out as primitives and evaluated one at a time on a tape. From a NaN in a result the tape is
-followed back to the primitive which turned numbers into a NaN, and from there to the one which made
-the infinity that it was fed.
+`jax_debug_nans` stops at the first NaN of an eager program, also at one that a `where` discards,
+and under `jit` it sees outputs only. Here a function and its reverse-mode gradient are traced to
+primitives, which are evaluated one at a time on a tape. From a NaN in a result the tape is followed
+back to the primitive that produced a NaN from numbers, and from there to the one that produced the
+infinity among its operands.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tape as tapes
-from truncgauss.tape import Cell, Index, Node, Tape
+from truncgauss.tape import Cell, Index, Node, Tape, Test
 
 __all__ = ["Report", "first_nonfinite"]
 
 Way = list[tuple[Node, Index]]
+Kind = Literal["nan", "input", "infinite", "masked", "finite"]
+Where = Literal["value", "gradient"]
 
 _CLIPPING = "tg.clipped_gradient(x, bound) on what this line takes in bounds the gradient there"
 _ROOTS = frozenset("sqrt rsqrt cbrt pow".split())
@@ -37,27 +39,27 @@ class Report:
     """What `first_nonfinite` found; `str(report)` is made for reading.
 
     Attributes:
-        kind: `"nan"`: a NaN was born and reaches a result. `"input"`: it came in with an argument
-            or a captured constant. `"infinite"`: no NaN, but a result holds an infinity.
-            `"masked"`: a NaN was born, and none reaches a result. `"finite"`: none of these.
-        where: `"value"` or `"gradient"`: in which result the trouble shows (masked: on which way
-            it was born). For `"finite"` always `"gradient"`.
-        primitive: the primitive which made the NaN (or the infinity; or, where all is finite, the
-            one that amplifies the gradient most); None for `"input"`.
-        operands: its operands at the offending element, or a description of a whole array; for
-            `"finite"` the largest cotangent that went in and the largest that came out.
+        kind: `"nan"`: a NaN was produced and reaches a result. `"input"`: it came in with an
+            argument or a captured constant. `"infinite"`: no NaN, but a result holds an infinity.
+            `"masked"`: a NaN was produced, and none reaches a result. `"finite"`: none of these.
+        where: `"value"` or `"gradient"`: which result is affected (masked: during which evaluation
+            the NaN was produced). For `"finite"` always `"gradient"`.
+        primitive: the primitive that produced the NaN (or the infinity; or, where all is finite,
+            the one that amplifies the gradient most); None for `"input"`.
+        operands: its operands at that element, or a description of a whole array; for `"finite"`
+            the largest cotangent that went in and the largest that came out.
         index: that element's position in the result of the primitive.
         source: `"file:line in function"` of the user's code.
-        fed_by: the primitive (or the argument) which made the infinity among the operands.
-        chain: primitives from the input to the birth, in order of evaluation.
-        message: the verdict, in one sentence.
+        fed_by: the primitive (or the argument) that produced the infinity among the operands.
+        chain: primitives from the input to this one, in order of evaluation.
+        message: the finding, in one sentence.
         details: further lines of the text.
-        suggestion: what usually mends it, where the pattern is known.
+        suggestion: the usual remedy, where the pattern is known.
         amplification: largest cotangent out over largest cotangent in; `"finite"` only.
     """
 
-    kind: Literal["nan", "input", "infinite", "masked", "finite"]
-    where: Literal["value", "gradient"]
+    kind: Kind
+    where: Where
     primitive: str | None
     operands: tuple[Any, ...]
     index: Index | None
@@ -79,18 +81,19 @@ class Report:
         return "\n  ".join([self.message, *self.details, *advice])
 
 
-def first_nonfinite(fun: Callable, *args: Any, has_aux: bool = False) -> Report:
-    r"""Finds the primitive which gave birth to the first NaN of a function or of its gradient.
+def first_nonfinite(fun: Callable[..., Any], *args: Any, has_aux: bool = False) -> Report:
+    r"""A report on the primitive that produced the first NaN of a function or of its gradient.
 
     The function is traced once, and its vector-Jacobian product with ones, $\nabla_x \sum_i f_i$,
-    once more; both are then evaluated primitive by primitive, on the way through `jit`, custom
-    rules, `checkpoint`, `scan`, `while_loop`, `cond` and `custom_linear_solve`. Other calls
+    once more; both are then evaluated primitive by primitive, also inside `jit`, custom rules,
+    `checkpoint`, `scan`, `while_loop`, `cond` and `custom_linear_solve`. Other calls
     (`shard_map`, kernels) are evaluated whole, and the report says so. This is eager, hundreds of
     times slower than the compiled function, and keeps every array that is not finite: it is meant
     for debugging.
 
     An infinity alone is no failure (log 0 is a legal value of a branch that is not taken), but one
-    that is returned is reported. A NaN that a `where` throws away is told from one that arrives.
+    that is returned is reported. A NaN that a `where` discards is distinguished from one that
+    reaches a result.
 
     Args:
         fun: function of pytrees, traceable by `jax.jit`, returning a pytree.
@@ -139,7 +142,7 @@ def first_nonfinite(fun: Callable, *args: Any, has_aux: bool = False) -> Report:
 class _Problem:
     """The function as one of flat arrays: floating-point leaves in, floating-point leaves out."""
 
-    def __init__(self, fun: Callable, args: tuple, has_aux: bool):
+    def __init__(self, fun: Callable[..., Any], args: tuple[Any, ...], has_aux: bool) -> None:
         found, tree = jax.tree_util.tree_flatten_with_path(args)
         moving = [i for i, (_, leaf) in enumerate(found) if _is_inexact(leaf)]
         arguments = _argument_names(fun, len(args))
@@ -148,7 +151,7 @@ class _Problem:
         self.outputs: list[str] = []
         self.num_main = 0
 
-        def flat(*leaves):
+        def flat(*leaves: Any) -> tuple[list[Any], list[Any]]:
             filled = [leaf for _, leaf in found]
             for i, leaf in zip(moving, leaves, strict=True):
                 filled[i] = leaf
@@ -169,25 +172,25 @@ class _Problem:
 
     def inputs(self) -> list[tuple[jax.Array, str]]:
         """The arguments' leaves in the precision that tracing gave them."""
-        dtypes = [v.aval.dtype for v in self.value_jaxpr.invars]
-        arrays = [jnp.asarray(x, t) for x, t in zip(self.leaves, dtypes, strict=True)]
+        avals: list[Any] = [v.aval for v in self.value_jaxpr.invars]
+        arrays = [jnp.asarray(x, a.dtype) for x, a in zip(self.leaves, avals, strict=True)]
         return list(zip(arrays, self.names, strict=True))
 
     def slopes(self) -> list[str]:
         return [f"the gradient with respect to {name}" for name in self.names]
 
     def gradient_jaxpr(self) -> tuple[Any, list[jax.Array]]:
-        avals = [v.aval for v in self.value_jaxpr.outvars[: self.num_main]]
+        avals: list[Any] = [v.aval for v in self.value_jaxpr.outvars[: self.num_main]]
         seeds = [jnp.ones(a.shape, a.dtype) for a in avals]
 
-        def pulled(leaves, seeds):
+        def pulled(leaves: Any, seeds: Any) -> tuple[Any, Any]:
             out, pull = jax.vjp(lambda *x: self._flat(*x)[0], *leaves)
             return out, pull(list(seeds))
 
         return jax.make_jaxpr(pulled)(self.leaves, seeds), seeds
 
 
-def _verdict(where: str, results: list[tuple[Cell, str]], test: Callable) -> Report | None:
+def _verdict(where: Where, results: list[tuple[Cell, str]], test: Test) -> Report | None:
     """A report on the first result with an element that passes the test."""
     for cell, name in results:
         index = cell.node.first(test)
@@ -198,8 +201,9 @@ def _verdict(where: str, results: list[tuple[Cell, str]], test: Callable) -> Rep
 
 
 def _masked(*trails: Tape) -> Report | None:
-    """A report on the first NaN that was born and reached nothing."""
-    for where, trail in zip(("value", "gradient"), trails, strict=True):
+    """A report on the first NaN that was produced and reached no result."""
+    both: tuple[Where, Where] = ("value", "gradient")
+    for where, trail in zip(both, trails, strict=True):
         for node in trail.nodes:
             index = node.first(np.isnan)
             if index is not None and (node.name or node.label):
@@ -209,8 +213,8 @@ def _masked(*trails: Tape) -> Report | None:
     return None
 
 
-def _told(where: str, way: Way, test: Callable, arrival: str, masked: bool = False) -> Report:
-    """A report on a birth, from the way that leads back to it."""
+def _told(where: Where, way: Way, test: Test, arrival: str, masked: bool = False) -> Report:
+    """A report on the last element of a way back, where the NaN or infinity was produced."""
     node, index = way[-1]
     what = "NaN" if test is np.isnan else "infinity"
     feed = _feed(node, index) if what == "NaN" else []
@@ -231,7 +235,7 @@ def _told(where: str, way: Way, test: Callable, arrival: str, masked: bool = Fal
     details += [f"then     {_arrows(carried)}"] if carried else []
     if not node.entered:
         details.append(f"note     `{node.name}` was evaluated whole: the birth is inside it")
-    kind = "infinite" if what != "NaN" else "nan" if node.name else "input"
+    kind: Kind = "infinite" if what != "NaN" else "nan" if node.name else "input"
     return Report(
         kind="masked" if masked else kind,
         where=where,
@@ -248,7 +252,7 @@ def _told(where: str, way: Way, test: Callable, arrival: str, masked: bool = Fal
 
 
 def _feed(node: Node, index: Index) -> Way:
-    """The way back from a NaN to the birth of an infinity among its operands, if there is one."""
+    """The way back from a NaN to the origin of an infinity among its operands, if there is one."""
     step = tapes.step_back(node, index, np.isinf) if node.name else None
     return tapes.way_back(*step, np.isinf) if step else []
 
@@ -256,7 +260,7 @@ def _feed(node: Node, index: Index) -> Way:
 def _amplifier(trail: Tape, slopes: list[tuple[Cell, str]]) -> Report:
     """The report where all is finite: which primitive makes the gradient grow most."""
 
-    def growth(node):
+    def growth(node: Node) -> float:
         into = max((p.peak for p in node.parents if p.backward), default=0.0)
         return node.peak / into if node.name and 0 < into < math.inf else 0.0
 
@@ -293,8 +297,8 @@ def _amplifier(trail: Tape, slopes: list[tuple[Cell, str]]) -> Report:
     )
 
 
-def _suggestion(where: str, node: Node, operands: tuple, feed: Way) -> str | None:
-    """What mends the known patterns, the most specific first."""
+def _suggestion(where: Where, node: Node, operands: tuple[Any, ...], feed: Way) -> str | None:
+    """The remedy of a known pattern, the most specific first."""
     if not node.name:
         return "look at where that came from; nothing here made it"
     maker = feed[-1][0] if feed else node
@@ -339,23 +343,23 @@ def _suggestion(where: str, node: Node, operands: tuple, feed: Way) -> str | Non
 
 
 def _operands(node: Node, index: Index) -> tuple[Any, ...]:
-    """Operand values at the element, where the primitive works element by element."""
+    """Operand values at the element if the primitive works element by element, else summaries."""
 
-    def told(x):
+    def told(x: Any) -> Any:
         array = tapes.plain_array(x)
         if array.ndim == 0:
             return array.item()
-        if array.shape == node.value.shape and node.name in tapes.ELEMENTWISE:
+        if array.shape == node.shape and node.name in tapes.ELEMENTWISE:
             return array[index].item()
         kind = f"{array.dtype.name}{list(array.shape)}"
-        bad = np.argwhere(~np.isfinite(array)) if array.dtype.kind in "fc" else ()
+        bad = np.argwhere(~np.isfinite(array)) if array.dtype.kind in "fc" else np.empty((0, 0))
         return f"{kind} with {array[tuple(bad[0])]}{_at(bad[0])}" if len(bad) else kind
 
     return tuple(told(x) for x in node.operands)
 
 
 def _maker(node: Node, index: Index) -> str:
-    if not node.name:
+    if not node.name or node.value is None:
         return f"{_origin_name(node)}{_at(index)}"
     made = f"`{node.name}` of {_listed(_operands(node, index))}, which gave {node.value[index]}"
     return f"{made} at {node.source}"
@@ -388,7 +392,7 @@ def _arrows(names: Sequence[str]) -> str:
     return " -> ".join(shown)
 
 
-def _listed(operands: tuple) -> str:
+def _listed(operands: tuple[Any, ...]) -> str:
     return " and ".join(str(x) for x in operands)
 
 
@@ -411,11 +415,11 @@ def _inexact_leaves(tree: Any, name: str) -> list[tuple[str, jax.Array]]:
     ]
 
 
-def _path_name(arguments: list[str], path: tuple) -> str:
+def _path_name(arguments: list[str], path: Any) -> str:
     return f"`{arguments[path[0].idx]}{jax.tree_util.keystr(path[1:])}`"
 
 
-def _argument_names(fun: Callable, count: int) -> list[str]:
+def _argument_names(fun: Callable[..., Any], count: int) -> list[str]:
     numbered = [f"args[{i}]" for i in range(count)]
     try:
         parameters = inspect.signature(fun).parameters.values()

@@ -1,13 +1,13 @@
-"""Many devices: a mesh, and points or rows spread over it.
+"""Data parallelism: a device mesh, and samples or rows sharded over it.
 
-Work is spread by placing its largest array, the samples or the data rows, in pieces on the devices
-of a mesh; `jit` then keeps every computation where its piece lies and adds the sums across devices.
-The number is the same as on one device up to the order of a sum, and so is every derivative.
-Nothing here differentiates inside a collective, which is silently wrong.
+The largest array of a computation, the samples or the data rows, is sharded over the devices of a
+mesh; `jit` then computes each shard where it lies and adds the sums across devices. Values and
+derivatives are those of one device up to the order of a sum. No derivative is taken inside a
+collective, which would silently be wrong.
 
 `jax.shard_map` over rows works as well, with derivatives taken outside of it. An array on an
-explicit mesh, the default of `jax.make_mesh`, is gathered where it enters: the numbers are right,
-but every device computes them all. A mesh from `device_mesh` spreads the work.
+explicit mesh, the default of `jax.make_mesh`, is gathered first: the results are right, but every
+device computes all of them. A mesh from `device_mesh` shares the work.
 """
 
 from typing import Any
@@ -20,7 +20,10 @@ AXIS = "pieces"
 
 
 def host_devices(num_devices: int) -> None:
-    """Split the host's CPU into `num_devices` JAX devices; call before any computation.
+    """Split the host's CPU into `num_devices` JAX devices; to be called before any computation.
+
+    Args:
+        num_devices: the number of devices, at least 1.
 
     Raises:
         ValueError: if num_devices is not positive.
@@ -43,7 +46,10 @@ def host_devices(num_devices: int) -> None:
 
 
 def device_mesh(num_devices: int | None = None) -> Mesh:
-    """A one-axis mesh over the first `num_devices` devices; all of them by default.
+    """A one-axis mesh over the first `num_devices` devices, by default all of them.
+
+    Args:
+        num_devices: the number of devices, at most `jax.device_count()`.
 
     Raises:
         ValueError: if there are fewer devices.
@@ -63,7 +69,7 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
 
 
 def spread(tree: Any, mesh: Mesh) -> Any:
-    """Place every leaf of `tree` in equal pieces of its leading axis on the devices of `mesh`.
+    """The arrays of a pytree, sharded along their leading axes over the devices of a mesh.
 
     Args:
         tree: arrays, or a pytree of them, whose leading axes divide by the mesh's size.
@@ -74,8 +80,8 @@ def spread(tree: Any, mesh: Mesh) -> Any:
 
     Example:
         >>> samples = jax.random.normal(jax.random.key(0), (4096, 2))
-        >>> spread = tg.parallel.spread(samples, tg.parallel.device_mesh())
-        >>> soft = tg.SoftMonteCarlo(samples=spread)
+        >>> sharded = tg.parallel.spread(samples, tg.parallel.device_mesh())
+        >>> soft = tg.SoftMonteCarlo(samples=sharded)
         >>> region = tg.Box([0.0, 0.0], [jnp.inf, jnp.inf])
         >>> p = tg.fraction_not_truncated([0.0, 0.0], jnp.eye(2), region, method=soft)
     """

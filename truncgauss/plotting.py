@@ -1,9 +1,12 @@
-"""Pictures in one house style; every function takes ax=None and returns the Axes it drew on.
+"""Figures in one style; every function takes ax=None and returns the Axes that it drew on.
 
-No global state is touched: figures are made without pyplot, and the style holds only while a
-function of this module draws. Colours are those of Okabe and Ito, which colour-blind readers tell
-apart; line style, marker and lightness repeat the distinction for those who print in grey. Legends
-stand outside of the axes, where they cover no data.
+No global state is touched: figures are made without pyplot, and the style applies only while a
+function of this module draws. Colours are those of Okabe and Ito, which colour-blind readers can
+distinguish; line style, marker and lightness differ too, for print in grey. Legends are outside of
+the axes, where they cover no data.
+
+References:
+    M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
 """
 
 import functools
@@ -14,11 +17,12 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-STYLE = {
+STYLE: Any = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.labelsize": 9,
@@ -46,7 +50,7 @@ STYLE = {
 
 
 class Series(NamedTuple):
-    """How one of several data series looks: three distinctions, any one of which is enough."""
+    """Colour, line style and marker of a data series; each alone identifies it."""
 
     color: str
     linestyle: Any
@@ -70,8 +74,11 @@ ALARM = "#B00020"
 UNSEEN = "#999999"
 
 
+NEW_AXES: Any = None  # no Axes given: `in_house_style` makes some
+
+
 def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
-    """Let `draw` see the house style and, where the caller gave none, Axes of its own."""
+    """A function that draws in the style of this module, on new Axes if the caller gives none."""
 
     @functools.wraps(draw)
     def styled(*args: Any, ax: Axes | None = None, **settings: Any) -> Any:
@@ -84,7 +91,7 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
 def figure(
     rows: int = 1, columns: int = 1, size: tuple[float, float] = (4.6, 3.3), **settings: Any
 ) -> tuple[Figure, Any]:
-    """A figure in the house style, and its axes, without any global state.
+    """A figure in the style of this module, and its axes, without any global state.
 
     Args:
         rows: number of rows of panels.
@@ -108,7 +115,7 @@ def figure(
 def mosaic(
     layout: Sequence[Sequence[str]], size: tuple[float, float] = (4.6, 3.3), **settings: Any
 ) -> tuple[Figure, dict[str, Axes]]:
-    """A figure in the house style whose panels may span rows and columns.
+    """A figure in the style of this module whose panels may span rows and columns.
 
     Args:
         layout: rows of names; a name that is repeated spans these cells.
@@ -129,13 +136,12 @@ def mosaic(
 
 
 def _empty(width: float, height: float) -> Figure:
-    picture = Figure(figsize=(width, height), layout="constrained", dpi=STYLE["savefig.dpi"])
-    picture.get_layout_engine().set(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
-    return picture
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
+    return Figure(figsize=(width, height), layout=layout, dpi=STYLE["savefig.dpi"])
 
 
 def save(picture: Figure, stem: Any) -> list[str]:
-    """Write stem.png and stem.svg, the same bytes for the same picture; their paths.
+    """Write stem.png and stem.svg, the same bytes for the same figure, and return their paths.
 
     Args:
         picture: the figure.
@@ -155,8 +161,8 @@ def save(picture: Figure, stem: Any) -> list[str]:
 
 
 @in_house_style
-def title(text: str, *, ax: Axes | None = None) -> Axes:
-    """The axes' title, in the house's type.
+def title(text: str, *, ax: Axes = NEW_AXES) -> Axes:
+    """Set the title of the axes.
 
     Example:
         >>> tg.plotting.title("Tanh edge").get_title(loc="left")
@@ -179,7 +185,7 @@ def value_and_gradient(
     xlabel: str = "x",
     value_label: str = "value",
     gradient_label: str = "gradient",
-    ax: Axes | None = None,
+    ax: Axes = NEW_AXES,
 ) -> Axes:
     """A value (left axis, solid) and its gradient (right axis, dashed); NaN is marked, not dropped.
 
@@ -213,7 +219,12 @@ def value_and_gradient(
         x, y = np.asarray(x), np.asarray(y)
         if stderr is not None:
             reach, name = 2 * np.asarray(stderr), f"{label}, ± 2 standard errors"
-            band = {"color": look.color, "alpha": 0.22, "linewidth": 0, "label": name}
+            band: dict[str, Any] = {
+                "color": look.color,
+                "alpha": 0.22,
+                "linewidth": 0,
+                "label": name,
+            }
             side.fill_between(x, y - reach, y + reach, **band)
         side.plot(x, y, color=look.color, linestyle=look.linestyle, label=label)
         if reference is not None:
@@ -247,8 +258,8 @@ def gradient_axes(ax: Axes) -> Axes:
 
 
 @in_house_style
-def nan_spans(x: Any, y: Any, *, name: str = "value", ax: Axes | None = None) -> Axes:
-    """Where y is not finite: hatched spans, ticks along the axis, and the count in the legend.
+def nan_spans(x: Any, y: Any, *, name: str = "value", ax: Axes = NEW_AXES) -> Axes:
+    """Hatched spans and ticks where y is not finite, and their count in the legend.
 
     Args:
         x: abscissae, shape (n,), increasing.
@@ -287,7 +298,7 @@ def nan_spans(x: Any, y: Any, *, name: str = "value", ax: Axes | None = None) ->
 def curves(
     x: Any, ys: Sequence[Any], labels: Sequence[str], *,
     series: Sequence[int] = tuple(range(len(SERIES))), linewidth: float = 1.4, xlabel: str = "x",
-    ylabel: str = "value", ax: Axes | None = None,
+    ylabel: str = "value", ax: Axes = NEW_AXES,
 ) -> Axes:  # fmt: skip
     """Several curves over one abscissa, each with its own colour, line style and lightness.
 
@@ -295,14 +306,14 @@ def curves(
         x: abscissae, shape (n,).
         ys: one array of shape (n,) a curve, seven at most.
         labels: one name a curve.
-        series: which of the house's looks, 0 to 6, each curve has.
+        series: which entry of `SERIES`, 0 to 6, each curve is drawn as.
         linewidth: in points.
         xlabel: label of the x axis, with its unit.
         ylabel: label of the y axis.
         ax: where to draw; new axes if None.
 
     Raises:
-        ValueError: if there are more curves than can be told apart.
+        ValueError: if there are more curves than entries of `series`.
 
     Example:
         >>> ax = tg.plotting.curves([0.0, 1.0], [[1.0, 2.0], [3.0, 4.0]], ["a", "b"])
@@ -310,7 +321,7 @@ def curves(
         2
     """
     if len(ys) > len(series):
-        raise ValueError(f"curves: {len(series)} curves can be told apart, got {len(ys)}.")
+        raise ValueError(f"curves: {len(series)} can be distinguished, got {len(ys)}.")
     for number, y, label in zip(series, ys, labels, strict=False):
         look = SERIES[number]
         ax.plot(x, y, color=look.color, linestyle=look.linestyle, lw=linewidth, label=label)
@@ -322,7 +333,7 @@ def curves(
 @in_house_style
 def points(
     x: Any, y: Any, *, label: str | None = None, series: int = 0, filled: bool = True,
-    stderr: Any = None, counts: Any = None, ax: Axes | None = None,
+    stderr: Any = None, counts: Any = None, ax: Axes = NEW_AXES,
 ) -> Axes:  # fmt: skip
     """Markers at (x, y), with error bars of one standard error if given.
 
@@ -330,7 +341,7 @@ def points(
         x: shape (n,).
         y: shape (n,).
         label: name in the legend.
-        series: which of the house's looks, 0 to 6.
+        series: which entry of `SERIES`, 0 to 6.
         filled: whether the markers are filled.
         stderr: standard errors of y, shape (n,).
         counts: how many points each marker stands for, shape (n,): its area.
@@ -357,8 +368,8 @@ def points(
 
 
 @in_house_style
-def band(x: Any, low: Any, high: Any, *, label: str | None = None, ax: Axes | None = None) -> Axes:
-    """What lies between two curves, shaded.
+def band(x: Any, low: Any, high: Any, *, label: str | None = None, ax: Axes = NEW_AXES) -> Axes:
+    """The area between two curves, shaded.
 
     Args:
         x: abscissae, shape (n,).
@@ -377,7 +388,7 @@ def band(x: Any, low: Any, high: Any, *, label: str | None = None, ax: Axes | No
 @in_house_style
 def histogram(
     values: Any, *, bins: int = 60, label: str | None = None, series: int = 0,
-    ax: Axes | None = None,
+    ax: Axes = NEW_AXES,
 ) -> Axes:  # fmt: skip
     """The density of draws, as bars from the smallest of them to the largest.
 
@@ -385,7 +396,7 @@ def histogram(
         values: draws, shape (n,).
         bins: number of bars.
         label: name in the legend.
-        series: which of the house's looks, 0 to 6.
+        series: which entry of `SERIES`, 0 to 6.
         ax: where to draw; new axes if None.
 
     Example:
@@ -406,7 +417,7 @@ def contours(
     *,
     label: str | None = None,
     series: int = 0,
-    ax: Axes | None = None,
+    ax: Axes = NEW_AXES,
 ) -> Axes:
     """The ellipses that hold given probabilities of a Gaussian in the plane.
 
@@ -417,8 +428,11 @@ def contours(
         covariance: covariance matrix, shape (2, 2).
         levels: probabilities inside each ellipse.
         label: name in the legend.
-        series: which of the house's looks, 0 to 6.
+        series: which entry of `SERIES`, 0 to 6.
         ax: where to draw; new axes if None.
+
+    Raises:
+        ValueError: if loc and covariance are not those of a Gaussian in the plane.
 
     Example:
         >>> ax = tg.plotting.contours([0.0, 0.0], jnp.eye(2), levels=[0.5])
@@ -426,10 +440,15 @@ def contours(
         1
     """
     loc, covariance = np.asarray(loc, float), np.asarray(covariance, float)
+    if loc.shape != (2,) or covariance.shape != (2, 2):
+        raise ValueError(
+            "contours: a Gaussian in the plane can be drawn, with loc (2,) and covariance (2, 2), "
+            f"got {loc.shape} and {covariance.shape}; give two of the coordinates."
+        )
     variances, axes = np.linalg.eigh(covariance)
     angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))
     look = SERIES[series]
-    # One point draws no line, but tells the legend of it.
+    # A single point: it draws no line, but the legend shows its style.
     ax.plot(
         *loc, marker="+", markersize=10, markeredgewidth=2, color=look.color, zorder=4,
         linestyle=look.linestyle, label=label,
@@ -447,8 +466,8 @@ def contours(
 
 
 @in_house_style
-def region(shape: Any, *, label: str = "not seen", ax: Axes | None = None) -> Axes:
-    """The boundary of a region of the plane, and what lies outside of it hatched.
+def region(shape: Any, *, label: str = "not seen", ax: Axes = NEW_AXES) -> Axes:
+    """The boundary of a region of the plane, with its outside hatched.
 
     Call it last: it fills the present view and keeps it.
 
@@ -489,7 +508,7 @@ def region(shape: Any, *, label: str = "not seen", ax: Axes | None = None) -> Ax
 @in_house_style
 def trace(
     loss: Any, gradient_norm: Any = None, *, ylabel: str = "loss",
-    norm_label: str = "norm of the gradient", ax: Axes | None = None,
+    norm_label: str = "norm of the gradient", ax: Axes = NEW_AXES,
 ) -> Axes:  # fmt: skip
     """A fit's loss at each step (left axis) and its gradient norm (right axis, logarithmic).
 
@@ -527,7 +546,7 @@ def trace(
 @in_house_style
 def residuals(
     x: Any, residual: Any, *, label: str | None = None, series: int = 0, xlabel: str = "x",
-    ylabel: str = "residual / standard error", bands: bool = True, ax: Axes | None = None,
+    ylabel: str = "residual / standard error", bands: bool = True, ax: Axes = NEW_AXES,
 ) -> Axes:  # fmt: skip
     """Residuals in units of their standard errors, as stems, over bands of one and two.
 
@@ -535,7 +554,7 @@ def residuals(
         x: abscissae, shape (n,).
         residual: (observed - expected) / standard error, shape (n,).
         label: name in the legend.
-        series: which of the house's looks, 0 to 6.
+        series: which entry of `SERIES`, 0 to 6.
         xlabel: label of the x axis, with its unit.
         ylabel: label of the y axis.
         bands: whether to draw the bands, once for all series.
@@ -570,7 +589,7 @@ def entries(axes: Iterable[Axes]) -> dict[str, Any]:
 
 
 @in_house_style
-def legend(*, columns: int = 2, below: float = 34.0, ax: Axes | None = None) -> Axes:
+def legend(*, columns: int = 2, below: float = 34.0, ax: Axes = NEW_AXES) -> Axes:
     """A legend below the axes, right-hand axis included, where it covers no data.
 
     Args:
@@ -602,7 +621,7 @@ def shared_legend(picture: Figure, *, columns: int = 4) -> Figure:
         >>> len(tg.plotting.shared_legend(picture).legends[0].get_texts())
         1
     """
-    found = entries(ax for ax in picture.axes if not ax.get_label().startswith("right of"))
+    found = entries(ax for ax in picture.axes if not str(ax.get_label()).startswith("right of"))
     with matplotlib.rc_context(STYLE):
         picture.legend(
             found.values(), found.keys(), loc="outside lower center", ncols=columns,

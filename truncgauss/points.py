@@ -1,4 +1,4 @@
-"""Point sets: random, antithetic and lattice, in the unit cube and as standard normals."""
+"""Random, antithetic and lattice point sets, in the unit cube and as standard normal points."""
 
 import functools
 
@@ -6,17 +6,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtri
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, Integer, UInt32, UInt64
 
 from truncgauss.pytrees import Batched, frozen_pytree
 
 KINDS = ("random", "antithetic", "lattice")
 
 
-def normal_points(key: jax.Array, num_points: int, dimension: int, kind: str, dtype) -> jax.Array:
-    """Standard-normal points, shape (num_points, dimension).
+def normal_points(
+    key: jax.Array, num_points: int, dimension: int, kind: str, dtype: DTypeLike
+) -> Float[Array, "num_points dimension"]:
+    """Standard normal points, shape (num_points, dimension).
 
     Args:
-        key: JAX random key; one key, the same points.
+        key: JAX random key; the same key gives the same points.
         num_points: how many; even for "antithetic".
         dimension: coordinates of each.
         kind: "random" (independent), "antithetic" (pairs z, -z) or "lattice" (a randomly shifted
@@ -40,18 +44,22 @@ def normal_points(key: jax.Array, num_points: int, dimension: int, kind: str, dt
 
 @frozen_pytree
 class GrowingLattice(Batched):
-    """A rank-one lattice in 2^k pieces of n points each, k no part of what is compiled.
+    """A rank-one lattice in 2^k pieces of n points each, for which a program need not know k.
 
     Of its N = 2^k n points i s modulo 1, i < N, piece j has the points (i 2^k + j) s, i < n: a
     lattice of n points with the step 2^k s, shifted by j s.
 
     Attributes:
-        step: s in units of 2^-32, uint32 of shape (d,).
-        num_pieces: 2^k, uint32.
+        step: s in units of 2^-32, shape (d,).
+        num_pieces: 2^k.
+
+    Reference:
+        Hickernell, Hong, L'Ecuyer and Lemieux (2000), Extensible lattice sequences for quasi-Monte
+        Carlo quadrature.
     """
 
-    step: jax.Array
-    num_pieces: jax.Array
+    step: UInt32[Array, "*batch d"] | UInt32[np.ndarray, "*batch d"]
+    num_pieces: UInt32[Array, "*batch"] | UInt32[np.ndarray, "*batch"]
 
     event_ranks = {"step": 1, "num_pieces": 0}
 
@@ -65,30 +73,34 @@ class GrowingLattice(Batched):
         pieces = np.full(batch_shape, num_pieces, np.uint32)
         return cls(np.broadcast_to(step, (*batch_shape, dimension)), pieces)
 
-    def piece(self, j: jax.Array, num_points: int, dimension: int) -> jax.Array:
-        """The points of a piece, uint32 of shape (n, d)."""
+    def piece(
+        self, j: Integer[Array, ""], num_points: int, dimension: int
+    ) -> UInt32[Array, "num_points dimension"]:
+        """The points of a piece."""
         step = self.step[:dimension]
         index = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
-        return (index * self.num_pieces + j.astype(jnp.uint32)) * step
+        return (index * self.num_pieces + j.astype(jnp.uint32)) * step[None, :]
 
 
-def lattice_bits(points: jax.Array, key: jax.Array) -> jax.Array:
-    """A lattice, shifted and folded, in units of 2^-32: uint32 of shape (n, d).
+def lattice_bits(points: UInt32[Array, "n d"], key: jax.Array) -> UInt32[Array, "n d"]:
+    """A lattice, randomly shifted and folded, in units of 2^-32.
 
     Point i of a rank-one lattice is i * generator / n + shift modulo 1, in integers: a float32
     fraction is off by 2.5e-3 at i = 1e5. The baker's map u -> 1 - |2u - 1| makes the integrand
-    periodic, which earns a second order of convergence for smooth ones.
+    periodic, which gives second order convergence for smooth integrands.
 
     Reference:
         Hickernell (2002), Obtaining O(N^(-2+eps)) convergence for lattice quadrature rules.
     """
-    shifted = points + jax.random.bits(key, (points.shape[-1],), jnp.uint32)
+    shifted = points + jax.random.bits(key, (1, points.shape[-1]), jnp.uint32)
     doubled = shifted << 1
     return jnp.where(shifted >> 31 == 1, ~doubled, doubled)
 
 
-def lattice_uniforms(keys: jax.Array, num_points: int, dimension: int, dtype) -> jax.Array:
-    """A lattice of n points in the open unit cube, shifted anew for each of R keys.
+def lattice_uniforms(
+    keys: jax.Array, num_points: int, dimension: int, dtype: DTypeLike
+) -> Float[Array, "dimension lanes"]:
+    """Lattices of n points in the open unit cube, each with the random shift of one of R keys.
 
     Returns:
         Shape (dimension, R * n): coordinates first, so that each is contiguous.
@@ -96,8 +108,10 @@ def lattice_uniforms(keys: jax.Array, num_points: int, dimension: int, dtype) ->
     return shifted_uniforms(lattice_points(num_points, dimension), keys, dtype)
 
 
-def shifted_uniforms(points: jax.Array, keys: jax.Array, dtype) -> jax.Array:
-    """Points (n, d) of a lattice in the open unit cube, shifted anew for each of R keys.
+def shifted_uniforms(
+    points: UInt32[Array, "n d"], keys: jax.Array, dtype: DTypeLike
+) -> Float[Array, "d lanes"]:
+    """The points of a lattice in the open unit cube, with the random shift of each of R keys.
 
     Returns:
         Shape (d, R * n): coordinates first, so that each is contiguous.
@@ -107,38 +121,39 @@ def shifted_uniforms(points: jax.Array, keys: jax.Array, dtype) -> jax.Array:
     return open_uniforms(jnp.moveaxis(bits, 2, 0).reshape(d, len(keys) * n), dtype)
 
 
-def open_uniforms(bits: jax.Array, dtype) -> jax.Array:
+def open_uniforms(bits: UInt32[Array, "*shape"], dtype: DTypeLike) -> Float[Array, "*shape"]:
     """Uniforms in the open interval (0, 1) from uint32; float32 keeps the upper 23 bits."""
     if dtype == jnp.float64:
         return (bits.astype(dtype) + 0.5) * 2.0**-32
     return ((bits >> 9).astype(dtype) + 0.5) * 2.0**-23
 
 
-def lattice_points(num_points: int, dimension: int) -> jax.Array:
-    """The rank-one lattice in units of 2^-32, uint32 of shape (n, d)."""
+def lattice_points(num_points: int, dimension: int) -> UInt32[Array, "num_points dimension"]:
+    """The rank-one lattice in units of 2^-32, neither shifted nor folded."""
     if is_power_of_two(num_points):
         # Products modulo 2^32 are exact, so the program holds d numbers rather than n d.
         spacing = np.uint64(2**32 // num_points)
         step = component_by_component(num_points, dimension) * spacing
-        index = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
-        return index * jnp.asarray(step.astype(np.uint32))
+        counter = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
+        return counter * jnp.asarray(step.astype(np.uint32))[None, :]
     index = np.arange(num_points, dtype=np.uint64)[:, None]
     steps = (index * korobov_generator(num_points, dimension)[None, :]) % np.uint64(num_points)
     return jnp.asarray(((steps << np.uint64(32)) // np.uint64(num_points)).astype(np.uint32))
 
 
 def is_power_of_two(number: int) -> bool:
+    """Whether a positive number is a power of two."""
     return number & (number - 1) == 0
 
 
 @functools.lru_cache(maxsize=64)
-def component_by_component(num_points: int, dimension: int) -> np.ndarray:
-    """A generator of n = 2^m points, chosen one component after the other.
+def component_by_component(num_points: int, dimension: int) -> UInt64[np.ndarray, " dimension"]:
+    """A generating vector for n = 2^m points, chosen one component after the other.
 
     Each component is the power of 5 modulo n with the least worst-case error given those before,
     by the criterion of `korobov_generator` with weights 0.1, from the 50th on 5/j. The powers of 5
-    and their negatives are all odd numbers, so the errors of all candidates are one circular
-    correlation for each power of two that divides the point, by the fast Fourier transform.
+    and their negatives are all odd numbers, so the errors of all candidates are a circular
+    correlation for each power of two that divides the point, computed by fast Fourier transforms.
 
     Reference:
         Nuyens and Cools (2006), Fast component-by-component construction of rank-1 lattice rules
@@ -162,21 +177,23 @@ def component_by_component(num_points: int, dimension: int) -> np.ndarray:
         for points, transform, size in orbits:
             part = np.fft.irfft(np.conj(np.fft.rfft(product[points])) * transform, size)
             errors += np.tile(part, n // 4 // size)
-        # Every first component is as good as another: multiplying by it permutes the points.
+        # All choices of the first component are equivalent: multiplying by it permutes the points.
         chosen = int(powers[np.argmin(errors)]) if j > 1 else 1
         generator.append(chosen)
         product *= 1 + min(0.1, 5 / j) * kernel[np.arange(n) * chosen % n]
     return np.array(generator, np.uint64)
 
 
-def bernoulli(x: np.ndarray) -> np.ndarray:
-    """The second Bernoulli polynomial."""
+def bernoulli(x: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """The second Bernoulli polynomial, x^2 - x + 1/6."""
     return x * x - x + 1 / 6
 
 
 @functools.lru_cache(maxsize=64)
-def korobov_generator(num_points: int, dimension: int, num_candidates: int = 60) -> np.ndarray:
-    """The Korobov generator (1, g, g^2, ...) mod n with the least worst-case error of 60 tried.
+def korobov_generator(
+    num_points: int, dimension: int, num_candidates: int = 60
+) -> UInt64[np.ndarray, " dimension"]:
+    """The generating vector (1, g, g^2, ...) mod n with the least worst-case error of 60 tried.
 
     The criterion is P_2 with weights 1/j^2: -1 + mean over points of the product over coordinates
     of 1 + gamma_j 2 pi^2 B_2({x_j}), where B_2 is the Bernoulli polynomial x^2 - x + 1/6.
@@ -203,11 +220,11 @@ def korobov_generator(num_points: int, dimension: int, num_candidates: int = 60)
     return best
 
 
-def ndtri_of_bits(bits: jax.Array, dtype) -> jax.Array:
-    """Standard-normal quantiles of (bits + 1/2) / 2^32: never infinite, exactly antisymmetric.
+def ndtri_of_bits(bits: UInt32[Array, "*shape"], dtype: DTypeLike) -> Float[Array, "*shape"]:
+    """Standard normal quantiles of (bits + 1/2) / 2^32: finite, and exactly antisymmetric.
 
-    The upper half is folded onto the lower one, where a small probability keeps its digits in
-    float32 too: there (bits * 2^-32) rounds to 1 for the top 128 integers.
+    The upper half is reflected onto the lower one, where small probabilities keep their digits in
+    float32 too; above, bits * 2^-32 would round to 1 for the top 128 integers.
     """
     upper = bits >> 31 == 1
     lower_bits = jnp.where(upper, ~bits, bits)

@@ -1,15 +1,16 @@
 """Values as JAX pytrees: frozen dataclasses whose fields are leaves, or static if they say so.
 
-`jax.tree_util.register_dataclass` calls the constructor again whenever a tree is rebuilt. A region
+`jax.tree_util.register_dataclass` calls the constructor whenever a tree is rebuilt. A region
 validates its limits there, but the *gradient* with respect to a region is a region too, whose "low"
-may well exceed its "high", and a tree of axis numbers is no region at all. So trees are rebuilt
-here without the constructor: validation belongs to what a person writes.
+may exceed its "high", and a tree of axis numbers has no valid limits at all. So trees are rebuilt
+here without the constructor, which validates only what a user passes.
 """
 
 import contextlib
 import dataclasses
 import functools
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +24,7 @@ def static_field(**options: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **options)
 
 
+@dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(static_field,))
 def frozen_pytree(cls: type[T]) -> type[T]:
     """Make `cls` a frozen dataclass and a pytree that is rebuilt without its constructor.
 
@@ -30,21 +32,21 @@ def frozen_pytree(cls: type[T]) -> type[T]:
     and differentiated. Identity is the only equality, because leaves may be arrays.
     """
     cls = dataclasses.dataclass(frozen=True, eq=False)(cls)
-    fields = dataclasses.fields(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]  # the line above made it one
     leaves = tuple(field.name for field in fields if not field.metadata.get("static"))
     static = tuple(field.name for field in fields if field.metadata.get("static"))
 
-    def flatten_with_keys(value):
+    def flatten_with_keys(value: T) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
         children = [(jax.tree_util.GetAttrKey(name), getattr(value, name)) for name in leaves]
         return children, tuple(getattr(value, name) for name in static)
 
-    def unflatten(settings, children):
+    def unflatten(settings: tuple[Any, ...], children: Iterable[Any]) -> T:
         value = object.__new__(cls)
         for name, content in (*zip(leaves, children), *zip(static, settings)):
             object.__setattr__(value, name, content)
         return value
 
-    def flatten(value):
+    def flatten(value: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return tuple(getattr(value, name) for name in leaves), tuple(
             getattr(value, name) for name in static
         )
@@ -54,22 +56,22 @@ def frozen_pytree(cls: type[T]) -> type[T]:
 
 
 class Batched:
-    """A pytree of which one value may hold an array of things, along leading axes of every leaf.
+    """A pytree of which one value may hold a batch, along leading axes of every leaf.
 
-    `event_ranks` names the leaves and says how many trailing axes of each describe one thing.
+    `event_ranks` names the leaves and says how many trailing axes of each belong to one element.
     """
 
-    event_ranks: dict[str, int]
+    event_ranks: ClassVar[dict[str, int]]
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes: the shape of the array of things that this value holds."""
+        """The lengths of the leading axes."""
         name, rank = next(iter(self.event_ranks.items()))
         shape = jnp.shape(getattr(self, name))
         return shape[: len(shape) - rank]
 
-    def broadcast_to(self: T, batch_shape: tuple[int, ...]) -> T:
-        """The same things with leading axes `batch_shape` on every leaf."""
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> Self:
+        """The same batch, broadcast to leading axes `batch_shape` on every leaf."""
         extra = len(self.batch_shape)
         return jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, batch_shape + leaf.shape[extra:]), self
@@ -96,7 +98,8 @@ class Batched:
 def as_float_array(value: Any) -> jax.Array:
     """`value` as an array of a floating dtype: its own, or JAX's default for integers.
 
-    What lies in pieces on an explicit mesh is gathered: few operations know where to put a result.
+    An array that is sharded over an explicit mesh is gathered, since few operations can infer the
+    sharding of their results.
 
     Raises:
         ValueError: for complex numbers.
@@ -114,23 +117,23 @@ def as_float_array(value: Any) -> jax.Array:
 
 
 def as_dtype(array: jax.Array, dtype: Any) -> jax.Array:
-    """The array in a dtype; the array itself if it has it, which saves an operation."""
+    """The array in a dtype; the same object if it has that dtype, which saves an operation."""
     return array if array.dtype == dtype else array.astype(dtype)
 
 
-def on_mesh_of(tree: Any) -> contextlib.AbstractContextManager:
-    """A context in which what is made lies on the explicit mesh that arrays of the tree lie on."""
+def on_mesh_of(tree: Any) -> contextlib.AbstractContextManager[Any]:
+    """A context in which new arrays are placed on the explicit mesh of the tree's arrays."""
     meshes = [jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(tree)]
     explicit = [mesh for mesh in meshes if mesh.explicit_axes]
     return jax.sharding.use_abstract_mesh(explicit[0]) if explicit else contextlib.nullcontext()
 
 
 def varying_like(tree: T, *others: Any) -> T:
-    """The tree, whose values may differ from device to device as those of the others do.
+    """The tree with the mesh type of the others, as the initial value of a loop needs it.
 
-    JAX keeps book of a mesh: of what varies over it under `jax.shard_map`, and of what lies on it
-    if it is explicit. The start of a loop must be of the same kind as its end. Constants are not,
-    and become so by adding a zero made of the others.
+    The type of an array includes the mesh axes that it varies over under `jax.shard_map`, and its
+    placement on an explicit mesh. The initial and the final value of a loop must have the same
+    type. Constants get it by adding a zero made of the others.
     """
     leaves = jax.tree.leaves(others)
     if all(jax.typeof(leaf).sharding.mesh.empty for leaf in leaves):
@@ -138,7 +141,7 @@ def varying_like(tree: T, *others: Any) -> T:
     zeros = [jnp.zeros_like(leaf, shape=(), dtype=bool) for leaf in leaves]
     zero = functools.reduce(jnp.logical_or, zeros)
 
-    def moved(leaf):
+    def moved(leaf: Any) -> jax.Array:
         leaf = jnp.asarray(leaf)
         if leaf.dtype == bool:
             return leaf | zero
@@ -153,6 +156,15 @@ def is_staged() -> bool:
     return isinstance(jnp.asarray(np.float32(0.0)), jax.core.Tracer)
 
 
+def values_of(tree: T) -> T | None:
+    """The numbers of a tree, also those behind the tracers of differentiation, or None.
+
+    Outside of `jax.jit` and `jax.vmap` a derivative is taken at numbers that are there.
+    """
+    values = jax.lax.stop_gradient(tree)
+    return values if is_concrete(values) else None
+
+
 def is_concrete(tree: Any) -> bool:
-    """Whether every leaf holds numbers that can be looked at now, rather than tracers."""
+    """Whether every leaf holds concrete numbers, rather than tracers."""
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))

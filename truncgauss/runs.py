@@ -1,14 +1,15 @@
-"""The folder of a run: what was asked, what came out, and under which circumstances.
+"""The folder of a run: its settings, results and provenance.
 
 A run works in `<experiment>-<UTC time>.partial`, which gets its final name when every file is
 written. Whatever interrupts it, a folder without that ending is complete.
 
     config.yaml       the settings, resolved: they rerun the experiment
     result.npz        every array of the result
-    summary.json      how it ended, the lines told to the user, the scalars
-    metrics.jsonl     one line for each step told, where the experiment tells any
+    summary.json      how it ended, the summary's lines, the scalars
+    metrics.jsonl     one line for each reported step, if there are any
     provenance.json   command, versions, devices, dtype, seed, commit
     <experiment>.png  the figure, with an .svg beside it
+    <experiment>.py   a copy of the experiment, if it is a file of the user's own
 """
 
 import datetime
@@ -18,6 +19,7 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -28,17 +30,18 @@ import numpy as np
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
 PARTIAL = ".partial"
 CHECKPOINT = "checkpoint"
-APART = ("summary", "metrics", "failed")
-"""Names in a result that are not its numbers."""
+NON_NUMERIC_KEYS = ("summary", "metrics", "failed")
+"""Keys of a result that are kept apart from its numbers."""
 
 
-def begin(runs: Path, experiment: str, config: str) -> Path:
+def begin(runs: Path, experiment: str, config: str, source: Path | None = None) -> Path:
     """A new folder for a run in progress, its own even if two start in the same second.
 
     Args:
         runs: where run folders are.
         experiment: the name of the experiment.
         config: the settings as YAML text.
+        source: the file of an experiment of the user's own, which is copied.
     """
     stem = f"{experiment}-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
     number = 1
@@ -56,7 +59,23 @@ def begin(runs: Path, experiment: str, config: str) -> Path:
             folder.rmdir()
             continue
         (folder / "config.yaml").write_text(config, encoding="utf-8")
+        if source:
+            shutil.copyfile(source, folder / source.name)
         return folder
+
+
+def writable(folder: Path) -> None:
+    """Try to write to a folder or, if it is not there yet, to the one that it will be made in.
+
+    Raises:
+        OSError: that is not possible.
+    """
+    folder = folder.absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:  # without the name of the file that was tried
+        raise type(error)(error.errno, error.strerror, str(folder)) from error
 
 
 def unfinished(folder: Path) -> Path:
@@ -72,6 +91,19 @@ def unfinished(folder: Path) -> Path:
     return partial
 
 
+def check_source(folder: Path, source: Path) -> None:
+    """Compare the file of an experiment with the copy in the folder of its interrupted run.
+
+    Raises:
+        ValueError: it has changed since.
+    """
+    if source.read_bytes() != (folder / source.name).read_bytes():
+        raise ValueError(
+            f"{source} has changed since the run began: put back what is in {folder}, or start a "
+            "new run"
+        )
+
+
 def abandon(folder: Path) -> bool:
     """Remove a run in progress unless it can be continued; whether it can."""
     if any(path.is_file() for path in (folder / CHECKPOINT).rglob("*")):
@@ -80,7 +112,9 @@ def abandon(folder: Path) -> bool:
     return False
 
 
-def finish(folder: Path, experiment: str, results: Mapping, provenance: Mapping) -> Path:
+def finish(
+    folder: Path, experiment: str, results: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> Path:
     """Write what came out and give the folder its final name, which is returned.
 
     Args:
@@ -93,7 +127,8 @@ def finish(folder: Path, experiment: str, results: Mapping, provenance: Mapping)
     Raises:
         TypeError: a result that is none of these.
     """
-    np.savez_compressed(folder / "result.npz", **dict(_arrays(results)))
+    arrays: dict[str, Any] = dict(_arrays(results))
+    np.savez_compressed(folder / "result.npz", **arrays)
     if "metrics" in results:
         rows = (json.dumps(_jsonable(row), allow_nan=False) for row in results["metrics"])
         (folder / "metrics.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
@@ -108,20 +143,20 @@ def publish(figures: Path, stem: str, folder: Path) -> None:
     figures.mkdir(parents=True, exist_ok=True)
     for picture in (*folder.glob(f"{stem}.png"), *folder.glob(f"{stem}.svg")):
         shutil.copyfile(picture, figures / picture.name)
-    told = json.loads((folder / "summary.json").read_text("utf-8"))
+    ended = json.loads((folder / "summary.json").read_text("utf-8"))
     made = json.loads((folder / "provenance.json").read_text("utf-8"))
     kept = ("versions", "devices", "dtype", "seed", "commit", "dirty")
     about = {
-        "experiment": told["experiment"],
-        "summary": told["summary"],
-        "values": told["values"],
+        "experiment": ended["experiment"],
+        "summary": ended["summary"],
+        "values": ended["values"],
         **{key: made[key] for key in kept if key in made},
     }
     _write_json(figures / f"{stem}.json", about)
 
 
-def summary(results: Mapping) -> dict[str, Any]:
-    """How a run ended: status, reason, the lines for the user, every scalar by name.
+def summary(results: Mapping[str, Any]) -> dict[str, Any]:
+    """How a run ended: status, reason, the lines of the summary, every scalar by name.
 
     Example:
         >>> from truncgauss import runs
@@ -139,7 +174,7 @@ def summary(results: Mapping) -> dict[str, Any]:
 
 
 def circumstances(root: Path, command: Sequence[str], devices: Sequence[Any]) -> dict[str, Any]:
-    """What else decided the numbers: versions, machine, devices, and the commit of a checkout.
+    """Provenance: versions, machine, devices, and the commit of a checkout.
 
     Args:
         root: the folder that holds the package.
@@ -182,11 +217,11 @@ def _commit(root: Path) -> tuple[str | None, bool | None]:
         return None, None
 
 
-def _arrays(results: Mapping, prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+def _arrays(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
     """Names and arrays, `outer/inner` for what is nested."""
     for key, value in results.items():
         name = f"{prefix}{key}"
-        if name in APART:
+        if name in NON_NUMERIC_KEYS:
             continue
         if isinstance(value, Mapping):
             yield from _arrays(value, f"{name}/")
@@ -211,6 +246,6 @@ def _jsonable(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
-def _write_json(path: Path, content: Mapping) -> None:
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(_jsonable(content), indent=2, allow_nan=False, ensure_ascii=False)
     path.write_text(f"{text}\n", "utf-8")

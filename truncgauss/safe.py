@@ -1,11 +1,16 @@
-"""Functions that plain automatic differentiation breaks, made safe in value and derivative."""
+"""Functions whose automatic derivative is NaN or infinite somewhere, with derivatives that are not.
+
+References:
+    Blue (1978), A portable Fortran program to find the Euclidean norm of a vector: the scaling.
+    Tu (2011), An Introduction to Manifolds, section 13: the bump.
+"""
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Num, Real
 
 
 def _as_floats(*values: ArrayLike) -> list[Array]:
@@ -19,25 +24,29 @@ def _as_floats(*values: ArrayLike) -> list[Array]:
 def _scaled(x: Array, axis: int) -> tuple[Array, Array, Array]:
     """The largest magnitude, x over it, and the norm of that; zeros and infinities included."""
     largest = jnp.max(jnp.abs(x), axis, keepdims=True)
-    # A compiler may multiply by the inverse, which is 0 beyond the reach of normal numbers.
+    # A compiler may multiply by the inverse, which underflows for the largest numbers.
     reach = 2.0 ** (jnp.finfo(x.dtype).maxexp // 2)
     unit = jnp.where(largest > reach, 1.0 / reach, jnp.where(largest * reach < 1.0, reach, 1.0))
     unit = unit.astype(x.dtype)
     divisor = jnp.where((largest == 0) | jnp.isinf(largest), 1.0, largest * unit)
-    # Of a vector with infinite entries only these count.
-    shares = jnp.where(jnp.isinf(largest), jnp.sign(x) * jnp.isinf(x), x * unit / divisor)
-    length = jnp.sqrt(jnp.sum(jnp.square(shares), axis, keepdims=True))
-    return largest, shares, length
+    # If some entries are infinite, all others count as 0.
+    ratios = jnp.where(
+        jnp.isinf(largest), jnp.sign(x) * jnp.isinf(x).astype(x.dtype), x * unit / divisor
+    )
+    length = jnp.sqrt(jnp.sum(jnp.square(ratios), axis, keepdims=True))
+    return largest, ratios, length
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def _direction(x: Array, axis: int) -> Array:
-    _, shares, length = _scaled(x, axis)
-    return shares / jnp.where(length == 0, 1.0, length)
+    _, ratios, length = _scaled(x, axis)
+    return ratios / jnp.where(length == 0, 1.0, length)
 
 
 @_direction.defjvp
-def _direction_jvp(axis, primals, tangents):
+def _direction_jvp(
+    axis: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     direction = _direction(x, axis)
     norm = jnp.expand_dims(_norm(x, axis), axis)
@@ -52,19 +61,21 @@ def _norm(x: Array, axis: int) -> Array:
 
 
 @_norm.defjvp
-def _norm_jvp(axis, primals, tangents):
+def _norm_jvp(
+    axis: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     return _norm(x, axis), jnp.sum(_direction(x, axis) * dx, axis)
 
 
-def safe_norm(x: ArrayLike, axis: int = -1) -> Array:
-    r"""Euclidean norm whose gradient at zero is 0 and which neither overflows nor underflows.
+def safe_norm(x: Num[ArrayLike, "..."], axis: int = -1) -> Float[Array, "..."]:
+    r"""Euclidean norm with gradient 0 at zero, which neither overflows nor underflows.
 
     .. math:: \|x\| = s \sqrt{\textstyle\sum_i (x_i / s)^2}, \qquad s = \max_i |x_i|
 
-    The gradient is the unit vector :math:`x / \|x\|`, and by convention 0 where x is 0, so a mask
-    or a distance of a point to itself leaves no NaN behind. An infinite entry gives an infinite
-    norm and a unit vector along the infinite entries.
+    The gradient is the unit vector :math:`x / \|x\|`, and by convention 0 where x is 0, so that
+    the distance of a point to itself has no NaN gradient. An infinite entry gives an infinite norm
+    and a unit vector along the infinite entries.
 
     Args:
         x: array of any shape, real or complex.
@@ -72,6 +83,9 @@ def safe_norm(x: ArrayLike, axis: int = -1) -> Array:
 
     Returns:
         The norms, the shape of `x` without `axis`.
+
+    Reference:
+        Blue (1978), A portable Fortran program to find the Euclidean norm of a vector.
 
     Example:
         >>> float(tg.safe_norm(jnp.array([3e-200, 4e-200])))
@@ -82,7 +96,7 @@ def safe_norm(x: ArrayLike, axis: int = -1) -> Array:
     (x,) = _as_floats(x)
     if jnp.iscomplexobj(x):
         x = _norm(jnp.stack([x.real, x.imag], axis=-1), -1)
-    if jnp.finfo(x.dtype).bits < 32:  # whose smallest numbers have no inverse
+    if jnp.finfo(x.dtype).bits < 32:  # the inverses of its smallest numbers overflow
         return _norm(x.astype(jnp.float32), axis).astype(x.dtype)
     return _norm(x, axis)
 
@@ -96,9 +110,9 @@ def _bump_parts(x: Array, width: Array) -> tuple[Array, Array, Array, Array]:
     depth = 800.0 if x.dtype == jnp.float64 else 160.0
     within = jnp.abs(x) < jnp.abs(width)
     x = jnp.where(within, x, 0.0)
-    endless = jnp.isinf(width)
-    width = jnp.where(endless, 1.0, width)
-    x = jnp.where(endless, 0.0, x)
+    infinite = jnp.isinf(width)
+    width = jnp.where(infinite, 1.0, width)
+    x = jnp.where(infinite, 0.0, x)
     u = x / width
     # (width - x) is exact near the edge, where 1 - u is not.
     room = ((width - x) / width) * ((width + x) / width)
@@ -114,7 +128,7 @@ def _bump(x: Array, width: Array) -> Array:
 
 
 @_bump.defjvp
-def _bump_jvp(primals, tangents):
+def _bump_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x, width), (dx, dwidth) = primals, tangents
     value = _bump(x, width)
     inside, _, u, room = _bump_parts(x, width)
@@ -124,8 +138,8 @@ def _bump_jvp(primals, tangents):
     return value, slope * (u * dwidth - dx)
 
 
-def bump(x: ArrayLike, width: ArrayLike) -> Array:
-    r"""The smooth function that lives on (-width, width) and is 0 elsewhere, to every order.
+def bump(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Float[Array, "..."]:
+    r"""The bump function: smooth, positive on (-width, width) and 0 elsewhere.
 
     .. math:: \Psi(x; \sigma) = \exp\{-1/(1 - u^2)\}, \quad u = x/\sigma, \quad |u| < 1
 
@@ -139,6 +153,9 @@ def bump(x: ArrayLike, width: ArrayLike) -> Array:
 
     Returns:
         The bump, at most exp(-1); NaN where an argument is NaN.
+
+    Reference:
+        Tu (2011), An Introduction to Manifolds, section 13.
 
     Example:
         >>> [round(float(v), 4) for v in tg.bump(jnp.array([0.0, 0.5, 1.0, jnp.inf]), 1.0)]
@@ -156,7 +173,7 @@ def _bell(x: Array, width: Array) -> Array:
 
 
 @_bell.defjvp
-def _bell_jvp(primals, tangents):
+def _bell_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x, width), (dx, dwidth) = primals, tangents
     value = _bell(x, width)
     near = ~(jnp.abs(x / width) >= 64.0)
@@ -164,13 +181,13 @@ def _bell_jvp(primals, tangents):
     return value, value * u / width * (u * dwidth - dx)
 
 
-def bell(x: ArrayLike, width: ArrayLike) -> Array:
-    r"""The Gaussian bell, positive everywhere: what to use when the bump's compact support hurts.
+def bell(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Float[Array, "..."]:
+    r"""The Gaussian function, positive everywhere.
 
     .. math:: \exp\{-x^2 / (2\,\sigma^2)\}
 
-    A point outside the support of a bump tells nothing about its width; under the bell every point
-    keeps a gradient until it underflows, 38 widths away in float64.
+    To train a width, it has the advantage over `bump` that every point has a gradient, until it
+    underflows 38 widths away in float64; a point outside the support of a bump has none.
 
     Args:
         x: array of any shape.
@@ -195,24 +212,29 @@ def _clipped(x: Array, bound: Array) -> Array:
     return x
 
 
-def _clipped_forward(x, bound):
+def _clipped_forward(x: Array, bound: Array) -> tuple[Array, Array]:
     return x, bound
 
 
-def _clipped_backward(bound, cotangent):
+def _clipped_backward(bound: Array, cotangent: Array) -> tuple[Array, Array]:
     return jnp.clip(cotangent, -bound, bound).astype(cotangent.dtype), jnp.zeros_like(bound)
 
 
 _clipped.defvjp(_clipped_forward, _clipped_backward)
 
 
-def clipped_gradient(x: ArrayLike, bound: ArrayLike) -> Array:
-    r"""The identity, whose incoming gradient is clipped to [-bound, bound] entry by entry.
+def clipped_gradient(
+    x: Real[ArrayLike, "*shape"], bound: Real[ArrayLike, "..."]
+) -> Float[Array, "*shape"]:
+    r"""The identity, with a gradient that is clipped to [-bound, bound] element by element.
 
     .. math:: y = x, \qquad \bar x = \min(\max(\bar y, -\text{bound}), \text{bound})
 
-    An infinite gradient becomes `bound`; a NaN stays a NaN. This is meant to differ from the
-    derivative, so it works in reverse mode only: forward mode raises a TypeError.
+    An infinite gradient becomes `bound`; a NaN stays a NaN. Since the clipped gradient is not a
+    derivative, it exists in reverse mode only: forward mode raises a TypeError.
+
+    Reference:
+        Pascanu, Mikolov and Bengio (2013), On the difficulty of training recurrent neural networks.
 
     Args:
         x: array of any shape.
@@ -229,8 +251,10 @@ def clipped_gradient(x: ArrayLike, bound: ArrayLike) -> Array:
     return _clipped(x, bound)
 
 
-def clipped_logits(logits: ArrayLike, span: ArrayLike, axis: int = -1) -> Array:
-    r"""Logits raised to at least `span` below their maximum: a softmax fed by them is finite.
+def clipped_logits(
+    logits: Real[ArrayLike, "*shape"], span: Real[ArrayLike, "..."], axis: int = -1
+) -> Float[Array, "*shape"]:
+    r"""Logits raised to at least `span` below their maximum, so that a softmax of them is finite.
 
     .. math:: \max(\ell_i,\ \max_j \ell_j - \text{span})
 
@@ -254,9 +278,9 @@ def clipped_logits(logits: ArrayLike, span: ArrayLike, axis: int = -1) -> Array:
     top = jax.lax.stop_gradient(jnp.max(logits, axis, keepdims=True))
     logits = jnp.where(jnp.isneginf(top), 0.0, logits)
     top = jnp.where(jnp.isneginf(top), 0.0, top)
-    endless = jnp.isposinf(logits)
+    infinite = jnp.isposinf(logits)
     top = jnp.where(jnp.isposinf(top), 0.0, top)
-    any_endless = jnp.any(endless, axis, keepdims=True)
-    shut = jnp.where(endless, 0.0, jnp.where(jnp.isnan(logits), logits, -span))
-    relative = jnp.where(any_endless, shut, logits)
+    any_infinite = jnp.any(infinite, axis, keepdims=True)
+    replaced = jnp.where(infinite, 0.0, jnp.where(jnp.isnan(logits), logits, -span))
+    relative = jnp.where(any_infinite, replaced, logits)
     return jnp.where(relative < top - span, top - span, relative)

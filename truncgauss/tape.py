@@ -1,8 +1,11 @@
-"""A tape: a program evaluated one primitive at a time, which remembers who made what.
+"""A tape of a JAX program: its primitives evaluated one at a time, with the graph of their results.
 
-Each result becomes a `Node` that knows its parents. Arrays are kept only where they are not finite,
-so a tape of a healthy program is light; from a NaN or an infinity one can walk back, element by
-element, to the primitive that gave birth to it.
+Each result becomes a `Node` with references to its parents. Arrays are stored only if they hold a
+non-finite value, so the tape of a finite program is small; from a NaN or an infinity the graph is
+followed back, element by element, to the primitive that produced it.
+
+Reference:
+    Griewank and Walther (2008), Evaluating Derivatives: computational graphs and tapes.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import NDArray
 
 Index = tuple[int, ...]
-Test = Callable[[np.ndarray], np.ndarray]
+Test = Callable[[Any], Any]
 
-# Calls that are entered: the body has one input for each operand of the call.
+# Calls whose bodies are evaluated primitive by primitive; one input for each operand of the call.
 CALLS = frozenset(
     "jit pjit closed_call core_call core_closed_call checkpoint remat remat2 "
     "custom_jvp_call custom_vjp_call custom_vjp_call_jaxpr".split()
@@ -33,7 +37,8 @@ ELEMENTWISE = frozenset(
     "floor ceil round clamp nextafter select_n convert_element_type reduce_precision copy "
     "one_minus_square real imag conj complex is_finite".split()
 )
-# The result holds the operand's elements, moved: the primitive itself can tell which went where.
+# The result holds the operand's elements in other positions, found by applying the primitive to
+# the positions.
 MOVES = frozenset("broadcast_in_dim reshape transpose squeeze expand_dims slice rev".split())
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -73,7 +78,7 @@ class Node:
     ):
         self.name, self.callers, self.eqn, self.label = name, callers, eqn, label
         self.parents, self.route = tuple(parents), route
-        self.backward = backward or any(p.backward for p in self.parents)
+        self.backward: bool = backward or any(p.backward for p in self.parents)
         self.peak = _peak(value)
         kept = not math.isfinite(self.peak)
         self.value = plain_array(value) if kept else None
@@ -81,10 +86,18 @@ class Node:
 
     def first(self, test: Test) -> Index | None:
         """The first element that passes the test."""
-        found = () if self.value is None else np.argwhere(test(self.value))
+        if self.value is None:
+            return None
+        found = np.argwhere(test(self.value))
         return tuple(int(i) for i in found[0]) if len(found) else None
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the result, () where it is not kept."""
+        return () if self.value is None else self.value.shape
+
     def passes(self, test: Test, index: Index) -> bool:
+        """Whether the element at `index` passes the test."""
         return self.value is not None and bool(test(self.value[index]))
 
     @property
@@ -110,20 +123,21 @@ class Node:
 
     @property
     def inside(self) -> str:
+        """The calls and loops around it, outermost first."""
         return " / ".join(name for name, _ in self.callers)
 
 
 class Cell(NamedTuple):
-    """A value on its way through the program, with the node that it came from."""
+    """A value of the program, with the node that produced it."""
 
     value: Any
     node: Node
 
 
 class Tape:
-    """Evaluates jaxprs equation by equation; `nodes` in the order of evaluation."""
+    """Evaluates jaxprs equation by equation; `nodes` are in the order of evaluation."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._callers: tuple[tuple[str, Any], ...] = ()
 
@@ -138,7 +152,7 @@ class Tape:
         env = dict(zip(jaxpr.constvars, captured, strict=False))
         env.update(zip(jaxpr.invars, args, strict=True))
 
-        def read(atom):
+        def read(atom: Any) -> Cell:
             if hasattr(atom, "val"):  # a number written into the program
                 return self.leaf(np.asarray(atom.val, atom.aval.dtype), None)
             return env[atom]
@@ -224,7 +238,7 @@ class Tape:
         return carry
 
 
-def _scan_operands(params: Any, cells: list[Cell]) -> tuple[list, list, list]:
+def _scan_operands(params: Any, cells: list[Cell]) -> tuple[list[Cell], list[Cell], list[Cell]]:
     """Constants, carry and rows; JAX 0.12 replaced their counts by a tree."""
     if "ft_in" in params:
         consts, carry, xs = map(list, params["ft_in"].update(cells).unpack())
@@ -234,20 +248,25 @@ def _scan_operands(params: Any, cells: list[Cell]) -> tuple[list, list, list]:
 
 
 def step_back(node: Node, index: Index, test: Test) -> tuple[Node, Index] | None:
-    """The operand element which handed on what `test` finds, or None where it was born here."""
+    """The operand element that an element's value came from, or None if it was produced here.
+
+    Args:
+        node, index: an element that passes the test.
+        test: `np.isnan` or `np.isinf`, say; only operand elements that pass it are considered.
+    """
     if node.route is not None:
         which, at = node.route(index)
         return (node.parents[which], at) if node.parents[which].passes(test, at) else None
     parents = [p for p in node.parents if p.value is not None]
     if node.name == "select_n":
-        which = np.asarray(node.operands[0])
-        parents = [node.parents[1 + int(which[index] if which.ndim else which)]]
+        branch = np.asarray(node.operands[0])
+        parents = [node.parents[1 + int(branch[index] if branch.ndim else branch)]]
     if node.name in MOVES and parents:
         at = _origin(node, index)
         return (parents[0], at) if parents[0].passes(test, at) else None
     for parent in parents:
-        shape = np.shape(parent.value)
-        at = index if shape == node.value.shape else ()
+        shape = parent.shape
+        at = index if shape == node.shape else ()
         if len(shape) == len(at) and parent.passes(test, at):
             return parent, at
     if node.name in ELEMENTWISE:
@@ -257,7 +276,7 @@ def step_back(node: Node, index: Index, test: Test) -> tuple[Node, Index] | None
 
 
 def way_back(node: Node, index: Index, test: Test) -> list[tuple[Node, Index]]:
-    """The way from an element of a result back to where it was born, which comes last."""
+    """The elements from one of a result back to the one where its value was produced, the last."""
     way = [(node, index)]
     while (step := step_back(*way[-1], test)) is not None:
         way.append(step)
@@ -265,7 +284,7 @@ def way_back(node: Node, index: Index, test: Test) -> list[tuple[Node, Index]]:
 
 
 def descent(node: Node) -> list[Node]:
-    """A line of ancestors from an argument (where there is one) down to the node itself."""
+    """A line of ancestors, from an argument if there is one, down to the node itself."""
     line = []
     while node.parents:
         line.append(node)
@@ -277,7 +296,7 @@ def descent(node: Node) -> list[Node]:
 
 
 def neighbourhood(node: Node, count: int) -> set[str]:
-    """The names of about `count` ancestors, the nearest first, and its own."""
+    """The primitives' names of about `count` nearest ancestors and of the node itself."""
     seen, queue = {id(node)}, [node]
     for near in queue:
         if len(queue) > count:
@@ -290,13 +309,13 @@ def neighbourhood(node: Node, count: int) -> set[str]:
 
 @contextlib.contextmanager
 def evaluation_as_written() -> Iterator[None]:
-    """No trap for NaN, and float64 islands in a float32 program stay float64."""
+    """A context without JAX's NaN checks, in which float64 parts of a float32 program stay so."""
     with jax.debug_nans(False), jax.debug_infs(False), jax.enable_x64(True):
         yield
 
 
-def plain_array(x: Any) -> np.ndarray:
-    """A NumPy array; keys become zeros, float types that NumPy does not know float32."""
+def plain_array(x: Any) -> NDArray[Any]:
+    """A NumPy array; keys become zeros, and float types that NumPy lacks become float32."""
     if jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return np.zeros(x.shape, np.int8)
     array = np.asarray(x)

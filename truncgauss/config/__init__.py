@@ -1,23 +1,82 @@
-"""The settings of an experiment: a YAML file read into frozen, strict models, without JAX."""
+"""Settings of experiments: a YAML file read into frozen, strict models, without JAX.
 
-from truncgauss.config.loading import (
-    EXPERIMENTS,
-    Experiment,
-    dump,
-    load,
-    override,
-    schema,
+An experiment of your own derives its `Settings` from `Experiment` and may use the sections that are
+listed here. A validator that looks at several keys raises `problem(message, *keys, got=...)`; the
+error is then reported at the line of the key that it names.
+"""
+
+from truncgauss.config.experiment import Experiment, folder, function, is_file, names, stem
+from truncgauss.config.loading import dump, load, override, schema
+from truncgauss.config.sections import (
+    Adam,
+    Bounds,
+    Bump,
+    Chains,
+    Count,
+    DataFile,
+    Dtype,
+    Edge,
+    Fit,
+    Gaussian,
+    Grid,
+    Hard,
+    Lbfgs,
+    Limit,
+    Limits,
+    LogGrid,
+    Matrix,
+    Model,
+    Number,
+    Optimizer,
+    Positive,
+    Probit,
+    Seed,
+    Share,
+    Tanh,
+    Vector,
+    problem,
+    suggestion,
 )
-from truncgauss.config.sections import suggestion
 from truncgauss.config.yaml import ConfigError
 
 __all__ = [
-    "EXPERIMENTS",
+    "Adam",
+    "Bounds",
+    "Bump",
+    "Chains",
     "ConfigError",
+    "Count",
+    "DataFile",
+    "Dtype",
+    "Edge",
     "Experiment",
+    "Fit",
+    "Gaussian",
+    "Grid",
+    "Hard",
+    "Lbfgs",
+    "Limit",
+    "Limits",
+    "LogGrid",
+    "Matrix",
+    "Model",
+    "Number",
+    "Optimizer",
+    "Positive",
+    "Probit",
+    "Seed",
+    "Share",
+    "Tanh",
+    "Vector",
     "dump",
+    "folder",
+    "function",
+    "is_file",
     "load",
+    "names",
     "override",
+    "problem",
     "schema",
+    "stem",
     "suggestion",
 ]

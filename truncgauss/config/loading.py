@@ -1,306 +1,28 @@
-"""The settings of an experiment: a YAML file read into frozen, strict models.
+"""Settings read from a YAML file, changed from the command line, written, and described.
 
-Whatever is wrong with a file ends in a `ConfigError`, one line for each mistake::
+Whatever is wrong with them ends in a `ConfigError`, one line for each mistake::
 
     x.yaml:8:10: limits.high[0]: must be greater than low, which is 3.0 (got 2.0)
 
-A new experiment is one model here and one line in `EXPERIMENTS`; the words for it are those of
-`sections`. Nothing here imports JAX: a file is checked in a moment.
+Nothing here imports JAX: a file is checked in a moment.
 """
 
 import difflib
-import functools
-import operator
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import ValidationError
+from pydantic.json_schema import models_json_schema
 
-from truncgauss.config.sections import (
-    Batch,
-    Case,
-    Chains,
-    Count,
-    DataFile,
-    Dtype,
-    Edge,
-    Fit,
-    Gaussian,
-    Grid,
-    Latent,
-    Limits,
-    LogGrid,
-    LowRankCase,
-    Model,
-    NormalPrior,
-    OneSided,
-    Population,
-    Positive,
-    Seed,
-    Share,
-    Sweep,
-    UnstableTraining,
-    Vector,
-    problem,
-    suggestion,
-)
+from truncgauss.config.experiment import Experiment, is_file, names, settings_of
+from truncgauss.config.sections import suggestion
 from truncgauss.config.yaml import ConfigError, Document, Place, parse, read, write
 
-# ---------------------------------------------------------------- one model for each experiment
 
-
-class Experiment(Model):
-    """What every experiment says."""
-
-    seed: Seed
-    """The only source of randomness."""
-    devices: Count = 1
-    """Devices of the host to start; the samples are spread over them."""
-    dtype: Dtype = "float64"
-    """The precision of the run."""
-
-
-class SelectedSample(Experiment):
-    """A truncated Gaussian fitted to rows of a table that lie inside limits."""
-
-    experiment: Literal["selected_sample"]
-    data: DataFile
-    """A CSV table with a header."""
-    where: dict[str, str] = {}
-    """Keep only the rows whose column (the key) holds this text (the value)."""
-    columns: Annotated[tuple[str, ...], Field(min_length=1)]
-    """The columns to fit."""
-    unit: str = ""
-    """Of the columns, for the labels."""
-    limits: Limits
-    """The selection, one pair of limits for each column."""
-    num_steps: Count
-    """The most Newton steps of a fit."""
-    num_resamples: Annotated[int, Field(ge=0)]
-    """Fits to resampled rows, whose spread checks the standard errors."""
-    shift: Grid
-    """Shifts of the mean, in standard deviations, at which the fraction is drawn."""
-    edge: Edge
-    """The soft edge of the estimate drawn beside the best one."""
-    num_samples: Count
-    """The samples of that estimate."""
-
-    @model_validator(mode="after")
-    def _limits_fit_columns(self) -> "SelectedSample":
-        if len(self.limits.low) != len(self.columns):
-            message = f"must have one number for each of the {len(self.columns)} columns"
-            raise problem(message, "limits", "low", got=self.limits.low)
-        return self
-
-
-class ShiftCurve(Experiment):
-    """The fraction inside limits and its gradient, along a shift of the mean."""
-
-    experiment: Literal["shift_curve"]
-    gaussian: Gaussian
-    limits: Limits
-    shift: Grid
-    steepness: Positive
-    """Of the naive sigmoid, and of the tanh that replaces it."""
-    surrogate_steepness: Positive
-    """Of the slope behind the hard fraction."""
-    core: Positive
-    """Errors are also told for shifts within this of 0, where the fraction is no tail."""
-    num_samples: Annotated[tuple[Count, ...], Field(min_length=1)]
-    """Sizes of the soft estimate, a curve for each."""
-    num_repeats: Count
-    """Timed calls after the first, of which the median is told."""
-
-
-class FitLimits(Experiment):
-    """Shifts and limits recovered from the counts that they produced."""
-
-    experiment: Literal["fit_limits"]
-    num_trials: Count
-    """Draws behind each count."""
-    num_repeats: Annotated[int, Field(ge=0)]
-    """New counts and fits, whose pulls check the standard errors."""
-    num_steps: Count
-    """The most steps of a fit."""
-    gaussian: Gaussian
-    shift: Vector
-    """The true shift of the mean."""
-    regions: Annotated[tuple[Limits, ...], Field(min_length=1)]
-    """Known boxes whose counts tell the shift."""
-    populations: Annotated[tuple[Vector, ...], Field(min_length=1)]
-    """Means of known Gaussians, of the same covariance, whose counts tell the limits."""
-    limits: Limits
-    """The true limits."""
-    start: Limits
-    """Where the search for the limits starts."""
-
-    @model_validator(mode="after")
-    def _has_one_dimension(self) -> "FitLimits":
-        d = len(self.gaussian.loc)
-        vectors = {("shift",): self.shift, ("limits", "low"): self.limits.low}
-        vectors |= {("start", "low"): self.start.low}
-        vectors |= {("regions", i, "low"): box.low for i, box in enumerate(self.regions)}
-        vectors |= {("populations", i): loc for i, loc in enumerate(self.populations)}
-        for where, vector in vectors.items():
-            if len(vector) != d:
-                raise problem(f"must be as long as gaussian.loc, {d}", *where, got=vector)
-        return self
-
-
-class BumpWidth(Experiment):
-    """The width of a bump learnt from inputs inside and beyond its support."""
-
-    experiment: Literal["bump_width"]
-    widths: Annotated[tuple[Positive, ...], Field(min_length=1)]
-    """The true widths."""
-    starts: Annotated[tuple[Positive, ...], Field(min_length=1)]
-    """The widths that each fit starts from."""
-    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)]
-    span: Positive
-    """Inputs reach this many times the largest of the true width, the start and 1."""
-    num_inputs: Count
-    stranded_start: Positive
-    """A start so narrow that no input lies inside."""
-    fit: Fit
-    curve: LogGrid
-    """Distances from the centre at which the bump is drawn."""
-
-
-class NanGallery(Experiment):
-    """Five ways to a NaN gradient, naive beside safe."""
-
-    experiment: Literal["nan_gallery"]
-    limits: Limits
-    """Of the filter, one pair."""
-    steepness: Positive
-    """Of the filter's sigmoids."""
-    filter_points: Grid
-    log_points: Grid
-    """Where log(1 + exp(x)) is shown."""
-    norm_points: Grid
-    """First coordinate of the points (x, 0) whose norm is masked at 0."""
-    bump_points: Grid
-    bump_width: Positive
-    training: UnstableTraining
-
-    @model_validator(mode="after")
-    def _has_one_pair(self) -> "NanGallery":
-        if len(self.limits.low) != 1:
-            raise problem("must be one number", "limits", "low", got=self.limits.low)
-        return self
-
-
-class SpecialFunctions(Experiment):
-    """Accuracy and speed of the normal law in one dimension."""
-
-    experiment: Literal["special_functions"]
-    dtypes: Annotated[tuple[Dtype, ...], Field(min_length=1)]
-    grid: Grid
-    """Arguments at which errors are drawn."""
-    num_points: Count
-    """Elements of a timed call."""
-    num_repeats: Count
-    """Timed calls, of which the median is told."""
-
-
-class WorkPrecision(Experiment):
-    """Error against time, ours and the peers', in one run."""
-
-    experiment: Literal["work_precision"]
-    parts: tuple[
-        Literal[
-            "curves", "ordering", "chain", "gradients", "batches", "low_rank", "shared",
-            "accelerator",
-        ],
-        ...,
-    ]  # fmt: skip
-    """What to measure."""
-    clock: Literal["cpu", "wall"]
-    """Seconds of the processor, which other processes do not lengthen, or of the wall."""
-    num_keys: Annotated[int, Field(ge=2)]
-    """Keys behind a root-mean-square error."""
-    num_calls: Count
-    """Timed calls after the first, of which the median is told."""
-    truth_points: Count
-    """Points of each replicate of the long run that stands for a truth that has no formula."""
-    peer_points: tuple[Count, ...]
-    """The most points that a peer may use, one estimate for each count."""
-    peer_seconds: Positive
-    """A peer is given no larger count after all calls of one took longer."""
-    curves: tuple[Case, ...]
-    ordering: tuple[Case, ...]
-    chain: tuple[Case, ...]
-    gradients: tuple[Case, ...]
-    batches: tuple[Batch, ...]
-    low_rank: LowRankCase
-    shared: Sweep
-    accelerator: Batch
-
-
-class SelectedPopulation(Experiment):
-    """A population behind selected objects: a factor in the model against the truncated law."""
-
-    experiment: Literal["selected_population"]
-    population: Population
-    chains: Chains
-
-
-class SoftSelection(Experiment):
-    """A selection with probit edges: a soft estimate against a box and a wider covariance."""
-
-    experiment: Literal["soft_selection"]
-    population: OneSided
-    widths: tuple[Positive, Positive]
-    num_samples: Count
-    num_replicates: Count
-    shift: Grid
-    chains: Chains
-
-
-class LatentPrior(Experiment):
-    """Truncated laws of what is not seen, against the closed form of their posterior."""
-
-    experiment: Literal["latent_prior"]
-    latent: Latent
-    num_nodes: Annotated[int, Field(ge=16)]
-    chains: Chains
-
-
-class Calibration(Experiment):
-    """Simulation-based calibration of a truncated normal model."""
-
-    experiment: Literal["calibration"]
-    prior: NormalPrior
-    limits: Limits
-    num_simulations: Count
-    thinning: Count
-    level: Share
-    num_curves: Count
-    chains: Chains
-
-
-EXPERIMENTS: dict[str, type[Experiment]] = {
-    "selected_sample": SelectedSample,
-    "shift_curve": ShiftCurve,
-    "fit_limits": FitLimits,
-    "bump_width": BumpWidth,
-    "nan_gallery": NanGallery,
-    "special_functions": SpecialFunctions,
-    "work_precision": WorkPrecision,
-    "selected_population": SelectedPopulation,
-    "soft_selection": SoftSelection,
-    "latent_prior": LatentPrior,
-    "calibration": Calibration,
-}
-
-
-# ---------------------------------------------------------------- reading and writing
-
-
-def _complaint(item: dict[str, Any], document: Document) -> str | None:
-    """One mistake that pydantic found, told in our words and at its place in the file."""
+def _complaint(item: Any, document: Document) -> str | None:
+    """One mistake that pydantic found, as a line with its place in the file."""
     kind, message, got, mark = item["type"], item["msg"], item["input"], None
     # The tag of a union is part of pydantic's address and of nothing in the file.
     at: Place = ()
@@ -323,6 +45,8 @@ def _complaint(item: dict[str, Any], document: Document) -> str | None:
         if got:  # pydantic counts what is valid, and what is not has its own line
             return None
         message = "must not be empty"
+    elif kind in ("value_error", "assertion_error"):
+        message = message.partition(", ")[2]
     elif kind == "tuple_type":
         message = "must be a list"
     elif kind in ("model_type", "dict_type", "model_attributes_type"):
@@ -345,17 +69,19 @@ def load(path: str | Path) -> Experiment:
         Traceback (most recent call last):
         truncgauss.config.yaml.ConfigError: nowhere.yaml:1:1: file: cannot be read: No such ...
     """
-    document = read(path)
-    known = list(EXPERIMENTS)
+    document, folder = read(path), Path(os.path.abspath(path)).parent
     if "experiment" not in document.data:
         near = difflib.get_close_matches("experiment", list(document.data), n=1)
-        message = f"is required; known: {', '.join(known)}"
+        message = f"is required; known: {', '.join(names())}, or the path of a Python file"
         raise ConfigError(document.line(message, ("experiment",), got=near[0] if near else None))
-    name = document.data["experiment"]
-    if not isinstance(name, str) or name not in EXPERIMENTS:
-        message = f"unknown; {suggestion(name, known)}"
-        raise ConfigError(document.line(message, ("experiment",), got=name))
-    return _judged(EXPERIMENTS[name], document, Path(os.path.abspath(path)).parent)
+    given = document.data["experiment"]
+    if isinstance(given, str) and is_file(given):
+        document.data["experiment"] = os.path.abspath(folder / os.path.expanduser(given))
+    try:
+        model = settings_of(str(document.data["experiment"]))
+    except ConfigError as error:
+        raise ConfigError(document.line(str(error), ("experiment",), got=given)) from error
+    return _validated(model, document, folder)
 
 
 def override(config: Experiment, words: Sequence[str]) -> Experiment:
@@ -367,18 +93,24 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
             list; each is a word where the field holds text, and YAML elsewhere.
 
     Raises:
-        ConfigError: a key or value that the experiment does not take, told as `--key: ...`.
+        ConfigError: a key or value that the experiment does not take, reported as `--key: ...`.
     """
+    if not words:
+        return config
     values = config.model_dump()
     for key, given in _options(words):
-        *sections, field = key
-        inner = values
+        *sections, field = map(str, key)
+        inner: Any = values
         for section in sections:
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise ConfigError(Document(None).line(f"{section} has no keys", key, got=given))
         inner[field] = _typed(given, inner.get(field), key)
-    return _judged(type(config), parse(write(values)), Path.cwd())
+    if values["experiment"] != config.experiment:
+        message = "cannot be changed, name another config"
+        line = Document(None).line(message, ("experiment",), got=values["experiment"])
+        raise ConfigError(line)
+    return _validated(type(config), Document.of(values), Path.cwd())
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
@@ -410,7 +142,7 @@ def _typed(given: list[str], before: Any, key: Place) -> Any:
     return typed[0]
 
 
-def _judged(model: type[Experiment], document: Document, folder: Path) -> Experiment:
+def _validated(model: type[Experiment], document: Document, folder: Path) -> Experiment:
     """The model of a document, or every mistake in it."""
     try:
         return model.model_validate(document.data, context={"folder": folder})
@@ -424,18 +156,40 @@ def dump(config: Experiment) -> str:
     return write(config.model_dump())
 
 
-def schema(name: str | None = None) -> dict[str, Any]:
-    """The JSON schema of one experiment's settings, or of every experiment's.
+def schema(experiment: str | None = None) -> dict[str, Any]:
+    """The JSON schema of one experiment's settings, or of every built-in experiment's.
+
+    Args:
+        experiment: the name of a built-in experiment, or the path of a file of your own.
+
+    Raises:
+        ConfigError: there is no such experiment.
 
     Example:
         >>> from truncgauss import config
         >>> config.schema("bump_width")["properties"]["seed"]["type"]
         'integer'
     """
-    if name is None:
-        any_of_them = functools.reduce(operator.or_, EXPERIMENTS.values())
-        tagged = Annotated[any_of_them, Field(discriminator="experiment")]
-        return TypeAdapter(tagged).json_schema()
-    if name not in EXPERIMENTS:
-        raise ConfigError(f"unknown experiment {name!r}; {suggestion(name, list(EXPERIMENTS))}")
-    return EXPERIMENTS[name].model_json_schema()
+    if experiment is not None:
+        file = is_file(experiment)
+        try:
+            model = settings_of(os.path.abspath(experiment) if file else experiment)
+        except ConfigError as error:
+            raise ConfigError(f"experiment {experiment}: {error}") from error
+        return _named(model.model_json_schema(), None if file else experiment)
+    models = {name: settings_of(name) for name in names()}
+    references, all_of_them = models_json_schema(
+        [(model, "validation") for model in models.values()]
+    )
+    chosen = [references[model, "validation"] for model in models.values()]
+    for name, reference in zip(models, chosen, strict=True):
+        _named(all_of_them["$defs"][reference["$ref"].rsplit("/", 1)[1]], name)
+    return all_of_them | {"oneOf": chosen}
+
+
+def _named(found: dict[str, Any], name: str | None) -> dict[str, Any]:
+    """A schema whose key `experiment` admits one name only, if there is one."""
+    if name:
+        found["title"] = name
+        found["properties"]["experiment"]["const"] = name
+    return found

@@ -1,7 +1,7 @@
-"""The vocabulary of settings: checked numbers and the sections that experiments share.
+"""Checked numbers, and the sections of settings that experiments share.
 
 A validator that looks at several keys raises `problem(message, *keys, got=...)`, so that the error
-is told at the line of the key that it names.
+is reported at the line of the key that it names.
 """
 
 import difflib
@@ -78,8 +78,9 @@ def _existing(value: Any, info: ValidationInfo) -> Any:
         raise PydanticCustomError("problem", "must be the path of a file")
     folders = list(dict.fromkeys([(info.context or {}).get("folder", Path.cwd()), Path.cwd()]))
     for folder in folders:
-        found = Path(folder, Path(value).expanduser())
-        if found.is_file():
+        # os.path, unlike pathlib, takes an unknown user or an impossible name for no file.
+        found = os.path.join(folder, os.path.expanduser(value))
+        if os.path.isfile(found):
             return Path(os.path.abspath(found))
     looked = " and ".join(str(folder) for folder in folders)
     raise problem(f"no such file, looked in {looked}", got=str(value))
@@ -138,72 +139,6 @@ class Limits(Model):
         return self
 
 
-class Family(Model):
-    """Centred Gaussians of a named family, of any dimension."""
-
-    family: Literal[
-        "identity", "equicorrelated", "autoregressive", "one_factor", "tridiagonal", "wishart"
-    ]
-    """autoregressive: correlation^|i-j|; one_factor: unit variances; tridiagonal: 2 and beside it
-    -1; wishart: the correlations of twice as many draws as dimensions."""
-    correlation: Annotated[float, Field(gt=-1, lt=1)] = 0.5
-    """Of two neighbours, where the family has such a number."""
-    loadings: Vector = (0.2, 0.9)
-    """Of the one factor; between fewer numbers than coordinates, straight lines."""
-
-
-class Case(Family):
-    """One Gaussian, one pair of limits for every coordinate, and what to spend on it."""
-
-    name: str
-    dimension: Count
-    low: Limit
-    high: Limit
-    num_points: tuple[Count, ...] = ()
-    """Lattice points of each replicate of `Separation`, one estimate for each count."""
-    num_replicates: tuple[Annotated[int, Field(ge=2)], ...] = (16,)
-    """Replicates that share as many points in all as the first of these numbers has."""
-    num_particles: tuple[Count, ...] = ()
-    """Likewise of `SequentialMonteCarlo`."""
-    peers: bool = True
-    """Whether peers are asked too."""
-
-
-class Sweep(Model):
-    """Every family in every dimension between all pairs of limits."""
-
-    families: tuple[Family, ...]
-    dimensions: tuple[Count, ...]
-    limits: dict[str, tuple[Limit, Limit]]
-    """A lower and an upper limit for every coordinate, by name."""
-
-
-class Batch(Model):
-    """Many different boxes at once."""
-
-    dimension: Count
-    num_problems: Count
-    num_points: Count
-    """Untilted, in a single replicate."""
-    num_judged: Count
-    """How many of them are held against a long run."""
-    at_once: Count
-    """How many share one pass."""
-
-
-class LowRankCase(Model):
-    """A Gaussian of a few factors and private noise, above one limit in every coordinate."""
-
-    dimension: Count
-    rank: Count
-    low: Number
-    num_points: tuple[Count, ...]
-    """Of each replicate, one estimate for each count."""
-    num_replicates: Count
-    most_bytes: Positive
-    """It is not attempted if it takes more memory than this."""
-
-
 class Grid(Model):
     """Evenly spaced numbers, both ends included."""
 
@@ -226,28 +161,38 @@ class LogGrid(Grid):
     stop: Positive
 
 
-class Tanh(Model):
+class EdgeSettings(Model):
+    """What all edges share."""
+
+    def build(self) -> Any:
+        """The edge itself, an object of `truncgauss` that bears the name of the section."""
+        import truncgauss
+
+        return getattr(truncgauss, type(self).__name__)(**self.model_dump(exclude={"kind"}))
+
+
+class Tanh(EdgeSettings):
     """The edge (1 + tanh(steepness * margin / 2)) / 2."""
 
     kind: Literal["tanh"]
     steepness: Positive
 
 
-class Probit(Model):
+class Probit(EdgeSettings):
     """The edge Phi(margin / width)."""
 
     kind: Literal["probit"]
     width: Positive
 
 
-class Bump(Model):
+class Bump(EdgeSettings):
     """The smooth step: 0 below a margin of 0, 1 above the width."""
 
     kind: Literal["bump"]
     width: Positive
 
 
-class Hard(Model):
+class Hard(EdgeSettings):
     """The step itself."""
 
     kind: Literal["hard"]
@@ -280,23 +225,6 @@ class Fit(Model):
     """The most steps that the optimiser may take."""
 
 
-class UnstableTraining(Model):
-    """A softmax of the logits (w ** depth, 0), trained by gradient descent on w."""
-
-    depth: Count
-    share: Share
-    """The share of the first logit that is to be learnt."""
-    start: Number
-    """The first w."""
-    learning_rate: Positive
-    """Of the first step; it falls to 0 along a line."""
-    num_steps: Count
-    bound: Positive
-    """Of the safe gradient."""
-    span: Positive
-    """Of the safe logits."""
-
-
 class Chains(Model):
     """Runs of NUTS."""
 
@@ -305,109 +233,3 @@ class Chains(Model):
     num_samples: Annotated[int, Field(ge=4)]
     """Kept draws of each chain."""
     target_accept: Share
-
-
-class PopulationPrior(Model):
-    """What is known of a population before it is seen."""
-
-    loc: Vector
-    """Its mean is normal about this one,"""
-    loc_scale: tuple[Positive, ...]
-    """with these standard deviations;"""
-    scale: tuple[Positive, ...]
-    """its standard deviations are half normal with these;"""
-    concentration: Positive
-    """its correlation has an LKJ law."""
-
-
-class Population(Model):
-    """A Gaussian in the plane, of which every field shows what lies inside its limits."""
-
-    names: tuple[str, ...]
-    """Of the two coordinates, with their units."""
-    gaussian: Gaussian
-    fields: Annotated[tuple[Limits, ...], Field(min_length=1)]
-    num_objects: Annotated[int, Field(ge=3)]
-    """Seen in each field."""
-    prior: PopulationPrior
-
-    @model_validator(mode="after")
-    def _is_in_the_plane(self) -> "Population":
-        vectors = {("names",): self.names, ("gaussian", "loc"): self.gaussian.loc}
-        vectors |= {("fields", i, "low"): box.low for i, box in enumerate(self.fields)}
-        for name in ("loc", "loc_scale", "scale"):
-            vectors["prior", name] = getattr(self.prior, name)
-        for where, vector in vectors.items():
-            if len(vector) != 2:
-                raise problem("must have two entries, one a coordinate", *where, got=vector)
-        return self
-
-
-class OneSided(Population):
-    """A population behind at most one limit a coordinate in every field."""
-
-    @model_validator(mode="after")
-    def _has_one_limit_a_coordinate(self) -> "OneSided":
-        for i, box in enumerate(self.fields):
-            for j, (low, high) in enumerate(zip(box.low, box.high, strict=True)):
-                if math.isfinite(low) and math.isfinite(high):
-                    message = f"must be infinite beside low, which is {low}"
-                    raise problem(message, "fields", i, "high", j, got=high)
-        return self
-
-
-class LatentShare(Model):
-    """A truncated normal prior of one number."""
-
-    loc: Number
-    scale: Positive
-    limits: Limits
-
-
-class LatentVector(Model):
-    """A truncated Gaussian prior of two numbers."""
-
-    gaussian: Gaussian
-    limits: Limits
-
-
-class Latent(Model):
-    """Three unknowns, and linear measurements of them with normal noise."""
-
-    names: tuple[str, ...]
-    share: LatentShare
-    vector: LatentVector
-    matrix: Matrix
-    """A row of three numbers for each measurement."""
-    noise: tuple[Positive, ...]
-    """Standard deviation of each measurement."""
-    observed: Vector
-
-    @model_validator(mode="after")
-    def _sizes_agree(self) -> "Latent":
-        sizes = {
-            ("names",): (self.names, 3),
-            ("share", "limits", "low"): (self.share.limits.low, 1),
-            ("vector", "gaussian", "loc"): (self.vector.gaussian.loc, 2),
-            ("vector", "limits", "low"): (self.vector.limits.low, 2),
-            ("noise",): (self.noise, len(self.matrix)),
-            ("observed",): (self.observed, len(self.matrix)),
-        }
-        sizes |= {("matrix", i): (row, 3) for i, row in enumerate(self.matrix)}
-        for where, (values, size) in sizes.items():
-            if len(values) != size:
-                raise problem(f"must have {size} entries", *where, got=values)
-        return self
-
-
-class NormalPrior(Model):
-    """What is known of the mean and the standard deviation of one number."""
-
-    loc: Number
-    """The mean is normal about this one,"""
-    loc_scale: Positive
-    """with this standard deviation;"""
-    scale: Positive
-    """the standard deviation is lognormal with this median,"""
-    scale_spread: Positive
-    """and its log has this standard deviation."""

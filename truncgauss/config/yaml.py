@@ -35,6 +35,23 @@ class Document:
     values: dict[Place, tuple[int, int]] = field(default_factory=dict)
     nodes: set[int] = field(default_factory=set)
 
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> "Document":
+        """Values that stand in no file, with all their places."""
+        document = cls(None, values)
+        document._visit(values, ())
+        return document
+
+    def _visit(self, value: Any, at: Place) -> None:
+        self.values[at] = (1, 1)
+        items: Any = ()
+        if isinstance(value, dict):
+            items = value.items()
+        elif isinstance(value, tuple):
+            items = enumerate(value)
+        for key, inner in items:
+            self._visit(inner, (*at, key))
+
     def line(
         self, message: str, at: Place = (), mark: tuple[int, int] | None = None, got: Any = None
     ) -> str:
@@ -67,7 +84,7 @@ class Document:
     def _mapping(self, node: MappingNode, yaml: YAML, at: Place) -> dict[str, Any]:
         built: dict[str, Any] = {}
         for key, value in node.value:
-            if not isinstance(key, ScalarNode) or not key.tag.endswith(":str"):
+            if not isinstance(key, ScalarNode) or not str(key.tag).endswith(":str"):
                 raise self.fail("a key must be a word", key, at, str(key.value))
             place = (*at, key.value)
             if key.value in built:
@@ -182,7 +199,7 @@ def write(values: dict[str, Any]) -> str:
         >>> yaml.write({"limits": {"low": (0.0, float("-inf"))}})
         'limits:\\n  low: [0.0, -.inf]\\n'
     """
-    yaml = YAML(typ="safe", pure=True)
+    yaml: Any = YAML(typ="safe", pure=True)
     yaml.Representer = _Representer
     yaml.sort_base_mapping_type_on_output = False
     yaml.default_flow_style = None

@@ -1,4 +1,4 @@
-"""What a law may be given: forms of a covariance, limits or a region, numbers beside arrays."""
+"""The arguments of the distributions: one form of a covariance, limits or a region, and checks."""
 
 import contextlib
 import math
@@ -10,32 +10,37 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.linalg import solve_triangular
+from numpy.typing import NDArray
 
 from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
 from truncgauss.problem import Problem, as_problem
 from truncgauss.pytrees import is_concrete
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import Box, LinearRegion, Region
 
 
-def constants_kept(values: Any) -> contextlib.AbstractContextManager:
-    """A context in which constants stay constants, although a model may be traced around them."""
+def constants_kept(values: Any) -> contextlib.AbstractContextManager[Any]:
+    """A context in which computations on constants give constants, even inside a traced model."""
     return jax.ensure_compile_time_eval() if is_concrete(values) else contextlib.nullcontext()
 
 
 def common_arrays(owner: str, **values: Any) -> list[Array]:
-    """The values as arrays of one floating dtype and one shape; numbers follow the arrays."""
+    """The values as arrays of one floating dtype and one shape.
+
+    Raises:
+        ValueError: if the shapes do not broadcast.
+    """
     dtype = common_dtype(values)
     with constants_kept(values):
         arrays = {name: jnp.asarray(value, dtype) for name, value in values.items()}
         try:
-            return jnp.broadcast_arrays(*arrays.values())
+            return list(jnp.broadcast_arrays(*arrays.values()))
         except ValueError:
             shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
             raise ValueError(f"{owner}: the shapes do not broadcast: {shapes}.") from None
 
 
 def common_dtype(values: Any) -> Any:
-    """The floating dtype of the arrays among the values; numbers and lists of them follow it."""
+    """The floating dtype of the arrays among the values; Python numbers do not change it."""
     dtype = jnp.result_type(*jax.tree.leaves(values), 0.0)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"real numbers are expected, got dtype {dtype}.")
@@ -45,7 +50,7 @@ def common_dtype(values: Any) -> Any:
 def truncated_problem(
     owner: str, loc: Any, covariances: dict[str, Any], low: Any, high: Any, region: Any
 ) -> Problem:
-    """A Gaussian and a region from what may stand for them, see `TruncatedMultivariateNormal`."""
+    """The problem that the arguments of `TruncatedMultivariateNormal` describe."""
     values = (loc, covariances, low, high, region)
     dtype = common_dtype(values)
     with constants_kept(values):
@@ -57,7 +62,7 @@ def truncated_problem(
 
 
 def one_covariance(owner: str, dtype: Any, covariances: dict[str, Any]) -> Covariance:
-    """The covariance that is given under one of three names."""
+    """The covariance, given under exactly one of three names."""
     given = {name: value for name, value in covariances.items() if value is not None}
     if len(given) != 1:
         raise ValueError(
@@ -81,54 +86,56 @@ def one_covariance(owner: str, dtype: Any, covariances: dict[str, Any]) -> Covar
 
 
 def factor_of_inverse(matrix: Array) -> Array:
-    """The lower Cholesky factor of a matrix's inverse; no inverse is formed."""
+    """The lower Cholesky factor of a matrix's inverse, computed without forming the inverse."""
     # With both axes reversed a lower factor is an upper one: matrix = U U^T, so U^-T is lower.
     upper = CovarianceMatrix(matrix[..., ::-1, ::-1]).scale_tril[..., ::-1, ::-1]
     identity = jnp.broadcast_to(jnp.eye(matrix.shape[-1], dtype=matrix.dtype), matrix.shape)
     return solve_triangular(jnp.swapaxes(upper, -1, -2), identity, lower=True)
 
 
-def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> Any:
-    """The region, or the box of the limits; a number stands for all coordinates."""
+def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> LinearRegion:
+    """The region, or a box with these limits; a scalar limit holds for all coordinates."""
     if region is None:
         low = jnp.asarray(-math.inf if low is None else low, dtype)
         high = jnp.asarray(math.inf if high is None else high, dtype)
         return Box(*(jnp.full(d, x) if x.ndim == 0 else x for x in (low, high)))
     if low is not None or high is not None:
         raise ValueError(f"{owner}: give limits or a region, not both; a Box has its own limits.")
-    if not isinstance(region, (Box, Polyhedron)):
+    linear = region.linear() if isinstance(region, Region) else None
+    if linear is None:
         raise TypeError(
-            f"{owner}: region must be a tg.Box or a tg.Polyhedron, got {type(region).__name__}."
+            f"{owner}: region must be a tg.Box, a tg.Polyhedron or another region with linear "
+            f"constraints, got {type(region).__name__}."
         )
-    return region
+    return linear
 
 
 def refuse(owner: str, what: str, refused: Any, stderr: Any, most: float | None = None) -> None:
-    """Raise ValueError if it can be seen that an estimate is refused for its standard error."""
+    """Raise ValueError if an estimate is refused for its standard error; not while tracing."""
     if not is_concrete((refused, stderr)) or not np.any(refused):
         return
     worst = np.max(np.where(refused, stderr, -np.inf))
     bound = "" if most is None else f", more than max_stderr={most:g}"
-    baseless = ": the estimate rests on nothing" if np.isinf(worst) else ""
+    unknown = ": too few samples were effective to estimate it" if np.isinf(worst) else ""
     raise ValueError(
-        f"{owner}: the standard error of the {what} is {worst:.3g}{bound}{baseless}. Give the "
+        f"{owner}: the standard error of the {what} is {worst:.3g}{bound}{unknown}. Give the "
         "method more points or use another one, or allow for more: max_stderr=jnp.inf allows "
         "anything."
     )
 
 
-def require(owner: str, name: str, value: Array, good: Callable, expected: str) -> None:
-    """Raise ValueError naming the first value that is not good, where they can be looked at."""
+def require(owner: str, name: str, value: Array, good: Callable[[Any], Any], expected: str) -> None:
+    """Raise ValueError naming the first value that is not good; not while tracing."""
     if not is_concrete(value):
         return
-    value = np.asarray(value)
-    wrong = np.argwhere(~good(value))
+    values = np.asarray(value)
+    wrong = np.argwhere(~good(values))
     if len(wrong):
         where = tuple(int(i) for i in wrong[0])
         place = f" at index {where}" if where else ""
-        raise ValueError(f"{owner}: {name} must be {expected}, got {value[where]}{place}.")
+        raise ValueError(f"{owner}: {name} must be {expected}, got {values[where]}{place}.")
 
 
-def is_positive(x: np.ndarray) -> np.ndarray:
+def is_positive(x: NDArray[Any]) -> NDArray[Any]:
     """Whether each number is positive and finite."""
     return np.isfinite(x) & (x > 0)

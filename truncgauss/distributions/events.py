@@ -1,4 +1,4 @@
-"""What the truncated distributions share: batch axes read as events, and checks of keys."""
+"""The base class of the truncated distributions: batch axes as events, and checks of keys."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,10 +10,10 @@ from truncgauss.distributions.supports import Between
 
 
 class TruncatedDistribution(Distribution):
-    """What both laws share: the way they become parts of an event, and what they ask of a key."""
+    """Base class of the truncated distributions."""
 
     def to_event(self, reinterpreted_batch_ndims: int | None = None) -> Distribution:
-        """The same law with batch axes read as axes of one event."""
+        """The same distribution with batch axes reinterpreted as axes of one event."""
         ndims = reinterpreted_batch_ndims
         ndims = len(self.batch_shape) if ndims is None else ndims
         return Event(self, ndims) if ndims else self
@@ -27,14 +27,16 @@ class TruncatedDistribution(Distribution):
 
 
 class Event(Independent):
-    """Truncated laws in one event.
+    """Truncated distributions as one event.
 
-    Its support is again a `Between`. From NumPyro's own support of an event inference does not see
-    that limits may depend on another site, and brings draws back through those of the first trace.
+    Its support is again a `Between`. With NumPyro's own support of an event, inference would not
+    see that limits may depend on another site, and would transform draws by the limits of the first
+    trace.
     """
 
     @property
     def support(self) -> constraints.Constraint:
+        """Where the density is positive."""
         support = self.base_dist.support
         if not isinstance(support, Between):
             return super().support
@@ -42,6 +44,7 @@ class Event(Independent):
         return Between(support.lower_bound, support.upper_bound, event_dim)
 
     def expand(self, batch_shape: Sequence[int]) -> "Event":
+        """The same distribution with another batch shape."""
         ndims = self.reinterpreted_batch_ndims
         shape = tuple(batch_shape) + self.event_shape[:ndims]
         return Event(self.base_dist.expand(shape), ndims)

@@ -1,15 +1,18 @@
 """The truncated multivariate normal distribution for NumPyro."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 from numpyro.distributions.util import lazy_property
 
+from truncgauss.covariances import Covariance
 from truncgauss.distributions import compiled
 from truncgauss.distributions.arguments import (
     common_dtype,
@@ -21,14 +24,15 @@ from truncgauss.distributions.arguments import (
 )
 from truncgauss.distributions.events import TruncatedDistribution
 from truncgauss.distributions.supports import Between, Inside
-from truncgauss.moments import Moments, truncated_moments
+from truncgauss.moments import truncated_moments
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
 from truncgauss.pytrees import is_concrete
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import Box, LinearRegion, Region
 from truncgauss.sampling import truncated_samples
+from truncgauss.total_moments import Moments
 
 
 class TruncatedMultivariateNormal(TruncatedDistribution):
@@ -38,51 +42,59 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         Z = P(X \in R)
 
     Args:
-        loc: mean before truncation, shape (..., d); leading axes broadcast. A number stands for
-            all coordinates.
+        loc: mean before truncation, shape (..., d); leading axes broadcast. A scalar holds for all
+            coordinates.
         covariance_matrix: before truncation, shape (..., d, d), or a `ScaleTril`, `LowRank` or
             `Markov`.
         precision_matrix, scale_tril: instead of it, its inverse or its lower Cholesky factor.
-        low, high: limits, shape (..., d), or a number for all; None leaves a side open.
-        region: instead of limits, a `Box` or a `Polyhedron`. No bijection leads onto a polyhedron:
-            observed values and draws are fine, a latent variable in NUTS or SVI raises.
+        low, high: limits, shape (..., d), or a scalar for all; None leaves a side open.
+        region: instead of limits, a `Box`, a `Polyhedron` or another region with linear
+            constraints. There is a bijection onto a box only: with other regions observed values
+            and draws are fine, a latent variable in NUTS or SVI raises.
         method: how log Z is computed, see `log_probability`.
         key: key of that method; None stands for jax.random.key(0). The same key gives the same Z.
-        max_stderr: the largest standard error of log Z with which the density is still answered:
-            beyond it, or if it is unknown, `log_prob` raises, and is NaN under a trace, where a
-            step of NUTS is rejected as divergent. By default only inf is refused, an estimate that
-            rests on nothing; `jnp.inf` allows that too. The log likelihood of n observations has n
-            times this error.
+        max_stderr: the largest standard error of log Z that is accepted: beyond it, or if it is
+            unknown, `log_prob` raises, and is NaN under a trace, where NUTS rejects the step as
+            divergent. By default only inf is refused, where too few samples were effective;
+            `jnp.inf` accepts that too. The log likelihood of n observations has n times this error.
 
     Raises:
         ValueError: if not exactly one form of the covariance, or both region and limits, are given;
             for disagreeing shapes, equal or inverted limits, or what is no covariance. Traced
-            values cannot be looked at: there an empty or inverted region gives NaN.
+            values cannot be checked: there an empty or inverted region gives NaN.
 
-    `log_normalizer` is the `Estimate` of log Z with its standard error. Where all parameters are
-    constants it is computed once, to the accuracy of `method`, also inside a jitted model. Where
-    they are traced and d > 3, the default method plans anew for each value, and value and gradient
-    agree only to the Monte Carlo error. For HMC, line searches and finite differences hold a plan,
-    made once for a typical value; with it, and its key, the law is one smooth density:
+    `log_normalizer` is the `Estimate` of log Z with its standard error. If all parameters are
+    constants it is computed once, to the accuracy of `method`, also inside a jitted model. If they
+    are traced and d > 3, the default method plans anew for each value, and value and gradient agree
+    only to the Monte Carlo error. For HMC, line searches and finite differences hold a plan, made
+    once for a typical value; with it, and a fixed key, the log density is one smooth function:
 
         held = tg.Separation().hold(first_guess, covariance, tg.Box(low, high))
 
         def model(observed):
             loc = numpyro.sample("loc", dist.Normal(0.0, 5.0).expand([d]).to_event(1))
-            law = tg.TruncatedMultivariateNormal(
+            truncated = tg.TruncatedMultivariateNormal(
                 loc, covariance, low=low, high=high, method=held, max_stderr=0.01
             )
             with numpyro.plate("rows", len(observed)):
-                numpyro.sample("observed", law, obs=observed)
+                numpyro.sample("observed", truncated, obs=observed)
 
-    `covariance_matrix` is, like `loc`, the parameter; `mean`, `variance` and `moments` tell of the
-    truncated law. Draws are exact but carry no derivatives: `has_rsample` is False.
+    `covariance_matrix` is, like `loc`, the parameter; `mean`, `variance` and `moments` are those
+    after truncation. Draws are exact but carry no derivatives: `has_rsample` is False.
+
+    Reference:
+        Kotz, Balakrishnan and Johnson (2000), Continuous Multivariate Distributions 1, section
+        45.10.
 
     Example:
         >>> low, high = [0.0, 0.0], [1.0, jnp.inf]
-        >>> law = tg.TruncatedMultivariateNormal([0.0, 0.0], jnp.eye(2), low=low, high=high)
-        >>> law.log_normalizer.log_prob.round(4), law.log_prob(jnp.array([0.5, 0.5])).round(4)
-        (Array(-1.768, dtype=float64), Array(-0.3199, dtype=float64))
+        >>> truncated = tg.TruncatedMultivariateNormal(
+        ...     [0.0, 0.0], jnp.eye(2), low=low, high=high
+        ... )
+        >>> truncated.log_normalizer.log_prob.round(4)
+        Array(-1.768, dtype=float64)
+        >>> truncated.log_prob(jnp.array([0.5, 0.5])).round(4)
+        Array(-0.3199, dtype=float64)
     """
 
     arg_constraints = {
@@ -98,13 +110,13 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
 
     def __init__(
         self,
-        loc: Any,
-        covariance_matrix: Any = None,
-        precision_matrix: Any = None,
-        scale_tril: Any = None,
-        low: Any = None,
-        high: Any = None,
-        region: Box | Polyhedron | None = None,
+        loc: Real[ArrayLike, "..."] | Sequence[Any],
+        covariance_matrix: Real[ArrayLike, "*#b d d"] | Covariance | Sequence[Any] | None = None,
+        precision_matrix: Real[ArrayLike, "*#b d d"] | Sequence[Any] | None = None,
+        scale_tril: Real[ArrayLike, "*#b d d"] | Sequence[Any] | None = None,
+        low: Real[ArrayLike, "..."] | Sequence[Any] | None = None,
+        high: Real[ArrayLike, "..."] | Sequence[Any] | None = None,
+        region: Region | None = None,
         method: Method | None = None,
         key: Array | None = None,
         *,
@@ -119,7 +131,8 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         }
         owner = "TruncatedMultivariateNormal"
         problem = truncated_problem(owner, loc, covariances, low, high, region)
-        self.loc, self.covariance, self.region = problem
+        self.loc, self.covariance = problem.loc, problem.covariance
+        self.region: LinearRegion = problem.region  # type: ignore[assignment]  # it has no other
         if isinstance(self.method, Method):
             self.method.check(*problem)
         event = (problem.covariance.dimension,)
@@ -158,23 +171,25 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
 
     @constraints.dependent_property(is_discrete=False, event_dim=1)
     def support(self) -> constraints.Constraint:
+        """The region as a NumPyro constraint."""
         if isinstance(self.region, Box):
             return Between(self.region.low, self.region.high, event_dim=1)
         return Inside(self.region)
 
     def validate_args(self, strict: bool = True) -> None:
+        """Raise ValueError for a loc that is not finite or a singular covariance."""
         require(type(self).__name__, "loc", self.loc, np.isfinite, "finite")
         with constants_kept(self.covariance):
             diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
         expected = "positive and finite"
         require(type(self).__name__, "the diagonal of scale_tril", diagonal, is_positive, expected)
-        if 0 not in self.batch_shape:  # of which NumPyro's checks make an error
+        if 0 not in self.batch_shape:  # NumPyro's checks fail for empty batches
             super().validate_args(strict)
 
     @classmethod
     def infer_shapes(
         cls,
-        loc: tuple = (),
+        loc: tuple[int, ...] = (),
         covariance_matrix: Any = None,
         precision_matrix: Any = None,
         scale_tril: Any = None,
@@ -192,15 +207,17 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
     def log_normalizer(self) -> Estimate:
         """log P(X in region) before truncation, with its standard error, of the batch shape."""
         if "_log_normalizer" in self.__dict__:
-            return self._log_normalizer
+            known: Estimate = self.__dict__["_log_normalizer"]
+            return known
         parts = (self.loc, self.covariance, self.region, self.method, self.key)
         with constants_kept(parts):
             estimate = log_probability(*parts)
             if isinstance(self.region, Box):
                 open_ = jnp.all((self.low == -jnp.inf) & (self.high == jnp.inf), axis=-1)
+                open_ = jnp.broadcast_to(open_, estimate.log_prob.shape)
                 estimate = Estimate(*(jnp.where(open_, 0.0, part) for part in estimate))
         if is_concrete(estimate):
-            self._log_normalizer = estimate
+            self.__dict__["_log_normalizer"] = estimate
         return estimate
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
@@ -215,18 +232,21 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             self._validate_sample(value)  # warns; what follows needs no mask
         if self._is_scalar:
             return compiled.log_density(value[..., 0], *self._scalars)
+        shape = jnp.broadcast_shapes(value.shape, self.batch_shape + self.event_shape)
+        value, loc = jnp.broadcast_to(value, shape), jnp.broadcast_to(self.loc, shape)
         inside = self.support(value)
         half_log_det = jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)).sum(-1)
         constant = half_log_det + 0.5 * self.event_shape[0] * math.log(2 * math.pi)
-        residual = jnp.where(inside[..., None], value - self.loc, 0.0)
+        residual = jnp.where(inside[..., None], value - loc, 0.0)
         square = jnp.square(_whitened(self.scale_tril, residual)).sum(-1)
-        log = -0.5 * square - (constant + self._sound_log_normalizer)
+        normalizer = jnp.broadcast_to(self._sound_log_normalizer, square.shape)
+        log = -0.5 * square - (jnp.broadcast_to(constant, square.shape) + normalizer)
         outside = jnp.where(jnp.isnan(value).any(-1) | jnp.isnan(log), jnp.nan, -jnp.inf)
         return jnp.where(inside, log, outside)
 
     @property
     def _is_scalar(self) -> bool:
-        """Whether a value is one number and its law known in closed form."""
+        """Whether the distribution is univariate, and so known in closed form."""
         known = isinstance(self.method, (Automatic, Exact)) and isinstance(self.region, Box)
         return self.event_shape == (1,) and known
 
@@ -243,9 +263,10 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
 
     @property
     def _sound_log_normalizer(self) -> Array:
-        """log Z, or NaN where there is no density, or none within max_stderr."""
+        """log Z, or NaN where there is no density or its standard error is refused."""
         estimate = self.log_normalizer
         ordered = jnp.all(self.region.low < self.region.high, axis=-1)
+        ordered = jnp.broadcast_to(ordered, estimate.log_prob.shape)
         proper, stderr = jnp.isfinite(estimate.log_prob) & ordered, estimate.stderr
         good = self._is_precise(stderr)
         refuse(type(self).__name__, "log normaliser", proper & ~good, stderr, self.max_stderr)
@@ -277,7 +298,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         return self._sound("variance", *map(jnp.linalg.diagonal, self.moments[1::2]))
 
     def _sound(self, what: str, value: Array, stderr: Array) -> Array:
-        """The value, or NaN where it rests on nothing and that is not allowed."""
+        """The value, or NaN where its standard error is infinite, unless max_stderr allows it."""
         if self.max_stderr == math.inf:
             return value
         refuse(type(self).__name__, what, jnp.isinf(stderr), stderr)
@@ -289,14 +310,17 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             return compiled.entropy(*self._scalars)
         moments, factor, d = self.moments, self.scale_tril, self.event_shape[0]
         half_log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
-        shift = jnp.square(_whitened(factor, moments.mean - self.loc)).sum(-1)
-        spread = jnp.sum(self.precision_matrix * moments.covariance, axis=(-2, -1))
+        loc = jnp.broadcast_to(self.loc, moments.mean.shape)
+        precision = jnp.broadcast_to(self.precision_matrix, moments.covariance.shape)
+        shift = jnp.square(_whitened(factor, moments.mean - loc)).sum(-1)
+        spread = jnp.sum(precision * moments.covariance, axis=(-2, -1))
         square = 0.5 * (shift + spread)
-        return self._sound_log_normalizer + half_log_det + 0.5 * d * math.log(2 * math.pi) + square
+        constant = jnp.broadcast_to(half_log_det, square.shape) + 0.5 * d * math.log(2 * math.pi)
+        return self._sound_log_normalizer + constant + square
 
 
 def _whitened(factor: Array, residual: Array) -> Array:
-    """factor^-1 residual for residuals (..., d), with no copy of a factor for each of them."""
+    """factor^-1 residual for residuals (..., d), without a copy of the factor for each."""
     d, batch = residual.shape[-1], factor.shape[:-2]
     extra = max(residual.ndim - 1 - len(batch), 0)
     batch = jnp.broadcast_shapes(batch, residual.shape[extra:-1])

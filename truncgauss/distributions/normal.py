@@ -1,13 +1,15 @@
 """The truncated normal distribution in one dimension for NumPyro."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 
 from truncgauss.distributions import compiled
@@ -27,7 +29,7 @@ from truncgauss.special import (
 
 
 class TruncatedNormal(TruncatedDistribution):
-    r"""A normal variable truncated to [low, high], right in any tail.
+    r"""A normal variable truncated to [low, high], accurate in any tail.
 
     .. math:: p(x) = \frac{\phi\{(x - \mu)/\sigma\}}{\sigma Z}, \quad l \le x \le h, \qquad
         Z = \Phi\{(h - \mu)/\sigma\} - \Phi\{(l - \mu)/\sigma\}
@@ -36,20 +38,24 @@ class TruncatedNormal(TruncatedDistribution):
         loc, scale: mean and standard deviation before truncation; all arguments broadcast, and
             the result has their common dtype (numbers and lists of numbers follow the arrays).
         low, high: limits; None, -inf or inf leave a side open.
-        validate_args: whether loc and scale are looked at, and points outside warned about; the
+        validate_args: whether loc and scale are checked, and points outside warned about; the
             default is NumPyro's.
 
     Raises:
         ValueError: for limits that are equal or inverted, or shapes that do not broadcast; with
             validation, for a scale that is not positive or values that are not finite. Traced
-            limits cannot be looked at: where they are equal or inverted log_prob is NaN.
+            limits cannot be checked: where they are equal or inverted log_prob is NaN.
 
     The density outside the limits is 0: `log_prob` is -inf, with or without validation. `mean`,
-    `variance`, `entropy`, `cdf` and `icdf` are exact to rounding, and draws can be differentiated.
+    `variance`, `entropy`, `cdf` and `icdf` are exact to rounding, and draws are differentiable.
+
+    Reference:
+        Johnson, Kotz and Balakrishnan (1994), Continuous Univariate Distributions 1, section
+        13.10.1.
 
     Example:
-        >>> law = tg.TruncatedNormal(0.0, 1.0, low=9.0, high=10.0)
-        >>> float(law.log_prob(9.1).round(11)), float(law.icdf(1.0))
+        >>> tail = tg.TruncatedNormal(0.0, 1.0, low=9.0, high=10.0)
+        >>> float(tail.log_prob(9.1).round(11)), float(tail.icdf(1.0))
         (1.30427809908, 10.0)
     """
 
@@ -63,10 +69,10 @@ class TruncatedNormal(TruncatedDistribution):
 
     def __init__(
         self,
-        loc: Any = 0.0,
-        scale: Any = 1.0,
-        low: Any = None,
-        high: Any = None,
+        loc: Real[ArrayLike, "..."] | Sequence[Any] = 0.0,
+        scale: Real[ArrayLike, "..."] | Sequence[Any] = 1.0,
+        low: Real[ArrayLike, "..."] | Sequence[Any] | None = None,
+        high: Real[ArrayLike, "..."] | Sequence[Any] | None = None,
         *,
         validate_args: bool | None = None,
     ) -> None:
@@ -83,9 +89,11 @@ class TruncatedNormal(TruncatedDistribution):
 
     @constraints.dependent_property(is_discrete=False, event_dim=0)
     def support(self) -> Between:
+        """The interval [low, high]."""
         return Between(self.low, self.high)
 
     def validate_args(self, strict: bool = True) -> None:
+        """Raise ValueError for a loc or scale that is not finite, or a scale not positive."""
         require(type(self).__name__, "loc", self.loc, np.isfinite, "finite")
         require(type(self).__name__, "scale", self.scale, is_positive, "positive and finite")
         super().validate_args(strict)
@@ -98,11 +106,11 @@ class TruncatedNormal(TruncatedDistribution):
         return compiled.log_density(value, *self._parameters)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
-        """Independent draws by inversion, differentiable with respect to every parameter."""
+        """Independent draws by inversion, differentiable in every parameter."""
         self._check_key(key)
         dtype = self.loc.dtype
         uniform = jax.random.uniform(key, tuple(sample_shape) + self.batch_shape, dtype)
-        # Middles of the cells rather than their left ends, which would allow for 0.
+        # The middles of the cells, as their left ends would include 0.
         return compiled.quantile(uniform + 0.5 * float(jnp.finfo(dtype).eps), *self._parameters)
 
     def cdf(self, value: Any) -> Array:
@@ -141,9 +149,10 @@ class TruncatedNormal(TruncatedDistribution):
 
 @partial(jax.jit, inline=True)
 def _cdf(value: Array, loc: Array, scale: Array, low: Array, high: Array) -> Array:
-    """A ratio of two masses, seen from the highest point that both intervals share."""
+    """A ratio of two masses, each relative to the density at the mode of both intervals."""
+    value, loc, scale, low, high = jnp.broadcast_arrays(value, loc, scale, low, high)
     inside = (value > low) & (value < high)
-    # A stand-in that is inside if anything is, so that the hidden branch has no NaN slope.
+    # A replacement inside the limits, so that the branch not taken has no NaN slope.
     top = jnp.where(inside, value, jnp.where(jnp.isfinite(high), high, low + scale))
     top = jnp.where(jnp.isfinite(top), top, loc)
     peak = jax.lax.stop_gradient(jnp.clip(loc, low, top))

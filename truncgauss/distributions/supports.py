@@ -1,4 +1,8 @@
-"""The supports of the truncated laws as NumPyro constraints, and their ways to the real line."""
+"""The supports of the truncated distributions as NumPyro constraints, and bijections onto them.
+
+References:
+    Carpenter et al. (2017), Stan: a probabilistic programming language: constrained parameters.
+"""
 
 import math
 from typing import Any
@@ -8,15 +12,15 @@ from jax import Array
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 
-from truncgauss.regions import Polyhedron
+from truncgauss.regions import LinearRegion
 from truncgauss.special import log1mexp, log1pexp, log_sigmoid
 
 
 class Between(constraints.interval):
-    """low <= x <= high, coordinate by coordinate; each end may be infinite, and may be traced.
+    """low <= x <= high for each coordinate; each limit may be infinite, and may be traced.
 
-    It is one of NumPyro's intervals so that inference knows that its ends may depend on other
-    sites, and so applies the bijection again for each draw.
+    A subclass of NumPyro's interval, so that inference knows that the limits may depend on other
+    sites, and applies the bijection again for each draw.
 
     Args:
         low, high: limits, arrays that broadcast.
@@ -28,7 +32,8 @@ class Between(constraints.interval):
         self.event_dim = event_dim
 
     def __call__(self, x: Any) -> Any:
-        inside = (x >= self.lower_bound) & (x <= self.upper_bound)
+        x, low, high = jnp.broadcast_arrays(x, self.lower_bound, self.upper_bound)
+        inside = (x >= low) & (x <= high)
         return inside.all(tuple(range(-self.event_dim, 0))) if self.event_dim else inside
 
     def feasible_like(self, prototype: Any) -> Array:
@@ -42,17 +47,17 @@ class Between(constraints.interval):
         alike = isinstance(other, Between) and self.event_dim == other.event_dim
         return super().eq(other, static=static) if alike else False
 
-    def tree_flatten(self):
+    def tree_flatten(self) -> Any:
         leaves = ("lower_bound", "upper_bound")
         return (self.lower_bound, self.upper_bound), (leaves, {"event_dim": self.event_dim})
 
 
 class Inside(constraints.Constraint):
-    """x, a vector, lies in a region that no coordinatewise bijection reaches."""
+    """x, a vector, lies in a region onto which there is no coordinatewise bijection."""
 
     event_dim = 1
 
-    def __init__(self, region: Polyhedron) -> None:
+    def __init__(self, region: LinearRegion) -> None:
         self.region = region
 
     def __call__(self, x: Any) -> Array:
@@ -61,18 +66,18 @@ class Inside(constraints.Constraint):
     def __repr__(self) -> str:
         return f"Inside({self.region})"
 
-    def tree_flatten(self):
+    def tree_flatten(self) -> Any:
         return (self.region,), (("region",), {})
 
 
 class BetweenTransform(Transform):
-    r"""The real line onto [low, high], increasing, coordinate by coordinate.
+    r"""An increasing bijection of the real line onto [low, high], for each coordinate.
 
     .. math:: l + (h - l)\, s(x), \qquad l + \log(1 + e^x), \qquad h - \log(1 + e^{-x}), \qquad x
 
-    for two finite ends, a lower one, an upper one and none, with s(x) = 1/(1 + e^{-x}). A
-    half-line is reached by log(1 + e^x), not e^x: far out it moves as x does, so that a Gaussian
-    tail stays a Gaussian tail and nothing overflows. Rounding leads onto an end, never beyond.
+    for two finite limits, a lower one, an upper one and none, with s(x) = 1/(1 + e^{-x}). Onto a
+    half-line it is log(1 + e^x), not e^x: for large x it grows as x does, so that a Gaussian tail
+    stays Gaussian and nothing overflows. Rounding may give a limit itself, never a value beyond it.
     """
 
     sign = 1
@@ -88,24 +93,25 @@ class BetweenTransform(Transform):
     def codomain(self) -> constraints.Constraint:
         return Between(self.low, self.high, self.event_dim)
 
-    def _parts(self):
-        """Finite stand-ins of the ends, half their distance (1 if endless), which are finite."""
-        has_low, has_high = jnp.isfinite(self.low), jnp.isfinite(self.high)
-        low, high = jnp.where(has_low, self.low, 0.0), jnp.where(has_high, self.high, 0.0)
+    def _parts(self, x: Any) -> tuple[Array, Array, Array, Array, Array, Array]:
+        """Points; limits, 0 if infinite; half their distance, else 1; which limits are finite."""
+        x, low, high = jnp.broadcast_arrays(x, self.low, self.high)
+        has_low, has_high = jnp.isfinite(low), jnp.isfinite(high)
+        low, high = jnp.where(has_low, low, 0.0), jnp.where(has_high, high, 0.0)
         half = jnp.where(has_low & has_high, 0.5 * high - 0.5 * low, 1.0)
-        return low, high, half, has_low, has_high
+        return x, low, high, half, has_low, has_high
 
     def __call__(self, x: Any) -> Array:
-        low, high, half, has_low, has_high = self._parts()
-        # From the nearer end, so that no sum of rounded parts passes the other one. The factor 2
-        # stays in the exponent: the distance of the ends may be more than the largest number.
+        x, low, high, half, has_low, has_high = self._parts(x)
+        # From the nearer limit, so that rounding does not lead beyond the other one. The factor 2
+        # is in the exponent, as the distance of the limits may overflow.
         part = half * jnp.exp(log_sigmoid(jnp.where(x < 0, x, -x)) + math.log(2.0))
         both = jnp.where(x < 0, low + part, high - part)
         one = jnp.where(has_low, low + log1pexp(x), high - log1pexp(-x))
         return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, x))
 
     def _inverse(self, y: Any) -> Array:
-        low, high, _, has_low, has_high = self._parts()
+        y, low, high, _, has_low, has_high = self._parts(y)
         above = jnp.where(has_low, _off_zero(0.5 * y - 0.5 * low), 1.0)  # halves never overflow
         below = jnp.where(has_high, _off_zero(0.5 * high - 0.5 * y), 1.0)
         both = jnp.log(above) - jnp.log(below)
@@ -113,18 +119,18 @@ class BetweenTransform(Transform):
         return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, y))
 
     def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Array:
-        _, _, half, has_low, has_high = self._parts()
+        x, _, _, half, has_low, has_high = self._parts(x)
         both = jnp.log(half) + math.log(2.0) + log_sigmoid(x) + log_sigmoid(-x)
         one = log_sigmoid(jnp.where(has_low, x, -x))
         log = jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, 0.0 * x))
         return log.sum(tuple(range(-self.event_dim, 0)))
 
-    def tree_flatten(self):
+    def tree_flatten(self) -> Any:
         return (self.low, self.high), (("low", "high"), {"event_dim": self.event_dim})
 
 
 def _off_zero(distance: Array) -> Array:
-    """A point on an end is as good as the nearest one inside; one outside stays negative."""
+    """The distance from a limit, with the smallest positive number in place of 0."""
     return jnp.where(distance == 0, jnp.finfo(distance.dtype).tiny, distance)
 
 
@@ -142,6 +148,6 @@ def _onto_between(constraint: Between) -> BetweenTransform:
 def _onto_region(constraint: Inside) -> Transform:
     raise NotImplementedError(
         f"no bijection leads from the reals onto a {type(constraint.region).__name__}, so NUTS and "
-        "SVI cannot use this law for a latent variable; observed values and draws are fine. Use "
+        "SVI cannot use it for a latent variable; observed values and draws are fine. Use "
         "limits on coordinates, or put an unlimited latent through numpyro.factor."
     )

@@ -1,6 +1,5 @@
 """Fits of shifts, limits and whole Gaussians to truncated data."""
 
-from truncgauss.fitting.checkpoint import interrupts
 from truncgauss.fitting.fractions import fit_limits, fit_shift
 from truncgauss.fitting.loop import fit
 from truncgauss.fitting.observations import (
@@ -33,6 +32,7 @@ from truncgauss.fitting.uncertainty import (
     error_bars,
     standard_errors,
 )
+from truncgauss.interrupts import interrupts
 
 __all__ = [
     "Bijection",

@@ -5,17 +5,13 @@ happens, the place holds the old state or the new one. A state belongs to one fi
 fingerprint; resuming another fit from it is an error.
 """
 
-import contextlib
 import functools
 import hashlib
 import json
 import os
-import signal
-import threading
 import types
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,29 +142,6 @@ def not_empty(cell: Any) -> bool:
         return cell.cell_contents is not cell
     except ValueError:
         return False
-
-
-@contextlib.contextmanager
-def interrupts() -> Iterator[None]:
-    """Within this context SIGTERM is a KeyboardInterrupt, as SIGINT is: a fit saves and leaves.
-
-    Only the main thread may set signal handlers; in any other this changes nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        for number in before:
-            signal.signal(number, interrupt)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def contents(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

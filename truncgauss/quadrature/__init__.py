@@ -1,1 +1,1 @@
-"""Integrals to rounding: two and three dimensions, one and two common factors, Markov chains."""
+"""Box probabilities by quadrature, to rounding: d = 2 and 3, one or two factors, Markov chains."""

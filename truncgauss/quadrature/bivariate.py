@@ -1,13 +1,17 @@
-"""Two dimensions: the law of one coordinate, times the mass of the other given it.
+r"""Bivariate box probabilities: the density of X1 times the conditional probability of X2.
 
 With X1 = loc1 + s Z and X2 = loc2 + slope (X1 - loc1) + c Y, Z and Y standard normal,
 
-    P = integral over low1 < x1 < high1 of p(x1) [Phi((high2 - m(x1))/c) - Phi((low2 - m(x1))/c)],
+.. math:: P = \int_{l_1}^{h_1} p(x_1) \left[\Phi\left(\frac{h_2 - m(x_1)}{c}\right)
+    - \Phi\left(\frac{l_2 - m(x_1)}{c}\right)\right] dx_1, \quad m(x) = \mu_2 + \beta (x - \mu_1)
 
-m(x1) = loc2 + slope (x1 - loc1).
-
-Near-singular covariances cancel twice, in c and in low2 - m(x1); both differences are carried in
+A nearly singular covariance makes two differences cancel, c and low2 - m(x1); both are computed in
 twice the working precision, about an anchor near the mode.
+
+References:
+    Drezner and Wesolowsky (1990), On the computation of the bivariate normal integral.
+    Genz (2004), Numerical computation of rectangular bivariate and trivariate normal and t
+    probabilities.
 """
 
 import math
@@ -31,9 +35,9 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Regression(NamedTuple):
-    """A bivariate normal as the law of X1 and the regression of X2 on it.
+    """A bivariate normal distribution as the scale of X1 and the regression of X2 on it.
 
-    `slope_rest` is what rounding took from `slope`; it carries no derivative.
+    `slope_rest` is the rounding error of `slope`; it carries no derivative.
     """
 
     scale: jax.Array
@@ -43,7 +47,7 @@ class Regression(NamedTuple):
 
 
 def regression(covariance: Covariance) -> Regression:
-    """X2 on X1, from the matrix with its determinant kept, or from a factor without any loss."""
+    """The regression of X2 on X1, from a covariance matrix or, with no cancellation, a factor."""
     if isinstance(covariance, ScaleTril):
         factor = covariance.scale_tril
         slope, rest = ratio(factor[1, 0], factor[0, 0])
@@ -54,7 +58,7 @@ def regression(covariance: Covariance) -> Regression:
 
 
 def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Regression:
-    """X2 on X1, from the variances of both and their covariance."""
+    """The regression of X2 on X1, from the variances of both and their covariance."""
     determinant = difference_of_products(first, second, product, product)
     # Products of a factor with itself are singular only to their own rounding.
     slack = 64 * jnp.finfo(first.dtype).eps * first * second
@@ -66,7 +70,7 @@ def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Re
 
 
 def ratio(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """x / y, and what rounding took from it as a correction without derivative."""
+    """x / y, rounded, and the rounding error, which carries no derivative."""
     quotient = x / y
     rest = difference_of_products(x, jnp.ones_like(x), quotient, y) / y
     return quotient, jax.lax.stop_gradient(rest)
@@ -76,25 +80,31 @@ MAX_PANELS = 10
 
 
 class Plan(NamedTuple):
-    """Where to integrate: a value of X1 near the mode, breakpoints as offsets from it, and how many
-    of the panels are in use."""
+    """Where to integrate over X1.
+
+    Attributes:
+        anchor: a value of X1 near the mode.
+        breakpoints: ends of the panels, as offsets from the anchor.
+        num_panels: how many of the panels are in use.
+    """
 
     anchor: jax.Array
     breakpoints: jax.Array
-    count: jax.Array
+    num_panels: jax.Array
 
 
 def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> Plan:
-    """Panels for the integral over X1; nothing is differentiated through their place.
+    """Panels for the integral over X1; no derivative goes through their positions.
 
-    They are laid by the most likely X2 given x1, whose density knows the integrand to a factor.
+    They are laid out for the density at the most likely X2 given x1, which approximates the
+    integrand up to a factor.
     """
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
     outer = standardize(low[0], high[0], loc[0], form.scale)
     inner = standardize(low[1], high[1], loc[1], form.residual_scale)
     rate = form.slope * form.scale / form.residual_scale
 
-    def log_density(z):
+    def log_density(z: jax.Array) -> jax.Array:
         nearest = jnp.clip(0.0, inner.low - rate * z, inner.high - rate * z)
         return -0.5 * (nearest * nearest + z * z)
 
@@ -108,8 +118,8 @@ def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> P
     right = jnp.where(at_high, ends.high, form.scale * (found.right - centre))
     switch = form.residual_scale / jnp.abs(form.slope)
     zones = log_concave.end_zones(left, right, switch[None])
-    breakpoints, count = log_concave.mesh(left, right, form.scale, zones, MAX_PANELS)
-    return Plan(anchor, log_concave.reaching(breakpoints, at_low, at_high), count)
+    breakpoints, num_panels = log_concave.mesh(left, right, form.scale, zones, MAX_PANELS)
+    return Plan(anchor, log_concave.reaching(breakpoints, at_low, at_high), num_panels)
 
 
 def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
@@ -125,48 +135,55 @@ def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.
     marginal = log_interval_mass(
         *standardize(low, high, loc, jnp.stack([form.scale, second_scale]))
     )
-    blemish = 0.0 * (loc.sum() + second_scale)
+    nan_propagator = 0.0 * (loc.sum() + second_scale)
     on_line = log_probability_on_line(loc, form, low, high)
     free = jnp.isinf(low) & jnp.isinf(high)
     full = jnp.where(singular, on_line, log_integral(loc, safe, low, high))
-    drop = jnp.where(free[1], marginal[0], marginal[1]) + blemish
+    drop = jnp.where(free[1], marginal[0], marginal[1]) + nan_propagator
     return jnp.where((free[0] & ~singular) | free[1], drop, full)
 
 
-def along(loc, form: Regression, low, high, anchor, breakpoints) -> log_concave.Along:
+Inputs = tuple[jax.Array, Regression, jax.Array, jax.Array]  # loc, form, low, high
+
+
+def along(inputs: Inputs, anchor: jax.Array, breakpoints: jax.Array) -> log_concave.Along:
     """The integrand at the nodes of some panels, for residual_scale > 0."""
+    loc, form, low, high = inputs
     ends = standardize(low[0], high[0], anchor)
     breakpoints = log_concave.between(breakpoints, ends.low, ends.high)
     offsets, weights = log_concave.rule(breakpoints)
     mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
     inner = standardize(low[1], high[1], mean, form.residual_scale)
-    turns = form.slope * offsets + rest
-    shift = turns / form.residual_scale
+    shifts = form.slope * offsets + rest
+    shift = shifts / form.residual_scale
     log_mass = log_interval_mass(inner.low - shift, inner.high - shift, inner.width)
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
     log_values = log_mass - (base + 0.5 * steps) * steps
     constant = -0.5 * base * base - jnp.log(form.scale)
-    return log_concave.Along(anchor, mean, offsets, turns, log_values, constant, weights)
+    return log_concave.Along(anchor, mean, offsets, shifts, log_values, constant, weights)
 
 
-def log_panel(inputs, given) -> jax.Array:
-    """The log of one panel's share of the integral."""
+def log_panel(inputs: Inputs, given: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """The log of the integral over one panel."""
     anchor, breakpoints = given
-    found = along(*inputs, anchor, breakpoints)
+    found = along(inputs, anchor, breakpoints)
     return found.constant + log_concave.log_weighted_sum(found.log_values, found.weights)
 
 
-def log_integral(loc, form: Regression, low, high) -> jax.Array:
-    """The integral over X1 in logs, for residual_scale > 0."""
-    anchor, breakpoints, count = plan(loc, form, low, high)
+def log_integral(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
+    """The log of the integral over X1, for residual_scale > 0."""
+    anchor, breakpoints, num_panels = plan(loc, form, low, high)
     inputs = loc, form, low, high
-    return log_concave.log_total(log_panel, inputs, anchor, breakpoints, count) - _LOG_SQRT_2PI
+    log_sum = log_concave.log_total(log_panel, inputs, anchor, breakpoints, num_panels)
+    return log_sum - _LOG_SQRT_2PI
 
 
-def log_probability_on_line(loc, form: Regression, low, high) -> jax.Array:
-    """log P for X2 = loc2 + slope (X1 - loc1): both pairs of limits cut one normal variable."""
+def log_probability_on_line(
+    loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array
+) -> jax.Array:
+    """log P for X2 = loc2 + slope (X1 - loc1): both pairs of limits hold for one variable."""
     flat, falling = form.slope == 0, form.slope < 0
-    # Elsewhere this branch is not taken, and must stay finite for the sake of derivatives.
+    # Where this branch is not taken it must still be finite, or derivatives would be NaN.
     slope = jnp.where(flat | (form.residual_scale != 0), 1.0, form.slope)
     first = standardize(low[0], high[0], loc[0], form.scale)
     second = standardize(low[1], high[1], loc[1], form.scale * jnp.abs(slope))
@@ -188,30 +205,36 @@ def log_probability_on_line(loc, form: Regression, low, high) -> jax.Array:
     return jnp.where(flat, alone, both) + 0.0 * (loc[0] + loc[1] + form.scale + form.slope)
 
 
-def moments_panel(inputs, given) -> log_concave.Parts:
-    """One panel's share of the truncated law; its mean is counted from a point of the plan's."""
+def moments_panel(
+    inputs: Inputs, given: tuple[tuple[jax.Array, jax.Array], jax.Array]
+) -> log_concave.Components:
+    """Weight, mean and covariance of the part of X within one panel; the mean is less `point`."""
     (anchor, point), breakpoints = given
     loc, form, low, high = inputs
-    found = along(loc, form, low, high, anchor, breakpoints)
+    found = along(inputs, anchor, breakpoints)
     near = standardize(low[1], high[1], point[1])
-    law = (found.mean - point[1]) + found.turns, form.residual_scale, near.low, near.high
-    means = jnp.stack([(anchor - point[0]) + found.offsets, truncated_mean(*law)], axis=-1)
+    second = (found.mean - point[1]) + found.shifts, form.residual_scale, near.low, near.high
+    means = jnp.stack([(anchor - point[0]) + found.offsets, truncated_mean(*second)], axis=-1)
     own = jnp.zeros((2, 2), loc.dtype).at[1, 1].set(1.0)
-    variances = truncated_variance(*law)[:, None, None] * own
-    laws = log_concave.Parts(found.log_values + found.constant, means, variances)
-    return log_concave.mixed(laws, found.weights)
+    variances = truncated_variance(*second)[:, None, None] * own[None]
+    components = log_concave.Components(found.log_values + found.constant, means, variances)
+    return log_concave.mixed(components, found.weights)
 
 
-def inner_point(loc: jax.Array, form: Regression, low, high) -> jax.Array:
+def inner_point(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
     """A point of the region near the mode, shape (2,)."""
     anchor = plan(loc, form, low, high).anchor
     mean, _ = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
     return jax.lax.stop_gradient(jnp.stack([anchor, jnp.clip(mean, low[1], high[1])]))
 
 
-def moments(loc: jax.Array, form: Regression, low, high, point: jax.Array) -> log_concave.Parts:
-    """Log of P(low <= X <= high) sqrt(2 pi), and mean and covariance of X there, for
-    residual_scale > 0; the mean is counted from `point`."""
-    anchor, breakpoints, count = plan(loc, form, low, high)
+def moments(
+    loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array, point: jax.Array
+) -> log_concave.Components:
+    """log P + log sqrt(2 pi), mean less `point`, and covariance of X given low <= X <= high.
+
+    For residual_scale > 0.
+    """
+    anchor, breakpoints, num_panels = plan(loc, form, low, high)
     inputs, given = (loc, form, low, high), (anchor, point)
-    return log_concave.total_moments(moments_panel, inputs, given, breakpoints, count, 2)
+    return log_concave.total_moments(moments_panel, inputs, given, breakpoints, num_panels, 2)

@@ -1,4 +1,4 @@
-"""How far the last digit of the inputs moves the probability of a box in up to three dimensions."""
+"""Bounds on the effect of the inputs' rounding on box probabilities in up to three dimensions."""
 
 import itertools
 from collections.abc import Callable
@@ -12,42 +12,50 @@ import numpy as np
 from truncgauss.covariances import Covariance, ScaleTril
 from truncgauss.quadrature.double_double import difference_of_products
 
-# Below this share of max(1, |log P|) the effect is counted as rounding, by the size of eps.
+# Below this fraction of max(1, |log P|) the effect counts as ordinary rounding.
 NEGLIGIBLE_64, NEGLIGIBLE_32 = 1e-9, 1e-4
 
 
 class Peak(NamedTuple):
-    """The most likely point of a box, by the force with which each limit pushes there.
+    """The most likely point x of a box: its Lagrange multipliers and the active limits.
 
-    With x the point, `force` is Sigma^-1 (x - loc): positive at a lower limit, negative at an upper
-    one, 0 where no limit holds x. `limits` are those that hold it, 0 elsewhere. Shape (d,).
+    `force` is Sigma^-1 (x - loc), the multipliers: positive at an active lower limit, negative at
+    an active upper one, 0 elsewhere. `limits` are the active limits, 0 elsewhere. Shape (d,).
     """
 
     force: jax.Array
     limits: jax.Array
 
 
-def peak(forces: Callable, loc: jax.Array, low: jax.Array, high: jax.Array) -> Peak:
-    r"""The most likely point of a box, by its dual problem over every choice of active limits.
+def peak(
+    forces: Callable[[jax.Array, jax.Array], jax.Array],
+    loc: jax.Array,
+    low: jax.Array,
+    high: jax.Array,
+) -> Peak:
+    r"""The most likely point of a box, from the dual problem, by trying all sets of active limits.
 
     .. math:: \min_{l \le x \le h} \tfrac12 (x - \mu)^T \Sigma^{-1} (x - \mu)
         = \max_f \; f^T (b(f) - \mu) - \tfrac12 f^T \Sigma f,
 
-    b(f) the lower limit where f > 0 and the upper one where f < 0. Where the limits of a set A hold
-    and the others do not, f is 0 off A and solves Sigma_AA f_A = b_A - mu_A on it. Each such f with
-    the right signs is a lower bound, and one of the 3^d is the solution; no feasibility need be
-    judged in a near-singular Sigma. `forces(held, gaps)` solves for f, given which limits hold and
-    their distances from the mean.
+    b(f) the lower limit where f > 0 and the upper one where f < 0. If the set A of limits is
+    active, f is 0 off A and solves Sigma_AA f_A = b_A - mu_A on it. Each such f with the right
+    signs is a lower bound, and one of the 3^d is the solution; the primal feasibility, ill
+    conditioned for a nearly singular Sigma, need not be checked. `forces(held, gaps)` solves for f,
+    given which limits are active and their distances from the mean.
+
+    Reference:
+        Boyd and Vandenberghe (2004), Convex Optimization, chapter 5.
     """
     d = len(loc)
     sides = jnp.asarray(list(itertools.product((0, 1, -1), repeat=d)), loc.dtype)
-    limits = jnp.where(sides > 0, low, jnp.where(sides < 0, high, loc))
+    limits = jnp.where(sides > 0, low[None], jnp.where(sides < 0, high[None], loc[None]))
     held = sides != 0
     finite = jnp.all(jnp.isfinite(limits), axis=1)
-    limits = jnp.where(finite[:, None], limits, loc)
-    gaps = jnp.where(held, limits - loc, 0.0)
+    limits = jnp.where(finite[:, None], limits, loc[None])
+    gaps = jnp.where(held, limits - loc[None], 0.0)
     found = jax.vmap(forces)(held, gaps)
-    # A force that should be 0 may come out with either sign.
+    # A multiplier that should be 0 may come out with either sign.
     slack = float(np.finfo(loc.dtype).eps) ** 0.5 * jnp.max(jnp.abs(found), axis=1, keepdims=True)
     proper = finite & jnp.all(jnp.isfinite(found) & (found * sides >= -slack), axis=1)
     best = jnp.argmax(jnp.where(proper, jnp.sum(found * gaps, axis=1), -jnp.inf))
@@ -55,7 +63,7 @@ def peak(forces: Callable, loc: jax.Array, low: jax.Array, high: jax.Array) -> P
 
 
 def by_factor(factor: jax.Array, held: jax.Array, gaps: jax.Array) -> jax.Array:
-    """The forces in two dimensions from a Cholesky factor."""
+    """The multipliers in two dimensions from a Cholesky factor."""
     (first, _), (slope, second) = factor
     other = difference_of_products(gaps[1], first, slope, gaps[0]) / (first * second * second)
     both = jnp.stack([(gaps[0] / first - slope * other) / first, other])
@@ -64,19 +72,22 @@ def by_factor(factor: jax.Array, held: jax.Array, gaps: jax.Array) -> jax.Array:
 
 
 def by_matrix(matrix: jax.Array, held: jax.Array, gaps: jax.Array) -> jax.Array:
-    """The forces in up to three dimensions from the covariance matrix."""
+    """The multipliers in up to three dimensions from the covariance matrix."""
     identity = jnp.eye(len(gaps), dtype=gaps.dtype)
-    return solved(jnp.where(held[:, None] & held, matrix, identity), gaps)
+    return solved(jnp.where(held[:, None] & held[None, :], matrix, identity), gaps)
 
 
 def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
-    """matrix^-1 right for a covariance of up to three coordinates, its determinants kept."""
+    """matrix^-1 right for a covariance of up to three coordinates, determinants without loss."""
     d = len(right)
     if d < 3:
         padded = jnp.eye(3, dtype=right.dtype).at[:d, :d].set(matrix)
         return solved(padded, jnp.zeros(3, right.dtype).at[:d].set(right))[:d]
     first, across = matrix[0, 0], matrix[0, 1:]
-    minor = lambda x, y, z: difference_of_products(x, first, y, z) / first
+
+    def minor(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
+        return difference_of_products(x, first, y, z) / first
+
     variances = [minor(matrix[i, i], matrix[0, i], matrix[0, i]) for i in (1, 2)]
     shared = minor(matrix[1, 2], *across)
     rest = [minor(right[i], matrix[0, i], right[0]) for i in (1, 2)]
@@ -86,10 +97,12 @@ def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
     return jnp.stack([(right[0] - across[0] * second - across[1] * third) / first, second, third])
 
 
-def last_digit(log_prob: jax.Array, loc, covariance: Covariance, low, high) -> jax.Array:
-    r"""How far one unit in the last place of every input may move log P; 0 where that is little.
+def last_digit(
+    log_prob: jax.Array, loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
+) -> jax.Array:
+    r"""A bound on the change of log P if every input changes by one unit in its last place.
 
-    Far out log P is minus half the squared distance of the most likely point x, but for terms that
+    In a tail log P is minus half the squared distance of the most likely point x, up to terms that
     vary slowly. By the envelope theorem its derivatives are those at fixed active limits b: with
     f = Sigma^-1 (x - mu),
 
@@ -97,9 +110,9 @@ def last_digit(log_prob: jax.Array, loc, covariance: Covariance, low, high) -> j
         |d \log P| \le \epsilon \sum_i |f_i|
             \{\tfrac12 \sum_j |\Sigma_{ij}| |f_j| + |\mu_i| + |b_i|\},
 
-    and |L_ij| |(L^T f)_j| instead of the half for a factor L that is used as such, as in two
-    dimensions. Near the mean f is 0 and so is the bound; there even a singular covariance moves
-    log P by no more than about sqrt(eps) times the density at a limit.
+    and |L_ij| |(L^T f)_j| instead of the first term for a Cholesky factor L that is used as such,
+    as in two dimensions. If the mean lies inside, f and the bound are 0; there even a singular
+    covariance moves log P by no more than about sqrt(eps) times the density at a limit.
 
     Args:
         log_prob: log P, shape ().
@@ -107,8 +120,8 @@ def last_digit(log_prob: jax.Array, loc, covariance: Covariance, low, high) -> j
         covariance: of these d coordinates.
 
     Returns:
-        The bound, or 0 where it is below 1e-9 of max(1, |log P|), 1e-4 in float32: what is left
-        then is the rounding that any answer has. It carries no derivative.
+        The bound, or 0 where it is below 1e-9 of max(1, |log P|), 1e-4 in float32, since every
+        answer has that much rounding error. It carries no derivative.
     """
     inputs = log_prob, loc, covariance, low, high
     log_prob, loc, covariance, low, high = jax.lax.stop_gradient(inputs)

@@ -1,7 +1,11 @@
-"""Differences that cancel, carried in twice the working precision.
+"""Differences that cancel, computed in twice the working precision.
 
 Every product below is of two half-length factors, hence exact: a compiler that contracts it with
 the addition that follows changes nothing.
+
+References:
+    Dekker (1971), A floating-point technique for extending the available precision.
+    Ogita, Rump and Oishi (2005), Accurate sum and dot product.
 """
 
 import jax
@@ -19,7 +23,7 @@ def products(x: jax.Array, y: jax.Array) -> list[jax.Array]:
     """Four numbers whose exact sum is x * y, largest first."""
     info = jnp.finfo(x.dtype)
 
-    def halves(v):
+    def halves(v: jax.Array) -> tuple[jax.Array, jax.Array]:
         top = jax.lax.reduce_precision(v, info.nexp, info.nmant // 2 - 1)
         return top, v - top
 
@@ -28,7 +32,7 @@ def products(x: jax.Array, y: jax.Array) -> list[jax.Array]:
 
 
 def exact_sum(terms: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """The sum of the terms, rounded, and what rounding took from it."""
+    """The sum of the terms, rounded, and its rounding error."""
     total, rest = terms[0], jnp.zeros_like(terms[0])
     for term in terms[1:]:
         total, error = two_sum(total, term)
@@ -37,22 +41,26 @@ def exact_sum(terms: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
 
 
 @jax.custom_jvp
-def difference_of_products(a, b, c, d) -> jax.Array:
+def difference_of_products(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> jax.Array:
     """a b - c d with one rounding, however much cancels."""
     return exact_sum(products(a, b) + products(-c, d))[0]
 
 
 @difference_of_products.defjvp
-def _(primals, tangents):
+def _difference_of_products_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
     (a, b, c, d), (da, db, dc, dd) = primals, tangents
     return difference_of_products(a, b, c, d), a * db + b * da - c * dd - d * dc
 
 
 @jax.custom_jvp
-def line(x, x0, y0, slope, slope_rest) -> tuple[jax.Array, jax.Array]:
-    """y0 + (slope + slope_rest) (x - x0) as a number and what rounding took from it.
+def line(
+    x: jax.Array, x0: jax.Array, y0: jax.Array, slope: jax.Array, slope_rest: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """y0 + (slope + slope_rest) (x - x0), rounded, and the rounding error.
 
-    `slope_rest` and the second result are corrections; they carry no derivative.
+    `slope_rest` is the rounding error of the slope. Neither of the two has a derivative.
     """
     step, step_rest = two_sum(x, -x0)
     value, rest = exact_sum([y0, *products(slope, step)])
@@ -60,7 +68,9 @@ def line(x, x0, y0, slope, slope_rest) -> tuple[jax.Array, jax.Array]:
 
 
 @line.defjvp
-def _(primals, tangents):
+def _line_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     x, x0, _, slope, _ = primals
     dx, dx0, dy0, dslope, _ = tangents
     value, rest = line(*primals)

@@ -1,14 +1,22 @@
-"""Independent noise on top of a few common factors: the integrand of the factors alone.
+r"""Box probabilities with r common factors and independent noise: the integrand over the factors.
 
 With X_j = loc_j + w_j . F + s_j Y_j, F in r dimensions and Y_j standard normal,
 
-    P = integral of phi(f) prod_j [Phi((high_j - m_j(f))/s_j) - Phi((low_j - m_j(f))/s_j)],
+.. math:: P = \int \phi(f) \prod_j \left[\Phi\left(\frac{h_j - m_j(f)}{s_j}\right)
+    - \Phi\left(\frac{l_j - m_j(f)}{s_j}\right)\right] df, \qquad m_j(f) = \mu_j + w_j \cdot f
 
-m_j(f) = loc_j + w_j . f. The integrand is log-concave, whatever d is. It is written about an anchor
-near its bulk, so that limits many noise scales away from loc cancel only once.
+The integrand is log-concave for any d. It is written about an anchor near its mean, so that limits
+many noise scales away from loc cancel only once.
+
+References:
+    Tong (1990), The Multivariate Normal Distribution, chapter 8.
+    Minka (2001), Expectation propagation for approximate Bayesian inference.
+    Cunningham, Hennig and Lacoste-Julien (2011), Gaussian probabilities and expectation
+    propagation.
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -25,20 +33,22 @@ LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 MAX_STEPS = 100
 MAX_SWEEPS = 40
 DAMPING = 0.8
-# Numbers in an array that are made at once: few enough for the cache of a processor, and for the
-# memory where many problems go side by side.
-TURN_SIZE = 2**12
+# Elements of an array that are computed at once: few enough for a processor's cache, and for the
+# memory of many problems in a batch.
+CHUNK_SIZE = 2**12
 
 
 @jax.custom_jvp
 def mean_at(anchor: Array, loc: Array, loadings: Array) -> tuple[Array, Array]:
-    """loc + loadings @ anchor as numbers and what rounding took from them, without derivative."""
+    """loc + loadings @ anchor, rounded, and the rounding errors, which carry no derivative."""
     parts = [part for w, a in zip(loadings.T, anchor) for part in products(w, jnp.full_like(w, a))]
     return exact_sum([loc, *parts])
 
 
 @mean_at.defjvp
-def _mean_at_jvp(primals, tangents):
+def _mean_at_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     (anchor, _, loadings), (d_anchor, d_loc, d_loadings) = primals, tangents
     value, rest = mean_at(*primals)
     move = combined(d_loadings, anchor) + combined(loadings, d_anchor)
@@ -58,44 +68,50 @@ class Integrand(NamedTuple):
     high: Array
     width: Array
     rates: Array  # loadings over the noise, (d, r)
-    rest: Array
+    rest: Array  # rounding errors of the mean at the anchor
 
     def log_masses(self, offsets: Array) -> Array:
-        """The log mass of every coordinate, offsets (..., r) -> (..., d)."""
-        shift = combined(self.rates, offsets) + self.rest
-        return log_interval_mass(self.low - shift, self.high - shift, self.width)
+        """Log probability of every coordinate's interval, offsets (n, r) -> (n, d)."""
+        shift = combined(self.rates, offsets) + self.rest[None]
+        return log_interval_mass(self.low[None] - shift, self.high[None] - shift, self.width[None])
 
     def log_prior(self, offsets: Array) -> Array:
-        """log phi(anchor + offset) - log phi(anchor), written so that large anchors cancel."""
-        return -jnp.sum((self.anchor + 0.5 * offsets) * offsets, axis=-1)
+        """log phi(anchor + offset) - log phi(anchor), with no cancellation for large anchors."""
+        return -jnp.sum((self.anchor[None] + 0.5 * offsets) * offsets, axis=-1)
 
     def heights(self, offsets: Array) -> tuple[Array, Array]:
-        """The log of the integrand at each offset (n, r), less a common level; and that level.
+        """Log integrand at each offset (n, r), less a common level; and that level.
 
-        The level is the value at the anchor, taken coordinate by coordinate: in float32 a sum of
-        thousands would otherwise lose the digits of what differs from point to point.
+        The level is the value at the anchor, subtracted for each coordinate before summation: in
+        float32 a sum of thousands would otherwise round off the differences between points.
         """
-        levels = lax.stop_gradient(self.log_masses(jnp.zeros_like(self.anchor)))
+        levels = lax.stop_gradient(self.log_masses(jnp.zeros_like(self.anchor)[None])[0])
         levels = jnp.where(jnp.isfinite(levels), levels, 0.0)
 
-        def some(offsets):
-            return jnp.sum(self.log_masses(offsets) - levels, axis=-1)
+        def relative(offsets: Array) -> Array:
+            return jnp.sum(self.log_masses(offsets) - levels[None], axis=-1)
 
-        heights = in_turns(some, offsets, len(levels)) + self.log_prior(offsets)
+        heights = in_chunks(relative, offsets, len(levels)) + self.log_prior(offsets)
         at_anchor = -0.5 * jnp.sum(self.anchor**2) - len(self.anchor) * LOG_SQRT_2PI
         return heights, jnp.sum(levels) + at_anchor
 
 
-def in_turns(function, points: Array, size: int) -> Array:
-    """function(points), in turns where all points at once would fill the memory."""
+def in_chunks(function: Callable[[Array], Array], points: Array, size: int) -> Array:
+    """function(points), in chunks if all points at once would need too much memory.
+
+    Args:
+        function: of points (n, r), returning shape (n,).
+        points: shape (num_points, r).
+        size: numbers that the function computes for each point.
+    """
     num_points = len(points)
-    if num_points * size <= TURN_SIZE:
+    if num_points * size <= CHUNK_SIZE:
         return function(points)
-    at_once = min(max(1, TURN_SIZE // size), num_points)
-    turns = -(-num_points // at_once)
-    spare = turns * at_once - num_points
-    # Points that fill the last turn repeat the first ones, and are left out again.
-    full = jnp.concatenate([points, points[:spare]]).reshape(turns, at_once, -1)
+    chunk = min(max(1, CHUNK_SIZE // size), num_points)
+    num_chunks = -(-num_points // chunk)
+    spare = num_chunks * chunk - num_points
+    # The last chunk is filled up with the first points, whose results are dropped.
+    full = jnp.concatenate([points, points[:spare]]).reshape(num_chunks, chunk, -1)
     return lax.map(jax.checkpoint(function), full).reshape(-1)[:num_points]
 
 
@@ -109,12 +125,12 @@ def about(anchor: Array, loc: Array, covariance: LowRank, low: Array, high: Arra
 
 @frozen_pytree
 class Plan(Batched):
-    """Where the bulk of the integrand lies: any plan will do, a good one needs few points.
+    """Where the integrand is concentrated; any plan is valid, a good one needs few points.
 
     Attributes:
-        anchor: about its mean, shape (r,).
-        scale: a lower-triangular factor of about its covariance, shape (r, r).
-        mode: where it is highest, shape (r,).
+        anchor: approximate mean of the normalised integrand, shape (r,).
+        scale: lower Cholesky factor of its approximate covariance, shape (r, r).
+        mode: its mode, shape (r,).
     """
 
     anchor: Array
@@ -125,7 +141,7 @@ class Plan(Batched):
 
 
 def solve_plan(loc: Array, covariance: LowRank, low: Array, high: Array) -> Plan:
-    """Mean and covariance by expectation propagation, else by the curvature at the mode."""
+    """The plan from expectation propagation or, if that fails, from the curvature at the mode."""
     inputs = lax.stop_gradient((loc, covariance, low, high))
     origin = jnp.zeros(covariance.rank, loc.dtype)
     integrand = about(origin, *inputs)
@@ -140,20 +156,20 @@ def solve_plan(loc: Array, covariance: LowRank, low: Array, high: Array) -> Plan
 
 
 class Sites(NamedTuple):
-    """A Gaussian factor exp(linear x - precision x^2 / 2) in place of each mass, both (d,)."""
+    """A Gaussian factor exp(linear x - precision x^2 / 2) in place of each mass; shape (d,)."""
 
     precision: Array
     linear: Array
 
 
 def tangent_sites(integrand: Integrand, factors: Array) -> Sites:
-    """The sites that touch the log masses to second order."""
+    """The second-order Taylor expansions of the log masses as sites."""
     x = combined(integrand.rates, factors)
 
-    def log_mass(x):
+    def log_mass(x: Array) -> Array:
         return log_interval_mass(integrand.low - x, integrand.high - x, integrand.width)
 
-    def slope(x):
+    def slope(x: Array) -> Array:
         return jax.jvp(log_mass, (x,), (jnp.ones_like(x),))[1]
 
     first, second = jax.jvp(slope, (x,), (jnp.ones_like(x),))
@@ -162,7 +178,7 @@ def tangent_sites(integrand: Integrand, factors: Array) -> Sites:
 
 
 def moments(rates: Array, sites: Sites) -> tuple[Array, Array]:
-    """Mean of phi times all sites, and a lower-triangular factor of its covariance."""
+    """Mean of phi times all sites, and the lower Cholesky factor of its covariance."""
     identity = jnp.eye(rates.shape[1], dtype=rates.dtype)
     weighted = rates * sites.precision[:, None]
     precision = identity + jnp.matmul(rates.T, weighted, precision="highest")
@@ -176,18 +192,19 @@ def moments(rates: Array, sites: Sites) -> tuple[Array, Array]:
 def highest(integrand: Integrand) -> tuple[Array, Sites]:
     """The mode by Newton's method, and the sites there.
 
-    A step that passes the mode along its line by far is halved: slopes tell, which keep their
-    digits where values in the millions have lost them.
+    A step that goes far beyond the maximum along its line is halved, judged by slopes: they keep
+    their digits where log values in the millions have lost them.
     """
+    State = tuple[Array, Sites, Array, Array, Array, Array]
     rates = integrand.rates
     eps = jnp.finfo(rates.dtype).eps
 
-    def slopes(sites, factors):
+    def slopes(sites: Sites, factors: Array) -> Array:
         x = combined(rates, factors)
         residual = sites.linear - sites.precision * x
         return jnp.matmul(residual, rates, precision="highest") - factors
 
-    def step(state):
+    def step(state: State) -> State:
         factors, sites, move, size, count, _ = state
         there = factors + size * move
         sites_there = tangent_sites(integrand, there)
@@ -199,19 +216,21 @@ def highest(integrand: Integrand) -> tuple[Array, Sites]:
         far = jnp.linalg.norm(solve_triangular(scale, newton, lower=True))
         near = jnp.linalg.norm(size * move) <= 16 * eps * jnp.linalg.norm(factors)
         done = (good & (far <= 1e-3)) | (near & (count > 0))
-        keep = lambda new, old: jnp.where(good, new, old)
-        state = (keep(there, factors), jax.tree.map(keep, sites_there, sites), keep(newton, move))
-        return *state, jnp.where(good, 1.0, 0.5 * size), count + 1, done
+        accepted = jax.tree.map(
+            lambda new, old: jnp.where(good, new, old),
+            (there, sites_there, newton),
+            (factors, sites, move),
+        )
+        return *accepted, jnp.where(good, 1.0, 0.5 * size), count + 1, done
 
-    def unfinished(state):
+    def unfinished(state: State) -> Array:
         return ~state[-1] & (state[-2] < MAX_STEPS)
 
-    # The first step goes nowhere, and finds the sites at the origin.
+    # The first step has length 0, and finds the sites at the origin.
     origin = jnp.zeros(rates.shape[1], rates.dtype)
-    none = jnp.zeros_like(integrand.low)
-    start = (origin, Sites(none, none), origin, jnp.ones((), rates.dtype))
-    start = varying_like((*start, jnp.asarray(0), jnp.asarray(False)), integrand)
-    factors, sites, *_ = lax.while_loop(unfinished, step, start)
+    none, one = jnp.zeros_like(integrand.low), jnp.ones((), rates.dtype)
+    start = (origin, Sites(none, none), origin, one, jnp.asarray(0), jnp.asarray(False))
+    factors, sites, *_ = lax.while_loop(unfinished, step, varying_like(start, integrand))
     return factors, sites
 
 
@@ -219,14 +238,16 @@ def highest(integrand: Integrand) -> tuple[Array, Sites]:
 
 
 def propagated(integrand: Integrand, sites: Sites) -> tuple[Array, Array]:
-    """Mean and scale of the integrand by expectation propagation, all sites at once.
+    """Mean and Cholesky factor of the integrand by expectation propagation, parallel updates.
 
-    The mode and the curvature there say little where limits are sharp: there the mode is a corner.
+    The mode and the curvature there are no substitute where limits are sharp, as the mode is then
+    in a corner.
     """
+    State = tuple[Sites, Array, Array, Array, Array]
     rates = integrand.rates
     most = jnp.sum(rates**2, axis=1)
 
-    def sweep(state):
+    def sweep(state: State) -> State:
         sites, mean, scale, count, _ = state
         x = combined(rates, mean)
         variance = jnp.sum(jnp.matmul(rates, scale, precision="highest") ** 2, axis=1)
@@ -237,11 +258,13 @@ def propagated(integrand: Integrand, sites: Sites) -> tuple[Array, Array]:
         sites = jax.tree.map(lambda new, old: old + DAMPING * (new - old), wanted, sites)
         new_mean, new_scale = moments(rates, sites)
         move = solve_triangular(scale, new_mean - mean, lower=True)
-        grown = solve_triangular(scale, new_scale, lower=True) - jnp.eye(len(mean))
+        grown = solve_triangular(scale, new_scale, lower=True) - jnp.eye(
+            len(mean), dtype=mean.dtype
+        )
         done = ~(jnp.max(jnp.abs(move)) + jnp.max(jnp.abs(grown)) > 1e-2)
         return sites, new_mean, new_scale, count + 1, done
 
-    def unfinished(state):
+    def unfinished(state: State) -> Array:
         return ~state[-1] & (state[-2] < MAX_SWEEPS)
 
     start = (sites, *moments(rates, sites), jnp.asarray(0), jnp.asarray(False))
@@ -251,14 +274,14 @@ def propagated(integrand: Integrand, sites: Sites) -> tuple[Array, Array]:
 
 
 def matched(integrand: Integrand, centre: Array, cavity: Array) -> Sites:
-    """The sites that leave mean and variance of x right, given its law without the own mass.
+    """The sites that match mean and variance of x, given its cavity distribution.
 
-    With x ~ Normal(centre, cavity) and x + Y within the limits, of which the variance is a share
-    of 1 + cavity: nothing is subtracted that nearly cancels.
+    With x ~ Normal(centre, cavity) and x + Y within the limits. The variance of x + Y enters as a
+    ratio to 1 + cavity, so that no difference cancels.
     """
     total = 1.0 + cavity
-    law = (centre, jnp.sqrt(total), integrand.low, integrand.high)
-    share = jnp.clip(truncated_variance(*law) / total, 0.0, 1.0)
-    left = 1.0 + cavity * share
-    precision = (1.0 - share) / left
-    return Sites(precision, precision * centre + (truncated_mean(*law) - centre) / left)
+    noisy = (centre, jnp.sqrt(total), integrand.low, integrand.high)
+    ratio = jnp.clip(truncated_variance(*noisy) / total, 0.0, 1.0)
+    left = 1.0 + cavity * ratio
+    precision = (1.0 - ratio) / left
+    return Sites(precision, precision * centre + (truncated_mean(*noisy) - centre) / left)

@@ -1,11 +1,15 @@
-"""Markov chains: the law of each place is carried to the next on a grid, normalised in logs.
+r"""Box probabilities of Gaussian Markov chains by the forward recursion on a grid, in logs.
 
-With p_1 the law of X_1 and limits at every place t,
+With p_1 the density of X_1 and limits at every time t,
 
-    p_(t+1)(y) = integral over low_t < x < high_t of N(y; transition_t x, noise_scale_t^2) p_t(x),
+.. math:: p_{t+1}(y) = \int_{l_t}^{h_t} N(y;\, a_t x, \sigma_t^2) \, p_t(x) \, dx,
 
-and P is the integral of p_d over its limits. The grids cover what the *whole* chain leaves to each
-place, found by expectation propagation.
+and P is the integral of p_d over its limits. The grids cover the marginal distributions given the
+limits of the *whole* chain, which expectation propagation finds approximately.
+
+References:
+    Kitagawa (1987), Non-Gaussian state-space modeling of nonstationary time series: the recursion.
+    Minka (2001), Expectation propagation for approximate Bayesian inference: the grids.
 """
 
 import math
@@ -24,74 +28,82 @@ NUM_PANELS = 36
 NUM_NODES = 12
 MAX_STEPS = 300
 DROP = 40.0
-COARSEST = 10.0  # a panel's width in standard deviations of the noise
+COARSEST = 10.0  # largest width of a panel in standard deviations of the noise
+
+Pair = tuple[jax.Array, jax.Array]
+Row = tuple[jax.Array, ...]
 
 
-def log_probability(loc: jax.Array, covariance: Markov, low, high) -> tuple[jax.Array, jax.Array]:
-    """log P(low <= X <= high), all of shape (d,), each low below its high; and its error's bound.
+def log_probability(
+    loc: jax.Array, covariance: Markov, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """log P(low <= X <= high), and a bound of its error; shapes (d,), each low below its high.
 
-    The bound is the distance from the answer of a grid two thirds as fine, whose error is larger by
-    orders of magnitude; below rounding it is 0. Where even the fine grid passes over the noise of a
-    step, both answers are baseless, and the bound is inf.
+    The bound is the difference from a grid two thirds as fine, whose error is larger by orders of
+    magnitude; 0 where that is rounding. If even the fine grid does not resolve the noise of a step,
+    the bound is inf.
     """
     low, high, _ = standardize(low, high, loc)
     left, right = spans(*jax.lax.stop_gradient((covariance, low, high)))
-    coarse = carry(*jax.lax.stop_gradient((covariance, left, right)), 2 * NUM_PANELS // 3)
-    # An end that coincides with a limit moves with it.
+    num_coarse = 2 * NUM_PANELS // 3
+    coarse = forward(*jax.lax.stop_gradient((covariance, left, right)), num_coarse)
+    # An end that coincides with a limit has the derivative of the limit.
     left, right = jnp.where(left <= low, low, left), jnp.where(right >= high, high, right)
-    log_prob = carry(covariance, left, right, NUM_PANELS)
+    log_prob = forward(covariance, left, right, NUM_PANELS)
     gap = jax.lax.stop_gradient(jnp.abs(log_prob - coarse))
     rounding = jnp.finfo(gap.dtype).eps * (2048.0 + 8.0 * len(loc) * jnp.abs(log_prob))
     bound = jnp.where(gap <= rounding, 0.0, gap)
     return log_prob, jnp.where(too_coarse(covariance, left, right), jnp.inf, bound)
 
 
-def too_coarse(covariance: Markov, left, right) -> jax.Array:
-    """Whether the grid passes over the noise of a step."""
+def too_coarse(covariance: Markov, left: jax.Array, right: jax.Array) -> jax.Array:
+    """Whether the grid does not resolve the noise of a step."""
     panel = (right - left) / NUM_PANELS
     noise, transition = covariance.noise_scale, jnp.abs(covariance.transition)
     wide = (panel[1:] > COARSEST * noise) | (panel[:-1] * transition > COARSEST * noise)
     return jnp.any(wide)
 
 
-def carry(covariance: Markov, left, right, num_panels: int) -> jax.Array:
-    """The log of the integral over the grid, place by place."""
-    places, weights = grids(left, right, num_panels)
+def forward(covariance: Markov, left: jax.Array, right: jax.Array, num_panels: int) -> jax.Array:
+    """The log of the integral over the grid, by the forward recursion."""
+    points, weights = grids(left, right, num_panels)
 
-    def step(carried, inputs):
-        log_law, x, w = carried
+    def step(
+        state: tuple[jax.Array, jax.Array, jax.Array], inputs: tuple[jax.Array, ...]
+    ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:
+        log_density, x, w = state
         transition, scale, y, w_next = inputs
-        gap = (y[:, None] - transition * x) / scale
-        exponents = log_law - 0.5 * gap * gap
+        gap = (y[:, None] - transition * x[None, :]) / scale
+        exponents = log_density[None, :] - 0.5 * gap * gap
         size = jax.lax.stop_gradient(exponents.max(1))
-        total = (w * jnp.exp(exponents - size[:, None])).sum(1)
+        total = (w[None, :] * jnp.exp(exponents - size[:, None])).sum(1)
         return (size + jnp.log(total) - jnp.log(scale) - _LOG_SQRT_2PI, y, w_next), None
 
-    z = places[0] / covariance.initial_scale
+    z = points[0] / covariance.initial_scale
     first = -0.5 * z * z - jnp.log(covariance.initial_scale) - _LOG_SQRT_2PI
-    steps = (covariance.transition, covariance.noise_scale, places[1:], weights[1:])
-    carried = (first, places[0], weights[0])
-    # Only the laws are kept for the way back, not the kernels.
-    (log_law, _, w), _ = jax.lax.scan(jax.checkpoint(step), carried, steps)
-    return log_weighted_sum(log_law, w)
+    steps = (covariance.transition, covariance.noise_scale, points[1:], weights[1:])
+    # For the reverse pass the densities are stored and the transition matrices computed again.
+    state, _ = jax.lax.scan(jax.checkpoint(step), (first, points[0], weights[0]), steps)
+    log_density, _, last_weights = state
+    return log_weighted_sum(log_density, last_weights)
 
 
-def grids(left, right, num_panels: int) -> tuple[jax.Array, jax.Array]:
-    """Gauss-Legendre nodes and weights on even panels between ends of shape (d,): (d, n) each."""
+def grids(left: jax.Array, right: jax.Array, num_panels: int) -> tuple[jax.Array, jax.Array]:
+    """Gauss-Legendre nodes and weights on equal panels between ends of shape (d,): (d, n) each."""
     nodes, weights = np.polynomial.legendre.leggauss(NUM_NODES)
     starts = np.arange(num_panels)[:, None]
-    shares = ((starts + 0.5 * (1.0 + nodes)) / num_panels).ravel()
-    weights = np.broadcast_to(0.5 * weights / num_panels, (num_panels, NUM_NODES)).ravel()
-    shares, weights = (jnp.asarray(x, left.dtype) for x in (shares, weights))
+    fractions = ((starts + 0.5 * (1.0 + nodes)) / num_panels).ravel()
+    steps = np.broadcast_to(0.5 * weights / num_panels, (num_panels, NUM_NODES)).ravel()
     span = (right - left)[:, None]
-    return left[:, None] + span * shares, span * weights
+    points = left[:, None] + span * jnp.asarray(fractions, left.dtype)[None]
+    return points, span * jnp.asarray(steps, left.dtype)[None]
 
 
 def spans(covariance: Markov, low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Ends of the stretch that matters at every place.
+    """Ends of the interval at every time outside of which the density is negligible.
 
-    What the limits leave to a place is log-concave: beyond its mean it falls at least by one for
-    every standard deviation, and at least as fast as the law without limits.
+    The marginal densities given the limits are log-concave: beyond the mean their logs fall by at
+    least one for every standard deviation, and at least as fast as without limits.
     """
     diagonal, beside = precision(covariance)
     mean, variance = marginals(diagonal, beside, low, high)
@@ -101,24 +113,27 @@ def spans(covariance: Markov, low: jax.Array, high: jax.Array) -> tuple[jax.Arra
 
 
 def precision(covariance: Markov) -> tuple[jax.Array, jax.Array]:
-    """Diagonal (d,) and neighbouring entries (d - 1,) of the tridiagonal precision."""
+    """Diagonal (d,) and off-diagonal entries (d - 1,) of the tridiagonal precision matrix."""
     noise = jnp.square(1.0 / covariance.scales)
     following = jnp.append(noise[1:] * jnp.square(covariance.transition), 0.0)
     return noise + following, -covariance.transition * noise[1:]
 
 
-def marginals(diagonal, beside, low, high) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of each place under the limits, nearly, by expectation propagation.
+def marginals(
+    diagonal: jax.Array, beside: jax.Array, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Approximate mean and variance at every time given all limits, by expectation propagation.
 
-    Every pair of limits is stood for by a Gaussian factor exp(shift x - bend x^2/2) with which its
-    place has the moments of the rest of the chain cut by the limits.
+    Each pair of limits is replaced by a Gaussian factor exp(shift x - bend x^2/2), chosen so that
+    the coordinate has the moments that it has under its limits and the other factors.
     """
+    State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
-    def solution(bend, shift):
+    def solution(bend: jax.Array, shift: jax.Array) -> Pair:
         variance = inverse_diagonal(diagonal + bend, beside)
         return tridiagonal_solve(diagonal + bend, beside, shift), variance
 
-    def step(state):
+    def step(state: State) -> State:
         bend, shift, count, _ = state
         mean, variance = solution(bend, shift)
         rest = jnp.maximum(1.0 / variance - bend, 1e-10 / variance)
@@ -129,10 +144,9 @@ def marginals(diagonal, beside, low, high) -> tuple[jax.Array, jax.Array]:
         new_bend = jnp.maximum(1.0 / cut - 1.0 / variance, 0.0)
         new_shift = centre * (1.0 / variance + new_bend) - mean / variance
         change = jnp.max(jnp.abs(new_bend - bend) * cut)
-        mix = lambda new, old: old + 0.7 * (new - old)
-        return mix(new_bend, bend), mix(new_shift, shift), count + 1, change
+        return bend + 0.7 * (new_bend - bend), shift + 0.7 * (new_shift - shift), count + 1, change
 
-    def unfinished(state):
+    def unfinished(state: State) -> jax.Array:
         return (state[3] > 1e-2) & (state[2] < MAX_STEPS)
 
     nothing = jnp.zeros_like(diagonal)
@@ -142,34 +156,34 @@ def marginals(diagonal, beside, low, high) -> tuple[jax.Array, jax.Array]:
     return solution(bend, shift)
 
 
-def tridiagonal_solve(diagonal, beside, right) -> jax.Array:
-    """The solution of a symmetric tridiagonal system, by elimination down and up."""
+def tridiagonal_solve(diagonal: jax.Array, beside: jax.Array, right: jax.Array) -> jax.Array:
+    """The solution of a symmetric tridiagonal system, by elimination and back substitution."""
     zero = jnp.zeros((1,), diagonal.dtype)
 
-    def down(carried, row):
-        pivot, value = carried
+    def eliminate(state: Pair, row: tuple[jax.Array, ...]) -> tuple[Pair, Pair]:
+        pivot, value = state
         a, b, r = row
         factor = b / pivot
         following = a - factor * b, r - factor * value
         return following, following
 
-    def up(x, row):
+    def substitute(x: jax.Array, row: tuple[jax.Array, ...]) -> Pair:
         pivot, value, b = row
         x = (value - b * x) / pivot
         return x, x
 
     start = varying_like((jnp.ones_like(diagonal[0]), zero[0]), right)
     rows = (diagonal, jnp.concatenate([zero, beside]), right)
-    _, (pivots, values) = jax.lax.scan(down, start, rows)
+    _, (pivots, values) = jax.lax.scan(eliminate, start, rows)
     rows = (pivots, values, jnp.concatenate([beside, zero]))
-    return jax.lax.scan(up, varying_like(zero[0], right), rows, reverse=True)[1]
+    return jax.lax.scan(substitute, varying_like(zero[0], right), rows, reverse=True)[1]
 
 
-def inverse_diagonal(diagonal, beside) -> jax.Array:
-    """Diagonal of the inverse of a symmetric tridiagonal matrix: pivots from both ends."""
+def inverse_diagonal(diagonal: jax.Array, beside: jax.Array) -> jax.Array:
+    """Diagonal of the inverse of a symmetric tridiagonal matrix, from its pivots from both ends."""
 
-    def pivots(diagonal, beside):
-        def down(pivot, row):
+    def pivots(diagonal: jax.Array, beside: jax.Array) -> jax.Array:
+        def down(pivot: jax.Array, row: Pair) -> Pair:
             a, b = row
             pivot = a - b * b / pivot
             return pivot, pivot
@@ -184,13 +198,15 @@ def inverse_diagonal(diagonal, beside) -> jax.Array:
 # --- Moments --------------------------------------------------------------------------------------
 
 
-def moments(loc: jax.Array, covariance: Markov, low, high) -> tuple[jax.Array, ...]:
+def moments(
+    loc: jax.Array, covariance: Markov, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, ...]:
     """Mean and covariance of X given low <= X <= high, and bounds of their errors.
 
-    The points of all grids, weighted, are a chain too, of d places with n values each. Its
-    transitions are the backward recursion of `carry`, and its covariance, all pairs of places, is
-    what they make of the deviations of each place at every later one: d^2 n^2 / 2 products. Bounds
-    are those of `log_probability`, for each entry.
+    The weighted grid points form a discrete Markov chain of d times with n states each. Its
+    transition probabilities come from the backward recursion, and the covariance of all pairs of
+    times from carrying the deviations at each time forward: d^2 n^2 / 2 products. Bounds are
+    computed as in `log_probability`, for each entry.
 
     Returns:
         A point of the region, shape (d,); the mean less the point; the covariance, shape (d, d);
@@ -207,57 +223,67 @@ def moments(loc: jax.Array, covariance: Markov, low, high) -> tuple[jax.Array, .
     gaps = (jnp.abs(x - y) for x, y in zip(jax.lax.stop_gradient((mean, matrix)), coarse))
     scale = jnp.sqrt(jax.lax.stop_gradient(jnp.diagonal(matrix)))
     slack = 4096.0 * jnp.finfo(scale.dtype).eps
-    sizes = slack * scale, slack * scale[:, None] * scale
-    passed = too_coarse(covariance, left, right)
+    sizes = slack * scale, slack * scale[:, None] * scale[None, :]
+    unresolved = too_coarse(covariance, left, right)
     bounds = (
-        jnp.where(passed, jnp.inf, jnp.where(gap <= size, 0.0, gap))
+        jnp.where(unresolved, jnp.inf, jnp.where(gap <= size, 0.0, gap))
         for gap, size in zip(gaps, sizes)
     )
     return loc + point, mean, matrix, *bounds
 
 
-def deviations(covariance: Markov, point, left, right, num_panels: int):
+def exponents(row: Row, later: jax.Array) -> jax.Array:
+    """Logs of the weights of all paths through each x and the next y, up to a constant."""
+    transition, scale, start, x, y, w = row
+    gap = (y[None, :] - (start + transition * x[:, None])) / scale
+    return (later + jnp.log(w))[None, :] - 0.5 * gap * gap
+
+
+def deviations(
+    covariance: Markov,
+    point: jax.Array,
+    left: jax.Array,
+    right: jax.Array,
+    num_panels: int,
+) -> tuple[jax.Array, jax.Array]:
     """Mean less `point`, and covariance, of the chain on the grid."""
     d = len(point)
-    places, weights = grids(left - point, right - point, num_panels)
+    points, weights = grids(left - point, right - point, num_panels)
     start = covariance.transition * point[:-1] - point[1:]
     steps = (covariance.transition, covariance.noise_scale, start)
-    onward = (*steps, places[:-1], places[1:], weights[1:])
+    onward = (*steps, points[:-1], points[1:], weights[1:])
 
-    def exponents(row, later):
-        """Logs of the weighted paths from each x to each y, up to a constant."""
-        transition, scale, start, x, y, w = row
-        gap = (y - (start + transition * x[:, None])) / scale
-        return later + jnp.log(w) - 0.5 * gap * gap
-
-    def back(later, row):
+    def backward(later: jax.Array, row: Row) -> Pair:
         logs = exponents(row, later)
         size = jax.lax.stop_gradient(logs.max(1, keepdims=True))
         earlier = size[:, 0] + jnp.log(jnp.exp(logs - size).sum(1))
         return earlier - jax.lax.stop_gradient(earlier.max()), later
 
-    nothing = jnp.zeros_like(places[0])
-    first, later = jax.lax.scan(jax.checkpoint(back), nothing, onward, reverse=True)
-    z = (point[0] + places[0]) / covariance.initial_scale
-    law = jax.nn.softmax(first + jnp.log(weights[0]) - 0.5 * z * z)
+    nothing = jnp.zeros_like(points[0])
+    first, later = jax.lax.scan(jax.checkpoint(backward), nothing, onward, reverse=True)
+    z = (point[0] + points[0]) / covariance.initial_scale
+    probabilities = jax.nn.softmax(first + jnp.log(weights[0]) - 0.5 * z * z)
 
-    def arrive(law, pulls, t, x):
-        """The mean of place t, and its covariance with all earlier ones."""
-        mean = law @ x
-        pulls = pulls.at[t].set(law * (x - mean))
-        return pulls, (mean, pulls @ (x - mean))
+    def summarised(
+        probabilities: jax.Array, gaps: jax.Array, t: jax.Array, x: jax.Array
+    ) -> tuple[jax.Array, Pair]:
+        """The mean at time t, and its covariance with all earlier times."""
+        mean = probabilities @ x
+        gaps = gaps.at[t].set(probabilities * (x - mean))
+        return gaps, (mean, gaps @ (x - mean))
 
-    def forth(carried, inputs):
-        law, pulls, t = carried
+    State = tuple[jax.Array, jax.Array, jax.Array]
+
+    def step(state: State, inputs: tuple[Row, jax.Array]) -> tuple[State, Pair]:
+        probabilities, gaps, t = state
         row, later = inputs
-        pulls, found = arrive(law, pulls, t, row[3])
+        gaps, found = summarised(probabilities, gaps, t, row[3])
         transitions = jax.nn.softmax(exponents(row, later), axis=1)
-        return (law @ transitions, pulls @ transitions, t + 1), found
+        return (probabilities @ transitions, gaps @ transitions, t + 1), found
 
-    carried = varying_like((law, jnp.zeros((d, len(law)), law.dtype), 0), law)
-    (law, pulls, t), (means, columns) = jax.lax.scan(
-        jax.checkpoint(forth), carried, (onward, later)
-    )
-    _, (mean, column) = arrive(law, pulls, t, places[-1])
+    gaps = jnp.zeros((d, len(probabilities)), probabilities.dtype)
+    state = varying_like((probabilities, gaps, jnp.asarray(0)), probabilities)
+    state, (means, columns) = jax.lax.scan(jax.checkpoint(step), state, (onward, later))
+    _, (mean, column) = summarised(*state, points[-1])
     upper = jnp.concatenate([columns, column[None]]).T
     return jnp.append(means, mean), upper + jnp.triu(upper, 1).T

@@ -1,10 +1,14 @@
-"""Independent noise on top of one common factor: one integral over the factor, in any dimension.
+r"""Box probabilities with one common factor and independent noise: one integral, for any d.
 
 With X_j = loc_j + w_j F + s_j Y_j, F and Y_j standard normal,
 
-    P = integral of phi(f) prod_j [Phi((high_j - m_j(f))/s_j) - Phi((low_j - m_j(f))/s_j)],
+.. math:: P = \int \phi(f) \prod_j \left[\Phi\left(\frac{h_j - m_j(f)}{s_j}\right)
+    - \Phi\left(\frac{l_j - m_j(f)}{s_j}\right)\right] df, \qquad m_j(f) = \mu_j + w_j f
 
-m_j(f) = loc_j + w_j f.
+References:
+    Dunnett and Sobel (1955), Approximations to the probability integral and certain percentage
+    points of a multivariate analogue of Student's t-distribution.
+    Tong (1990), The Multivariate Normal Distribution, chapter 8.
 """
 
 import math
@@ -27,8 +31,10 @@ NUM_NODES = 16
 NUM_WINDOWS = 10
 
 
-def along(loc: jax.Array, covariance: LowRank, low, high) -> log_concave.Along:
-    """The integrand at the nodes."""
+def along(
+    loc: jax.Array, covariance: LowRank, low: jax.Array, high: jax.Array
+) -> log_concave.Along:
+    """The integrand at the quadrature nodes of the factor."""
     loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
     anchor, breakpoints = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
     offsets, weights = log_concave.rule(breakpoints, NUM_NODES)
@@ -36,56 +42,64 @@ def along(loc: jax.Array, covariance: LowRank, low, high) -> log_concave.Along:
     mean, rest = line(anchor, none, loc, loading, none)
     ends = standardize(low, high, mean, scale)
 
-    def at(offset):
-        turn = loading * offset + rest
-        shift = turn / scale
-        return turn, log_interval_mass(ends.low - shift, ends.high - shift, ends.width).sum()
+    def at(offset: jax.Array) -> tuple[jax.Array, jax.Array]:
+        shift = loading * offset + rest
+        z = shift / scale
+        return shift, log_interval_mass(ends.low - z, ends.high - z, ends.width).sum()
 
-    turns, log_mass = jax.vmap(at)(offsets)
+    shifts, log_mass = jax.vmap(at)(offsets)
     log_values = log_mass - (anchor + 0.5 * offsets) * offsets
     constant = -0.5 * anchor * anchor
-    return log_concave.Along(anchor, mean, offsets, turns, log_values, constant, weights)
+    return log_concave.Along(anchor, mean, offsets, shifts, log_values, constant, weights)
 
 
-def log_probability(loc: jax.Array, covariance: LowRank, low, high) -> jax.Array:
+def log_probability(
+    loc: jax.Array, covariance: LowRank, low: jax.Array, high: jax.Array
+) -> jax.Array:
     """log P(low <= X <= high) for rank one, all of shape (d,), each low below its high."""
     found = along(loc, covariance, low, high)
     log_sum = log_concave.log_weighted_sum(found.log_values, found.weights)
     return found.constant - _LOG_SQRT_2PI + log_sum
 
 
-def plan(loc, loading, scale, low, high) -> tuple[jax.Array, jax.Array]:
+def plan(
+    loc: jax.Array, loading: jax.Array, scale: jax.Array, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """The mode of the integrand, and breakpoints as offsets from it."""
     ends = standardize(low, high, loc, scale)
     rate = loading / scale
 
-    def log_density(f):
+    def log_density(f: jax.Array) -> jax.Array:
         mass = log_interval_mass(ends.low - rate * f, ends.high - rate * f, ends.width)
         return mass.sum() - 0.5 * f * f
 
     everywhere = jnp.asarray(jnp.inf, loc.dtype)
     left, mode, right = log_concave.support(log_density, -everywhere, everywhere)
-    # Each coordinate switches over a length 1/rate of its own, many at once faster than any alone:
-    # windows of every size between.
+    # Each factor of the integrand falls over a length 1/rate of its own, a product of many over a
+    # shorter one: panels of all sizes between.
     widest = (right - left) / 16.0
-    switch = 1.0 / (jnp.max(jnp.abs(rate)) * (1.0 + math.log(len(loc))))
-    narrowest = jnp.minimum(switch, widest)
+    shortest = 1.0 / (jnp.max(jnp.abs(rate)) * (1.0 + math.log(len(loc))))
+    narrowest = jnp.minimum(shortest, widest)
     powers = jnp.linspace(0.0, 1.0, NUM_WINDOWS, dtype=loc.dtype)
     widths = narrowest * (widest / narrowest) ** powers
     return mode, log_concave.graded_panels(left - mode, right - mode, 2.0 * widths)
 
 
-def nodes(loc: jax.Array, covariance: LowRank, low, high) -> tuple[jax.Array, ...]:
-    """The law given low <= X <= high as a mixture over the factor, for rank one.
+def nodes(
+    loc: jax.Array, covariance: LowRank, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, ...]:
+    """The distribution of X given low <= X <= high as a mixture over the factor, for rank one.
+
+    Given the factor the coordinates are independent.
 
     Returns:
-        A point of the region, shape (d,); means less the point and variances of the laws mixed,
-        independent coordinate by coordinate, shape (n, d); logs of the integrand and weights of the
-        quadrature, shape (n,).
+        A point of the region, shape (d,); means, less the point, and variances of the mixture's
+        components, shape (n, d); logs of the integrand and weights of the quadrature, shape (n,).
     """
     found = along(loc, covariance, low, high)
     point = jax.lax.stop_gradient(jnp.clip(found.mean, low, high))
     near = standardize(low, high, point)
-    center = (found.mean - point) + found.turns
-    law = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
-    return point, truncated_mean(*law), truncated_variance(*law), found.log_values, found.weights
+    center = (found.mean - point)[None] + found.shifts
+    component = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
+    means, variances = truncated_mean(*component), truncated_variance(*component)
+    return point, means, variances, found.log_values, found.weights

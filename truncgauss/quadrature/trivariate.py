@@ -1,8 +1,12 @@
-"""Three dimensions: the law of one coordinate, times the bivariate probability given it.
+r"""Trivariate box probabilities: the density of X1 times the bivariate probability given it.
 
-    P = integral over low1 < x1 < high1 of p(x1) P(low2 < X2 < high2, low3 < X3 < high3 | x1).
+.. math:: P = \int_{l_1}^{h_1} p(x_1) \, P(l_2 < X_2 < h_2, l_3 < X_3 < h_3 \mid x_1) \, dx_1
 
-The coordinate in front is the one given which the other two are least correlated.
+The first coordinate is the one given which the other two are least correlated.
+
+References:
+    Genz (2004), Numerical computation of rectangular bivariate and trivariate normal and t
+    probabilities.
 """
 
 import math
@@ -15,28 +19,29 @@ from truncgauss.covariances import Covariance
 from truncgauss.linalg import is_symmetric
 from truncgauss.quadrature import bivariate, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
-from truncgauss.special import standardize
+from truncgauss.special import Interval, standardize
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 MAX_PANELS = 40
 
 
 class Conditional(NamedTuple):
-    """The law of X1, and that of (X2, X3) given it."""
+    """The scale of X1, and the conditional distribution of (X2, X3) given it."""
 
     scale: jax.Array
     slopes: jax.Array  # shape (2,)
-    slope_rests: jax.Array
+    slope_rests: jax.Array  # rounding errors of the slopes
     variances: jax.Array  # shape (2,), given X1
     covariance: jax.Array  # of X2 and X3 given X1
 
     @property
     def correlation(self) -> jax.Array:
+        """Correlation of X2 and X3 given X1."""
         return self.covariance / jnp.sqrt(self.variances[0] * self.variances[1])
 
 
 def conditional(matrix: jax.Array) -> Conditional:
-    """(X2, X3) given X1, from a covariance matrix of shape (3, 3)."""
+    """The distribution of (X2, X3) given X1, from a covariance matrix of shape (3, 3)."""
     first, products = matrix[0, 0], 0.5 * (matrix[0, 1:] + matrix[1:, 0])
     own = jnp.diagonal(matrix)[1:]
     slopes, rests = bivariate.ratio(products, jnp.full(2, first))
@@ -49,7 +54,7 @@ def conditional(matrix: jax.Array) -> Conditional:
 def best_order(matrix: jax.Array) -> jax.Array:
     """The cyclic order that leaves the last two coordinates least correlated given the first."""
     matrix = jax.lax.stop_gradient(matrix)
-    orders = (jnp.arange(3)[:, None] + jnp.arange(3)) % 3
+    orders = (jnp.arange(3)[:, None] + jnp.arange(3)[None, :]) % 3
     forms = jax.vmap(lambda order: conditional(matrix[order][:, order]))(orders)
     size = jnp.abs(jax.vmap(lambda form: form.correlation)(forms))
     return orders[jnp.argmin(jnp.where(jnp.isnan(size), jnp.inf, size))]
@@ -65,15 +70,15 @@ def most_likely(form: Conditional, low: jax.Array, high: jax.Array) -> jax.Array
     return -0.5 * jnp.min(nearest * nearest + other * other / free)
 
 
-def plan(loc: jax.Array, form: Conditional, low, high) -> bivariate.Plan:
-    """Panels for the integral over X1, laid by the most likely (X2, X3) given x1."""
+def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> bivariate.Plan:
+    """Panels for the integral over X1, laid out for the density at the most likely (X2, X3)."""
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
     outer = standardize(low[0], high[0], loc[0], form.scale)
     scales = jnp.sqrt(form.variances)
     inner = standardize(low[1:], high[1:], loc[1:], scales)
     rates = form.slopes * form.scale / scales
 
-    def log_density(z):
+    def log_density(z: jax.Array) -> jax.Array:
         return most_likely(form, inner.low - rates * z, inner.high - rates * z) - 0.5 * z * z
 
     found = log_concave.support(log_density, outer.low, outer.high)
@@ -86,23 +91,25 @@ def plan(loc: jax.Array, form: Conditional, low, high) -> bivariate.Plan:
     right = jnp.where(at_high, ends.high, form.scale * (found.right - centre))
     correlation = form.correlation
     free = (1.0 - correlation) * (1.0 + correlation)
-    # Where both others are held at a limit, the two together pull at X1.
+    # Where both others are at a limit, they act on X1 together.
     pull = jnp.square(rates[1] - correlation * rates[0]) / jnp.maximum(free, 0.0)
     steepest = jnp.append(jnp.abs(rates), jnp.sqrt(jnp.square(rates[0]) + pull))
-    ends = log_concave.end_zones(left, right, form.scale / steepest)
-    places, width = crossings(form, rates, inner)
-    places, half = form.scale * (places - centre), (8.0 + log_concave.REACH) * form.scale * width
-    lengths = jnp.broadcast_to(form.scale * width, places.shape)
-    windows = log_concave.Zones(places - half, places + half, lengths)
-    zones = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), ends, windows)
-    breakpoints, count = log_concave.mesh(left, right, form.scale, zones, MAX_PANELS)
-    return bivariate.Plan(anchor, log_concave.reaching(breakpoints, at_low, at_high), count)
+    ends_of_support = log_concave.end_zones(left, right, form.scale / steepest)
+    positions, width = crossings(form, rates, inner)
+    positions = form.scale * (positions - centre)
+    half = (8.0 + log_concave.REACH) * form.scale * width
+    lengths = jnp.broadcast_to(form.scale * width, positions.shape)
+    windows = log_concave.Zones(positions - half, positions + half, lengths)
+    zones = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), ends_of_support, windows)
+    breakpoints, num_panels = log_concave.mesh(left, right, form.scale, zones, MAX_PANELS)
+    return bivariate.Plan(anchor, log_concave.reaching(breakpoints, at_low, at_high), num_panels)
 
 
-def crossings(form: Conditional, rates: jax.Array, inner) -> tuple[jax.Array, jax.Array]:
-    """Where a limit on X2 hands over to one on X3, and how abruptly, in units of X1's scale.
+def crossings(form: Conditional, rates: jax.Array, inner: Interval) -> tuple[jax.Array, jax.Array]:
+    """Values of X1 where limits on X2 and X3 cross, and over what width, in units of X1's scale.
 
-    Given X1 the other two may nearly determine each other; the tighter of their limits rules then.
+    If the other two nearly determine each other given X1, only the tighter of their limits matters,
+    and which one that is changes there.
     """
     correlation = form.correlation
     falling = correlation < 0
@@ -111,11 +118,11 @@ def crossings(form: Conditional, rates: jax.Array, inner) -> tuple[jax.Array, ja
     limits3 = jnp.where(falling, -limits3, limits3)
     limits2 = jnp.stack([inner.low[0], inner.high[0]])
     free = jnp.sqrt(jnp.maximum((1.0 - correlation) * (1.0 + correlation), 0.0))
-    return ((limits3[:, None] - limits2) / rate).ravel(), free / jnp.abs(rate)
+    return ((limits3[:, None] - limits2[None, :]) / rate).ravel(), free / jnp.abs(rate)
 
 
 class Reduced(NamedTuple):
-    """A problem in the best order: X1, the others given it, and X3 given both."""
+    """A problem in the best order, with X2 and X3 given X1, and X3 given both."""
 
     loc: jax.Array
     form: Conditional
@@ -124,8 +131,10 @@ class Reduced(NamedTuple):
     high: jax.Array
 
 
-def reduced(loc: jax.Array, covariance: Covariance, low, high) -> tuple[jax.Array, Reduced]:
-    """The best order, and the problem in it."""
+def reduced(
+    loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, Reduced]:
+    """The best order, and the problem in that order."""
     matrix = covariance.covariance_matrix
     matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
     order = best_order(matrix)
@@ -135,7 +144,7 @@ def reduced(loc: jax.Array, covariance: Covariance, low, high) -> tuple[jax.Arra
 
 
 class Along(NamedTuple):
-    """X1 at nodes of its quadrature, and the means of (X2, X3) there, of shape (n, 2)."""
+    """X1 at quadrature nodes, and the conditional means of (X2, X3) there, shape (n, 2)."""
 
     offsets: jax.Array
     means: jax.Array
@@ -144,61 +153,67 @@ class Along(NamedTuple):
 
 
 def along(problem: Reduced, anchor: jax.Array, breakpoints: jax.Array) -> Along:
-    """The law of X1 at the nodes of some panels, and that of the others given it."""
+    """The log density of X1 at the nodes of some panels, and the means of the others given it."""
     loc, form, _, low, high = problem
     ends = standardize(low[0], high[0], anchor)
     breakpoints = log_concave.between(breakpoints, ends.low, ends.high)
     offsets, weights = log_concave.rule(breakpoints)
     means, mean_rests = line(anchor, loc[0], loc[1:], form.slopes, form.slope_rests)
-    means = means + (mean_rests + form.slopes * offsets[:, None])
+    means = means[None] + (mean_rests[None] + form.slopes[None] * offsets[:, None])
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
     constant = -0.5 * base * base - jnp.log(form.scale)
     return Along(offsets, means, constant - (base + 0.5 * steps) * steps, weights)
 
 
-def log_panel(problem: Reduced, given) -> jax.Array:
-    """The log of one panel's share of the integral."""
+def log_panel(problem: Reduced, given: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """The log of the integral over one panel."""
     found = along(problem, *given)
 
-    def log_mass(means):
+    def log_mass(means: jax.Array) -> jax.Array:
         return bivariate.log_integral(means, problem.rest, problem.low[1:], problem.high[1:])
 
     log_values = jax.vmap(log_mass)(found.means) + found.log_prior
     return log_concave.log_weighted_sum(log_values, found.weights)
 
 
-def log_probability(loc: jax.Array, covariance: Covariance, low, high) -> jax.Array:
+def log_probability(
+    loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
+) -> jax.Array:
     """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
     _, problem = reduced(loc, covariance, low, high)
     laid = plan(problem.loc, problem.form, problem.low, problem.high)
     return log_concave.log_total(log_panel, problem, *laid) - _LOG_SQRT_2PI
 
 
-def moments_panel(problem: Reduced, given) -> log_concave.Parts:
-    """One panel's share of the truncated law; its mean is counted from a point of the plan's."""
+def moments_panel(
+    problem: Reduced, given: tuple[tuple[jax.Array, jax.Array], jax.Array]
+) -> log_concave.Components:
+    """Weight, mean and covariance of the part of X within one panel; the mean is less `point`."""
     (anchor, point), breakpoints = given
     found = along(problem, anchor, breakpoints)
-    limits = problem.low[1:], problem.high[1:]
+    low, high = problem.low[1:], problem.high[1:]
 
-    def others(means):
-        return bivariate.moments(means, problem.rest, *limits, point[1:])
+    def others(means: jax.Array) -> log_concave.Components:
+        return bivariate.moments(means, problem.rest, low, high, point[1:])
 
     log_mass, mean, covariance = jax.vmap(others)(found.means)
     first = (anchor - point[0]) + found.offsets
     means = jnp.concatenate([first[:, None], mean], axis=-1)
     covariances = jnp.pad(covariance, ((0, 0), (1, 0), (1, 0)))
-    laws = log_concave.Parts(log_mass + found.log_prior, means, covariances)
-    return log_concave.mixed(laws, found.weights)
+    components = log_concave.Components(log_mass + found.log_prior, means, covariances)
+    return log_concave.mixed(components, found.weights)
 
 
-def moments(loc: jax.Array, covariance: Covariance, low, high) -> tuple[jax.Array, ...]:
-    """A point of the region; mean less the point and covariance of X given low <= X <= high."""
+def moments(
+    loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """A point of the region; mean less that point, and covariance, of X given low <= X <= high."""
     order, problem = reduced(loc, covariance, low, high)
-    anchor, breakpoints, count = plan(problem.loc, problem.form, problem.low, problem.high)
+    anchor, breakpoints, num_panels = plan(problem.loc, problem.form, problem.low, problem.high)
     nearest = along(problem, anchor, jnp.zeros(2, loc.dtype)).means[0]
     others = bivariate.inner_point(nearest, problem.rest, problem.low[1:], problem.high[1:])
     point = jnp.concatenate([anchor[None], others])
     given = anchor, point
-    found = log_concave.total_moments(moments_panel, problem, given, breakpoints, count, 3)
+    found = log_concave.total_moments(moments_panel, problem, given, breakpoints, num_panels, 3)
     back = jnp.argsort(order)
     return point[back], found.mean[back], found.covariance[back][:, back]

@@ -1,9 +1,12 @@
-"""Independent noise on top of two common factors: their integral on a grid, in any dimension.
+"""Box probabilities with two common factors and independent noise: a grid over the factors.
 
-The integrand is log-concave and analytic and falls off on all sides, so that the midpoint rule on a
-grid that fits it converges faster than any power of the number of points, and says itself whether
-it has. Where the noise is next to none the integrand is a polygon with all but sharp edges: there
-the rule does not resolve it, and its stderr says so.
+The integrand is log-concave and analytic and decays on all sides, so that the midpoint rule on a
+grid that fits it converges faster than any power of the number of points, and coarser grids show
+whether it has converged. With very little noise the integrand is nearly the indicator of a polygon:
+the rule does not resolve its edges, and its stderr says so.
+
+References:
+    Trefethen and Weideman (2014), The exponentially convergent trapezoidal rule.
 """
 
 import math
@@ -26,8 +29,8 @@ from truncgauss.total_moments import Nodes
 
 NUM_SIDE = 96  # points along each side of the grid
 NUM_RAYS = 32
-RESOLVED = 1e-8  # an estimate of the error that is far above it where the rule converges
-DROP = 42.0  # in logs: what lies below reaches no digit
+RESOLVED = 1e-8  # where the rule converges its error is far below this estimate of it
+DROP = 42.0  # in logs: what lies below does not reach the last digit
 MAX_STEPS = 80
 
 
@@ -36,13 +39,13 @@ def log_probability(
 ) -> tuple[Array, Array]:
     """log P(low <= X <= high) for rank two, and its stderr; each low below its high, shape (d,).
 
-    stderr is 0 where the rule has converged, else about an upper bound of its error.
+    stderr is 0 where the rule has converged, else an approximate upper bound of its error.
     """
     fixed = lax.stop_gradient((loc, covariance, low, high))
     plan = solve_plan(*fixed)
     left, right, found = rectangle(about(plan.anchor, *fixed), plan)
     step = (right - left) / NUM_SIDE
-    index = jnp.arange(NUM_SIDE) + 0.5
+    index = jnp.arange(NUM_SIDE, dtype=loc.dtype) + 0.5
     sides = (left[k] + step[k] * index for k in range(2))
     grid = jnp.stack(jnp.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
     offsets = jnp.matmul(grid.astype(loc.dtype), plan.scale.T, precision="highest")
@@ -55,12 +58,12 @@ def log_probability(
 
 
 def error_bound(heights: Array) -> Array:
-    """An estimate from above of the rule's relative error, by grids that make up this one.
+    """An approximate upper bound of the rule's relative error, from its coarser subgrids.
 
-    Twice coarser ones disagree by their own error, those twice coarser again by theirs. Where the
-    rule converges, the first is about the square of the second, and the error of the rule that of
-    the first. Across a sharp edge all three are as large, each by chance much smaller at times: the
-    geometric mean of two is so more rarely.
+    The subgrids of twice the spacing differ by their error, and those of four times the spacing by
+    theirs. Where the rule converges, the first difference is about the square of the second, and
+    the rule's error about the square of the first. Across a sharp edge all three are of one size,
+    and any one of them may be small by chance; the geometric mean of two rarely is.
     """
     coarse = disagreement(heights)
     parts = [heights[i::2, j::2] for i in range(2) for j in range(2)]
@@ -72,41 +75,42 @@ def error_bound(heights: Array) -> Array:
 def disagreement(heights: Array) -> Array:
     """The largest relative difference between sums over every other row, column or diagonal."""
     half = len(heights) // 2
-    shares = jnp.exp(heights - jnp.max(heights)).reshape(half, 2, half, 2)
-    sums = shares.sum((0, 2)) / shares.sum()
+    values = jnp.exp(heights - jnp.max(heights)).reshape(half, 2, half, 2)
+    sums = values.sum((0, 2)) / values.sum()
     rows, columns = sums[0] - sums[1], sums[:, 0] - sums[:, 1]
     return jnp.max(jnp.abs(jnp.stack([rows.sum(), columns.sum(), rows[0] - rows[1]])))
 
 
 def rectangle(integrand: Integrand, plan: Plan) -> tuple[Array, Array, Array]:
-    """Corners, in units of the plan, of a rectangle outside of which nothing is left; and whether
-    it was found.
+    """Corners of a rectangle that holds the integrand to rounding, and whether it was found.
 
-    Along rays from the anchor the integrand falls but once, since it is log-concave.
+    In units of the plan's scale. Along each ray from the anchor the integrand falls below a level
+    only once, since it is log-concave: bisection finds where.
     """
+    State = tuple[Array, Array, Array, Array]
     angles = jnp.arange(NUM_RAYS, dtype=plan.anchor.dtype) * (2.0 * math.pi / NUM_RAYS)
     rays = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1)
     directions = rays @ plan.scale.T
 
-    def heights(offsets):
+    def heights(offsets: Array) -> Array:
         return integrand.log_masses(offsets).sum(-1) + integrand.log_prior(offsets)
 
     offset = plan.mode - plan.anchor
     at_mode, at_anchor = heights(jnp.stack([offset, jnp.zeros_like(offset)]))
     floor = at_mode - DROP
 
-    def step(state):
+    def step(state: State) -> State:
         near, far, probe, count = state
         outside = heights(probe[:, None] * directions) < floor
         near, far = jnp.where(outside, near, probe), jnp.where(outside, probe, far)
         return near, far, jnp.where(jnp.isinf(far), 2.0 * probe, 0.5 * (near + far)), count + 1
 
-    def unfinished(state):
+    def unfinished(state: State) -> Array:
         near, far, _, count = state
         return jnp.any(~(far <= 1.05 * near)) & (count < MAX_STEPS)
 
-    start = jnp.zeros(NUM_RAYS, angles.dtype)
-    start = varying_like((start, start + jnp.inf, start + 4.0, jnp.asarray(0)), floor)
+    none = jnp.zeros(NUM_RAYS, angles.dtype)
+    start = varying_like((none, none + jnp.inf, none + 4.0, jnp.asarray(0)), floor)
     _, far, _, _ = lax.while_loop(unfinished, step, start)
     found = (at_anchor > floor) & jnp.all(jnp.isfinite(far))
     corners = far[:, None] * rays
@@ -114,15 +118,16 @@ def rectangle(integrand: Integrand, plan: Plan) -> tuple[Array, Array, Array]:
 
 
 def grid_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tuple[Nodes, Array]:
-    """The law given low <= X <= high for rank two, all of shape (d,), each low below its high.
+    """The distribution of X given low <= X <= high as a mixture over two factors, and an error.
 
-    Given the factors the coordinates are independent. The second result is 0 where the grid
-    resolves the integrand, else about an upper bound of the relative error of its sums.
+    All of shape (d,), each low below its high. Given the factors the coordinates are independent.
+    The error is 0 where the grid resolves the integrand, else an approximate upper bound of the
+    relative error of its sums.
     """
     fixed = lax.stop_gradient((loc, covariance, low, high))
     plan = solve_plan(*fixed)
     left, right, found = rectangle(about(plan.anchor, *fixed), plan)
-    index = jnp.arange(NUM_SIDE) + 0.5
+    index = jnp.arange(NUM_SIDE, dtype=loc.dtype) + 0.5
     sides = (left[k] + (right[k] - left[k]) / NUM_SIDE * index for k in range(2))
     grid = jnp.stack(jnp.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
     offsets = jnp.matmul(grid.astype(loc.dtype), plan.scale.T, precision="highest")
@@ -132,7 +137,7 @@ def grid_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tupl
     mean, rest = mean_at(plan.anchor, loc, covariance.cov_factor)
     point = lax.stop_gradient(jnp.clip(mean, low, high))
     near = standardize(low, high, point)
-    center = (mean - point) + (combined(covariance.cov_factor, offsets) + rest)
-    law = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
-    weights = jnp.ones_like(heights)
-    return Nodes(point, truncated_mean(*law), truncated_variance(*law), heights, weights), bound
+    center = (mean - point)[None] + (combined(covariance.cov_factor, offsets) + rest[None])
+    component = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
+    means, variances = truncated_mean(*component), truncated_variance(*component)
+    return Nodes(point, means, variances, heights, jnp.ones_like(heights)), bound

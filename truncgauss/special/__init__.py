@@ -1,4 +1,4 @@
-"""The normal distribution on one interval, and sums of logs, with derivative rules of their own."""
+"""The normal distribution on one interval, and sums of exponentials, with own derivative rules."""
 
 from truncgauss.special.logspace import (
     effective_sample_size,

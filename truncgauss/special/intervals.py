@@ -1,8 +1,13 @@
-"""Masses of [a, a + w] under the normal law, relative to exp(-max(a, 0)^2/2), and one draw.
+"""Probability of an interval [a, a + w] under the standard normal distribution, and one draw.
 
-The end a is the one nearer zero and w a number of its own that rounding of the ends never touches.
-A short interval takes a series about its midpoint, where nothing cancels; any other takes Mills
-ratios at both ends, subtracted from each other in the tail and from one in the centre.
+Masses are relative to exp(-max(a, 0)^2/2), so that they neither underflow nor overflow. The end a
+is the one nearer zero, and the width w is given by itself, free of the rounding of a + w - a.
+A short interval is integrated by a series about its midpoint, where nothing cancels; any other
+by Mills ratios at both ends, subtracted from each other in the tail and from one in the centre.
+
+References:
+    Genz (1992), Numerical computation of multivariate normal probabilities: the draw.
+    Botev (2017), The normal law under linear restrictions: tail-safe differences.
 """
 
 import math
@@ -16,7 +21,7 @@ from truncgauss.special.tails import FAR, LOG_SQRT_2PI, SQRT_2PI, horner, moment
 
 
 class Masses(NamedTuple):
-    """Relative to exp(-c^2/2), c = max(a, 0), times sqrt(2 pi) where a mass is meant."""
+    """Masses and densities relative to exp(-c^2/2), c = max(a, 0); masses times sqrt(2 pi)."""
 
     inside: Array
     above_a: Array
@@ -47,18 +52,19 @@ def _fall(x: Array) -> Array:
 
 
 @_fall.defjvp
-def _fall_jvp(primals, tangents):
+def _fall_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
-    # Not 1 - fall, as the derivative of expm1 has it: that dies long before the exponential.
+    # Not 1 - fall, as the derivative of expm1 has it: that is 0 long before the exponential is.
     return _fall(x), jnp.exp(-x) * dx
 
 
 def is_short(a: Array, w: Array) -> Array:
+    """Whether the series about the midpoint is accurate."""
     return (w < 0.25) & (w * a < 0.25)
 
 
 def short_parts(a: Array, w: Array) -> tuple[Array, Array]:
-    """The mean of the density over that at the midpoint, and the log of that over c's."""
+    """The mean density over that at the midpoint, and minus the log of that over the one at c."""
     half = 0.5 * w
     mid = a + half
     slope, bend = jnp.square(half * mid), 0.5 * half * half
@@ -75,6 +81,7 @@ def _narrow_mass(a: Array, w: Array) -> Array:
 
 @jax.jit
 def masses(a: Array, w: Array) -> Masses:
+    """The masses of [a, a + w] and of what lies beyond its ends."""
     # Both ends infinite, or an empty interval at infinity.
     a = jnp.where(a < -FAR, -FAR, jnp.where(a == jnp.inf, 1.0, a))
     w = jnp.minimum(w, 2.0 * FAR)
@@ -136,10 +143,10 @@ def relative_log(m: Masses, a: Array, w: Array) -> Array:
     straddles = a < 0
     mass = jnp.where(straddles, m.inside / SQRT_2PI, m.inside)
     log = value_log(mass)
-    # In the centre the mass is one less two tails: mend what rounding took.
+    # In the centre the mass is one less two tails: add back the rounding error of that.
     outside = (m.below_a + m.above_b) / SQRT_2PI
-    mend = jnp.where(mass > 0.25, ((1.0 - mass) - outside) / mass, 0.0)
-    return jnp.where(w < 0, jnp.nan, jnp.where(straddles, log + mend, log - LOG_SQRT_2PI))
+    correction = jnp.where(mass > 0.25, ((1.0 - mass) - outside) / mass, 0.0)
+    return jnp.where(w < 0, jnp.nan, jnp.where(straddles, log + correction, log - LOG_SQRT_2PI))
 
 
 def _anchor(a: Array) -> Array:
@@ -159,22 +166,24 @@ def step(a: Array, w: Array, u: Array, v: Array) -> tuple[Array, Array]:
     """The draw less max(a, 0) at the uniform u = 1 - v, and the log mass of [a, a + w]."""
     m, c = masses(a, w), _anchor(a)
     below, mass = _sides(m, a, u, v)
-    t = _beyond(c, mass) + _only_by_rule(a, w, u)
+    t = _beyond(c, mass) + _nan_slope(a, w, u)
     return jnp.where(below, -t, t), relative_log(m, a, w) - 0.5 * c * c
 
 
-def _only_by_rule(*inputs: Array) -> Array:
-    """Zero, with derivative NaN.
+def _nan_slope(*inputs: Array) -> Array:
+    """Zero, with derivative NaN, so that only the custom rule can differentiate the draw.
 
-    The second of two derivatives through a loop, the first of them in reverse, drops custom rules
-    in some versions of JAX. What is left of the draw is a series whose own derivative is wrong.
+    In some versions of JAX the second of two derivatives through a loop, the first in reverse mode,
+    ignores custom rules. It would differentiate the series of the draw, which gives wrong numbers.
     """
     moved = sum(jnp.where(jnp.isinf(x), 0.0, x) for x in inputs)
     return jnp.sqrt(jnp.square(moved - jax.lax.stop_gradient(moved)))
 
 
 @step.defjvp
-def _step_jvp(primals, tangents):
+def _step_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     a, w, u, v = primals
     da, dw, du, _ = tangents
     t, log_of_mass = step(a, w, u, v)
@@ -202,11 +211,12 @@ def _log_mass_change(m: Masses, a: Array, da: Array, dw: Array) -> Array:
 @jax.custom_jvp
 @jax.jit
 def log_mass(a: Array, w: Array) -> Array:
+    """Log probability of [a, a + w]."""
     return relative_log(masses(a, w), a, w) - 0.5 * jnp.square(_anchor(a))
 
 
 @log_mass.defjvp
-def _log_mass_jvp(primals, tangents):
+def _log_mass_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (a, w), (da, dw) = primals, tangents
     m = masses(a, w)
     return log_mass(a, w), _log_mass_change(m, a, da, dw)

@@ -1,7 +1,12 @@
-"""Sums of exponentials in logs, and the logistic function with its kin, safe in every derivative.
+"""Sums of exponentials in logs, and the logistic function and its logs, accurate in the tails.
 
-Each rule is written in functions of this file, so that derivatives of any order are as good as the
-first: `jax.nn.sigmoid` multiplies by 1 - s, which is 0 on the right long before the slope is.
+Each derivative rule is written in functions of this file, so that derivatives of any order are as
+accurate as the first: `jax.nn.sigmoid` multiplies by 1 - s, which rounds to 0 for large x long
+before the slope does.
+
+References:
+    Blanchard, Higham and Higham (2021), Accurately computing the log-sum-exp and softmax functions.
+    Maechler (2012), Accurately computing log(1 - exp(-|a|)).
 """
 
 import math
@@ -9,8 +14,8 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Real
 
 
 def _as_float(x: ArrayLike) -> Array:
@@ -28,17 +33,19 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 @_log_sum_exp.defjvp
-def _log_sum_exp_jvp(axes, primals, tangents):
+def _log_sum_exp_jvp(
+    axes: tuple[int, ...], primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     total = _log_sum_exp(x, axes)
     level = jnp.expand_dims(total, axes)
-    # All terms zero: every share is 0. Some terms infinite: these share the derivative alike.
-    boundless = jnp.isposinf(x)
-    count = jnp.maximum(jnp.sum(boundless, axes, keepdims=True), 1).astype(x.dtype)
-    endless = jnp.isinf(level)
-    shares = jnp.exp(jnp.where(endless, -jnp.inf, x) - jnp.where(endless, 0.0, level))
-    shares = jnp.where(endless & boundless, 1.0 / count, shares)
-    return total, jnp.sum(shares * dx, axes)
+    # All terms zero: every weight is 0. Some terms infinite: these have equal weights.
+    infinite = jnp.isposinf(x)
+    count = jnp.maximum(jnp.sum(infinite, axes, keepdims=True), 1).astype(x.dtype)
+    no_level = jnp.isinf(level)
+    weights = jnp.exp(jnp.where(no_level, -jnp.inf, x) - jnp.where(no_level, 0.0, level))
+    weights = jnp.where(no_level & infinite, 1.0 / count, weights)
+    return total, jnp.sum(weights * dx, axes)
 
 
 def _axes(x: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
@@ -47,7 +54,9 @@ def _axes(x: Array, axis: int | tuple[int, ...] | None) -> tuple[int, ...]:
     return tuple(k % x.ndim for k in (axis if isinstance(axis, tuple) else (axis,)))
 
 
-def log_sum_exp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
+def log_sum_exp(
+    x: Real[ArrayLike, "..."], axis: int | tuple[int, ...] | None = None
+) -> Float[Array, "..."]:
     r"""Log of a sum of exponentials, whose gradient is 0 where all terms are zero.
 
     .. math:: \log \textstyle\sum_i e^{x_i}
@@ -60,6 +69,10 @@ def log_sum_exp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Arra
         The logs, the shape of `x` without `axis`; -inf where all terms are -inf, inf where one is
         inf, NaN where one is NaN.
 
+    Reference:
+        Blanchard, Higham and Higham (2021), Accurately computing the log-sum-exp and softmax
+        functions.
+
     Example:
         >>> float(tg.special.log_sum_exp(jnp.array([-1000.0, -1000.0])))
         -999.3068528194401
@@ -70,7 +83,9 @@ def log_sum_exp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Arra
     return _log_sum_exp(x, _axes(x, axis))
 
 
-def log_mean_exp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
+def log_mean_exp(
+    x: Real[ArrayLike, "..."], axis: int | tuple[int, ...] | None = None
+) -> Float[Array, "..."]:
     r"""Log of a mean of exponentials: `log_sum_exp` less the log of the number of terms.
 
     .. math:: \log \frac{1}{n} \textstyle\sum_i e^{x_i}
@@ -91,8 +106,10 @@ def log_mean_exp(x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Arr
     return _log_sum_exp(x, axes) - math.log(math.prod(x.shape[k] for k in axes))
 
 
-def effective_sample_size(log_weights: ArrayLike, axis: int = -1) -> Array:
-    """How many equal weights would be worth as much as these importance weights.
+def effective_sample_size(
+    log_weights: Real[ArrayLike, "..."], axis: int = -1
+) -> Float[Array, "..."]:
+    """Effective sample size of importance weights, given their logs.
 
     It is (sum w)^2 / sum w^2 along an axis: n if all n weights are equal, near 1 if one outweighs
     the others, 0 if all are 0. It carries no derivative.
@@ -103,13 +120,13 @@ def effective_sample_size(log_weights: ArrayLike, axis: int = -1) -> Array:
     """
     log_weights = jax.lax.stop_gradient(jnp.asarray(log_weights))
     top = jnp.max(log_weights, axis=axis, keepdims=True)
-    shares = jnp.exp(log_weights - jnp.where(top == -jnp.inf, 0.0, top))
-    squares = jnp.sum(shares**2, axis=axis)
+    weights = jnp.exp(log_weights - jnp.where(top == -jnp.inf, 0.0, top))
+    squares = jnp.sum(weights**2, axis=axis)
     none = squares == 0
-    return jnp.where(none, 0.0, shares.sum(axis) ** 2 / jnp.where(none, 1.0, squares))
+    return jnp.where(none, 0.0, weights.sum(axis) ** 2 / jnp.where(none, 1.0, squares))
 
 
-# --- The logistic function and its kin ------------------------------------------------------------
+# --- The logistic function and its logs -----------------------------------------------------------
 
 
 @jax.custom_jvp
@@ -126,13 +143,13 @@ def _logistic(x: Array) -> Array:
 
 
 @_sigmoid.defjvp
-def _sigmoid_jvp(primals, tangents):
+def _sigmoid_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     return _sigmoid(x), _logistic(x) * dx
 
 
 @_logistic.defjvp
-def _logistic_jvp(primals, tangents):
+def _logistic_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     value = _logistic(x)
     # The hyperbolic tangent is s(x) - s(-x), without the rounding of the two near 0.
@@ -145,7 +162,7 @@ def _log1pexp(x: Array) -> Array:
 
 
 @_log1pexp.defjvp
-def _log1pexp_jvp(primals, tangents):
+def _log1pexp_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     return _log1pexp(x), _sigmoid(x) * dx
 
@@ -156,7 +173,9 @@ def _inverse_expm1(x: Array) -> Array:
 
 
 @_inverse_expm1.defjvp
-def _inverse_expm1_jvp(primals, tangents):
+def _inverse_expm1_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     value = _inverse_expm1(x)
     return value, -value * (1.0 + value) * dx
@@ -170,13 +189,13 @@ def _log1mexp(x: Array) -> Array:
 
 
 @_log1mexp.defjvp
-def _log1mexp_jvp(primals, tangents):
+def _log1mexp_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     return _log1mexp(x), _inverse_expm1(x) * dx
 
 
-def sigmoid(x: ArrayLike) -> Array:
-    r"""The logistic function, whose derivatives do not die in either tail.
+def sigmoid(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
+    r"""The logistic function, whose derivatives keep their relative accuracy in either tail.
 
     .. math:: s(x) = \frac{1}{1 + e^{-x}}, \qquad s'(x) = s(x)\, s(-x)
 
@@ -190,7 +209,7 @@ def sigmoid(x: ArrayLike) -> Array:
     return _sigmoid(_as_float(x))
 
 
-def log_sigmoid(x: ArrayLike) -> Array:
+def log_sigmoid(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     r"""Log of the logistic function.
 
     .. math:: \log s(x) = -\log(1 + e^{-x}), \qquad \frac{d}{dx} = s(-x)
@@ -205,13 +224,16 @@ def log_sigmoid(x: ArrayLike) -> Array:
     return -_log1pexp(-_as_float(x))
 
 
-def log1pexp(x: ArrayLike) -> Array:
+def log1pexp(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     r"""Log of one plus an exponential, also known as softplus.
 
     .. math:: \log(1 + e^x), \qquad \frac{d}{dx} = s(x)
 
     Args:
         x: array of any shape, infinite values welcome.
+
+    Reference:
+        Maechler (2012), Accurately computing log(1 - exp(-|a|)).
 
     Example:
         >>> float(tg.special.log1pexp(1000.0))
@@ -220,7 +242,7 @@ def log1pexp(x: ArrayLike) -> Array:
     return _log1pexp(_as_float(x))
 
 
-def log1mexp(x: ArrayLike) -> Array:
+def log1mexp(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     r"""Log of one minus an exponential, with the sign of `jax.nn.log1mexp`.
 
     .. math:: \log(1 - e^{-x}), \quad x \ge 0, \qquad \frac{d}{dx} = \frac{1}{e^x - 1}
@@ -230,6 +252,9 @@ def log1mexp(x: ArrayLike) -> Array:
 
     Returns:
         The logs; -inf at 0, NaN where x is negative or NaN.
+
+    Reference:
+        Maechler (2012), Accurately computing log(1 - exp(-|a|)).
 
     Example:
         >>> float(tg.special.log1mexp(1e-20)) == float(jnp.log(1e-20))

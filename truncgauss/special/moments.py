@@ -1,9 +1,13 @@
-"""Mean, variance, entropy and short draws of the normal law truncated to [a, a + w].
+"""Mean, variance and entropy of a normal distribution truncated to [a, a + w], and short draws.
 
 The end a is the one nearer zero. Three regimes: *narrow* (quadrature about the midpoint, nothing
 cancels), *tail* (ratios of moments at both ends, from Mills ratios) and *centre* (one less two
-tails). Each derivative with respect to a far end is written as the density there times what it
-multiplies, so that it is small where the density is, to the last digit.
+tails). Each derivative with respect to a far end is written as a product with the density there,
+so that it keeps its relative accuracy where the density is small.
+
+References:
+    Johnson, Kotz and Balakrishnan (1994), Continuous Univariate Distributions 1, section 13.10.1.
+    Golub and Welsch (1969), Calculation of Gauss quadrature rules.
 """
 
 from functools import partial
@@ -18,18 +22,20 @@ from truncgauss.special.intervals import masses, relative_log
 from truncgauss.special.tails import FAR, LOG_SQRT_2PI, density, moment_ratio, tail_mass
 
 
-class Law(NamedTuple):
-    """In units of the width if the interval is narrow, else of the standard deviation.
+class IntervalMoments(NamedTuple):
+    """Mean, variance and entropy after truncation, in units that depend on the interval.
 
-    That keeps every field smooth as the width goes to 0, derivatives included.
+    The unit is the width if the interval is narrow, else the standard deviation: then every field
+    and its derivatives stay smooth as the width goes to 0.
     """
 
-    excess: Array  # the mean less `origin`
+    excess: Array  # the mean minus the end a, or minus 0 if that lies inside and a far from it
     variance: Array
     entropy: Array
 
 
 def is_narrow(a: Array, w: Array) -> Array:
+    """Whether quadrature about the midpoint is accurate."""
     return (w < 2.0) & (w * a < 4.0)
 
 
@@ -39,12 +45,17 @@ def is_narrow(a: Array, w: Array) -> Array:
 _NODES, _WEIGHTS = (column[6:] for column in np.polynomial.legendre.leggauss(12))
 
 
+def _along_last(column: np.ndarray, like: Array) -> Array:
+    """A column of constants along one axis more than an array has."""
+    return jnp.asarray(column.reshape((1,) * like.ndim + (-1,)), like.dtype)
+
+
 def _pairs(slope: Array, bend: Array) -> tuple[Array, Array, Array]:
     """The nodes, and the sums and differences of the integrand over each pair of them.
 
-    Pairs, because the odd moments then vanish with the slope instead of leaving rounding behind.
+    In pairs the odd moments go to 0 with the slope, with no rounding error left over.
     """
-    x, weights = jnp.asarray(_NODES, slope.dtype), jnp.asarray(_WEIGHTS, slope.dtype)
+    x, weights = _along_last(_NODES, slope), _along_last(_WEIGHTS, slope)
     level = weights * jnp.exp(-bend[..., None] * x * x)
     rise = jnp.expm1(slope[..., None] * x)
     fall = rise / (1.0 + rise)
@@ -60,7 +71,9 @@ def _power_means(slope: Array, bend: Array, count: int) -> tuple[Array, ...]:
 
 
 @_power_means.defjvp
-def _power_means_jvp(count, primals, tangents):
+def _power_means_jvp(
+    count: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     dslope, dbend = tangents
     m = _power_means(*primals, count + 2)
     changes = tuple(
@@ -75,7 +88,7 @@ def _log_mean(slope: Array, bend: Array) -> Array:
 
 
 @_log_mean.defjvp
-def _log_mean_jvp(primals, tangents):
+def _log_mean_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     first, second = _power_means(*primals, 2)
     return _log_mean(*primals), -first * tangents[0] - second * tangents[1]
 
@@ -87,8 +100,10 @@ def _tilted_entropy(slope: Array, bend: Array) -> Array:
 
 
 @_tilted_entropy.defjvp
-def _tilted_entropy_jvp(primals, tangents):
-    # What the log gains is what the other terms lose to first order, exactly.
+def _tilted_entropy_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
+    # The derivatives of the log mean cancel those of the two factors, exactly.
     _, (dfirst, dsecond) = jax.jvp(partial(_power_means, count=2), primals, tangents)
     return _tilted_entropy(*primals), primals[0] * dfirst + primals[1] * dsecond
 
@@ -99,11 +114,13 @@ def _tilt(a: Array, w: Array) -> tuple[Array, Array]:
 
 
 @jax.jit
-def narrow_law(a: Array, w: Array) -> Law:
-    """The law on a narrow interval, as a share of the width; the excess is over a."""
+def narrow_moments(a: Array, w: Array) -> IntervalMoments:
+    """Moments on a narrow interval, in units of its width; the excess is over a."""
     tilt = _tilt(a, w)
     first, second = _power_means(*tilt, 2)
-    return Law(0.5 * (1.0 + first), 0.25 * (second - first * first), _tilted_entropy(*tilt))
+    return IntervalMoments(
+        0.5 * (1.0 + first), 0.25 * (second - first * first), _tilted_entropy(*tilt)
+    )
 
 
 @jax.jit
@@ -118,16 +135,16 @@ def narrow_log_size(a: Array, w: Array) -> Array:
 
 
 class _Slopes(NamedTuple):
-    value: Law
-    by_a: Law  # at fixed width
-    by_w: Law
+    value: IntervalMoments
+    by_a: IntervalMoments  # at fixed width
+    by_w: IntervalMoments
 
 
 def _tail_moments(a: Array, w: Array) -> tuple[Array, Array, Array, Array]:
-    """E[T - a] and E[(T - a)^2] for a >= 0, the log of mass over density at a, the density at b."""
+    """E[T - a], E[(T - a)^2], log of mass over density at a, and density at b; for a >= 0."""
     b = a + w
     first, far_first = moment_ratio(a, 1), moment_ratio(b, 1)
-    # The share of the tail beyond a that also lies beyond b.
+    # The fraction of the tail beyond a that also lies beyond b.
     beyond = jnp.exp(-w * (a + 0.5 * w)) * (a + first) / (b + far_first)
     inside = 1.0 - beyond
     excess = (first - beyond * (w + far_first)) / inside
@@ -144,9 +161,9 @@ def _tail_slopes(a: Array, w: Array) -> _Slopes:
     variance = second - excess * excess
     # T - a has the density exp(-a t - t^2/2): moments are derivatives of one another.
     return _Slopes(
-        Law(excess, variance, log + a * excess + 0.5 * second),
-        Law(-variance, dsecond + 2.0 * excess * variance, 0.5 * dsecond - a * variance),
-        Law(
+        IntervalMoments(excess, variance, log + a * excess + 0.5 * second),
+        IntervalMoments(-variance, dsecond + 2.0 * excess * variance, 0.5 * dsecond - a * variance),
+        IntervalMoments(
             at_b * (w - excess),
             at_b * (jnp.square(w - excess) - variance),
             at_b * (1.0 + a * (w - excess) + 0.5 * (w * w - second)),
@@ -162,7 +179,7 @@ def _centre_slopes(a: Array, w: Array) -> _Slopes:
     deficit = b * at_b - a * at_a
     second, variance = 1.0 - deficit, 1.0 - deficit - mean * mean
 
-    def gains(end, weight):
+    def gains(end: Array, weight: Array) -> tuple[Array, Array, Array]:
         return (
             weight * (end - mean),
             weight * (jnp.square(end - mean) - variance),
@@ -172,22 +189,24 @@ def _centre_slopes(a: Array, w: Array) -> _Slopes:
     near, far = gains(a, at_a), gains(b, at_b)
     entropy = jnp.log1p(-outside) + LOG_SQRT_2PI + 0.5 - 0.5 * deficit
     return _Slopes(
-        Law(mean, variance, entropy), Law(*(y - x for x, y in zip(near, far))), Law(*far)
+        IntervalMoments(mean, variance, entropy),
+        IntervalMoments(*(y - x for x, y in zip(near, far))),
+        IntervalMoments(*far),
     )
 
 
 def _wide_slopes(a: Array, w: Array) -> _Slopes:
     a = jnp.where(a < -FAR, -FAR, a)
     tail = a >= 0
-    laws = (
+    both = (
         _tail_slopes(jnp.where(tail, a, 1.0), jnp.where(tail, w, 4.0)),
         _centre_slopes(jnp.where(tail, -1.0, a), jnp.where(tail, 4.0, w)),
     )
-    return jax.tree.map(lambda x, y: jnp.where(tail, x, y), *laws)
+    return jax.tree.map(lambda x, y: jnp.where(tail, x, y), *both)
 
 
-def _along(slopes: _Slopes, da: Array, dw: Array) -> Law:
-    return Law(*(x * da + y * dw for x, y in zip(slopes.by_a, slopes.by_w)))
+def _along(slopes: _Slopes, da: Array, dw: Array) -> IntervalMoments:
+    return IntervalMoments(*(x * da + y * dw for x, y in zip(slopes.by_a, slopes.by_w)))
 
 
 @jax.custom_jvp
@@ -201,12 +220,14 @@ def _parts(a: Array, w: Array) -> tuple[_Slopes, Array, Array]:
 
 
 @_parts.defjvp
-def _parts_jvp(primals, tangents):
+def _parts_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[tuple[_Slopes, Array, Array], tuple[_Slopes, Array, Array]]:
     (a, w), (da, dw) = primals, tangents
     parts = _parts(a, w)
     _, bends = jax.jvp(_wide_slopes, primals, tangents)
     change = _along(parts[0], da, dw)
-    # Of a homogeneous function: a da and w dw cancel, and must do so before they are rounded.
+    # The function is homogeneous: a da and w dw cancel, and must do so before they are rounded.
     twist = _along(bends, jnp.maximum(a, -FAR), jnp.minimum(w, 2.0 * FAR))
     return parts, (
         _Slopes(change, bends.by_a, bends.by_w),
@@ -217,23 +238,25 @@ def _parts_jvp(primals, tangents):
 
 @jax.custom_jvp
 @jax.jit
-def wide_law(p: Array, q: Array, s: Array) -> Law:
-    """The law on an interval that is not narrow: p above the mean, q wide, and s the scale.
+def wide_moments(p: Array, q: Array, s: Array) -> IntervalMoments:
+    """Moments on an interval that is not narrow and begins p above the mean, q wide, for scale s.
 
-    The mean is counted from max(p, 0); the entropy lacks log s.
+    The excess is counted from max(p, 0); the entropy is without its term log s.
     """
     value = _wide_slopes(p / s, q / s).value
-    return Law(s * value.excess, s * s * value.variance, value.entropy)
+    return IntervalMoments(s * value.excess, s * s * value.variance, value.entropy)
 
 
-@wide_law.defjvp
-def _wide_law_jvp(primals, tangents):
+@wide_moments.defjvp
+def _wide_moments_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[IntervalMoments, IntervalMoments]:
     (p, q, s), (dp, dq, ds) = primals, tangents
     a, w = p / s, q / s
     slopes, excess_by_s, variance_by_s = _parts(a, w)
     change = _along(slopes, dp, dq)
     da, dw = dp - jnp.maximum(a, -FAR) * ds, dq - jnp.minimum(w, 2.0 * FAR) * ds
-    return wide_law(p, q, s), Law(
+    return wide_moments(p, q, s), IntervalMoments(
         excess_by_s * ds + change.excess,
         s * (variance_by_s * ds + change.variance),
         _along(slopes, da / s, dw / s).entropy,
@@ -248,10 +271,12 @@ def wide_log_size(a: Array, w: Array) -> Array:
 
 
 @wide_log_size.defjvp
-def _wide_log_size_jvp(primals, tangents):
+def _wide_log_size_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
     (a, w), (da, dw) = primals, tangents
     m = masses(a, w)
-    excess = wide_law(a, w, jnp.ones_like(a)).excess
+    excess = wide_moments(a, w, jnp.ones_like(a)).excess
     return wide_log_size(a, w), m.density_b / m.inside * dw - excess * da
 
 
@@ -262,7 +287,7 @@ _FULL_NODES, _FULL_WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 def _mean_fall(t: Array, a: Array) -> Array:
     """The mean of exp(-a s - s^2/2) over (0, t), for t and a t below 1."""
-    x, weights = jnp.asarray(_FULL_NODES, a.dtype), jnp.asarray(0.5 * _FULL_WEIGHTS, a.dtype)
+    x, weights = _along_last(_FULL_NODES, a), _along_last(0.5 * _FULL_WEIGHTS, a)
     s = 0.5 * (1.0 + x) * t[..., None]
     return jnp.sum(weights * jnp.exp(-s * (a[..., None] + 0.5 * s)), -1)
 
@@ -270,7 +295,10 @@ def _mean_fall(t: Array, a: Array) -> Array:
 @jax.custom_jvp
 @jax.jit
 def short_draw(a: Array, w: Array, u: Array) -> Array:
-    """Where the draw lies between the ends of a short interval, 0 at a and 1 at b."""
+    """A draw from a short interval as a fraction of its width, at the uniform u.
+
+    Newton's method on the distribution function; four steps reach rounding.
+    """
     target = u * _mean_fall(w, a)
     f = u
     for _ in range(4):
@@ -279,11 +307,11 @@ def short_draw(a: Array, w: Array, u: Array) -> Array:
 
 
 @short_draw.defjvp
-def _short_draw_jvp(primals, tangents):
+def _short_draw_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     a, w, u = primals
     f = short_draw(a, w, u)
 
-    def residual(a, w, u):
+    def residual(a: Array, w: Array, u: Array) -> Array:
         return u * _mean_fall(w, a) - f * _mean_fall(f * w, a)
 
     _, change = jax.jvp(residual, primals, tangents)

@@ -1,9 +1,13 @@
-"""The normal distribution on one interval: values and derivative rules, in logs, in any tail.
+"""The normal distribution on one interval: log masses, densities, moments, quantiles and draws.
 
-An interval with ends a < b is first mirrored so that a is the end nearer zero, and is then given by
-(a, w), with the width w = b - a a number of its own. Only `standardize` meets a limit that may be
-infinite. It stands on `tails` (one tail, no interval), `intervals` (one interval and one draw) and
-`moments`.
+Values and derivatives keep their relative accuracy in any tail. An interval with ends a < b is
+mirrored so that a is the end nearer zero, and is then described by a and its width w = b - a, which
+is carried by itself. Infinite limits are met by `standardize` alone. The module builds on `tails`
+(one tail), `intervals` (the mass of an interval, and one draw) and `moments`.
+
+References:
+    Johnson, Kotz and Balakrishnan (1994), Continuous Univariate Distributions 1, section 13.10.1.
+    Genz (1992), Numerical computation of multivariate normal probabilities.
 """
 
 from collections.abc import Callable
@@ -11,18 +15,18 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Real
 
 from truncgauss.special.intervals import is_short, log_mass, step
 from truncgauss.special.moments import (
-    Law,
+    IntervalMoments,
     is_narrow,
-    narrow_law,
     narrow_log_size,
+    narrow_moments,
     short_draw,
-    wide_law,
     wide_log_size,
+    wide_moments,
 )
 from truncgauss.special.tails import (
     FAR,
@@ -33,22 +37,30 @@ from truncgauss.special.tails import (
 
 
 class Interval(NamedTuple):
-    """A standardised interval; `width` is known better than `high - low` when the two are close."""
+    """A standardised interval; `width` is more accurate than `high - low` where the two are close.
 
-    low: Array
-    high: Array
-    width: Array
+    Attributes:
+        low, high: limits in standard deviations from the mean, infinite values included.
+        width: `high - low`, computed from the limits before standardisation.
+    """
+
+    low: Float[Array, "*shape"]
+    high: Float[Array, "*shape"]
+    width: Float[Array, "*shape"]
 
 
 def standardize(
-    low: ArrayLike, high: ArrayLike, loc: ArrayLike = 0.0, scale: ArrayLike = 1.0
+    low: Real[ArrayLike, "*#shape"],
+    high: Real[ArrayLike, "*#shape"],
+    loc: Real[ArrayLike, "*#shape"] = 0.0,
+    scale: Real[ArrayLike, "*#shape"] = 1.0,
 ) -> Interval:
     r"""Limits in standard deviations from the mean, and the width between them.
 
     .. math:: a = (l - \mu)/\sigma, \qquad b = (h - \mu)/\sigma, \qquad w = (h - l)/\sigma
 
-    The only function that subtracts from an infinite limit or divides it: every derivative with
-    respect to that limit, and of that limit with respect to loc and scale, is exactly 0.
+    Every derivative with respect to an infinite limit, and of an infinite limit with respect to loc
+    and scale, is exactly 0. No other function subtracts from a limit that may be infinite.
 
     Args:
         low, high: limits, infinite values welcome; all arguments broadcast.
@@ -64,17 +76,17 @@ def standardize(
     """
     low, high, loc, scale = as_floats(low, high, loc, scale)
     # 0 for proper loc and scale; otherwise NaN, which an infinite limit would hide.
-    blemish = jax.lax.stop_gradient(jnp.where(scale > 0, 0.0 * (loc / scale), jnp.nan))
+    nan_propagator = jax.lax.stop_gradient(jnp.where(scale > 0, 0.0 * (loc / scale), jnp.nan))
     low_far, high_far = jnp.isinf(low), jnp.isinf(high)
     either = low_far | high_far
     # The subtrahend of a hidden branch is finite, so that its derivative is 0 and not NaN.
     near_low, near_high = jnp.where(low_far, loc, low), jnp.where(high_far, loc, high)
-    endless = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan)) + blemish
+    infinite = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan))
     difference = jnp.where(either, loc, high) - jnp.where(either, loc, low)
     return Interval(
-        jnp.where(low_far, low + blemish, ratio(near_low - loc, scale)),
-        jnp.where(high_far, high + blemish, ratio(near_high - loc, scale)),
-        jnp.where(either, endless, ratio(difference, scale)),
+        jnp.where(low_far, low + nan_propagator, ratio(near_low - loc, scale)),
+        jnp.where(high_far, high + nan_propagator, ratio(near_high - loc, scale)),
+        jnp.where(either, infinite + nan_propagator, ratio(difference, scale)),
     )
 
 
@@ -84,7 +96,11 @@ def _nearer(interval: Interval) -> tuple[Array, Array]:
     return mirrored, jnp.where(mirrored, -interval.high, interval.low)
 
 
-def log_interval_mass(low: ArrayLike, high: ArrayLike, width: ArrayLike | None = None) -> Array:
+def log_interval_mass(
+    low: Real[ArrayLike, "*#shape"],
+    high: Real[ArrayLike, "*#shape"],
+    width: Real[ArrayLike, "*#shape"] | None = None,
+) -> Float[Array, "*#shape"]:
     r"""Log probability that a standard normal variable falls into an interval.
 
     .. math:: \log Z = \log\{\Phi(b) - \Phi(a)\}, \qquad
@@ -92,7 +108,7 @@ def log_interval_mass(low: ArrayLike, high: ArrayLike, width: ArrayLike | None =
 
     Args:
         low, high: standardised limits, infinite values welcome; they broadcast.
-        width: `high - low`, where it is known better than by that difference; see `standardize`.
+        width: `high - low`, if it is known more accurately than that difference; see `standardize`.
 
     Returns:
         The logs: -inf for an empty interval, NaN for an inverted one and where an argument is NaN.
@@ -106,17 +122,19 @@ def log_interval_mass(low: ArrayLike, high: ArrayLike, width: ArrayLike | None =
     return log_mass(a, interval.width)
 
 
-def _interval(low, high, width, *others):
-    interval = standardize(low, high)
-    width = interval.width if width is None else width
-    low, high, width, *others = as_floats(low, high, width, *others)
-    return (Interval(low, high, width), *others) if others else Interval(low, high, width)
+def _interval(low: ArrayLike, high: ArrayLike, width: ArrayLike | None) -> Interval:
+    """Standardised limits as an interval, with their difference where no width is given."""
+    width = standardize(low, high).width if width is None else width
+    return Interval(*as_floats(low, high, width))
 
 
 def separation_step(
-    low: ArrayLike, high: ArrayLike, uniform: ArrayLike, width: ArrayLike | None = None
-) -> tuple[Array, Array]:
-    r"""One step of separation of variables: a draw from the interval, and its log mass.
+    low: Real[ArrayLike, "*#shape"],
+    high: Real[ArrayLike, "*#shape"],
+    uniform: Real[ArrayLike, "*#shape"],
+    width: Real[ArrayLike, "*#shape"] | None = None,
+) -> tuple[Float[Array, "*#shape"], Float[Array, "*#shape"]]:
+    r"""One step of separation of variables: a draw from the interval, and the interval's log mass.
 
     .. math:: y = \Phi^{-1}\{(1 - u)\,\Phi(a) + u\,\Phi(b)\}, \qquad
         dy = \frac{Z}{\phi(y)} \{du + (1 - u)\, e_a\, da + u\, e_b\, db\}
@@ -127,7 +145,7 @@ def separation_step(
     Args:
         low, high: standardised limits, infinite values welcome; all arguments broadcast.
         uniform: in (0, 1).
-        width: `high - low`, where it is known better than by that difference; see `standardize`.
+        width: `high - low`, if it is known more accurately than that difference; see `standardize`.
 
     Returns:
         The draw, never outside the limits, and the log mass as `log_interval_mass` gives it.
@@ -140,23 +158,26 @@ def separation_step(
         >>> round(float(draw), 6), round(float(log_mass), 6)
         (9.075787, -43.628149)
     """
-    interval, uniform = _interval(low, high, width, uniform)
+    low, high, width, uniform = as_floats(*_interval(low, high, width), uniform)
+    interval = Interval(low, high, width)
     mirrored, a = _nearer(interval)
     u = jnp.where(mirrored, 1.0 - uniform, uniform)
-    t, log_z = step(a, interval.width, u, jnp.where(mirrored, uniform, 1.0 - uniform))
+    t, log_z = step(a, width, u, jnp.where(mirrored, uniform, 1.0 - uniform))
     y = jnp.where(a >= 0, a, 0.0) + t
     return moved_inside(jnp.where(mirrored, -y, y), interval.low, interval.high), log_z
 
 
 @jax.custom_jvp
 def moved_inside(x: Array, low: Array, high: Array) -> Array:
-    """A draw, or the limit that rounding took it beyond."""
+    """A draw, or the limit if rounding took the draw beyond it."""
     return jnp.where(x < low, low, jnp.where(x > high, high, x))
 
 
 @moved_inside.defjvp
-def _moved_inside_jvp(primals, tangents):
-    # Only rounding takes a draw out of its interval: it still moves as a draw, not as the limit.
+def _moved_inside_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
+    # Only rounding takes a draw out of its interval, so its derivative is that of the draw.
     return moved_inside(*primals), tangents[0]
 
 
@@ -178,37 +199,41 @@ class _Frame(NamedTuple):
         return jnp.where(self.narrow, self.width, self.scale)
 
 
-def _frame(loc: Array, scale: Array, low: Array, high: Array, is_narrow: Callable) -> _Frame:
+def _frame(
+    loc: Array, scale: Array, low: Array, high: Array, is_narrow: Callable[[Array, Array], Array]
+) -> _Frame:
     interval = standardize(low, high, loc, scale)
     mirrored, a = _nearer(interval)
     narrow = is_narrow(a, interval.width)
     end, sign = jnp.where(mirrored, high, low), jnp.where(mirrored, -1.0, 1.0)
-    endless, either = jnp.isinf(end), jnp.isinf(low) | jnp.isinf(high)
-    origin = jnp.where(narrow | (a >= 0), jnp.where(endless, 0.0, end), loc)
-    # Beyond this many scales no end has any influence left, nor a derivative.
+    no_end, either = jnp.isinf(end), jnp.isinf(low) | jnp.isinf(high)
+    origin = jnp.where(narrow | (a >= 0), jnp.where(no_end, 0.0, end), loc)
+    # Beyond this many scales an end has no influence, and no derivative.
     far = jax.lax.stop_gradient(4.0 * FAR * scale)
-    start = jnp.maximum(sign * (jnp.where(endless, loc, end) - loc), -far)
+    start = jnp.maximum(sign * (jnp.where(no_end, loc, end) - loc), -far)
     width = jnp.where(either, loc, high) - jnp.where(either, loc, low)
     width = jnp.where(narrow, width, jnp.where(either, far, jnp.minimum(width, far)))
-    start = jnp.where(endless, -far, start)
+    start = jnp.where(no_end, -far, start)
     return _Frame(a, interval.width, origin, sign, narrow, scale, start, width)
 
 
-def _law(loc: Array, scale: Array, low: Array, high: Array) -> tuple[_Frame, Law]:
+def _moments(loc: Array, scale: Array, low: Array, high: Array) -> tuple[_Frame, IntervalMoments]:
     """Excess over the origin, variance and entropy in the user's units."""
     frame = _frame(loc, scale, low, high, is_narrow)
     narrow, proper = frame.narrow, frame.w > 0
     width = jnp.where(narrow & proper, frame.width, 1.0)
-    near = narrow_law(jnp.where(narrow, frame.a, 0.0), jnp.where(narrow & proper, frame.w, 1.0))
-    wide = wide_law(
+    near = narrow_moments(jnp.where(narrow, frame.a, 0.0), jnp.where(narrow & proper, frame.w, 1.0))
+    wide = wide_moments(
         jnp.where(narrow, 0.0, frame.start),
         jnp.where(narrow, 4.0, frame.width),
         jnp.where(narrow, 1.0, scale),
     )
-    near = Law(width * near.excess, width * width * near.variance, jnp.log(width) + near.entropy)
+    near = IntervalMoments(
+        width * near.excess, width * width * near.variance, jnp.log(width) + near.entropy
+    )
     wide = wide._replace(entropy=jnp.log(scale) + wide.entropy)
     chosen = (jnp.where(narrow, x, y) for x, y in zip(near, wide))
-    return frame, Law(*(jnp.where(proper, value, jnp.nan) for value in chosen))
+    return frame, IntervalMoments(*(jnp.where(proper, value, jnp.nan) for value in chosen))
 
 
 def _log_size(frame: _Frame) -> Array:
@@ -226,19 +251,24 @@ def _log_ratio(x: Array, y: Array) -> Array:
 
 
 @_log_ratio.defjvp
-def _log_ratio_jvp(primals, tangents):
+def _log_ratio_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x, y), (dx, dy) = primals, tangents
-    # Apart, so that no mixed derivative is left to cancel.
+    # As two terms, so that the mixed second derivative is exactly 0.
     return _log_ratio(x, y), dx / x - dy / y
 
 
-def truncated_log_mass(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+def truncated_log_mass(
+    loc: Real[ArrayLike, "*#shape"],
+    scale: Real[ArrayLike, "*#shape"],
+    low: Real[ArrayLike, "*#shape"],
+    high: Real[ArrayLike, "*#shape"],
+) -> Float[Array, "*#shape"]:
     r"""Log probability that a normal variable falls into [low, high], in the user's own units.
 
     .. math:: \log Z = \log\{\Phi((h - \mu)/\sigma) - \Phi((l - \mu)/\sigma)\}
 
-    The value is that of `log_interval_mass` after `standardize`. Second derivatives are right here
-    also for a narrow interval, where those of the composition are differences of 1/width^2.
+    The value is that of `log_interval_mass` after `standardize`. Second derivatives are accurate
+    here for narrow intervals too, where those of the composition are differences of 1/width^2.
 
     Args:
         loc, scale: mean and standard deviation, the scale positive; all arguments broadcast.
@@ -261,8 +291,12 @@ def truncated_log_mass(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: A
 
 
 def truncated_log_density(
-    x: ArrayLike, loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike
-) -> Array:
+    x: Real[ArrayLike, "*#shape"],
+    loc: Real[ArrayLike, "*#shape"],
+    scale: Real[ArrayLike, "*#shape"],
+    low: Real[ArrayLike, "*#shape"],
+    high: Real[ArrayLike, "*#shape"],
+) -> Float[Array, "*#shape"]:
     r"""Log density of a normal variable truncated to [low, high].
 
     .. math:: \log p(x) = \log \phi\{(x - \mu)/\sigma\} - \log \sigma - \log Z
@@ -290,7 +324,12 @@ def truncated_log_density(
     return jnp.where(inside, -t * (c + 0.5 * t) - size, outside)
 
 
-def truncated_mean(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+def truncated_mean(
+    loc: Real[ArrayLike, "*#shape"],
+    scale: Real[ArrayLike, "*#shape"],
+    low: Real[ArrayLike, "*#shape"],
+    high: Real[ArrayLike, "*#shape"],
+) -> Float[Array, "*#shape"]:
     r"""Mean of a normal variable truncated to [low, high].
 
     .. math:: \mu + \sigma (e_a - e_b), \quad e_x = \phi(x)/Z
@@ -304,16 +343,25 @@ def truncated_mean(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: Array
     Returns:
         The mean; NaN if the limits are equal or inverted.
 
+    Reference:
+        Johnson, Kotz and Balakrishnan (1994), Continuous Univariate Distributions 1, section
+        13.10.1.
+
     Example:
         >>> float(tg.special.truncated_mean(0.0, 1.0, 1000.0, jnp.inf))
         1000.000999998
     """
     loc, scale, low, high = as_floats(loc, scale, low, high)
-    frame, law = _law(loc, scale, low, high)
-    return frame.origin + frame.sign * law.excess
+    frame, moments = _moments(loc, scale, low, high)
+    return frame.origin + frame.sign * moments.excess
 
 
-def truncated_variance(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+def truncated_variance(
+    loc: Real[ArrayLike, "*#shape"],
+    scale: Real[ArrayLike, "*#shape"],
+    low: Real[ArrayLike, "*#shape"],
+    high: Real[ArrayLike, "*#shape"],
+) -> Float[Array, "*#shape"]:
     r"""Variance of a normal variable truncated to [low, high].
 
     .. math:: \sigma^2 \{1 + a e_a - b e_b - (e_a - e_b)^2\}, \quad e_x = \phi(x)/Z
@@ -325,15 +373,24 @@ def truncated_variance(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: A
     Returns:
         The variance; NaN if the limits are equal or inverted.
 
+    Reference:
+        Johnson, Kotz and Balakrishnan (1994), Continuous Univariate Distributions 1, section
+        13.10.1.
+
     Example:
         >>> round(float(tg.special.truncated_variance(0.0, 1.0, 0.0, jnp.inf)), 6)
         0.36338
     """
     loc, scale, low, high = as_floats(loc, scale, low, high)
-    return _law(loc, scale, low, high)[1].variance
+    return _moments(loc, scale, low, high)[1].variance
 
 
-def truncated_entropy(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
+def truncated_entropy(
+    loc: Real[ArrayLike, "*#shape"],
+    scale: Real[ArrayLike, "*#shape"],
+    low: Real[ArrayLike, "*#shape"],
+    high: Real[ArrayLike, "*#shape"],
+) -> Float[Array, "*#shape"]:
     r"""Differential entropy of a normal variable truncated to [low, high], in nats.
 
     .. math:: \log(\sqrt{2\pi}\, \sigma Z) + \tfrac12 (1 + a e_a - b e_b), \quad e_x = \phi(x)/Z
@@ -350,12 +407,16 @@ def truncated_entropy(loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: Ar
         1.418939
     """
     loc, scale, low, high = as_floats(loc, scale, low, high)
-    return _law(loc, scale, low, high)[1].entropy
+    return _moments(loc, scale, low, high)[1].entropy
 
 
 def truncated_quantile(
-    uniform: ArrayLike, loc: ArrayLike, scale: ArrayLike, low: ArrayLike, high: ArrayLike
-) -> Array:
+    uniform: Real[ArrayLike, "*#shape"],
+    loc: Real[ArrayLike, "*#shape"],
+    scale: Real[ArrayLike, "*#shape"],
+    low: Real[ArrayLike, "*#shape"],
+    high: Real[ArrayLike, "*#shape"],
+) -> Float[Array, "*#shape"]:
     r"""Quantile of a normal variable truncated to [low, high]: a draw, if fed a uniform.
 
     .. math:: \mu + \sigma\, \Phi^{-1}\{(1 - u)\,\Phi(a) + u\,\Phi(b)\}
@@ -367,6 +428,9 @@ def truncated_quantile(
 
     Returns:
         The quantile, never outside the limits; NaN if these are inverted.
+
+    Reference:
+        Devroye (1986), Non-Uniform Random Variate Generation, section II.2: inversion.
 
     Example:
         >>> round(float(tg.special.truncated_quantile(0.5, 0.0, 1.0, 9.0, jnp.inf)), 6)

@@ -1,8 +1,13 @@
-"""Mills ratios: one tail of the normal law, relative to the density where the tail begins.
+"""Mills ratios: a tail of the normal distribution, relative to the density where the tail begins.
 
-The hazard h(x) = phi(x)/Phi(-x) and its excess h(x) - x are the quantities that stay of ordinary
-size in any tail, so everything else is written in them. For x >= 0 the excess is one polynomial
-over (x + 3), without a switch; for x < 0 the hazard is the density over one minus a tail.
+The hazard h(x) = phi(x)/Phi(-x), the inverse of Mills' ratio, and its excess h(x) - x neither
+overflow nor underflow in any tail, so everything else is written in them. For x >= 0 the excess is
+one polynomial over (x + 3), without a switch; for x < 0 the hazard is the density over one minus a
+tail.
+
+References:
+    Mills (1926), Table of the ratio: area to bounding ordinate, for any portion of normal curve.
+    Cody (1969), Rational Chebyshev approximations for the error function.
 """
 
 import math
@@ -10,8 +15,8 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Real
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 SQRT_2PI = math.sqrt(2.0 * math.pi)
@@ -59,29 +64,33 @@ _BITS_OF_SQRT_HALF = 0x3FE6A09E667F3BCD
 
 
 def as_floats(*values: ArrayLike) -> list[Array]:
-    """The values as arrays of one shape and one floating dtype."""
+    """The values as arrays of one shape and one floating dtype.
+
+    Raises:
+        ValueError: for complex numbers.
+    """
     dtype = jnp.result_type(*values, 0.0)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"real numbers are expected, got dtype {dtype}.")
-    return jnp.broadcast_arrays(*(jnp.asarray(v, dtype) for v in values))
+    return list(jnp.broadcast_arrays(*(jnp.asarray(v, dtype) for v in values)))
 
 
 @jax.custom_jvp
 def ratio(x: Array, scale: Array) -> Array:
-    """x over a scale, whose derivative by the scale needs no square of it, which may underflow."""
+    """x / scale, with a derivative in the scale that avoids its square, which may underflow."""
     return x / scale
 
 
 @ratio.defjvp
-def _ratio_jvp(primals, tangents):
+def _ratio_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     value = ratio(*primals)
     return value, ratio(tangents[0] - value * tangents[1], primals[1])
 
 
 def horner(coefficients: tuple[float, ...], t: Array) -> Array:
-    """The polynomial with these coefficients, constant first."""
+    """The value of a polynomial with these coefficients, the constant first."""
     if len(coefficients) > 8:
-        # Two chains: half the wait for each product.
+        # Two independent chains of multiplications, which a processor overlaps.
         square = t * t
         return horner(coefficients[::2], square) + t * horner(coefficients[1::2], square)
     value = jnp.full_like(t, coefficients[-1])
@@ -91,12 +100,13 @@ def horner(coefficients: tuple[float, ...], t: Array) -> Array:
 
 
 def value_log(x: Array) -> Array:
-    """The logarithm of a normal number, by operations that XLA vectorises.
+    """The natural logarithm, by operations that XLA vectorises; subnormal numbers are not handled.
 
     Inside a larger loop XLA on a CPU calls the float64 logarithm one element at a time, some
-    12 ns each; these few operations take 1 ns. Only the power of two is read off the bits: it is
-    piecewise constant, so that the derivative of the rest is that of the logarithm. It is needed
-    even under a rule of derivation, because a reverse pass through a loop drops such rules.
+    12 ns each; these few operations take 1 ns. The power of two is read off the bits: it is
+    piecewise constant, so the derivative of the remaining operations is that of the logarithm. That
+    matters even inside functions with a custom rule, since a reverse pass through a loop may ignore
+    such rules.
     """
     if x.dtype != jnp.float64:
         return jnp.log(x)
@@ -104,8 +114,11 @@ def value_log(x: Array) -> Array:
     exponent = (bits - _BITS_OF_SQRT_HALF) >> 52
     # In two halves, because 2^-1024 is not a normal number.
     half = exponent >> 1
-    power = lambda n: jax.lax.bitcast_convert_type((1023 + n) << 52, jnp.float64)
-    mantissa = x * power(-half) * power(half - exponent)
+
+    def power_of_two(n: Array) -> Array:
+        return jax.lax.bitcast_convert_type((1023 + n) << 52, jnp.float64)
+
+    mantissa = x * power_of_two(-half) * power_of_two(half - exponent)
     k = exponent.astype(jnp.int32).astype(jnp.float64)
     f = mantissa - 1.0
     s = f / (mantissa + 1.0)
@@ -118,9 +131,10 @@ def value_log(x: Array) -> Array:
 
 @partial(jax.custom_jvp, nondiff_argnums=(1,))
 def moment_ratio(x: Array, order: int) -> Array:
-    """The ratio E[t^k]/E[t^(k-1)] of moments of the law exp(-x t - t^2/2) on t > 0, for x >= 0.
+    """The ratio E[t^k]/E[t^(k-1)] under the density prop. to exp(-x t - t^2/2), t > 0, for x >= 0.
 
-    It obeys r_k = k/(x + r_(k+1)), which is stable downwards; r_1 is the excess of the hazard.
+    It obeys r_k = k/(x + r_(k+1)), a recursion that is stable downwards; r_1 is the excess of the
+    hazard, h(x) - x.
     """
     wide = x.dtype == jnp.float64
     # Every branch ends in a division: XLA fuses a copy of anything cheaper into each consumer.
@@ -141,7 +155,9 @@ def moment_ratio(x: Array, order: int) -> Array:
 
 
 @moment_ratio.defjvp
-def _moment_ratio_jvp(order, primals, tangents):
+def _moment_ratio_jvp(
+    order: int, primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     ratio = moment_ratio(x, order)
     return ratio, -ratio * (moment_ratio(x, order + 1) - ratio) * dx
@@ -171,13 +187,13 @@ def _hazard(x: Array) -> Array:
 
 
 @jax.custom_jvp
-@jax.jit  # as what is not taken may be NaN, of which `jax_debug_nans` makes an error outside of jit
+@jax.jit  # the branch not taken may be NaN, on which `jax_debug_nans` would stop outside of jit
 def _hazard_excess(x: Array) -> Array:
     return jnp.where(x < 0, _hazard(x) - x, moment_ratio(jnp.abs(x), 1))
 
 
 @_hazard.defjvp
-def _hazard_jvp(primals, tangents):
+def _hazard_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     # At either infinity the product would be 0 times inf; far left it is 0 long before.
     y = jnp.where(x == jnp.inf, 0.0, jnp.maximum(x, -FAR))
@@ -186,7 +202,9 @@ def _hazard_jvp(primals, tangents):
 
 
 @_hazard_excess.defjvp
-def _hazard_excess_jvp(primals, tangents):
+def _hazard_excess_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     upper, lower = jnp.where(x < 0, 0.0, x), jnp.clip(x, -FAR, 0.0)
     first = moment_ratio(upper, 1)
@@ -203,13 +221,13 @@ def _log_ndtr(x: Array) -> Array:
     tail = density(y) / upper
     argument = jnp.where(x < 0, upper, 1.0 - tail)
     log = value_log(argument)
-    # The last term is what rounding took from 1 - tail.
+    # The last term restores the rounding error of 1 - tail.
     right = log + ((1.0 - argument) - tail) / argument
     return jnp.where(x < 0, -0.5 * x * x - LOG_SQRT_2PI - log, right)
 
 
 @_log_ndtr.defjvp
-def _log_ndtr_jvp(primals, tangents):
+def _log_ndtr_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     return _log_ndtr(x), _hazard(-x) * dx
 
@@ -221,13 +239,13 @@ def _ndtr(x: Array) -> Array:
 
 
 @_ndtr.defjvp
-def _ndtr_jvp(primals, tangents):
+def _ndtr_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     (x,), (dx,) = primals, tangents
     return _ndtr(x), density(x) * dx
 
 
-def log_ndtr(x: ArrayLike) -> Array:
-    r"""Log of the standard normal distribution function, right in either tail.
+def log_ndtr(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
+    r"""Log of the standard normal distribution function, accurate in either tail.
 
     .. math:: \log \Phi(x), \qquad \frac{d}{dx} = h(-x), \quad h(x) = \phi(x)/\Phi(-x)
 
@@ -236,6 +254,9 @@ def log_ndtr(x: ArrayLike) -> Array:
 
     Returns:
         The logs; NaN where x is NaN. The derivative at inf is exactly 0.
+
+    Reference:
+        Cody (1969), Rational Chebyshev approximations for the error function.
 
     Example:
         >>> float(tg.special.log_ndtr(-1e4))
@@ -246,7 +267,7 @@ def log_ndtr(x: ArrayLike) -> Array:
     return _log_ndtr(*as_floats(x))
 
 
-def ndtr(x: ArrayLike) -> Array:
+def ndtr(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     r"""The standard normal distribution function.
 
     .. math:: \Phi(x) = \int_{-\infty}^x \phi(t)\, dt
@@ -261,15 +282,19 @@ def ndtr(x: ArrayLike) -> Array:
     return _ndtr(*as_floats(x))
 
 
-def hazard(x: ArrayLike) -> Array:
-    r"""Hazard of the standard normal law, the inverse of Mills' ratio.
+def hazard(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
+    r"""Hazard of the standard normal distribution, the inverse of Mills' ratio.
 
     .. math:: h(x) = \phi(x) / \Phi(-x), \qquad h' = h\,(h - x)
 
-    It is the mean of the law truncated to (x, inf).
+    It is the mean of a standard normal variable truncated to (x, inf).
 
     Args:
         x: array of any shape.
+
+    Reference:
+        Mills (1926), Table of the ratio: area to bounding ordinate, for any portion of normal
+        curve.
 
     Example:
         >>> round(float(tg.special.hazard(10.0)), 6)
@@ -278,8 +303,8 @@ def hazard(x: ArrayLike) -> Array:
     return _hazard(*as_floats(x))
 
 
-def hazard_excess(x: ArrayLike) -> Array:
-    r"""The hazard less its argument, as a quantity of its own: nothing cancels in the tail.
+def hazard_excess(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
+    r"""The hazard minus its argument, computed without cancellation in the tail.
 
     .. math:: h(x) - x \approx 1/x \text{ for large } x
 

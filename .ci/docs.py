@@ -1,0 +1,268 @@
+"""Builds the documentation as a static site that needs no network, and fails on a broken link.
+
+    python .ci/docs.py site
+
+The README is the front page; the API reference comes from the docstrings by pdoc; the gallery has
+the figures, each with its experiment and config; what these pages link to is shown as source.
+Formulas become MathML, which browsers draw without a script.
+"""
+
+import functools
+import html
+import pathlib
+import posixpath
+import re
+import shutil
+import sys
+import urllib.parse
+
+import latex2mathml.converter
+import pdoc
+import pygments
+import pygments.formatters
+import pygments.lexers
+import pygments.util
+
+import truncgauss
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+# Beside the public modules, those with the contracts that a user's own classes meet.
+CONTRACTS = ("truncgauss.covariances", "truncgauss.probability.method")
+PAGE = """
+{% extends "frame.html.jinja2" %}
+{% block title %}{{ title }}{% endblock %}
+{% block nav %}
+    <h2>truncgauss {{ version }}</h2>
+    <ul>{% for text, link in contents %}<li><a href="{{ up }}{{ link }}">{{ text }}</a></li>
+    {% endfor %}</ul>
+{% endblock %}
+{% block content %}<main class="pdoc"><section class="module-info"><div class="docstring">
+{{ body | safe }}
+</div></section></main>{% endblock %}
+"""
+CONTENTS = [
+    ("Guide", "index.html"),
+    ("Gallery", "gallery.html"),
+    ("API", "truncgauss.html"),
+    ("Changes", "changes.html"),
+    ("Contributing", "contributing.html"),
+]
+WRITTEN = {
+    "README.md": "index.html",
+    "CHANGELOG.md": "changes.html",
+    ".github/CONTRIBUTING.md": "contributing.html",
+}
+DISPLAY = re.compile(
+    r"^( *)\.\. math::((?:.*\n?)(?:\1 +\S.*\n?|[ \t]*\n(?=\1 +\S))*)", re.MULTILINE
+)
+INLINE = re.compile(r":math:`([^`]+)`")
+EXAMPLE = re.compile(r"^( *)>>> (?:.*\n?)(?:\1\S.*(?:\n|$))*", re.MULTILINE)
+TOKEN = re.compile(r"FORMULA(\d+)END")
+
+
+class BuildError(Exception):
+    """The site cannot be built as it should be."""
+
+
+# --- Docstrings -----------------------------------------------------------------------------------
+
+
+class Formulas:
+    """Formulas of docstrings, out of the way of Markdown: a token in the text stands for each."""
+
+    def __init__(self) -> None:
+        self.mathml: list[str] = []
+
+    def kept(self, latex: str, display: str) -> str:
+        found = latex2mathml.converter.convert(" ".join(latex.split()), display=display)
+        if "\\" in found or "merror" in found:
+            raise BuildError(f"no MathML for the formula {latex.strip()!r}")
+        self.mathml.append(found)
+        return f"FORMULA{len(self.mathml) - 1}END"
+
+    def hidden(self, docstring: str) -> str:
+        """The docstring with tokens for its formulas, and its examples as blocks of code."""
+        text = DISPLAY.sub(
+            lambda m: f"{m[1]}{self.kept(m[2], 'block')}\n{m[1]}\n", docstring.rstrip() + "\n"
+        )
+        text = INLINE.sub(lambda m: self.kept(m[1], "inline"), text)
+        return EXAMPLE.sub(
+            lambda m: f"{m[1]}```python\n{m[0].rstrip()}\n{m[1]}```\n", text
+        ).rstrip()
+
+    def shown(self, page: str) -> str:
+        return TOKEN.sub(lambda m: self.mathml[int(m[1])], page)
+
+
+def prepared(entry: pdoc.doc.Doc, formulas: Formulas, seen: set[int]) -> None:
+    """Take the formulas out of the docstrings of an entry and all that it contains."""
+    if id(entry) in seen:
+        return
+    seen.add(id(entry))
+    vars(entry)["docstring"] = formulas.hidden(entry.docstring)
+    for member in getattr(entry, "members", {}).values():
+        prepared(member, formulas, seen)
+
+
+def write_reference(site: pathlib.Path) -> None:
+    """The API reference: the public names, the public modules and the contracts."""
+    for name in truncgauss.__all__:
+        getattr(truncgauss, name)  # they are imported when first asked for
+    public = [name for name in truncgauss.__all__ if f"truncgauss.{name}" in sys.modules]
+    names = ["truncgauss", *(f"truncgauss.{name}" for name in public), *CONTRACTS]
+    modules = {name: pdoc.doc.Module.from_name(name) for name in dict.fromkeys(names)}
+    formulas, seen = Formulas(), set()
+    for module in modules.values():
+        prepared(module, formulas, seen)
+    for module in modules.values():
+        page = formulas.shown(pdoc.render.html_module(module, modules))
+        write(site / f"{module.fullname.replace('.', '/')}.html", page)
+    write(site / "search.js", TOKEN.sub("", pdoc.render.search_index(modules)))
+
+
+# --- Pages ----------------------------------------------------------------------------------------
+
+
+def text_of(path: pathlib.Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def write(path: pathlib.Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def write_page(site: pathlib.Path, name: str, title: str, body: str) -> None:
+    template = pdoc.render.env.from_string(PAGE)
+    up = "../" * name.count("/")
+    version = truncgauss.__version__
+    page = template.render(title=title, body=body, version=version, contents=CONTENTS, up=up)
+    write(site / name, page)
+
+
+def place_of(target: str) -> str:
+    """The page that shows a file or folder of the repository."""
+    if target in WRITTEN:
+        return WRITTEN[target]
+    if target.startswith("figures/") and not target.endswith(".json"):
+        return target
+    if target in ("figures", "experiments", "configs"):
+        return "gallery.html"
+    return f"source/{target}/index.html" if (ROOT / target).is_dir() else f"source/{target}.html"
+
+
+def relinked(body: str, folder: str, sources: set[str]) -> str:
+    """A body written in a folder of the repository, its links to files led to their pages."""
+
+    def led(match: re.Match[str]) -> str:
+        attribute, link = match.groups()
+        path, hash_mark, anchor = link.partition("#")
+        target = posixpath.normpath(posixpath.join(folder, path))
+        if not path or ":" in path or not (ROOT / target).exists():
+            return match[0]
+        sources.add(target)
+        return f'{attribute}="{place_of(target)}{hash_mark}{anchor}"'
+
+    return re.sub(r'(href|src)="([^"]+)"', led, body)
+
+
+def write_source(site: pathlib.Path, target: str) -> None:
+    """A file of the repository in colour, or the list of a folder's files and these files."""
+    path = ROOT / target
+    if path.is_dir():
+        files = sorted(p.relative_to(ROOT).as_posix() for p in path.glob("*.py"))
+        items = "".join(f'<li><a href="{posixpath.basename(f)}.html">{f}</a></li>' for f in files)
+        write_page(site, place_of(target), target, f"<h1>{target}</h1><ul>{items}</ul>")
+        for file in files:
+            write_source(site, file)
+        return
+    text = text_of(path)
+    try:
+        lexer = pygments.lexers.get_lexer_for_filename(path.name, text)
+    except pygments.util.ClassNotFound:
+        lexer = pygments.lexers.TextLexer()
+    formatter = pygments.formatters.HtmlFormatter(cssclass="pdoc-code codehilite")
+    code = pygments.highlight(text, lexer, formatter)
+    write_page(site, place_of(target), target, f"<h1>{target}</h1>{code}")
+
+
+def gallery() -> str:
+    """Every figure, with the first paragraph of its experiment's docstring and links to both."""
+    parts = ["# Gallery\n\nEach figure is drawn by one experiment from one config.\n"]
+    for path in sorted((ROOT / "figures").glob("*.png")):
+        name = path.stem
+        code = text_of(ROOT / "experiments" / f"{name}.py")
+        caption = re.match(r'r?"""(.*?)(?:\n\n|""")', code, re.DOTALL)
+        if caption is None:
+            raise BuildError(f"experiments/{name}.py has no docstring to caption its figure")
+        parts.append(
+            f"## {name}\n\n{caption[1]}\n\n![{name}](figures/{name}.png)\n\n"
+            f"[experiments/{name}.py](experiments/{name}.py) · "
+            f"[configs/{name}.yaml](configs/{name}.yaml) · [as SVG](figures/{name}.svg)\n"
+        )
+    return "\n".join(parts)
+
+
+def build(site: pathlib.Path) -> None:
+    """Write the whole site, in place of an older one."""
+    shutil.rmtree(site, ignore_errors=True)
+    pdoc.render.configure(docformat="google", include_undocumented=False, footer_text="truncgauss")
+    write_reference(site)
+    (site / "figures").mkdir()
+    for suffix in ("png", "svg"):
+        for path in (ROOT / "figures").glob(f"*.{suffix}"):
+            shutil.copy(path, site / "figures")
+    sources: set[str] = set()
+    texts = [(file, name, text_of(ROOT / file)) for file, name in WRITTEN.items()]
+    for file, name, text in [*texts, ("", "gallery.html", gallery())]:
+        title = next(title for title, page in CONTENTS if page == name)
+        body = pdoc.render_helpers.to_html(text)
+        write_page(site, name, title, relinked(body, posixpath.dirname(file), sources))
+    for target in sorted(t for t in sources if place_of(t).startswith("source/")):
+        write_source(site, target)
+
+
+# --- Links ----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def anchors(path: pathlib.Path) -> frozenset[str]:
+    return frozenset(html.unescape(name) for name in re.findall(r'\bid="([^"]+)"', text_of(path)))
+
+
+def broken_links(site: pathlib.Path) -> list[str]:
+    """Links to pages or anchors that do not exist, and what a page would load from elsewhere."""
+    broken = []
+    for path in sorted(site.rglob("*.html")):
+        page = re.sub(r"(<script[^>]*>).*?</script>", r"\1", text_of(path), flags=re.DOTALL)
+        for tag, attribute, raw in re.findall(r'<(\w+)\b[^>]*?\s(href|src)="([^"]*)"', page):
+            link = urllib.parse.urlsplit(html.unescape(raw))
+            if link.scheme or link.netloc:
+                loaded = attribute == "src" or tag == "link"
+                if loaded and link.scheme != "data":
+                    broken.append(f"{path.relative_to(site)}: loads {raw}")
+                continue
+            target = path.parent / urllib.parse.unquote(link.path) if link.path else path
+            if not target.is_file():
+                broken.append(f"{path.relative_to(site)}: no such page: {raw}")
+            elif link.fragment and urllib.parse.unquote(link.fragment) not in anchors(target):
+                broken.append(f"{path.relative_to(site)}: no such place: {raw}")
+    return broken
+
+
+def main(site: pathlib.Path) -> int:
+    try:
+        build(site)
+    except BuildError as error:
+        print(f"docs: {error}", file=sys.stderr)
+        return 1
+    broken = broken_links(site)
+    for line in broken:
+        print(f"docs: {line}", file=sys.stderr)
+    if not broken:
+        print(f"{site}/index.html")
+    return int(bool(broken))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(pathlib.Path(sys.argv[1])))

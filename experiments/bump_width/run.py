@@ -1,0 +1,128 @@
+"""The width of a bump, learnt by gradient from inputs inside and far beyond its support.
+
+The bump is 0, with all its derivatives, at most of the inputs; the width is recovered from
+starts that are up to 100 times too large or too small, in float32 and float64, without a NaN.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from tqdm import tqdm
+
+import truncgauss as tg
+from truncgauss import fitting
+
+
+def run(config, checkpoint=None):
+    """Recovered widths, shape (dtypes, widths, starts), and the curves of the bump."""
+    shape = (len(config.dtypes), len(config.widths), len(config.starts))
+    fits = {name: np.zeros(shape) for name in ("recovered", "steps", "converged")}
+    metrics, optimizer = [], optimizer_of(config.fit.optimizer)
+    for place in tqdm(list(np.ndindex(shape)), desc="widths", disable=None):
+        dtype, width, start = (
+            options[i]
+            for options, i in zip((config.dtypes, config.widths, config.starts), place, strict=True)
+        )
+        saved = checkpoint / f"{dtype}-{width}-{start}.npz" if checkpoint else None
+        fit = learnt(width, start, jnp.dtype(dtype), config, optimizer, saved)
+        found = {"recovered": fit.params, "steps": fit.num_steps, "converged": fit.converged}
+        for name, value in found.items():
+            fits[name][place] = value
+        metrics.append(
+            {"dtype": dtype, "width": width, "start": start, "recovered": float(fit.params),
+             "num_steps": fit.num_steps, "converged": fit.converged, "loss": fit.loss,
+             "reason": fit.reason}
+        )  # fmt: skip
+    stranded = learnt(
+        config.widths[-1], config.stranded_start, jnp.dtype(config.dtype), config, optimizer
+    )
+    truth = np.array(config.widths)[:, None]
+    fits |= {"error": np.abs(fits["recovered"] / truth - 1)}
+    curves = bump_curves(config)
+    return fits | {
+        "widths": np.array(config.widths),
+        "starts": np.array(config.starts),
+        "dtypes": np.array(config.dtypes),
+        "curves": curves,
+        "stranded": float(stranded.params),
+        "summary": summary(fits, stranded, curves, config),
+        "metrics": metrics,
+        "failed": failure(fits, curves),
+    }
+
+
+def learnt(width, start, dtype, config, optimizer, saved=None):
+    """The fit of one width from one start; `saved` is the file of its state."""
+    inputs = jnp.asarray(inputs_of(width, start, config), dtype)
+    targets = tg.bump(inputs, jnp.asarray(width, dtype))
+    objective = jax.tree_util.Partial(relative_loss, inputs, targets)
+    return tg.fit(
+        objective, jnp.asarray(start, dtype), optimizer, config.fit.num_steps, progress=False,
+        constraints=fitting.Positive(), checkpoint=saved,
+    )  # fmt: skip
+
+
+def inputs_of(width, start, config):
+    """Inputs well beyond both supports and beyond 1, some of them inside both."""
+    reach = config.span * max(width, start, 1.0)
+    return np.linspace(-reach, reach, config.num_inputs)
+
+
+def relative_loss(inputs, targets, width):
+    """Squared residuals over squared targets."""
+    return jnp.sum((tg.bump(inputs, width) - targets) ** 2) / jnp.sum(targets**2)
+
+
+def optimizer_of(section):
+    """The optimiser of optax that a section of the settings describes."""
+    if section.kind == "adam":
+        return optax.adam(section.learning_rate)
+    return optax.lbfgs()
+
+
+def bump_curves(config):
+    """The bump and its derivatives: over x for every width, and at x = 1 as the width grows."""
+    widths = jnp.array(config.widths)
+    x = jnp.geomspace(config.curve.start, config.curve.stop, config.curve.num)
+    grown = jnp.geomspace(min(config.widths), max(config.widths), config.curve.num)
+    over_x = jax.vmap(jax.value_and_grad(tg.bump), (0, None))
+    over_width = jax.vmap(jax.value_and_grad(tg.bump, argnums=1), (None, 0))
+    value, slope = jax.vmap(over_x, (None, 0))(x, widths)
+    at_one, growth = over_width(1.0, grown)
+    return {
+        "x": x, "value": value, "slope": slope,
+        "width": grown, "value_at_one": at_one, "growth_at_one": growth,
+    }  # fmt: skip
+
+
+def failure(fits, curves):
+    """Why the numbers are not to be trusted, or nothing."""
+    if not all(np.isfinite(curve).all() for curve in curves.values()):
+        return "a curve of the bump is not finite"
+    if not fits["converged"].all():
+        return f"{int(np.sum(fits['converged'] == 0))} fits did not converge"
+    return ""
+
+
+def summary(fits, stranded, curves, config):
+    """A table of the recovered widths, and the fit from a start that sees no input."""
+    lines = ["recovered widths, one column for each start"]
+    starts = "".join(f"{start:>14g}" for start in config.starts)
+    lines.append(f"{'dtype':<9}{'true':>6}{starts}{'worst error':>13}{'steps':>7}")
+    for i, dtype in enumerate(config.dtypes):
+        for j, width in enumerate(config.widths):
+            digits = 10 if dtype == "float64" else 7
+            found = "".join(f"{value:>14.{digits}g}" for value in fits["recovered"][i, j])
+            worst, steps = fits["error"][i, j].max(), int(fits["steps"][i, j].max())
+            lines.append(f"{dtype:<9}{width:>6g}{found}{worst:>13.1e}{steps:>7}")
+    bad = sum(int(np.sum(~np.isfinite(curve))) for curve in curves.values())
+    bad += int(np.sum(~np.isfinite(fits["recovered"])))
+    lines.append(f"not finite: {bad} of all values, derivatives and widths")
+    inside = int(np.sum(np.abs(inputs_of(config.widths[-1], config.stranded_start, config))
+                        < config.stranded_start))  # fmt: skip
+    lines.append(
+        f"from {config.stranded_start:g}, with {inside} inputs inside, the width ends at "
+        f"{float(stranded.params):g}. {stranded.reason}"
+    )
+    return lines

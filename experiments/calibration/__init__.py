@@ -1,0 +1,1 @@
+"""Simulation-based calibration of the posteriors of a truncated normal model."""

@@ -1,0 +1,68 @@
+"""Observed and fitted fractions, traces of the fits, and residuals."""
+
+import numpy as np
+
+from truncgauss import plotting
+
+
+def plot(results):
+    """Counts with their fits, the traces and the residuals."""
+    picture, axes = plotting.figure(2, 2, size=(4.9, 3.5))
+    (left, right), (below, residual) = axes
+    for name, ax in (("shift", left), ("limits", right)):
+        result, n = results[name], results["num_trials"]
+        observed, x = result["observed"], results["x"][name]
+        stderr = np.sqrt(np.maximum(observed * (1 - observed), 1 / n) / n)
+        if name == "limits" and "curve" in results:
+            plotting.curves(
+                results["curve"]["x"], [results["curve"]["fitted"]], ["fitted"], series=(1,), ax=ax
+            )
+        else:
+            plotting.points(x, result["fitted"], series=1, filled=False, label="fitted", ax=ax)
+        plotting.points(x, observed, stderr=stderr, label="observed, ± 1 s.e.", ax=ax)
+        plotting.title(found(result), ax=ax)
+        ax.set(ylabel="fraction inside")
+    left.set_xticks(results["x"]["shift"], labels=[str(text) for text in results["regions"]])
+    left.set_xlabel("known region: from, to")
+    right.set_xlabel("mean of a known Gaussian")
+    traces(results, below)
+    both_residuals(results, residual)
+    for ax in axes.flat:
+        plotting.legend(columns=2, below=44 if ax is left else 34, ax=ax)
+    return picture
+
+
+def found(result):
+    """Names, values and standard errors over the truth, as a title; two of them at most."""
+    names, shown = result["names"], slice(0, 2)
+    values = zip(names[shown], result["params"], result["stderr"], strict=False)
+    text = ", ".join(f"{name} {value:.3f} ± {stderr:.3f}" for name, value, stderr in values)
+    truth = ", ".join(f"{value:g}" for value in result["truth"][shown])
+    return f"{text}\n(true: {truth})".replace("-", "−")
+
+
+def traces(results, ax):
+    lost = [each["loss"] - each["loss"].min() for each in (results["shift"], results["limits"])]
+    longest = max(map(len, lost))
+    lost = [np.pad(np.maximum(each, 1e-17), (0, longest - len(each)), "edge") for each in lost]
+    plotting.curves(
+        np.arange(longest), lost, ["shift", "limits"], series=(2, 1), xlabel="step",
+        ylabel="loss − lowest (nats a trial)", ax=ax,
+    )  # fmt: skip
+    plotting.title("The fits", ax=ax).set_yscale("log")
+
+
+def both_residuals(results, ax):
+    shift, limits = results["shift"]["residual"], results["limits"]["residual"]
+    first = np.arange(1, len(shift) + 1)
+    second = len(shift) + 1 + np.arange(1, len(limits) + 1)
+    highest = 1.15 * np.abs([*shift, *limits, 2.5]).max()
+    plotting.residuals(first, shift, series=2, label="regions", ax=ax)
+    plotting.residuals(
+        second, limits, series=1, label="Gaussians", xlabel="region, Gaussian",
+        ylabel="residual / binomial s.e.", bands=False, ax=ax,
+    )  # fmt: skip
+    numbers = [*range(1, len(shift) + 1), *range(1, len(limits) + 1)]
+    ax.set(ylim=(-highest, highest))
+    ax.set_xticks([*first, *second], labels=numbers)
+    plotting.title("Residuals", ax=ax)

@@ -1,0 +1,68 @@
+"""Fresh processes, one for each task and dimension, measured one after the other."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+PROBE = Path(__file__).with_name("probe.py")
+FIELDS = ("first", "wall", "warm", "compilations", "later")
+
+
+def run(settings):
+    """Processor seconds of first calls, seconds of warm ones, and compilations.
+
+    The library is imported before a clock starts. `later` counts compilations of warm calls.
+    """
+    here = PROBE.parents[2]
+    versions = {"truncgauss": None if settings.baseline is None else here}
+    if settings.baseline is not None:
+        if not (settings.baseline / "truncgauss" / "__init__.py").is_file():
+            raise ValueError(f"baseline: no truncgauss/__init__.py in {settings.baseline}.")
+        versions["baseline"] = settings.baseline
+    results = {}
+    for name, folder in versions.items():
+        for task in settings.tasks:
+            found = [measured([task], d, settings, folder) for d in settings.dimensions]
+            results[f"{name}, {task}"] = columns(found)
+    if "value" in settings.tasks:
+        found = [measured(["scipy", "value"], d, settings, None) for d in settings.dimensions]
+        results["SciPy, value"] = columns(found)
+    return {
+        "dimensions": np.array(settings.dimensions),
+        "costs": results,
+        "summary": list(summary(settings.dimensions, results)),
+    }
+
+
+def measured(task, dimension, settings, folder):
+    """What `probe` says of one task."""
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    if folder is not None:
+        environment["PYTHONPATH"] = str(folder)
+    words = [*task, str(dimension), str(settings.num_calls)]
+    done = subprocess.run(
+        [sys.executable, str(PROBE), *words], env=environment, capture_output=True, text=True
+    )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
+        raise RuntimeError(f"latency: {' '.join(words)} failed: {last[0]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def columns(found):
+    """One array for each field."""
+    return {field: np.array([one[field] for one in found], float) for field in FIELDS}
+
+
+def summary(dimensions, results):
+    """A table: processor seconds of the first call, compilations, milliseconds of a warm one."""
+    yield "first call in processor seconds (compilations), then a warm call in milliseconds"
+    yield " " * 24 + "".join(f"{f'd = {d}':>22}" for d in dimensions)
+    for name, cost in results.items():
+        cells = zip(cost["first"], cost["compilations"], cost["warm"], strict=True)
+        shown = (f"{first:.2f} ({count:.0f}) {1e3 * warm:.2f}" for first, count, warm in cells)
+        yield f"{name:24}" + "".join(f"{cell:>22}" for cell in shown)

@@ -1,0 +1,114 @@
+"""Runs of the No-U-Turn sampler, what they say of their own convergence, and moments of draws.
+
+References:
+    M. D. Hoffman and A. Gelman, "The No-U-Turn sampler", Journal of Machine Learning Research 15
+    (2014); split r-hat and the effective sample size after A. Gelman et al., "Bayesian Data
+    Analysis", 3rd edition (2013), section 11.
+"""
+
+import importlib
+import time
+
+import jax
+import numpy as np
+from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+from numpyro.infer import MCMC, NUTS, init_to_median
+from tqdm import tqdm
+
+MOST_R_HAT = 1.05
+MOST_DEVIATION = 4.5  # of two means, or two variances, in standard errors
+
+
+def posteriors(models, config, start=init_to_median):
+    """NUTS for each of several models, name -> (model, arguments).
+
+    Chains start at the median of the prior: 0 may be far out in its tail, and slow to leave.
+    """
+    keys = jax.random.split(jax.random.key(config.seed), len(models))
+    chains = {}
+    with tqdm(models.items(), desc="NUTS", disable=None) as bar:
+        for key, (name, (model, arguments)) in zip(keys, bar, strict=True):
+            bar.set_description(f"NUTS, {name}")
+            chains[name] = posterior(model, arguments, config.chains, key, start)
+    return chains
+
+
+def posterior(model, arguments, chains, key, start):
+    """Draws by site, shape (chains, draws, ...), and the diagnostics of convergence."""
+    accept = chains.target_accept
+    kernel = NUTS(model, target_accept_prob=accept, dense_mass=True, init_strategy=start)
+    mcmc = MCMC(
+        kernel, num_warmup=chains.num_warmup, num_samples=chains.num_samples,
+        num_chains=chains.num_chains, chain_method="vectorized", progress_bar=False,
+    )  # fmt: skip
+    began = time.perf_counter()
+    mcmc.run(key, *arguments, extra_fields=("diverging", "num_steps"))
+    draws = jax.tree.map(np.asarray, mcmc.get_samples(group_by_chain=True))
+    extra = jax.tree.map(np.asarray, mcmc.get_extra_fields(group_by_chain=True))
+    seconds = time.perf_counter() - began
+    # A Cholesky factor of correlations has entries that never move.
+    moving = {name: x for name, x in draws.items() if name != "factor"}
+    return {
+        "draws": draws,
+        "diverging": extra["diverging"],
+        "divergences": int(extra["diverging"].sum()),
+        "steps": float(extra["num_steps"].mean()),
+        "r_hat": max(float(np.max(split_gelman_rubin(x))) for x in moving.values()),
+        "ess": min(float(np.min(effective_sample_size(x))) for x in moving.values()),
+        "seconds": seconds,
+    }
+
+
+def moments(x):
+    """Mean and variance of draws (chains, draws, p), each with its Monte Carlo standard error."""
+    mean = x.mean((0, 1))
+    squares = (x - mean) ** 2
+
+    def stderr(y):
+        return y.std((0, 1)) / np.sqrt(effective_sample_size(y))
+
+    return {
+        "mean": mean,
+        "mean_stderr": stderr(x),
+        "variance": squares.mean((0, 1)),
+        "variance_stderr": stderr(squares),
+    }
+
+
+def trouble(chains):
+    """Why chains cannot be trusted; empty if they can."""
+    for name, chain in chains.items():
+        if chain["divergences"]:
+            return f"{name}: {chain['divergences']} divergent transitions"
+        if not chain["r_hat"] <= MOST_R_HAT:
+            return f"{name}: the chains disagree, r-hat {chain['r_hat']:.3f}"
+    return ""
+
+
+def chain_lines(chains):
+    """One line of diagnostics for each run."""
+    return [
+        f"{name}: {chain['diverging'].size} draws in {len(chain['diverging'])} chains, "
+        f"{chain['divergences']} divergences, r-hat at most {chain['r_hat']:.4f}, "
+        f"effective draws at least {chain['ess']:.0f}, {chain['steps']:.1f} leapfrog steps a draw, "
+        f"{chain['seconds']:.1f} s with compilation"
+        for name, chain in chains.items()
+    ]
+
+
+def inference_data(chain):
+    """One posterior as ArviZ's InferenceData: draws by site, and where NUTS diverged.
+
+    Args:
+        chain: `results["chains"][name]`.
+
+    Raises:
+        ImportError: without ArviZ; `pip install "truncgauss[arviz]"` brings it.
+    """
+    try:
+        arviz = importlib.import_module("arviz")
+    except ImportError as error:
+        raise ImportError(
+            'inference_data needs ArviZ, which is optional: pip install "truncgauss[arviz]".'
+        ) from error
+    return arviz.from_dict(posterior=chain["draws"], sample_stats={"diverging": chain["diverging"]})

@@ -1,0 +1,214 @@
+"""A Gaussian population of which every field shows only the objects inside limits of its own.
+
+Two ways to write the same model: the normal density of every object seen, with `numpyro.factor` of
+minus the log of the probability of being seen; and an observed `TruncatedMultivariateNormal`. Both
+are run with NUTS and must find the same posterior.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.infer.util import log_density
+
+import truncgauss as tg
+
+from ..nuts import MOST_DEVIATION, chain_lines, moments, posteriors, trouble
+
+
+def run(config):
+    """The two posteriors, how far they are apart, and what the selection does to plain moments."""
+    given = config.population
+    rng = np.random.default_rng(config.seed)
+    x, num_unseen = seen_objects(given, rng, inside)
+    low, high = limits_of(given)
+    arguments = (jnp.asarray(x, config.dtype), low, high, given.prior)
+    models = {"factor": with_factor, "distribution": with_distribution}
+    chains = posteriors({name: (model, arguments) for name, model in models.items()}, config)
+    flat = x.reshape(-1, 2)
+    results = {
+        **described(given),
+        "objects": x,
+        "num_unseen": num_unseen,
+        "naive": parameters_of(flat.mean(0), np.cov(flat, rowvar=False)),
+        "naive_spread": plain_spread(flat),
+        "chains": chains,
+        "apart": apart(chains["factor"], chains["distribution"]),
+        "log_density_gap": log_density_gap(*models.values(), arguments, chains["distribution"]),
+    }
+    return results | {"failed": failure(results), "summary": summary(results)}
+
+
+# ---------------------------------------------------------------- the models
+
+
+def population(prior):
+    """The unknown Gaussian: its mean and the Cholesky factor of its covariance."""
+    place, reach = jnp.array(prior.loc), jnp.array(prior.loc_scale)
+    loc = numpyro.sample("loc", dist.Normal(place, reach).to_event(1))
+    scale = numpyro.sample("scale", dist.HalfNormal(jnp.array(prior.scale)).to_event(1))
+    factor = numpyro.sample("factor", dist.LKJCholesky(len(prior.loc), prior.concentration))
+    numpyro.deterministic("correlation", factor[1, 0])
+    return loc, scale[:, None] * factor
+
+
+def with_factor(x, low, high, prior):
+    """Normal densities of x (objects, fields, 2) over the probability to be seen, a factor."""
+    loc, scale_tril = population(prior)
+    plain = dist.MultivariateNormal(loc, scale_tril=scale_tril)
+    with numpyro.plate("fields", len(low)), numpyro.plate("objects", len(x)):
+        numpyro.sample("x", plain, obs=x)
+    seen = tg.log_probability(loc, tg.ScaleTril(scale_tril), tg.Box(low, high))
+    # Where nothing can be seen, by rounding at nearly singular covariances, minus the log is
+    # infinite: without this, a sampler would take that for the most likely of all places.
+    possible = jnp.where(jnp.isneginf(seen.log_prob), jnp.inf, seen.log_prob)
+    numpyro.factor("selection", -len(x) * possible.sum())
+
+
+def with_distribution(x, low, high, prior):
+    """The same model, with the truncated distribution observed."""
+    loc, scale_tril = population(prior)
+    truncated = tg.TruncatedMultivariateNormal(loc, scale_tril=scale_tril, low=low, high=high)
+    with numpyro.plate("fields", len(low)), numpyro.plate("objects", len(x)):
+        numpyro.sample("x", truncated, obs=x)
+
+
+# ---------------------------------------------------------------- the objects
+
+
+def limits_of(given):
+    """Lower and upper limits, shape (fields, 2) each."""
+    low, high = ([getattr(box, side) for box in given.fields] for side in ("low", "high"))
+    return jnp.array(low), jnp.array(high)
+
+
+def inside(x, low, high, rng):
+    return np.all((x >= low) & (x <= high), axis=-1)
+
+
+def seen_objects(given, rng, is_seen):
+    """The first `num_objects` seen in each field, shape (objects, fields, 2), and the unseen.
+
+    Raises:
+        ValueError: for a field that hides practically everything.
+    """
+    columns, num_unseen, size = [], [], 200 * given.num_objects
+    for low, high in zip(*map(np.asarray, limits_of(given)), strict=True):
+        x = rng.multivariate_normal(given.gaussian.loc, given.gaussian.covariance, size)
+        found = np.flatnonzero(is_seen(x, low, high, rng))
+        if len(found) < given.num_objects:
+            raise ValueError(
+                f"The field between {low} and {high} shows {len(found)} of {size} objects, but "
+                f"{given.num_objects} are asked for: widen its limits."
+            )
+        found = found[: given.num_objects]
+        columns.append(x[found])
+        num_unseen.append(found[-1] + 1 - len(found))
+    return np.stack(columns, axis=1), np.array(num_unseen)
+
+
+# ---------------------------------------------------------------- posteriors, compared
+
+
+def parameters(draws):
+    """Both means, both standard deviations and the correlation, shape (chains, draws, 5)."""
+    columns = (draws["loc"], draws["scale"], draws["correlation"][..., None])
+    return np.concatenate(columns, axis=-1)
+
+
+def apart(one, other):
+    """Differences of two posteriors' means and variances, in their Monte Carlo errors."""
+    one, other = (moments(parameters(each["draws"])) for each in (one, other))
+    return {
+        name: (one[name] - other[name]) / np.hypot(one[f"{name}_stderr"], other[f"{name}_stderr"])
+        for name in ("mean", "variance")
+    }
+
+
+def log_density_gap(one, other, arguments, chain):
+    """The largest relative difference of two models' log densities, at a few draws."""
+    sites = {name: x[:, -1] for name, x in chain["draws"].items() if name != "correlation"}
+
+    @jax.jit
+    def of(sites):
+        return [log_density(model, arguments, {}, sites)[0] for model in (one, other)]
+
+    pairs = [of({name: x[i] for name, x in sites.items()}) for i in range(len(sites["loc"]))]
+    return float(max(abs(a - b) / max(abs(b), 1.0) for a, b in pairs))
+
+
+# ---------------------------------------------------------------- what the user reads
+
+
+def failure(results):
+    """Why the results cannot be trusted; empty if they can."""
+    if found := trouble(results["chains"]):
+        return found
+    worst = max(float(np.max(np.abs(z))) for z in results["apart"].values())
+    if not worst <= MOST_DEVIATION:
+        return f"the two posteriors are {worst:.1f} Monte Carlo standard errors apart"
+    if not results["log_density_gap"] <= 1e-9:
+        return f"the two log densities differ by {results['log_density_gap']:.1e} of their size"
+    return ""
+
+
+def described(given):
+    """The part of the settings that the figures show."""
+    low, high = limits_of(given)
+    return {
+        "names": np.array(given.names),
+        "low": low,
+        "high": high,
+        "loc": np.array(given.gaussian.loc),
+        "covariance": np.array(given.gaussian.covariance),
+        "truth": parameters_of(given.gaussian.loc, given.gaussian.covariance),
+    }
+
+
+def parameters_of(loc, covariance):
+    """Both means, both standard deviations and the correlation of one Gaussian."""
+    scale = np.sqrt(np.diagonal(covariance))
+    return np.array([*loc, *scale, np.asarray(covariance)[0, 1] / scale.prod()])
+
+
+def plain_spread(x):
+    """Standard errors of the plain moments of complete rows, in the order of `parameters_of`."""
+    _, _, *scale, correlation = parameters_of(x.mean(0), np.cov(x, rowvar=False))
+    n, scale = len(x), np.array(scale)
+    return np.array([*(scale / n**0.5), *(scale / (2 * n) ** 0.5), (1 - correlation**2) / n**0.5])
+
+
+def rows_of(results, labels):
+    """A line for each parameter: the truth, the naive estimate, and every posterior."""
+    shown = [moments(parameters(results["chains"][name]["draws"])) for name in labels]
+    head = f"{'':<30}{'truth':>9}{'naive':>18}" + "".join(f"{name:>20}" for name in labels)
+    lines = [head]
+    for j, name in enumerate(parameter_names(results)):
+        naive = f"{results['naive'][j]:.3f} ± {results['naive_spread'][j]:.3f}"
+        cells = [f"{each['mean'][j]:.4f} ± {each['variance'][j] ** 0.5:.4f}" for each in shown]
+        cells = "".join(f"{cell:>20}" for cell in cells)
+        lines.append(f"{name:<30}{results['truth'][j]:>9.3f}{naive:>18}{cells}")
+    return lines
+
+
+def parameter_names(results):
+    return [
+        *(f"mean {name}" for name in results["names"]),
+        *(f"s.d. {name}" for name in results["names"]),
+        "correlation",
+    ]
+
+
+def summary(results):
+    """The parameters by every route, the diagnostics of the chains, and the differences."""
+    x, unseen, apart = results["objects"], results["num_unseen"], results["apart"]
+    return [
+        f"{x.shape[0] * x.shape[1]} objects in {x.shape[1]} fields, {unseen.sum()} more not seen",
+        *rows_of(results, ("factor", "distribution")),
+        *chain_lines(results["chains"]),
+        "factor against distribution, in Monte Carlo standard errors: means at most "
+        f"{np.abs(apart['mean']).max():.2f}, variances {np.abs(apart['variance']).max():.2f} apart",
+        "their log densities at the same parameters agree to "
+        f"{results['log_density_gap']:.0e} of their size",
+    ]

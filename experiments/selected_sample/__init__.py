@@ -1,0 +1,1 @@
+"""A Gaussian fitted to the rows of a table that a selection has let through."""

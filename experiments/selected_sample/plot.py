@@ -1,0 +1,86 @@
+"""The fitted Gaussians, the trace of the fit, and the fraction along a shift of the mean."""
+
+import numpy as np
+
+import truncgauss as tg
+from truncgauss import plotting
+
+
+def plot(results):
+    """The Gaussians with the box, the trace of the fit, and the fraction along a shift."""
+    picture, axes = plotting.mosaic(
+        [["rows", "fit"], ["rows", "shift"]], size=(5.0, 3.1), width_ratios=(1.2, 1)
+    )
+    left, middle, right = (axes[name] for name in ("rows", "fit", "shift"))
+    (plane if len(results["columns"]) > 1 else line)(results, left)
+    plotting.trace(
+        results["loss"] - results["loss"].min(), results["decrement"],
+        ylabel="loss − lowest (nats a row)", norm_label="Newton decrement", ax=middle,
+    )  # fmt: skip
+    plotting.title("The fit", ax=middle)
+    curves = results["shift"]
+    plotting.value_and_gradient(
+        curves["shift"], curves["soft"], curves["soft_gradient"],
+        value_stderr=curves["soft_stderr"],
+        reference=(curves["best"], curves["best_gradient"]), reference_label=curves["best_name"],
+        xlabel="shift of the mean (standard deviations)",
+        value_label="soft fraction not truncated", gradient_label="its gradient (per s.d.)",
+        ax=right,
+    )  # fmt: skip
+    plotting.title("The fraction as the mean moves", ax=right)
+    for ax in (left, middle, right):
+        plotting.legend(columns=3 if ax is left else 2, ax=ax)
+    return picture
+
+
+NAMES = {"naive": "naive fit", "corrected": "truncated fit", "full": "fit to all rows"}
+
+
+def axis_name(results, j):
+    unit = f" ({results['unit']})" if str(results["unit"]) else ""
+    return str(results["columns"][j]).replace("_", " ") + unit
+
+
+def plane(results, ax):
+    """Rows, ellipses of the three Gaussians, and the region, in the first two columns."""
+    for kind, label in ((True, "rows, seen"), (False, "rows, not seen")):
+        rows = results["rows"][results["seen"] == kind, :2]
+        if len(rows):
+            # Rounded measurements coincide.
+            places, counts = np.unique(rows, axis=0, return_counts=True)
+            plotting.points(*places.T, counts=counts, filled=kind, label=label, ax=ax)
+    for number, name in enumerate(("naive", "corrected", "full")):
+        if name in results:
+            plotting.contours(
+                results[name]["loc"][:2], results[name]["covariance"][:2, :2], levels=(0.5, 0.9),
+                series=(3, 1, 2)[number], label=NAMES[name],
+                ax=ax,
+            )  # fmt: skip
+    low, high = results["limits"]["low"][:2], results["limits"]["high"][:2]
+    plotting.region(tg.Box(low, high), label="outside the limits", ax=ax)
+    ax.set(xlabel=axis_name(results, 0), ylabel=axis_name(results, 1))
+    plotting.title("Three Gaussians: half and 90 % of each", ax=ax)
+
+
+def line(results, ax):
+    """The same for a single column: its rows along the axis and three densities."""
+    rows, seen = results["rows"][:, 0], results["seen"]
+    x = np.linspace(rows.min() - np.std(rows), rows.max() + np.std(rows), 400)
+    names = [name for name in ("naive", "corrected", "full") if name in results]
+    densities = []
+    for name in names:
+        loc, variance = results[name]["loc"][0], results[name]["covariance"][0, 0]
+        densities.append(np.exp(-((x - loc) ** 2) / (2 * variance)) / np.sqrt(2 * np.pi * variance))
+    plotting.curves(
+        x, densities, [NAMES[name] for name in names], series=(3, 1, 2),
+        xlabel=axis_name(results, 0), ylabel="density", ax=ax,
+    )  # fmt: skip
+    plotting.points(rows[seen], np.zeros(seen.sum()), label="rows, seen", ax=ax)
+    if not seen.all():
+        plotting.points(
+            rows[~seen], np.zeros((~seen).sum()), filled=False, label="rows, not seen", ax=ax
+        )
+    for limit in (results["limits"]["low"][0], results["limits"]["high"][0]):
+        if np.isfinite(limit):
+            ax.axvline(limit, color="#555555", linewidth=1.1)
+    plotting.title("Three Gaussians and the limits", ax=ax)

@@ -1,0 +1,193 @@
+"""A Gaussian fitted to the rows of a table that a selection has let through.
+
+The mean of the rows that were seen is not the mean of all. The truncated fit corrects it; where the
+table also holds the rows outside the limits, the correction is judged against all of them. With
+`data` and `columns` it does the same for a table of one's own, with or without unseen rows.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+import truncgauss as tg
+from truncgauss import parallel
+from truncgauss.compiling import LIGHT, Compiled
+
+from .table import table
+
+
+def run(config):
+    """Naive, corrected and full moments, a check of the errors, and the fraction along a shift."""
+    rows = table(config.data, config.columns, config.where)
+    low, high = np.array(config.limits.low), np.array(config.limits.high)
+    seen = np.all((rows >= low) & (rows <= high), axis=1)
+    if not seen.any():
+        raise ValueError(f"None of the {len(rows)} rows lies inside the limits: check their units.")
+    sample, region, d = jnp.asarray(rows[seen], config.dtype), tg.Box(low, high), len(low)
+    with (
+        ThreadPoolExecutor(1) as pool,
+        tqdm(total=config.num_resamples + 2, desc="fit", disable=None) as bar,
+    ):
+        # The curves of any Gaussian compile all that those of the fitted one need, in the meantime.
+        standard = jnp.zeros(d, sample.dtype), jnp.eye(d, dtype=sample.dtype)
+        compiling = pool.submit(shift_curve, *standard, region, config)
+        fit = tg.fit_truncated_normal(sample, low, high, num_steps=config.num_steps)
+        bar.update()
+        bar.set_description("fits to resampled rows")
+        again = resampled(sample, low, high, config, bar)
+        bar.set_description("fraction along a shift")
+        compiling.result()
+        curves = shift_curve(fit.loc, fit.covariance_matrix, region, config)
+        bar.update()
+    results = {
+        "columns": np.array(config.columns),
+        "unit": config.unit,
+        "limits": {"low": low, "high": high},
+        "rows": rows,
+        "seen": seen,
+        "naive": moments(rows[seen]),
+        **of_fit(fit),
+        "resampled": again,
+        "shift": curves,
+        "failed": "" if fit.converged else fit.reason,
+    }
+    if not seen.all():
+        results["full"] = moments(rows)
+    results["summary"] = [*summary(results), fit.reason, *fit.notes]
+    return results
+
+
+def moments(rows):
+    """Mean, covariance and the standard error of the mean of complete rows."""
+    covariance = np.cov(rows, rowvar=False).reshape(rows.shape[1], rows.shape[1])
+    stderr = np.sqrt(np.diagonal(covariance) / len(rows))
+    return {"loc": rows.mean(axis=0), "covariance": covariance, "stderr": stderr}
+
+
+def of_fit(fit):
+    """What the truncated fit found, and its trace."""
+    losses, decrements = np.asarray(fit.loss_trace), np.asarray(fit.newton_decrement_trace)
+    steps = enumerate(zip(losses, decrements, strict=True))
+    return {
+        "corrected": {
+            "loc": np.asarray(fit.loc),
+            "covariance": np.asarray(fit.covariance_matrix),
+            "stderr": np.asarray(fit.standard_errors.loc),
+            "fraction": float(fit.fraction_not_truncated),
+            "log_likelihood": float(fit.log_likelihood),
+        },
+        "loss": losses,
+        "decrement": decrements,
+        "metrics": [
+            {"step": step, "loss": float(loss), "decrement": float(decrement)}
+            for step, (loss, decrement) in steps
+        ],
+    }
+
+
+def resampled(sample, low, high, config, bar):
+    """Standard errors once more: the spread of fits to rows drawn again with replacement.
+
+    Rows drawn again may allow no fit: the likelihood may have no maximum, few rows no spread.
+    """
+    rng = np.random.default_rng(config.seed)
+    locs, failed = [], 0
+    for _ in range(config.num_resamples):
+        again = sample[rng.integers(len(sample), size=len(sample))]
+        bar.update()
+        try:
+            fit = tg.fit_truncated_normal(again, low, high, num_steps=config.num_steps)
+        except ValueError:
+            failed += 1
+            continue
+        if fit.converged:
+            locs.append(np.asarray(fit.loc))
+        else:
+            failed += 1
+    locs = np.array(locs).reshape(-1, len(low))
+    stderr = np.std(locs, axis=0, ddof=1) if len(locs) > 1 else np.full(len(low), np.nan)
+    return {"loc": locs, "stderr": stderr, "without_fit": failed}
+
+
+def shift_curve(loc, covariance, region, config):
+    """The fraction inside the limits, soft and by the best method, as the mean moves.
+
+    The mean moves by a multiple of the standard deviations, in all columns at once.
+    """
+    scale = jnp.sqrt(jnp.diagonal(covariance))
+    grid = config.shift
+    shifts = jnp.linspace(grid.start, grid.stop, grid.num, dtype=scale.dtype)
+    samples = jax.random.normal(
+        jax.random.key(config.seed), (config.num_samples, len(scale)), scale.dtype
+    )
+    samples = parallel.spread(samples, parallel.device_mesh(config.devices))
+    soft = tg.SoftMonteCarlo(samples=samples, edge=config.edge.build())
+    curves = {"shift": np.asarray(shifts)}
+    for name, method in (("soft", soft), ("best", tg.Automatic())):
+        found = fraction_along(shifts, scale, loc, covariance, region, method, effort=LIGHT)
+        (value, stderr), gradient = jax.tree.map(np.asarray, found)
+        curves |= {name: value, f"{name}_gradient": gradient, f"{name}_stderr": value * stderr}
+    exact = not curves["best_stderr"].any()
+    return curves | {"best_name": "exact" if exact else "Automatic"}
+
+
+@Compiled
+def fraction_along(shifts, scale, loc, covariance, region, method):
+    """Fraction and standard error at each shift, and the gradient of the fraction."""
+
+    def fraction(shift):
+        estimate = tg.log_probability(loc + shift * scale, covariance, region, method=method)
+        return jnp.exp(estimate.log_prob), estimate.stderr
+
+    return jax.lax.map(jax.value_and_grad(fraction, has_aux=True), shifts)
+
+
+# ---------------------------------------------------------------- what the user reads
+
+
+def summary(results):
+    """The three means with standard errors, and how far the correction went."""
+    naive, corrected, full = (results.get(name) for name in ("naive", "corrected", "full"))
+    seen, unit = results["seen"], results["unit"]
+    resampling = results["resampled"]
+    row = "{:<16}{:>18}{:>18}{:>18}{:>12}".format
+    lines = [
+        f"{seen.sum()} of {len(seen)} rows lie inside the limits; the fitted Gaussian expects "
+        f"{corrected['fraction']:.1%} inside",
+        row(f"mean{f' ({unit})' if unit else ''}", "naive", "corrected", "all rows", "resampled"),
+    ]
+    for j, column in enumerate(results["columns"]):
+        cells = [
+            f"{each['loc'][j]:.4f} ± {each['stderr'][j]:.4f}" if each else "none unseen"
+            for each in (naive, corrected, full)
+        ]
+        lines.append(row(str(column), *cells, f"± {resampling['stderr'][j]:.4f}"))
+    if resampling["without_fit"]:
+        lines.append(
+            f"{resampling['without_fit']} sets of resampled rows allow no fit and are left out of "
+            "the last column, which is then too small"
+        )
+    if full:
+        lines += [verdict(results, j) for j in range(len(results["columns"]))]
+    return lines
+
+
+def verdict(results, j):
+    """How far the correction of one mean went, in words that fit either direction."""
+    naive, corrected, full = (results[name]["loc"][j] for name in ("naive", "corrected", "full"))
+    stderr = results["corrected"]["stderr"][j]
+    moved, needed = corrected - naive, full - naive
+    if moved * needed < 0:
+        how = "goes the wrong way"
+    elif abs(moved) > abs(needed):
+        how = f"overshoots by {abs(moved - needed):.4f}"
+    else:
+        how = f"falls short by {abs(moved - needed):.4f}"
+    return (
+        f"{results['columns'][j]}: corrected by {moved:+.4f} where all rows ask for {needed:+.4f}, "
+        f"it {how}, {abs(corrected - full) / stderr:.2f} standard errors "
+        f"(the naive mean: {abs(needed) / results['naive']['stderr'][j]:.2f} of its own)"
+    )

@@ -1,0 +1,54 @@
+"""The settings of `selected_sample`."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from truncgauss.config import Count, DataFile, Edge, Experiment, Grid, Limits, problem
+
+from .table import header, mismatch
+
+
+class Settings(Experiment):
+    """A truncated Gaussian fitted to rows of a table that lie inside limits."""
+
+    data: DataFile
+    """A CSV table with a header."""
+    where: dict[str, str] = {}
+    """Keep only the rows whose column (the key) holds this text (the value)."""
+    columns: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The columns to fit."""
+    unit: str = ""
+    """Of the columns, for the labels."""
+    limits: Limits
+    """The selection, one pair of limits for each column."""
+    num_steps: Count
+    """The most Newton steps of a fit."""
+    num_resamples: Annotated[int, Field(ge=0)]
+    """Fits to resampled rows, whose spread checks the standard errors."""
+    shift: Grid
+    """Shifts of the mean, in standard deviations, at which the fraction is drawn."""
+    edge: Edge
+    """The soft edge of the estimate drawn beside the best one."""
+    num_samples: Count
+    """The samples of that estimate."""
+
+    @model_validator(mode="after")
+    def _limits_fit_columns(self) -> "Settings":
+        if len(self.limits.low) != len(self.columns):
+            message = f"must have one number for each of the {len(self.columns)} columns"
+            raise problem(message, "limits", "low", got=self.limits.low)
+        return self
+
+    @model_validator(mode="after")
+    def _columns_are_in_the_header(self) -> "Settings":
+        try:
+            names = header(self.data)
+        except (ValueError, OSError) as error:
+            raise problem(str(error), "data", got=str(self.data)) from error
+        places = {("columns", i): name for i, name in enumerate(self.columns)}
+        places |= {("where", name): name for name in self.where}
+        for place, name in places.items():
+            if why := mismatch(name, names):
+                raise problem(why, *place, got=name)
+        return self

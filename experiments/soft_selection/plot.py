@@ -1,0 +1,41 @@
+"""The fraction seen along a shift, the posterior of the mean, and all five parameters."""
+
+import numpy as np
+
+from truncgauss import plotting
+
+from ..selected_population.plot import estimates, mean_posterior
+
+
+def plot(results):
+    """The fraction seen by both routes with their difference, and the two posteriors."""
+    picture, axes = plotting.mosaic(
+        [["fraction", "mean", "all"], ["difference", "mean", "all"]], size=(4.5, 2.5),
+        height_ratios=(1.7, 1),
+    )  # fmt: skip
+    curves = results["shift"]
+    shift = f"shift of the mean {str(results['names'][0]).split(' (')[0]} (s.d.)"
+    plotting.curves(
+        curves["shift"], [np.exp(curves[name]) for name in ("hard", "soft", "box")],
+        ["hard limits", "soft estimate", "wider covariance"], series=(3, 1, 2),
+        xlabel=shift, ylabel="fraction seen", ax=axes["fraction"],
+    )  # fmt: skip
+    plotting.title("The fraction seen in field 1", ax=axes["fraction"])
+    differences(curves, shift, axes["difference"])
+    series = {"soft estimate": 1, "wider covariance": 2}
+    mean_posterior(results, series, axes["mean"])
+    estimates(results, series, axes["all"])
+    for name, ax in axes.items():
+        plotting.legend(columns=1, below=62.0 if name == "all" else 34.0, ax=ax)
+    return picture
+
+
+def differences(curves, xlabel, ax):
+    """Errors of the soft log fraction and of its gradient, and its reported standard error."""
+    errors = [np.abs(curves[f"soft{part}"] - curves[f"box{part}"]) for part in ("", "_gradient")]
+    plotting.curves(
+        curves["shift"], [*errors, curves["soft_stderr"]],
+        ["error of the log fraction", "of its gradient (per s.d.)", "reported standard error"],
+        series=(1, 6, 0), linewidth=1.0, xlabel=xlabel, ylabel="absolute difference", ax=ax,
+    )  # fmt: skip
+    ax.set_yscale("log")

@@ -1,0 +1,1 @@
+"""Error against time on one processor, for our methods and for SciPy and R."""

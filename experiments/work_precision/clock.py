@@ -1,0 +1,97 @@
+"""Seconds of a call, on one processor, and the memory that it takes."""
+
+import contextlib
+import ctypes
+import itertools
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@contextlib.contextmanager
+def one_processor() -> Iterator[str]:
+    """All threads of the process on one processor, and a sentence that says whether they are."""
+    tasks = Path("/proc/self/task")
+    if not hasattr(os, "sched_setaffinity") or not tasks.is_dir():
+        yield "The threads could not be bound to one processor: only Linux lets a program do that."
+        return
+    jnp.zeros(1).block_until_ready()  # the threads of the backend are there from now on
+    before = {}
+    chosen = max(os.sched_getaffinity(0))
+    for task in tasks.iterdir():
+        with contextlib.suppress(ProcessLookupError):  # a thread may end meanwhile
+            before[int(task.name)] = os.sched_getaffinity(int(task.name))
+            os.sched_setaffinity(int(task.name), {chosen})
+    try:
+        with one_blas_thread():
+            yield f"All {len(before)} threads of the process are bound to one processor."
+    finally:
+        for task, processors in before.items():
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(task, processors)
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """OpenBLAS, where it is loaded, with one thread.
+
+    Its threads wait for each other by spinning: several on one processor are 25 times slower than
+    one.
+    """
+    names = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    found = []
+    for library in [ctypes.CDLL(name) for name in sorted(names) if "openblas" in name]:
+        for prefix, suffix in itertools.product(("scipy_", ""), ("", "64_")):
+            get, put = (
+                getattr(library, f"{prefix}openblas_{verb}_num_threads{suffix}", None)
+                for verb in ("get", "set")
+            )
+            if get and put:
+                found.append((put, get()))
+                put(1)
+    try:
+        yield
+    finally:
+        for put, num_threads in found:
+            put(num_threads)
+
+
+def machine(config):
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    device = jax.devices()[0].device_kind
+    return [f"{device}, {config.dtype}, seconds of the {clock_name(config)}{load}."]
+
+
+def clock_name(config):
+    return "processor" if config.clock == "cpu" and jax.default_backend() == "cpu" else "wall"
+
+
+def clock_of(config):
+    return time.process_time if clock_name(config) == "processor" else time.perf_counter
+
+
+def timed(function, inputs, num_calls, clock):
+    """The output, seconds of the first call and the median of later ones."""
+    seconds = []
+    for _ in range(1 + num_calls):
+        start = clock()
+        output = jax.block_until_ready(function(*inputs))
+        seconds.append(clock() - start)
+    return {"output": output, "first_seconds": seconds[0], "seconds": np.median(seconds[1:])}
+
+
+def compiled(function, inputs, num_calls, clock):
+    """As `timed`, compilation in the first call, with the temporary memory in bytes."""
+    start = clock()
+    ready = function.lower(*inputs).compile()
+    spent = clock() - start
+    cost = timed(ready, inputs, num_calls, clock)
+    memory = ready.memory_analysis()
+    size = memory.temp_size_in_bytes if memory else math.nan
+    return cost | {"first_seconds": spent + cost["first_seconds"], "bytes": size}

@@ -1,0 +1,62 @@
+"""The cost of a gradient: time and memory of value and gradient, over those of the value."""
+
+import jax
+import jax.numpy as jnp
+
+import truncgauss as tg
+
+from .clock import clock_of, compiled
+from .curves import columns
+from .problems import problem_of
+
+
+def gradients(config, part, peers):
+    """Value and gradient against value, for a plan that is held, and the memory of either."""
+    clock, found = clock_of(config), []
+    for case in config.gradients:
+        loc, covariance, region = problem_of(case, case.dimension, case.low, case.high, config.seed)
+        method = tg.Separation(num_points=case.num_points[0]).hold(loc, covariance, region)
+        key = jax.random.key(config.seed)
+
+        def value(loc, covariance, low, high, method=method, key=key):
+            region = tg.Box(low, high)
+            return tg.log_probability(loc, covariance, region, method=method, key=key).log_prob
+
+        inputs = (loc, covariance, region.low, region.high)
+        alone = compiled(jax.jit(value), inputs, config.num_calls, clock)
+        gradient = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3)))
+        both = compiled(gradient, inputs, config.num_calls, clock)
+        numbers = case.dimension * method.num_points * method.num_replicates
+        found.append(
+            {
+                "dimension": case.dimension,
+                "size": method.num_points * method.num_replicates,
+                "value_seconds": alone["seconds"],
+                "both_seconds": both["seconds"],
+                "ratio": both["seconds"] / alone["seconds"],
+                "first_seconds": both["first_seconds"],
+                "value_bytes": alone["bytes"],
+                "both_bytes": both["bytes"],
+                "bytes_share": both["bytes"] / (numbers * loc.dtype.itemsize),
+                "finite": all(bool(jnp.isfinite(x).all()) for x in both["output"][1]),
+            }
+        )
+    return columns(found)
+
+
+def gradients_table(found):
+    row = "{:>5}{:>9}{:>10}{:>12}{:>8}{:>10}{:>12}{:>14}{:>16}{:>9}".format
+    lines = [
+        row("d", "points", "value/s", "gradient/s", "ratio", "first/s", "value/MiB",
+            "gradient/MiB", "of d*n numbers", "finite")
+    ]  # fmt: skip
+    for i in range(len(found["dimension"])):
+        x = {key: column[i] for key, column in found.items()}
+        lines.append(
+            row(
+                x["dimension"], x["size"], f"{x['value_seconds']:.2g}", f"{x['both_seconds']:.2g}",
+                f"{x['ratio']:.2f}", f"{x['first_seconds']:.2g}", f"{x['value_bytes'] / 2**20:.2f}",
+                f"{x['both_bytes'] / 2**20:.1f}", f"{x['bytes_share']:.2f}", str(x["finite"]),
+            )
+        )  # fmt: skip
+    return lines

@@ -1,0 +1,92 @@
+"""Error against time, the cost of gradients, and the errors of the default call."""
+
+import math
+from functools import partial
+
+import numpy as np
+
+from truncgauss import plotting
+
+LOOKS = {
+    "Separation": 0, "Separation, 4 replicates": 2, "SequentialMonteCarlo": 4, "SciPy": 1,
+    "R mvtnorm": 3,
+}  # fmt: skip
+
+
+def plot(results):
+    """Error against time for every case, then what gradients cost and how the default call errs."""
+    panels = []
+    for part in ("curves", "ordering", "chain", "low_rank"):
+        for name, curve in results.get(part, {}).items():
+            if any(way in curve for way in LOOKS):
+                panels.append(partial(work_precision, name, curve))
+    if "gradients" in results:
+        panels.append(partial(cost_of_gradients, results["gradients"]))
+    if "shared" in results:
+        panels.append(partial(default_errors, results["shared"]))
+    if not panels:
+        raise ValueError(
+            "Nothing to draw: of parts, batches and accelerator have no picture; add another."
+        )
+    num_columns = min(len(panels), 3 if len(panels) % 4 else 4)
+    num_rows = -(-len(panels) // num_columns)
+    picture, axes = plotting.figure(num_rows, num_columns, size=(3.9, 3.0), squeeze=False)
+    for ax, draw in zip(axes.flat, panels, strict=False):
+        draw(ax)
+    for ax in axes.flat[len(panels) :]:
+        ax.remove()
+    return plotting.shared_legend(picture, columns=4)
+
+
+def work_precision(name, curve, ax):
+    """RMS error of log P against seconds, filled; the reported standard error, open markers."""
+    for way, look in LOOKS.items():
+        part = curve.get(way)
+        if part is None:
+            continue
+        seen = np.isfinite(part["rms"])
+        x, y = part["seconds"][seen], part["rms"][seen]
+        if not len(x):
+            plotting.title(f"{name}\n{way}: P = 0 with every number of points", ax=ax)
+            continue
+        plotting.curves(x, [y], [way], series=(look,), ax=ax)
+        plotting.points(x, y, series=look, ax=ax)
+        if "stated" in part and np.isfinite(part["stated"][seen]).any():
+            stated = part["stated"][seen]
+            plotting.points(
+                x, stated, label=f"{way}, reported standard error", series=look, filled=False, ax=ax
+            )
+    ax.set(xscale="log", yscale="log", xlabel="seconds a call", ylabel="rms error of log P")
+    ax.set(xlim=two_decades(*ax.get_xlim()), ylim=two_decades(*ax.get_ylim()))
+    ax.tick_params(which="minor", labelbottom=False, labelleft=False)  # they collide
+    if not ax.get_title(loc="left"):
+        plotting.title(name, ax=ax)
+
+
+def two_decades(low, high):
+    """Limits of a logarithmic axis, at least a factor of 100 apart, so that ticks have labels."""
+    more = math.sqrt(max(1.0, 100.0 * low / high))
+    return low / more, high * more
+
+
+def cost_of_gradients(found, ax):
+    """Time of value and gradient over that of the value, by dimension."""
+    x = found["dimension"]
+    plotting.curves(x, [found["ratio"]], ["(value + gradient) / value, time"], series=(5,), ax=ax)
+    plotting.points(x, found["ratio"], series=5, ax=ax)
+    ax.set(xscale="log", xlabel="dimension", ylabel="ratio", ylim=(0, None))
+    plotting.title("What a gradient costs", ax=ax)
+
+
+def default_errors(found, ax):
+    """Relative error of the default call and its reported standard error, against -log P."""
+    size, floor = -found["truth"], 1e-16
+    seen = np.maximum(found["error"], floor)
+    plotting.points(size, seen, label="default call", series=6, ax=ax)
+    sure = np.isfinite(found["stderr"]) & (found["stderr"] > 0)
+    plotting.points(
+        size[sure], found["stderr"][sure], label="default call, reported standard error", series=6,
+        filled=False, ax=ax,
+    )  # fmt: skip
+    ax.set(xscale="log", yscale="log", xlabel="-log P", ylabel="relative error of P")
+    plotting.title("The default call, families of known P", ax=ax)

@@ -1,0 +1,108 @@
+"""The settings of `work_precision`."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from truncgauss.config import Count, Experiment, Limit, Model, Number, Positive, Vector
+
+
+class Family(Model):
+    """Centred Gaussians of a named family, of any dimension."""
+
+    family: Literal[
+        "identity", "equicorrelated", "autoregressive", "one_factor", "tridiagonal", "wishart"
+    ]
+    """autoregressive: correlation^|i-j|; one_factor: unit variances; tridiagonal: 2 and beside it
+    -1; wishart: the correlations of twice as many draws as dimensions."""
+    correlation: Annotated[float, Field(gt=-1, lt=1)] = 0.5
+    """Of two neighbours, where the family has such a number."""
+    loadings: Vector = (0.2, 0.9)
+    """Of the one factor; between fewer numbers than coordinates, straight lines."""
+
+
+class Case(Family):
+    """One Gaussian, one pair of limits for every coordinate, and what to spend on it."""
+
+    name: str
+    dimension: Count
+    low: Limit
+    high: Limit
+    num_points: tuple[Count, ...] = ()
+    """Lattice points of each replicate of `Separation`, one estimate for each count."""
+    num_replicates: tuple[Annotated[int, Field(ge=2)], ...] = (16,)
+    """Replicates that share as many points in all as the first of these numbers has."""
+    num_particles: tuple[Count, ...] = ()
+    """Likewise of `SequentialMonteCarlo`."""
+    peers: bool = True
+    """Whether SciPy and R are measured too."""
+
+
+class Sweep(Model):
+    """Every family in every dimension between all pairs of limits."""
+
+    families: tuple[Family, ...]
+    dimensions: tuple[Count, ...]
+    limits: dict[str, tuple[Limit, Limit]]
+    """A lower and an upper limit for every coordinate, by name."""
+
+
+class Batch(Model):
+    """Many different boxes at once."""
+
+    dimension: Count
+    num_problems: Count
+    num_points: Count
+    """Untilted, in a single replicate."""
+    num_judged: Count
+    """How many of them are compared with a long run."""
+    at_once: Count
+    """How many are computed in one pass."""
+
+
+class LowRankCase(Model):
+    """A Gaussian of a few factors and private noise, above one limit in every coordinate."""
+
+    dimension: Count
+    rank: Count
+    low: Number
+    num_points: tuple[Count, ...]
+    """Of each replicate, one estimate for each count."""
+    num_replicates: Count
+    most_bytes: Positive
+    """It is not attempted if it takes more memory than this."""
+
+
+class Settings(Experiment):
+    """Error against time, of our methods, SciPy and R, in one run."""
+
+    cached: ClassVar[bool] = False  # first calls are timed, with their compilation
+
+    parts: tuple[
+        Literal[
+            "curves", "ordering", "chain", "gradients", "batches", "low_rank", "shared",
+            "accelerator",
+        ],
+        ...,
+    ]  # fmt: skip
+    """What to measure."""
+    clock: Literal["cpu", "wall"]
+    """Seconds of the processor, which other processes do not lengthen, or of the wall."""
+    num_keys: Annotated[int, Field(ge=2)]
+    """Keys behind a root-mean-square error."""
+    num_calls: Count
+    """Timed calls after the first, of which the median is reported."""
+    truth_points: Count
+    """Points of each replicate of the long run that is the truth where there is no formula."""
+    peer_points: tuple[Count, ...]
+    """The most points that SciPy or R may use, one estimate for each count."""
+    peer_seconds: Positive
+    """No larger count is tried once all calls of one took longer than this."""
+    curves: tuple[Case, ...]
+    ordering: tuple[Case, ...]
+    chain: tuple[Case, ...]
+    gradients: tuple[Case, ...]
+    batches: tuple[Batch, ...]
+    low_rank: LowRankCase
+    shared: Sweep
+    accelerator: Batch

@@ -1,0 +1,79 @@
+"""The documentation builds, is whole without a network, and a broken link is an error."""
+
+import pathlib
+import runpy
+import subprocess
+import sys
+
+import pytest
+
+import truncgauss as tg
+
+ROOT = pathlib.Path(__file__).parents[1]
+BUILDER = runpy.run_path(str(ROOT / ".ci" / "docs.py"))
+
+
+def test_formulas_become_mathml_and_examples_code():
+    formulas = BUILDER["Formulas"]()
+    docstring = (
+        "One.\n\n.. math:: a_b * c\n    + d\n\nWith :math:`x^2`.\n\nExample:\n    >>> 1 + 1\n    2"
+    )
+    text = formulas.hidden(docstring)
+    assert text == (
+        "One.\n\nFORMULA0END\n\n\nWith FORMULA1END.\n\nExample:\n"
+        "    ```python\n    >>> 1 + 1\n    2\n    ```"
+    )
+    shown = formulas.shown(text)
+    assert shown.count("<math") == 2 and 'display="block"' in shown
+    assert "<msub><mi>a</mi><mi>b</mi></msub>" in shown
+
+
+def test_a_formula_that_is_not_understood_is_an_error():
+    with pytest.raises(BUILDER["BuildError"], match="unheardof"):
+        BUILDER["Formulas"]().hidden(r".. math:: \unheardof{x}")
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        ('<a href="b.html#here">', ""),
+        ('<a href="https://example.org/">', ""),
+        ('<img src="data:image/png;base64,AA">', ""),
+        ('<a href="c.html">', "no such page: c.html"),
+        ('<a href="b.html#there">', "no such place: b.html#there"),
+        ('<img class="x" src="missing.png">', "no such page: missing.png"),
+        ('<script src="https://example.org/a.js"></script>', "loads https://example.org/a.js"),
+        ('<link rel="stylesheet" href="//example.org/a.css">', "loads //example.org/a.css"),
+    ],
+)
+def test_broken_links_are_found(tmp_path, body, said):
+    (tmp_path / "a.html").write_text(body)
+    (tmp_path / "b.html").write_text('<p id="here">')
+    assert BUILDER["broken_links"](tmp_path) == ([f"a.html: {said}"] if said else [])
+
+
+@pytest.mark.slow  # renders every public docstring
+def test_the_site_builds_with_every_public_name_figure_and_link(tmp_path):
+    site = tmp_path / "site"
+    done = subprocess.run(
+        [sys.executable, ROOT / ".ci" / "docs.py", site],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    reference = (site / "truncgauss.html").read_text()
+    modules = {name for name in tg.__all__ if (ROOT / "truncgauss" / f"{name}.py").exists()}
+    modules |= {name for name in tg.__all__ if (ROOT / "truncgauss" / name).is_dir()}
+    for name in set(tg.__all__) - {"__version__"}:
+        if name in modules:
+            assert (site / "truncgauss" / f"{name}.html").exists()
+        else:
+            assert f'id="{name}"' in reference, f"{name} is not in the reference"
+    assert "<math" in reference and "FORMULA" not in reference
+    gallery = (site / "gallery.html").read_text()
+    for figure in (ROOT / "figures").glob("*.png"):
+        assert f'src="figures/{figure.name}"' in gallery
+    assert "Truncated" in (site / "index.html").read_text()

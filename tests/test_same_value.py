@@ -1,0 +1,258 @@
+"""Outside of `jit`, the derivative of a default call is that of the number which it returns."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+
+INF = jnp.inf
+
+
+def autoregression(d, correlation):
+    return correlation ** jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d)).astype(float)
+
+
+def of(loc, covariance, low, high, method=tg.Automatic()):
+    return tg.log_probability(loc, covariance, tg.Box(low, high), method).log_prob
+
+
+def dense(d, seed=0):
+    factor = np.random.default_rng(seed).normal(size=(d, d + 2))
+    scale = np.sqrt(np.sum(factor**2, axis=1))
+    return jnp.asarray(factor @ factor.T / scale[:, None] / scale)
+
+
+def blocks(*parts):
+    return jax.scipy.linalg.block_diag(*parts)
+
+
+SINGULAR = jnp.array([[1.0, 0.5, 1.5], [0.5, 1.0, 1.5], [1.5, 1.5, 3.0]])
+PROBLEMS = {
+    "two": (dense(2), 0.0),
+    "three": (dense(3), 0.0),
+    "singular": (SINGULAR, 1e-9),
+    "dense": (dense(5), 0.0),
+    "chain": (autoregression(7, 0.9), 0.0),
+    "common factor": (0.5 * jnp.eye(6) + 0.5, 0.0),
+    "blocks": (blocks(dense(2), autoregression(4, 0.5), dense(4, 1)), 0.0),
+}
+
+
+def inputs(name):
+    covariance = PROBLEMS[name][0]
+    d = len(covariance)
+    low = jnp.linspace(-1.0, 0.0, d)
+    high = jnp.where(jnp.arange(d) % 2 == 0, INF, 1.5)
+    return jnp.linspace(-0.3, 0.3, d), covariance, low, high
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_value_is_that_of_the_plain_call(name):
+    given = inputs(name)
+    plain = of(*given)
+    value, _ = jax.value_and_grad(of, argnums=(0, 2, 3))(*given)
+    np.testing.assert_allclose(value, plain, rtol=1e-12)
+    value, change = jax.jvp(lambda loc: of(loc, *given[1:]), given[:1], (jnp.ones_like(given[0]),))
+    np.testing.assert_allclose(value, plain, rtol=1e-12)
+    gradient = jax.grad(of)(*given)
+    np.testing.assert_allclose(change, gradient.sum(), rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["two", "dense", "chain", "common factor", "blocks"])
+def test_the_value_is_that_of_the_plain_call_with_a_derivative_in_the_covariance(name):
+    given = inputs(name)
+    value, gradient = jax.value_and_grad(of, argnums=1)(*given)
+    np.testing.assert_allclose(value, of(*given), rtol=1e-12)
+    assert np.isfinite(gradient).all()
+    np.testing.assert_allclose(gradient, gradient.T, atol=1e-10)
+
+
+def test_free_coordinates_have_no_derivative():
+    covariance = blocks(dense(4), jnp.eye(1)) + 0.1
+    low, high = jnp.array([-1.0, -1.0, 0.0, -1.0, -INF]), jnp.full(5, INF)
+    gradient = jax.grad(of, argnums=(0, 1))(jnp.zeros(5), covariance, low, high)
+    assert gradient[0][4] == 0 and np.all(gradient[1][4] == 0)
+    inner = jax.grad(of, argnums=(0, 1))(jnp.zeros(4), covariance[:4, :4], low[:4], high[:4])
+    np.testing.assert_allclose(gradient[0][:4], inner[0], rtol=1e-8)
+    np.testing.assert_allclose(gradient[1][:4, :4], inner[1], rtol=1e-6, atol=1e-9)
+
+
+CLASSES = {
+    "chain": (
+        autoregression(7, 0.9),
+        tg.Markov(jnp.full(6, 0.9), jnp.sqrt(1 - 0.81), 1.0),
+    ),
+    "common factor": (
+        0.5 * jnp.eye(6) + 0.5,
+        tg.LowRank(jnp.full((6, 1), jnp.sqrt(0.5)), jnp.full(6, 0.5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_derivatives_in_the_mean_are_those_of_the_exact_classes(name):
+    matrix, structure = CLASSES[name]
+    loc, _, low, high = inputs(name)
+    for order in (jax.grad, jax.hessian):
+        ours = order(of)(loc, matrix, low, high)
+        theirs = order(of)(loc, structure, low, high)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_derivative_in_a_recognised_matrix_is_the_general_one(name):
+    """Along the structure as its own class has it; in general half the Hessian over P."""
+    matrix, structure = CLASSES[name]
+    loc, _, low, high = inputs(name)
+    gradient = jax.grad(of, argnums=1)(loc, matrix, low, high)
+    # Within the structure: by the chain rule through its own parameters.
+    own = jax.grad(of, argnums=1)(loc, structure, low, high)
+    _, back = jax.vjp(lambda structure: structure.covariance_matrix, structure)
+    for ours, theirs in zip(jax.tree.leaves(back(gradient)[0]), jax.tree.leaves(own)):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-9)
+    # Off it: the Hessian in the mean, by the exact class.
+    probability = lambda loc: jnp.exp(of(loc, structure, low, high))
+    general = 0.5 * jax.hessian(probability)(loc) / probability(loc)
+    np.testing.assert_allclose(gradient, general, rtol=1e-7, atol=1e-9)
+
+
+def test_blocks_have_the_derivatives_of_the_whole():
+    """Entries between blocks too: there the derivative is the product of two gradients."""
+    loc, covariance, low, high = inputs("blocks")
+    ours = jax.grad(of, argnums=(0, 1, 2))(loc, covariance, low, high)
+    held = tg.Separation(2**13, 8).hold(loc, covariance, tg.Box(low, high))
+    theirs = jax.grad(of, argnums=(0, 1, 2))(loc, covariance, low, high, held)
+    for one, other in zip(ours, theirs):
+        np.testing.assert_allclose(one, other, atol=2e-4)
+
+
+@pytest.mark.parametrize("batched", ["loc", "limits"])
+def test_rows_of_a_batch(batched):
+    loc, covariance, low, high = inputs("chain")
+    shifts = jnp.array([0.0, 0.4, -0.7])[:, None]
+    given = [loc, covariance, low, high]
+    place = 0 if batched == "loc" else 2
+    given[place] = given[place] + shifts
+    of_rows = lambda x, covariance: of(
+        *(x if k == place else covariance if k == 1 else part for k, part in enumerate(given))
+    )
+    value, back = jax.vjp(of_rows, given[place], covariance)
+    np.testing.assert_allclose(value, of(*given), rtol=1e-12)
+    slope, matrix_slope = back(jnp.array([1.0, 2.0, -1.0]))
+    expected, total = [], 0.0
+    for k, weight in enumerate((1.0, 2.0, -1.0)):
+        row = [part[k] if j == place else part for j, part in enumerate(given)]
+        one, other = jax.grad(of, argnums=(place, 1))(*row)
+        expected.append(weight * one)
+        total = total + weight * other
+    np.testing.assert_allclose(slope, jnp.stack(expected), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(matrix_slope, total, rtol=1e-8, atol=1e-10)
+
+
+def test_rows_that_end_with_different_methods_and_points():
+    loc, covariance, low, high = inputs("dense")
+    shifts = jnp.array([0.0, -8.0, 3.0])[:, None]
+    of_rows = lambda loc: of(loc, covariance, low, high)
+    value, back = jax.vjp(of_rows, loc + shifts)
+    np.testing.assert_allclose(value, of_rows(loc + shifts), rtol=1e-11)
+    (slope,) = back(jnp.ones(3))
+    for k in range(3):
+        alone = jax.grad(of_rows)(loc + shifts[k])
+        np.testing.assert_allclose(slope[k], alone, rtol=5e-3, atol=5e-4)
+
+
+def test_second_derivatives_of_a_dense_problem():
+    loc, covariance, low, high = inputs("dense")
+    hessian = jax.hessian(of)(loc, covariance, low, high)
+    held = tg.Separation(2**13, 8).hold(loc, covariance, tg.Box(low, high))
+    np.testing.assert_allclose(
+        hessian, jax.hessian(of)(loc, covariance, low, high, held), atol=2e-3
+    )
+
+
+def test_a_second_derivative_in_a_recognised_matrix_is_refused():
+    loc, covariance, low, high = inputs("chain")
+    with pytest.raises(ValueError, match="second derivative in a covariance matrix"):
+        jax.hessian(of, argnums=1)(loc, covariance, low, high)
+
+
+def test_a_plan_is_held_for_every_method_outside_of_a_trace():
+    loc, covariance, low, high = inputs("dense")
+    for method in (tg.Separation(256, 4), tg.SequentialMonteCarlo(64, 4)):
+        value, _ = jax.value_and_grad(of)(loc, covariance, low, high, method)
+        np.testing.assert_allclose(value, of(loc, covariance, low, high, method), rtol=1e-12)
+
+
+def test_a_mean_with_a_nan_is_nan():
+    loc, covariance, low, high = inputs("blocks")
+    value, gradient = jax.value_and_grad(of)(loc.at[0].set(jnp.nan), covariance, low, high)
+    assert np.isnan(value) and np.isnan(gradient[0])
+
+
+@pytest.mark.parametrize("name", ["chain", "common factor", "blocks", "dense", "three"])
+def test_a_held_default_is_the_plain_call_under_jit(name):
+    loc, covariance, low, high = inputs(name)
+    held = tg.Automatic(rtol=1.0).hold(loc, covariance, tg.Box(low, high))
+    plain = of(loc, covariance, low, high, tg.Automatic(rtol=1.0))
+    compute = jax.jit(jax.value_and_grad(of, argnums=(0, 1, 2)), static_argnums=())
+    value, gradient = compute(loc, covariance, low, high, held)
+    np.testing.assert_allclose(value, plain, rtol=1e-11)
+    truth = jax.grad(of, argnums=(0, 1, 2))(loc, covariance, low, high, tg.Automatic(rtol=1.0))
+    for ours, theirs in zip(gradient, truth):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-9)
+
+
+def test_a_held_structure_answers_for_its_own_matrix_alone():
+    loc, covariance, low, high = inputs("chain")
+    held = tg.Automatic().hold(loc, covariance, tg.Box(low, high))
+    shifted = of(loc + 0.3, covariance, low, high, held)
+    np.testing.assert_allclose(shifted, of(loc + 0.3, covariance, low, high), rtol=1e-11)
+    other = tg.log_probability(loc, covariance + 0.01, tg.Box(low, high), held)
+    assert np.isnan(other.log_prob) and np.isnan(other.stderr)
+    with pytest.raises(ValueError, match="made for a tg.Box and a covariance matrix in 7"):
+        of(loc[:3], covariance[:3, :3], low[:3], high[:3], held)
+    rows = loc + jnp.array([0.0, 0.3])[:, None]
+    np.testing.assert_allclose(of(rows, covariance, low, high, held)[1], shifted, rtol=1e-11)
+
+
+def test_a_held_structure_of_many_rows():
+    loc, covariance, low, high = inputs("blocks")
+    rows = loc + jnp.array([0.0, 0.3, -0.4])[:, None]
+    held = tg.Automatic(rtol=1.0).hold(rows, covariance, tg.Box(low, high))
+    plain = of(rows, covariance, low, high, tg.Automatic(rtol=1.0))
+    np.testing.assert_allclose(of(rows, covariance, low, high, held), plain, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_a_chain_of_a_thousand():
+    d = 1000
+    covariance = autoregression(d, 0.9)
+    structure = tg.Markov(jnp.full(d - 1, 0.9), jnp.sqrt(1 - 0.81), 1.0)
+    given = jnp.zeros(d), jnp.full(d, -1.0), jnp.full(d, INF)
+    ours, slope = jax.value_and_grad(of)(given[0], covariance, *given[1:])
+    theirs, other = jax.value_and_grad(of)(given[0], structure, *given[1:])
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+    np.testing.assert_allclose(slope, other, rtol=1e-8, atol=1e-10)
+    gradient = jax.grad(of, argnums=1)(given[0], covariance, *given[1:])
+    own = jax.grad(of, argnums=1)(given[0], structure, *given[1:])
+    _, back = jax.vjp(lambda structure: structure.covariance_matrix, structure)
+    np.testing.assert_allclose(back(gradient)[0].transition, own.transition, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_equal_correlations_in_fifty_dimensions():
+    d = 50
+    covariance = 0.5 * jnp.eye(d) + 0.5
+    structure = tg.LowRank(jnp.full((d, 1), jnp.sqrt(0.5)), jnp.full(d, 0.5))
+    given = jnp.zeros(d), jnp.zeros(d), jnp.full(d, INF)
+    for order in (jax.grad, jax.hessian):
+        ours = order(of)(given[0], covariance, *given[1:])
+        np.testing.assert_allclose(
+            ours, order(of)(given[0], structure, *given[1:]), rtol=1e-8, atol=1e-10
+        )
+    probability = lambda loc: jnp.exp(of(loc, structure, *given[1:]))
+    general = 0.5 * jax.hessian(probability)(given[0]) / probability(given[0])
+    gradient = jax.grad(of, argnums=1)(given[0], covariance, *given[1:])
+    np.testing.assert_allclose(gradient, general, rtol=1e-6)

@@ -1,0 +1,132 @@
+"""What the annotations say of shapes and dtypes is so: public calls under jaxtyping's checker."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+# Checked modules: every annotated function in them, private ones included, whoever calls it.
+CHECKED = [
+    "truncgauss.covariances",
+    "truncgauss.distributions",
+    "truncgauss.indicators",
+    "truncgauss.parallel",
+    "truncgauss.points",
+    "truncgauss.quadrature",
+    "truncgauss.safe",
+    "truncgauss.special",
+    "truncgauss.total_moments",
+]
+SETUP = f"""
+from jaxtyping import install_import_hook
+with install_import_hook({CHECKED}, "beartype.beartype"):
+    import truncgauss as tg
+    for name in tg.__all__:
+        getattr(tg, name)
+    import truncgauss.total_moments
+import jax, jax.numpy as jnp, numpy as np
+jax.config.update("jax_enable_x64", True)
+from truncgauss import points
+key = jax.random.key(0)
+"""
+CALLS = """
+for function in (tg.special.log_ndtr, tg.special.ndtr, tg.special.hazard,
+                 tg.special.hazard_excess, tg.special.sigmoid, tg.special.log_sigmoid,
+                 tg.special.log1pexp, tg.special.log1mexp, tg.special.log_sum_exp,
+                 tg.special.log_mean_exp, tg.special.effective_sample_size):
+    function(jnp.ones((3, 2)))
+    function(np.ones(3, np.float32))
+jax.vmap(jax.grad(tg.special.log_ndtr))(jnp.ones(3))
+for function in (tg.special.truncated_mean, tg.special.truncated_variance,
+                 tg.special.truncated_entropy, tg.special.truncated_log_mass):
+    function(0.0, 1.0, -1, jnp.inf)
+    function(jnp.zeros((3, 1)), 1.0, jnp.zeros(2), np.ones(2))
+tg.special.truncated_log_density(0.5, 0.0, jnp.ones(3), 0.0, 1.0)
+tg.special.truncated_quantile(jnp.full(3, 0.5), 0.0, 1.0, 0.0, 1e-9)
+tg.special.separation_step(jnp.zeros(3), jnp.inf, 0.5)
+tg.special.log_interval_mass(jnp.zeros(3), 1.0, jnp.ones((2, 1)))
+tg.safe_norm(jnp.ones((3, 2)), axis=0)
+tg.safe_norm(jnp.ones(3, complex))
+tg.bump(jnp.ones(3), 2.0)
+tg.bell(0.5, jnp.ones(2))
+tg.clipped_gradient(jnp.ones((2, 3)), 1.0)
+tg.clipped_logits(jnp.ones((2, 3)), 30)
+
+for edge in (tg.Tanh(10), tg.Probit(0.1), tg.Bump(jnp.ones(3)), tg.Hard(),
+             tg.Surrogate(tg.Tanh(4.0))):
+    edge.value(jnp.zeros((2, 3)))
+    jax.grad(lambda margin: edge.log_value(margin).sum())(jnp.full((2, 3), 0.5))
+
+covariances = [
+    tg.ScaleTril([[2.0, 0.0], [1.0, 1.0]]), tg.ScaleTril(jnp.stack([jnp.eye(2)] * 3)),
+    tg.LowRank(jnp.ones((3, 2, 1)), jnp.ones(2)), tg.LowRank([[1.0], [2.0]], [1, 2]),
+    tg.Markov([0.5], 1.0, 1.0), tg.Markov(jnp.ones((3, 1)), jnp.ones(1), 2),
+]
+for covariance in covariances:
+    for name in ("covariance_matrix", "scale_tril", "root", "variances", "dimension"):
+        getattr(covariance, name)
+    covariance.scaled(jnp.ones(2))
+    jax.vmap(lambda c: c.covariance_matrix)(covariance.broadcast_to((4, 3)))
+
+for kind in points.KINDS:
+    points.normal_points(key, 16, 3, kind, jnp.float32)
+points.lattice_uniforms(jax.random.split(key, 4), 24, 3, jnp.float64)
+
+one = tg.TruncatedNormal(jnp.zeros(3), 1.0, low=0)
+x = one.sample(key, (5,))
+one.log_prob(x), one.cdf(x), one.icdf(np.full(3, 0.5)), one.mean, one.variance, one.entropy()
+one.support(x), one.to_event().support(x), one.log_normalizer
+tg.parallel.spread(jnp.ones(4), tg.parallel.device_mesh(1))
+"""
+INTEGRALS = """
+box = tg.Box([0.0, -jnp.inf], [1.0, 2.0])
+wide = tg.Box(jnp.zeros(3), jnp.ones(3))
+dense = 0.5 * jnp.eye(3) + 0.5
+for loc, covariance, region in (
+    (jnp.zeros(2), jnp.eye(2), box), ([0, 0], [[1, 0], [0, 1]], box),
+    (jnp.zeros((4, 2)), tg.ScaleTril([[2.0, 0.0], [1.0, 1.0]]), box),
+    (np.zeros(3), dense, wide), (np.zeros(3), tg.LowRank(jnp.ones((3, 1)), jnp.ones(3)), wide),
+    (np.zeros(3), tg.Markov([0.5, 0.5], 1.0, 1.0), wide),
+):
+    tg.log_probability(loc, covariance, region, tg.Exact())
+    tg.truncated_moments(loc, covariance, region, tg.Exact())
+
+many = tg.TruncatedMultivariateNormal([0.0, 0.0], jnp.eye(2), low=0.0, high=[1.0, jnp.inf])
+x = many.sample(key, (5,))
+many.log_prob(x), many.mean, many.variance, many.entropy(), many.support(x), many.to_event()
+"""
+REFUSED = {
+    "a covariance that is not square": "tg.covariances.CovarianceMatrix(jnp.ones((2, 3)))",
+    "factors of one length, noise of another": "tg.LowRank(jnp.ones((3, 1)), jnp.ones(2))",
+    "limits that do not broadcast": "tg.special.truncated_mean(0.0, 1.0, np.ones(2), np.ones(3))",
+    "text": "tg.special.log_ndtr('1')",
+    "complex numbers": "tg.special.sigmoid(jnp.ones(2, complex))",
+}
+
+
+def run(code: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", SETUP + code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_public_calls_have_the_shapes_that_their_annotations_say():
+    done = run(CALLS)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow  # each of these integrals takes seconds to compile
+def test_integrals_have_the_shapes_that_their_annotations_say():
+    done = run(INTEGRALS)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_contradicts_an_annotation_is_refused_by_the_checker():
+    tries = "\n".join(
+        f"try: {call}\nexcept jaxtyping.TypeCheckError: pass\nelse: missed.append({what!r})"
+        for what, call in REFUSED.items()
+    )
+    done = run(f"import jaxtyping\nmissed = []\n{tries}\nassert not missed, missed")
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,37 @@
+"""Signals that end a process, as exceptions that let it save its state first."""
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[None]:
+    """Within this context SIGTERM and SIGINT raise a KeyboardInterrupt that names the signal.
+
+    A fit with a checkpoint then saves its state before it ends. Only the main thread may set signal
+    handlers; in any other this changes nothing.
+
+    Example:
+        >>> from truncgauss import fitting
+        >>> with fitting.interrupts():
+        ...     result = tg.fit(lambda x: (x - 1.0) ** 2, jnp.array(0.0), progress=False)
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for number in before:
+            signal.signal(number, interrupt)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,131 @@
+"""Compiled plans for every row of a problem, and the rank of its constraints."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from truncgauss.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.covariances import CovarianceMatrix
+from truncgauss.linalg import numerical_rank, rank_of_root
+from truncgauss.problem import Problem, over_rows
+from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
+from truncgauss.regions import Box, as_linear
+from truncgauss.separation.plan import Plan
+from truncgauss.separation.planning import (
+    GOOD_SHARE,
+    Trial,
+    looks_ahead,
+    or_tilted,
+    plan_of,
+    with_sites,
+)
+from truncgauss.units import standardized
+
+# Constraints; for more, unoptimised matrix products cost more than their optimisation.
+MOST_LIGHT = 64
+
+
+@frozen_pytree
+class Settings:
+    """The static settings of `Separation` for a plan: tilted, twisted and rank."""
+
+    values: tuple[bool, bool, int] = static_field()
+
+
+def _plans(settings: Settings, problem: Problem) -> Plan:
+    """The plan of every row of a problem."""
+
+    def of_row(row: Problem) -> Plan:
+        given = standardized(*row)
+        plan = plan_of(given.problem.limits, *settings.values)
+        return plan.scaled(given.row_unit)
+
+    return over_rows(of_row, problem)
+
+
+@frozen_pytree
+class Shares(Batched):
+    """The effective fraction of the pilot of each row."""
+
+    share: Array
+
+    event_ranks = {"share": 0}
+
+
+def _site_plans(problem: Problem) -> Trial:
+    """The plan with Gaussian sites of every row, and its effective fraction."""
+
+    def of_row(row: Problem) -> Trial:
+        given = standardized(*row)
+        plan, share = with_sites(given.problem.limits)
+        return Trial(plan.scaled(given.row_unit), share)
+
+    return over_rows(of_row, problem)
+
+
+def _better_plans(problem: Problem, best: Plan, share: Shares) -> Plan:
+    """The minimax tilt of every row whose effective fraction it raises, else the best plan."""
+
+    def of_row(row: Problem, best: Plan, share: Shares) -> Plan:
+        given = standardized(*row)
+        before = Trial(best.scaled(1.0 / given.row_unit), share.share)
+        return or_tilted(given.problem.limits, before).plan.scaled(given.row_unit)
+
+    return over_rows(of_row, problem, best, share)
+
+
+_compiled_plans = Compiled(_plans)
+_compiled_site_plans = Compiled(_site_plans)
+_compiled_better_plans = Compiled(_better_plans)
+
+
+def solved_plans(problem: Problem, tilted: bool, twisted: bool, rank: int | None) -> Plan:
+    """The plan of every row of a problem; see `Separation` for the settings."""
+    m = as_linear(problem.region).num_constraints
+    rank = full_rank(problem) if rank is None else rank
+    settings, effort = Settings((tilted, twisted, rank)), LIGHT if m <= MOST_LIGHT else MEDIUM
+    if not is_concrete(problem):
+        return _compiled_plans(settings, problem)
+    if not (tilted and twisted and looks_ahead(rank, m)):
+        return _compiled_plans(settings, problem, effort=effort)
+    # One plan after the other: most problems need only the first, and compile only its program.
+    plan, share = _compiled_site_plans(problem, effort=effort)
+    if bool(np.all(np.asarray(share) > GOOD_SHARE)):
+        return plan
+    return _compiled_better_plans(problem, plan, Shares(share), effort=effort)
+
+
+# --- Ranks ----------------------------------------------------------------------------------------
+
+
+def full_rank(problem: Problem) -> int:
+    """The largest possible rank of the values of the constraints."""
+    return min(as_linear(problem.region).num_constraints, problem.covariance.dimension)
+
+
+def rank_of_limits(problem: Problem) -> int:
+    """The rank of the covariance of the constraints' values, the largest of all rows."""
+    loc, covariance, region = problem
+    if isinstance(region, Box) and isinstance(covariance, CovarianceMatrix):
+        matrix = np.asarray(covariance.matrix)
+        # A coordinate of variance 0 gets variance 1 and no limits.
+        still = np.diagonal(matrix, axis1=-2, axis2=-1) == 0
+        identity = np.eye(matrix.shape[-1])
+        return numerical_rank(np.where(still[..., None] & (identity > 0), 1.0, matrix))
+    with jax.ensure_compile_time_eval():
+        if not is_concrete(loc):
+            problem = problem._replace(loc=jnp.zeros(loc.shape[-1:], loc.dtype))
+        matrix, root = _limited(problem)
+    return numerical_rank(np.asarray(matrix)) if root is None else rank_of_root(np.asarray(root))
+
+
+@jax.jit
+def _limited(problem: Problem) -> tuple[Array, Array | None]:
+    """The covariance of the constraints' values of each row, and its root if there is one."""
+
+    def of_row(row: Problem) -> tuple[Array, Array | None]:
+        limits = standardized(*row).problem.limits
+        return limits.covariance, limits.root
+
+    return over_rows(of_row, problem)
