@@ -156,7 +156,6 @@ def in_root(path: pathlib.Path) -> str:
 TOO_LONG = {
     "tests/test_distributions.py",
     "tests/test_exact.py",
-    "tests/test_fitting.py",
     "tests/test_meshes.py",
     "tests/test_moments.py",
     "tests/test_sampling.py",
