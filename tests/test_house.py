@@ -40,7 +40,8 @@ ROOMS = {
     },
     "probability": {
         "method": 0.5, "structure": 1, "factor_lattice": 4,
-        "row_moments": 1, "row_batches": 6, "refinement": 7, "differentiation": 8, "automatic": 9,
+        "row_moments": 1, "row_batches": 6, "refinement": 7, "differentiation": 8,
+        "held_parts": 8.5, "automatic": 9,
         "explanation": 10, "gradients": 10,
     },
     "distributions": {

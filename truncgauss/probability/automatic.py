@@ -11,13 +11,14 @@ from jaxtyping import Array, Float
 
 from truncgauss.probability.differentiation import Answer, combined, differentiable
 from truncgauss.probability.exact import Exact
+from truncgauss.probability.held_parts import HeldParts
 from truncgauss.probability.method import Method, estimate, prepared
 from truncgauss.probability.refinement import FAILURE, Found, Goal, Search, errors
 from truncgauss.probability.row_batches import in_batches
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.soft import SoftMonteCarlo
-from truncgauss.probability.structure import Part, independent_parts
+from truncgauss.probability.structure import Part, independent_parts, is_recognised
 from truncgauss.problem import (
     CovarianceLike,
     Estimate,
@@ -100,9 +101,18 @@ class Automatic(Method):
         return min(alone, max(LEAST_OF_MANY, of_many))
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> Method:
-        """The chosen method, with its plan held."""
+        """The chosen method with its plan held; `HeldParts` where structure is recognised."""
         problem = as_problem(loc, covariance, region)
-        return self.choice(problem).hold(*problem)
+        parts = independent_parts(problem)
+        if not any(part.places is not None or is_recognised(part, problem) for part in parts):
+            return self.choice(problem).hold(*problem)
+        inner = [part.problem for part in parts]
+        return HeldParts(
+            tuple(self.of_part(part, problem).choice(part).hold(*part) for part in inner),
+            tuple(part.covariance for part in inner),
+            problem.covariance.covariance_matrix,
+            tuple(None if part.places is None else tuple(part.places.tolist()) for part in parts),
+        )
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
         """The estimate of every row: the sum over independent blocks of coordinates."""

@@ -23,12 +23,12 @@ import numpy as np
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
-from truncgauss.covariances import CovarianceMatrix
-from truncgauss.probability.method import estimate
+from truncgauss.covariances import Covariance, CovarianceMatrix
+from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.refinement import Found
 from truncgauss.probability.row_batches import flattened, taken
 from truncgauss.probability.row_moments import row_moments
-from truncgauss.probability.structure import Part
+from truncgauss.probability.structure import Part, is_recognised
 from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box, Region, as_linear
@@ -40,6 +40,10 @@ class Answer(NamedTuple):
     part: Part
     found: Found
     key: Array
+
+
+Inputs = tuple[Array, Region, Array]  # mean, region, covariance matrix
+Arrays = tuple[Covariance, list[Method], Array]  # of an answer: covariance, methods, key
 
 
 def combined(results: list[Estimate]) -> Estimate:
@@ -64,16 +68,12 @@ def differentiable(problem: Problem, values: Problem, answers: list[Answer]) -> 
     """
     covariance = problem.covariance
     split = len(answers) > 1 or answers[0].part.places is not None
-    if not split and not _is_recognised(answers[0], values):
+    if not split and not is_recognised(answers[0].part, values):
         return _replayed(answers[0], problem)
     if is_concrete(covariance) or not isinstance(covariance, CovarianceMatrix):
         return combined([_replayed(answer, _restricted(problem, answer)) for answer in answers])
-    return Estimate(*_of_structure(answers, problem.loc, problem.region, covariance.matrix))
-
-
-def _is_recognised(answer: Answer, values: Problem) -> bool:
-    """Whether the block's covariance is of another kind than the given one."""
-    return type(answer.part.problem.covariance) is not type(values.covariance)
+    result = structured_estimate(answers, problem.loc, problem.region, covariance.matrix)
+    return Estimate(*result)
 
 
 def _restricted(problem: Problem, answer: Answer, matrix: Array | None = None) -> Problem:
@@ -107,37 +107,53 @@ def _replayed(answer: Answer, problem: Problem) -> Estimate:
 # --- With respect to a covariance matrix ----------------------------------------------------------
 
 
-def _of_structure(
+def structured_estimate(
     answers: list[Answer], loc: Array, region: Region, matrix: Array
 ) -> tuple[Array, Array]:
     """The estimate by recognised structure, with its derivatives in a general matrix."""
     plain = [isinstance(answer.part.problem.covariance, CovarianceMatrix) for answer in answers]
 
-    def structured(loc: Array, region: Region, matrix: Array) -> tuple[Array, Array]:
+    def along(inputs: Inputs, given: list[Arrays]) -> tuple[Array, Array]:
+        """The estimate as a function of the mean, the limits and the matrix of plain blocks."""
+        loc, region, matrix = inputs
         problem = Problem(loc, CovarianceMatrix(matrix), region)
-        parts = zip(answers, plain)
-        rows = [_restricted(problem, answer, matrix if own else None) for answer, own in parts]
-        found = combined([_replayed(*pair) for pair in zip(answers, rows)])
+        own = [_with_arrays(*pair) for pair in zip(answers, given)]
+        rows = [_restricted(problem, x, matrix if y else None) for x, y in zip(own, plain)]
+        found = combined([_replayed(*pair) for pair in zip(own, rows)])
         return found.log_prob, found.stderr
 
     @jax.custom_jvp
-    def value(loc: Array, region: Region, matrix: Array) -> tuple[Array, Array]:
-        return structured(loc, region, matrix)
+    def value(inputs: Inputs, given: list[Arrays]) -> tuple[Array, Array]:
+        return along(inputs, given)
 
     def rule(
-        primals: tuple[Any, ...], tangents: tuple[Any, ...]
+        primals: tuple[Inputs, list[Arrays]], tangents: tuple[Any, Any]
     ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        moved = [
-            jax.tree.map(_instantiated, primal, tangent, is_leaf=_is_zero)
-            for primal, tangent in zip(primals, tangents)
-        ]
-        (log_prob, stderr), (change, still) = jax.jvp(structured, primals, tuple(moved))
-        if not isinstance(tangents[2], SymbolicZero):
-            change = change + _along_matrix(answers, plain, primals, moved[2])
-        return (log_prob, stderr), (change, jnp.zeros_like(still))
+        (inputs, given), (change, _) = primals, tangents
+        moved = jax.tree.map(_instantiated, inputs, change, is_leaf=_is_zero)
+        of = lambda inputs: along(inputs, given)
+        (log_prob, stderr), (slope, still) = jax.jvp(of, (inputs,), (moved,))
+        if not _is_zero(change[2]):
+            own = [_with_arrays(*pair) for pair in zip(answers, given)]
+            slope = slope + _along_matrix(own, plain, inputs, moved[2])
+        return (log_prob, stderr), (slope, jnp.zeros_like(still))
 
     value.defjvp(rule, symbolic_zeros=True)
-    return value(loc, region, matrix)
+    return value((loc, region, matrix), [_arrays(answer) for answer in answers])
+
+
+def _arrays(answer: Answer) -> Arrays:
+    """The parts of an answer that may be tracers, which a rule must have as arguments."""
+    methods = [method for method, _ in answer.found.recipe]
+    return answer.part.problem.covariance, methods, answer.key
+
+
+def _with_arrays(answer: Answer, arrays: Arrays) -> Answer:
+    """The answer with other arrays."""
+    covariance, methods, key = arrays
+    recipe = tuple((method, rows) for method, (_, rows) in zip(methods, answer.found.recipe))
+    part = answer.part._replace(problem=answer.part.problem._replace(covariance=covariance))
+    return Answer(part, answer.found._replace(recipe=recipe), key)
 
 
 def _is_zero(x: object) -> bool:
@@ -148,11 +164,9 @@ def _instantiated(primal: Array, tangent: Any) -> Array:
     return jnp.zeros_like(primal) if _is_zero(tangent) else tangent
 
 
-def _along_matrix(
-    answers: list[Answer], plain: list[bool], primals: tuple[Any, ...], change: Array
-) -> Array:
+def _along_matrix(answers: list[Answer], plain: list[bool], inputs: Inputs, change: Array) -> Array:
     """The derivative of log P along a change of the matrix, less that within plain blocks."""
-    loc, region, matrix = primals
+    loc, region, matrix = inputs
     problem = Problem(loc, CovarianceMatrix(_once(matrix)), region)
     slope, total = jnp.zeros(loc.shape, loc.dtype), 0.0 * jnp.sum(_once(matrix))
     slope = slope + jnp.zeros(problem.batch_shape + loc.shape[-1:], loc.dtype)

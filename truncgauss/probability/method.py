@@ -74,6 +74,10 @@ class Method:
         """Leading axes of a held plan, if it has one for each row."""
         return ()
 
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Method":
+        """The method with its plan, if any, broadcast to leading axes."""
+        return self
+
     # --- When it applies
 
     @classmethod

@@ -63,6 +63,11 @@ def independent_parts(problem: Problem) -> list[Part]:
     return parts
 
 
+def is_recognised(part: Part, whole: Problem) -> bool:
+    """Whether the covariance of a block is of another kind than the given one."""
+    return type(part.problem.covariance) is not type(whole.covariance)
+
+
 def structured(covariance: CovarianceMatrix) -> Covariance:
     """The Markov chain or common-factor form of a covariance matrix, or the matrix itself."""
     matrix = np.asarray(covariance.matrix)
