@@ -23,7 +23,7 @@ FLOORS = {
     "total_moments": 1.1, "problem": 1.2, "units": 1.3,
     "quadrature": 1.2, "separation": 1.4,
     "probability": 2.0, "parallel": 3.0, "moments": 4.0, "sampling": 4.0,
-    "distributions": 5.0, "fitting": 5.0,
+    "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0,
     "plotting": 6.0, "config": 6.0, "runs": 7.0, "cli": 7.1,
 }  # fmt: skip
 ROOMS = {
@@ -44,12 +44,18 @@ ROOMS = {
         "held_parts": 8.5, "automatic": 9,
         "explanation": 10, "gradients": 10,
     },
+    "likelihood": {
+        "patterns": 0, "observations": 1, "conditioning": 1, "integrals": 2, "terms": 2,
+        "held": 3, "rows": 4,
+    },
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
     },
     "fitting": {
-        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "data": 0,
-        "objectives": 1, "loop": 2, "uncertainty": 3, "multistart": 4,
+        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "held": 0,
+        "truncated_normal_rows": 0, "observations_loss": 0, "observations_start": 1,
+        "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 2, "loop": 3,
+        "fraction_search": 3,
     },
     "regions": {"region": 0},
     "config": {"yaml": 0, "sections": 0, "experiment": 1},

@@ -90,13 +90,16 @@ _HOMES = {
     "truncgauss.distributions": ("TruncatedMultivariateNormal", "TruncatedNormal"),
     "truncgauss.fitting": (
         "FitResult",
+        "ObservationsFit",
         "TruncatedFit",
         "fit",
         "fit_limits",
+        "fit_observations",
         "fit_shift",
         "fit_truncated_normal",
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
+    "truncgauss.likelihood": ("Observations", "log_likelihood"),
     "truncgauss.moments": ("truncated_moments",),
     "truncgauss.probability.automatic": (
         "Automatic",
@@ -128,7 +131,10 @@ _HOMES = {
     "truncgauss.total_moments": ("Moments",),
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
-_MODULES = ("config", "fitting", "indicators", "parallel", "plotting", "regions", "safe", "special")
+_MODULES = (
+    "config", "fitting", "indicators", "likelihood", "parallel", "plotting", "regions", "safe",
+    "special",
+)  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])

@@ -90,7 +90,7 @@ def triangle(root: Array) -> tuple[Array, Array]:
     q, r = jnp.linalg.qr(root.T)
     sign = jnp.where(jnp.diagonal(r) < 0, -1.0, 1.0).astype(root.dtype)
     still = jnp.all(root == 0, axis=1).astype(root.dtype)
-    return jnp.tril((sign[:, None] * r).T) + jnp.diag(still), q * sign
+    return jnp.tril((sign[:, None] * r).T) + jnp.diag(still), q * sign[None, :]
 
 
 @triangle.defjvp

@@ -404,7 +404,7 @@ def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None 
 
 def _in_user_units(points: Array, given: Standardized) -> Array:
     """Points of shape (n, d) in the user's units; coordinates of variance 0 are at their mean."""
-    return given.unit * jnp.where(given.still, given.loc, points)
+    return given.unit[None] * jnp.where(given.still[None], given.loc[None], points)
 
 
 def _standard_draws(
@@ -424,7 +424,7 @@ def _standard_draws(
     else:
         samples, effective = accepted(rounds, settings.num_samples)
     proper = _is_proper(row)
-    rate = rounds.num_accepted / rounds.num_tried.astype(samples.dtype)
+    rate = rounds.num_accepted.astype(samples.dtype) / rounds.num_tried.astype(samples.dtype)
     return Draws(
         jnp.where(proper, samples, jnp.nan),
         jnp.where(proper, rate, jnp.nan),
@@ -459,7 +459,9 @@ def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> 
 
     def unfinished(rounds: Rounds) -> Array:
         count, tried = rounds.num_accepted, rounds.num_tried
-        hopeful = (tried < MIN_PROPOSALS) | (count >= MIN_ACCEPTANCE * tried)
+        hopeful = (tried < MIN_PROPOSALS) | (
+            count.astype(float) >= MIN_ACCEPTANCE * tried.astype(float)
+        )
         return (tried == 0) | (count < num_samples) & hopeful & jnp.isfinite(sampler.bound)
 
     def one_round(rounds: Rounds) -> Rounds:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -161,18 +162,24 @@ def is_singular(covariance: Covariance) -> bool:
     """Whether a covariance of three coordinates is known to be singular, beyond its quadrature."""
     if covariance.dimension != 3 or not is_concrete(covariance):
         return False
-    return numerical_rank(np.asarray(covariance.covariance_matrix)) < 3
+    return numerical_rank(_numbers(covariance)) < 3
 
 
 def is_diagonal(covariance: Covariance) -> bool:
     """Whether the covariance is known to be diagonal."""
     if not is_concrete(covariance):
         return False
-    matrix = np.asarray(covariance.covariance_matrix)
+    matrix = _numbers(covariance)
     return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))
 
 
-# --- The algorithms--------------------------------------------------------------------------------
+def _numbers(covariance: Covariance) -> np.ndarray:
+    """The matrix of a concrete covariance, also while something else is traced."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(covariance.covariance_matrix)
+
+
+# --- The algorithms -------------------------------------------------------------------------------
 
 
 def _certain(log_prob: Array) -> tuple[Array, Array]:
@@ -199,7 +206,7 @@ def _two_factor_moments(
     nodes, bound = two_factors.grid_nodes(loc, covariance, low, high)
     mean, matrix = total_moments(nodes)
     scale = jnp.sqrt(jnp.diagonal(matrix))
-    return nodes.point + mean, matrix, bound * scale, bound * scale[:, None] * scale
+    return nodes.point + mean, matrix, bound * scale, bound * scale[:, None] * scale[None, :]
 
 
 def _with_last_digit(function: Callable[..., Array]) -> Callable[..., tuple[Array, Array]]:
@@ -241,7 +248,7 @@ def _bivariate_moments(
     first = loc[0], form.scale, below, above
     line = jnp.stack([jnp.ones_like(form.slope), form.slope])
     on_line = loc + line * (truncated_mean(*first) - loc[0]) - point
-    rank_one = truncated_variance(*first) * line[:, None] * line
+    rank_one = truncated_variance(*first) * line[:, None] * line[None, :]
     return point + jnp.where(singular, on_line, mean), jnp.where(singular, rank_one, matrix)
 
 

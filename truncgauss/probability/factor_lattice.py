@@ -161,8 +161,8 @@ class FactorLattice(Method):
         def one(key: Array) -> Pieces:
             uniforms = lattice(key[None], self.num_points, covariance.rank, loc)
             weights, level = log_weights(integrand, plan, uniforms)
-            moved = combined(covariance.cov_factor, offsets(plan, uniforms)) + rest
-            given = (mean - point) + moved, jnp.sqrt(covariance.cov_diag), near.low, near.high
+            moved = combined(covariance.cov_factor, offsets(plan, uniforms)) + rest[None]
+            given = (mean - point)[None] + moved, jnp.sqrt(covariance.cov_diag), near.low, near.high
             pieces = weighted_pieces(weights[None], truncated_mean(*given).T[None])
             shares = jax.nn.softmax(weights)
             own = jnp.diag(shares @ truncated_variance(*given))
@@ -233,7 +233,7 @@ def lattice(keys: Array, num_points: int, rank: int, like: Array) -> Array:
     """
     points = lattice_points(num_points, rank)
     shifts = jax.vmap(lambda key: jax.random.bits(key, (rank,), jnp.uint32))(keys)
-    bits = points + shifts[:, None, :]
+    bits = points[None] + shifts[:, None, :]
     return open_uniforms(bits.reshape(-1, rank), like.dtype)
 
 

@@ -39,7 +39,7 @@ def _of_rows(method: Method, problem: Problem, key: Array) -> Moments:
 def _in_user_units(moments: Moments, given: Standardized) -> Moments:
     """The moments of x = unit * y from those of y, with those of coordinates of variance 0."""
     unit, still = given.unit, given.still
-    pair, pair_still = unit[:, None] * unit, still[:, None] | still
+    pair, pair_still = unit[:, None] * unit[None, :], still[:, None] | still[None, :]
     mean, matrix, mean_stderr, stderr = moments
     # NaN where constraints of variance 0 are not met.
     nan_propagator = jnp.where(given.known == 0, 0.0, jnp.nan)

@@ -108,7 +108,7 @@ class SoftMonteCarlo(Method):
         z = self.samples
         if z is None:
             z = normal_points(key, self.num_samples, loc.shape[-1], self.points, loc.dtype)
-        margins = region.margins(loc + z.astype(loc.dtype) @ covariance.scale_tril.T)
+        margins = region.margins(loc[None, :] + z.astype(loc.dtype) @ covariance.scale_tril.T)
         if not isinstance(self.edge, Surrogate):
             return self._filtered(self.edge, margins)
         soft, hard = self._filtered(self.edge.edge, margins), self._filtered(Hard(), margins)
@@ -152,7 +152,7 @@ class SoftMonteCarlo(Method):
             if z is None:
                 z = normal_points(key, self.num_samples, len(loc), self.points, loc.dtype)
             deviations = z.astype(loc.dtype) @ factor.T
-            log_weights = self.edge.log_value(region.margins(loc + deviations)).sum(-1)
+            log_weights = self.edge.log_value(region.margins(loc[None, :] + deviations)).sum(-1)
             return log_weights, deviations.T
 
         if self.num_replicates > 1:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
@@ -55,11 +56,15 @@ class Ball(Region):
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x of shape (..., d) lies inside."""
-        return safe_norm(x - self.center) <= self.radius
+        return self._distance(x) <= self.radius
 
     def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
         """Distance from x, shape (..., d), to the sphere, positive inside: shape (..., 1).
 
         The distance has a cusp at the centre; its gradient there is taken as 0.
         """
-        return (self.radius - safe_norm(x - self.center))[..., None]
+        return (self.radius - self._distance(x))[..., None]
+
+    def _distance(self, x: Array) -> Array:
+        x, center = jnp.broadcast_arrays(x, self.center)
+        return safe_norm(x - center)

@@ -69,7 +69,8 @@ class Box(LinearRegion):
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x of shape (..., d) lies inside; faces included."""
-        return jnp.all((x >= self.low) & (x <= self.high), axis=-1)
+        x, low, high = jnp.broadcast_arrays(x, self.low, self.high)
+        return jnp.all((x >= low) & (x <= high), axis=-1)
 
     def scaled(self, by: Array) -> "Box":
         """The region of by * x for x in this region; `by` is positive, shape (..., d)."""

@@ -77,7 +77,8 @@ class Ellipsoid(Region):
         factor = jnp.linalg.cholesky(self.shape_matrix)
         identity = jnp.broadcast_to(jnp.eye(self.dimension, dtype=factor.dtype), factor.shape)
         inverse = lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
-        return safe_norm(jnp.einsum("...ij,...j->...i", inverse, x - self.center))
+        x, center = jnp.broadcast_arrays(x, self.center)
+        return safe_norm(jnp.einsum("...ij,...j->...i", inverse, x - center))
 
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x of shape (..., d) lies inside."""

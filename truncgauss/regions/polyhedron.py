@@ -75,7 +75,8 @@ class Polyhedron(LinearRegion):
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x of shape (..., d) satisfies all rows."""
         image = jnp.einsum("...md,...d->...m", self.matrix, x)
-        return jnp.all((image >= self.low) & (image <= self.high), axis=-1)
+        image, low, high = jnp.broadcast_arrays(image, self.low, self.high)
+        return jnp.all((image >= low) & (image <= high), axis=-1)
 
     def scaled(self, by: Array) -> "Polyhedron":
         """The region of by * x for x in this region; `by` is positive, shape (..., d)."""

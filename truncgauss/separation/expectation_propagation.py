@@ -118,7 +118,9 @@ def scaled_limits(limits: GaussianLimits) -> tuple[ScaledLimits, Array]:
     # A coordinate of variance 0 has no limits here.
     fixed = variances <= 0
     scale = jnp.sqrt(jnp.where(fixed, 1.0, variances))
-    correlation = jnp.where(fixed[:, None] | fixed, 0.0, matrix / scale[:, None] / scale)
+    correlation = jnp.where(
+        fixed[:, None] | fixed[None, :], 0.0, matrix / scale[:, None] / scale[None, :]
+    )
     correlation = correlation + jnp.diag(fixed.astype(matrix.dtype))
     constraints = ScaledLimits(low, high, loc, scale, correlation)
     known = jnp.where(inverted, jnp.nan, jnp.where(empty, -jnp.inf, 0.0)).astype(matrix.dtype)
@@ -173,7 +175,7 @@ def posterior(sites: Sites, correlation: Array) -> Posterior:
     root = jnp.where(positive, jnp.sqrt(jnp.where(positive, precision, 1.0)), 0.0)
     rows = root[:, None] * correlation
     identity = jnp.eye(len(root), dtype=root.dtype)
-    tril = jnp.linalg.cholesky(identity + rows * root)
+    tril = jnp.linalg.cholesky(identity + rows * root[None, :])
     tril_inverse = solve_triangular(tril, identity, lower=True)
     half = solve_triangular(tril, rows, lower=True)
     force = root * (tril_inverse.T @ (tril_inverse @ (root * center)))
@@ -204,10 +206,12 @@ def _couplings(post: Posterior, correlation: Array) -> Array:
     strong = post.left < 0.5
     root = jnp.where(strong, post.root, 1.0)
     rows = post.inverse @ (post.root[:, None] * correlation) / root[:, None]
-    both = -post.inverse / root[:, None] / root
+    both = -post.inverse / root[:, None] / root[None, :]
     neither = correlation - post.half.T @ post.half
     covariance = jnp.where(
-        strong[:, None], jnp.where(strong, both, rows), jnp.where(strong, rows.T, neither)
+        strong[:, None],
+        jnp.where(strong[None, :], both, rows),
+        jnp.where(strong[None, :], rows.T, neither),
     )
     return covariance / post.variance[:, None] * (1.0 - jnp.eye(len(root), dtype=root.dtype))
 
@@ -230,8 +234,8 @@ def jacobian(cavity: Cavity, constraints: ScaledLimits) -> Array:
     blocks = []
     for precision, center in zip(*slopes):
         turn = sites.precision * center + (sites.center - post.mean) * precision
-        spread = squares * precision
-        shift = linear * turn + (variance[:, 0] * post.force)[:, None] * spread
+        spread = squares * precision[None, :]
+        shift = linear * turn[None, :] + (variance[:, 0] * post.force)[:, None] * spread
         blocks.append(jnp.concatenate([-spread, shift / deviation[:, None]]))
     slope = jnp.concatenate(blocks, 1)
     return slope - jnp.eye(len(slope), dtype=slope.dtype)
@@ -394,7 +398,9 @@ def _free_energy_jvp(
     cavity, constraints = primals
     change = tangents[1]
     post = posterior(sites_of(cavity, constraints), constraints.correlation)
-    slope = jnp.outer(post.force, post.force) - post.root[:, None] * post.inverse * post.root
+    slope = (
+        jnp.outer(post.force, post.force) - post.root[:, None] * post.inverse * post.root[None, :]
+    )
 
     def masses(low: Array, high: Array, loc: Array) -> Array:
         moved = constraints._replace(low=low, high=high, loc=loc)

@@ -2,7 +2,7 @@
 
 Reference:
     Geweke (1991), Efficient simulation from the multivariate normal and Student-t distributions
-    subject to linear constraints.
+    subject to linear constraints and the evaluation of constraint probabilities.
 """
 
 from functools import partial
@@ -40,7 +40,7 @@ class Rounds(NamedTuple):
 
 def accepted(rounds: Rounds, num_samples: int) -> tuple[Array, Array]:
     """The accepted draws, NaN where there are too few, and their number."""
-    own = jnp.arange(num_samples)[:, None] < rounds.num_accepted
+    own = jnp.arange(num_samples, dtype=jnp.int32)[:, None] < rounds.num_accepted
     samples = jnp.where(own, rounds.buffer[:num_samples], jnp.nan)
     return samples, jnp.minimum(rounds.num_accepted, num_samples).astype(samples.dtype)
 
@@ -48,7 +48,7 @@ def accepted(rounds: Rounds, num_samples: int) -> tuple[Array, Array]:
 def filled(sampler: Sampler, rounds: Rounds, num_samples: int, key: Array) -> tuple[Array, Array]:
     """The accepted draws, completed by Gibbs chains, and the effective sample size of all."""
     samples, count = rounds.buffer[:num_samples], rounds.num_accepted
-    own = jnp.arange(num_samples)[:, None] < count
+    own = jnp.arange(num_samples, dtype=jnp.int32)[:, None] < count
     whole = jnp.asarray(num_samples, samples.dtype)
 
     def fill(state: Any) -> tuple[Array, Array, Array]:

@@ -87,7 +87,7 @@ def _smallest_mass_first(root: Array, low: Array, high: Array) -> Order:
         direction = root[chosen] / scale[chosen]
         left = left & (jnp.arange(d) != chosen)
         column = jnp.where(left & ~known[chosen], root @ direction, 0.0)
-        root = root - column[:, None] * direction
+        root = root - column[:, None] * direction[None, :]
         return (root, left, mean + column * draw), (chosen, draw)
 
     state = root, jnp.ones(d, bool), jnp.zeros(d, low.dtype)

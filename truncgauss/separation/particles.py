@@ -149,7 +149,7 @@ def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
         return after, take(means), parents, lanes
 
     # Not in the branches: there JAX 0.10 refuses constants under vmap and shard_map.
-    shares = (lanes + offset) / len(lanes)
+    shares = (lanes.astype(offset.dtype) + offset) / len(lanes)
     own_rank = jnp.zeros_like(lanes).at[order].set(lanes)
 
     def kept() -> tuple[_Cloud, Array, Array, Array]:
@@ -157,7 +157,8 @@ def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
 
     cloud, means, parents, rank = lax.cond(due, resampled, kept)
     # A golden lattice over the particles in the order of their means; each alone is uniform.
-    uniform = (rank * GOLDEN + shift).astype(means.dtype) % 1.0
+    turned = (rank.astype(float) * GOLDEN).astype(shift.dtype)
+    uniform = (turned + shift).astype(means.dtype) % 1.0
     tiny = float(jnp.finfo(means.dtype).eps)
     uniform = jnp.clip(uniform, 0.25 * tiny, 1.0 - 0.5 * tiny)
     interval = standardize(low, high, loc + means, scale)

@@ -113,9 +113,9 @@ def rank_of_limits(problem: Problem) -> int:
         still = np.diagonal(matrix, axis1=-2, axis2=-1) == 0
         identity = np.eye(matrix.shape[-1])
         return numerical_rank(np.where(still[..., None] & (identity > 0), 1.0, matrix))
-    if not is_concrete(loc):
-        problem = problem._replace(loc=jnp.zeros(loc.shape[-1:], loc.dtype))
     with jax.ensure_compile_time_eval():
+        if not is_concrete(loc):
+            problem = problem._replace(loc=jnp.zeros(loc.shape[-1:], loc.dtype))
         matrix, root = _limited(problem)
     return numerical_rank(np.asarray(matrix)) if root is None else rank_of_root(np.asarray(root))
 

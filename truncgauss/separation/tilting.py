@@ -192,7 +192,7 @@ def _with_step(problem: _Problem, now: _Iterate) -> _Iterate:
     v = now.variance
     q = jnp.maximum(1.0 - v, 1e-30)
     root = jnp.sqrt(q / v)
-    matrix = jnp.eye(len(v), dtype=v.dtype) + root[:, None] * gram * root
+    matrix = jnp.eye(len(v), dtype=v.dtype) + root[:, None] * gram * root[None, :]
     inner = root * cho_solve(cho_factor(matrix, lower=True), root * (unit @ now.slope))
     dx = now.slope - unit.T @ inner
     dmu = inner / q - jnp.tril(unit, -1) @ dx

@@ -134,10 +134,11 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
 
     def curvature(place: Array) -> Array:
         """The negative second derivative of log mass in the conditional mean, times scale^2."""
-        return 1.0 - truncated_variance(place / scale, 1.0, low / scale, high / scale)
+        limits = (low / scale)[None], (high / scale)[None]
+        return 1.0 - truncated_variance(place / scale[None], 1.0, *limits)
 
     steps = jnp.linspace(-1.0, 1.0, 5, dtype=reach.dtype)[:, None]
-    curvatures = curvature(middle + steps * reach)
+    curvatures = curvature(middle[None] + steps * reach[None])
     share = jnp.min(curvatures, axis=0) / jnp.maximum(
         curvatures[2], float(jnp.finfo(scale.dtype).tiny)
     )
@@ -204,7 +205,7 @@ def twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Ar
         )
 
     root = jnp.where(precision > 0, jnp.sqrt(jnp.where(precision > 0, precision, 1.0)), 0.0)
-    cover = jnp.linalg.cholesky(identity + root[:, None] * (factor @ factor.T) * root)
+    cover = jnp.linalg.cholesky(identity + root[:, None] * (factor @ factor.T) * root[None, :])
     gap = solve_triangular(cover, root * distance, lower=True)
     log_start = -jnp.sum(jnp.log(jnp.diagonal(cover))) - 0.5 * jnp.sum(gap**2)
     triangle = jnp.tril(unwind(jnp.diag(1.0 / jnp.sqrt(left))))
