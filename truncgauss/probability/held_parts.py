@@ -5,7 +5,8 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance, CovarianceMatrix
 from truncgauss.probability.differentiation import Answer, structured_estimate
@@ -63,7 +64,7 @@ class HeldParts(Method):
         covariances = jax.tree.map(spread, self.covariances)
         return replace(self, methods=methods, covariances=covariances, matrix=spread(self.matrix))
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         d = self.matrix.shape[-1]
         fits = isinstance(region, Box) and isinstance(covariance, CovarianceMatrix)
         if not fits or covariance.dimension != d:
@@ -74,7 +75,9 @@ class HeldParts(Method):
                 "problem: method.hold(loc, covariance, region)."
             )
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """The sum over the blocks; NaN for another covariance matrix than the held one."""
         given = zip(self.methods, self.covariances, self.places, self._keys(key), strict=True)
         answers = [
