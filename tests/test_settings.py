@@ -132,16 +132,28 @@ EVERY = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name 
 SETTINGS = {
     "rank": lambda: jax.numpy_rank_promotion("raise"),
     "dtype": lambda: jax.numpy_dtype_promotion("strict"),
+    "nans": lambda: jax.debug_nans(True),
+}
+REFUSED = {
+    "rank": lambda: jnp.ones((1, 1)) + jnp.ones(1),
+    "dtype": lambda: jnp.ones(1) + jnp.ones(1, int),
+    "nans": lambda: jnp.log(-jnp.ones(1)),
 }
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_strict_settings_change_no_number(name):
     expected = jax.tree.leaves(WORKLOADS[name]())
-    for setting in SETTINGS.values():
-        with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
+        for setting in SETTINGS.values():  # all at once: each of them refuses on its own
             stack.enter_context(setting())
-            ours = jax.tree.leaves(WORKLOADS[name]())
-        for one, other in zip(ours, expected):
-            if not jnp.issubdtype(jnp.asarray(one).dtype, jax.dtypes.prng_key):
-                np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+        ours = jax.tree.leaves(WORKLOADS[name]())
+    for one, other in zip(ours, expected, strict=True):
+        if not jnp.issubdtype(jnp.asarray(one).dtype, jax.dtypes.prng_key):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_strict_settings_refuse_what_they_should(name):
+    with SETTINGS[name](), pytest.raises((FloatingPointError, ValueError)):
+        REFUSED[name]()
