@@ -55,7 +55,7 @@ ROOMS = {
         "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "held": 0,
         "truncated_normal_rows": 0, "observations_loss": 0, "observations_start": 1,
         "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 2, "loop": 3,
-        "fraction_search": 3,
+        "fraction_search": 3, "profile": 1,
     },
     "regions": {"region": 0},
     "config": {"yaml": 0, "sections": 0, "experiment": 1},

@@ -8,11 +8,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 from tqdm import tqdm
 
 from truncgauss.fitting.newton import CLOSE, Point, newton_steps, point, settled_within, verdict
-from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss
+from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss, OneEstimate
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
+from truncgauss.fitting.profile import profile_interval
 from truncgauss.fitting.result import BASELESS, Fit
 from truncgauss.fitting.uncertainty import (
     Certificate,
@@ -64,6 +66,7 @@ class ObservationsFit(Fit):
             rest no row has checked.
         newton_decrement_trace: at each step; times sqrt(n) the estimated distance to the maximum
             in standard errors.
+        loss, best: minus the mean log-likelihood of a row, and the point where it is lowest.
     """
 
     coefficients: tuple[np.ndarray, ...]
@@ -78,6 +81,34 @@ class ObservationsFit(Fit):
     errors: np.ndarray
     fraction_not_truncated: float
     newton_decrement_trace: np.ndarray
+    loss: ObservationsLoss = dataclasses.field(repr=False)
+    best: Point = dataclasses.field(repr=False)
+
+    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
+        """The profile-likelihood interval of an estimate, such as "loc[0]".
+
+        It holds all values whose likelihood ratio to the maximum, over all other parameters, does
+        not speak against them at that level. Unlike Wald's, it need not be symmetric. An end is
+        infinite where the likelihood does not fall that far.
+
+        Raises:
+            ValueError: for a name that is no estimate, or a fit that has not converged.
+
+        Example:
+            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+            >>> [round(end, 3) for end in fit.profile("loc[0]")]
+            [1.08, 3.92]
+        """
+        if name not in self.names:
+            raise ValueError(
+                f"profile: there is no estimate {name!r}, but {', '.join(self.names)}."
+            )
+        if not self.converged:
+            raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
+        fall = 0.5 * float(stats.chi2.ppf(level, 1))
+        with jax.enable_x64(True):
+            estimate = OneEstimate(self.loss.coordinates, jnp.asarray(self.names.index(name)))
+            return profile_interval(self.loss, float(self.loss.size), self.best, estimate, fall)
 
     @property
     def loc(self) -> np.ndarray:
@@ -239,6 +270,11 @@ def descended(
         loss = planned(loss, method, x)
         evaluate = functools.partial(point, loss)
         here = evaluate(x)
+        if not here.finite:
+            raise ValueError(
+                "fit_observations: the likelihood or its derivatives are not finite at the start. "
+                "Give another start, or another method."
+            )
         moves = here.decrement * float(loss.size) ** 0.5 > CLOSE
         left = num_steps - len(visited) + (not visited)
         admits = functools.partial(widens_in_bounds, loss.coordinates)
@@ -300,6 +336,8 @@ def finished(loss: ObservationsLoss, visited: list[Point], endless: bool) -> Obs
         num_steps=len(visited) - 1,
         loss_trace=np.array([p.loss for p in visited]),
         newton_decrement_trace=np.array([p.decrement for p in visited]),
+        loss=loss,
+        best=here,
         parameter_covariance=bars.covariance,
         certificate=proof,
         notes=notes_of(loss, proof.stderr, float(jnp.mean(fraction))),

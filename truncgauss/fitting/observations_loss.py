@@ -100,6 +100,17 @@ class Coordinates:
 
 
 @frozen_pytree
+class OneEstimate:
+    """One of the estimates, as a function of free coordinates."""
+
+    coordinates: Coordinates
+    index: jax.Array
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.coordinates.estimates(x)[self.index]
+
+
+@frozen_pytree
 class ObservationsLoss:
     """Minus the mean log-likelihood of a row, by free coordinates.
 

@@ -13,16 +13,22 @@ import numpy as np
 
 from truncgauss.pytrees import frozen_pytree, static_field
 
+FEW = 1024  # rows that take a moment, however many more are put beside them
+
 
 @frozen_pytree
 class Pattern:
     """The rows of which the same entries are exact, and the same limited; the others are free.
 
+    All lengths are padded, so that patterns of about as many rows share their compilation: the
+    first row is repeated, and what comes of that is put in no place.
+
     Attributes:
         exact: numbers of the entries that are known exactly (static).
         limited: of the entries that a finite limit or a polyhedron constrains (static).
         bounded: whether any of these has a finite limit of its own (static).
-        rows: which rows these are, (g,).
+        rows: which rows these are, (g,), filled up by the first.
+        places: where results belong, (g,): the same, filled up by n, which is no row.
         first: of rows without exact entries, one of each kind that differs, (u,), as places in
             `rows`; None where entries are exact.
         kind: of which kind each row is, (g,); None likewise.
@@ -32,6 +38,7 @@ class Pattern:
     limited: tuple[int, ...] = static_field()
     bounded: bool = static_field()
     rows: jax.Array
+    places: jax.Array
     first: jax.Array | None = None
     kind: jax.Array | None = None
 
@@ -82,12 +89,27 @@ def find_patterns(limits: Limits, rows: np.ndarray) -> tuple[Pattern, ...]:
 def _pattern(
     limits: Limits, rows: np.ndarray, exact: np.ndarray, limited: np.ndarray, bounded: np.ndarray
 ) -> Pattern:
-    places = tuple(tuple(int(j) for j in np.flatnonzero(mask)) for mask in (exact, limited))
+    entries = tuple(tuple(int(j) for j in np.flatnonzero(mask)) for mask in (exact, limited))
     first = kind = None
     if not exact.any():
         same = [part[rows] for part in (limits.low, limits.high, limits.extra)]
-        first, kind = (jnp.asarray(part, jnp.int32) for part in unique_rows(np.hstack(same)))
-    return Pattern(*places, bool(bounded[rows].any()), jnp.asarray(rows, jnp.int32), first, kind)
+        first, kind = (filled(part, 0) for part in unique_rows(np.hstack(same)))
+    return Pattern(
+        *entries,
+        bounded=bool(bounded[rows].any()),
+        rows=filled(rows, rows[0]),
+        places=filled(rows, len(limits.exact)),
+        first=first,
+        kind=kind,
+    )
+
+
+def filled(numbers: np.ndarray, by: int) -> jax.Array:
+    """Numbers, filled up to one of few lengths: by at most an eighth if there are many."""
+    count = len(numbers)
+    step = 2 ** (count - 1).bit_length() if count <= FEW else 2 ** (count.bit_length() - 4)
+    rest = np.full(-count % max(step, 1), by)
+    return jnp.asarray(np.concatenate([numbers, rest]), jnp.int32)
 
 
 def unique_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -196,7 +196,7 @@ def _evaluated(
     seen, regions = jnp.zeros(n, dtype), jnp.zeros(n, dtype)
     variance, total = jnp.zeros(n, dtype), jnp.zeros((), dtype)
     for term, estimate in zip(terms, estimates):
-        value, rows = term.density, term.pattern.rows
+        value, rows = term.density, term.pattern.places
         if estimate is not None:
             value = value + term.pattern.of_asked(estimate.log_prob)
             squares = jax.lax.stop_gradient(estimate.stderr**2)
@@ -224,7 +224,7 @@ def _log_likelihood(observations: Observations, loc: jax.Array, *others: Any):
 
 def uses(pattern: Pattern, weights: jax.Array) -> jax.Array:
     """The total weight of the rows that use each integral, (u,)."""
-    own = weights[pattern.rows]
+    own = weights.at[pattern.places].get(mode="fill", fill_value=0.0)
     if pattern.kind is None:
         return own
     return jnp.zeros(len(pattern.first), own.dtype).at[pattern.kind].add(own)
