@@ -8,6 +8,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         config as config,
         fitting as fitting,
         indicators as indicators,
+        likelihood as likelihood,
         parallel as parallel,
         plotting as plotting,
         regions as regions,
@@ -22,9 +23,11 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     )
     from truncgauss.fitting import (
         FitResult as FitResult,
+        ObservationsFit as ObservationsFit,
         TruncatedFit as TruncatedFit,
         fit as fit,
         fit_limits as fit_limits,
+        fit_observations as fit_observations,
         fit_shift as fit_shift,
         fit_truncated_normal as fit_truncated_normal,
     )
@@ -35,6 +38,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Surrogate as Surrogate,
         Tanh as Tanh,
     )
+    from truncgauss.likelihood import Observations as Observations, log_likelihood as log_likelihood
     from truncgauss.moments import truncated_moments as truncated_moments
     from truncgauss.probability.automatic import (
         Automatic as Automatic,
