@@ -38,10 +38,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Surrogate as Surrogate,
         Tanh as Tanh,
     )
-    from truncgauss.likelihood import (
-        Observations as Observations,
-        log_likelihood as log_likelihood,
-    )
+    from truncgauss.likelihood import Observations as Observations, log_likelihood as log_likelihood
     from truncgauss.moments import truncated_moments as truncated_moments
     from truncgauss.probability.automatic import (
         Automatic as Automatic,

@@ -95,13 +95,13 @@ class Automatic(Method):
 
     def affordable(self, dimension: int, num_rows: int = 1) -> int:
         """The number of points of the first lattice."""
-        most = max(1, self.max_draws // (16 * dimension))
+        most = max(1, self.max_draws // (Separation.num_replicates * dimension))
         alone = min(MOST_POINTS, max(LEAST_POINTS, 2 ** int(math.log2(most))))
         of_many = 2 ** int(math.log2(max(1, most // num_rows)))
         return min(alone, max(LEAST_OF_MANY, of_many))
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> Method:
-        """The chosen method with its plan held, or `HeldParts` where there is structure to see."""
+        """The chosen method with its plan held; `HeldParts` where structure is recognised."""
         problem = as_problem(loc, covariance, region)
         parts = independent_parts(problem)
         if not any(part.places is not None or is_recognised(part, problem) for part in parts):

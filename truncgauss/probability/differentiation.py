@@ -23,8 +23,8 @@ import numpy as np
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
-from truncgauss.covariances import CovarianceMatrix
-from truncgauss.probability.method import estimate
+from truncgauss.covariances import Covariance, CovarianceMatrix
+from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.refinement import Found
 from truncgauss.probability.row_batches import flattened, taken
 from truncgauss.probability.row_moments import row_moments
@@ -40,6 +40,10 @@ class Answer(NamedTuple):
     part: Part
     found: Found
     key: Array
+
+
+Inputs = tuple[Array, Region, Array]  # mean, region, covariance matrix
+Arrays = tuple[Covariance, list[Method], Array]  # of an answer: covariance, methods, key
 
 
 def combined(results: list[Estimate]) -> Estimate:
@@ -109,20 +113,21 @@ def structured_estimate(
     """The estimate by recognised structure, with its derivatives in a general matrix."""
     plain = [isinstance(answer.part.problem.covariance, CovarianceMatrix) for answer in answers]
 
-    def along(inputs: tuple, given: list) -> tuple[Array, Array]:
-        """The estimate where the matrix moves within the plain blocks."""
+    def along(inputs: Inputs, given: list[Arrays]) -> tuple[Array, Array]:
+        """The estimate as a function of the mean, the limits and the matrix of plain blocks."""
         loc, region, matrix = inputs
         problem = Problem(loc, CovarianceMatrix(matrix), region)
         own = [_with_arrays(*pair) for pair in zip(answers, given)]
         rows = [_restricted(problem, x, matrix if y else None) for x, y in zip(own, plain)]
-        return tuple(combined([_replayed(*pair) for pair in zip(own, rows)]))
+        found = combined([_replayed(*pair) for pair in zip(own, rows)])
+        return found.log_prob, found.stderr
 
     @jax.custom_jvp
-    def value(inputs: tuple, given: list) -> tuple[Array, Array]:
+    def value(inputs: Inputs, given: list[Arrays]) -> tuple[Array, Array]:
         return along(inputs, given)
 
     def rule(
-        primals: tuple[Any, ...], tangents: tuple[Any, ...]
+        primals: tuple[Inputs, list[Arrays]], tangents: tuple[Any, Any]
     ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
         (inputs, given), (change, _) = primals, tangents
         moved = jax.tree.map(_instantiated, inputs, change, is_leaf=_is_zero)
@@ -137,14 +142,14 @@ def structured_estimate(
     return value((loc, region, matrix), [_arrays(answer) for answer in answers])
 
 
-def _arrays(answer: Answer) -> tuple:
-    """What of an answer may be traced: a rule may not close over tracers."""
+def _arrays(answer: Answer) -> Arrays:
+    """The parts of an answer that may be tracers, which a rule must have as arguments."""
     methods = [method for method, _ in answer.found.recipe]
     return answer.part.problem.covariance, methods, answer.key
 
 
-def _with_arrays(answer: Answer, arrays: tuple) -> Answer:
-    """The answer with these in place of its own."""
+def _with_arrays(answer: Answer, arrays: Arrays) -> Answer:
+    """The answer with other arrays."""
     covariance, methods, key = arrays
     recipe = tuple((method, rows) for method, (_, rows) in zip(methods, answer.found.recipe))
     part = answer.part._replace(problem=answer.part.problem._replace(covariance=covariance))
@@ -159,11 +164,9 @@ def _instantiated(primal: Array, tangent: Any) -> Array:
     return jnp.zeros_like(primal) if _is_zero(tangent) else tangent
 
 
-def _along_matrix(
-    answers: list[Answer], plain: list[bool], primals: tuple[Any, ...], change: Array
-) -> Array:
+def _along_matrix(answers: list[Answer], plain: list[bool], inputs: Inputs, change: Array) -> Array:
     """The derivative of log P along a change of the matrix, less that within plain blocks."""
-    loc, region, matrix = primals
+    loc, region, matrix = inputs
     problem = Problem(loc, CovarianceMatrix(_once(matrix)), region)
     slope, total = jnp.zeros(loc.shape, loc.dtype), 0.0 * jnp.sum(_once(matrix))
     slope = slope + jnp.zeros(problem.batch_shape + loc.shape[-1:], loc.dtype)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float
 
 from truncgauss.compiling import LIGHT
 from truncgauss.covariances import Covariance, LowRank, Markov
@@ -75,7 +75,7 @@ class Exact(Method):
     def reason(self, problem: Problem) -> str:
         return route_of(problem.covariance).reason
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
             raise ValueError(
                 "Exact applies to a Box in up to three dimensions (three of full rank), with a "
@@ -84,7 +84,9 @@ class Exact(Method):
                 f"{type(region).__name__} in {covariance.dimension} dimensions. Use tg.Automatic()."
             )
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """log P and the bound of its error; the key is not used."""
         box = as_linear(region)
         low, high = box.low, box.high

@@ -1,8 +1,9 @@
 """Expectation propagation, a fast deterministic approximation in any dimension."""
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
 from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.probability.method import Method, check_linear
@@ -48,13 +49,15 @@ class ExpectationPropagation(Method):
         (-72.197, nan)
     """
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         check_linear("ExpectationPropagation", region)
 
     def numbers_held(self, dimension: int) -> int:
         return 1200 * dimension
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """The approximation for one Gaussian and one region; the key is not used."""
         scaled, known = ep.scaled_limits(as_linear(region).limits_in(loc, covariance))
         solution = ep.fixed_point(lax.stop_gradient(scaled))

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance, LowRank
 from truncgauss.points import lattice_points, open_uniforms
 from truncgauss.probability.method import Growth, Method, check_counts, check_held
-from truncgauss.problem import Estimate, Problem, as_problem, over_rows
+from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.quadrature.factor_integrand import (
     Integrand,
@@ -90,7 +91,7 @@ class FactorLattice(Method):
     def reason(self, problem: Problem) -> str:
         return "many coordinates for each common factor: only the factors are integrated"
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not isinstance(covariance, LowRank) or not isinstance(region, Box):
             raise ValueError(
                 "FactorLattice applies to a tg.Box and a tg.LowRank covariance, got a "
@@ -102,19 +103,21 @@ class FactorLattice(Method):
             counts = {"factors": (self.plan.anchor.shape[-1], covariance.rank)}
             check_held("FactorLattice", self.plan, counts, Problem(loc, covariance, region))
 
-    def hold(self, loc: Array, covariance: Covariance, region: Region) -> "FactorLattice":
+    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "FactorLattice":
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
         fresh = replace(self, plan=None)
         fresh.check(*problem)
         return replace(fresh, plan=_plans(problem))
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """One random shift of the lattice."""
         return jax.tree.map(lambda x: x[0], self.replicates(loc, covariance, region, key[None]))
 
     def replicates(
-        self, loc: Array, covariance: Covariance, region: Region, keys: Array
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
         """One estimate for each key; stderr is inf for fewer than ten effective points."""
         covariance, box = as_low_rank(covariance), as_linear(region)

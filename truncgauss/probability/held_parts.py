@@ -1,11 +1,12 @@
-"""What `Automatic` sees in the numbers of a problem, held: its parts and their structure."""
+"""Held plans for the independent blocks of a problem, with their recognised structure."""
 
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance, CovarianceMatrix
 from truncgauss.probability.differentiation import Answer, structured_estimate
@@ -16,23 +17,23 @@ from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.regions import Box, Region
 
-ROUNDING = 8.0  # units in the last place, of the product of two standard deviations
+ROUNDING = 8.0  # units in the last place of the product of two standard deviations
 
 
 @frozen_pytree
 class HeldParts(Method):
-    """Independent parts of a box with one covariance matrix, each with its structure and method.
+    """The sum of log probabilities over the independent blocks of a box, with held plans.
 
-    `Automatic.hold` returns it where it splits blocks, drops coordinates or recognises a chain or a
-    common factor. It is made for one covariance matrix: means and limits may change, and be
-    differentiated; for another matrix the answer is NaN. Derivatives in the matrix, at this one,
-    are the general ones.
+    `Automatic.hold` returns it where it separates blocks, leaves out coordinates without limits, or
+    recognises a Markov chain or a common factor. It applies to a single covariance matrix: means
+    and limits may change, and be differentiated; for another matrix the estimate is NaN.
+    Derivatives in the matrix, at this one, are those in a general matrix.
 
     Args:
-        methods: the held method of each part.
-        covariances: the covariance of each part.
+        methods: the held method of each block.
+        covariances: the covariance of each block.
         matrix: the covariance matrix of all coordinates, shape (d, d).
-        places: the coordinates of each part, None for all (static).
+        places: the indices of the coordinates of each block, None for all (static).
 
     Raises:
         ValueError: for anything but a `Box` and one covariance matrix of the same dimension.
@@ -43,7 +44,7 @@ class HeldParts(Method):
     matrix: Array
     places: tuple[tuple[int, ...] | None, ...] = static_field()
 
-    own_units = False  # each part has units of its own
+    own_units = False  # each block has units of its own
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -51,8 +52,11 @@ class HeldParts(Method):
         return jnp.broadcast_shapes(*(method.batch_shape for method in self.methods))
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "HeldParts":
-        """The same plans, or plans, for every row."""
-        spread = lambda leaf: jnp.broadcast_to(leaf, batch_shape + leaf.shape)
+        """The method with its plans broadcast to leading axes."""
+
+        def spread(leaf: Array) -> Array:
+            return jnp.broadcast_to(leaf, batch_shape + leaf.shape)
+
         methods = tuple(
             method.broadcast_to(batch_shape) if method.batch_shape else jax.tree.map(spread, method)
             for method in self.methods
@@ -60,7 +64,7 @@ class HeldParts(Method):
         covariances = jax.tree.map(spread, self.covariances)
         return replace(self, methods=methods, covariances=covariances, matrix=spread(self.matrix))
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         d = self.matrix.shape[-1]
         fits = isinstance(region, Box) and isinstance(covariance, CovarianceMatrix)
         if not fits or covariance.dimension != d:
@@ -71,8 +75,10 @@ class HeldParts(Method):
                 "problem: method.hold(loc, covariance, region)."
             )
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
-        """The sum over the parts; NaN where the covariance matrix is not the one it is held for."""
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        """The sum over the blocks; NaN for another covariance matrix than the held one."""
         given = zip(self.methods, self.covariances, self.places, self._keys(key), strict=True)
         answers = [
             Answer(
@@ -91,5 +97,5 @@ class HeldParts(Method):
         return Estimate(jnp.where(same, log_prob, jnp.nan), jnp.where(same, stderr, jnp.nan))
 
     def _keys(self, key: Array) -> Array:
-        # As the plain call has them.
+        """The keys of the blocks, as in `Automatic.parts`."""
         return key[None] if len(self.methods) == 1 else jax.random.split(key, len(self.methods))

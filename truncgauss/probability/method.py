@@ -10,11 +10,11 @@ from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import Covariance
-from truncgauss.problem import Estimate, Problem, over_rows
+from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
 from truncgauss.pytrees import Batched, is_concrete, values_of
 from truncgauss.regions import LinearRegion, Region
 from truncgauss.special import log_mean_exp
@@ -74,6 +74,10 @@ class Method:
         """Leading axes of a held plan, if it has one for each row."""
         return ()
 
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Method":
+        """The method with its plan, if any, broadcast to leading axes."""
+        return self
+
     # --- When it applies
 
     @classmethod
@@ -90,7 +94,7 @@ class Method:
         """The reason why `Automatic` chose the method for a problem, for `explain`."""
         return "as asked for"
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         """Raise ValueError if the method does not apply to such inputs."""
 
     # --- Preparation
@@ -104,11 +108,13 @@ class Method:
         """Whether the method has its plan, or needs none."""
         return True
 
-    def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Method":
+    def settled(
+        self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region
+    ) -> "Method":
         """The method with settings that need concrete values, such as a rank, resolved."""
         return self
 
-    def hold(self, loc: Array, covariance: Covariance, region: Region) -> "Method":
+    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "Method":
         """The method with its plan fixed, so that for one key it is one smooth function."""
         return self
 
@@ -142,12 +148,14 @@ class Method:
 
     # --- Estimates
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """One randomised estimate; its stderr is known from it alone, nan if unknown."""
         raise NotImplementedError(f"{type(self).__name__} does not define replicate.")
 
     def replicates(
-        self, loc: Array, covariance: Covariance, region: Region, keys: Array
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
         """One estimate for each key, by default one after the other, in the memory of one."""
         one = jax.checkpoint(lambda key: self.replicate(loc, covariance, region, key))

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.points import GrowingLattice, lattice_points, shifted_uniforms
@@ -20,7 +21,7 @@ from truncgauss.probability.method import (
     check_linear,
     spread,
 )
-from truncgauss.problem import Estimate, Problem, as_problem
+from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.regions import LinearRegion, Polyhedron, Region, as_linear
 from truncgauss.separation.draw_offsets import (
@@ -155,7 +156,7 @@ class Separation(Method):
             return "a singular covariance"
         return "more than three dimensions, without a structure for an exact method"
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         check_linear("Separation", region)
         if self.plan is not None:
             check_plan(self.plan, Problem(loc, covariance, region))
@@ -167,7 +168,7 @@ class Separation(Method):
         return self
 
     def hold(
-        self, loc: Array, covariance: Covariance, region: Region
+        self, loc: Loc, covariance: CovarianceLike, region: Region
     ) -> "Separation | FactorLattice":
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
@@ -184,7 +185,9 @@ class Separation(Method):
         plan = solved_plans(problem, settled.tilted, settled.twisted, settled.rank)
         return replace(settled, plan=plan), plan
 
-    def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
+    def settled(
+        self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region
+    ) -> "Separation":
         """The method with the rank of a singular covariance, outside of a trace."""
         if self.rank is not None or not is_concrete((covariance, region)):
             return self
@@ -237,14 +240,16 @@ class Separation(Method):
         rank = full_rank(problem) if self.rank is None else self.rank
         return lax.stop_gradient(plan_of(problem.limits, self.tilted, self.twisted, rank))
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """One random shift of the lattice."""
         log_probs, alone = self.replicates(loc, covariance, region, key[None])
         # One replicate can only show that there are too few effective points.
         return Estimate(log_probs[0], jnp.where(jnp.isinf(alone[0]), jnp.inf, jnp.nan))
 
     def replicates(
-        self, loc: Array, covariance: Covariance, region: Region, keys: Array
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
         """One estimate for each key, as many at a time as fit a pass."""
         problem = Problem(loc, covariance, region)

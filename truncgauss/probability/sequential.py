@@ -5,7 +5,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.probability.method import (
@@ -15,7 +16,7 @@ from truncgauss.probability.method import (
     check_held,
     check_linear,
 )
-from truncgauss.problem import Estimate, Problem, as_problem, over_rows
+from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.regions import LinearRegion, Region, as_linear
 from truncgauss.separation.draw_offsets import draw_offsets, inner_point
@@ -121,25 +122,27 @@ class SequentialMonteCarlo(Method):
     def _with(self, twist: Twist | None) -> "SequentialMonteCarlo":
         return SequentialMonteCarlo(self.num_particles, self.num_replicates, self.twisted, twist)
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         check_linear("SequentialMonteCarlo", region)
         if self.twist is not None:
             m = as_linear(region).num_constraints
             counts = {"constraints": (self.twist.precision.shape[-1], m)}
             check_held("SequentialMonteCarlo", self.twist, counts, Problem(loc, covariance, region))
 
-    def hold(self, loc: Array, covariance: Covariance, region: Region) -> "SequentialMonteCarlo":
+    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "SequentialMonteCarlo":
         """The method with its sites held. It still resamples: the value stays discontinuous."""
         problem = as_problem(loc, covariance, region)
         self._with(None).check(*problem)
         return self._with(_twists(problem)) if self.twisted else self
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """The estimate of one independent run."""
         return jax.tree.map(lambda x: x[0], self.replicates(loc, covariance, region, key[None]))
 
     def replicates(
-        self, loc: Array, covariance: Covariance, region: Region, keys: Array
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
         """Independent runs, one after the other, with the same sites."""
         limits, twist = as_linear(region).limits_in(loc, covariance), self.twist

@@ -4,7 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.indicators import Edge, Hard, Surrogate, Tanh, with_slope_of
@@ -94,7 +94,7 @@ class SoftMonteCarlo(Method):
         if self.samples is not None and self.num_replicates != 1:
             raise ValueError("SoftMonteCarlo: given samples are one replicate: num_replicates=1.")
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if self.samples is None:
             return
         shape = jnp.shape(self.samples)
@@ -103,7 +103,9 @@ class SoftMonteCarlo(Method):
                 f"SoftMonteCarlo: samples have shape {shape}, expected (n, {covariance.dimension})."
             )
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """log P and its standard error from one set of samples."""
         z = self.samples
         if z is None:

@@ -64,7 +64,7 @@ def independent_parts(problem: Problem) -> list[Part]:
 
 
 def is_recognised(part: Part, whole: Problem) -> bool:
-    """Whether the part's covariance is of another kind than the one that was given."""
+    """Whether the covariance of a block is of another kind than the given one."""
     return type(part.problem.covariance) is not type(whole.covariance)
 
 

@@ -2,7 +2,7 @@
 
 Reference:
     Geweke (1991), Efficient simulation from the multivariate normal and Student-t distributions
-    subject to linear constraints.
+    subject to linear constraints and the evaluation of constraint probabilities.
 """
 
 from functools import partial
