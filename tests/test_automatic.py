@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.probability import turns
+from truncgauss.probability import row_batches
 from truncgauss.probability.automatic import PROBABILITY
 from truncgauss.probability.refinement import SPENT, STUCK, Goal, Search, errors
 from truncgauss.problem import Estimate, as_problem
@@ -206,7 +206,7 @@ def test_many_rows_begin_with_fewer_points():
 
 
 @pytest.mark.slow
-def test_rows_in_turns_are_the_rows(monkeypatch):
+def test_rows_in_batches_are_the_rows(monkeypatch):
     """Two-dimensional rows, 4 at a time and the last turn begun anew; then one at a time."""
     shifts = jnp.linspace(-2.0, 2.0, 10).reshape(5, 2, 1) + jnp.array([0.0, 0.5])
     regions = tg.Box(jnp.zeros((2, 2)), INF)
@@ -214,7 +214,7 @@ def test_rows_in_turns_are_the_rows(monkeypatch):
     ask = lambda method: tg.log_probability(shifts, covariances, regions, method)
     whole, moments = ask(tg.Exact()), tg.truncated_moments(shifts, covariances, regions)
     for most in (4 * 3000, 10):
-        monkeypatch.setattr(turns, "MOST_NUMBERS", most)
+        monkeypatch.setattr(row_batches, "MOST_NUMBERS", most)
         for method in (tg.Exact(), tg.Automatic()):
             got = ask(method)
             assert got.log_prob.shape == (5, 2)
@@ -230,9 +230,7 @@ def test_held_plans_take_turns_with_their_rows(monkeypatch):
     region = tg.Box(jnp.zeros(4), INF)
     held = tg.Separation(num_points=128, num_replicates=2).hold(shifts, ordering(4), region)
     whole = tg.log_probability(shifts, ordering(4), region, held)
-    monkeypatch.setattr(
-        turns, "MOST_NUMBERS", 2 * turns.numbers(held, as_problem(shifts, ordering(4), region))
-    )
+    monkeypatch.setattr(row_batches, "MOST_NUMBERS", 2 * held.numbers_held(4))
     got = tg.log_probability(shifts, ordering(4), region, held)
     # A stderr is a difference of logs, rounded as they are.
     np.testing.assert_allclose(got, whole, rtol=1e-10, atol=1e-14)

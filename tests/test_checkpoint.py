@@ -90,6 +90,39 @@ def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
         tg.fit(num_steps=5, checkpoint=path, **settings("fixed"))
 
 
+def scaled_valley(scale):
+    return lambda x: scale * valley(x)
+
+
+def test_a_checkpoint_knows_the_code_and_the_data_of_a_plain_function(tmp_path):
+    path, start = tmp_path / "fit.npz", jnp.array([-1.0, 2.0, 0.5])
+    fit = lambda objective: tg.fit(objective, start, num_steps=5, checkpoint=path, progress=False)
+    first = fit(scaled_valley(2.0))
+    again = fit(scaled_valley(2.0))  # the same function, made anew
+    np.testing.assert_array_equal(first.loss_trace, again.loss_trace)
+    for other in (scaled_valley(3.0), scaled_valley(jnp.ones(())), lambda x: valley(x) ** 2):
+        with pytest.raises(ValueError, match="belongs to another fit: code differ"):
+            fit(other)
+
+
+def test_any_damage_to_a_checkpoint_is_told_in_a_sentence(tmp_path):
+    path = tmp_path / "fit.npz"
+    tg.fit(num_steps=5, checkpoint=path, **settings("fixed"))
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    refused = 0
+    for _ in range(60):
+        damaged = bytearray(whole)
+        for place in rng.integers(len(whole), size=3):
+            damaged[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged[: rng.integers(len(whole) // 2, len(whole) + 1)])
+        try:
+            checkpoint.contents(path)
+        except ValueError as error:
+            assert "is no checkpoint of a fit" in str(error) or "has format" in str(error)
+            refused += 1
+    assert refused > 50  # a few changes fall on padding, which no reader sees
+
+
 def test_a_failing_write_leaves_the_old_state(tmp_path, monkeypatch):
     path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start=jnp.zeros(2))
     state = {"x": jnp.arange(3.0), "key": jax.random.key(1)}

@@ -102,7 +102,7 @@ def test_rows_of_a_polyhedron_are_counted_and_not_coordinates():
 
 def test_a_plan_over_factors_is_none_over_coordinates():
     held = held_shapes(tg.Separation(64, 4), *low_rank(10))
-    with pytest.raises(ValueError, match="answers for a tg.Box and a tg.LowRank"):
+    with pytest.raises(ValueError, match="applies to a tg.Box and a tg.LowRank"):
         tg.log_probability(*problem(10), held)
     with pytest.raises(ValueError, match="made for 1 factors, this problem has 2"):
         tg.log_probability(*low_rank(20, 2), held)

@@ -24,7 +24,7 @@ FLOORS = {
     "total_moments": 1.1, "problem": 1.2, "units": 1.3,
     "quadrature": 1.2, "separation": 1.4,
     "probability": 2.0, "moments": 4.0, "sampling": 4.0,
-    "distributions": 5.0, "fitting": 5.0,
+    "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0,
     "plotting": 6.0, "config": 6.0, "runs": 7.0, "cli": 7.1,
 }  # fmt: skip
 ROOMS = {
@@ -41,15 +41,22 @@ ROOMS = {
     },
     "probability": {
         "method": 0.5, "structure": 1, "factor_lattice": 4,
-        "row_moments": 1, "turns": 6, "refinement": 7, "differentiation": 8, "automatic": 9,
+        "row_moments": 1, "row_batches": 6, "refinement": 7, "differentiation": 8,
+        "held_parts": 8.5, "automatic": 9,
         "explanation": 10, "gradients": 10,
+    },
+    "likelihood": {
+        "patterns": 0, "observations": 1, "conditioning": 1, "integrals": 2, "terms": 2,
+        "held": 3, "rows": 4,
     },
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
     },
     "fitting": {
-        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "data": 0,
-        "objectives": 1, "loop": 2, "uncertainty": 3, "multistart": 4,
+        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "held": 0,
+        "truncated_normal_rows": 0, "observations_loss": 0, "observations_start": 1,
+        "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 2, "loop": 3,
+        "fraction_search": 3, "profile": 1,
     },
     "regions": {"region": 0},
     "config": {"yaml": 0, "sections": 0, "experiment": 1},
@@ -201,6 +208,19 @@ def test_the_package_names_no_experiment():
         tree = ast.parse(path.read_text())
         texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
         assert not texts & names, f"{path.name} names {texts & names}"
+
+
+def test_type_checkers_see_the_public_names_at_their_homes():
+    import truncgauss as tg
+
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    [checked] = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in checked.body if isinstance(node, ast.ImportFrom)]
+    assert len(imports) == len(checked.body)
+    assert all(alias.asname == alias.name for node in imports for alias in node.names)
+    seen = {node.module: {alias.name for alias in node.names} for node in imports}
+    homes = {module: set(names) for module, names in tg._HOMES.items()}
+    assert seen == {"truncgauss": set(tg._MODULES), **homes}
 
 
 def test_the_citation_has_the_version_of_the_package():

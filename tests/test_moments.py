@@ -505,7 +505,7 @@ def test_propagation_is_near_and_unsure(five_truths):
 
 def test_wrong_inputs_are_told():
     box = tg.Box(jnp.zeros(5), INF)
-    with pytest.raises(ValueError, match="Exact answers for"):
+    with pytest.raises(ValueError, match="Exact applies to"):
         tg.truncated_moments(jnp.zeros(5), equal_correlations(5), box, tg.Exact())
     with pytest.raises(ValueError, match="dimensions disagree"):
         tg.truncated_moments(jnp.zeros(4), equal_correlations(5), box)

@@ -174,5 +174,5 @@ def test_batches_agree_with_a_loop():
 
 
 def test_other_regions_are_refused():
-    with pytest.raises(ValueError, match="answers for limits on linear functions.*got Ball"):
+    with pytest.raises(ValueError, match="applies to limits on linear functions.*got Ball"):
         tg.log_probability(jnp.zeros(2), jnp.eye(2), tg.Ball([0.0, 0.0], 1.0), PROPAGATION)

@@ -191,6 +191,40 @@ def test_a_mean_with_a_nan_is_nan():
     assert np.isnan(value) and np.isnan(gradient[0])
 
 
+@pytest.mark.parametrize("name", ["chain", "common factor", "blocks", "dense", "three"])
+def test_a_held_default_is_the_plain_call_under_jit(name):
+    loc, covariance, low, high = inputs(name)
+    held = tg.Automatic(rtol=1.0).hold(loc, covariance, tg.Box(low, high))
+    plain = of(loc, covariance, low, high, tg.Automatic(rtol=1.0))
+    compute = jax.jit(jax.value_and_grad(of, argnums=(0, 1, 2)), static_argnums=())
+    value, gradient = compute(loc, covariance, low, high, held)
+    np.testing.assert_allclose(value, plain, rtol=1e-11)
+    truth = jax.grad(of, argnums=(0, 1, 2))(loc, covariance, low, high, tg.Automatic(rtol=1.0))
+    for ours, theirs in zip(gradient, truth):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-9)
+
+
+def test_a_held_structure_answers_for_its_own_matrix_alone():
+    loc, covariance, low, high = inputs("chain")
+    held = tg.Automatic().hold(loc, covariance, tg.Box(low, high))
+    shifted = of(loc + 0.3, covariance, low, high, held)
+    np.testing.assert_allclose(shifted, of(loc + 0.3, covariance, low, high), rtol=1e-11)
+    other = tg.log_probability(loc, covariance + 0.01, tg.Box(low, high), held)
+    assert np.isnan(other.log_prob) and np.isnan(other.stderr)
+    with pytest.raises(ValueError, match="made for a tg.Box and a covariance matrix in 7"):
+        of(loc[:3], covariance[:3, :3], low[:3], high[:3], held)
+    rows = loc + jnp.array([0.0, 0.3])[:, None]
+    np.testing.assert_allclose(of(rows, covariance, low, high, held)[1], shifted, rtol=1e-11)
+
+
+def test_a_held_structure_of_many_rows():
+    loc, covariance, low, high = inputs("blocks")
+    rows = loc + jnp.array([0.0, 0.3, -0.4])[:, None]
+    held = tg.Automatic(rtol=1.0).hold(rows, covariance, tg.Box(low, high))
+    plain = of(rows, covariance, low, high, tg.Automatic(rtol=1.0))
+    np.testing.assert_allclose(of(rows, covariance, low, high, held), plain, rtol=1e-10)
+
+
 @pytest.mark.slow
 def test_a_chain_of_a_thousand():
     d = 1000

@@ -293,7 +293,7 @@ def test_any_bound_gives_the_law_and_chains_own_up():
     """The least bound of all, a valid one, two that refuse next to all, and none."""
     n, bounds = 4000, jnp.array([0.0, 1.0, 11.0, 40.0, INF])
     cdf = first_margin(0.5, (0.0, 0.0), (INF, INF))
-    with pytest.warns(UserWarning, match=r"3 law\(s\).*Gibbs chains"):
+    with pytest.warns(UserWarning, match=r"3 row\(s\).*Gibbs chains"):
         draws = tg.truncated_draws(KEY, *PAIR, n, plan=untilted(bounds))
     sizes = np.asarray(draws.effective_sample_size)
     np.testing.assert_array_equal(sizes[:2], n)

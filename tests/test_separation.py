@@ -206,7 +206,7 @@ def test_single_precision():
 
 
 @pytest.mark.slow
-def test_lanes_in_turns_change_nothing(monkeypatch):
+def test_lanes_in_batches_change_nothing(monkeypatch):
     """Value, gradient and both kinds of Hessian, the lanes at once and sixteen turns of them."""
     p = problem("equi-5-box")
     box = tg.Box(p.low, p.high)
@@ -216,7 +216,7 @@ def test_lanes_in_turns_change_nothing(monkeypatch):
         *jax.value_and_grad(value)(loc), jax.hessian(value)(loc), jax.jacrev(jax.jacrev(value))(loc)
     )  # fmt: skip
     once = jax.jit(every)(p.loc)
-    monkeypatch.setattr(kernel, "TURN_SIZE", 64 * 5)
+    monkeypatch.setattr(kernel, "BATCH_SIZE", 64 * 5)
     jax.clear_caches()
     for one, other in zip(once, jax.jit(lambda loc: every(loc))(p.loc)):
         np.testing.assert_allclose(one, other, rtol=1e-10)

@@ -12,12 +12,21 @@ CHECKED = [
     "truncgauss.covariances",
     "truncgauss.distributions",
     "truncgauss.indicators",
+    "truncgauss.limits",
+    "truncgauss.linalg",
+    "truncgauss.moments",
     "truncgauss.parallel",
     "truncgauss.points",
+    "truncgauss.probability",
+    "truncgauss.problem",
     "truncgauss.quadrature",
+    "truncgauss.regions",
     "truncgauss.safe",
+    "truncgauss.sampling",
+    "truncgauss.separation",
     "truncgauss.special",
     "truncgauss.total_moments",
+    "truncgauss.units",
 ]
 SETUP = f"""
 from jaxtyping import install_import_hook
@@ -74,6 +83,22 @@ for kind in points.KINDS:
     points.normal_points(key, 16, 3, kind, jnp.float32)
 points.lattice_uniforms(jax.random.split(key, 4), 24, 3, jnp.float64)
 
+regions = [
+    tg.Box([0.0, 0], [1, jnp.inf]), tg.Box(0.0, jnp.ones((3, 2))),
+    tg.Polyhedron([[1.0, 1.0]], [0.0], jnp.inf), tg.Polyhedron(jnp.ones((2, 2)), 0, [1.0, 2.0]),
+    tg.Ball([0.0, 0.0], 1), tg.Ball(jnp.zeros((3, 2)), jnp.ones(3)),
+    tg.Ellipsoid([0.0, 0.0], jnp.eye(2)), tg.Ellipsoid(jnp.zeros((3, 2)), jnp.eye(2)),
+]
+for region in regions:
+    region.contains(jnp.zeros((3, 2)))
+    region.margins(jnp.zeros((3, 2)))
+    jax.vmap(lambda r: r.margins(jnp.zeros(2)))(region.broadcast_to((4, *region.batch_shape)))
+
+soft = tg.SoftMonteCarlo(num_samples=64)
+for region in regions[::3]:
+    tg.log_probability([0.0, 0], jnp.eye(2), region, soft)
+tg.truncated_moments(np.zeros(2), [[1, 0], [0, 1]], regions[-1], soft, jax.random.key(1))
+
 one = tg.TruncatedNormal(jnp.zeros(3), 1.0, low=0)
 x = one.sample(key, (5,))
 one.log_prob(x), one.cdf(x), one.icdf(np.full(3, 0.5)), one.mean, one.variance, one.entropy()
@@ -93,6 +118,25 @@ for loc, covariance, region in (
     tg.log_probability(loc, covariance, region, tg.Exact())
     tg.truncated_moments(loc, covariance, region, tg.Exact())
 
+four = np.zeros(4), 0.5 * jnp.eye(4) + 0.5, tg.Box(np.zeros(4), np.ones(4))
+rows = jnp.zeros((3, 4)), jnp.eye(4)[::-1] + 2 * jnp.eye(4), tg.Polyhedron(jnp.eye(4)[:3], 0, 1)
+methods = (
+    tg.Separation(64, 2), tg.SequentialMonteCarlo(64, 2), tg.ExpectationPropagation(),
+    tg.SoftMonteCarlo(64, 2), tg.Automatic(rtol=0.1),
+)
+for method in methods:
+    for loc, covariance, region in (four, rows):
+        tg.log_probability(loc, covariance, region, method, jax.random.key(1))
+        tg.truncated_moments(loc, covariance, region, method)
+jax.grad(lambda loc: tg.fraction_not_truncated(loc, four[1], four[2]))(jnp.zeros(4))
+tg.log_probability_and_gradient(*four, methods[0])
+tg.explain(*four)
+factors = tg.LowRank(jnp.ones((12, 1)), jnp.ones(12))
+tg.log_probability(np.zeros(12), factors, tg.Box(np.zeros(12), 1.0), tg.FactorLattice(64, 2))
+for region in (four[2], rows[2], tg.Ball(np.zeros(4), 1.0)):
+    tg.truncated_samples(key, np.zeros(4), four[1], region, 10)
+tg.weighted_samples(key, *four, 16, points="lattice")
+
 many = tg.TruncatedMultivariateNormal([0.0, 0.0], jnp.eye(2), low=0.0, high=[1.0, jnp.inf])
 x = many.sample(key, (5,))
 many.log_prob(x), many.mean, many.variance, many.entropy(), many.support(x), many.to_event()
@@ -101,6 +145,10 @@ REFUSED = {
     "a covariance that is not square": "tg.covariances.CovarianceMatrix(jnp.ones((2, 3)))",
     "factors of one length, noise of another": "tg.LowRank(jnp.ones((3, 1)), jnp.ones(2))",
     "limits that do not broadcast": "tg.special.truncated_mean(0.0, 1.0, np.ones(2), np.ones(3))",
+    "a ball around a number": "tg.Ball(0.0, 1.0)",
+    "limits of another length": "tg.Polyhedron(jnp.ones((2, 2)), jnp.ones(3), 1.0)",
+    "a mean of another length": "tg.log_probability(jnp.zeros(3), jnp.eye(2), tg.Box([0, 0], 1.0))",
+    "a complex mean": "tg.log_probability(jnp.ones(2, complex), jnp.eye(2), tg.Box([0, 0], 1))",
     "text": "tg.special.log_ndtr('1')",
     "complex numbers": "tg.special.sigmoid(jnp.ones(2, complex))",
 }

@@ -1,7 +1,88 @@
 """Truncated-Gaussian estimation on JAX: probabilities of regions, their gradients, and fits."""
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the same names for type checkers and editors
+    from truncgauss import (
+        config as config,
+        fitting as fitting,
+        indicators as indicators,
+        likelihood as likelihood,
+        parallel as parallel,
+        plotting as plotting,
+        regions as regions,
+        safe as safe,
+        special as special,
+    )
+    from truncgauss.covariances import LowRank as LowRank, Markov as Markov, ScaleTril as ScaleTril
+    from truncgauss.diagnostics import first_nonfinite as first_nonfinite
+    from truncgauss.distributions import (
+        TruncatedMultivariateNormal as TruncatedMultivariateNormal,
+        TruncatedNormal as TruncatedNormal,
+    )
+    from truncgauss.fitting import (
+        FitResult as FitResult,
+        ObservationsFit as ObservationsFit,
+        TruncatedFit as TruncatedFit,
+        fit as fit,
+        fit_limits as fit_limits,
+        fit_observations as fit_observations,
+        fit_shift as fit_shift,
+        fit_truncated_normal as fit_truncated_normal,
+    )
+    from truncgauss.indicators import (
+        Bump as Bump,
+        Hard as Hard,
+        Probit as Probit,
+        Surrogate as Surrogate,
+        Tanh as Tanh,
+    )
+    from truncgauss.likelihood import Observations as Observations, log_likelihood as log_likelihood
+    from truncgauss.moments import truncated_moments as truncated_moments
+    from truncgauss.probability.automatic import (
+        Automatic as Automatic,
+        fraction_not_truncated as fraction_not_truncated,
+        log_probability as log_probability,
+    )
+    from truncgauss.probability.exact import Exact as Exact
+    from truncgauss.probability.expectation_propagation import (
+        ExpectationPropagation as ExpectationPropagation,
+    )
+    from truncgauss.probability.explanation import explain as explain
+    from truncgauss.probability.factor_lattice import FactorLattice as FactorLattice
+    from truncgauss.probability.gradients import (
+        Gradient as Gradient,
+        LogProbabilityAndGradient as LogProbabilityAndGradient,
+        log_probability_and_gradient as log_probability_and_gradient,
+    )
+    from truncgauss.probability.method import Method as Method
+    from truncgauss.probability.separation import Separation as Separation
+    from truncgauss.probability.sequential import SequentialMonteCarlo as SequentialMonteCarlo
+    from truncgauss.probability.soft import SoftMonteCarlo as SoftMonteCarlo
+    from truncgauss.problem import Estimate as Estimate, Problem as Problem
+    from truncgauss.regions import (
+        Ball as Ball,
+        Box as Box,
+        Ellipsoid as Ellipsoid,
+        Polyhedron as Polyhedron,
+        Region as Region,
+    )
+    from truncgauss.safe import (
+        bell as bell,
+        bump as bump,
+        clipped_gradient as clipped_gradient,
+        clipped_logits as clipped_logits,
+        safe_norm as safe_norm,
+    )
+    from truncgauss.sampling import (
+        Draws as Draws,
+        Weighted as Weighted,
+        truncated_draws as truncated_draws,
+        truncated_samples as truncated_samples,
+        weighted_samples as weighted_samples,
+    )
+    from truncgauss.total_moments import Moments as Moments
 
 __version__ = "0.1.0"
 
@@ -13,14 +94,17 @@ _HOMES = {
     "truncgauss.distributions": ("TruncatedMultivariateNormal", "TruncatedNormal"),
     "truncgauss.fitting": (
         "FitResult",
+        "ObservationsFit",
         "TruncatedFit",
         "fit",
         "fit_limits",
+        "fit_observations",
         "fit_shift",
         "fit_truncated_normal",
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
-    "truncgauss.moments": ("Moments", "truncated_moments"),
+    "truncgauss.likelihood": ("Observations", "log_likelihood"),
+    "truncgauss.moments": ("truncated_moments",),
     "truncgauss.probability.automatic": (
         "Automatic",
         "fraction_not_truncated",
@@ -48,9 +132,13 @@ _HOMES = {
         "truncated_samples",
         "weighted_samples",
     ),
+    "truncgauss.total_moments": ("Moments",),
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
-_MODULES = ("config", "fitting", "indicators", "parallel", "plotting", "regions", "safe", "special")
+_MODULES = (
+    "config", "fitting", "indicators", "likelihood", "parallel", "plotting", "regions", "safe",
+    "special",
+)  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])

@@ -1,4 +1,4 @@
-"""Compilation of what is called with numbers: soon ready, if it runs for milliseconds."""
+"""Compilation with little effort for programs that run for milliseconds."""
 
 import functools
 import os
@@ -9,18 +9,18 @@ import jax
 
 from truncgauss.pytrees import is_concrete, is_staged
 
-# XLA's own effort goes into fusions. For small arrays they save microseconds and cost seconds:
-# without them a program compiles three to five times sooner. LIGHT also leaves out the optimisation
-# of loops over points, which makes these several times slower.
+# Most of XLA's compilation time goes into fusions. For small arrays they save microseconds and cost
+# seconds: without them a program compiles three to five times sooner. LIGHT also leaves out the
+# optimisation of loops over points, which makes these several times slower.
 LIGHT = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 MEDIUM = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
 
 
 class Compiled:
-    """A function under `jax.jit`, with less effort where it is called with numbers on a processor.
+    """A function under `jax.jit`, compiled with less effort for calls with numbers on a CPU.
 
-    Called with numbers and an effort it answers with numbers, also while something else is traced.
-    On other devices, and where XLA_FLAGS are set, all are `jax.jit(function)`.
+    Called with numbers and an effort it returns numbers, also while another function is traced. On
+    other devices, and where XLA_FLAGS are set, every effort is that of `jax.jit(function)`.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -31,7 +31,7 @@ class Compiled:
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any, effort: dict[str, Any] | None = None) -> Any:
-        """The function's value; `effort` is LIGHT, MEDIUM or None for all that XLA can do."""
+        """The function's value; `effort` is LIGHT, MEDIUM, or None for XLA's own default."""
         if effort is None or not is_concrete(args):
             return self.traced(*args)
         compiled = self.light if effort is LIGHT else self.medium
@@ -39,7 +39,7 @@ class Compiled:
             compiled = self.traced
         if not is_staged():
             return compiled(*args)
-        # A call would become part of what is traced, and may not have options of its own there.
+        # A call would be traced as well, and may not have compiler options of its own there.
         leaves, structure = jax.tree.flatten(args)
         kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
         kind = compiled is self.light, compiled is self.medium, structure, kinds

@@ -1,8 +1,8 @@
-"""Limits on a Gaussian vector: what regions with linear constraints come down to."""
+"""Limits on a Gaussian vector: the form that every region with linear constraints has."""
 
 from typing import NamedTuple
 
-from jax import Array
+from jaxtyping import Array, Float, Int
 
 from truncgauss.linalg import factored, triangle
 
@@ -13,30 +13,31 @@ class GaussianLimits(NamedTuple):
     Attributes:
         low, high, loc: shape (m,).
         covariance: shape (m, m).
-        root: a matrix of shape (m, q) with root @ root.T = covariance, where one is known from
-            which the covariance was formed, else None. Forming it squares the condition number, so
-            triangular factors are taken from the root.
+        root: a matrix of shape (m, q) with root @ root.T = covariance, if the covariance was
+            formed from one, else None. The product squares the condition number, so triangular
+            factors are taken from the root.
     """
 
-    low: Array
-    high: Array
-    loc: Array
-    covariance: Array
-    root: Array | None
+    low: Float[Array, " m"]
+    high: Float[Array, " m"]
+    loc: Float[Array, " m"]
+    covariance: Float[Array, "m m"]
+    root: Float[Array, "m q"] | None
 
     @property
     def num_constraints(self) -> int:
+        """The number m of limited variables."""
         return len(self.low)
 
     @property
-    def scale_tril(self) -> Array:
+    def scale_tril(self) -> Float[Array, "m m"]:
         """The lower-triangular factor of the covariance, shape (m, m)."""
         if self.root is None or self.root.shape[0] > self.root.shape[1]:
             return factored(self.covariance)
         return triangle(self.root)[0]
 
-    def reordered(self, order: Array) -> "GaussianLimits":
-        """The constraints that `order` names, in that order."""
+    def reordered(self, order: Int[Array, " k"]) -> "GaussianLimits":
+        """The constraints with the indices `order`, in that order."""
         low, high, loc = self.low[order], self.high[order], self.loc[order]
         root = None if self.root is None else self.root[order]
         return GaussianLimits(low, high, loc, self.covariance[order][:, order], root)
@@ -48,19 +49,3 @@ class Regression(NamedTuple):
     origin: Array
     matrix: Array
     rest: Array
-
-
-class Released(NamedTuple):
-    """A Gaussian and a region whose constraints all vary, in units of about one.
-
-    Attributes:
-        covariance, region: what cannot vary is released from its limits.
-        row_unit: the unit of each constraint, shape (m,).
-        known: the log probability of the constraints that cannot vary: 0 if all are met, else
-            -inf; NaN if their limits are inverted or a number is NaN.
-    """
-
-    covariance: object
-    region: object
-    row_unit: Array
-    known: Array

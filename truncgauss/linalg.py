@@ -15,7 +15,7 @@ def product(x: Array, y: Array) -> Array:
 
 
 def power_of_two(variances: Array) -> Array:
-    """About the square roots of variances, as powers of two; 1 for 0 and what is not finite."""
+    """Powers of two near the square roots of variances; 1 for a variance of 0 or not finite."""
     sound = jnp.isfinite(variances) & (variances > 0)
     _, exponent = jnp.frexp(lax.stop_gradient(jnp.where(sound, variances, 1.0)))
     return jnp.ldexp(jnp.ones_like(variances), (exponent + 1) // 2)
@@ -32,7 +32,7 @@ def is_symmetric(matrix: Any) -> Any:
 
 
 def rounding(covariance_matrix: jax.Array) -> jax.Array:
-    """What a variance that should be zero may amount to after elimination, shape (..., d)."""
+    """The largest rounding error of a variance of 0 after elimination, shape (..., d)."""
     d = covariance_matrix.shape[-1]
     variances = jnp.diagonal(covariance_matrix, axis1=-2, axis2=-1)
     return 4.0 * d * float(jnp.finfo(variances.dtype).eps) * variances
@@ -56,8 +56,8 @@ def numerical_rank(covariance_matrix: np.ndarray) -> int:
 def rank_of_root(root: np.ndarray) -> int:
     """The largest rank of matrices root @ root.T, root of shape (..., m, q), up to rounding.
 
-    The singular values of the root tell it to twice as many digits as the product would. NaN counts
-    as full rank, and so does a batch without rows.
+    The singular values of the root give it to twice as many digits as those of the product. NaN
+    counts as full rank, and so does a batch without rows.
     """
     size = np.linalg.norm(root, axis=-1, keepdims=True)
     unit = root / np.where(size > 0, size, 1.0)
@@ -78,7 +78,7 @@ def factored(covariance: Array) -> Array:
 def triangle(root: Array) -> tuple[Array, Array]:
     """Lower-triangular L and Q with orthonormal columns, root = L @ Q.T; shape (r, q), r <= q.
 
-    A row of zeros, which is limited by nothing, is given a variance of 1. With F the root and Phi
+    A row of zeros, which has no limits, is given a variance of 1. With F the root and Phi
     the lower triangle less half of the diagonal,
 
         dL = L Phi(L^-1 dF Q + Q^T dF^T L^-T),   dQ^T = L^-1 (dF - dL Q^T).
@@ -90,7 +90,7 @@ def triangle(root: Array) -> tuple[Array, Array]:
     q, r = jnp.linalg.qr(root.T)
     sign = jnp.where(jnp.diagonal(r) < 0, -1.0, 1.0).astype(root.dtype)
     still = jnp.all(root == 0, axis=1).astype(root.dtype)
-    return jnp.tril((sign[:, None] * r).T) + jnp.diag(still), q * sign
+    return jnp.tril((sign[:, None] * r).T) + jnp.diag(still), q * sign[None, :]
 
 
 @triangle.defjvp
@@ -107,7 +107,7 @@ def _triangle_jvp(
 
 
 def semidefinite_factor(matrix: Array) -> Array:
-    """A triangular factor of a covariance matrix, with rows of zeros for what does not vary."""
+    """A triangular factor of a covariance matrix; coordinates of variance 0 have rows of zeros."""
     still = jnp.diagonal(matrix) == 0
     factor = factored(matrix + jnp.diag(still.astype(matrix.dtype)))
     return jnp.where(still[:, None], 0.0, factor)

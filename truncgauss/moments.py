@@ -1,12 +1,10 @@
-"""Mean and covariance of the truncated law, with standard errors.
+"""Mean and covariance of a truncated Gaussian, with standard errors.
 
-Every route ends in the law of total mean and variance over a mixture: of quadrature nodes, of
-weighted paths, of replicates. A sum of positive semi-definite matrices, it is one by construction,
-in any tail. Deviations are counted from a point inside the region, so that a narrow region far out
-keeps its digits.
+Every method computes them by the laws of total mean and total covariance over a mixture, whose
+components are quadrature nodes, weighted draws or replicates. As a sum of positive semi-definite
+matrices the covariance is positive semi-definite too, in any tail. Deviations are counted from a
+point inside the region, so that a narrow region in a tail keeps its digits.
 """
-
-from typing import Any
 
 import numpy as np
 from jax import Array
@@ -14,21 +12,21 @@ from jax import Array
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, prepared
 from truncgauss.probability.refinement import Goal
+from truncgauss.probability.row_batches import in_batches
 from truncgauss.probability.row_moments import row_moments
 from truncgauss.probability.structure import independent_parts
-from truncgauss.probability.turns import in_turns
-from truncgauss.problem import Problem, as_key, as_problem
+from truncgauss.problem import CovarianceLike, Loc, PRNGKey, Problem, as_key, as_problem
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Region
 from truncgauss.total_moments import Moments, assembled
 
 
 def truncated_moments(
-    loc: Any,
-    covariance: Any,
+    loc: Loc,
+    covariance: CovarianceLike,
     region: Region,
     method: Method = Automatic(rtol=1e-3),
-    key: Array | None = None,
+    key: PRNGKey | None = None,
 ) -> Moments:
     r"""Mean and covariance of X ~ Normal(loc, covariance) given that X lies in a region.
 
@@ -38,23 +36,24 @@ def truncated_moments(
         loc: mean before truncation, shape (..., d).
         covariance: covariance matrix before truncation, shape (..., d, d), or one of the forms such
             as `ScaleTril` or `LowRank`.
-        region: `Box`, `Polyhedron` or `Ball`, of batch shape (...). Leading axes broadcast.
+        region: `Box`, `Polyhedron`, `Ball` or `Ellipsoid`, of batch shape (...). Leading axes
+            broadcast.
         method: how to compute them. `Exact` integrates by quadrature; `Separation` and
-            `SequentialMonteCarlo` weigh their paths; `SoftMonteCarlo` weighs samples and answers
-            for the law cut off by its soft edge; `ExpectationPropagation` returns its Gaussian.
-            `Automatic` takes the first of these that applies and, outside of a trace, more points
-            until every standard error, over the truncated law's own standard deviations, is below
-            its rtol or the budget is spent.
+            `SequentialMonteCarlo` use their importance-weighted draws; `SoftMonteCarlo` uses
+            samples weighted by its soft edge, whose moments differ from those of the sharp region;
+            `ExpectationPropagation` returns the moments of its Gaussian approximation. `Automatic`
+            takes the first of these that applies and, outside of a trace, adds points until every
+            standard error, in units of the truncated distribution's standard deviations, is below
+            its rtol or its budget is spent.
         key: JAX random key of a sampling method; None stands for jax.random.key(0). All rows of a
             batch share it.
 
     Returns:
-        Moments(mean, covariance, mean_stderr, covariance_stderr). For an empty region all of it is
-        NaN.
+        Moments(mean, covariance, mean_stderr, covariance_stderr), all NaN for an empty region.
 
     Raises:
-        ValueError: for disagreeing shapes, a covariance that is none, or a method that cannot
-            answer; the message says what to use instead.
+        ValueError: if shapes disagree, the covariance is not symmetric positive semi-definite, or
+            the method does not apply; the message says what to use instead.
 
     Reference:
         Botev (2017), The normal law under linear restrictions: simulation and estimation via
@@ -74,32 +73,29 @@ def truncated_moments(
     key = as_key(key)
     if isinstance(method, Automatic):
         return _chosen(method, problem, key)
-    return in_turns(row_moments, prepared(method, problem), problem, key)
+    return in_batches(row_moments, prepared(method, problem), problem, key)
 
 
 # --- The choice -----------------------------------------------------------------------------------
 
 
 def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
-    """The moments of independent parts, each by the method that fits, put together."""
+    """The moments of independent blocks, each by the method that applies, assembled."""
     parts = independent_parts(problem) if is_concrete((problem, key)) else []
     if len(parts) < 2 and all(part.places is None for part in parts):
         return _answer(method, parts[0].problem if parts else problem, key)
     answers = [_answer(method.of_part(part.problem, problem), part.problem, key) for part in parts]
-    places = [part.places for part in parts]
+    places = [part.places for part in parts if part.places is not None]
     return assembled(answers, places, problem.loc, problem.covariance.covariance_matrix)
 
 
 def _answer(method: Automatic, problem: Problem, key: Array) -> Moments:
-    """The moments by the method that fits, refined until rtol is met or the budget spent."""
+    """The moments by the method that applies, refined until rtol is met or the budget spent."""
     return method.answer(problem, key, Goal(row_moments, _errors)).result
 
 
 def _errors(moments: Moments) -> np.ndarray:
-    """The largest standard error of each row, in standard deviations of the law.
-
-    Unknown ones do not count.
-    """
+    """The largest known standard error of each row, in the distribution's standard deviations."""
     _, matrix, mean_stderr, stderr = (np.asarray(x, float) for x in moments)
     scale = np.sqrt(np.diagonal(matrix, axis1=-2, axis2=-1))
     scale = np.where(scale > 0, scale, 1.0)

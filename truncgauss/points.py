@@ -79,7 +79,7 @@ class GrowingLattice(Batched):
         """The points of a piece."""
         step = self.step[:dimension]
         index = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
-        return (index * self.num_pieces + j.astype(jnp.uint32)) * step
+        return (index * self.num_pieces + j.astype(jnp.uint32)) * step[None, :]
 
 
 def lattice_bits(points: UInt32[Array, "n d"], key: jax.Array) -> UInt32[Array, "n d"]:
@@ -92,7 +92,7 @@ def lattice_bits(points: UInt32[Array, "n d"], key: jax.Array) -> UInt32[Array, 
     Reference:
         Hickernell (2002), Obtaining O(N^(-2+eps)) convergence for lattice quadrature rules.
     """
-    shifted = points + jax.random.bits(key, (points.shape[-1],), jnp.uint32)
+    shifted = points + jax.random.bits(key, (1, points.shape[-1]), jnp.uint32)
     doubled = shifted << 1
     return jnp.where(shifted >> 31 == 1, ~doubled, doubled)
 
@@ -135,7 +135,7 @@ def lattice_points(num_points: int, dimension: int) -> UInt32[Array, "num_points
         spacing = np.uint64(2**32 // num_points)
         step = component_by_component(num_points, dimension) * spacing
         counter = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
-        return counter * jnp.asarray(step.astype(np.uint32))
+        return counter * jnp.asarray(step.astype(np.uint32))[None, :]
     index = np.arange(num_points, dtype=np.uint64)[:, None]
     steps = (index * korobov_generator(num_points, dimension)[None, :]) % np.uint64(num_points)
     return jnp.asarray(((steps << np.uint64(32)) // np.uint64(num_points)).astype(np.uint32))

@@ -1,15 +1,17 @@
-"""A problem, its answer, and the rows of a batch.
+"""The types of a problem and of an estimate, and the mapping over the rows of a batch.
 
-What is asked is a Gaussian and a region; what is answered is a log probability with its standard
-error. Dimensions, dtypes and leading axes are checked here, once, and batches are mapped over here.
+A problem is a Gaussian and a region; an estimate is a log probability with its standard error.
+Dimensions, dtypes and leading axes are checked here, once, and batches are mapped over here.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Key, Real, UInt32
 
 from truncgauss.covariances import Covariance, as_covariance
 from truncgauss.limits import GaussianLimits
@@ -21,51 +23,59 @@ from truncgauss.pytrees import (
     on_mesh_of,
     varying_like,
 )
-from truncgauss.regions import Box, LinearRegion, Region
+from truncgauss.regions import Box, LinearRegion, Region, as_linear
 from truncgauss.rows import mapped
+
+# What public functions take; leading axes broadcast.
+Loc: TypeAlias = Real[ArrayLike, "*#batch d"] | Sequence[Any]
+CovarianceLike: TypeAlias = Real[ArrayLike, "*#batch d d"] | Covariance | Sequence[Any]
+PRNGKey: TypeAlias = Key[Array, ""] | UInt32[Array, " words"]
 
 
 class Estimate(NamedTuple):
-    """A log probability and what is known of its error.
+    """A log probability and its standard error.
 
     Attributes:
         log_prob: log P(X in region), shape of the broadcast leading axes.
         stderr: standard error of log_prob, so a relative error of the probability. 0 means exact
-            to rounding, nan that it is unknown, inf that the estimate rests on nothing. It carries
-            no gradient.
+            to rounding, nan unknown, inf too few effective samples for an error estimate. It
+            carries no gradient.
     """
 
-    log_prob: jax.Array
-    stderr: jax.Array
+    log_prob: Float[Array, "*batch"]
+    stderr: Float[Array, "*batch"]
 
 
 class Problem(NamedTuple):
     """A Gaussian and a region with agreeing dimension and dtype; leading axes may differ."""
 
-    loc: jax.Array
+    loc: Float[Array, "*batch d"]
     covariance: Covariance
     region: Region
 
     @property
     def limits(self) -> GaussianLimits:
-        """What the region limits, and its distribution; for one row with a linear region."""
-        return self.region.limits_in(self.loc, self.covariance)
+        """The limits on linear functions of X and their distribution, for a single row."""
+        return as_linear(self.region).limits_in(self.loc, self.covariance)
 
     @property
     def batch_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The leading axes of loc, covariance and region."""
         return self.loc.shape[:-1], self.covariance.batch_shape, self.region.batch_shape
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes of all three, broadcast."""
         return jnp.broadcast_shapes(*self.batch_shapes)
 
 
-def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
-    """The inputs as arrays of one dtype, checked for shape and, where possible, for sense.
+def as_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
+    """The inputs as arrays of one dtype, their shapes checked and, where possible, their values.
 
     Raises:
+        TypeError: if `region` is no region.
         ValueError: if dimensions disagree or are 0, leading axes do not broadcast, the covariance
-            is none, or the dtype has too few digits.
+            is not symmetric positive semi-definite, or the dtype has too few digits.
     """
     if not isinstance(region, Region):
         raise TypeError(
@@ -73,11 +83,11 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
             f"{type(region).__name__}. For limits write tg.Box(low, high)."
         )
     region = region.linear() or region
-    loc, covariance = as_float_array(loc), as_covariance(covariance)
-    d = covariance.dimension
-    if loc.ndim == 0 or loc.shape[-1] != d or region.dimension != d:
+    mean, form = as_float_array(loc), as_covariance(covariance)
+    d = form.dimension
+    if mean.ndim == 0 or mean.shape[-1] != d or region.dimension != d:
         raise ValueError(
-            f"dimensions disagree: loc has shape {loc.shape}, the covariance dimension {d}, the "
+            f"dimensions disagree: loc has shape {mean.shape}, the covariance dimension {d}, the "
             f"region dimension {region.dimension}. The last axis of each must be d; for one "
             "dimension write [mean], [[variance]] and Box([low], [high])."
         )
@@ -89,13 +99,13 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
     if isinstance(region, LinearRegion) and region.num_constraints == 0:
         everywhere = jnp.full((*region.batch_shape, d), jnp.inf, region.low.dtype)
         region = Box(-everywhere, everywhere)
-    dtype = jnp.result_type(loc, *jax.tree.leaves(covariance), *jax.tree.leaves(region))
+    dtype = jnp.result_type(mean, *jax.tree.leaves(form), *jax.tree.leaves(region))
     if jnp.finfo(dtype).bits < 32:
         raise ValueError(
             f"{dtype} has too few digits for a covariance: pass float32 or float64, as in "
             "loc.astype(jnp.float32)."
         )
-    problem = Problem(*jax.tree.map(lambda leaf: as_dtype(leaf, dtype), (loc, covariance, region)))
+    problem = Problem(*jax.tree.map(lambda leaf: as_dtype(leaf, dtype), (mean, form, region)))
     problem.covariance.check()
     loc_batch, covariance_batch, region_batch = problem.batch_shapes
     try:
@@ -108,16 +118,16 @@ def as_problem(loc: Any, covariance: Any, region: Region) -> Problem:
     return problem
 
 
-def as_key(key: Any) -> jax.Array:
+def as_key(key: Any) -> PRNGKey:
     """The key itself, or jax.random.key(0) for None.
 
     Raises:
-        TypeError: if it is no JAX random key.
+        TypeError: for anything but a JAX random key.
     """
     if key is None:
-        return _default_key(jax.config.jax_default_prng_impl)
+        return _default_key(jax.config.jax_default_prng_impl)  # type: ignore[attr-defined]
     dtype = getattr(key, "dtype", None)
-    typed = dtype is not None and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     if not typed and not (dtype == jnp.uint32 and jnp.ndim(key) >= 1):
         raise TypeError(f"key must be a JAX random key such as jax.random.key(0), got {key!r}.")
     return key
@@ -125,31 +135,34 @@ def as_key(key: Any) -> jax.Array:
 
 @frozen_pytree
 class LocRows(Batched):
-    """Means, one a row."""
+    """Means, one for each row of a batch."""
 
-    loc: jax.Array
+    loc: Float[Array, "*batch d"]
 
     event_ranks = {"loc": 1}
 
 
 @functools.lru_cache
-def _default_key(implementation: str) -> jax.Array:
+def _default_key(implementation: str) -> PRNGKey:
     with jax.ensure_compile_time_eval():
         return jax.random.key(0, impl=implementation)
 
 
-def over_rows(function: Callable, problem: Problem, *others: Any) -> Any:
-    """`function(row, *others)` for every row of a problem; others may hold one thing a row too.
+def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> Any:
+    """The results of `function(row, *others)` for every row of a problem, along leading axes.
 
-    Others have, as covariances and regions do, a `batch_shape` and `broadcast_to`.
+    Args:
+        function: of a problem without leading axes, and of one row of each of the others.
+        problem: with any leading axes.
+        others: objects with `batch_shape` and `broadcast_to`, as covariances and regions have.
     """
-    parts = (LocRows(problem.loc), problem.covariance, problem.region, *others)
-    # All alike, so that whatever is made of some of it may meet what is made of the rest.
+    parts: tuple[Any, ...] = (LocRows(problem.loc), problem.covariance, problem.region, *others)
+    # With the same mesh type, so that operations may combine any of them.
     parts = tuple(varying_like(part, parts) for part in parts)
     batches = [part.batch_shape for part in parts]
     batch_shape = jnp.broadcast_shapes(*batches)
 
-    def of_row(loc, covariance, region, *others):
+    def of_row(loc: LocRows, covariance: Covariance, region: Region, *others: Any) -> Any:
         with on_mesh_of((loc, covariance, region)):
             return function(Problem(loc.loc, covariance, region), *others)
 

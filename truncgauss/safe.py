@@ -30,7 +30,9 @@ def _scaled(x: Array, axis: int) -> tuple[Array, Array, Array]:
     unit = unit.astype(x.dtype)
     divisor = jnp.where((largest == 0) | jnp.isinf(largest), 1.0, largest * unit)
     # If some entries are infinite, all others count as 0.
-    ratios = jnp.where(jnp.isinf(largest), jnp.sign(x) * jnp.isinf(x), x * unit / divisor)
+    ratios = jnp.where(
+        jnp.isinf(largest), jnp.sign(x) * jnp.isinf(x).astype(x.dtype), x * unit / divisor
+    )
     length = jnp.sqrt(jnp.sum(jnp.square(ratios), axis, keepdims=True))
     return largest, ratios, length
 

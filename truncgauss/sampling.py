@@ -1,9 +1,14 @@
 """Draws from a truncated Gaussian: exact and independent, or weighted and differentiable.
 
-Proposals come from the tilted separation of variables: one standardised variable after the other,
-from Normal(mu_k, 1) truncated to the interval that the earlier ones leave it. Such a path z has the
-weight exp(psi(z)) and the saddle point mu bounds it, psi <= bound: a path kept with probability
-exp(psi - bound) is an exact draw. Where next to none is kept, Gibbs chains take over, and say so.
+Proposals come from separation of variables with a minimax tilt: the standardised variables are
+drawn one after the other from Normal(mu_k, 1) truncated to the conditional interval. Such a path z
+has the importance weight exp(psi(z)), and the saddle point bounds it, psi <= bound: accepted with
+probability exp(psi - bound), a path is an exact draw. If nearly all are rejected, Gibbs chains make
+the remaining draws, which `effective_sample_size` and a warning report.
+
+Reference:
+    Botev (2017), The normal law under linear restrictions: simulation and estimation via minimax
+    tilting.
 """
 
 import math
@@ -15,14 +20,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
 from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float
 
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import LowRank
 from truncgauss.points import lattice_uniforms
 from truncgauss.probability.separation import Separation, check_plan
-from truncgauss.problem import Problem, as_problem, over_rows
+from truncgauss.problem import CovarianceLike, Loc, PRNGKey, Problem, as_problem, over_rows
 from truncgauss.pytrees import (
     Batched,
     frozen_pytree,
@@ -30,7 +36,7 @@ from truncgauss.pytrees import (
     static_field,
     varying_like,
 )
-from truncgauss.regions import Box, LinearRegion
+from truncgauss.regions import Box, LinearRegion, Region, as_linear
 from truncgauss.separation.gibbs import NUM_CHAINS, Rounds, accepted, filled
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
@@ -38,34 +44,34 @@ from truncgauss.separation.row_plans import solved_plans
 from truncgauss.special import truncated_quantile
 from truncgauss.units import Standardized, standardized
 
-# The loop gives up once it has seen this many proposals and kept less than this share of them.
+# The loop ends early after so many proposals with less than this fraction of them accepted.
 MIN_PROPOSALS = 2**14
 MIN_ACCEPTANCE = 1e-3
 MOST_MEDIUM = 2**20  # numbers that are drawn; beyond, a compilation is worth all effort
-# Proposals of one round: a fraction of what is wanted, within what a cache holds. They are part of
-# which draws a key gives.
+# Bounds of the number of proposals in a round, so that its arrays fit a cache. The draws of a key
+# depend on them.
 MIN_LANES, MAX_LANES, ROUND_SIZE = 32, 512, 2**16
 
 
 class Draws(NamedTuple):
-    """Draws, and how they came about.
+    """Draws, with their acceptance rate and effective sample size.
 
     Attributes:
         samples: shape (num_samples, ..., d).
-        acceptance_rate: share of the proposals that were accepted, shape (...); 1 where none can be
-            refused, 0 where the bound that accepting needs was not found.
-        effective_sample_size: how many independent draws the samples are worth, shape (...): their
-            number, unless a Gibbs chain had to fill up; then less, as estimated from the spread of
-            the means of parallel chains. 0 where there is no sample (NaN).
+        acceptance_rate: fraction of the proposals that were accepted, shape (...); 1 for direct
+            draws without rejection, 0 where no bound of the weights was found.
+        effective_sample_size: shape (...): the number of draws, unless some of them come from Gibbs
+            chains; then less, as estimated from the variance of the means of parallel chains. 0
+            where there is no sample (NaN).
     """
 
-    samples: Array
-    acceptance_rate: Array
-    effective_sample_size: Array
+    samples: Float[Array, " n *batch d"]
+    acceptance_rate: Float[Array, "*batch"]
+    effective_sample_size: Float[Array, "*batch"]
 
 
 class Weighted(NamedTuple):
-    """Weighted draws.
+    """Draws with importance weights.
 
     Attributes:
         samples: shape (num_samples, ..., d).
@@ -73,32 +79,33 @@ class Weighted(NamedTuple):
             estimate of the probability of the region.
     """
 
-    samples: Array
-    log_weights: Array
+    samples: Float[Array, " n *batch d"]
+    log_weights: Float[Array, " n *batch"]
 
 
 def truncated_samples(
-    key: Array, loc: Any, covariance: Any, region: Any, num_samples: int
-) -> Array:
+    key: PRNGKey, loc: Loc, covariance: CovarianceLike, region: Region, num_samples: int
+) -> Float[Array, " n *batch d"]:
     r"""Independent exact draws from Normal(loc, covariance) truncated to a region.
 
     .. math:: X \sim \mathcal{N}(\mu, \Sigma) \quad \text{given} \quad X \in R
 
-    One key gives the same draws on any number of devices. They carry no derivative, but in one
-    dimension, where they move with loc, covariance and limits; `weighted_samples` do in any.
+    One key gives the same draws on any number of devices. They have no derivative, except in one
+    dimension and for independent coordinates of a `LowRank` covariance of rank 0, where they are
+    differentiable in loc, covariance and limits. `weighted_samples` are differentiable always.
 
     Args:
         key: JAX random key.
-        loc: mean, shape (d,), or (k, d) for k laws; leading axes of all inputs broadcast.
+        loc: mean, shape (d,), or (k, d) for k rows; leading axes of all inputs broadcast.
         covariance: matrix, shape (d, d), or `ScaleTril`, `LowRank`, `Markov`; may be singular.
-        region: `Box`, `Polyhedron` or `Ball`.
-        num_samples: draws for each law.
+        region: `Box`, `Polyhedron`, `Ball` or `Ellipsoid`.
+        num_samples: draws for each row.
 
     Returns:
-        Shape (num_samples, ..., d), never outside the region; NaN where there is no such law.
+        Shape (num_samples, ..., d), never outside the region; NaN where the region is empty.
 
     Warns:
-        UserWarning: if a chain had to fill up, see `truncated_draws`; not while tracing.
+        UserWarning: if some draws come from Gibbs chains, see `truncated_draws`; not while tracing.
 
     Raises:
         ValueError: if shapes disagree, num_samples is not positive, or draws are differentiated.
@@ -118,21 +125,26 @@ def truncated_samples(
 
 
 def truncated_draws(
-    key: Array, loc: Any, covariance: Any, region: Any, num_samples: int, plan: Plan | None = None
+    key: PRNGKey,
+    loc: Loc,
+    covariance: CovarianceLike,
+    region: Region,
+    num_samples: int,
+    plan: Plan | None = None,
 ) -> Draws:
-    r"""Draws as `truncated_samples` gives them, with their acceptance rate and worth.
+    r"""The draws of `truncated_samples`, with acceptance rate and effective sample size.
 
     .. math:: P(\text{accept} \mid z) = \exp\{\psi(z, \mu) - \max_x \psi(x, \mu)\}
 
-    Rounds of proposals go on until all draws are made or, after at least 2^14 proposals, fewer than
-    one in a thousand was accepted. What is missing then comes from Gibbs chains in the whitened
-    coordinates, started at proposals chosen by weight and thinned: `effective_sample_size` is then
-    below num_samples, under a trace too.
+    Rounds of proposals are made until there are enough draws or, after at least 2^14 proposals,
+    fewer than one in a thousand was accepted. The remaining draws then come from thinned Gibbs
+    chains in the whitened coordinates, started at proposals resampled by weight, and
+    `effective_sample_size` is below num_samples, under a trace too.
 
     Args:
         key, loc, covariance, region, num_samples: see `truncated_samples`.
         plan: order and tilt, from `Separation(twisted=False).hold(loc, covariance, region).plan`,
-            saves the solve. Any but a minimax tilt bounds no weights, and is not used.
+            saves solving for them. A plan without a minimax tilt has no bound and is ignored.
 
     Raises:
         ValueError: as `truncated_samples`, or for a plan of another problem.
@@ -156,7 +168,7 @@ def truncated_draws(
     inputs, effort = (problem, _Keys.of(key, problem), *others), _effort(problem, num_samples)
     draws = _draws(settings, *inputs, effort=effort)
     if known and np.any(_is_short(draws, num_samples)):
-        # Chains are seldom needed, and half of the program.
+        # Chains are rarely needed, and are half of the program to compile.
         draws = _draws(replace(settings, chains=True), *inputs, effort=effort)
     if is_concrete(draws.effective_sample_size):
         _warn_of_chains(draws, num_samples)
@@ -164,29 +176,31 @@ def truncated_draws(
 
 
 def weighted_samples(
-    key: Array,
-    loc: Any,
-    covariance: Any,
-    region: Any,
+    key: PRNGKey,
+    loc: Loc,
+    covariance: CovarianceLike,
+    region: Region,
     num_samples: int,
     points: str = "random",
     plan: Plan | None = None,
 ) -> Weighted:
-    r"""Draws with exact weights, both smooth in loc, covariance and limits for one key.
+    r"""Draws with importance weights, both smooth in loc, covariance and limits for one key.
 
     .. math:: P = E[w], \qquad E[f(X) \mid X \in R] = E[f(x)\, w] / P
 
-    The proposals of accept-reject, with nothing rejected: the weights differ by little where the
-    acceptance rate is high. Gradients of weighted means are those of the expectations.
+    They are all proposals of accept-reject with their weights, which are nearly equal where the
+    acceptance rate is high. Gradients of weighted means estimate those of the expectations.
 
     Args:
-        key, loc, covariance, region, num_samples: see `truncated_samples`; no `Ball`.
+        key, loc, covariance, region, num_samples: see `truncated_samples`; the region a
+            `Box` or `Polyhedron`.
         points: "random" for independent proposals, or "lattice" for those of one randomly shifted
-            lattice, whose means have much smaller errors; num_samples best is a power of two.
+            lattice, whose means have much smaller errors; a power of two is best for num_samples.
         plan: see `truncated_draws`.
 
     Raises:
-        ValueError: if shapes disagree, num_samples is not positive, for a `Ball` or other points.
+        ValueError: if shapes disagree, num_samples is not positive, the region is a `Ball` or
+            `Ellipsoid`, or for other points.
 
     Example:
         >>> region = tg.Box([0.0, 0.0], jnp.inf)
@@ -207,18 +221,18 @@ def weighted_samples(
     return _weighted(settings, points == "lattice", problem, _Keys.of(key, problem), *others)
 
 
-# --- What is known before tracing -----------------------------------------------------------------
+# --- Settings and checks --------------------------------------------------------------------------
 
 
 @frozen_pytree
 class _Settings:
-    """What is compiled in.
+    """Settings that the program is compiled for.
 
     Attributes:
         num_samples: the number of draws.
-        rank: of the distribution of what is limited.
-        pinned: whether coordinates may be held at one value.
-        chains: whether Gibbs chains make the draws that are missing.
+        rank: of the values of the constraints.
+        pinned: whether some coordinates may have equal limits.
+        chains: whether Gibbs chains make the draws that accept-reject could not.
     """
 
     num_samples: int = static_field()
@@ -231,12 +245,12 @@ class _Settings:
 class _Keys(Batched):
     """A key for each row, so that rows are independent."""
 
-    key: Array
+    key: PRNGKey
 
     event_ranks = {"key": 0}
 
     @classmethod
-    def of(cls, key: Array, problem: Problem) -> "_Keys":
+    def of(cls, key: PRNGKey, problem: Problem) -> "_Keys":
         key = jnp.asarray(key)
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
             key = jax.random.wrap_key_data(key)
@@ -247,14 +261,14 @@ class _Keys(Batched):
         return cls(jax.vmap(partial(jax.random.fold_in, key))(rows).reshape(shape))
 
 
-def _checked(loc, covariance, region, num_samples: int) -> Problem:
+def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: int) -> Problem:
     if not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
         raise ValueError(f"num_samples must be a positive int, got {num_samples!r}.")
     return as_problem(loc, covariance, region)
 
 
 def _usable(plan: Plan | None, problem: Problem) -> Plan | None:
-    """The plan, if it is one of a minimax tilt: others bound no weights.
+    """The plan if it has a minimax tilt, which bounds the weights, else None.
 
     Raises:
         ValueError: if it was made for another problem.
@@ -265,14 +279,14 @@ def _usable(plan: Plan | None, problem: Problem) -> Plan | None:
 
 
 def _is_direct(problem: Problem) -> bool:
-    """Whether the coordinates are independent by their very form: each by its own quantiles."""
+    """Whether coordinates are independent by the form of the covariance: drawn by quantiles."""
     _, covariance, region = problem
     one = covariance.dimension == 1 or (isinstance(covariance, LowRank) and covariance.rank == 0)
     return one and isinstance(region, Box)
 
 
 def _shape_of_work(problem: Problem, plan: Plan | None) -> tuple[int, bool]:
-    """The rank of what is limited, and whether some coordinate may be held at one value."""
+    """The rank of the constraints' values, and whether some coordinate may have equal limits."""
     loc, covariance, region = problem
     if not isinstance(region, LinearRegion) or _is_direct(problem):
         return covariance.dimension, False
@@ -281,7 +295,7 @@ def _shape_of_work(problem: Problem, plan: Plan | None) -> tuple[int, bool]:
     pinned = pinned and (not is_concrete(limits) or bool(np.any(np.equal(*limits))))
     if plan is not None:
         return plan.tilt.shape[-1], pinned
-    rank = Separation().settled(*problem).rank
+    rank = Separation().settled(loc, covariance, region).rank
     return min(region.low.shape[-1], loc.shape[-1]) if rank is None else rank, pinned
 
 
@@ -291,7 +305,7 @@ def _without_derivative(x: Array) -> Array:
 
 
 @partial(_without_derivative.defjvp, symbolic_zeros=True)
-def _without_derivative_jvp(primals, tangents):
+def _without_derivative_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Any]:
     if not isinstance(tangents[0], SymbolicZero):
         raise ValueError(
             "draws by accept-reject have no derivative. For gradients of expectations use "
@@ -309,13 +323,13 @@ def _is_limited(problem: Problem, settings: _Settings) -> bool:
 
 
 def _effort(problem: Problem, num_samples: int) -> dict[str, Any] | None:
-    """How much effort a compilation for numbers is worth, see `compiling`."""
+    """The effort to compile with for calls with numbers, see `compiling`."""
     numbers = math.prod(problem.batch_shape) * num_samples * problem.covariance.dimension
     return MEDIUM if numbers <= MOST_MEDIUM else None
 
 
 def _is_short(draws: Draws, num_samples: int) -> np.ndarray:
-    """Of which rows accept-reject could not make all draws."""
+    """For which rows accept-reject could not make all draws."""
     size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
     return (size < num_samples) & ~np.isnan(rate)
 
@@ -328,12 +342,13 @@ def _warn_of_chains(draws: Draws, num_samples: int) -> None:
     missing = np.isnan(np.asarray(draws.samples)).any((0, -1))
     rest = "comes from Gibbs chains"
     if missing[short].all():
-        rest = "is NaN, because no point of the region was found for chains to start from"
+        rest = "is NaN, because no point of the region was found to start chains from"
     warnings.warn(
-        f"accept-reject could not make all {num_samples} draws of {int(short.sum())} law(s): its "
-        f"acceptance rate is {rate[short].min():.2g}, and 0 if it lacks a bound. The rest {rest}; "
-        f"all are worth {size[short].min():.0f} independent draws at the least. For expectations "
-        "use tg.weighted_samples; else keep effective_sample_size beside the draws.",
+        f"accept-reject could not make all {num_samples} draws of {int(short.sum())} row(s): the "
+        f"smallest acceptance rate is {rate[short].min():.2g} (0: no bound of the weights was "
+        f"found). The rest {rest}; the smallest effective sample size is "
+        f"{size[short].min():.0f}. For expectations use tg.weighted_samples; else report "
+        "effective_sample_size with the draws.",
         UserWarning,
         stacklevel=4,
     )
@@ -341,9 +356,9 @@ def _warn_of_chains(draws: Draws, num_samples: int) -> None:
 
 @Compiled
 def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> Draws:
-    """Draws for every row, the sample axis moved in front."""
+    """Draws for every row, with the sample axis in front."""
 
-    def of_row(row, key, *plan):
+    def of_row(row: Problem, key: _Keys, *plan: Plan) -> Draws:
         return _row_draws(settings, row, key.key, *plan)
 
     draws = over_rows(of_row, problem, keys, *plan)
@@ -354,7 +369,9 @@ def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> D
 def _weighted(
     settings: _Settings, lattice: bool, problem: Problem, keys: _Keys, *plan: Plan
 ) -> Weighted:
-    def of_row(row, key, *plan):
+    """Weighted draws for every row, with the sample axis in front."""
+
+    def of_row(row: Problem, key: _Keys, *plan: Plan) -> Weighted:
         given = standardized(*row)
         row = given.problem
         sampler = sampler_of(row, settings.rank, False, *plan)
@@ -372,7 +389,7 @@ def _weighted(
 
 
 def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None) -> Draws:
-    """Draws for one unbatched law."""
+    """Draws for one row."""
     if not isinstance(row.region, LinearRegion):
         return _standard_draws(settings, row, key)
     given = standardized(*row)
@@ -386,19 +403,20 @@ def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None 
 
 
 def _in_user_units(points: Array, given: Standardized) -> Array:
-    """Points of shape (n, d) as the user measures them, those that do not vary where they are."""
-    return given.unit * jnp.where(given.still, given.loc, points)
+    """Points of shape (n, d) in the user's units; coordinates of variance 0 are at their mean."""
+    return given.unit[None] * jnp.where(given.still[None], given.loc[None], points)
 
 
-def _standard_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None):
-    """Draws for one law whose standard deviations are about one, unless its region is a ball."""
+def _standard_draws(
+    settings: _Settings, row: Problem, key: Array, plan: Plan | None = None
+) -> Draws:
+    """Draws for one row, in units of standard deviations if its region is linear."""
     if _is_direct(row):
         samples = _direct_draws(settings.num_samples, row, key)
         whole = jnp.asarray(settings.num_samples, samples.dtype)
         return Draws(samples, jnp.ones((), samples.dtype), whole)
-    if not isinstance(row.region, LinearRegion) or settings.rank == 0:
-        sampler = PlainSampler(row)
-    else:
+    sampler: Sampler | PlainSampler = PlainSampler(row)
+    if isinstance(row.region, LinearRegion) and settings.rank > 0:
         sampler = sampler_of(row, settings.rank, settings.pinned, plan)
     rounds = _accepted(sampler, settings.num_samples, key)
     if settings.chains and isinstance(sampler, Sampler):
@@ -406,7 +424,7 @@ def _standard_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | 
     else:
         samples, effective = accepted(rounds, settings.num_samples)
     proper = _is_proper(row)
-    rate = rounds.count / rounds.tried.astype(samples.dtype)
+    rate = rounds.num_accepted.astype(samples.dtype) / rounds.num_tried.astype(samples.dtype)
     return Draws(
         jnp.where(proper, samples, jnp.nan),
         jnp.where(proper, rate, jnp.nan),
@@ -415,14 +433,14 @@ def _standard_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | 
 
 
 def _is_proper(row: Problem) -> Array:
-    """Whether no number is NaN and the region is one."""
+    """Whether no number is NaN and the region is valid."""
     numbers = jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(row)])
     return ~jnp.any(numbers) & row.region.is_proper
 
 
 def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
-    """Each coordinate by its own quantiles."""
-    loc, covariance, region = row
+    """Draws of independent coordinates, each by its quantile function."""
+    loc, covariance, region = row.loc, row.covariance, as_linear(row.region)
     uniforms = fresh_uniforms(key, 0, (num_samples, len(loc)), loc.dtype)
     low, high = region.low, region.high
     samples = truncated_quantile(uniforms, loc, jnp.sqrt(covariance.variances), low, high)
@@ -433,19 +451,21 @@ def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
 
 
 def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> Rounds:
-    """Rounds of proposals, at least one, until enough are accepted or next to none is."""
+    """The state after rounds of proposals, until enough or nearly none are accepted."""
     d, r, dtype = sampler.dimension, sampler.num_draws, sampler.bound.dtype
     lanes = min(num_samples // 8, max(MAX_LANES, ROUND_SIZE // d))
     lanes = max(MIN_LANES, lanes // 64 * 64)
     some = min(lanes, 16 * NUM_CHAINS)
 
-    def unfinished(rounds):
-        count, tried = rounds.count, rounds.tried
-        hopeful = (tried < MIN_PROPOSALS) | (count >= MIN_ACCEPTANCE * tried)
+    def unfinished(rounds: Rounds) -> Array:
+        count, tried = rounds.num_accepted, rounds.num_tried
+        hopeful = (tried < MIN_PROPOSALS) | (
+            count.astype(float) >= MIN_ACCEPTANCE * tried.astype(float)
+        )
         return (tried == 0) | (count < num_samples) & hopeful & jnp.isfinite(sampler.bound)
 
-    def one_round(rounds):
-        uniforms = fresh_uniforms(key, rounds.turn, (sampler.num_uniforms + 1, lanes), dtype)
+    def one_round(rounds: Rounds) -> Rounds:
+        uniforms = fresh_uniforms(key, rounds.num_rounds, (sampler.num_uniforms + 1, lanes), dtype)
         proposals = sampler.proposals(uniforms[1:])
         inside = sampler.inside(proposals.points)
         log_weights = jnp.where(inside, proposals.log_weights, -jnp.inf)
@@ -453,12 +473,16 @@ def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> 
         accept = jnp.log(uniforms[0]) < gap
         chosen = jnp.nonzero(accept, size=lanes, fill_value=0)[0]
         points = proposals.points[:, chosen].T
-        buffer = lax.dynamic_update_slice_in_dim(rounds.buffer, points, rounds.count, axis=0)
-        count = rounds.count + jnp.sum(accept, dtype=jnp.int32)
-        kept = proposals.draws[:, :some], log_weights[:some]
-        met = jnp.any(kept[1] > -jnp.inf)
-        kept = (jnp.where(met, x, y) for x, y in zip(kept, rounds[-2:]))
-        return Rounds(buffer, count, rounds.tried + lanes, rounds.turn + 1, *kept)
+        buffer = lax.dynamic_update_slice_in_dim(rounds.buffer, points, rounds.num_accepted, axis=0)
+        met = jnp.any(log_weights[:some] > -jnp.inf)
+        return Rounds(
+            buffer,
+            rounds.num_accepted + jnp.sum(accept, dtype=jnp.int32),
+            rounds.num_tried + lanes,
+            rounds.num_rounds + 1,
+            jnp.where(met, proposals.draws[:, :some], rounds.paths),
+            jnp.where(met, log_weights[:some], rounds.log_weights),
+        )
 
     zero = jnp.zeros((), jnp.int32)
     buffer, kept = jnp.zeros((num_samples + lanes, d), dtype), jnp.zeros((r, some), dtype)

@@ -85,7 +85,7 @@ def total_moments(nodes: Nodes) -> tuple[Array, Array]:
     sizes = sizes * jnp.exp(nodes.log_values - top)
     shares = sizes / sizes.sum()
     mean = shares @ nodes.deviations
-    gaps = nodes.deviations - mean
+    gaps = nodes.deviations - mean[None]
     return mean, (shares[:, None] * gaps).T @ gaps + jnp.diag(shares @ nodes.variances)
 
 
@@ -128,7 +128,7 @@ def merged(one: Pieces, other: Pieces) -> Pieces:
 def followed(pieces: Pieces, regression: Regression) -> Pieces:
     """The pieces of all coordinates, from those of the constrained values by regression."""
     matrix = regression.matrix
-    covariances = matrix @ pieces.covariances @ matrix.T + regression.rest
+    covariances = matrix @ pieces.covariances @ matrix.T + regression.rest[None]
     return pieces._replace(means=pieces.means @ matrix.T, covariances=covariances)
 
 
@@ -157,7 +157,7 @@ def surprises(deviations: Array, expected: Array, variances: Array) -> Surprises
     mean_variances = variances.mean(-1)
     known = mean_variances.at[:, -1].set(0.0)
     identity = jnp.eye(known.shape[1], dtype=known.dtype)
-    squares = jnp.swapaxes(surprise, 1, 2) @ surprise / count - known[:, :, None] * identity
+    squares = jnp.swapaxes(surprise, 1, 2) @ surprise / count - known[:, :, None] * identity[None]
     gaps = deviations - deviations.mean(-1, keepdims=True)
     return Surprises(surprise.mean(1), squares, gaps @ surprise / count, mean_variances)
 
@@ -171,7 +171,8 @@ def corrected(pieces: Pieces, found: Surprises) -> Pieces:
     where it would bring a variance of the mixture, in any direction, below half of what it was.
     """
     variances = found.variances.mean(0)
-    response = jnp.tril(found.products.mean(0) / jnp.where(variances > 0, variances, 1.0), -1)
+    divisor = jnp.where(variances > 0, variances, 1.0)[None, :]
+    response = jnp.tril(found.products.mean(0) / divisor, -1)
     response = response + jnp.eye(len(variances), dtype=variances.dtype)
     means = found.means @ response.T
     matrices = response @ found.squares @ response.T
@@ -186,8 +187,8 @@ def _safe_extent(before: Array, log_shares: Array, matrices: Array) -> Array:
     scale = jnp.sqrt(jnp.diagonal(before))
     taken = jnp.einsum("r,rkl->kl", jax.nn.softmax(log_shares), matrices)
     # One division after the other: the product of two scales may underflow.
-    factor = jnp.linalg.cholesky(before / scale[:, None] / scale)
-    half = solve_triangular(factor, taken / scale[:, None] / scale, lower=True)
+    factor = jnp.linalg.cholesky(before / scale[:, None] / scale[None, :])
+    half = solve_triangular(factor, taken / scale[:, None] / scale[None, :], lower=True)
     inner = solve_triangular(factor, half.T, lower=True)
     sound = jnp.all(jnp.isfinite(inner))
     most = jnp.linalg.eigvalsh(jnp.where(sound, inner, 0.0))[-1]
@@ -198,7 +199,7 @@ def _mixture(pieces: Pieces) -> tuple[Array, ...]:
     """Mean and covariance of a mixture; each piece's gap from the mean and moment about it."""
     shares = jax.nn.softmax(pieces.log_shares)
     mean = shares @ pieces.means
-    gaps = pieces.means - mean
+    gaps = pieces.means - mean[None]
     each = pieces.covariances + gaps[:, :, None] * gaps[:, None, :]
     return mean, jnp.einsum("r,rkl->kl", shares, each), gaps, each
 
@@ -215,7 +216,7 @@ def pooled_moments(pieces: Pieces, origin: Array) -> Moments:
         spread = jnp.sqrt(jnp.einsum("r,r...->...", shares * shares, x * x) * count)
         return jnp.where(few | jnp.isnan(few), jnp.inf, spread / divisor)
 
-    return Moments(origin + mean, matrix, error(gaps), error(each - matrix))
+    return Moments(origin + mean, matrix, error(gaps), error(each - matrix[None]))
 
 
 def with_unseen(moments: Moments, share: Array) -> Moments:
@@ -229,7 +230,9 @@ def with_unseen(moments: Moments, share: Array) -> Moments:
     share = jnp.where(jnp.isnan(share), 0.0, share)
     return moments._replace(
         mean_stderr=jnp.hypot(moments.mean_stderr, share * scale),
-        covariance_stderr=jnp.hypot(moments.covariance_stderr, share * scale[:, None] * scale),
+        covariance_stderr=jnp.hypot(
+            moments.covariance_stderr, share * scale[:, None] * scale[None, :]
+        ),
     )
 
 

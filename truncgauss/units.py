@@ -1,52 +1,55 @@
 """A problem in units in which every standard deviation is about one.
 
-Quadratures, plans and weights then meet numbers of one size, whatever units the user works in:
-multiplying a coordinate by a constant changes no digit of a probability. The units are powers of
-two, so that changing to them and back rounds nothing, and constants: no derivative goes through
-them. Coordinates and constraints without variance are decided here, and meet no method.
+Multiplying a coordinate by a constant then changes no digit of a probability, whatever units the
+user works in. The units are powers of two, so that changing to them and back is free of rounding,
+and constants, so that no derivative goes through them. The constraints of variance 0 are checked
+here: methods see them without limits.
 """
 
 from typing import NamedTuple
 
-from jax import Array, lax
+from jax import lax
+from jaxtyping import Array, Bool, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.linalg import power_of_two
 from truncgauss.problem import Problem
-from truncgauss.regions import LinearRegion
+from truncgauss.regions import LinearRegion, Region, as_linear
 
 
 class Standardized(NamedTuple):
-    """A Gaussian and a region in units of their own.
+    """A Gaussian and a region in units in which standard deviations are about one.
 
     Attributes:
-        loc, covariance, region: the problem, what cannot vary released from its limits.
-        unit: of each coordinate, shape (d,): x = unit * (x in these units).
-        row_unit: likewise of each constraint, shape (m,); for a box the same.
-        still: the coordinates that do not vary, shape (d,).
-        known: the log probability of constraints that cannot vary: 0 if all are met, else -inf;
+        loc, covariance, region: the problem in these units, constraints of variance 0 without
+            limits.
+        unit: the unit of each coordinate, shape (d,): x = unit * (x in these units).
+        row_unit: the unit of each constraint, shape (m,); for a box the same as `unit`.
+        still: whether each coordinate has variance 0, shape (d,).
+        known: the log probability of the constraints of variance 0: 0 if all are met, else -inf;
             NaN if their limits are inverted or a number is NaN.
     """
 
-    loc: Array
+    loc: Float[Array, " d"]
     covariance: Covariance
     region: LinearRegion
-    unit: Array
-    row_unit: Array
-    still: Array
-    known: Array
+    unit: Float[Array, " d"]
+    row_unit: Float[Array, " m"]
+    still: Bool[Array, " d"]
+    known: Float[Array, ""]
 
     @property
     def problem(self) -> Problem:
+        """The problem in these units."""
         return Problem(self.loc, self.covariance, self.region)
 
 
-def standardized(loc: Array, covariance: Covariance, region: LinearRegion) -> Standardized:
-    """The problem for one Gaussian and one region, in its own units."""
+def standardized(loc: Float[Array, " d"], covariance: Covariance, region: Region) -> Standardized:
+    """The problem of one Gaussian and one region, in units of its standard deviations."""
     variances = lax.stop_gradient(covariance.variances)
     still = variances == 0
     unit = power_of_two(variances)
     covariance = covariance.scaled(1.0 / unit)
-    loc, region = loc / unit, region.scaled(1.0 / unit)
-    covariance, region, row_unit, known = region.released(loc, covariance, unit, still)
-    return Standardized(loc, covariance, region, unit, row_unit, still, known)
+    loc, linear = loc / unit, as_linear(region).scaled(1.0 / unit)
+    covariance, linear, row_unit, known = linear.released(loc, covariance, unit, still)
+    return Standardized(loc, covariance, linear, unit, row_unit, still, known)

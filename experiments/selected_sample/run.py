@@ -69,7 +69,7 @@ def moments(rows):
 
 def of_fit(fit):
     """What the truncated fit found, and its trace."""
-    losses, decrements = np.asarray(fit.loss_trace), np.asarray(fit.gradient_norm_trace)
+    losses, decrements = np.asarray(fit.loss_trace), np.asarray(fit.newton_decrement_trace)
     steps = enumerate(zip(losses, decrements, strict=True))
     return {
         "corrected": {

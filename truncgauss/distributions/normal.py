@@ -150,6 +150,7 @@ class TruncatedNormal(TruncatedDistribution):
 @partial(jax.jit, inline=True)
 def _cdf(value: Array, loc: Array, scale: Array, low: Array, high: Array) -> Array:
     """A ratio of two masses, each relative to the density at the mode of both intervals."""
+    value, loc, scale, low, high = jnp.broadcast_arrays(value, loc, scale, low, high)
     inside = (value > low) & (value < high)
     # A replacement inside the limits, so that the branch not taken has no NaN slope.
     top = jnp.where(inside, value, jnp.where(jnp.isfinite(high), high, low + scale))

@@ -32,7 +32,8 @@ class Between(constraints.interval):
         self.event_dim = event_dim
 
     def __call__(self, x: Any) -> Any:
-        inside = (x >= self.lower_bound) & (x <= self.upper_bound)
+        x, low, high = jnp.broadcast_arrays(x, self.lower_bound, self.upper_bound)
+        inside = (x >= low) & (x <= high)
         return inside.all(tuple(range(-self.event_dim, 0))) if self.event_dim else inside
 
     def feasible_like(self, prototype: Any) -> Array:
@@ -92,15 +93,16 @@ class BetweenTransform(Transform):
     def codomain(self) -> constraints.Constraint:
         return Between(self.low, self.high, self.event_dim)
 
-    def _parts(self) -> tuple[Array, Array, Array, Array, Array]:
-        """Limits, 0 if infinite; half their distance, 1 if infinite; which limits are finite."""
-        has_low, has_high = jnp.isfinite(self.low), jnp.isfinite(self.high)
-        low, high = jnp.where(has_low, self.low, 0.0), jnp.where(has_high, self.high, 0.0)
+    def _parts(self, x: Any) -> tuple[Array, Array, Array, Array, Array, Array]:
+        """Points; limits, 0 if infinite; half their distance, else 1; which limits are finite."""
+        x, low, high = jnp.broadcast_arrays(x, self.low, self.high)
+        has_low, has_high = jnp.isfinite(low), jnp.isfinite(high)
+        low, high = jnp.where(has_low, low, 0.0), jnp.where(has_high, high, 0.0)
         half = jnp.where(has_low & has_high, 0.5 * high - 0.5 * low, 1.0)
-        return low, high, half, has_low, has_high
+        return x, low, high, half, has_low, has_high
 
     def __call__(self, x: Any) -> Array:
-        low, high, half, has_low, has_high = self._parts()
+        x, low, high, half, has_low, has_high = self._parts(x)
         # From the nearer limit, so that rounding does not lead beyond the other one. The factor 2
         # is in the exponent, as the distance of the limits may overflow.
         part = half * jnp.exp(log_sigmoid(jnp.where(x < 0, x, -x)) + math.log(2.0))
@@ -109,7 +111,7 @@ class BetweenTransform(Transform):
         return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, x))
 
     def _inverse(self, y: Any) -> Array:
-        low, high, _, has_low, has_high = self._parts()
+        y, low, high, _, has_low, has_high = self._parts(y)
         above = jnp.where(has_low, _off_zero(0.5 * y - 0.5 * low), 1.0)  # halves never overflow
         below = jnp.where(has_high, _off_zero(0.5 * high - 0.5 * y), 1.0)
         both = jnp.log(above) - jnp.log(below)
@@ -117,7 +119,7 @@ class BetweenTransform(Transform):
         return jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, y))
 
     def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Array:
-        _, _, half, has_low, has_high = self._parts()
+        x, _, _, half, has_low, has_high = self._parts(x)
         both = jnp.log(half) + math.log(2.0) + log_sigmoid(x) + log_sigmoid(-x)
         one = log_sigmoid(jnp.where(has_low, x, -x))
         log = jnp.where(has_low & has_high, both, jnp.where(has_low | has_high, one, 0.0 * x))

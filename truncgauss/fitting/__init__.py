@@ -1,7 +1,12 @@
 """Fits of shifts, limits and whole Gaussians to truncated data."""
 
 from truncgauss.fitting.fractions import fit_limits, fit_shift
-from truncgauss.fitting.loop import FitResult, fit
+from truncgauss.fitting.loop import fit
+from truncgauss.fitting.observations import (
+    ObservationsErrors,
+    ObservationsFit,
+    fit_observations,
+)
 from truncgauss.fitting.parameters import (
     Bijection,
     Constraint,
@@ -14,7 +19,12 @@ from truncgauss.fitting.parameters import (
     Real,
     coordinates,
 )
-from truncgauss.fitting.truncated import GaussianErrors, TruncatedFit, fit_truncated_normal
+from truncgauss.fitting.result import Fit, FitResult
+from truncgauss.fitting.truncated_normal import (
+    GaussianErrors,
+    TruncatedFit,
+    fit_truncated_normal,
+)
 from truncgauss.fitting.uncertainty import (
     Certificate,
     ErrorBars,
@@ -30,11 +40,14 @@ __all__ = [
     "Constraint",
     "Coordinates",
     "ErrorBars",
+    "Fit",
     "FitResult",
     "Frozen",
     "GaussianErrors",
     "Limits",
     "LowerTriangular",
+    "ObservationsErrors",
+    "ObservationsFit",
     "Positive",
     "PositiveDefinite",
     "Real",
@@ -44,6 +57,7 @@ __all__ = [
     "error_bars",
     "fit",
     "fit_limits",
+    "fit_observations",
     "fit_shift",
     "fit_truncated_normal",
     "interrupts",

@@ -5,10 +5,13 @@ happens, the place holds the old state or the new one. A state belongs to one fi
 fingerprint; resuming another fit from it is an error.
 """
 
+import functools
 import hashlib
 import json
 import os
+import types
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ import numpy as np
 
 FORMAT = 1
 HEADER = "header"
+DAMAGE = (ValueError, KeyError, TypeError, EOFError, OSError, NotImplementedError, RuntimeError)
 
 
 def save(path: str | os.PathLike, state: Any, fingerprint: dict[str, str]) -> None:
@@ -91,14 +95,63 @@ def fingerprint(**parts: Any) -> dict[str, str]:
     return {name: digest(tree) for name, tree in parts.items()}
 
 
+def source_digest(function: Any) -> str:
+    """A digest of what a function computes: its code, its closure, its defaults, and the numbers
+    among the global names that it uses.
+
+    Functions are told apart that differ in their code or their data; objects of other kinds count
+    by their leaves if they are pytrees, and by their type.
+    """
+    sha, seen = hashlib.sha256(), set()
+
+    def add(value: Any) -> None:
+        if id(value) in seen:
+            return
+        if isinstance(value, type(add)):
+            seen.add(id(value))
+            inside = [cell.cell_contents for cell in value.__closure__ or () if not_empty(cell)]
+            used = [value.__globals__.get(name) for name in value.__code__.co_names]
+            data = [item for item in used if isinstance(item, np.ndarray | jax.Array | float | int)]
+            for part in (value.__code__, value.__defaults__, inside, data):
+                add(part)
+        elif isinstance(value, types.CodeType):
+            sha.update(value.co_code)
+            add(value.co_names)
+            add(value.co_consts)
+        elif isinstance(value, functools.partial):
+            for part in (value.func, value.args, value.keywords):
+                add(part)
+        elif isinstance(value, list | tuple | dict):
+            sha.update(f"{type(value).__name__}{len(value)}".encode())
+            for part in value.items() if isinstance(value, dict) else value:
+                add(part)
+        elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
+            sha.update(repr(value).encode())
+        elif jax.tree_util.all_leaves([value]) and not isinstance(value, np.ndarray | jax.Array):
+            sha.update(f"{type(value).__module__}.{type(value).__qualname__}".encode())
+        else:
+            sha.update(digest(value).encode())
+
+    add(function)
+    return sha.hexdigest()[:16]
+
+
+def not_empty(cell: Any) -> bool:
+    """Whether a variable of a closure has a value yet."""
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
+
+
 def contents(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header and the arrays of a checkpoint file."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(str(arrays.pop(HEADER)))
-        known = header["format"] == FORMAT
-    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        known = header["format"] == FORMAT and isinstance(header["fingerprint"], dict)
+    except (*DAMAGE, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(
             f"{path} is no checkpoint of a fit ({error}). Give another path, or remove the file."
         ) from error

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.covariances import CovarianceMatrix
-from truncgauss.fitting.loop import FitResult
-from truncgauss.fitting.multistart import Search
-from truncgauss.fitting.objectives import FractionLoss, LimitsProblem, ShiftProblem, hold
+from truncgauss.fitting.fraction_loss import FractionLoss, LimitsProblem, ShiftProblem
+from truncgauss.fitting.fraction_search import Search
+from truncgauss.fitting.held import hold, hold_limited
 from truncgauss.fitting.parameters import Limits, coordinates
+from truncgauss.fitting.result import FitResult
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import Problem, as_problem
@@ -188,6 +189,11 @@ def as_fractions(observed: Any, num_trials: Any, problem: Problem):
         if trials.shape not in ((), (k,)) or not np.all(trials > 0):
             raise ValueError(f"num_trials must be positive, one or {k} of them; got {num_trials}.")
         trials = np.broadcast_to(trials, (k,))
+        if np.all(observed <= 1) and np.any(observed != np.round(observed)):
+            raise ValueError(
+                f"observed holds fractions, {observed}, but num_trials asks for counts: give "
+                "counts, such as fractions * num_trials."
+            )
     most = 1.0 if trials is None else trials
     wrong = np.flatnonzero(~((observed >= 0) & (observed <= most)))
     if len(wrong):
@@ -204,8 +210,18 @@ def as_fractions(observed: Any, num_trials: Any, problem: Problem):
 def as_loss(question, params, fractions, trials, method, key) -> FractionLoss:
     """The loss of fractions, with the method's plan made at params."""
     sizes = np.ones_like(fractions) if trials is None else trials
-    held = hold(method, key, question.rows(params))
+    problem = question.rows(params)
+    fixed = isinstance(question, ShiftProblem) and leaves_free(problem)
+    held = (hold_limited if fixed else hold)(method, key, problem)
     return FractionLoss(question, jnp.asarray(fractions), jnp.asarray(sizes / sizes.sum()), held)
+
+
+def leaves_free(problem: Problem) -> bool:
+    """Whether some coordinates of a box have no limits, and are better left out."""
+    region = problem.region
+    if not isinstance(region, Box) or region.dimension <= 3:
+        return False
+    return bool(np.any(np.isinf(region.low) & np.isinf(region.high)))
 
 
 def in_float64(tree: Any) -> Any:

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from truncgauss.diagnostics import Report, first_nonfinite
 from truncgauss.fitting import checkpoint as checkpoints
 from truncgauss.fitting.parameters import Coordinates, coordinates, covers, named_leaves
+from truncgauss.fitting.result import FitResult
 from truncgauss.fitting.termination import (
     EXHAUSTED,
     FLAT,
@@ -30,44 +31,6 @@ from truncgauss.fitting.termination import (
 
 CHUNK = 64  # evaluations whose traces one call returns; the bar and the keyboard wait that long
 PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without
-
-
-@dataclasses.dataclass(frozen=True)
-class FitResult:
-    """What a fit found, and how far to trust it.
-
-    Attributes:
-        params: the parameters, in the structure of the start.
-        loss: the objective there.
-        gradient_norm: the Euclidean norm of its gradient in free coordinates.
-        loss_trace: the loss at every step, shape (num_steps + 1,): the start comes first.
-        gradient_norm_trace: likewise.
-        num_steps: updates made.
-        converged: whether the fit ended where it should.
-        reason: why it ended, in a sentence.
-        standard_errors: in the structure of params, or None where the objective gives none. inf:
-            the data do not identify it. nan: unknown. 0: it was held fixed.
-        parameter_covariance: covariance of the free entries of params, flattened, or None.
-        certificate: what is known of the distance to the optimum, or None.
-        alternatives: other solutions which the data cannot tell from this one.
-        notes: sentences that a reader of the numbers must know.
-        diagnosis: what `first_nonfinite` found if a loss or gradient was not finite.
-    """
-
-    params: Any
-    loss: float
-    gradient_norm: float
-    loss_trace: np.ndarray
-    gradient_norm_trace: np.ndarray
-    num_steps: int
-    converged: bool
-    reason: str
-    standard_errors: Any = None
-    parameter_covariance: Any = None
-    certificate: Any = None
-    alternatives: tuple[Any, ...] = ()
-    notes: tuple[str, ...] = ()
-    diagnosis: Report | None = None
 
 
 class State(NamedTuple):
@@ -240,6 +203,7 @@ class Run:
             start=place.start,
             constraints=place.constraints,
             objective=self.objective,
+            code=checkpoints.source_digest(self.objective),
             key=self.key,
         )
 

@@ -1,14 +1,37 @@
-"""Newton's method, damped: for few parameters and a smooth loss, digits to the last."""
+"""Damped Newton steps: the optimiser of every likelihood whose curvature is at hand.
 
-from typing import Any, NamedTuple
+The curvature is the Hessian, or Fisher's expected one. Far from an optimum, where the quadratic
+model is wrong, Levenberg's and Marquardt's damping shortens the step and turns it downhill.
+
+References:
+    Levenberg, "A method for the solution of certain non-linear problems in least squares",
+        Quarterly of Applied Mathematics (1944).
+    Marquardt, "An algorithm for least-squares estimation of nonlinear parameters", SIAM Journal on
+        Applied Mathematics (1963).
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.compiling import MEDIUM, Compiled
 
-class Point(NamedTuple):
-    """A loss and its derivatives at x, a vector of q parameters."""
+# The tolerances of all fits by Newton steps. Losses are means over rows or trials, so that a
+# decrement times sqrt(n) is a distance in standard errors.
+SETTLED = 1e-9  # decrement at which the steps end, after one more
+CLOSE = 1e-3  # standard errors: a fit has converged if its optimum is estimated to be as near
+SUFFICIENT = 0.05  # part of the decrease that the slope promises, which a step must bring
+FEW_NUMBERS = 2**14  # of a loss that runs for milliseconds, but compiles for seconds
+LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e12  # the first after an undamped failure, and the last tried
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A loss with its gradient (q,) and curvature (q, q) at parameters x (q,)."""
 
     x: np.ndarray
     loss: float
@@ -17,27 +40,41 @@ class Point(NamedTuple):
 
     @property
     def finite(self) -> bool:
-        return all(bool(np.all(np.isfinite(part))) for part in self)
+        parts = (self.loss, self.gradient, self.hessian)
+        return all(bool(np.all(np.isfinite(part))) for part in parts)
 
     @property
-    def step(self) -> np.ndarray:
-        """-|H|^-1 g with H scaled to a unit diagonal: downhill also where H is not positive, and
-        nowhere along what does not move the loss."""
+    def units(self) -> np.ndarray:
+        """What one unit of damping is compared with, in each parameter: here its own curvature."""
         units = np.sqrt(np.abs(np.diagonal(self.hessian)))
-        units = np.where(units > 0, units, 1.0)
+        return np.where(units > 0, units, 1.0)
+
+    def step(self, damping: float = 0.0) -> np.ndarray:
+        """-(|H| + damping)^-1 g in units: downhill also where H is not positive, and nowhere along
+        what does not move the loss."""
+        units = self.units
         values, vectors = np.linalg.eigh(self.hessian / units[:, None] / units)
         sizes = np.abs(values)
         floor = 64 * np.finfo(self.hessian.dtype).eps * sizes.max(initial=0.0)
-        inverse = np.where(sizes > floor, 1.0 / np.where(sizes > floor, sizes, 1.0), 0.0)
+        sizes = np.where(sizes > floor, sizes, 0.0) + damping
+        inverse = np.where(sizes > 0, 1.0 / np.where(sizes > 0, sizes, 1.0), 0.0)
         return -(vectors * inverse) @ (vectors.T @ (self.gradient / units)) / units
 
     @property
     def decrement(self) -> float:
-        """sqrt(g . |H|^-1 g): twice its square is what a step should gain."""
-        return float(np.sqrt(max(-self.gradient @ self.step, 0.0)))
+        """sqrt(g . |H|^-1 g): a full step should gain half of its square."""
+        return float(np.sqrt(max(-self.gradient @ self.step(), 0.0)))
+
+    @property
+    def settled(self) -> bool:
+        """Whether no step can gain what a reader would see."""
+        return self.decrement <= SETTLED
 
 
-@jax.jit
+P = TypeVar("P", bound=Point)
+
+
+@Compiled
 def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Loss, gradient and Hessian of a callable pytree at x."""
 
@@ -49,44 +86,77 @@ def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
     return value, gradient, hessian
 
 
-def point(loss: Any, x: np.ndarray, dtype: Any) -> Point:
-    value, gradient, hessian = (
-        np.asarray(part) for part in derivatives(loss, jnp.asarray(x, dtype))
-    )
+def point(loss: Any, x: np.ndarray) -> Point:
+    """A callable pytree's loss with its exact derivatives at x, in float64."""
+    size = sum(leaf.size for leaf in jax.tree.leaves(loss))
+    effort = MEDIUM if size <= FEW_NUMBERS else None
+    parts = derivatives(loss, jnp.asarray(x, jnp.float64), effort=effort)
+    value, gradient, hessian = map(np.asarray, parts)
     return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
 
 
-def newton_steps(loss: Any, here: Point, num_steps: int, enough: float, stop: Any = None):
+def newton_steps(
+    evaluate: Callable[[np.ndarray], P],
+    here: P,
+    num_steps: int,
+    damping: float = 0.0,
+    stop: Callable[[P], bool] = lambda here: False,
+    admits: Callable[[P, np.ndarray], bool] = lambda here, x: True,
+) -> Iterator[P]:
     """The points that damped Newton steps visit, from `here` on, one at a time.
 
-    A step is halved until the loss falls by a part of what its slope promises; a loss that is not
-    finite has not fallen. The steps end where the decrement is below `enough`, where `stop(point)`
-    holds, or where rounding leaves no lower loss.
+    A step that does not bring a part of what its slope promises is tried again with four times the
+    damping; after one that does, the damping is an eighth. A loss that is not finite has not
+    fallen. The steps end where the point is settled, where `stop(point)` holds, or where rounding
+    leaves no lower loss.
 
     Args:
-        loss: a callable pytree of a vector, jitted here.
+        evaluate: x -> the point there.
         here: the point to start from.
-        num_steps: the most steps to make.
-        enough: decrement that is small enough; one more full step is then made and kept if the
-            gradient shrank.
+        num_steps: the most evaluations to make.
+        damping: to begin with, in units of `here.units`.
         stop: point -> whether to give up there.
+        admits: (point, x) -> whether a step from the point may lead to x.
     """
-    dtype = here.gradient.dtype
-    noise = 8 * float(np.finfo(dtype).eps)
-    for _ in range(num_steps):
-        if stop is not None and stop(here):
-            return
-        step, slope = here.step, float(here.gradient @ here.step)
-        size, there = 1.0, point(loss, here.x + here.step, dtype)
-        if here.decrement <= enough:
+    eps = float(np.finfo(float).eps)
+    while num_steps > 0 and not stop(here):
+        step = here.step(damping)
+        if here.settled:
+            there = evaluate(here.x + step)
             if there.finite and there.decrement < here.decrement:
                 yield there
             return
-        allowed = noise * max(abs(here.loss), 1.0)
-        while not (there.finite and there.loss <= here.loss + 1e-4 * size * slope + allowed):
-            size /= 2
-            if size < 1e-10:
-                return
-            there = point(loss, here.x + size * step, dtype)
-        here = there
-        yield here
+        enough = -SUFFICIENT * float(here.gradient @ step) - 8 * eps * max(abs(here.loss), 1.0)
+        there = None
+        if admits(here, here.x + step):
+            there, num_steps = evaluate(here.x + step), num_steps - 1
+        if there is not None and there.finite and here.loss - there.loss >= enough:
+            here, damping = there, damping / 8
+            yield here
+        elif damping > MOST_DAMPING:
+            return
+        else:
+            damping = max(4 * damping, LEAST_DAMPING)
+
+
+def settled_within(
+    evaluate: Callable[[np.ndarray], P], here: P, basis: np.ndarray, num_steps: int
+) -> P:
+    """The point where Newton steps end that may only move along the columns of `basis`, (q, k)."""
+
+    def part(z: np.ndarray) -> Point:
+        whole = evaluate(here.x + basis @ z)
+        return Point(z, whole.loss, whole.gradient @ basis, basis.T @ whole.hessian @ basis)
+
+    first = part(np.zeros(basis.shape[1]))
+    *_, last = first, *newton_steps(part, first, num_steps)
+    return evaluate(here.x + basis @ last.x)
+
+
+def verdict(distance: float, num_steps: int) -> tuple[bool, str]:
+    """Whether a fit has converged, and a sentence, from its estimated distance to the optimum in
+    standard errors."""
+    away = f"the optimum is {distance:.1e} standard errors away by estimate"
+    if distance <= CLOSE:
+        return True, f"Converged after {num_steps} steps: {away}."
+    return False, (f"Not converged: {away}. Allow more num_steps, or give the method more points.")

@@ -56,7 +56,7 @@ class Frozen(Constraint):
 
 @frozen_pytree
 class Positive(Constraint):
-    """A positive number, by its logarithm.
+    """A positive number, by its logarithm: NumPyro's map, without a second to import NumPyro.
 
     Example:
         >>> fit = tg.fit(lambda w: (w - 2.0) ** 2, 1.0, constraints=tg.fitting.Positive())
@@ -78,7 +78,10 @@ class Positive(Constraint):
 
 @frozen_pytree
 class PositiveDefinite(Constraint):
-    """A covariance matrix, by its Cholesky factor with the diagonal in logs, shape (..., d, d)."""
+    """A covariance matrix, by its Cholesky factor with the diagonal in logs, shape (..., d, d).
+
+    NumPyro's map is the same, but fails for float32 matrices where float64 is enabled.
+    """
 
     def check(self, name: str, leaves: Leaves) -> None:
         for path, leaf in leaves.items():
@@ -99,7 +102,10 @@ class PositiveDefinite(Constraint):
 
 @frozen_pytree
 class LowerTriangular(Constraint):
-    """A Cholesky factor, such as `ScaleTril.matrix`: its diagonal stays positive."""
+    """A Cholesky factor, such as `ScaleTril.matrix`: its diagonal stays positive.
+
+    The map, and the reason why it is written here, are those of `PositiveDefinite`.
+    """
 
     def check(self, name: str, leaves: Leaves) -> None:
         for path, leaf in leaves.items():

@@ -4,10 +4,6 @@ import math
 
 import numpy as np
 
-BASELESS = (
-    "Not converged: at the end the estimate of log P rests on nothing (its standard error is inf). "
-    "Give the method more points, or use another one such as tg.Automatic()."
-)
 RUNNING, STATIONARY, STALLED, NONFINITE, FLAT, EXHAUSTED = range(6)
 
 

@@ -59,7 +59,8 @@ def error_bars(factor: Any, jacobian: Any = None) -> ErrorBars:
     """Standard errors from a factor A of the information A^T A in free coordinates.
 
     A parameter is not identified if moving along the null space of A moves it. Both are judged
-    after scaling the columns of A to unit length, so that no unit matters.
+    after scaling the columns of A to unit length, so that no unit matters. If A or the Jacobian is
+    not finite nothing is known: standard errors and covariance are nan.
 
     Args:
         factor: A, shape (r, q), such as sqrt(weight_k) d p_k / d x_j.
@@ -77,6 +78,9 @@ def error_bars(factor: Any, jacobian: Any = None) -> ErrorBars:
     eps = float(np.finfo(factor.dtype).eps)
     factor = factor.astype(np.float64)
     jacobian = np.eye(factor.shape[1]) if jacobian is None else np.asarray(jacobian, np.float64)
+    if not (np.all(np.isfinite(factor)) and np.all(np.isfinite(jacobian))):
+        p, unknown = len(jacobian), np.full((len(jacobian), len(jacobian)), np.nan)
+        return ErrorBars(np.full(p, np.nan), unknown, np.zeros(p, bool), 0, factor.shape[1])
     moving = np.any(jacobian != 0, axis=0)
     factor, jacobian = factor[:, moving], jacobian[:, moving]
     lengths = np.linalg.norm(factor, axis=0)
@@ -105,6 +109,8 @@ def information_factor(information: Any) -> np.ndarray:
     at hand, use that.
     """
     information = np.asarray(information)
+    if not np.all(np.isfinite(information)):
+        return np.full_like(information, np.nan)
     eps = float(np.finfo(information.dtype).eps)
     units = np.sqrt(np.abs(np.diagonal(information)).astype(np.float64))
     units = np.where(units > 0, units, 1.0)
@@ -123,6 +129,8 @@ def certificate(gradient: Any, hessian: Any, stderr: float = 0.0) -> Certificate
         'a strict optimum'
     """
     gradient, hessian = np.asarray(gradient, float), np.asarray(hessian)
+    if not (np.all(np.isfinite(gradient)) and np.all(np.isfinite(hessian))):
+        return Certificate(np.nan, np.nan, np.nan, False, float(stderr))
     eps = float(np.finfo(hessian.dtype).eps)
     units = np.sqrt(np.abs(np.diagonal(hessian)).astype(float))
     units = np.where(units > 0, units, 1.0)

@@ -1,20 +1,21 @@
-"""Derivatives of the default call at numbers that are there: of the number that it returns.
+"""Derivatives of the default method at concrete numbers.
 
-The plain call looks at numbers: it splits independent blocks, recognises structure, chooses methods
-and buys points row by row. Its derivative repeats what was chosen, with plans and counts fixed. In
-a covariance matrix whose structure was recognised the derivative is the general one, since a step
-may leave the structure: with g and H the gradient and the Hessian of log P in the mean,
+Called with numbers, it separates independent blocks, recognises structure, chooses methods and
+numbers of points for every row. The derivative is that of these choices, plans and counts held
+fixed. In a covariance matrix whose structure was recognised it is the derivative in a general
+matrix, since a step may leave the structure: with g and H the gradient and the Hessian of log P in
+the mean,
 
     d log P = tr{ (H + g g^T) dSigma } / 2,   H + g g^T = K (E{(x - mu)(x - mu)^T} - Sigma) K,
 
-K the inverse of Sigma, and the expectation that of the truncated distribution.
+where K is the inverse of Sigma, and the expectation is under the truncated distribution.
 
 Reference:
     Plackett (1954), A reduction formula for normal multivariate integrals, for the derivative in a
     covariance as a second derivative in the mean.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,56 +23,61 @@ import numpy as np
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
-from truncgauss.covariances import CovarianceMatrix
-from truncgauss.probability.method import estimate
+from truncgauss.covariances import Covariance, CovarianceMatrix
+from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.refinement import Found
+from truncgauss.probability.row_batches import flattened, taken
 from truncgauss.probability.row_moments import row_moments
-from truncgauss.probability.structure import Part
-from truncgauss.probability.turns import flattened, taken
+from truncgauss.probability.structure import Part, is_recognised
 from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import is_concrete
-from truncgauss.regions import Box
+from truncgauss.regions import Box, Region, as_linear
 
 
 class Answer(NamedTuple):
-    """What the plain call found for one part of a problem, with the key of that part."""
+    """The result for one block of a problem, with the key of that block."""
 
     part: Part
     found: Found
     key: Array
 
 
+Inputs = tuple[Array, Region, Array]  # mean, region, covariance matrix
+Arrays = tuple[Covariance, list[Method], Array]  # of an answer: covariance, methods, key
+
+
 def combined(results: list[Estimate]) -> Estimate:
-    """The log probability of independent parts together; their errors add as squares."""
+    """The log probability of independent blocks together, with their errors in quadrature."""
     if len(results) == 1:
         return results[0]
-    log_prob = sum(result.log_prob for result in results)
-    return Estimate(log_prob, sum(result.stderr**2 for result in results) ** 0.5)
+    log_prob: Any = sum(result.log_prob for result in results)
+    square: Any = sum(result.stderr**2 for result in results)
+    return Estimate(log_prob, square**0.5)
 
 
 def differentiable(problem: Problem, values: Problem, answers: list[Answer]) -> Estimate:
-    """The estimate that was found for the values behind a problem, as a function of the problem.
+    """The estimate found for the numbers behind a problem, as a function of the problem.
+
+    Args:
+        problem: with tracers of a derivative.
+        values: the numbers behind it.
+        answers: the results for these, one for each independent block.
 
     Raises:
         ValueError: for a second derivative in a covariance matrix whose structure was recognised.
     """
     covariance = problem.covariance
     split = len(answers) > 1 or answers[0].part.places is not None
-    if not split and not _is_recognised(answers[0], values):
+    if not split and not is_recognised(answers[0].part, values):
         return _replayed(answers[0], problem)
-    if is_concrete(covariance):
+    if is_concrete(covariance) or not isinstance(covariance, CovarianceMatrix):
         return combined([_replayed(answer, _restricted(problem, answer)) for answer in answers])
-    result = _of_structure(answers, problem.loc, problem.region, covariance.matrix)
+    result = structured_estimate(answers, problem.loc, problem.region, covariance.matrix)
     return Estimate(*result)
 
 
-def _is_recognised(answer: Answer, values: Problem) -> bool:
-    """Whether the part's covariance is of another kind than the one that was given."""
-    return type(answer.part.problem.covariance) is not type(values.covariance)
-
-
 def _restricted(problem: Problem, answer: Answer, matrix: Array | None = None) -> Problem:
-    """A part of the problem, with its covariance as found, or as a block of a matrix."""
+    """A block of the problem, with its covariance as found, or as a block of a matrix."""
     part = answer.part
     found, places = part.problem.covariance, part.places
     if matrix is not None:
@@ -79,67 +85,88 @@ def _restricted(problem: Problem, answer: Answer, matrix: Array | None = None) -
         found = CovarianceMatrix(block)
     if places is None:
         return problem._replace(covariance=found)
-    loc, region = problem.loc, problem.region
-    # A NaN in a mean makes the row NaN, wherever it stands.
-    blank = lax.stop_gradient(0.0 * jnp.sum(loc, axis=-1, keepdims=True))
+    loc, region = problem.loc, as_linear(problem.region)
+    # A NaN anywhere in a mean makes the row NaN.
+    nan_propagator = lax.stop_gradient(0.0 * jnp.sum(loc, axis=-1, keepdims=True))
     box = Box(region.low[..., places], region.high[..., places])
-    return Problem(loc[..., places] + blank, found, box)
+    return Problem(loc[..., places] + nan_propagator, found, box)
 
 
 def _replayed(answer: Answer, problem: Problem) -> Estimate:
-    """The part's estimate by the methods, plans and counts that were found."""
+    """The block's estimate by the methods, plans and counts that were found."""
     recipe, shape = answer.found.recipe, problem.batch_shape
     if len(recipe) == 1 and recipe[0][1] is None:
         return estimate(recipe[0][0], problem, answer.key)
     flat = flattened(problem)
-    results = [estimate(method, taken(flat, rows), answer.key) for method, rows in recipe]
-    back = np.argsort(np.concatenate([rows for _, rows in recipe]))
+    owned = [(method, rows) for method, rows in recipe if rows is not None]
+    results = [estimate(method, taken(flat, rows), answer.key) for method, rows in owned]
+    back = np.argsort(np.concatenate([rows for _, rows in owned]))
     return jax.tree.map(lambda *x: jnp.concatenate(x)[back].reshape(shape), *results)
 
 
 # --- With respect to a covariance matrix ----------------------------------------------------------
 
 
-def _of_structure(
-    answers: list[Answer], loc: Array, region: Box, matrix: Array
+def structured_estimate(
+    answers: list[Answer], loc: Array, region: Region, matrix: Array
 ) -> tuple[Array, Array]:
-    """The estimate from recognised structure, and its derivatives in a general matrix."""
+    """The estimate by recognised structure, with its derivatives in a general matrix."""
     plain = [isinstance(answer.part.problem.covariance, CovarianceMatrix) for answer in answers]
 
-    def structured(loc: Array, region: Box, matrix: Array) -> tuple[Array, Array]:
+    def along(inputs: Inputs, given: list[Arrays]) -> tuple[Array, Array]:
+        """The estimate as a function of the mean, the limits and the matrix of plain blocks."""
+        loc, region, matrix = inputs
         problem = Problem(loc, CovarianceMatrix(matrix), region)
-        parts = zip(answers, plain)
-        rows = [_restricted(problem, answer, matrix if own else None) for answer, own in parts]
-        return tuple(combined([_replayed(*pair) for pair in zip(answers, rows)]))
+        own = [_with_arrays(*pair) for pair in zip(answers, given)]
+        rows = [_restricted(problem, x, matrix if y else None) for x, y in zip(own, plain)]
+        found = combined([_replayed(*pair) for pair in zip(own, rows)])
+        return found.log_prob, found.stderr
 
     @jax.custom_jvp
-    def value(loc: Array, region: Box, matrix: Array) -> tuple[Array, Array]:
-        return structured(loc, region, matrix)
+    def value(inputs: Inputs, given: list[Arrays]) -> tuple[Array, Array]:
+        return along(inputs, given)
 
-    def rule(primals, tangents):
-        moved = [
-            jax.tree.map(_instantiated, primal, tangent, is_leaf=_is_zero)
-            for primal, tangent in zip(primals, tangents)
-        ]
-        (log_prob, stderr), (change, still) = jax.jvp(structured, primals, tuple(moved))
-        if not isinstance(tangents[2], SymbolicZero):
-            change = change + _along_matrix(answers, plain, *primals, moved[2])
-        return (log_prob, stderr), (change, jnp.zeros_like(still))
+    def rule(
+        primals: tuple[Inputs, list[Arrays]], tangents: tuple[Any, Any]
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        (inputs, given), (change, _) = primals, tangents
+        moved = jax.tree.map(_instantiated, inputs, change, is_leaf=_is_zero)
+        of = lambda inputs: along(inputs, given)
+        (log_prob, stderr), (slope, still) = jax.jvp(of, (inputs,), (moved,))
+        if not _is_zero(change[2]):
+            own = [_with_arrays(*pair) for pair in zip(answers, given)]
+            slope = slope + _along_matrix(own, plain, inputs, moved[2])
+        return (log_prob, stderr), (slope, jnp.zeros_like(still))
 
     value.defjvp(rule, symbolic_zeros=True)
-    return value(loc, region, matrix)
+    return value((loc, region, matrix), [_arrays(answer) for answer in answers])
+
+
+def _arrays(answer: Answer) -> Arrays:
+    """The parts of an answer that may be tracers, which a rule must have as arguments."""
+    methods = [method for method, _ in answer.found.recipe]
+    return answer.part.problem.covariance, methods, answer.key
+
+
+def _with_arrays(answer: Answer, arrays: Arrays) -> Answer:
+    """The answer with other arrays."""
+    covariance, methods, key = arrays
+    recipe = tuple((method, rows) for method, (_, rows) in zip(methods, answer.found.recipe))
+    part = answer.part._replace(problem=answer.part.problem._replace(covariance=covariance))
+    return Answer(part, answer.found._replace(recipe=recipe), key)
 
 
 def _is_zero(x: object) -> bool:
     return isinstance(x, SymbolicZero)
 
 
-def _instantiated(primal: Array, tangent: object) -> Array:
+def _instantiated(primal: Array, tangent: Any) -> Array:
     return jnp.zeros_like(primal) if _is_zero(tangent) else tangent
 
 
-def _along_matrix(answers, plain, loc: Array, region: Box, matrix: Array, change: Array) -> Array:
-    """The derivative of log P along a change of the matrix, less what plain blocks tell of it."""
+def _along_matrix(answers: list[Answer], plain: list[bool], inputs: Inputs, change: Array) -> Array:
+    """The derivative of log P along a change of the matrix, less that within plain blocks."""
+    loc, region, matrix = inputs
     problem = Problem(loc, CovarianceMatrix(_once(matrix)), region)
     slope, total = jnp.zeros(loc.shape, loc.dtype), 0.0 * jnp.sum(_once(matrix))
     slope = slope + jnp.zeros(problem.batch_shape + loc.shape[-1:], loc.dtype)
@@ -157,14 +184,14 @@ def _along_matrix(answers, plain, loc: Array, region: Box, matrix: Array, change
         else:
             gradient, second = _slopes(answer, row)
             total = total + 0.5 * jnp.einsum("...ij,ij->...", second, block)
-        # What is left is the product of the gradients of two different parts.
+        # The sum after the loop leaves products of the gradients of two different blocks.
         total = total - 0.5 * jnp.einsum("...i,ij,...j->...", gradient, block, gradient)
         slope = slope.at[..., places].set(gradient)
     return total + 0.5 * jnp.einsum("...i,ij,...j->...", slope, change, slope)
 
 
 def _slopes(answer: Answer, row: Problem) -> tuple[Array, Array]:
-    """g and H + g g^T of a part with recognised structure, from the moments by its method."""
+    """g and H + g g^T of a block with recognised structure, from the moments by its method."""
     method = answer.found.recipe[0][0]
     moments = row_moments(method, row, answer.key)
     factor = jnp.linalg.cholesky(lax.stop_gradient(row.covariance.covariance_matrix))
@@ -176,11 +203,11 @@ def _slopes(answer: Answer, row: Problem) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def _once(matrix: Array) -> Array:
-    """The matrix, of which no further derivative can be taken."""
+    """The matrix, with an error for any further derivative."""
     return matrix
 
 
-def _once_jvp(primals, tangents):
+def _once_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Any]:
     if not _is_zero(tangents[0]):
         raise ValueError(
             "a second derivative in a covariance matrix whose structure (independent blocks, a "

@@ -1,12 +1,13 @@
-"""Exact probabilities: where a closed form or a quadrature to rounding exists."""
+"""Exact probabilities, by closed forms and by quadratures accurate to rounding."""
 
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jaxtyping import Array, Float
 
 from truncgauss.compiling import LIGHT
 from truncgauss.covariances import Covariance, LowRank, Markov
@@ -22,7 +23,7 @@ from truncgauss.quadrature import (
     trivariate,
     two_factors,
 )
-from truncgauss.regions import Box, Region
+from truncgauss.regions import Box, Region, as_linear
 from truncgauss.special import (
     log_interval_mass,
     standardize,
@@ -31,7 +32,7 @@ from truncgauss.special import (
 )
 from truncgauss.total_moments import Moments, Nodes, total_moments
 
-MOST_LIGHT = 2**21  # numbers that a program holds, of about a millisecond
+MOST_LIGHT = 2**21  # numbers in the arrays of a program that runs for about a millisecond
 
 
 @frozen_pytree
@@ -42,23 +43,22 @@ class Exact(Method):
 
         log P = sum_j log( Phi((high_j - loc_j) / s_j) - Phi((low_j - loc_j) / s_j) );
 
-    in two and three dimensions by quadrature in logs, one coordinate after the other. In any
-    dimension: for a `LowRank` covariance of rank one or two by quadrature over its factors; for a
-    `Markov` one by a forward recursion on a grid. Independence is read off a diagonal covariance,
-    which is visible only outside of a trace: there, and for any other structure, ask for a method
-    that needs none.
+    in two and three dimensions by iterated quadrature in logs. In any dimension: for a `LowRank`
+    covariance of rank one or two by quadrature over its factors; for a `Markov` covariance by a
+    forward recursion on a grid. A covariance matrix is recognised as diagonal only outside of a
+    trace. In a trace, and for any other structure, use another method.
 
-    Its stderr is 0, save for a long and weakly truncated chain, and for two factors with little
-    noise beside them: there it comes from coarser grids and bounds the error from above, or is inf
-    if no grid could follow. In up to three dimensions it is also more than 0 in far tails of a
-    near-singular covariance, where one unit in the last place of the inputs moves log P by more
-    than 1e-9 of it (1e-4 in float32): it is that move then.
+    stderr is 0, except for long and weakly truncated Markov chains, and for two factors with little
+    noise besides: there it is an upper bound of the error from coarser grids, or inf if no grid was
+    fine enough. In up to three dimensions it is also positive in far tails of a nearly singular
+    covariance, where one unit in the last place of the inputs changes log P by more than 1e-9 of it
+    (1e-4 in float32): it is then the size of that change.
 
     Raises:
-        ValueError: if the problem is none of these.
+        ValueError: if the method does not apply to the problem.
 
     Reference:
-        Drezner and Wesolowsky (1990), On the computation of the bivariate normal integral; Genz
+        Drezner and Wesolowsky (1990), On the computation of the bivariate normal integral. Genz
         (2004), Numerical computation of rectangular bivariate and trivariate normal and t
         probabilities, for the reduction to one-dimensional integrals. The quadratures in logs are
         this library's own.
@@ -75,21 +75,24 @@ class Exact(Method):
     def reason(self, problem: Problem) -> str:
         return route_of(problem.covariance).reason
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
             raise ValueError(
-                "Exact answers for a Box in up to three dimensions (three of full rank), with a "
+                "Exact applies to a Box in up to three dimensions (three of full rank), with a "
                 "tg.Markov covariance, a tg.LowRank one of rank one or two, or independent ones (a "
-                "diagonal covariance, visible outside of a trace); got a "
+                "diagonal covariance, recognised outside of a trace); got a "
                 f"{type(region).__name__} in {covariance.dimension} dimensions. Use tg.Automatic()."
             )
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """log P and the bound of its error; the key is not used."""
-        low, high = region.low, region.high
+        box = as_linear(region)
+        low, high = box.low, box.high
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
         empty = jnp.any(low == high)
-        # The integral over nothing has no mode: it is answered here, not attempted.
+        # An integral over the empty set has no mode to integrate about.
         low = jnp.where(invalid | empty, -jnp.inf, low)
         high = jnp.where(invalid | empty, jnp.inf, high)
         log_prob, stderr = route_of(covariance).log_probability(loc, covariance, low, high)
@@ -99,15 +102,16 @@ class Exact(Method):
 
     def moments(self, row: Problem, key: Array) -> Moments:
         """Mean and covariance to rounding, by the quadrature of the probability."""
-        loc, covariance, (low, high) = row.loc, row.covariance, (row.region.low, row.region.high)
+        loc, covariance, box = row.loc, row.covariance, as_linear(row.region)
+        low, high = box.low, box.high
         broken = jnp.any(~(low < high))
-        # The distribution on nothing is answered here; integrals over it have no mode.
+        # An integral over the empty set has no mode to integrate about.
         low, high = jnp.where(broken, -jnp.inf, low), jnp.where(broken, jnp.inf, high)
         mean, matrix, *errors = route_of(covariance).moments(loc, covariance, low, high)
         mean, matrix = (jnp.where(broken, jnp.nan, x) for x in (mean, matrix))
-        errors = errors or (jnp.zeros_like(mean), jnp.zeros_like(matrix))
-        blank = lambda error, value: jnp.where(jnp.isnan(value), jnp.nan, error)
-        return Moments(mean, matrix, blank(errors[0], mean), blank(errors[1], matrix))
+        mean_error, error = errors or (jnp.zeros_like(mean), jnp.zeros_like(matrix))
+        mean_error = jnp.where(jnp.isnan(mean), jnp.nan, mean_error)
+        return Moments(mean, matrix, mean_error, jnp.where(jnp.isnan(matrix), jnp.nan, error))
 
     def effort(self, problem: Problem) -> dict[str, Any] | None:
         numbers = math.prod(problem.batch_shape) * self.numbers_held(problem.covariance.dimension)
@@ -118,12 +122,12 @@ class Exact(Method):
 
 
 class Route(NamedTuple):
-    """One way to an exact answer.
+    """An exact algorithm for one structure.
 
     Attributes:
-        log_probability: (loc, covariance, low, high) -> log P and the bound of its error.
-        moments: likewise -> mean and covariance, and bounds of their errors if they have any.
-        reason: for which problems it is.
+        log_probability: (loc, covariance, low, high) -> log P and a bound of its error.
+        moments: likewise -> mean and covariance, and bounds of their errors unless these are 0.
+        reason: the problems it serves, for `explain`.
     """
 
     log_probability: Callable[..., tuple[Array, Array]]
@@ -132,7 +136,7 @@ class Route(NamedTuple):
 
 
 def route_of(covariance: Covariance) -> Route:
-    """The way to an exact answer for a box, by the form and the dimension of the covariance."""
+    """The exact algorithm for a box, by the form and the dimension of the covariance."""
     d = covariance.dimension
     if isinstance(covariance, Markov) and d > 3:
         return CHAIN
@@ -144,7 +148,7 @@ def route_of(covariance: Covariance) -> Route:
 
 
 def applies(covariance: Covariance, region: Region) -> bool:
-    """Whether `Exact` can answer, as far as can be seen."""
+    """Whether `Exact` applies, as far as is known in a trace."""
     if not isinstance(region, Box):
         return False
     if covariance.dimension <= 3:
@@ -157,49 +161,62 @@ def applies(covariance: Covariance, region: Region) -> bool:
 
 
 def is_singular(covariance: Covariance) -> bool:
-    """Whether three coordinates can be seen to determine each other: no quadrature knows how."""
+    """Whether a covariance of three coordinates is known to be singular, beyond its quadrature."""
     if covariance.dimension != 3 or not is_concrete(covariance):
         return False
-    return numerical_rank(np.asarray(covariance.covariance_matrix)) < 3
+    return numerical_rank(_numbers(covariance)) < 3
 
 
 def is_diagonal(covariance: Covariance) -> bool:
-    """Whether the covariance can be seen to be diagonal."""
+    """Whether the covariance is known to be diagonal."""
     if not is_concrete(covariance):
         return False
-    matrix = np.asarray(covariance.covariance_matrix)
+    matrix = _numbers(covariance)
     return bool(np.all(matrix == matrix * np.eye(covariance.dimension)))
 
 
-# --- The ways -------------------------------------------------------------------------------------
+def _numbers(covariance: Covariance) -> np.ndarray:
+    """The matrix of a concrete covariance, also while something else is traced."""
+    with jax.ensure_compile_time_eval():
+        return np.asarray(covariance.covariance_matrix)
+
+
+# --- The algorithms -------------------------------------------------------------------------------
 
 
 def _certain(log_prob: Array) -> tuple[Array, Array]:
+    """The log probability with an error of 0."""
     return log_prob, jnp.zeros_like(log_prob)
 
 
-def _chain_moments(loc, covariance: Markov, low, high) -> tuple[Array, ...]:
+def _chain_moments(loc: Array, covariance: Markov, low: Array, high: Array) -> tuple[Array, ...]:
     point, mean, *others = markov_chain.moments(loc, covariance, low, high)
     return point + mean, *others
 
 
-def _one_factor_moments(loc, covariance: LowRank, low, high) -> tuple[Array, Array]:
+def _one_factor_moments(
+    loc: Array, covariance: LowRank, low: Array, high: Array
+) -> tuple[Array, Array]:
     nodes = Nodes(*one_factor.nodes(loc, covariance, low, high))
     mean, matrix = total_moments(nodes)
     return nodes.point + mean, matrix
 
 
-def _two_factor_moments(loc, covariance: LowRank, low, high) -> tuple[Array, ...]:
+def _two_factor_moments(
+    loc: Array, covariance: LowRank, low: Array, high: Array
+) -> tuple[Array, ...]:
     nodes, bound = two_factors.grid_nodes(loc, covariance, low, high)
     mean, matrix = total_moments(nodes)
     scale = jnp.sqrt(jnp.diagonal(matrix))
-    return nodes.point + mean, matrix, bound * scale, bound * scale[:, None] * scale
+    return nodes.point + mean, matrix, bound * scale, bound * scale[:, None] * scale[None, :]
 
 
 def _with_last_digit(function: Callable[..., Array]) -> Callable[..., tuple[Array, Array]]:
-    """An integral with the error that the last digits of its inputs stand for."""
+    """The log probability of an integral, with its error from the rounding of the inputs."""
 
-    def log_probability(loc, covariance: Covariance, low, high) -> tuple[Array, Array]:
+    def log_probability(
+        loc: Array, covariance: Covariance, low: Array, high: Array
+    ) -> tuple[Array, Array]:
         log_prob = function(loc, covariance, low, high)
         if isinstance(covariance, LowRank):
             return _certain(log_prob)
@@ -208,12 +225,16 @@ def _with_last_digit(function: Callable[..., Array]) -> Callable[..., tuple[Arra
     return log_probability
 
 
-def _bivariate_log_probability(loc, covariance: Covariance, low, high) -> Array:
+def _bivariate_log_probability(
+    loc: Array, covariance: Covariance, low: Array, high: Array
+) -> Array:
     return bivariate.log_probability(loc, bivariate.regression(covariance), low, high)
 
 
-def _bivariate_moments(loc, covariance: Covariance, low, high) -> tuple[Array, Array]:
-    """Two coordinates, also where they determine each other."""
+def _bivariate_moments(
+    loc: Array, covariance: Covariance, low: Array, high: Array
+) -> tuple[Array, Array]:
+    """The moments of two coordinates, also of a singular covariance."""
     form = bivariate.regression(covariance)
     singular = form.residual_scale == 0
     safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
@@ -229,17 +250,21 @@ def _bivariate_moments(loc, covariance: Covariance, low, high) -> tuple[Array, A
     first = loc[0], form.scale, below, above
     line = jnp.stack([jnp.ones_like(form.slope), form.slope])
     on_line = loc + line * (truncated_mean(*first) - loc[0]) - point
-    rank_one = truncated_variance(*first) * line[:, None] * line
+    rank_one = truncated_variance(*first) * line[:, None] * line[None, :]
     return point + jnp.where(singular, on_line, mean), jnp.where(singular, rank_one, matrix)
 
 
-def _trivariate_moments(loc, covariance: Covariance, low, high) -> tuple[Array, Array]:
+def _trivariate_moments(
+    loc: Array, covariance: Covariance, low: Array, high: Array
+) -> tuple[Array, Array]:
     point, mean, matrix = trivariate.moments(loc, covariance, low, high)
     return point + mean, matrix
 
 
-def _independent_log_probability(loc, covariance: Covariance, low, high) -> tuple[Array, Array]:
-    # A coordinate without variance is inside or it is not.
+def _independent_log_probability(
+    loc: Array, covariance: Covariance, low: Array, high: Array
+) -> tuple[Array, Array]:
+    # A coordinate of variance 0 is inside or outside.
     known = covariance.variances == 0
     met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
     limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, covariance.variances)))
@@ -249,7 +274,9 @@ def _independent_log_probability(loc, covariance: Covariance, low, high) -> tupl
     return log_prob, conditioning.last_digit(log_prob, loc, covariance, low, high)
 
 
-def _independent_moments(loc, covariance: Covariance, low, high) -> tuple[Array, Array]:
+def _independent_moments(
+    loc: Array, covariance: Covariance, low: Array, high: Array
+) -> tuple[Array, Array]:
     inputs = loc, jnp.sqrt(covariance.variances), low, high
     return truncated_mean(*inputs), jnp.diag(truncated_variance(*inputs))
 

@@ -1,33 +1,36 @@
-"""Expectation propagation: a fast, deterministic approximation in any dimension."""
+"""Expectation propagation, a fast deterministic approximation in any dimension."""
 
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
 from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.probability.method import Method, check_linear
 from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Region
+from truncgauss.regions import Region, as_linear
 from truncgauss.separation import expectation_propagation as ep
 from truncgauss.total_moments import Moments
 
 
 @frozen_pytree
 class ExpectationPropagation(Method):
-    """log P of a box or polyhedron by Gaussian sites, one a constraint; no sampling.
+    """log P of a box or polyhedron by Gaussian approximations of its constraints; no sampling.
 
-    Each constraint low_i <= a_i^T x <= high_i is replaced by the Gaussian factor that leaves mean
-    and variance of a_i^T x right; with Z_i the mass of the i-th cavity N(m_i, v_i) between its
-    limits, V_i the variance with all sites, and B = I + D K D,
+    Each constraint low_i <= a_i^T x <= high_i is replaced by a Gaussian factor, its site, that
+    matches the mean and variance of a_i^T x. With Z_i the mass of the i-th cavity N(m_i, v_i), the
+    Gaussian without site i, between its limits, V_i the variance with all sites, f the gradient of
+    the log normaliser in the mean, D the diagonal of square roots of the site precisions, K the
+    covariance of the a_i^T x, and B = I + D K D,
 
         log P ~ sum_i ( log Z_i + log(v_i / V_i) / 2 - m_i f_i / 2 ) - log det(B) / 2.
 
-    It is exact for independent coordinates and becomes exact in most tails. Elsewhere its error is
-    not known (`stderr` is nan): 1e-3 is common, 0.03 occurs for 100 equicorrelated coordinates, and
-    0.5 or more for walks, long chains of correlation 0.9, and coordinates that nearly repeat one
-    another. Gradients and Hessians are those of the approximation itself, exactly. If the sites do
-    not converge, log_prob is NaN and stderr inf.
+    It is exact for independent coordinates, and its error vanishes in most tails. Elsewhere the
+    error is unknown (`stderr` is nan): 1e-3 is common, 0.03 occurs for 100 equicorrelated
+    coordinates, and 0.5 or more for random walks, long chains of correlation 0.9, and nearly
+    identical coordinates. Gradients and Hessians are exactly those of the approximation. If the
+    sites do not converge, log_prob is NaN and stderr inf.
 
     The cost is about ten linear solves of order 2 m, m being the number of constraints.
 
@@ -46,15 +49,17 @@ class ExpectationPropagation(Method):
         (-72.197, nan)
     """
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         check_linear("ExpectationPropagation", region)
 
     def numbers_held(self, dimension: int) -> int:
         return 1200 * dimension
 
-    def replicate(self, loc, covariance: Covariance, region: Region, key=None) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """The approximation for one Gaussian and one region; the key is not used."""
-        scaled, known = ep.scaled_limits(region.limits_in(loc, covariance))
+        scaled, known = ep.scaled_limits(as_linear(region).limits_in(loc, covariance))
         solution = ep.fixed_point(lax.stop_gradient(scaled))
         cavity = ep.differentiable(solution, scaled)
         decided = ~(known == 0)
@@ -66,8 +71,8 @@ class ExpectationPropagation(Method):
         )
 
     def moments(self, row: Problem, key: Array) -> Moments:
-        """Mean and covariance of the Gaussian with its sites, by a factor of its precision."""
-        loc, covariance, region = row
+        """Mean and covariance of the Gaussian with all sites, by a factor of its precision."""
+        loc, covariance, region = row.loc, row.covariance, as_linear(row.region)
         scaled, known = ep.scaled_limits(row.limits)
         solution = ep.fixed_point(lax.stop_gradient(scaled))
         cavity = ep.differentiable(solution, scaled)
@@ -80,7 +85,7 @@ class ExpectationPropagation(Method):
         strength = jnp.where(found.precision > 0, strength, 0.0)
         identity = jnp.eye(root.shape[1], dtype=loc.dtype)
         stacked = jnp.concatenate([strength[:, None] * image, identity])
-        # The factor of 1 + image^T T image without that product, which would square its range.
+        # The factor of 1 + image^T T image without forming it, which would lose half of the digits.
         precision = jnp.linalg.qr(stacked, mode="r")
         half = solve_triangular(precision.T, root.T, lower=True)
         usable = solution.converged & (known == 0)

@@ -1,6 +1,4 @@
-"""What was chosen for a problem, why, and how much there is to trust."""
-
-from typing import Any
+"""Reports on the method chosen for a problem, the reason, and the quality of the estimate."""
 
 import jax
 import jax.numpy as jnp
@@ -9,32 +7,31 @@ from truncgauss.probability.automatic import PROBABILITY, Automatic
 from truncgauss.probability.differentiation import combined
 from truncgauss.probability.method import Method, estimate, prepared
 from truncgauss.probability.refinement import Found
-from truncgauss.problem import Problem, as_key, as_problem
+from truncgauss.problem import CovarianceLike, Estimate, Loc, PRNGKey, Problem, as_key, as_problem
 from truncgauss.regions import Region
 
 
 def explain(
-    loc: Any,
-    covariance: Any,
+    loc: Loc,
+    covariance: CovarianceLike,
     region: Region,
     method: Method = Automatic(),
-    key: jax.Array | None = None,
+    key: PRNGKey | None = None,
 ) -> str:
-    """A few lines on one problem: the method, why it was chosen, and what its estimate rests on.
+    """A text report on one problem: the method, the reason for it, and diagnostics.
 
     Args:
         loc: mean, shape (d,).
         covariance: shape (d, d), or any form of a covariance.
-        region: `Box`, `Polyhedron` or `Ball`.
-        method: as in `log_probability`, which is called.
-        key: likewise.
+        region: `Box`, `Polyhedron`, `Ball` or `Ellipsoid`.
+        method, key: as in `log_probability`.
 
     Returns:
-        Lines of text: the problem, what was split or left out, the method with its reason, log P
-        with its standard error, and for `Separation` the upper bound of log P that a minimax tilt
-        gives, what the draws look ahead through, and the effective share of the points,
-        (sum w)^2 / (n sum w^2), 1 where all weights are equal. Methods that were tried in vain, and
-        why an error above rtol was left as it is, have lines of their own.
+        Lines of text: the problem, its independent blocks, the coordinates left out, the method
+        with its reason, log P with its standard error, and for `Separation` the upper bound of
+        log P by a minimax tilt, the sites in use, and the effective sample size over the number of
+        points, (sum w)^2 / (n sum w^2). Further lines name methods that were tried and not used,
+        and the reason why a standard error stayed above rtol.
 
     Raises:
         ValueError: for a batch of problems, or as `log_probability`.
@@ -76,11 +73,12 @@ def explain(
 
 
 def dimensions(d: int) -> str:
+    """The dimension in words."""
     return "1 dimension" if d == 1 else f"{d} dimensions"
 
 
 def trials(found: Found) -> list[str]:
-    """What else was tried, and how it ended."""
+    """Lines on methods that were tried and not used."""
     return [
         f"tried    {named(attempt.method)}: {verdict(attempt.error)}"
         for attempt in found.attempts
@@ -89,15 +87,17 @@ def trials(found: Found) -> list[str]:
 
 
 def shortfall(found: Found, method: Automatic) -> list[str]:
-    """Why an error above rtol was left as it is."""
+    """A line on the reason why the standard error stayed above rtol, if it did."""
     own = [attempt for attempt in found.attempts if attempt.method is found.method]
     if not own or not own[0].error > method.rtol:
         return []
     return [f"short    of rtol={method.rtol:g}: {own[0].ending}"]
 
 
-def account(chosen: Method, why: str, problem: Problem, result, key: jax.Array) -> list[str]:
-    """What was chosen for a problem, what it says, and what that rests on."""
+def account(
+    chosen: Method, why: str, problem: Problem, result: Estimate | None, key: jax.Array
+) -> list[str]:
+    """Lines on the method for a problem, its estimate, and its diagnostics."""
     result = estimate(chosen, problem, key) if result is None else result
     lines = [
         f"method   {named(chosen)}: {why}",
@@ -114,9 +114,9 @@ def named(method: Method) -> str:
 
 
 def verdict(stderr: float) -> str:
-    """What a standard error of log P says, in words."""
+    """The standard error of log P in words."""
     if stderr == 0:
         return "exact to rounding"
     if jnp.isnan(stderr):
         return "error unknown"
-    return "resting on nothing" if jnp.isinf(stderr) else f"standard error {stderr:.1e}"
+    return "too few effective samples" if jnp.isinf(stderr) else f"standard error {stderr:.1e}"

@@ -1,16 +1,17 @@
-"""Boxes under a few common factors, any number of them: a lattice over the factors alone."""
+"""Boxes under a low-rank covariance: quasi-Monte Carlo over its common factors."""
 
 import math
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance, LowRank
 from truncgauss.points import lattice_points, open_uniforms
 from truncgauss.probability.method import Growth, Method, check_counts, check_held
-from truncgauss.problem import Estimate, Problem, as_problem, over_rows
+from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.quadrature.factor_integrand import (
     Integrand,
@@ -20,7 +21,7 @@ from truncgauss.quadrature.factor_integrand import (
     mean_at,
     solve_plan,
 )
-from truncgauss.regions import Box, Region
+from truncgauss.regions import Box, Region, as_linear
 from truncgauss.special import (
     effective_sample_size,
     log_mean_exp,
@@ -32,25 +33,26 @@ from truncgauss.total_moments import Moments, Pieces, pooled_moments, weighted_p
 from truncgauss.units import standardized
 
 MIN_EFFECTIVE_POINTS = 10.0
-# A logistic density of standard deviation 1.18: wider than the integrand, on purpose.
+# The scale of a logistic density with standard deviation 1.18, wider than the integrand.
 WIDTH = 0.65
-LARGEST_DENSE = 4000  # dimensions; beyond, a dense matrix is not an option
+LARGEST_DENSE = 4000  # dimensions; in more a dense matrix is too large
 
 
 @frozen_pytree
 class FactorLattice(Method):
-    """The integral over the common factors of a `LowRank` covariance, on a shifted lattice.
+    """The probability of a box by importance sampling of the factors of a `LowRank` covariance.
 
-    `Separation` becomes this where a box has many coordinates for each factor. Only the factors
-    are drawn: f = anchor + scale t, t of the product distribution of logistic variables, and
+    It replaces `Separation` where a box has many coordinates for each factor. Only the factors are
+    drawn, by a randomly shifted lattice: f = anchor + scale t with independent logistic t, and
 
         P = E[ phi(f) det(scale) prod_j mass_j(f) / prod_k q(t_k) ].
 
-    Anchor and scale are about the mean and the covariance of the integrand. That is log-concave, so
-    its tails fall at least exponentially, as those of the logistic density q do.
+    Here mass_j is the probability of coordinate j between its limits given f. Anchor and scale are
+    near the mean and a factor of the covariance of the integrand, which is log-concave: its tails
+    decrease at least exponentially, those of the logistic density q exactly so.
 
     Args:
-        num_points: lattice points a replicate; a power of two is best (static).
+        num_points: lattice points per replicate; a power of two is best (static).
         num_replicates: random shifts; their spread is the standard error (static).
         plan: anchor and scale, from `hold`.
 
@@ -82,16 +84,17 @@ class FactorLattice(Method):
         return () if self.plan is None else self.plan.batch_shape
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "FactorLattice":
-        """The same plan, or plans, for every row."""
-        return replace(self, plan=self.plan.broadcast_to(batch_shape))
+        """The method with its plan broadcast to leading axes."""
+        plan = None if self.plan is None else self.plan.broadcast_to(batch_shape)
+        return replace(self, plan=plan)
 
     def reason(self, problem: Problem) -> str:
         return "many coordinates for each common factor: only the factors are integrated"
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not isinstance(covariance, LowRank) or not isinstance(region, Box):
             raise ValueError(
-                "FactorLattice answers for a tg.Box and a tg.LowRank covariance, got a "
+                "FactorLattice applies to a tg.Box and a tg.LowRank covariance, got a "
                 f"{type(region).__name__} and a {type(covariance).__name__}. Use tg.Separation(), "
                 "or, if a plan is held, hold the method for this problem: "
                 "method.hold(loc, covariance, region)."
@@ -100,25 +103,28 @@ class FactorLattice(Method):
             counts = {"factors": (self.plan.anchor.shape[-1], covariance.rank)}
             check_held("FactorLattice", self.plan, counts, Problem(loc, covariance, region))
 
-    def hold(self, loc: Array, covariance: Covariance, region: Region) -> "FactorLattice":
+    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "FactorLattice":
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
         fresh = replace(self, plan=None)
         fresh.check(*problem)
         return replace(fresh, plan=_plans(problem))
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """One random shift of the lattice."""
         return jax.tree.map(lambda x: x[0], self.replicates(loc, covariance, region, key[None]))
 
     def replicates(
-        self, loc: Array, covariance: Covariance, region: Region, keys: Array
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
-        """One estimate for each key; its stderr is inf where fewer than ten points carry it."""
-        low, high = region.low, region.high
+        """One estimate for each key; stderr is inf for fewer than ten effective points."""
+        covariance, box = as_low_rank(covariance), as_linear(region)
+        low, high = box.low, box.high
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
         empty = jnp.any(low == high)
-        # Nothing can be planned for an integrand that is 0 everywhere.
+        # An integrand that is 0 everywhere has no plan.
         low = jnp.where(invalid | empty, -jnp.inf, low)
         high = jnp.where(invalid | empty, jnp.inf, high)
         plan = solve_plan(loc, covariance, low, high) if self.plan is None else self.plan
@@ -130,8 +136,8 @@ class FactorLattice(Method):
         log_probs = log_mean_exp(weights, axis=1) + level
         log_probs = jnp.where(empty, log_probs - jnp.inf, log_probs)
         log_probs = jnp.where(invalid, jnp.nan, log_probs)
-        # Weights that all miss the bulk of the integrand may be alike; a point at the mode then
-        # outweighs them.
+        # If all points miss the bulk of the integrand their weights may be nearly equal, but much
+        # smaller than that of a point at the mode.
         at_mode = log_weight_at_mode(lax.stop_gradient(integrand), plan)
         at_mode = jnp.broadcast_to(at_mode, (len(keys), 1))
         effective = effective_sample_size(jnp.concatenate([weights, at_mode], axis=1))
@@ -139,15 +145,15 @@ class FactorLattice(Method):
         return Estimate(log_probs, jnp.where(empty, 0.0, alone).astype(loc.dtype))
 
     def moments(self, row: Problem, key: Array) -> Moments:
-        """Mean and covariance as those of a mixture over the factors.
+        """Mean and covariance as of a mixture over the factors.
 
-        Given the factors the coordinates are independent: only their means are weighted, and their
-        own variances added.
+        Given the factors the coordinates are independent, so their conditional variances add to the
+        diagonal of the covariance of their conditional means.
         """
-        loc, covariance, region = row
-        broken = jnp.any(~(region.low < region.high))
-        low = jnp.where(broken, -jnp.inf, region.low)
-        high = jnp.where(broken, jnp.inf, region.high)
+        loc, covariance, box = row.loc, as_low_rank(row.covariance), as_linear(row.region)
+        low, high = box.low, box.high
+        broken = jnp.any(~(low < high))
+        low, high = jnp.where(broken, -jnp.inf, low), jnp.where(broken, jnp.inf, high)
         plan = solve_plan(loc, covariance, low, high) if self.plan is None else self.plan
         plan = lax.stop_gradient(plan)
         integrand = about(plan.anchor, loc, covariance, low, high)
@@ -158,8 +164,8 @@ class FactorLattice(Method):
         def one(key: Array) -> Pieces:
             uniforms = lattice(key[None], self.num_points, covariance.rank, loc)
             weights, level = log_weights(integrand, plan, uniforms)
-            moved = combined(covariance.cov_factor, offsets(plan, uniforms)) + rest
-            given = (mean - point) + moved, jnp.sqrt(covariance.cov_diag), near.low, near.high
+            moved = combined(covariance.cov_factor, offsets(plan, uniforms)) + rest[None]
+            given = (mean - point)[None] + moved, jnp.sqrt(covariance.cov_diag), near.low, near.high
             pieces = weighted_pieces(weights[None], truncated_mean(*given).T[None])
             shares = jax.nn.softmax(weights)
             own = jnp.diag(shares @ truncated_variance(*given))
@@ -177,22 +183,34 @@ class FactorLattice(Method):
 
     def account(self, problem: Problem, key: Array) -> list[str]:
         """The number of factors and the effective sample size."""
-        loc, covariance, region = standardized(*problem).problem
-        low, high = region.low, region.high
+        own = standardized(*problem)
+        loc, covariance = own.loc, as_low_rank(own.covariance)
+        low, high = own.region.low, own.region.high
         plan = solve_plan(loc, covariance, low, high) if self.plan is None else self.plan
         integrand = about(plan.anchor, loc, covariance, low, high)
         uniforms = lattice(key[None], self.num_points, covariance.rank, loc)
         share = effective_sample_size(log_weights(integrand, plan, uniforms)[0]) / self.num_points
         return [
-            f"factors  {covariance.rank}, and nothing else, integrated",
+            f"factors  {covariance.rank} integrated, coordinates in closed form",
             f"points   {float(share):.0%} effective",
         ]
 
 
-def serves(covariance: Covariance, region: Region) -> bool:
-    """Whether to integrate over the few factors of a covariance instead of its variables.
+def as_low_rank(covariance: Covariance) -> LowRank:
+    """The covariance itself, if it is `LowRank`.
 
-    Below ten dimensions a factor the variables were cheaper for the same error.
+    Raises:
+        TypeError: if it is not.
+    """
+    if not isinstance(covariance, LowRank):
+        raise TypeError(f"a tg.LowRank is expected, got {type(covariance).__name__}.")
+    return covariance
+
+
+def serves(covariance: Covariance, region: Region) -> bool:
+    """Whether to integrate over the factors of a covariance instead of its coordinates.
+
+    With fewer than ten dimensions for each factor the coordinates were cheaper for the same error.
     """
     if not isinstance(covariance, LowRank) or not isinstance(region, Box):
         return False
@@ -202,23 +220,23 @@ def serves(covariance: Covariance, region: Region) -> bool:
 
 @jax.jit
 def _plans(problem: Problem) -> Plan:
-    """A plan for every row of a problem; factors have units of their own."""
+    """The plan of every row of a problem. Factors have no units, so it serves all units."""
 
     def of_row(row: Problem) -> Plan:
-        loc, covariance, region = standardized(*row).problem
-        return solve_plan(loc, covariance, region.low, region.high)
+        own = standardized(*row)
+        return solve_plan(own.loc, as_low_rank(own.covariance), own.region.low, own.region.high)
 
     return over_rows(of_row, problem)
 
 
 def lattice(keys: Array, num_points: int, rank: int, like: Array) -> Array:
-    """Uniforms of shape (R * n, r): a lattice, shifted anew for each key.
+    """Uniforms of shape (R * n, r): a lattice with a new random shift for each key.
 
-    It is not folded: the integrand vanishes with all derivatives on the faces of the cube.
+    It is not folded, because the integrand vanishes with all derivatives on the cube's faces.
     """
     points = lattice_points(num_points, rank)
     shifts = jax.vmap(lambda key: jax.random.bits(key, (rank,), jnp.uint32))(keys)
-    bits = points + shifts[:, None, :]
+    bits = points[None] + shifts[:, None, :]
     return open_uniforms(bits.reshape(-1, rank), like.dtype)
 
 
@@ -229,18 +247,19 @@ def offsets(plan: Plan, uniforms: Array) -> Array:
 
 
 def log_weights(integrand: Integrand, plan: Plan, uniforms: Array) -> tuple[Array, Array]:
-    """The log weight of each point (n, r), shape (n,), less a common level; and that level."""
+    """The log weights of points of shape (n, r), shape (n,), less a common level; and the level."""
     heights, level = integrand.heights(offsets(plan, uniforms))
     log_density = jnp.sum(jnp.log(uniforms) + jnp.log1p(-uniforms) - math.log(WIDTH), axis=-1)
     return heights - log_density + log_determinant(plan), level
 
 
 def log_determinant(plan: Plan) -> Array:
+    """log det(scale)."""
     return jnp.sum(jnp.log(jnp.diagonal(plan.scale)))
 
 
 def log_weight_at_mode(integrand: Integrand, plan: Plan) -> Array:
-    """The log weight that a point at the mode would have, on the level of `log_weights`."""
+    """The log weight of a point at the mode, less the level of `log_weights`."""
     offset = plan.mode - plan.anchor
     spread = jax.scipy.linalg.solve_triangular(plan.scale, offset, lower=True) / WIDTH
     height = integrand.heights(offset[None])[0][0]

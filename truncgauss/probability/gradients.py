@@ -1,6 +1,5 @@
-"""A log probability with its gradient, and with the standard errors of both."""
+"""Log probabilities with their gradients, and the standard errors of both."""
 
-import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -10,24 +9,34 @@ from jax import Array, lax
 
 from truncgauss.covariances import Covariance
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.method import Method, average, prepared, spread
+from truncgauss.probability.method import Method, average, prepared, spread, with_fields
 from truncgauss.probability.refinement import Goal, errors
-from truncgauss.probability.turns import in_turns
-from truncgauss.problem import Estimate, Problem, Region, as_key, as_problem, over_rows
+from truncgauss.probability.row_batches import in_batches
+from truncgauss.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    PRNGKey,
+    Problem,
+    as_key,
+    as_problem,
+    over_rows,
+)
+from truncgauss.regions import Region
 from truncgauss.special.logspace import log_sum_exp
 
-LEAST_MISSED = 1e-8  # of log P
+LEAST_MISSED = 1e-8  # a smaller part of the stderr of log P is rounding
 
 
 class Gradient(NamedTuple):
-    """The derivatives of log P in every number that describes the problem, or their errors.
+    """The derivatives of log P in all inputs of a problem, or their standard errors.
 
     Attributes:
         loc: shape (..., d).
-        covariance: shape (..., d, d) if the covariance was given as a matrix: symmetric, as
-            `jax.grad` gives it, so that half of a covariance's derivative is in each of its two
-            places; else an object of its kind, such as `tg.ScaleTril`.
-        region: an object of the region's kind, such as `tg.Box`, of derivatives in its limits.
+        covariance: shape (..., d, d) if the covariance was given as a matrix: symmetric, as from
+            `jax.grad`, with half of the derivative in a covariance at each of its two places; else
+            an object of its type, such as `tg.ScaleTril`.
+        region: an object of the region's type, such as `tg.Box`, of derivatives in its limits.
     """
 
     loc: Any
@@ -36,12 +45,12 @@ class Gradient(NamedTuple):
 
 
 class LogProbabilityAndGradient(NamedTuple):
-    """What `log_probability_and_gradient` returns.
+    """A log probability and its gradient, with the standard errors of both.
 
     Attributes:
         estimate: log P and its standard error.
-        gradient: of log P.
-        stderr: of the gradient, entry for entry, of the same shapes.
+        gradient: the gradient of log P.
+        stderr: the standard error of every entry of the gradient, of the same shapes.
     """
 
     estimate: Estimate
@@ -50,11 +59,11 @@ class LogProbabilityAndGradient(NamedTuple):
 
 
 def log_probability_and_gradient(
-    loc: Any,
-    covariance: Any,
+    loc: Loc,
+    covariance: CovarianceLike,
     region: Region,
     method: Method = Automatic(),
-    key: jax.Array | None = None,
+    key: PRNGKey | None = None,
 ) -> LogProbabilityAndGradient:
     r"""log P(X in region), its gradient, and the standard errors of both.
 
@@ -63,37 +72,36 @@ def log_probability_and_gradient(
 
     .. math:: g = \sum_r w_r\, g_r,
 
-    a ratio of two means, p g over p. To first order its error is the mean of p_r (g_r - g) over
-    the mean of p, whose standard error the spread of the replicates tells:
+    a ratio of two means, of p_r g_r and of p_r. To first order its error is the mean of
+    p_r (g_r - g) over the mean of p_r, with the standard error
 
     .. math:: \mathrm{stderr}^2 = \frac{R}{R - 1} \sum_r w_r^2\, (g_r - g)^2.
 
-    Near a singular covariance a gradient may be wrong by half where the value is right to 1e-3:
-    there this is the error to look at. It is right in the mean over keys; but an entry that only
-    few paths move, as one coordinate's where two others nearly repeat each other, has a skewed
-    error, of which intervals of 95 % held 72 to 90 % at 64 to 1,024 points a replicate. The cost is
-    that of a value and its gradient, and one value.
+    Near a singular covariance a gradient may have a relative error of one half where that of the
+    value is 1e-3, which this standard error shows. It is right on average over keys. An entry that
+    depends on few paths, as for a coordinate beside two nearly identical ones, has a skewed error:
+    there 72 to 90 % of intervals of nominal 95 % contained the truth, with 64 to 1,024 points per
+    replicate. The cost is that of a value with its gradient, and one more value.
 
     Args:
-        loc, covariance, region, method, key: as in `log_probability`, which gives the same estimate
-            for the same held method. `Automatic` buys points for the rtol of the value, and does
-            not look for structure in a covariance matrix.
+        loc, covariance, region, method, key: as in `log_probability`, which returns the same
+            estimate for the same held method. `Automatic` adds points for the rtol of the value,
+            and does not look for structure in a covariance matrix.
 
     Returns:
         LogProbabilityAndGradient(estimate, gradient, stderr). The gradient's stderr is inf where
-        the estimate rests on nothing. It is nan, unknown, where that of the estimate speaks of more
-        than the replicates' spread: of a layer along the limits too thin for any of them to have
-        met, in which the value changes by little and the gradient lives, or of the last digits of
-        the inputs. A method without replicates, or with one, says 0 where the value is exact, else
-        nan. Each row has a gradient of
-        its own: what all rows share gets one for each, shape (..., d). Of a sum over rows with one
-        key, errors do not add as squares.
+        there are too few effective samples for an error estimate. It is nan, unknown, where that of
+        the estimate is not only from the variance between replicates: it includes the rounding of
+        the inputs, or the mass of a layer along the limits so thin that no point may have sampled
+        it, which matters more for the gradient than for the value. For methods with one replicate
+        it is 0 where the value is exact, else nan. Each row has its own gradient, shape (..., d),
+        also in inputs that are shared by all rows. Rows with one key have dependent errors.
 
     Raises:
         ValueError: as `log_probability`.
 
     Reference:
-        Cochran (1977), Sampling Techniques, chapter 6, for the error of a ratio.
+        Cochran (1977), Sampling Techniques, chapter 6, for the standard error of a ratio.
 
     Example:
         >>> box = tg.Box([0.0, 0.0], jnp.inf)
@@ -108,7 +116,7 @@ def log_probability_and_gradient(
     if isinstance(method, Automatic):
         result = method.answer(problem, key, Goal(_evaluated, _errors, differentiates=True)).result
     else:
-        result = in_turns(_evaluated, prepared(method, problem), problem, key)
+        result = in_batches(_evaluated, prepared(method, problem), problem, key)
     if isinstance(covariance, Covariance):
         return result
     return result._replace(gradient=_plain(result.gradient), stderr=_plain(result.stderr))
@@ -123,7 +131,7 @@ def _evaluated(method: Method, problem: Problem, key: Array) -> LogProbabilityAn
 
 def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradient:
     num = method.num_replicates
-    single = dataclasses.replace(method, num_replicates=1) if num > 1 else method
+    single = with_fields(method, num_replicates=1) if num > 1 else method
 
     def one(key: Array) -> tuple[Array, Problem]:
         return jax.value_and_grad(lambda row: average(single, row, key).log_prob)(row)
@@ -131,16 +139,16 @@ def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradie
     if num == 1:
         (log_prob, gradient), stderr = one(key), average(method, row, key).stderr
         own = jnp.where((stderr == 0) | jnp.isinf(stderr), stderr, jnp.nan)
-        error = jax.tree.map(lambda leaf: jnp.broadcast_to(own, leaf.shape), gradient)
+        same = jax.tree.map(lambda leaf: jnp.broadcast_to(own, leaf.shape), gradient)
         return LogProbabilityAndGradient(
-            Estimate(log_prob, stderr), Gradient(*gradient), Gradient(*error)
+            Estimate(log_prob, stderr), Gradient(*gradient), Gradient(*same)
         )
     log_probs, gradients = lax.map(one, jax.random.split(key, num))
     estimate = average(method, row, key)
     shares = jnp.exp(log_probs - log_sum_exp(log_probs))
     gradient = jax.tree.map(lambda leaf: jnp.tensordot(shares, leaf, 1), gradients)
 
-    # What all replicates may have missed alike is no part of their spread.
+    # The part of the stderr that is not from the variance between replicates.
     seen = spread(log_probs, jnp.full_like(log_probs, jnp.nan))
     missed = estimate.stderr**2 - seen**2 > jnp.maximum(LEAST_MISSED, 1e-3 * seen) ** 2
     known = jnp.where(jnp.isinf(estimate.stderr), jnp.inf, jnp.where(missed, jnp.nan, 0.0))

@@ -1,36 +1,37 @@
 """The contract of a method, and the average of its replicates.
 
-A method answers for one Gaussian and one region. Batching is written once in `problem`, the average
-over independent randomisations and its standard error here.
+A method estimates the probability for one Gaussian and one region. Batching is written once in
+`problem`, the average over independent replicates and its standard error here.
 """
 
 import dataclasses
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import Covariance
-from truncgauss.problem import Estimate, Problem, over_rows
+from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
 from truncgauss.pytrees import Batched, is_concrete, values_of
 from truncgauss.regions import LinearRegion, Region
 from truncgauss.special import log_mean_exp
 from truncgauss.total_moments import Moments
 from truncgauss.units import Standardized, standardized
 
-MOST_MEDIUM = 2**24  # numbers that a program holds; beyond, all effort is worth its time
+MOST_MEDIUM = 2**24  # numbers in a program's arrays; above, full compilation effort pays off
 
 
-class Growth(NamedTuple):
-    """The count that buys accuracy.
+@dataclasses.dataclass(frozen=True)
+class Growth:
+    """The count of a method that determines its accuracy.
 
     Attributes:
-        count: the name of a static field of the method.
-        rate: the standard error falls as count^(-1 / rate).
-        price: what a draw costs, in lattice points.
+        count: the name of that static field of the method.
+        rate: the standard error decreases as count^(-1 / rate).
+        price: the cost of one more, in lattice points.
     """
 
     count: str
@@ -39,13 +40,13 @@ class Growth(NamedTuple):
 
 
 class Method:
-    """A way to compute P(X in region). A new method is a subclass of this, in one file.
+    """The base class of methods for P(X in region). A new method is a subclass, in one file.
 
     It is decorated with `frozen_pytree`: counts are static fields, so that equal settings share a
-    compilation; arrays are leaves. `replicate` is the one thing that it must define: one
-    independent randomisation for one problem without leading axes. A deterministic method has one
-    replicate. All else has defaults. To be chosen by `Automatic`, it defines `candidate` and
-    `reason` and is named in `automatic.CANDIDATES`.
+    compilation; arrays are leaves. It must define only `replicate`: one independent randomised
+    estimate for one problem without leading axes. A deterministic method has one replicate.
+    Everything else has defaults. To be chosen by `Automatic`, a method defines `candidate` and
+    `reason` and is listed in `automatic.CANDIDATES`.
 
     Example:
         >>> from truncgauss.pytrees import frozen_pytree
@@ -64,104 +65,116 @@ class Method:
     """
 
     num_replicates: int = 1
-    batch_shape: tuple[int, ...] = ()  # of a held plan, if it has one for each of many rows
-    # Whether problems with limits on linear functions come with standard deviations of about one.
+    # Whether problems with linear constraints are passed in units of about one standard deviation.
     own_units: ClassVar[bool] = True
-    growth: ClassVar[Growth | None] = None  # None: no count buys accuracy
+    growth: ClassVar[Growth | None] = None  # None: no count determines the accuracy
 
-    # --- What it is for
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of a held plan, if it has one for each row."""
+        return ()
+
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Method":
+        """The method with its plan, if any, broadcast to leading axes."""
+        return self
+
+    # --- When it applies
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "Method | None":
-        """The method as `Automatic` would try it, or None where it does not apply.
+        """The method with the settings for `Automatic`, or None where it does not apply.
 
         Args:
-            problem: arrays, or tracers: then shapes alone can be seen.
-            num_points: lattice points a replicate that are affordable to begin with.
+            problem: of arrays, or of tracers, of which only shapes are known.
+            num_points: lattice points per replicate to begin with.
         """
         return None
 
     def reason(self, problem: Problem) -> str:
-        """Why `Automatic` chose the method for a problem, for `explain`."""
+        """The reason why `Automatic` chose the method for a problem, for `explain`."""
         return "as asked for"
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
-        """Raise ValueError if this method cannot answer for such inputs."""
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+        """Raise ValueError if the method does not apply to such inputs."""
 
-    # --- What is decided before it runs
+    # --- Preparation
 
     def serving(self, covariance: Covariance, region: Region) -> "Method":
-        """The method that answers in place of this one for such a kind of covariance or region."""
+        """The method that replaces this one for such a kind of covariance or region."""
         return self
 
     @property
     def is_held(self) -> bool:
-        """Whether the method has a plan, or needs none."""
+        """Whether the method has its plan, or needs none."""
         return True
 
-    def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Method":
+    def settled(
+        self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region
+    ) -> "Method":
         """The method with settings that need concrete values, such as a rank, resolved."""
         return self
 
-    def hold(self, loc: Array, covariance: Covariance, region: Region) -> "Method":
+    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "Method":
         """The method with its plan fixed, so that for one key it is one smooth function."""
         return self
 
     def scaled(self, by: Array) -> "Method":
-        """The method with what it holds made to fit constraints multiplied by `by`, shape (m,)."""
+        """The method with its plan for the constraints multiplied by `by`, shape (m,)."""
         return self
 
-    # --- How more of its count buys accuracy
+    # --- More accuracy
 
     @property
     def count(self) -> int:
-        """The count that buys accuracy; 1 if there is none."""
-        return 1 if self.growth is None else getattr(self, self.growth.count)
+        """The count that determines the accuracy; 1 if there is none."""
+        return 1 if self.growth is None else int(getattr(self, self.growth.count))
 
     def growing(self) -> "Method":
-        """The held method in a form whose count may grow without compiling again, if it has one.
+        """The held method in a form whose count may grow without compiling again, if any.
 
-        Its value may then not be differentiated.
+        The value of that form may not be differentiated.
         """
         return self
 
     def enlarged(self, factor: int) -> "Method":
-        """The method with so many times the count that buys accuracy."""
+        """The method with `factor` times the count that determines its accuracy."""
         if self.growth is None:
             return self
-        return dataclasses.replace(self, **{self.growth.count: factor * self.count})
+        return with_fields(self, **{self.growth.count: factor * self.count})
 
     def grown(self) -> "Method":
-        """What `growing` made of a method, with its count static again."""
+        """The method from its form by `growing`, with its present count as a static field."""
         return self
 
-    # --- What it answers
+    # --- Estimates
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
-        """One randomisation; its stderr is what it can say alone, nan if nothing."""
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        """One randomised estimate; its stderr is known from it alone, nan if unknown."""
         raise NotImplementedError(f"{type(self).__name__} does not define replicate.")
 
     def replicates(
-        self, loc: Array, covariance: Covariance, region: Region, keys: Array
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
-        """One replicate for each key, by default one after the other, in the memory of one."""
+        """One estimate for each key, by default one after the other, in the memory of one."""
         one = jax.checkpoint(lambda key: self.replicate(loc, covariance, region, key))
         return jax.lax.map(one, keys)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
-        """The standard error of the log of the replicates' mean, given what each says alone."""
+        """The standard error of the log of the replicates' mean, given the stderr of each alone."""
         return spread(log_probs, alone)
 
     def moments(self, row: Problem, key: Array) -> Moments:
         r"""Mean and covariance given the region, for one problem without leading axes.
 
-        By default they are the derivatives of log P that `replicate` defines, by the formulas
+        By default they come from derivatives of the log P of `replicate` in the mean, by
 
         .. math:: m = \mu + \Sigma \nabla, \qquad
                   C = \Sigma + \Sigma\, (\nabla \nabla^T \log P)\, \Sigma,
 
-        with the gradient and the Hessian taken in the mean. Their standard errors are unknown, nan,
-        unless log P is exact. In a tail, where C is much smaller than Sigma, digits cancel.
+        Their standard errors are unknown, nan, unless log P is exact. In a tail, where C is much
+        smaller than Sigma, the formula for C loses digits to cancellation.
         """
         matrix = row.covariance.covariance_matrix
 
@@ -174,30 +187,39 @@ class Method:
         mean, spread_matrix = row.loc + matrix @ gradient, matrix + matrix @ curve @ matrix
         return Moments(mean, spread_matrix, error + 0.0 * mean, error + 0.0 * spread_matrix)
 
-    # --- What it costs, and what it rests on
+    # --- Cost and diagnostics
 
     def numbers_held(self, dimension: int) -> int:
-        """About how many numbers one row holds at a time: bounds the rows of one turn."""
+        """The approximate size of the arrays of one row, which bounds the rows of a batch."""
         return 8 * self.count * dimension
 
     def effort(self, problem: Problem) -> dict[str, Any] | None:
-        """How much effort a compilation for numbers is worth, see `compiling`."""
+        """The effort to compile with for calls with numbers, see `compiling`."""
         numbers = math.prod(problem.batch_shape) * self.numbers_held(problem.covariance.dimension)
         return MEDIUM if numbers <= MOST_MEDIUM else None
 
     def account(self, problem: Problem, key: Array) -> list[str]:
-        """Lines for `explain` on what the estimate of one problem rests on."""
+        """Lines for `explain`: diagnostics of the estimate for one problem."""
         return []
 
 
-def prepared(method: Method, problem: Problem) -> Method:
-    """The method that answers for a problem, checked, and with all that numbers can settle.
+MethodT = TypeVar("MethodT", bound=Method)
 
-    Where there are numbers, also behind a derivative, its plan is held: a value and its gradient
-    are then those of one function.
+
+def with_fields(method: MethodT, **fields: Any) -> MethodT:
+    """The method with other values of some fields; methods are dataclasses, their base is not."""
+    values: Any = method
+    return dataclasses.replace(values, **fields)
+
+
+def prepared(method: Method, problem: Problem) -> Method:
+    """The method for a problem: checked, replaced where another serves, and with its plan held.
+
+    The plan is held where the inputs are numbers, also inside a derivative: a value and its
+    gradient are then those of one function.
 
     Raises:
-        ValueError: if it cannot answer.
+        ValueError: if the method does not apply.
     """
     method = method.serving(problem.covariance, problem.region)
     method.check(*problem)
@@ -208,10 +230,10 @@ def prepared(method: Method, problem: Problem) -> Method:
 
 
 def check_linear(owner: str, region: Region) -> None:
-    """Raise ValueError unless a region is made of limits on linear functions."""
+    """Raise ValueError unless a region consists of limits on linear functions."""
     if not isinstance(region, LinearRegion):
         raise ValueError(
-            f"{owner} answers for limits on linear functions, a tg.Box or a tg.Polyhedron; got "
+            f"{owner} applies to limits on linear functions, a tg.Box or a tg.Polyhedron; got "
             f"{type(region).__name__}. Use tg.SoftMonteCarlo for other regions."
         )
 
@@ -226,21 +248,23 @@ def check_counts(method: Method, *names: str) -> None:
             )
 
 
-def check_held(owner: str, plan: Batched, counts: dict[str, tuple], problem: Problem) -> None:
-    """Raise ValueError unless a held plan can serve a problem, as far as their shapes tell.
+def check_held(
+    owner: str, plan: Batched, counts: dict[str, tuple[int, int]], problem: Problem
+) -> None:
+    """Raise ValueError unless the shapes of a held plan fit a problem.
 
     Args:
         owner: the method's name.
-        plan: what it holds.
-        counts: what was counted -> how many there are in the plan, how many the problem has.
-        problem: what is asked.
+        plan: the held plan.
+        counts: name of a size -> its value in the plan, and in the problem.
+        problem: the problem.
     """
     remedy = "Hold the method for this problem: method.hold(loc, covariance, region)."
-    for what, (planned, asked) in counts.items():
-        if planned != asked:
+    for what, (planned, actual) in counts.items():
+        if planned != actual:
             raise ValueError(
                 f"{owner}: the plan that is held was made for {planned} {what}, this problem has "
-                f"{asked}. {remedy}"
+                f"{actual}. {remedy}"
             )
     rows, batch = plan.batch_shape, problem.batch_shape
     try:
@@ -256,9 +280,9 @@ def check_held(owner: str, plan: Batched, counts: dict[str, tuple], problem: Pro
 
 def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     """The method's estimate for every row of a problem, with one key for all rows."""
-    if not jax.config.jax_debug_nans:
+    if not jax.config.jax_debug_nans:  # type: ignore[attr-defined]
         return _evaluated(method, problem, key)
-    with jax.debug_nans(False):  # a stderr of NaN is no failure
+    with jax.debug_nans(False):  # a stderr of NaN is no error
         log_prob, stderr = _evaluated(method, problem, key)
     return Estimate(log_prob + 0.0, stderr)
 
@@ -279,11 +303,12 @@ def _estimate(method: Method, problem: Problem, key: Array) -> Estimate:
 
 @Compiled
 def _with_gradient(method: Method, problem: Problem, key: Array) -> tuple[Estimate, Problem]:
-    """The estimate for every row, and the derivatives of each row's log P in the problem."""
+    """The estimate for every row, and the derivatives of each row's log P in its inputs."""
 
     def of_row(row: Problem, method: Method) -> tuple[Estimate, Problem]:
         def log_prob(row: Problem) -> tuple[Array, Array]:
-            return tuple(average(method, row, key))
+            found = average(method, row, key)
+            return found.log_prob, found.stderr
 
         (value, stderr), gradient = jax.value_and_grad(log_prob, has_aux=True)(row)
         return Estimate(value, stderr), gradient
@@ -292,7 +317,7 @@ def _with_gradient(method: Method, problem: Problem, key: Array) -> tuple[Estima
 
 
 def _differentiable(method: Method, problem: Problem, key: Array) -> Estimate:
-    """The estimate where a derivative is taken at numbers that are there.
+    """The estimate inside a derivative at concrete numbers.
 
     Value and gradient then come from one program, compiled with the effort of a value.
     """
@@ -302,11 +327,10 @@ def _differentiable(method: Method, problem: Problem, key: Array) -> Estimate:
         return _estimate(method, problem, key, effort=method.effort(problem))
 
     @value.defjvp
-    def value_jvp(primals, tangents):
+    def value_jvp(primals: tuple[Problem], tangents: tuple[Any]) -> tuple[Estimate, Estimate]:
         (problem,), (change,) = primals, tangents
         if not is_concrete(problem):  # of a second derivative
-            plain = lambda problem: _estimate(method, problem, key)
-            return jax.jvp(plain, primals, tangents)
+            return jax.jvp(lambda problem: _estimate(method, problem, key), primals, tangents)
         found, gradient = _with_gradient(method, problem, key, effort=method.effort(problem))
         rank = found.log_prob.ndim
 
@@ -314,7 +338,8 @@ def _differentiable(method: Method, problem: Problem, key: Array) -> Estimate:
             return jnp.sum(slope * change, axis=tuple(range(rank, slope.ndim)))
 
         slopes = jax.tree.leaves(jax.tree.map(along, gradient, change))
-        return found, Estimate(sum(slopes), jnp.zeros_like(found.stderr))
+        total: Any = sum(slopes)
+        return found, Estimate(total, jnp.zeros_like(found.stderr))
 
     return value(problem)
 
@@ -323,8 +348,8 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     """The log of the mean of the replicates' probabilities, and its standard error.
 
     With p_r the R replicates and p their mean, stderr = sd(p_r) / (sqrt(R) p), computed from
-    exp(log p_r - max). A single replicate speaks for itself. If replicates that call their own
-    result baseless (stderr inf) carry more than half of the mean, so is the average.
+    exp(log p_r - max). For a single replicate it is that of the replicate. If replicates with too
+    few effective samples (stderr inf) make up more than half of the mean, stderr is inf.
     """
     if method.own_units and isinstance(problem.region, LinearRegion):
         row = standardized(*problem)
@@ -334,7 +359,7 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
 
 
 def decided(row: Standardized, result: Estimate) -> Estimate:
-    """The estimate together with what constraints without variance say."""
+    """The estimate, replaced where constraints of variance 0 determine the probability."""
     certain = jax.lax.stop_gradient(row.known != 0)
     stderr = jnp.where(jnp.isnan(row.known), jnp.nan, 0.0)
     return Estimate(
@@ -342,22 +367,26 @@ def decided(row: Standardized, result: Estimate) -> Estimate:
     )
 
 
-def _average(method: Method, problem: tuple, key: Array) -> Estimate:
+def _average(method: Method, problem: Problem, key: Array) -> Estimate:
+    loc, covariance, region = problem
     if method.num_replicates == 1:
-        log_prob, stderr = method.replicate(*problem, key)
+        log_prob, stderr = method.replicate(loc, covariance, region, key)
         return Estimate(log_prob, jax.lax.stop_gradient(stderr))
     keys = jax.random.split(key, method.num_replicates)
-    log_probs, alone = method.replicates(*problem, keys)
+    log_probs, alone = method.replicates(loc, covariance, region, keys)
     stderr = jax.lax.stop_gradient(method.combined_stderr(log_probs, alone))
     return Estimate(log_mean_exp(log_probs, axis=0), stderr)
 
 
 def spread(log_probs: Array, alone: Array) -> Array:
-    """Standard error of the log of the mean of exp(log_probs), shape (R,) -> ()."""
+    """The standard error of the log of the mean of exp(log_probs), shape (R,) -> ().
+
+    It is inf if replicates with `alone` = inf make up more than half of the mean.
+    """
     size = jnp.max(log_probs)
     shares = jnp.exp(log_probs - jnp.where(jnp.isfinite(size), size, 0.0))
     total = shares.sum()
     stderr = jnp.std(shares, ddof=1) * len(log_probs) ** 0.5 / total
-    baseless = jnp.sum(jnp.where(jnp.isinf(alone), shares, 0.0)) > 0.5 * total
-    baseless = baseless | (size == -jnp.inf)
-    return jnp.where(baseless, jnp.inf, stderr)
+    unsupported = jnp.sum(jnp.where(jnp.isinf(alone), shares, 0.0)) > 0.5 * total
+    unsupported = unsupported | (size == -jnp.inf)
+    return jnp.where(unsupported, jnp.inf, stderr)

@@ -1,4 +1,4 @@
-"""Where the default method spends its draws: which rows of a batch need more, and when it ends."""
+"""The allocation of draws by the default method: which rows need more points, and when to stop."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -9,24 +9,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.probability.method import Method
-from truncgauss.probability.turns import flattened, in_turns, padded, some, taken
+from truncgauss.probability.row_batches import flattened, in_batches, padded, some, taken
 from truncgauss.problem import Estimate, Problem
 
-FAILURE = 0.05  # a stderr above this calls for another method
-MARGIN = 2.0  # points are bought for an error this many times smaller than wanted
-STEP, LONGEST_STEP = 4, 16  # more points: few counts, so that few are compiled
-LEAST_RATE = 0.25  # an error that falls more slowly than n^-1/4 is not worth its points
+FAILURE = 0.05  # for rows with a larger stderr another method is tried
+MARGIN = 2.0  # points are added for a stderr of rtol over this
+STEP, LONGEST_STEP = 4, 16  # factors of the number of points: few values, so that few are compiled
+LEAST_RATE = 0.25  # no points are added where the stderr falls more slowly than n^-1/4
 
 MET, SPENT, STUCK = "", "the draws allowed by max_draws are spent", "more points help too little"
 
 
 class Goal(NamedTuple):
-    """What is wanted of a problem.
+    """A quantity to compute, and its error.
 
     Attributes:
-        evaluate: the result by a method: a tree of arrays, NaN in the first where there is none.
-        error: how far the result of each row is from the truth, by its own account.
-        differentiates: whether a derivative is taken inside, so that counts have to be static.
+        evaluate: (method, problem, key) -> the result: a tree of arrays, NaN in the first leaf for
+            rows without a result.
+        error: the estimated error of each row of a result.
+        differentiates: whether `evaluate` takes derivatives, so that counts have to be static.
     """
 
     evaluate: Callable[[Method, Problem, jax.Array], Any]
@@ -35,18 +36,19 @@ class Goal(NamedTuple):
 
 
 def errors(result: Estimate) -> np.ndarray:
-    """The stderr of each row, inf where it rests on nothing; 0 where it is unknown."""
+    """The stderr of each row, with 0 for unknown ones."""
     stderr = np.asarray(result.stderr, float)
     return np.where(np.isnan(stderr), 0.0, stderr)
 
 
 def cost(method: Method, dimension: int) -> int:
-    """Of one row, in coordinates of lattice points."""
-    return method.growth.price * method.count * method.num_replicates * dimension
+    """The cost of one row, in coordinates of lattice points."""
+    price = 1 if method.growth is None else method.growth.price
+    return price * method.count * method.num_replicates * dimension
 
 
 class Attempt(NamedTuple):
-    """A method that was tried on some rows: its last count of points, and its largest error."""
+    """A method tried on some rows, with its last number of points, and its largest error there."""
 
     method: Method
     error: float
@@ -54,14 +56,14 @@ class Attempt(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The result of every row, its error, the method that it comes from, and what was tried.
+    """The result of every row, with the methods that it comes from.
 
     Attributes:
-        method: of the first row, with its plan held.
+        method: that of the first row, with its plan held.
         result: tree of arrays with the leading axes of the problem.
-        attempts: what was tried, in order, to be told by `explain`.
-        recipe: the held methods that the results come from, each with the rows of the flattened
-            problem that are its own, None for all.
+        attempts: the methods tried, in order, for `explain`.
+        recipe: the held methods of the result, each with its rows of the flattened problem, None
+            for all.
     """
 
     method: Method
@@ -71,14 +73,14 @@ class Found(NamedTuple):
 
 
 class Search:
-    """The best result of each row so far, and the draws that are left.
+    """The best result of each row so far, and the remaining budget of draws.
 
     Args:
-        problem: with numbers, not tracers.
+        problem: of numbers, not tracers.
         key: for every method and row.
-        goal: what is wanted.
-        rtol: the error to end at.
-        max_draws: coordinates to draw at most, beyond the first try of each method.
+        goal: the quantity to compute.
+        rtol: the error to reach.
+        max_draws: coordinates to draw at most; the first estimate by each method is always made.
     """
 
     def __init__(self, problem: Problem, key: jax.Array, goal: Goal, rtol: float, max_draws: int):
@@ -86,15 +88,15 @@ class Search:
         self.problem, self.key, self.goal, self.rtol = flattened(problem), key, goal, rtol
         self.left: float = max_draws
         self.error = np.full(math.prod(self.shape), math.inf)
-        self.owner = np.full(len(self.error), -1)  # the attempt that each row's result is of
+        self.owner = np.full(len(self.error), -1)  # index of the attempt of each row's result
         self.attempts: list[Attempt] = []
-        self.plans: list[tuple[Method, np.ndarray]] = []  # held for rows, and which
+        self.plans: list[tuple[Method, np.ndarray]] = []  # held methods and their rows
         self.result: Any = None
         self.evaluations: list[tuple[Method, np.ndarray]] = []
-        self.evaluation = np.full(len(self.error), -1)  # the one that each row's result is of
+        self.evaluation = np.full(len(self.error), -1)  # index of that of each row's result
 
     def begin(self, method: Method, result: Any, error: np.ndarray) -> None:
-        """Take the result of a method that buys no points as what there is so far."""
+        """Record the result of a method without a count as the best so far."""
         self.error, self.owner = error.reshape(-1), np.zeros(len(self.error), int)
         self.attempts.append(Attempt(method, float(self.error.max(initial=0.0)), MET))
         self.plans.append((method, np.arange(len(self.error))))
@@ -107,7 +109,7 @@ class Search:
         return leaf.shape[len(self.shape) :]
 
     def attempt(self, method: Method, above: float) -> None:
-        """Try a method on the rows whose error is above, and keep what has the smaller error."""
+        """Evaluate a method on rows with an error above `above`, and keep the better results."""
         rows = np.flatnonzero(self.error > above)
         if not len(rows):
             return
@@ -123,7 +125,7 @@ class Search:
         self.plans.append((held, rows))
 
     def refine(self) -> None:
-        """Buy points for the rows above rtol, where they help and as far as the draws go."""
+        """Add points for rows above rtol, where it helps and within the budget."""
         for index, (held, rows) in enumerate(self.plans):
             if held.growth is not None:
                 method, ending = self._refined(held, rows, rows_of=self.owner == index)
@@ -133,7 +135,7 @@ class Search:
                     self.attempts[index] = Attempt(method.grown(), worst, ending)
 
     def _refined(self, held: Method, rows: np.ndarray, rows_of: np.ndarray) -> tuple[Method, str]:
-        """The method with the points it ends with, and why it ends."""
+        """The method with its last number of points, and the reason to stop."""
         place = np.zeros(len(self.error), int)
         place[rows] = np.arange(len(rows))
         hopeful, ending, method = rows_of & np.isfinite(self.error), MET, held
@@ -157,8 +159,8 @@ class Search:
         return method, ending
 
     def _affordable(self, method: Method, needy: np.ndarray) -> tuple[int, np.ndarray]:
-        """How many times the points to take, for those of the rows that can have them."""
-        rate = method.growth.rate
+        """The affordable factor of the number of points, and the rows that it is affordable for."""
+        rate = 1.0 if method.growth is None else method.growth.rate
         excess = MARGIN * float(self.error[needy].max()) / self.rtol
         factor = LONGEST_STEP if excess**rate > STEP else STEP
         needy = needy[np.argsort(self.error[needy], kind="stable")]
@@ -175,7 +177,7 @@ class Search:
     def _evaluated(self, method: Method, rows: np.ndarray) -> tuple[Any, np.ndarray]:
         self.evaluations.append((method, rows))
         problem = taken(self.problem, rows)
-        result = in_turns(self.goal.evaluate, method, problem, self.key)
+        result = in_batches(self.goal.evaluate, method, problem, self.key)
         error = np.asarray(self.goal.error(result), float).reshape(-1)
         alone = problem.batch_shape == ()
         # Kept as NumPy arrays: each small operation of JAX would be compiled.
@@ -202,9 +204,9 @@ class Search:
         return self.problem.covariance.dimension
 
     def found(self) -> Found:
-        """What was found, with the leading axes of the problem."""
+        """The result with the leading axes of the problem."""
         whole = lambda leaf: jnp.asarray(leaf.reshape(self.shape + leaf.shape[1:]))
-        first = self.attempts[self.owner[0]].method if len(self.owner) else None
+        first = self.attempts[self.owner[0]].method
         result = jax.tree.map(whole, self.result)
         return Found(first, result, tuple(self.attempts), tuple(self._recipe()))
 

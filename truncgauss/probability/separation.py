@@ -1,4 +1,4 @@
-"""Separation of variables: one integral after the other, looking ahead, on randomised lattices."""
+"""Separation of variables with twisted or tilted proposals, on randomised lattices."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.points import GrowingLattice, lattice_points, shifted_uniforms
@@ -20,10 +21,15 @@ from truncgauss.probability.method import (
     check_linear,
     spread,
 )
-from truncgauss.problem import Estimate, Problem, as_problem
+from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
-from truncgauss.regions import LinearRegion, Polyhedron, Region
-from truncgauss.separation.draw_offsets import Drawn, drawn_again, inner_point, intersected_draws
+from truncgauss.regions import LinearRegion, Polyhedron, Region, as_linear
+from truncgauss.separation.draw_offsets import (
+    DrawOffsets,
+    draw_offsets,
+    inner_point,
+    intersected_draws,
+)
 from truncgauss.separation.kernel import paths
 from truncgauss.separation.plan import Plan, Proposal, proposal_of
 from truncgauss.separation.planning import plan_of
@@ -51,56 +57,62 @@ from truncgauss.total_moments import (
 )
 from truncgauss.units import standardized
 
-# Numbers in an array of one pass: more replicates than fit are made in turns.
+# Numbers in an array of one pass: replicates that do not fit go into further passes.
 PASS_SIZE = 2**21
-# Numbers in an array that is kept for the derivative; beyond, paths are drawn a second time.
+# Numbers in an array stored for the derivative; larger ones are computed a second time.
 KEPT_SIZE = 2**23
 
 
 @frozen_pytree
 class Separation(Method):
-    """Separation of variables that looks ahead, on randomly shifted lattice points.
+    """Importance sampling by separation of variables, on randomly shifted lattice points.
 
-    With Sigma = L L^T in some order of the variables and x = loc + L z, untwisted,
+    With Sigma = L L^T in some order of the variables and x = loc + L z, the tilted estimate is
 
         P = E prod_k mass_k(z_1, ..., z_(k-1)) exp(mu_k^2 / 2 - mu_k z_k),
 
-    where z_k is drawn from Normal(mu_k, 1) truncated to its conditional interval, whose mass is
-    mass_k, and mu is the saddle point that makes the largest weight smallest. Twisted, each
-    variable is drawn from the law that the later constraints, stood for by Gaussian sites, leave to
-    it (see the module `twisting`): weights are then nearly equal, and errors often smaller by a
-    factor of 3 to 100. A pilot of 128 points chooses between the two. All of it is done in logs;
-    probabilities of 1e-2000 are as good as others. Each replicate shifts the lattice anew.
+    where z_k is drawn from Normal(mu_k, 1) truncated to its conditional interval, mass_k is the
+    mass of that interval, and mu is the minimax tilt, which makes the largest weight smallest. In
+    the twisted estimate each variable is drawn given Gaussian approximations of the later
+    constraints, their sites (see the module `twisting`): the weights are then nearly equal, and
+    standard errors often smaller by a factor of 3 to 100. A pilot of 128 points chooses between the
+    two. All computations are in logs: probabilities of 1e-2000 are no less accurate. Each replicate
+    has its own random shift of the lattice.
 
-    For a box and a `LowRank` covariance of few factors `FactorLattice` answers in its place, and
-    `hold` returns that: dimension 100,000 at rank 5 is ordinary.
+    For a box and a `LowRank` covariance of few factors it is replaced by `FactorLattice`, which
+    `hold` then returns: dimension 100,000 at rank 5 is feasible.
 
-    Order, sites and mu are a plan, solved without being differentiated. `hold` fixes it; for one
-    key the value is then one smooth function of loc, covariance and limits, and its gradient exact.
+    Order, sites and mu are a plan, which is solved for without derivatives. `hold` fixes it: for
+    one key the value is then one smooth function of loc, covariance and limits, with its exact
+    gradient.
 
     Args:
-        num_points: lattice points a replicate; a power of two is best (static).
-        num_replicates: random shifts; their spread is the standard error (static). Intervals use
-            Student's t with num_replicates - 1 degrees of freedom.
-        tilted: whether draws are steered at all; if not, a call is cheaper, its error larger
+        num_points: lattice points per replicate; a power of two is best (static).
+        num_replicates: random shifts, whose variance gives the standard error (static). Intervals
+            use Student's t with num_replicates - 1 degrees of freedom.
+        tilted: whether to use a tilt or sites; without them a call is cheaper and its error larger
             (static).
-        twisted: whether they may be steered by the sites of expectation propagation. The minimax
-            tilt remains, with a pilot of its own: where propagation does not converge, where its
-            sites would leave weights without a variance, where the tilt leaves more effective
-            points, and where the limited distribution is singular (static).
-        rank: of the law of what is limited, where that is singular: after this many draws nothing
-            is left to draw, and the other constraints limit earlier variables too. Found where the
-            numbers can be looked at; else None stands for the largest that is possible (static).
+        twisted: whether to consider the sites of expectation propagation. The minimax tilt is used
+            where they do not converge, where their weights would have no finite variance, where the
+            tilt has the larger effective sample size, and where the values of the constraints have
+            a singular covariance (static).
+        rank: of the covariance of the constraints' values, if it is singular: only so many
+            variables are drawn, and the other constraints limit earlier variables too. Found
+            outside of a trace; None in a trace stands for the largest possible rank (static).
         plan: a fixed plan, from `hold`.
-        lattice: set by `Automatic`, which buys points without compiling for them.
+        lattice: set by `Automatic`, which adds points without compiling again.
 
     Raises:
-        ValueError: for a `Ball`, or a count that is not positive.
+        ValueError: for a `Ball` or `Ellipsoid`, or a count that is not positive.
 
     Reference:
-        Genz (1992), Numerical computation of multivariate normal probabilities. Botev (2017), The
-        normal law under linear restrictions. Guarniero, Johansen and Lee (2017), The iterated
-        auxiliary particle filter.
+        Geweke (1989), Efficient simulation from the multivariate normal distribution subject to
+        linear inequality constraints and the evaluation of constraint probabilities. Genz (1992),
+        Numerical computation of multivariate normal probabilities. Hajivassiliou and McFadden
+        (1998), The method of simulated scores for the estimation of LDV models. Botev (2017), The
+        normal law under linear restrictions: simulation and estimation via minimax tilting.
+        Guarniero, Johansen and Lee (2017), The iterated auxiliary particle filter. Minka (2001),
+        Expectation Propagation for Approximate Bayesian Inference, for the sites.
 
     Example:
         >>> d = 100
@@ -139,12 +151,12 @@ class Separation(Method):
 
     def reason(self, problem: Problem) -> str:
         if isinstance(problem.region, Polyhedron):
-            return "a polyhedron, whatever the number of its rows"
+            return "a polyhedron with any number of rows"
         if problem.covariance.dimension <= 3:
-            return "coordinates that determine each other"
-        return "more than three dimensions and no structure that is exact"
+            return "a singular covariance"
+        return "more than three dimensions, without a structure for an exact method"
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         check_linear("Separation", region)
         if self.plan is not None:
             check_plan(self.plan, Problem(loc, covariance, region))
@@ -155,7 +167,9 @@ class Separation(Method):
             return FactorLattice(self.num_points, self.num_replicates)
         return self
 
-    def hold(self, loc: Array, covariance: Covariance, region: Region) -> Method:
+    def hold(
+        self, loc: Loc, covariance: CovarianceLike, region: Region
+    ) -> "Separation | FactorLattice":
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
         fresh = replace(self, plan=None)
@@ -163,12 +177,18 @@ class Separation(Method):
         if not isinstance(served, Separation):
             return served.hold(*problem)
         served.check(*problem)
-        settled = served.settled(*problem)
-        plan = solved_plans(problem, settled.tilted, settled.twisted, settled.rank)
-        return replace(settled, plan=plan)
+        return served._planned(problem)[0]
 
-    def settled(self, loc: Array, covariance: Covariance, region: Region) -> "Separation":
-        """The method with the rank of a singular distribution, if numbers can be looked at."""
+    def _planned(self, problem: Problem) -> tuple["Separation", Plan]:
+        """The method with a plan for every row of the problem, and the plan."""
+        settled = self.settled(*problem)
+        plan = solved_plans(problem, settled.tilted, settled.twisted, settled.rank)
+        return replace(settled, plan=plan), plan
+
+    def settled(
+        self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region
+    ) -> "Separation":
+        """The method with the rank of a singular covariance, outside of a trace."""
         if self.rank is not None or not is_concrete((covariance, region)):
             return self
         problem = Problem(loc, covariance, region)
@@ -176,15 +196,16 @@ class Separation(Method):
         return self if rank >= full_rank(problem) else replace(self, rank=rank)
 
     def scaled(self, by: Array) -> "Separation":
-        """The method with its plan made to fit constraints multiplied by `by`."""
+        """The method with its plan for the constraints multiplied by `by`."""
         return self if self.plan is None else replace(self, plan=self.plan.scaled(by))
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Separation":
-        """The same plan, or plans, for every row."""
+        """The method with its plan and lattice broadcast to leading axes."""
+        plan = None if self.plan is None else self.plan.broadcast_to(batch_shape)
         lattice = None if self.lattice is None else self.lattice.broadcast_to(batch_shape)
-        return replace(self, plan=self.plan.broadcast_to(batch_shape), lattice=lattice)
+        return replace(self, plan=plan, lattice=lattice)
 
-    # --- Its growth
+    # --- More points
 
     @property
     def count(self) -> int:
@@ -201,6 +222,9 @@ class Separation(Method):
         return self._in_pieces(factor * self.count // self.num_points)
 
     def _in_pieces(self, num_pieces: int) -> "Separation":
+        """The held method with its lattice in pieces of num_points."""
+        if self.plan is None:
+            raise ValueError("Separation: a lattice in pieces needs a plan; hold the method first.")
         # Moments draw one variable more than probabilities.
         dimension = self.plan.tilt.shape[-1]
         lattice = GrowingLattice.of(self.num_points, num_pieces, dimension, self.batch_shape)
@@ -210,22 +234,24 @@ class Separation(Method):
         return replace(self, num_points=self.count, lattice=None)
 
     def plan_of(self, problem: Problem) -> Plan:
-        """The plan that is held, or one for this problem as the settings ask for it."""
+        """The plan that is held, or else the one for this problem by the settings."""
         if self.plan is not None:
             return lax.stop_gradient(self.plan)
         rank = full_rank(problem) if self.rank is None else self.rank
         return lax.stop_gradient(plan_of(problem.limits, self.tilted, self.twisted, rank))
 
-    def replicate(self, loc: Array, covariance: Covariance, region: Region, key: Array) -> Estimate:
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
         """One random shift of the lattice."""
         log_probs, alone = self.replicates(loc, covariance, region, key[None])
-        # Of its error one replicate knows at most that too few points carry it.
+        # One replicate can only show that there are too few effective points.
         return Estimate(log_probs[0], jnp.where(jnp.isinf(alone[0]), jnp.inf, jnp.nan))
 
     def replicates(
-        self, loc: Array, covariance: Covariance, region: Region, keys: Array
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
-        """Many random shifts, as many at a time as fit a pass."""
+        """One estimate for each key, as many at a time as fit a pass."""
         problem = Problem(loc, covariance, region)
         plan = self.plan_of(problem)
         proposal = proposal_of(problem.limits, plan)
@@ -242,40 +268,46 @@ class Separation(Method):
             sums = self._over_pieces(lambda points: of_points(points, keys), Sums.plus, d - 1)
             return summary(sums, num_points, unseen)
 
-        turns = self._turns(keys, d)
-        if len(turns) == 1:
+        passes = self._passes(keys, d)
+        if len(passes) == 1:
             return some(keys)
         kept = num_keys * self.num_points * d <= KEPT_SIZE
         policy = jax.checkpoint_policies.save_only_these_names("path") if kept else None
-        results = lax.map(jax.checkpoint(some, policy=policy), turns)
+        results = lax.map(jax.checkpoint(some, policy=policy), passes)
         return jax.tree.map(lambda x: x.reshape(num_keys), results)
 
-    def _turns(self, keys: Array, dimension: int) -> Array:
-        """The keys in equal parts, as many at a time as fit a pass."""
+    def _passes(self, keys: Array, dimension: int) -> Array:
+        """The keys in equal parts, each as large as fits a pass."""
         at_once = max(1, min(len(keys), PASS_SIZE // (self.num_points * dimension)))
         while len(keys) % at_once:
             at_once -= 1
         return keys.reshape(len(keys) // at_once, at_once)
 
     def _num_points(self) -> Array | int:
-        """Points a replicate; traced if the lattice may grow."""
-        if self.lattice is None:
+        """The number of points per replicate; traced if the lattice may grow."""
+        if self.lattice is None or self.plan is None:
             return self.num_points
-        return (self.num_points * self.lattice.num_pieces).astype(self.plan.tilt.dtype)
+        pieces = jnp.asarray(self.lattice.num_pieces)
+        return (self.num_points * pieces).astype(self.plan.tilt.dtype)
 
-    def _over_pieces(self, function: Callable, combine: Callable, dimension: int) -> Any:
-        """`function` of the lattice's points, or of each piece of them, combined."""
-        if self.lattice is None:
+    def _over_pieces(
+        self, function: Callable[..., Any], combine: Callable[..., Any], dimension: int
+    ) -> Any:
+        """The results of `function` on the lattice's points, combined over its pieces."""
+        lattice = self.lattice
+        if lattice is None:
             return function(lattice_points(self.num_points, dimension))
-        piece = lambda j: function(self.lattice.piece(j, self.num_points, dimension))
+
+        def piece(j: Array) -> Any:
+            return function(lattice.piece(j, self.num_points, dimension))
 
         def add(j: Array, so_far: Any) -> Any:
             return combine(so_far, piece(j))
 
-        return lax.fori_loop(1, self.lattice.num_pieces.astype(int), add, piece(jnp.uint32(0)))
+        return lax.fori_loop(1, lattice.num_pieces.astype(int), add, piece(jnp.uint32(0)))
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
-        """The spread of the replicates, and what all of them may have missed alike."""
+        """The standard error from the replicates and from mass that no point may have sampled."""
         return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isfinite(alone[0]), alone[0], 0.0))
 
     def moments(self, row: Problem, key: Array) -> Moments:
@@ -283,7 +315,7 @@ class Separation(Method):
         plan = self.plan_of(row)
         proposal = proposal_of(row.limits, plan)
         constraints, extra, tilt = proposal[:3]
-        # With extra constraints the last variable is drawn too, for a free one behind it.
+        # With extra constraints the last variable is drawn too, and a free one follows it.
         height = len(tilt) if len(extra.low) else len(tilt) - 1
         point = inner_point(constraints, tilt)
         n, count = self.num_points, self.num_replicates
@@ -291,7 +323,10 @@ class Separation(Method):
         def of_points(points: Array, keys: Array) -> PathMoments:
             uniforms = shifted_uniforms(points, keys, tilt.dtype)
             weights, level, drawn = _weighted_draws(proposal, uniforms, point)
-            split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], len(keys), n), -2, 0)
+
+            def split(x: Array) -> Array:
+                return jnp.moveaxis(x.reshape(*x.shape[:-1], len(keys), n), -2, 0)
+
             drawn = jax.tree.map(split, drawn)
             pieces = weighted_pieces(split(weights), drawn.deviations, drawn.variances[:, -1])
             return PathMoments(pieces, surprises(*drawn), level, jnp.ones_like(level))
@@ -301,12 +336,14 @@ class Separation(Method):
                 lambda points: of_points(points, keys), PathMoments.plus, height
             )
 
-        turns = self._turns(jax.random.split(key, count), len(tilt))
-        pieces, found, levels, _ = lax.map(jax.checkpoint(some), turns)
+        passes = self._passes(jax.random.split(key, count), len(tilt))
+        pieces, found, levels, _ = lax.map(jax.checkpoint(some), passes)
         pieces = pieces._replace(log_shares=pieces.log_shares + (levels - levels[0])[:, None])
         pieces, found = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), (pieces, found))
         factors = constraints.factor, extra.factor
-        regression = row.region.regression(row.loc, row.covariance, plan.order, factors, point)
+        regression = as_linear(row.region).regression(
+            row.loc, row.covariance, plan.order, factors, point
+        )
         pieces = followed(corrected(pieces, found), regression)
         moments = pooled_moments(pieces, regression.origin)
         return with_unseen(moments, unseen_share(constraints, count * self._num_points()))
@@ -325,12 +362,11 @@ class Separation(Method):
         return effective_sample_size(log_weights(proposal, uniforms)[0]) / self.num_points
 
     def account(self, problem: Problem, key: Array) -> list[str]:
-        """The minimax tilt's bound, what the draws know, and the effective sample size."""
-        held = self if self.plan is not None else self.hold(*problem)
-        tilted = Separation(twisted=False, rank=self.rank).hold(*problem).plan
+        """The minimax tilt's bound, the sites in use, and the effective sample size."""
+        held, plan = self._planned(problem) if self.plan is None else (self, self.plan)
+        _, tilted = Separation(twisted=False, rank=self.rank)._planned(problem)
         found = bool(tilted.converged)
         bound = f"{float(tilted.bound):.10g} bounds log P from above" if found else "none found"
-        plan = held.plan
         sites = plan.twist is not None and bool(jnp.any(plan.twist.precision > 0))
         steered = "none, the tilt does better" if bool(jnp.any(plan.tilt != 0)) else "none"
         ahead = "expectation propagation" if sites else steered
@@ -339,33 +375,42 @@ class Separation(Method):
 
 
 class PathMoments(NamedTuple):
-    """What one set of points says of the moments, and how many such sets it stands for."""
+    """The moments and control variates of a number of pieces of a lattice.
+
+    Attributes:
+        pieces: moments of each replicate.
+        surprises: control variates of each replicate.
+        level: the common level of the log weights.
+        num_pieces: of the lattice.
+    """
 
     pieces: Pieces
     surprises: Surprises
     level: Array
-    count: Array
+    num_pieces: Array
 
     def plus(self, other: "PathMoments") -> "PathMoments":
-        """The points of both together."""
+        """The moments over the points of both."""
         log_shares = other.pieces.log_shares + (other.level - self.level)
         pieces = merged(self.pieces, other.pieces._replace(log_shares=log_shares))
-        count = self.count + other.count
-        mean = lambda x, y: (self.count * x + other.count * y) / count
-        return PathMoments(
-            pieces, jax.tree.map(mean, self.surprises, other.surprises), self.level, count
-        )
+        total = self.num_pieces + other.num_pieces
+
+        def mean(x: Array, y: Array) -> Array:
+            return (self.num_pieces * x + other.num_pieces * y) / total
+
+        averages = jax.tree.map(mean, self.surprises, other.surprises)
+        return PathMoments(pieces, averages, self.level, total)
 
 
 def check_plan(plan: Plan, problem: Problem) -> None:
-    """Raise ValueError unless a held plan is one for such a problem, as far as shapes tell."""
+    """Raise ValueError unless the shapes of a held plan fit a problem."""
     if not isinstance(plan, Plan):
         raise ValueError(
             "Separation: this problem is integrated over coordinates, and the plan that is held "
             f"over {getattr(plan, 'integrates_over', type(plan).__name__)}. Hold the method for "
             "this problem: method.hold(loc, covariance, region)."
         )
-    m, draws = problem.region.num_constraints, plan.tilt.shape[-1]
+    m, draws = as_linear(problem.region).num_constraints, plan.tilt.shape[-1]
     counts = {
         "constraints": (plan.order.shape[-1], m),
         "variables to draw": (draws, min(draws, m, problem.covariance.dimension)),
@@ -375,15 +420,15 @@ def check_plan(plan: Plan, problem: Problem) -> None:
 
 def _weighted_draws(
     proposal: Proposal, uniforms: Array, point: Array
-) -> tuple[Array, Array, Drawn]:
-    """Log weights of paths less their common level, that level, and what the paths drew."""
+) -> tuple[Array, Array, DrawOffsets]:
+    """The log weights of paths less a common level, the level, and the draws as offsets."""
     constraints, extra, tilt = proposal[:3]
     if len(extra.low):
         draws, log_mass = intersected_draws(constraints, extra, tilt, uniforms)
         deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
-        # Of an interval that several constraints cut, no more is known than the draw.
-        drawn = Drawn(deviations, deviations, jnp.zeros_like(deviations))
+        # Intervals from several constraints have only their draws, no conditional moments.
+        drawn = DrawOffsets(deviations, deviations, jnp.zeros_like(deviations))
         return *weighed(proposal, draws, None, log_mass), drawn
     path = paths(constraints, tilt, uniforms)
-    drawn = drawn_again(constraints, tilt, uniforms, path.means, point)
+    drawn = draw_offsets(constraints, tilt, uniforms, path.means, point)
     return *weighed(proposal, *path), drawn

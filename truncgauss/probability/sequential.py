@@ -1,10 +1,12 @@
 """Sequential Monte Carlo: separation of variables with resampling, in natural order."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.probability.method import (
@@ -14,10 +16,10 @@ from truncgauss.probability.method import (
     check_held,
     check_linear,
 )
-from truncgauss.problem import Estimate, Problem, as_problem, over_rows
+from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
 from truncgauss.pytrees import frozen_pytree, static_field
-from truncgauss.regions import LinearRegion, Region
-from truncgauss.separation.draw_offsets import drawn_again, inner_point
+from truncgauss.regions import LinearRegion, Region, as_linear
+from truncgauss.separation.draw_offsets import draw_offsets, inner_point
 from truncgauss.separation.kernel import Constraints, paths
 from truncgauss.separation.particles import particles, surviving
 from truncgauss.separation.twisting import Chain, Twist, chain_of, log_weights, twist_of
@@ -26,46 +28,48 @@ from truncgauss.special.logspace import log_sum_exp
 from truncgauss.total_moments import Moments, Pieces, followed, pooled_moments, weighted_pieces
 from truncgauss.units import standardized
 
-LEAST_SHARE = 1 / 3  # of a site's precision
+LEAST_SHARE = 1 / 3  # the smallest fraction of a site's precision, see `twist_of`
 MIN_EFFECTIVE_PARTICLES = 10.0
-MIN_EFFECTIVE_REPLICATES = 0.4  # of all replicates
+MIN_EFFECTIVE_REPLICATES = 0.4  # as a fraction of all replicates
 
 
 @frozen_pytree
 class SequentialMonteCarlo(Method):
-    """Particles that meet the constraints one after the other, in their natural order.
+    """Sequential Monte Carlo over the constraints, in their natural order, with resampling.
 
-    With y the Gaussian vector of constrained coordinates, each particle draws y_k inside its limits
-    given its earlier draws and is weighted by the mass there was; particles are resampled when
-    fewer than half are effective, so that in long chains and fields the error grows with the length
-    and not exponentially. With w_k the incremental weights,
+    With y the Gaussian vector of the constraints' values, each particle draws y_k within its limits
+    given its earlier draws, and its weight is multiplied by the mass of the interval. Particles are
+    resampled when the effective sample size is below half of their number, so that in long chains
+    and fields the error grows with the length, not exponentially. With w_k the incremental weights,
 
         P_hat = prod_k mean_i w_k^(i)   is unbiased for P.
 
-    If `twisted`, the draws look ahead through the sites of expectation propagation (see the module
-    `twisting`), which removes most of the variance and costs that method's solves. Within a step
-    the particles, ranked by where they stand, share one randomly shifted golden lattice.
+    If `twisted`, the proposals use the sites of expectation propagation (see the module
+    `twisting`), which removes most of the variance at the cost of computing them. Within a step
+    the particles, sorted by their conditional means, share one randomly shifted golden lattice.
 
-    The value jumps where resampling changes its mind, so its derivative says little. What `grad`
-    returns is an *estimate of the gradient of log P* with an error of its own: the smoothed score,
-    the mean over surviving paths of d log w. It is of no use to HMC or to a line search. Early
+    The value is discontinuous where resampling changes. `grad` returns an *estimate of the gradient
+    of log P* with an error of its own, not the derivative of the value: the smoothed score, the
+    mean of d log w over the surviving paths. It does not serve HMC or line searches. Early
     variables of a long chain have few distinct surviving ancestors: use many replicates.
 
-    stderr is inf where fewer than ten particles were effective at some step, or where a few
-    replicates outweigh the others.
+    stderr is inf where the effective sample size was below ten at some step, or where a few
+    replicates dominate the mean.
 
     Args:
-        num_particles: particles a replicate (static).
-        num_replicates: independent repetitions; their spread is the standard error (static).
-        twisted: whether to look ahead (static).
+        num_particles: particles per replicate (static).
+        num_replicates: independent runs, whose variance gives the standard error (static).
+        twisted: whether the proposals use sites (static).
         twist: fixed sites, from `hold`.
 
     Raises:
-        ValueError: for a `Ball`, or a count that is not positive.
+        ValueError: for a `Ball` or `Ellipsoid`, or a count that is not positive.
 
     Reference:
         Ridgway (2016), Computation of Gaussian orthant probabilities in high dimension. L'Ecuyer,
         Lecot and Tuffin (2008), A randomized quasi-Monte Carlo simulation method for Markov chains.
+        Guarniero, Johansen and Lee (2017), The iterated auxiliary particle filter. Minka (2001),
+        Expectation Propagation for Approximate Bayesian Inference, for the sites.
 
     Example:
         >>> lag = jnp.abs(jnp.arange(40)[:, None] - jnp.arange(40))
@@ -93,7 +97,7 @@ class SequentialMonteCarlo(Method):
         return cls(num_particles=2 * num_points)
 
     def reason(self, problem: Problem) -> str:
-        return "separation failed here, resampling did better"
+        return "separation of variables had a larger error than resampling"
 
     def numbers_held(self, dimension: int) -> int:
         return 6 * self.num_particles * dimension
@@ -108,46 +112,51 @@ class SequentialMonteCarlo(Method):
         return () if self.twist is None else self.twist.batch_shape
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "SequentialMonteCarlo":
-        """The method with a twist for every row."""
+        """The method with its sites broadcast to leading axes."""
         return self._with(None if self.twist is None else self.twist.broadcast_to(batch_shape))
 
     def scaled(self, by: Array) -> "SequentialMonteCarlo":
-        """The method with its twist made to fit constraints multiplied by `by`."""
+        """The method with its sites for the constraints multiplied by `by`."""
         return self if self.twist is None else self._with(self.twist.scaled(by))
 
     def _with(self, twist: Twist | None) -> "SequentialMonteCarlo":
         return SequentialMonteCarlo(self.num_particles, self.num_replicates, self.twisted, twist)
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         check_linear("SequentialMonteCarlo", region)
         if self.twist is not None:
-            counts = {"constraints": (self.twist.precision.shape[-1], region.low.shape[-1])}
+            m = as_linear(region).num_constraints
+            counts = {"constraints": (self.twist.precision.shape[-1], m)}
             check_held("SequentialMonteCarlo", self.twist, counts, Problem(loc, covariance, region))
 
-    def hold(self, loc: Array, covariance: Covariance, region: Region) -> "SequentialMonteCarlo":
-        """The method with its twist solved. It still resamples: the value stays discontinuous."""
+    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "SequentialMonteCarlo":
+        """The method with its sites held. It still resamples: the value stays discontinuous."""
         problem = as_problem(loc, covariance, region)
         self._with(None).check(*problem)
         return self._with(_twists(problem)) if self.twisted else self
 
-    def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
-        """One independent set of particles."""
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        """The estimate of one independent run."""
         return jax.tree.map(lambda x: x[0], self.replicates(loc, covariance, region, key[None]))
 
-    def replicates(self, loc, covariance: Covariance, region: Region, keys) -> Estimate:
-        """Independent sets of particles, one after the other; the twist is solved once."""
-        limits, twist = region.limits_in(loc, covariance), self.twist
+    def replicates(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
+    ) -> Estimate:
+        """Independent runs, one after the other, with the same sites."""
+        limits, twist = as_linear(region).limits_in(loc, covariance), self.twist
         if self.twisted and twist is None:
             twist = twist_of(limits, LEAST_SHARE).twist
         chain = chain_of(limits, twist)
         one = jax.checkpoint(lambda key: _run(chain, key, self.num_particles))
         log_probs, least = lax.map(one, keys)
-        baseless = least < min(MIN_EFFECTIVE_PARTICLES, self.num_particles)
-        # A few replicates that outweigh the others show that most have missed what matters.
+        unsupported = least < min(MIN_EFFECTIVE_PARTICLES, self.num_particles)
+        # If a few replicates dominate, most have missed the bulk of the integrand.
         if len(keys) > 1:
             effective = effective_sample_size(log_probs)
-            baseless = baseless | (effective < MIN_EFFECTIVE_REPLICATES * len(keys))
-        stderr = jnp.where(lax.stop_gradient(baseless), jnp.inf, jnp.nan)
+            unsupported = unsupported | (effective < MIN_EFFECTIVE_REPLICATES * len(keys))
+        stderr = jnp.where(lax.stop_gradient(unsupported), jnp.inf, jnp.nan)
         return Estimate(log_probs, stderr.astype(log_probs.dtype))
 
     def moments(self, row: Problem, key: Array) -> Moments:
@@ -156,8 +165,9 @@ class SequentialMonteCarlo(Method):
         if self.twisted and twist is None:
             twist = twist_of(limits, LEAST_SHARE).twist
         chain = chain_of(limits, twist)
-        proposal, d = chain.law, len(chain.law.loc)
-        extra = Constraints(*(x[:0] for x in proposal))
+        proposal, d = chain.constraints, len(chain.constraints.loc)
+        low, high, mean, factor = proposal
+        extra = Constraints(low[:0], high[:0], mean[:0], factor[:0])
         tilt = jnp.zeros_like(proposal.loc)
         point = inner_point(proposal, tilt)
 
@@ -167,7 +177,7 @@ class SequentialMonteCarlo(Method):
             means = paths(proposal, tilt, uniforms).means
             moved = log_weights(chain, uniforms)
             weights = record.log_weights + (moved - lax.stop_gradient(moved))
-            drawn = drawn_again(proposal, tilt, uniforms, means, point)
+            drawn = draw_offsets(proposal, tilt, uniforms, means, point)
             pieces = weighted_pieces(weights[None], drawn.deviations[None], drawn.variances[-1:])
             pieces = jax.tree.map(lambda x: x[0], pieces)
             effective = jnp.minimum(record.least_effective, pieces.num_effective)
@@ -175,15 +185,18 @@ class SequentialMonteCarlo(Method):
 
         pieces = lax.map(jax.checkpoint(one), jax.random.split(key, self.num_replicates))
         factors = proposal.factor, extra.factor
-        regression = row.region.regression(row.loc, row.covariance, jnp.arange(d), factors, point)
+        region = as_linear(row.region)
+        regression = region.regression(row.loc, row.covariance, jnp.arange(d), factors, point)
         return pooled_moments(followed(pieces, regression), regression.origin)
 
 
 @jax.jit
-def _twists(problem) -> Twist:
-    def of_row(row):
-        row = standardized(*row)
-        return twist_of(Problem(*row.problem).limits, LEAST_SHARE).twist.scaled(row.row_unit)
+def _twists(problem: Problem) -> Twist:
+    """The sites of every row of a problem."""
+
+    def of_row(row: Problem) -> Twist:
+        given = standardized(*row)
+        return twist_of(given.problem.limits, LEAST_SHARE).twist.scaled(given.row_unit)
 
     return over_rows(of_row, problem)
 
@@ -193,20 +206,22 @@ def _twists(problem) -> Twist:
 
 @partial(jax.custom_jvp, nondiff_argnums=(2,))
 def _run(chain: Chain, key: Array, num_particles: int) -> tuple[Array, Array]:
-    """The log of the estimate, and the least effective number of particles on the way."""
+    """The log of the estimate of one run, and its smallest effective sample size."""
     record = particles(chain, key, num_particles)
     return record.log_prob, record.least_effective
 
 
 @_run.defjvp
-def _run_jvp(num_particles, primals, tangents):
+def _run_jvp(
+    num_particles: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     chain, key = primals
     record = lax.stop_gradient(particles(chain, key, num_particles))
     uniforms = surviving(record)
     shares = record.log_weights - log_sum_exp(record.log_weights)
 
-    def reweighted(chain):
-        """The survivors' estimate as the problem moves away from where they were drawn."""
+    def reweighted(chain: Chain) -> Array:
+        """The estimate by the surviving paths, reweighted for another problem."""
         log_weight = log_weights(chain, uniforms)
         return log_sum_exp(shares + log_weight - lax.stop_gradient(log_weight))
 

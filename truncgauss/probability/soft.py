@@ -1,10 +1,10 @@
-"""Soft Monte Carlo: transform standard normals, filter them by soft edges, average in logs."""
+"""Monte Carlo with a soft edge: the mean of smoothed indicators over Gaussian samples."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.indicators import Edge, Hard, Surrogate, Tanh, with_slope_of
@@ -14,38 +14,44 @@ from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.regions import LinearRegion, Region
 from truncgauss.special import effective_sample_size, log_mean_exp
-from truncgauss.total_moments import Moments, pooled_moments, weighted_pieces, with_sample_errors
+from truncgauss.total_moments import (
+    Moments,
+    Pieces,
+    pooled_moments,
+    weighted_pieces,
+    with_sample_errors,
+)
 
 MIN_EFFECTIVE_SAMPLES = 10.0
 
 
 @frozen_pytree
 class SoftMonteCarlo(Method):
-    """The fraction of samples not truncated, made smooth by an edge.
+    """Monte Carlo estimate of P with a smoothed indicator of the region.
 
-    With x_i = loc + L z_i, L the Cholesky factor, z_i standard normal, and margins m_j(x) inside
-    every face j of the region,
+    With x_i = loc + L z_i, L the Cholesky factor, z_i standard normal, and m_j(x) the margin of x
+    inside face j of the region,
 
         P = mean_i exp( sum_j log edge(m_j(x_i)) ).
 
-    What it estimates is the *smoothed* probability, E[prod_j edge(m_j(X))], whose distance from the
-    hard one shrinks with the width of the edge; stderr speaks of the sampling error alone. For
-    fewer than ten effective samples, (sum w)^2 / sum w^2 < 10, it is inf: in a tail the value then
-    says more about the edge than about the Gaussian. Use `Exact` or another method there.
+    It estimates the *smoothed* probability E[prod_j edge(m_j(X))], whose difference from P
+    vanishes with the width of the edge; stderr covers the sampling error only. It is inf for fewer
+    than ten effective samples, (sum w)^2 / sum w^2 < 10: in a tail the value then depends on the
+    edge more than on the Gaussian. Use `Exact` or another method there.
 
     Args:
-        num_samples: samples a replicate (static).
-        num_replicates: independent replicates, evaluated one after the other, so that memory is
-            that of one (static).
+        num_samples: samples per replicate (static).
+        num_replicates: independent replicates, evaluated one after the other in the memory of one
+            (static).
         edge: `Tanh`, `Probit`, `Bump`, `Hard` or `Surrogate`; its width or steepness is a leaf, so
             it may be trained or annealed without compiling again.
-        points: "random", "antithetic" or "lattice" (static). A lattice's error is known from
-            several replicates only; with one, stderr is nan.
-        samples: standard-normal samples to use instead of drawing, shape (n, d); then the key and
+        points: "random", "antithetic" or "lattice" (static). For a single lattice stderr is nan;
+            it takes several replicates.
+        samples: standard normal samples to use instead of drawing, shape (n, d); then the key and
             `num_samples` are ignored. They may be spread over devices (`tg.parallel.spread`).
 
     Raises:
-        ValueError: if a count is not positive, or given samples do not fit.
+        ValueError: if a count is not positive, or given samples have the wrong shape.
 
     Example:
         >>> soft = tg.SoftMonteCarlo(num_samples=4096, points="lattice", num_replicates=8)
@@ -60,7 +66,7 @@ class SoftMonteCarlo(Method):
     points: str = static_field(default="random")
     samples: Any = None
 
-    own_units = False  # an edge is as wide as it is in the user's
+    own_units = False  # the edge's width is in the user's units
     growth = Growth("num_samples", 2.0)
 
     @classmethod
@@ -71,7 +77,7 @@ class SoftMonteCarlo(Method):
 
     def reason(self, problem: Problem) -> str:
         kind = type(problem.region).__name__
-        return f"{kind} has no limits on linear functions; P is smoothed by the edge's width"
+        return f"{kind} has no linear constraints; P is smoothed by the edge's width"
 
     def __post_init__(self) -> None:
         check_counts(self, "num_samples", "num_replicates")
@@ -88,7 +94,7 @@ class SoftMonteCarlo(Method):
         if self.samples is not None and self.num_replicates != 1:
             raise ValueError("SoftMonteCarlo: given samples are one replicate: num_replicates=1.")
 
-    def check(self, loc: Array, covariance: Covariance, region: Region) -> None:
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if self.samples is None:
             return
         shape = jnp.shape(self.samples)
@@ -97,12 +103,14 @@ class SoftMonteCarlo(Method):
                 f"SoftMonteCarlo: samples have shape {shape}, expected (n, {covariance.dimension})."
             )
 
-    def replicate(self, loc, covariance: Covariance, region: Region, key) -> Estimate:
-        """One set of samples: log P and its standard error, for one Gaussian and one region."""
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        """log P and its standard error from one set of samples."""
         z = self.samples
         if z is None:
             z = normal_points(key, self.num_samples, loc.shape[-1], self.points, loc.dtype)
-        margins = region.margins(loc + z.astype(loc.dtype) @ covariance.scale_tril.T)
+        margins = region.margins(loc[None, :] + z.astype(loc.dtype) @ covariance.scale_tril.T)
         if not isinstance(self.edge, Surrogate):
             return self._filtered(self.edge, margins)
         soft, hard = self._filtered(self.edge.edge, margins), self._filtered(Hard(), margins)
@@ -114,11 +122,15 @@ class SoftMonteCarlo(Method):
         return Estimate(log_prob, self._stderr(jax.lax.stop_gradient(log_weights)))
 
     def _stderr(self, log_weights: Array) -> Array:
-        """Standard error of the log of the mean of the weights.
+        """The standard error of the log of the mean of the weights.
 
-        Two imaginary samples, one of weight 0 and one of the largest weight seen, enter the
-        variance (Agresti and Coull's device): when all samples lie inside, the fraction is not
-        known to be exactly 1. One lattice knows nothing of its own error but whether it has failed.
+        Two additional samples, one of weight 0 and one of the largest weight, enter the variance:
+        when all samples lie inside, the fraction is not known to be exactly 1. For a single lattice
+        it is nan, or inf for too few effective samples.
+
+        Reference:
+            Agresti and Coull (1998), Approximate is better than "exact" for interval estimation of
+            binomial proportions.
         """
         top = jnp.max(log_weights)
         weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(top), top, 0.0))
@@ -133,7 +145,7 @@ class SoftMonteCarlo(Method):
         return jnp.where(supported, stderr, jnp.inf)
 
     def moments(self, row: Problem, key: Array) -> Moments:
-        """Mean and covariance of weighted samples: of the distribution cut off by the soft edge."""
+        """Mean and covariance of samples weighted by the soft edge."""
         loc, covariance, region = row
         factor = covariance.scale_tril
 
@@ -142,17 +154,21 @@ class SoftMonteCarlo(Method):
             if z is None:
                 z = normal_points(key, self.num_samples, len(loc), self.points, loc.dtype)
             deviations = z.astype(loc.dtype) @ factor.T
-            log_weights = self.edge.log_value(region.margins(loc + deviations)).sum(-1)
+            log_weights = self.edge.log_value(region.margins(loc[None, :] + deviations)).sum(-1)
             return log_weights, deviations.T
 
         if self.num_replicates > 1:
             keys = jax.random.split(key, self.num_replicates)
-            of_key = lambda key: weighted_pieces(*(x[None] for x in one(key)))
+
+            def of_key(key: Array) -> Pieces:
+                log_weights, deviations = one(key)
+                return weighted_pieces(log_weights[None], deviations[None])
+
             pieces = jax.lax.map(jax.checkpoint(of_key), keys)
             return pooled_moments(jax.tree.map(lambda x: x[:, 0], pieces), loc)
         log_weights, deviations = one(key)
         pieces = weighted_pieces(log_weights[None], deviations[None])
         moments = pooled_moments(pieces, loc)
         if self.points != "random" and self.samples is None:
-            return moments  # samples that are not independent do not tell their error
+            return moments  # samples that are not independent give no standard error
         return with_sample_errors(moments, log_weights, deviations, pieces.num_effective[0])

@@ -1,7 +1,7 @@
-"""What an explicit covariance hides: blocks, chains and common factors, found by looking at it.
+"""The structure of a covariance matrix: independent blocks, a Markov chain, or a common factor.
 
-A matrix counts as structured if the structure gives back every entry to a few units of rounding, so
-that the smaller problem is the same problem. Only numbers can be looked at: not under a trace.
+A structure is recognised if it reproduces every entry of the matrix to a few units of rounding. It
+depends on the numbers, so in a trace no structure is recognised.
 """
 
 from typing import NamedTuple
@@ -15,30 +15,30 @@ from truncgauss.problem import Problem
 from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box
 
-ROUNDING = 16.0  # units, of the product of two standard deviations
-LEAST_NOISE = 1e-4, 1e5  # share of a variance, also in units: below, its digits are lost
+ROUNDING = 16.0  # units in the last place of the product of two standard deviations
+LEAST_NOISE = 1e-4, 1e5  # smallest fraction of a variance, also in eps: below, it has no digits
 
 
 class Part(NamedTuple):
-    """An independent part of a problem, and which of its coordinates it has, all for None."""
+    """An independent block of a problem, and the indices of its coordinates, None for all."""
 
     problem: Problem
     places: np.ndarray | None
 
 
 def independent_parts(problem: Problem) -> list[Part]:
-    """Problems whose log probabilities add up to that of a box, each with its structure.
+    """The independent blocks of a problem, each with its structure.
 
-    Coordinates without limits are left out. What cannot be looked at, a covariance that differs
-    from row to row, or any region but a box, stays as it is. A row whose mean has a NaN anywhere is
-    NaN in every part, so that it comes out NaN and the others keep their structure.
+    The log probability of a box is the sum of theirs. Coordinates without limits are left out. A
+    problem in a trace, with a covariance for each row, or with a region other than a box, is a
+    single block. A NaN anywhere in the mean of a row makes that row NaN in every block.
     """
     loc, covariance, region = problem
     if not isinstance(region, Box) or not isinstance(covariance, CovarianceMatrix):
         return [Part(problem, None)]
     if covariance.batch_shape != () or not is_concrete(problem):
         return [Part(problem, None)]
-    # With NumPy throughout: some forty small operations of JAX would each be compiled.
+    # NumPy throughout: each of some forty small operations of JAX would be compiled.
     matrix, mean = np.asarray(covariance.matrix), np.asarray(loc)
     low, high = np.asarray(region.low), np.asarray(region.high)
     free = np.all(np.isinf(low) & np.isinf(high), axis=tuple(range(low.ndim - 1)))
@@ -63,8 +63,13 @@ def independent_parts(problem: Problem) -> list[Part]:
     return parts
 
 
+def is_recognised(part: Part, whole: Problem) -> bool:
+    """Whether the covariance of a block is of another kind than the given one."""
+    return type(part.problem.covariance) is not type(whole.covariance)
+
+
 def structured(covariance: CovarianceMatrix) -> Covariance:
-    """The chain or the common factor that a covariance matrix is, or the matrix itself."""
+    """The Markov chain or common-factor form of a covariance matrix, or the matrix itself."""
     matrix = np.asarray(covariance.matrix)
     if len(matrix) <= 3 or np.any(np.diagonal(matrix) <= 0):
         return covariance
@@ -72,6 +77,7 @@ def structured(covariance: CovarianceMatrix) -> Covariance:
 
 
 def least_noise(matrix: np.ndarray) -> float:
+    """The smallest conditional variance, relative to the variance, that a structure may have."""
     return max(LEAST_NOISE[0], LEAST_NOISE[1] * float(np.finfo(matrix.dtype).eps))
 
 
@@ -82,7 +88,7 @@ def _gives_back(candidate: np.ndarray, matrix: np.ndarray) -> bool:
 
 
 def _chain(matrix: np.ndarray) -> Markov | None:
-    """The chain with the same variances and the same covariances of neighbours."""
+    """The Markov chain with the same variances and covariances of neighbours, if it fits."""
     variances, beside = np.diagonal(matrix), np.diagonal(matrix, 1)
     transition = beside / variances[:-1]
     noise = variances[1:] - transition * beside
@@ -98,7 +104,7 @@ def _chain(matrix: np.ndarray) -> Markov | None:
 
 
 def _common_factor(matrix: np.ndarray) -> LowRank | None:
-    """One factor and noise: off the diagonal, entry ij is the product of loadings i and j."""
+    """The one-factor form, if it fits: entry ij is the product of loadings i and j for i != j."""
     variances = np.diagonal(matrix)
     scale = np.sqrt(variances)
     correlation = matrix / np.outer(scale, scale) - np.eye(len(matrix))

@@ -216,7 +216,7 @@ def moments_panel(
     second = (found.mean - point[1]) + found.shifts, form.residual_scale, near.low, near.high
     means = jnp.stack([(anchor - point[0]) + found.offsets, truncated_mean(*second)], axis=-1)
     own = jnp.zeros((2, 2), loc.dtype).at[1, 1].set(1.0)
-    variances = truncated_variance(*second)[:, None, None] * own
+    variances = truncated_variance(*second)[:, None, None] * own[None]
     components = log_concave.Components(found.log_values + found.constant, means, variances)
     return log_concave.mixed(components, found.weights)
 

@@ -49,11 +49,11 @@ def peak(
     """
     d = len(loc)
     sides = jnp.asarray(list(itertools.product((0, 1, -1), repeat=d)), loc.dtype)
-    limits = jnp.where(sides > 0, low, jnp.where(sides < 0, high, loc))
+    limits = jnp.where(sides > 0, low[None], jnp.where(sides < 0, high[None], loc[None]))
     held = sides != 0
     finite = jnp.all(jnp.isfinite(limits), axis=1)
-    limits = jnp.where(finite[:, None], limits, loc)
-    gaps = jnp.where(held, limits - loc, 0.0)
+    limits = jnp.where(finite[:, None], limits, loc[None])
+    gaps = jnp.where(held, limits - loc[None], 0.0)
     found = jax.vmap(forces)(held, gaps)
     # A multiplier that should be 0 may come out with either sign.
     slack = float(np.finfo(loc.dtype).eps) ** 0.5 * jnp.max(jnp.abs(found), axis=1, keepdims=True)
@@ -74,7 +74,7 @@ def by_factor(factor: jax.Array, held: jax.Array, gaps: jax.Array) -> jax.Array:
 def by_matrix(matrix: jax.Array, held: jax.Array, gaps: jax.Array) -> jax.Array:
     """The multipliers in up to three dimensions from the covariance matrix."""
     identity = jnp.eye(len(gaps), dtype=gaps.dtype)
-    return solved(jnp.where(held[:, None] & held, matrix, identity), gaps)
+    return solved(jnp.where(held[:, None] & held[None, :], matrix, identity), gaps)
 
 
 def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:

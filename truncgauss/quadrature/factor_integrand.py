@@ -71,13 +71,13 @@ class Integrand(NamedTuple):
     rest: Array  # rounding errors of the mean at the anchor
 
     def log_masses(self, offsets: Array) -> Array:
-        """Log probability of every coordinate's interval, offsets (..., r) -> (..., d)."""
-        shift = combined(self.rates, offsets) + self.rest
-        return log_interval_mass(self.low - shift, self.high - shift, self.width)
+        """Log probability of every coordinate's interval, offsets (n, r) -> (n, d)."""
+        shift = combined(self.rates, offsets) + self.rest[None]
+        return log_interval_mass(self.low[None] - shift, self.high[None] - shift, self.width[None])
 
     def log_prior(self, offsets: Array) -> Array:
         """log phi(anchor + offset) - log phi(anchor), with no cancellation for large anchors."""
-        return -jnp.sum((self.anchor + 0.5 * offsets) * offsets, axis=-1)
+        return -jnp.sum((self.anchor[None] + 0.5 * offsets) * offsets, axis=-1)
 
     def heights(self, offsets: Array) -> tuple[Array, Array]:
         """Log integrand at each offset (n, r), less a common level; and that level.
@@ -85,11 +85,11 @@ class Integrand(NamedTuple):
         The level is the value at the anchor, subtracted for each coordinate before summation: in
         float32 a sum of thousands would otherwise round off the differences between points.
         """
-        levels = lax.stop_gradient(self.log_masses(jnp.zeros_like(self.anchor)))
+        levels = lax.stop_gradient(self.log_masses(jnp.zeros_like(self.anchor)[None])[0])
         levels = jnp.where(jnp.isfinite(levels), levels, 0.0)
 
         def relative(offsets: Array) -> Array:
-            return jnp.sum(self.log_masses(offsets) - levels, axis=-1)
+            return jnp.sum(self.log_masses(offsets) - levels[None], axis=-1)
 
         heights = in_chunks(relative, offsets, len(levels)) + self.log_prior(offsets)
         at_anchor = -0.5 * jnp.sum(self.anchor**2) - len(self.anchor) * LOG_SQRT_2PI
@@ -258,7 +258,9 @@ def propagated(integrand: Integrand, sites: Sites) -> tuple[Array, Array]:
         sites = jax.tree.map(lambda new, old: old + DAMPING * (new - old), wanted, sites)
         new_mean, new_scale = moments(rates, sites)
         move = solve_triangular(scale, new_mean - mean, lower=True)
-        grown = solve_triangular(scale, new_scale, lower=True) - jnp.eye(len(mean))
+        grown = solve_triangular(scale, new_scale, lower=True) - jnp.eye(
+            len(mean), dtype=mean.dtype
+        )
         done = ~(jnp.max(jnp.abs(move)) + jnp.max(jnp.abs(grown)) > 1e-2)
         return sites, new_mean, new_scale, count + 1, done
 

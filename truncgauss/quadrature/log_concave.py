@@ -148,15 +148,16 @@ def mesh(
     limits = jnp.concatenate([jnp.stack([left, right]), zones.start, zones.stop])
     edges = jnp.sort(jnp.clip(jnp.where(jnp.isnan(limits), left, limits), left, right))
     spans, middles = jnp.diff(edges), 0.5 * (edges[1:] + edges[:-1])
-    within = (zones.start <= middles[:, None]) & (middles[:, None] <= zones.stop)
-    finest = jnp.max(jnp.where(within, 1.0 / zones.length, 0.0), axis=-1)
+    middle = middles[:, None]
+    within = (zones.start[None] <= middle) & (middle <= zones.stop[None])
+    finest = jnp.max(jnp.where(within, 1.0 / zones.length[None], 0.0), axis=-1)
     costs = jnp.where(spans > 0, spans * jnp.hypot(1.0 / length, finest), 0.0) / REACH
     ends = jnp.cumsum(costs)
     # The comparison also takes a NaN to a number of panels.
     count = jnp.where(ends[-1] > LEAST_PANELS, jnp.ceil(jnp.minimum(ends[-1], most)), LEAST_PANELS)
     shares = jnp.minimum(jnp.arange(most + 1, dtype=count.dtype), count) / count
-    covered = jnp.clip(shares[:, None] * ends[-1] - (ends - costs), 0.0, costs)
-    steps = covered * (spans / jnp.where(costs > 0, costs, 1.0))
+    covered = jnp.clip(shares[:, None] * ends[-1] - (ends - costs)[None], 0.0, costs[None])
+    steps = covered * (spans / jnp.where(costs > 0, costs, 1.0))[None]
     breakpoints = jnp.where(shares < 1, left + steps.sum(-1), right)
     return breakpoints, count.astype(int)
 
@@ -177,7 +178,7 @@ def rule(breakpoints: jax.Array, num_nodes: int = NUM_NODES) -> tuple[jax.Array,
     )
     half = 0.5 * jnp.diff(breakpoints)[:, None]
     middle = 0.5 * (breakpoints[1:] + breakpoints[:-1])[:, None]
-    return (middle + half * nodes).ravel(), (half * weights).ravel()
+    return (middle + half * nodes[None]).ravel(), (half * weights[None]).ravel()
 
 
 def touches(log_density: LogDensity, mode: jax.Array, limits: jax.Array) -> jax.Array:
@@ -350,7 +351,7 @@ def mixed(components: Components, weights: jax.Array) -> Components:
     # Far in a tail the log weight has fewer digits than the ratios of the weights.
     normalised = sizes / sizes.sum()
     mean = normalised @ components.mean
-    gaps = components.mean - mean
+    gaps = components.mean - mean[None]
     within = jnp.einsum("n,nij->ij", normalised, components.covariance)
     return Components(log_weight, mean, within + (normalised[:, None] * gaps).T @ gaps)
 
@@ -384,7 +385,7 @@ def _joined(old: Any, new: Any, weights: Weights) -> Any:
     """Mean and covariance of a mixture of two components."""
     gap = new[0] - old[0]
     mean, within = _average(old, new, weights)
-    return mean, within + weights[0] * weights[1] * gap[:, None] * gap
+    return mean, within + weights[0] * weights[1] * gap[:, None] * gap[None, :]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

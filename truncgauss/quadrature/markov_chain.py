@@ -73,10 +73,10 @@ def forward(covariance: Markov, left: jax.Array, right: jax.Array, num_panels: i
     ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], None]:
         log_density, x, w = state
         transition, scale, y, w_next = inputs
-        gap = (y[:, None] - transition * x) / scale
-        exponents = log_density - 0.5 * gap * gap
+        gap = (y[:, None] - transition * x[None, :]) / scale
+        exponents = log_density[None, :] - 0.5 * gap * gap
         size = jax.lax.stop_gradient(exponents.max(1))
-        total = (w * jnp.exp(exponents - size[:, None])).sum(1)
+        total = (w[None, :] * jnp.exp(exponents - size[:, None])).sum(1)
         return (size + jnp.log(total) - jnp.log(scale) - _LOG_SQRT_2PI, y, w_next), None
 
     z = points[0] / covariance.initial_scale
@@ -95,8 +95,8 @@ def grids(left: jax.Array, right: jax.Array, num_panels: int) -> tuple[jax.Array
     fractions = ((starts + 0.5 * (1.0 + nodes)) / num_panels).ravel()
     steps = np.broadcast_to(0.5 * weights / num_panels, (num_panels, NUM_NODES)).ravel()
     span = (right - left)[:, None]
-    points = left[:, None] + span * jnp.asarray(fractions, left.dtype)
-    return points, span * jnp.asarray(steps, left.dtype)
+    points = left[:, None] + span * jnp.asarray(fractions, left.dtype)[None]
+    return points, span * jnp.asarray(steps, left.dtype)[None]
 
 
 def spans(covariance: Markov, low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -223,7 +223,7 @@ def moments(
     gaps = (jnp.abs(x - y) for x, y in zip(jax.lax.stop_gradient((mean, matrix)), coarse))
     scale = jnp.sqrt(jax.lax.stop_gradient(jnp.diagonal(matrix)))
     slack = 4096.0 * jnp.finfo(scale.dtype).eps
-    sizes = slack * scale, slack * scale[:, None] * scale
+    sizes = slack * scale, slack * scale[:, None] * scale[None, :]
     unresolved = too_coarse(covariance, left, right)
     bounds = (
         jnp.where(unresolved, jnp.inf, jnp.where(gap <= size, 0.0, gap))
@@ -235,8 +235,8 @@ def moments(
 def exponents(row: Row, later: jax.Array) -> jax.Array:
     """Logs of the weights of all paths through each x and the next y, up to a constant."""
     transition, scale, start, x, y, w = row
-    gap = (y - (start + transition * x[:, None])) / scale
-    return later + jnp.log(w) - 0.5 * gap * gap
+    gap = (y[None, :] - (start + transition * x[:, None])) / scale
+    return (later + jnp.log(w))[None, :] - 0.5 * gap * gap
 
 
 def deviations(

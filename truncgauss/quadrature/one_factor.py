@@ -99,7 +99,7 @@ def nodes(
     found = along(loc, covariance, low, high)
     point = jax.lax.stop_gradient(jnp.clip(found.mean, low, high))
     near = standardize(low, high, point)
-    center = (found.mean - point) + found.shifts
+    center = (found.mean - point)[None] + found.shifts
     component = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
     means, variances = truncated_mean(*component), truncated_variance(*component)
     return point, means, variances, found.log_values, found.weights

@@ -54,7 +54,7 @@ def conditional(matrix: jax.Array) -> Conditional:
 def best_order(matrix: jax.Array) -> jax.Array:
     """The cyclic order that leaves the last two coordinates least correlated given the first."""
     matrix = jax.lax.stop_gradient(matrix)
-    orders = (jnp.arange(3)[:, None] + jnp.arange(3)) % 3
+    orders = (jnp.arange(3)[:, None] + jnp.arange(3)[None, :]) % 3
     forms = jax.vmap(lambda order: conditional(matrix[order][:, order]))(orders)
     size = jnp.abs(jax.vmap(lambda form: form.correlation)(forms))
     return orders[jnp.argmin(jnp.where(jnp.isnan(size), jnp.inf, size))]
@@ -118,7 +118,7 @@ def crossings(form: Conditional, rates: jax.Array, inner: Interval) -> tuple[jax
     limits3 = jnp.where(falling, -limits3, limits3)
     limits2 = jnp.stack([inner.low[0], inner.high[0]])
     free = jnp.sqrt(jnp.maximum((1.0 - correlation) * (1.0 + correlation), 0.0))
-    return ((limits3[:, None] - limits2) / rate).ravel(), free / jnp.abs(rate)
+    return ((limits3[:, None] - limits2[None, :]) / rate).ravel(), free / jnp.abs(rate)
 
 
 class Reduced(NamedTuple):
@@ -159,7 +159,7 @@ def along(problem: Reduced, anchor: jax.Array, breakpoints: jax.Array) -> Along:
     breakpoints = log_concave.between(breakpoints, ends.low, ends.high)
     offsets, weights = log_concave.rule(breakpoints)
     means, mean_rests = line(anchor, loc[0], loc[1:], form.slopes, form.slope_rests)
-    means = means + (mean_rests + form.slopes * offsets[:, None])
+    means = means[None] + (mean_rests[None] + form.slopes[None] * offsets[:, None])
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
     constant = -0.5 * base * base - jnp.log(form.scale)
     return Along(offsets, means, constant - (base + 0.5 * steps) * steps, weights)

@@ -45,7 +45,7 @@ def log_probability(
     plan = solve_plan(*fixed)
     left, right, found = rectangle(about(plan.anchor, *fixed), plan)
     step = (right - left) / NUM_SIDE
-    index = jnp.arange(NUM_SIDE) + 0.5
+    index = jnp.arange(NUM_SIDE, dtype=loc.dtype) + 0.5
     sides = (left[k] + step[k] * index for k in range(2))
     grid = jnp.stack(jnp.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
     offsets = jnp.matmul(grid.astype(loc.dtype), plan.scale.T, precision="highest")
@@ -127,7 +127,7 @@ def grid_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tupl
     fixed = lax.stop_gradient((loc, covariance, low, high))
     plan = solve_plan(*fixed)
     left, right, found = rectangle(about(plan.anchor, *fixed), plan)
-    index = jnp.arange(NUM_SIDE) + 0.5
+    index = jnp.arange(NUM_SIDE, dtype=loc.dtype) + 0.5
     sides = (left[k] + (right[k] - left[k]) / NUM_SIDE * index for k in range(2))
     grid = jnp.stack(jnp.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
     offsets = jnp.matmul(grid.astype(loc.dtype), plan.scale.T, precision="highest")
@@ -137,7 +137,7 @@ def grid_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tupl
     mean, rest = mean_at(plan.anchor, loc, covariance.cov_factor)
     point = lax.stop_gradient(jnp.clip(mean, low, high))
     near = standardize(low, high, point)
-    center = (mean - point) + (combined(covariance.cov_factor, offsets) + rest)
+    center = (mean - point)[None] + (combined(covariance.cov_factor, offsets) + rest[None])
     component = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
     means, variances = truncated_mean(*component), truncated_variance(*component)
     return Nodes(point, means, variances, heights, jnp.ones_like(heights)), bound

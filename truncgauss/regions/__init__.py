@@ -1,9 +1,18 @@
-"""Regions of space: what a point must satisfy to be seen. One region, one file."""
+"""Regions of space that a Gaussian is truncated to. One region, one file."""
 
 from truncgauss.regions.ball import Ball
 from truncgauss.regions.box import Box
 from truncgauss.regions.ellipsoid import Ellipsoid
 from truncgauss.regions.polyhedron import Polyhedron
-from truncgauss.regions.region import LinearRegion, Region, check_limits
+from truncgauss.regions.region import LinearRegion, Region, as_linear, check_limits
 
-__all__ = ["Ball", "Box", "Ellipsoid", "LinearRegion", "Polyhedron", "Region", "check_limits"]
+__all__ = [
+    "Ball",
+    "Box",
+    "Ellipsoid",
+    "LinearRegion",
+    "Polyhedron",
+    "Region",
+    "as_linear",
+    "check_limits",
+]

@@ -1,7 +1,12 @@
 """Balls."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.regions.region import Region
@@ -24,17 +29,21 @@ class Ball(Region):
         Array([2.], dtype=float64)
     """
 
-    center: Array
-    radius: Array
+    center: Float[Array, "*batch d"]
+    radius: Float[Array, "*batch"]
 
     event_ranks = {"center": 1, "radius": 0}
 
-    def __post_init__(self) -> None:
-        center, radius = as_float_array(self.center), as_float_array(self.radius)
-        if center.ndim == 0:
+    def __init__(
+        self,
+        center: Real[ArrayLike, "*#batch d"] | Sequence[Any],
+        radius: Real[ArrayLike, "*#batch"] | Sequence[Any],
+    ) -> None:
+        centers, radii = as_float_array(center), as_float_array(radius)
+        if centers.ndim == 0:
             raise ValueError("Ball: center needs shape (d,), got a number; write [0.0] for d = 1.")
-        self._set(center=center, radius=radius)
-        if is_concrete(radius) and np.any(np.asarray(radius) <= 0):
+        self._set(center=centers, radius=radii)
+        if is_concrete(radii) and np.any(np.asarray(radii) <= 0):
             raise ValueError(f"Ball: radius must be positive, got {radius}.")
 
     @property
@@ -42,16 +51,20 @@ class Ball(Region):
         return self.center.shape[-1]
 
     @property
-    def is_proper(self) -> Array:
+    def is_proper(self) -> Bool[Array, ""]:
         return self.radius >= 0
 
-    def contains(self, x: Array) -> Array:
+    def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x of shape (..., d) lies inside."""
-        return safe_norm(x - self.center) <= self.radius
+        return self._distance(x) <= self.radius
 
-    def margins(self, x: Array) -> Array:
-        """Distance of x, shape (..., d), inside the sphere: shape (..., 1).
+    def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
+        """Distance from x, shape (..., d), to the sphere, positive inside: shape (..., 1).
 
         The distance has a cusp at the centre; its gradient there is taken as 0.
         """
-        return (self.radius - safe_norm(x - self.center))[..., None]
+        return (self.radius - self._distance(x))[..., None]
+
+    def _distance(self, x: Array) -> Array:
+        x, center = jnp.broadcast_arrays(x, self.center)
+        return safe_norm(x - center)

@@ -1,14 +1,24 @@
 """Boxes: limits on the coordinates."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
 from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.covariances import Covariance, CovarianceMatrix
-from truncgauss.limits import GaussianLimits, Regression, Released
+from truncgauss.limits import GaussianLimits, Regression
 from truncgauss.linalg import is_symmetric, product
 from truncgauss.pytrees import as_float_array, frozen_pytree
-from truncgauss.regions.region import LinearRegion, check_limits, log_probability_of_constants
+from truncgauss.regions.region import (
+    LinearRegion,
+    Released,
+    check_limits,
+    log_probability_of_constants,
+)
 from truncgauss.special import standardize
 
 
@@ -18,46 +28,52 @@ class Box(LinearRegion):
 
     Args:
         low: lower limits, shape (d,), or (k, d) for k boxes; -inf leaves a side open. A number
-            stands for all coordinates, if the other limits are an array that says how many.
+            is the limit of every coordinate, if `high` is an array of shape (d,) or (k, d).
         high: upper limits, likewise; inf leaves a side open.
 
     Raises:
         ValueError: if the shapes do not broadcast, or low >= high anywhere. While tracing, values
-            cannot be looked at: an empty box then has log probability -inf, an inverted one NaN.
+            are unknown: an empty box then has log probability -inf, an inverted one NaN.
 
     Example:
         >>> tg.Box([0.0, -jnp.inf], [1000.0, 2.0]).contains(jnp.array([1.0, 1.0]))
         Array(True, dtype=bool)
     """
 
-    low: Array
-    high: Array
+    low: Float[Array, "*batch d"]
+    high: Float[Array, "*batch d"]
 
     event_ranks = {"low": 1, "high": 1}
 
-    def __post_init__(self) -> None:
-        low, high = as_float_array(self.low), as_float_array(self.high)
+    def __init__(
+        self,
+        low: Real[ArrayLike, "*#limits"] | Sequence[Any],
+        high: Real[ArrayLike, "*#limits"] | Sequence[Any],
+    ) -> None:
+        lower, upper = as_float_array(low), as_float_array(high)
         try:
-            shape = jnp.broadcast_shapes(low.shape, high.shape, (1,))
+            shape = jnp.broadcast_shapes(lower.shape, upper.shape, (1,))
         except ValueError:
             raise ValueError(
-                f"Box: low has shape {low.shape} and high {high.shape}; they must broadcast to "
+                f"Box: low has shape {lower.shape} and high {upper.shape}; they must broadcast to "
                 "(d,), or (k, d) for k boxes."
             ) from None
-        low, high = (x if x.shape == shape else jnp.broadcast_to(x, shape) for x in (low, high))
-        self._set(low=low, high=high)
+        lower = lower if lower.shape == shape else jnp.broadcast_to(lower, shape)
+        upper = upper if upper.shape == shape else jnp.broadcast_to(upper, shape)
+        self._set(low=lower, high=upper)
         check_limits("Box", self.low, self.high)
 
     @property
     def dimension(self) -> int:
         return self.low.shape[-1]
 
-    def contains(self, x: Array) -> Array:
+    def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x of shape (..., d) lies inside; faces included."""
-        return jnp.all((x >= self.low) & (x <= self.high), axis=-1)
+        x, low, high = jnp.broadcast_arrays(x, self.low, self.high)
+        return jnp.all((x >= low) & (x <= high), axis=-1)
 
     def scaled(self, by: Array) -> "Box":
-        """The region of by * x for x in this one; positive factors of shape (..., d)."""
+        """The region of by * x for x in this region; `by` is positive, shape (..., d)."""
         return Box(self.low * by, self.high * by)
 
     def rows(self, x: Array) -> Array:
@@ -85,7 +101,7 @@ class Box(LinearRegion):
         factors: tuple[Array, Array],
         point: Array,
     ) -> Regression:
-        """The first coordinates are the values; a singular distribution determines the rest."""
+        """The regression of all coordinates on those in order[:r], which determine the others."""
         rank = len(point)
         factor, below = factors
         gain = solve_triangular(factor.T, below.T, lower=False).T
@@ -98,11 +114,11 @@ class Box(LinearRegion):
     def lift(self, covariance: Covariance, first: Array, factor: Array) -> tuple[None, None]:
         return None, None
 
-    def clipped(self, mean: Array) -> Array:
-        # It still moves as a mean, not as the limit.
+    def clipped(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
+        # The derivative stays that of the mean, not that of the limit.
         return mean + lax.stop_gradient(jnp.clip(mean, self.low, self.high) - mean)
 
-    def margins(self, x: Array) -> Array:
-        """Distances of x, shape (..., d), inside the 2 d faces: shape (..., 2 d), lower first."""
+    def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
+        """Distances from x to the 2 d faces, positive inside: shape (..., 2 d), lower first."""
         below, above, _ = standardize(self.low, self.high, x)
         return jnp.concatenate([-below, above], axis=-1)

@@ -1,8 +1,13 @@
 """Ellipsoids."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete
@@ -32,20 +37,24 @@ class Ellipsoid(Region):
         Array([ True, False], dtype=bool)
     """
 
-    center: Array
-    shape_matrix: Array
+    center: Float[Array, "*batch d"]
+    shape_matrix: Float[Array, "*batch d d"]
 
     event_ranks = {"center": 1, "shape_matrix": 2}
 
-    def __post_init__(self) -> None:
-        center, matrix = as_float_array(self.center), as_float_array(self.shape_matrix)
-        d = center.shape[-1] if center.ndim else 0
-        if center.ndim == 0 or matrix.ndim < 2 or matrix.shape[-2:] != (d, d):
+    def __init__(
+        self,
+        center: Real[ArrayLike, "*#batch d"] | Sequence[Any],
+        shape_matrix: Real[ArrayLike, "*#batch d d"] | Sequence[Any],
+    ) -> None:
+        centers, matrix = as_float_array(center), as_float_array(shape_matrix)
+        d = centers.shape[-1] if centers.ndim else 0
+        if centers.ndim == 0 or matrix.ndim < 2 or matrix.shape[-2:] != (d, d):
             raise ValueError(
                 "Ellipsoid: center must have shape (d,) and shape_matrix (d, d), got "
-                f"{center.shape} and {matrix.shape}."
+                f"{centers.shape} and {matrix.shape}."
             )
-        self._set(center=center, shape_matrix=matrix)
+        self._set(center=centers, shape_matrix=matrix)
         CovarianceMatrix(self.shape_matrix).check()
         if is_concrete(self.shape_matrix):
             lowest = np.linalg.eigvalsh(np.asarray(self.shape_matrix)).min(initial=np.inf)
@@ -60,25 +69,26 @@ class Ellipsoid(Region):
         return self.center.shape[-1]
 
     @property
-    def is_proper(self) -> Array:
+    def is_proper(self) -> Bool[Array, ""]:
         return jnp.all(jnp.isfinite(jnp.linalg.cholesky(self.shape_matrix)))
 
-    def radius_of(self, x: Array) -> Array:
+    def radius_of(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         """The norm of L^-1 (x - center) for points x, shape (..., d): 1 on the surface."""
         factor = jnp.linalg.cholesky(self.shape_matrix)
         identity = jnp.broadcast_to(jnp.eye(self.dimension, dtype=factor.dtype), factor.shape)
         inverse = lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
-        return safe_norm(jnp.einsum("...ij,...j->...i", inverse, x - self.center))
+        x, center = jnp.broadcast_arrays(x, self.center)
+        return safe_norm(jnp.einsum("...ij,...j->...i", inverse, x - center))
 
-    def contains(self, x: Array) -> Array:
+    def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x of shape (..., d) lies inside."""
         return self.radius_of(x) <= 1.0
 
-    def margins(self, x: Array) -> Array:
-        """How far x, shape (..., d), lies inside the surface: shape (..., 1).
+    def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
+        """A lower bound of the distance from x, inside, to the surface: shape (..., 1).
 
-        It is a (1 - radius_of(x)), a the shortest semi-axis: for a ball the distance to the
-        surface, else at most that inside. Its gradient at the centre is taken as 0.
+        It is a (1 - radius_of(x)), a the shortest semi-axis, negative outside; for a ball it is the
+        distance itself. Its gradient at the centre is taken as 0.
         """
         shortest = jnp.sqrt(jnp.linalg.eigvalsh(self.shape_matrix)[..., 0])
         return (shortest * (1.0 - self.radius_of(x)))[..., None]

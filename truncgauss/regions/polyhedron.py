@@ -1,14 +1,24 @@
 """Polyhedra: limits on linear functions of the coordinates."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import jax.numpy as jnp
-from jax import Array, lax
+from jax import lax
 from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.covariances import Covariance
-from truncgauss.limits import GaussianLimits, Regression, Released
+from truncgauss.limits import GaussianLimits, Regression
 from truncgauss.linalg import power_of_two, product, semidefinite_factor
 from truncgauss.pytrees import as_float_array, frozen_pytree
-from truncgauss.regions.region import LinearRegion, check_limits, log_probability_of_constants
+from truncgauss.regions.region import (
+    LinearRegion,
+    Released,
+    check_limits,
+    log_probability_of_constants,
+)
 from truncgauss.safe import safe_norm
 from truncgauss.special import standardize
 
@@ -19,8 +29,9 @@ class Polyhedron(LinearRegion):
 
     Args:
         matrix: shape (m, d), or (k, m, d).
-        low: shape (m,), or (k, m); -inf leaves a side open.
-        high: likewise.
+        low: lower limits, shape (m,), or (k, m); -inf leaves a side open. A number is the limit of
+            every row.
+        high: upper limits, likewise.
 
     Raises:
         ValueError: if shapes disagree or low >= high anywhere (values: not while tracing).
@@ -31,49 +42,56 @@ class Polyhedron(LinearRegion):
         Array(True, dtype=bool)
     """
 
-    matrix: Array
-    low: Array
-    high: Array
+    matrix: Float[Array, "*batch m d"]
+    low: Float[Array, "*batch m"]
+    high: Float[Array, "*batch m"]
 
     event_ranks = {"matrix": 2, "low": 1, "high": 1}
 
-    def __post_init__(self) -> None:
-        matrix, low, high = (as_float_array(x) for x in (self.matrix, self.low, self.high))
-        if matrix.ndim < 2:
-            raise ValueError(f"Polyhedron: matrix needs shape (m, d), got {matrix.shape}.")
-        rows = matrix.shape[-2]
-        low, high = (jnp.broadcast_to(x, (rows,)) if x.ndim == 0 else x for x in (low, high))
-        if low.shape[-1] != rows or high.shape[-1] != rows:
+    def __init__(
+        self,
+        matrix: Real[ArrayLike, "*#batch m d"] | Sequence[Any],
+        low: Real[ArrayLike, "*#batch m"] | Real[ArrayLike, ""] | Sequence[Any],
+        high: Real[ArrayLike, "*#batch m"] | Real[ArrayLike, ""] | Sequence[Any],
+    ) -> None:
+        matrices, lower, upper = as_float_array(matrix), as_float_array(low), as_float_array(high)
+        if matrices.ndim < 2:
+            raise ValueError(f"Polyhedron: matrix needs shape (m, d), got {matrices.shape}.")
+        rows = matrices.shape[-2]
+        lower = jnp.broadcast_to(lower, (rows,)) if lower.ndim == 0 else lower
+        upper = jnp.broadcast_to(upper, (rows,)) if upper.ndim == 0 else upper
+        if lower.shape[-1] != rows or upper.shape[-1] != rows:
             raise ValueError(
-                f"Polyhedron: matrix of shape {matrix.shape} has {rows} rows, but low has shape "
-                f"{low.shape} and high {high.shape}; expected one limit a row, shape ({rows},)."
+                f"Polyhedron: matrix of shape {matrices.shape} has {rows} rows, but low has shape "
+                f"{lower.shape} and high {upper.shape}; expected one limit a row, shape ({rows},)."
             )
-        self._set(matrix=matrix, low=low, high=high)
+        self._set(matrix=matrices, low=lower, high=upper)
         check_limits("Polyhedron", self.low, self.high)
 
     @property
     def dimension(self) -> int:
         return self.matrix.shape[-1]
 
-    def contains(self, x: Array) -> Array:
+    def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x of shape (..., d) satisfies all rows."""
         image = jnp.einsum("...md,...d->...m", self.matrix, x)
-        return jnp.all((image >= self.low) & (image <= self.high), axis=-1)
+        image, low, high = jnp.broadcast_arrays(image, self.low, self.high)
+        return jnp.all((image >= low) & (image <= high), axis=-1)
 
     def scaled(self, by: Array) -> "Polyhedron":
-        """The region of by * x for x in this one; positive factors of shape (..., d)."""
+        """The region of by * x for x in this region; `by` is positive, shape (..., d)."""
         return Polyhedron(self.matrix / by[..., None, :], self.low, self.high)
 
     def rows(self, x: Array) -> Array:
         return product(self.matrix, x)
 
     def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
-        """The limits on matrix @ x, whose distribution is taken from a root of the covariance."""
+        """The limits on matrix @ x, and its distribution from a root of the covariance of x."""
         root = self.rows(covariance.root)
         return GaussianLimits(self.low, self.high, self.rows(loc), product(root, root.T), root)
 
     def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
-        """Rows are brought to units of their own, and those without variance decided."""
+        """The problem with every row in a unit of its own, rows of variance 0 without limits."""
         matrix, root = fixed = lax.stop_gradient((self.matrix, covariance.root))
         spread = jnp.sum(product(*fixed) ** 2, axis=1)
         rounding = 4.0 * len(loc) * float(jnp.finfo(loc.dtype).eps)
@@ -95,7 +113,7 @@ class Polyhedron(LinearRegion):
         factors: tuple[Array, Array],
         point: Array,
     ) -> Regression:
-        """The regression of x on the rows, by the pseudo-inverse of rows times a root."""
+        """The regression of x on the rows, by the pseudo-inverse of the rows times a root."""
         rank, root = len(point), covariance.root
         rows = self.matrix[order[:rank]]
         image = rows @ root
@@ -115,11 +133,11 @@ class Polyhedron(LinearRegion):
         root = semidefinite_factor(matrix)
         return lift, root - lift @ solve_triangular(factor, rows @ root, lower=True)
 
-    def margins(self, x: Array) -> Array:
-        """Euclidean distances of x inside the 2 m faces, shape (..., 2 m), lower faces first.
+    def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
+        """Euclidean distances from x to the 2 m faces, positive inside: (..., 2 m), lower first.
 
-        Rows are measured by their length, so that writing a constraint twice as large moves no
-        face. A row of zeros has no face and is measured by 1.
+        Rows are divided by their length, so that multiplying a constraint by a constant changes no
+        margin. A row of zeros has no face and is left as it is.
         """
         length = safe_norm(self.matrix)
         length = jnp.where(length > 0, length, 1.0)

@@ -1,13 +1,14 @@
 """The contract of a region: what a method may ask of it."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import lax
+from jaxtyping import Array, Bool, Float
 
 from truncgauss.covariances import Covariance
-from truncgauss.limits import GaussianLimits, Regression, Released
+from truncgauss.limits import GaussianLimits, Regression
 from truncgauss.pytrees import Batched, is_concrete
 
 
@@ -41,20 +42,20 @@ class Region(Batched):
 
     @property
     def dimension(self) -> int:
+        """The number d of coordinates."""
         raise NotImplementedError(f"{type(self).__name__} does not define dimension.")
 
-    def contains(self, x: Array) -> Array:
+    def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x, shape (..., d), lies inside; faces included."""
         linear = self.linear()
         if linear is None:
             raise NotImplementedError(f"{type(self).__name__} does not define contains.")
         return linear.contains(x)
 
-    def margins(self, x: Array) -> Array:
-        """Signed distances of x, shape (..., d), inside each face, positive inside: (..., f).
+    def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
+        """Signed distances from x, shape (..., d), to each face, positive inside: (..., faces).
 
-        A face at infinity is infinitely far away; its margin is inf and takes no part in any
-        gradient.
+        The margin of a face at infinity is inf, and has gradient 0.
         """
         linear = self.linear()
         if linear is None:
@@ -66,57 +67,60 @@ class Region(Batched):
         return None
 
     @property
-    def is_proper(self) -> Array:
-        """Whether the numbers of one region describe a region, for values that were traced: no
-        inverted limits, no negative radius. Where they do not, draws are NaN."""
+    def is_proper(self) -> Bool[Array, ""]:
+        """Whether the numbers of one region are valid: no inverted limits, no negative radius.
+
+        It serves traced values, which constructors cannot check. Where it is False, draws are NaN.
+        """
         return jnp.asarray(True)
 
-    def clipped(self, mean: Array) -> Array:
-        """A mean of points inside, moved back where only rounding takes it out."""
+    def clipped(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The mean of points inside, moved back inside where rounding put it outside."""
         return mean
 
 
 class LinearRegion(Region):
     """All x with low <= rows(x) <= high for linear functions `rows`: a `Box` or a `Polyhedron`."""
 
-    low: Array
-    high: Array
+    low: Float[Array, "*batch m"]
+    high: Float[Array, "*batch m"]
 
     def linear(self) -> "LinearRegion":
         return self
 
     @property
     def num_constraints(self) -> int:
+        """The number m of limited linear functions."""
         return self.low.shape[-1]
 
     @property
-    def is_everything(self) -> Array:
-        """Whether no constraint limits anything."""
+    def is_everything(self) -> Bool[Array, ""]:
+        """Whether all limits are infinite."""
         return jnp.all((self.low == -jnp.inf) & (self.high == jnp.inf))
 
     @property
-    def is_proper(self) -> Array:
+    def is_proper(self) -> Bool[Array, ""]:
         return jnp.all(self.low <= self.high)
 
     def rows(self, x: Array) -> Array:
-        """The limited functions of x, along its first axis: (d, ...) -> (m, ...)."""
+        """The limited linear functions of x, along the first axis: (d, ...) -> (m, ...)."""
         raise NotImplementedError
 
     def scaled(self, by: Array) -> "LinearRegion":
-        """The region of by * x for x in this one; positive factors of shape (..., d)."""
+        """The region of by * x for x in this region; `by` is positive, shape (..., d)."""
         raise NotImplementedError
 
     def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
-        """The limits on rows(x) and its distribution, for x ~ Normal(loc, covariance)."""
+        """The limits on rows(x), and its distribution for x ~ Normal(loc, covariance)."""
         raise NotImplementedError
 
-    def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
-        """The problem without constraints on what cannot vary, and what these amount to.
+    def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> "Released":
+        """The problem without constraints of variance 0, and the log probability of these.
 
         Args:
             loc, covariance: in units in which standard deviations are about one.
             unit: these units, shape (d,).
-            still: the coordinates without variance, shape (d,).
+            still: whether each coordinate has variance 0, shape (d,).
         """
         raise NotImplementedError
 
@@ -128,14 +132,14 @@ class LinearRegion(Region):
         factors: tuple[Array, Array],
         point: Array,
     ) -> Regression:
-        """How x follows from the values of the constraints order[:r], of which `point` is one.
+        """The regression of x on the values of the constraints order[:r], centred at `point`.
 
         Args:
-            loc, covariance: of x.
-            order: constraints, shape (m,).
-            factors: the factor of the values of order[:r] and, from the same variables, the rows
-                for the rest, shapes (r, r) and (m - r, r).
-            point: shape (r,).
+            loc, covariance: mean and covariance of x.
+            order: indices of all constraints, shape (m,).
+            factors: the triangular factor of the values of order[:r], shape (r, r), and the rows
+                of the other constraints in the same standard normal variables, shape (m - r, r).
+            point: values of the constraints order[:r], shape (r,).
         """
         raise NotImplementedError
 
@@ -145,14 +149,42 @@ class LinearRegion(Region):
         """The regression of x on the standard-normal variables z of the constraints `first`.
 
         Returns:
-            Its matrix, shape (d, r), and a factor of the covariance that it leaves over; None
-            where the values of the constraints are the coordinates, or where nothing is left.
+            The matrix of the regression, shape (d, r), and a factor of the residual covariance.
+            The first is None where the values of the constraints are the coordinates, the second
+            where the residual covariance is 0.
         """
         raise NotImplementedError
 
 
+class Released(NamedTuple):
+    """A covariance and a region without constraints of variance 0, in units of about one.
+
+    Attributes:
+        covariance, region: coordinates and constraints of variance 0 have no limits.
+        row_unit: the unit of each constraint, shape (m,).
+        known: the log probability of the constraints of variance 0: 0 if all are met, else -inf;
+            NaN if their limits are inverted or a number is NaN.
+    """
+
+    covariance: Covariance
+    region: LinearRegion
+    row_unit: Float[Array, " m"]
+    known: Float[Array, ""]
+
+
+def as_linear(region: Region) -> LinearRegion:
+    """The region itself, if it consists of limits on linear functions.
+
+    Raises:
+        TypeError: if it does not.
+    """
+    if not isinstance(region, LinearRegion):
+        raise TypeError(f"a tg.Box or a tg.Polyhedron is expected, got {type(region).__name__}.")
+    return region
+
+
 def check_limits(owner: str, low: Array, high: Array) -> None:
-    """Raise ValueError naming the first place where low < high does not hold (NaN passes)."""
+    """Raise ValueError naming the first index at which low < high does not hold (NaN passes)."""
     if not is_concrete((low, high)):
         return
     wrong = np.argwhere(np.asarray(low) >= np.asarray(high))
@@ -167,7 +199,10 @@ def check_limits(owner: str, low: Array, high: Array) -> None:
 
 
 def log_probability_of_constants(still: Array, low: Array, high: Array, loc: Array) -> Array:
-    """The log probability of those constraints that cannot vary, without derivative."""
+    """The log probability of the constraints of variance 0, marked in `still`; no derivative.
+
+    0 if all of them are met, -inf if one is not, NaN if limits are inverted.
+    """
     low, high, loc = lax.stop_gradient((low, high, loc))
     unsound = jnp.any(still & ~(low <= high))
     unmet = jnp.any(still & ~((low <= loc) & (loc <= high)))

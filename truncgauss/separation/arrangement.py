@@ -1,4 +1,4 @@
-"""Constraints in an order, with the factor that makes each depend on earlier variables alone."""
+"""Constraints in order of integration, with their lower-triangular factor."""
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -8,15 +8,15 @@ from truncgauss.limits import GaussianLimits
 from truncgauss.linalg import factored, product, rounding, triangle
 from truncgauss.separation.kernel import Constraints
 
-UNKNOWN = 64.0  # times the rounding of a variance: what is left of one that is not determined
+UNDETERMINED = 64.0  # times its rounding: a residual variance above this is not zero
 
 
 def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constraints, Constraints]:
-    """The constraints in order: those that a new variable enters, and those without one.
+    """The constraints in order: the first `rank` of them, and the others, which these determine.
 
-    Together their factors are lower trapezoidal: the rows below the triangle are combinations of
-    the rows in it. Where such a row varies although all others are known, the rank is that of
-    another problem, and the rows are NaN.
+    Together their factors are lower trapezoidal: the rows below the triangle are linear
+    combinations of the rows in it. A row with a residual variance, as for a rank that is too
+    small, is NaN.
     """
     low, high, loc, covariance, root = limits.reordered(order)
     if root is None:
@@ -25,28 +25,27 @@ def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constrain
     else:
         factor, q = triangle(root[:rank])
         below = product(root[rank:], q)
-    # Coefficients that are 0 but for rounding would make a constraint end later than it does.
+    # A coefficient that is only rounding would count as the last variable of the constraint.
     tiny = jnp.sqrt(rounding(covariance)[rank:, None])
     below = jnp.where(jnp.abs(below) > lax.stop_gradient(tiny), below, 0.0)
     left = lax.stop_gradient(jnp.diagonal(covariance)[rank:] - jnp.sum(below**2, axis=1))
-    known = left <= UNKNOWN * rounding(lax.stop_gradient(covariance))[rank:]
+    known = left <= UNDETERMINED * rounding(lax.stop_gradient(covariance))[rank:]
     below = jnp.where(known[:, None], below, jnp.nan)
-    parts = (low, high, loc)
     return (
-        Constraints(*(x[:rank] for x in parts), factor),
-        Constraints(*(x[rank:] for x in parts), below),
+        Constraints(low[:rank], high[:rank], loc[:rank], factor),
+        Constraints(low[rank:], high[rank:], loc[rank:], below),
     )
 
 
 def input_rounding(limits: GaussianLimits, force: Array) -> Array:
-    """The standard error of log P that the last digits of the inputs stand for.
+    """The standard error of log P from the rounding of the inputs.
 
     With f the derivative of log P in loc, `force`, and z = root^T f, log P changes by about
 
         f^T dS f / 2 = f^T d(root) z   and   f^T d(limits),
 
     in a tail, where P is about the density at its most likely point. Independent relative errors of
-    eps in every entry add as squares.
+    size eps in all entries are added in quadrature.
     """
     low, high, loc, covariance, root = limits
     eps = float(jnp.finfo(loc.dtype).eps)

@@ -1,4 +1,4 @@
-"""What paths have drawn, in units that keep the digits of a narrow interval far from the mean."""
+"""Draws as offsets from an interior point, which avoids cancellation in narrow intervals."""
 
 from typing import NamedTuple
 
@@ -15,8 +15,14 @@ from truncgauss.special import (
 )
 
 
-class Drawn(NamedTuple):
-    """Draws less a point, the last one integrated, and the laws they were drawn from: (k, n)."""
+class DrawOffsets(NamedTuple):
+    """Draws less an interior point, with the moments of the distributions they come from.
+
+    Attributes:
+        deviations: the draws less the point, shape (k, n); the last is its conditional mean.
+        expected, variances: mean, less the point, and variance of each draw given the earlier ones,
+            shape (k, n).
+    """
 
     deviations: Array
     expected: Array
@@ -24,9 +30,9 @@ class Drawn(NamedTuple):
 
 
 def inner_point(constraints: Constraints, tilt: Array) -> Array:
-    """A point inside the constraints: the most likely draw of each variable, one after another."""
+    """A point inside the constraints: the mode of each variable given the earlier ones."""
 
-    def step(z, row):
+    def step(z: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
         k, weights, low, high, loc, scale, tilt = row
         mean = loc + weights @ z
         y = jnp.clip(mean + scale * tilt, low, high)
@@ -37,29 +43,32 @@ def inner_point(constraints: Constraints, tilt: Array) -> Array:
     return lax.stop_gradient(lax.scan(step, varying_like(jnp.zeros_like(tilt), rows), rows)[1])
 
 
-def drawn_again(constraints: Constraints, tilt, uniforms, means, point: Array) -> Drawn:
-    """The draws once more, in the units of their limits.
+def draw_offsets(
+    constraints: Constraints, tilt: Array, uniforms: Array, means: Array, point: Array
+) -> DrawOffsets:
+    """The draws of `paths` less a point inside, computed from the same uniforms.
 
-    They come from the same uniforms: z has lost the digits of a narrow interval far from the mean.
+    z itself, which is relative to the mean, has too few digits for a narrow interval in a tail.
     """
     low, high, loc, _ = constraints
     scale = constraints.scale[:, None]
     near = standardize(low, high, point)
     center = (loc - point)[:, None] + means + scale * tilt[:, None]
-    law = center, scale, near.low[:, None], near.high[:, None]
-    expected, variances = truncated_mean(*law), truncated_variance(*law)
-    draws = truncated_quantile(uniforms, *(x[:-1] for x in law))
-    return Drawn(jnp.concatenate([draws, expected[-1:]]), expected, variances)
+    inputs = center, scale, near.low[:, None], near.high[:, None]
+    expected, variances = truncated_mean(*inputs), truncated_variance(*inputs)
+    draws = truncated_quantile(uniforms, *(x[:-1] for x in inputs))
+    return DrawOffsets(jnp.concatenate([draws, expected[-1:]]), expected, variances)
 
 
 def intersected_draws(
     constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array
 ) -> tuple[Array, Array]:
-    """Draws of all variables, and log masses, under more constraints than variables."""
+    """Draws of all variables, and log masses, for more constraints than variables."""
     rank, zero, endless = len(tilt), jnp.zeros(1, tilt.dtype), jnp.full(1, jnp.inf, tilt.dtype)
     factor = jnp.pad(constraints.factor, (0, 1)).at[rank, rank].set(1.0)
-    ends = zip(constraints[:3], (-endless, endless, zero))
-    longer = Constraints(*(jnp.append(*pair) for pair in ends), factor)
+    low, high, loc, _ = constraints
+    low, high = jnp.append(low, -endless), jnp.append(high, endless)
+    longer = Constraints(low, high, jnp.append(loc, zero), factor)
     wider = extra._replace(factor=jnp.pad(extra.factor, ((0, 0), (0, 1))))
     draws, log_mass = intersected_paths(longer, wider, jnp.append(tilt, zero), uniforms)
     return draws, log_mass[:-1]

@@ -1,23 +1,30 @@
-"""Gaussian sites: the fixed point of expectation propagation, which several methods share.
+"""Expectation propagation for limits on a Gaussian vector.
 
 Each constraint low_i <= y_i <= high_i on a Gaussian vector y is replaced by a Gaussian factor, its
-*site* exp(-t_i (y_i - c_i)^2 / 2). A site is right when the law with constraint i restored in its
-place (the *tilted* law: the cavity, cut off) has the mean and variance of the law with all sites.
+*site* exp(-t_i (y_i - c_i)^2 / 2). The Gaussian with all sites is the *posterior*, that without
+site i the *cavity* of y_i. At the fixed point the cavity truncated to constraint i (the *tilted*
+distribution) has the mean and variance of the posterior, for every i.
 
-Numbers are arranged so that nothing cancels in a tail. The unknowns are the cavities, log v_i and
-m_i, which stay of moderate size while site precisions run from 0 (a free coordinate) to 1e8; sites
-are kept as precision and centre, never as precision times centre; only the covariance of y enters,
-never its inverse, so it may be singular. With D = diag(sqrt t) and B = I + D K D,
+The formulas avoid cancellation in tails. The unknowns are the log variances log v_i and means m_i
+of the cavities, which stay of moderate size while site precisions range from 0 (no limits) to 1e8;
+sites are represented by precision and centre, not by precision times centre; and only the
+covariance K of y is used, not its inverse, so it may be singular. With D = diag(sqrt t), V the
+posterior variances and B = I + D K D,
 
     left_i = (B^-1)_ii = 1 - t_i V_i,   v_i = V_i / left_i,
     force = D B^-1 D c,   m = K force - v force.
 
-Rounds of updates, all sites at once, approach the fixed point, and Newton's method meets it: the
-derivative of each cavity with respect to each site is known from the posterior covariance, so that
-a step is one linear solve of order 2 m, which costs as much as five rounds.
+Rounds of parallel updates approach the fixed point, and Newton's method converges to it: the
+derivatives of the cavities in the sites follow from the posterior covariance, so that a step is one
+linear solve of order 2 m, at the cost of about five rounds.
+
+References:
+    Minka (2001), Expectation Propagation for Approximate Bayesian Inference. Cunningham, Hennig and
+    Lacoste-Julien (2011), Gaussian Probabilities and Expectation Propagation.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,15 +41,15 @@ from truncgauss.special import (
 )
 
 MAX_STEPS = 100
-NEAR = 0.1  # residual from which Newton's method is tried
-LEAST_FACTOR = 0.2  # of a round
-LONGEST_STEP = 2.0  # in any log variance
+NEAR = 0.1  # residual below which Newton's method is tried
+LEAST_FACTOR = 0.2  # the smallest fraction of a round's update that is taken
+LONGEST_STEP = 2.0  # the largest change of a log variance in a step
 
 
 class ScaledLimits(NamedTuple):
     """low <= y <= high for y = loc + scale * x, x ~ Normal(0, correlation); all of length m.
 
-    `scale` is a constant by which numbers are brought to moderate size, not a function of anything.
+    `scale` is a constant: no derivative goes through it.
     """
 
     low: Array
@@ -53,33 +60,45 @@ class ScaledLimits(NamedTuple):
 
 
 class Cavity(NamedTuple):
-    """What the other sites and the Gaussian say of each y, in units of `scale` about `loc`."""
+    """The cavity of each y, the Gaussian without its own site, in units of `scale` about `loc`."""
 
     log_variance: Array
     mean: Array
 
 
 class Sites(NamedTuple):
+    """The precision and centre of each site, in units of `scale` about `loc`."""
+
     precision: Array
     center: Array
 
 
 class Posterior(NamedTuple):
-    """The Gaussian with all its sites; of the matrices, B = I + D K D and its inverse."""
+    """The Gaussian with all sites.
+
+    Attributes:
+        variance, mean: of each coordinate of x, shape (m,).
+        cavity: of each coordinate.
+        force: gradient of the log normaliser in the mean of x, shape (m,).
+        left: posterior variance over cavity variance, shape (m,).
+        root: D, shape (m,).
+        tril, inverse: the Cholesky factor and the inverse of B, shape (m, m).
+        half: tril^-1 D K, shape (m, m).
+    """
 
     variance: Array
     mean: Array
     cavity: Cavity
-    force: Array  # derivative of the log normaliser with respect to the mean of x
-    left: Array  # the part of each cavity's variance that its site leaves
-    root: Array  # D
-    tril: Array  # Cholesky factor of B
-    inverse: Array  # of B
-    half: Array  # tril^-1 D K
+    force: Array
+    left: Array
+    root: Array
+    tril: Array
+    inverse: Array
+    half: Array
 
 
 class Solution(NamedTuple):
-    """Cavities, their sites, and the mean of x that these give."""
+    """Cavities, their sites, the posterior mean of x, and whether the solver converged."""
 
     cavity: Cavity
     sites: Sites
@@ -88,18 +107,20 @@ class Solution(NamedTuple):
 
 
 def scaled_limits(limits: GaussianLimits) -> tuple[ScaledLimits, Array]:
-    """The constraints in units of their own, and the log probability where no site is needed.
+    """The limits in units of standard deviations, and the log probability of degenerate inputs.
 
-    That is -inf if an interval is empty, NaN if one is inverted or the matrix is no covariance,
-    and 0 otherwise.
+    That is -inf if an interval is empty, NaN if one is inverted or the covariance is not positive
+    semi-definite, and 0 otherwise.
     """
     low, high, loc, matrix, _ = limits
     empty, inverted = jnp.any(low == high), jnp.any(low > high)
     variances = jax.lax.stop_gradient(jnp.diagonal(matrix))
-    # A row without variance is free of limits here.
+    # A coordinate of variance 0 has no limits here.
     fixed = variances <= 0
     scale = jnp.sqrt(jnp.where(fixed, 1.0, variances))
-    correlation = jnp.where(fixed[:, None] | fixed, 0.0, matrix / scale[:, None] / scale)
+    correlation = jnp.where(
+        fixed[:, None] | fixed[None, :], 0.0, matrix / scale[:, None] / scale[None, :]
+    )
     correlation = correlation + jnp.diag(fixed.astype(matrix.dtype))
     constraints = ScaledLimits(low, high, loc, scale, correlation)
     known = jnp.where(inverted, jnp.nan, jnp.where(empty, -jnp.inf, 0.0)).astype(matrix.dtype)
@@ -107,41 +128,43 @@ def scaled_limits(limits: GaussianLimits) -> tuple[ScaledLimits, Array]:
 
 
 def _defect(correlation: Array) -> Array:
-    """A finite number for a correlation matrix, NaN for a matrix that is none."""
-    # A singular matrix passes: the shift is larger than the rounding of its eigenvalues.
+    """A finite number for a positive semi-definite matrix, else NaN."""
+    # The shift is larger than the rounding of the eigenvalues of a singular matrix.
     shift = 64 * len(correlation) * float(jnp.finfo(correlation.dtype).eps)
     identity = jnp.eye(len(correlation), dtype=correlation.dtype)
     return jnp.sum(jnp.linalg.cholesky(correlation + shift * identity))
 
 
 def _cut(cavity: Cavity, constraints: ScaledLimits) -> tuple[Array, Array, Array, Array]:
-    """Mean and standard deviation of each cavity in the units of its limits, and the limits."""
+    """Mean and standard deviation of each cavity in the user's units, and the limits."""
     low, high, loc, scale, _ = constraints
     spread = scale * jnp.exp(0.5 * cavity.log_variance)
     return loc + scale * cavity.mean, spread, low, high
 
 
 def log_masses(cavity: Cavity, constraints: ScaledLimits) -> Array:
-    """Log mass of each cavity between its limits."""
+    """The log mass of each cavity between its limits."""
     center, spread, low, high = _cut(cavity, constraints)
     return log_interval_mass(*standardize(low, high, center, spread))
 
 
 def sites_of(cavity: Cavity, constraints: ScaledLimits) -> Sites:
-    """The sites that give each cavity the mean and variance of its tilted law."""
-    law = _cut(cavity, constraints)
-    center, spread, *_ = law
-    mean, variance = (truncated_mean(*law) - center) / spread, truncated_variance(*law) / spread**2
+    """The sites with which each cavity has the mean and variance of its tilted distribution."""
+    inputs = _cut(cavity, constraints)
+    center, spread, *_ = inputs
+    mean = (truncated_mean(*inputs) - center) / spread
+    variance = truncated_variance(*inputs) / spread**2
     lost = 1.0 - variance
-    # Below this the constraint does nothing that can be told from rounding: a free coordinate.
+    # Below this the effect of the constraint is only rounding: as without limits.
     active = lost > 4 * jnp.finfo(lost.dtype).eps
     lost, variance = jnp.where(active, lost, 1.0), jnp.where(active, variance, 1.0)
     precision = lost / variance * jnp.exp(-cavity.log_variance)
     center = jnp.exp(0.5 * cavity.log_variance) * mean / lost
-    # NaN is not active, and must not pass for a free coordinate.
-    blemish = 0.0 * jax.lax.stop_gradient(mean)
+    # A NaN is not active, and must not turn into a coordinate without limits.
+    nan_propagator = 0.0 * jax.lax.stop_gradient(mean)
     return Sites(
-        jnp.where(active, precision, blemish), cavity.mean + jnp.where(active, center, blemish)
+        jnp.where(active, precision, nan_propagator),
+        cavity.mean + jnp.where(active, center, nan_propagator),
     )
 
 
@@ -152,7 +175,7 @@ def posterior(sites: Sites, correlation: Array) -> Posterior:
     root = jnp.where(positive, jnp.sqrt(jnp.where(positive, precision, 1.0)), 0.0)
     rows = root[:, None] * correlation
     identity = jnp.eye(len(root), dtype=root.dtype)
-    tril = jnp.linalg.cholesky(identity + rows * root)
+    tril = jnp.linalg.cholesky(identity + rows * root[None, :])
     tril_inverse = solve_triangular(tril, identity, lower=True)
     half = solve_triangular(tril, rows, lower=True)
     force = root * (tril_inverse.T @ (tril_inverse @ (root * center)))
@@ -170,29 +193,31 @@ def posterior(sites: Sites, correlation: Array) -> Posterior:
 
 
 def residual(cavity: Cavity, constraints: ScaledLimits) -> Cavity:
-    """What one round of updates, all sites at once, would add to the cavities."""
+    """The change of the cavities by one round of parallel updates."""
     updated = posterior(sites_of(cavity, constraints), constraints.correlation).cavity
     return jax.tree.map(jnp.subtract, updated, cavity)
 
 
 def _couplings(post: Posterior, correlation: Array) -> Array:
-    """Posterior covariances over the variance of the row's own coordinate, diagonal left out.
+    """Posterior covariances over the variance of the row's coordinate, with a diagonal of 0.
 
-    K - K D B^-1 D K cancels where sites are strong; D Sigma = B^-1 D K does not.
+    K - K D B^-1 D K cancels for sites of high precision; D Sigma = B^-1 D K does not.
     """
     strong = post.left < 0.5
     root = jnp.where(strong, post.root, 1.0)
     rows = post.inverse @ (post.root[:, None] * correlation) / root[:, None]
-    both = -post.inverse / root[:, None] / root
+    both = -post.inverse / root[:, None] / root[None, :]
     neither = correlation - post.half.T @ post.half
     covariance = jnp.where(
-        strong[:, None], jnp.where(strong, both, rows), jnp.where(strong, rows.T, neither)
+        strong[:, None],
+        jnp.where(strong[None, :], both, rows),
+        jnp.where(strong[None, :], rows.T, neither),
     )
     return covariance / post.variance[:, None] * (1.0 - jnp.eye(len(root), dtype=root.dtype))
 
 
 def jacobian(cavity: Cavity, constraints: ScaledLimits) -> Array:
-    """The derivative of the residual, the means measured in cavity standard deviations.
+    """The derivative of the residual, with means in units of cavity standard deviations.
 
     Shape (2 m, 2 m). With C the couplings, t and c the sites,
 
@@ -209,8 +234,8 @@ def jacobian(cavity: Cavity, constraints: ScaledLimits) -> Array:
     blocks = []
     for precision, center in zip(*slopes):
         turn = sites.precision * center + (sites.center - post.mean) * precision
-        spread = squares * precision
-        shift = linear * turn + (variance[:, 0] * post.force)[:, None] * spread
+        spread = squares * precision[None, :]
+        shift = linear * turn[None, :] + (variance[:, 0] * post.force)[:, None] * spread
         blocks.append(jnp.concatenate([-spread, shift / deviation[:, None]]))
     slope = jnp.concatenate(blocks, 1)
     return slope - jnp.eye(len(slope), dtype=slope.dtype)
@@ -220,44 +245,60 @@ def jacobian(cavity: Cavity, constraints: ScaledLimits) -> Array:
 def _sites_and_slopes(
     cavity: Cavity, directions: Cavity, constraints: ScaledLimits
 ) -> tuple[Sites, Sites]:
-    """The sites and, along a new leading axis, their derivatives in each direction."""
-    along = lambda direction: jax.jvp(
-        lambda cavity: sites_of(cavity, constraints), (cavity,), (direction,)
-    )
+    """The sites and, along a new leading axis, their derivatives in each of the directions."""
+
+    def along(direction: Cavity) -> tuple[Sites, Sites]:
+        return jax.jvp(lambda cavity: sites_of(cavity, constraints), (cavity,), (direction,))
+
     return jax.vmap(along, out_axes=(None, 0))(directions)
 
 
 class _Search(NamedTuple):
+    """The state of the solver.
+
+    Attributes:
+        cavity, sites, mean: cavities, their sites, and the posterior mean with these.
+        change: the residual, with means in units of cavity standard deviations, shape (2 m,).
+        size: its root mean square.
+        factor: the fraction of it that the next round adds.
+        trusted: whether the next step is one of Newton's method.
+        num_steps: steps taken.
+    """
+
     cavity: Cavity
-    sites: Sites  # of the cavity, and the mean that they give
+    sites: Sites
     mean: Array
-    change: Array  # the residual there, the means in cavity standard deviations
-    size: Array  # its root mean square
-    factor: Array  # how much of it the next round adds
-    trusted: Array  # whether Newton's method is
-    count: Array
+    change: Array
+    size: Array
+    factor: Array
+    trusted: Array
+    num_steps: Array
 
 
 def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> Solution:
-    """Cavities whose sites reproduce them, to a root mean square residual of rtol.
+    """The cavities at the fixed point, to a root mean square residual of rtol.
 
-    Rounds of updates approach it from afar, each shortened as the change of the residual in the
-    round before advises. Where no rtol is given, Newton steps end the search at eps^0.6; a residual
-    of eps^(1/3) is taken for converged, because the error of the log probability is of the order of
-    its square.
+    Rounds of parallel updates come first, each damped by the Barzilai-Borwein factor of the last
+    two residuals. If no rtol is given, Newton steps follow until the residual is below eps^0.6. A
+    residual of eps^(1/3) counts as converged, because the error of the log probability is of the
+    order of its square.
 
     Reference:
         Barzilai and Borwein (1988), Two-point step size gradient methods.
     """
     eps = float(jnp.finfo(constraints.loc.dtype).eps)
 
-    def repeated(step, search, size):
-        going = lambda search: (search.size > size) & (search.count < MAX_STEPS)
-        return jax.lax.while_loop(going, lambda search: step(search, constraints), search)
+    def repeated(
+        step: Callable[[_Search, ScaledLimits], _Search], search: _Search, size: float
+    ) -> _Search:
+        def unfinished(search: _Search) -> Array:
+            return (search.size > size) & (search.num_steps < MAX_STEPS)
+
+        return jax.lax.while_loop(unfinished, lambda search: step(search, constraints), search)
 
     nothing = jnp.zeros_like(constraints.loc)
     one, yes = jnp.ones((), nothing.dtype), jnp.asarray(True)
-    # The Gaussian itself; the first round goes nowhere and finds the residual there.
+    # The Gaussian without sites; the first round only computes the residual there.
     start = Cavity(nothing, nothing), Sites(nothing, nothing), nothing, jnp.tile(nothing, 2)
     search = _Search(*start, jnp.inf * one, one, yes, jnp.asarray(0))
     search = varying_like(search, constraints)
@@ -269,30 +310,30 @@ def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> Solutio
 
 
 def _round(search: _Search, constraints: ScaledLimits) -> _Search:
-    """All sites at once, as far as the last two residuals advise."""
+    """One damped round of parallel updates."""
     length = jnp.minimum(search.factor, _longest(search.change))
     return _moved(search, length, search.change, constraints)
 
 
 def _newton(search: _Search, constraints: ScaledLimits) -> _Search:
-    """One Newton step; if it does not halve the residual it is undone, and a round comes next."""
+    """One Newton step, undone if it does not halve the residual; then a round follows."""
     slope = jacobian(search.cavity, constraints)
     step = jnp.where(search.trusted, jnp.linalg.solve(slope, -search.change), search.change)
     length = jnp.minimum(jnp.where(search.trusted, 1.0, search.factor), _longest(step))
     moved = _moved(search, length, step, constraints)
     better = ~search.trusted | (moved.size < 0.5 * search.size)
     kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved, search)
-    return kept._replace(trusted=better, count=moved.count)
+    return kept._replace(trusted=better, num_steps=moved.num_steps)
 
 
 def _longest(step: Array) -> Array:
-    """What part of a step may be taken."""
+    """The fraction of a step that may be taken."""
     log_variance, _ = jnp.split(step, 2)
     return jnp.minimum(1.0, LONGEST_STEP / jnp.max(jnp.abs(log_variance)))
 
 
 def _moved(search: _Search, length: Array, step: Array, constraints: ScaledLimits) -> _Search:
-    """Where a step leads, and what it says of the next round."""
+    """The state after a step, with the Barzilai-Borwein factor for the next round."""
     log_variance, mean = jnp.split(length * step, 2)
     deviation = jnp.exp(0.5 * search.cavity.log_variance)
     cavity = Cavity(
@@ -307,14 +348,14 @@ def _moved(search: _Search, length: Array, step: Array, constraints: ScaledLimit
     factor = -length * (search.change @ search.change) / jnp.where(falling, bend, -1.0)
     factor = jnp.where(falling, jnp.clip(factor, LEAST_FACTOR, 1.0), 1.0)
     size = jnp.sqrt(jnp.mean(change**2))
-    found = change, size, factor, search.trusted, search.count + 1
+    found = change, size, factor, search.trusted, search.num_steps + 1
     return _Search(cavity, sites, post.mean, *found)
 
 
 def differentiable(solution: Solution, constraints: ScaledLimits) -> Cavity:
     """The cavities as a function of the constraints, by the implicit function theorem."""
 
-    def tangent_solve(_, change):
+    def tangent_solve(_: Any, change: Cavity) -> Cavity:
         slope = jacobian(solution.cavity, constraints)
         deviation = jnp.exp(0.5 * solution.cavity.log_variance)
         stacked = jnp.concatenate([change.log_variance, change.mean / deviation])
@@ -331,15 +372,15 @@ def differentiable(solution: Solution, constraints: ScaledLimits) -> Cavity:
 
 @jax.custom_jvp
 def free_energy(cavity: Cavity, constraints: ScaledLimits) -> Array:
-    """The logarithm of the mass that sites of these cavities assign to the constraints.
+    """The approximation of log P by expectation propagation, for given cavities.
 
     With Z_i the mass of a cavity between its limits,
 
         sum_i ( log Z_i + log(v_i / V_i) / 2 - m_i force_i / 2 ) - log det(B) / 2.
 
-    It is stationary in the cavities at the fixed point, so that its derivative is the one with the
-    cavities held: 1/2 (force force^T - D B^-1 D) for the covariance, and that of each log Z_i for
-    the limits and the mean.
+    It is stationary in the cavities at the fixed point, so that its derivatives are those at fixed
+    cavities: 1/2 (force force^T - D B^-1 D) in the covariance, and those of the log Z_i in the
+    limits and the mean.
     """
     post = posterior(sites_of(cavity, constraints), constraints.correlation)
     each = (
@@ -351,13 +392,19 @@ def free_energy(cavity: Cavity, constraints: ScaledLimits) -> Array:
 
 
 @free_energy.defjvp
-def _free_energy_jvp(primals, tangents):
+def _free_energy_jvp(
+    primals: tuple[Cavity, ScaledLimits], tangents: tuple[Any, Any]
+) -> tuple[Array, Array]:
     cavity, constraints = primals
     change = tangents[1]
     post = posterior(sites_of(cavity, constraints), constraints.correlation)
-    slope = jnp.outer(post.force, post.force) - post.root[:, None] * post.inverse * post.root
-    masses = lambda low, high, loc: jnp.sum(
-        log_masses(post.cavity, constraints._replace(low=low, high=high, loc=loc))
+    slope = (
+        jnp.outer(post.force, post.force) - post.root[:, None] * post.inverse * post.root[None, :]
     )
+
+    def masses(low: Array, high: Array, loc: Array) -> Array:
+        moved = constraints._replace(low=low, high=high, loc=loc)
+        return jnp.sum(log_masses(post.cavity, moved))
+
     _, of_limits = jax.jvp(masses, tuple(constraints[:3]), tuple(change[:3]))
     return free_energy(cavity, constraints), 0.5 * jnp.sum(slope * change.correlation) + of_limits

@@ -1,8 +1,14 @@
-"""Paths through the constraints: the kernel of separation of variables, and its derivative.
+"""Sequential draws of truncated normal variables: the kernel of separation of variables.
 
-A path draws one variable after the other, each inside the interval that the earlier ones leave it.
-`sweep` runs such a recursion for many lanes (points, particles) at once, `substitution` solves the
-linear one that its derivative needs, and `paths` puts both together.
+A path is one draw of all variables, one after the other, each truncated to the interval that its
+limits and the earlier draws imply. `sweep` runs such a recursion for many lanes (points, particles)
+at once, `substitution` solves the linear recursion of its derivative, and `paths` combines both.
+
+References:
+    Geweke (1989), Efficient simulation from the multivariate normal distribution subject to linear
+    inequality constraints and the evaluation of constraint probabilities. Genz (1992), Numerical
+    computation of multivariate normal probabilities. Hajivassiliou and McFadden (1998), The method
+    of simulated scores for the estimation of LDV models.
 """
 
 from collections.abc import Callable
@@ -14,15 +20,15 @@ from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 
 from truncgauss.pytrees import varying_like
-from truncgauss.special import log_interval_mass, separation_step, standardize
+from truncgauss.special import Interval, log_interval_mass, separation_step, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 BLOCK = 32
-TURN_SIZE = 2**16  # numbers of an array at a time, on a processor
+BATCH_SIZE = 2**16  # numbers of an array at a time, on a CPU
 
 
 class Constraints(NamedTuple):
-    """What a path must pass: low_k <= (loc + factor @ z)_k <= high_k, shapes (d,) and (d, d)."""
+    """Limits low <= loc + factor @ z <= high on standard normal z; shapes (d,) and (d, d)."""
 
     low: Array
     high: Array
@@ -31,16 +37,17 @@ class Constraints(NamedTuple):
 
     @property
     def scale(self) -> Array:
+        """The conditional standard deviation of each variable given the earlier ones."""
         return jnp.diagonal(self.factor)
 
 
 class Path(NamedTuple):
-    """What happened along n paths.
+    """The draws of n paths, with conditional means and masses.
 
     Attributes:
         draws: z, shape (d - 1, n).
-        means: factor @ z over the earlier variables, shape (d, n).
-        log_mass: log masses of the intervals, shape (d, n).
+        means: conditional mean of each variable given the earlier ones, less loc, shape (d, n).
+        log_mass: log probability of each interval given the earlier draws, shape (d, n).
     """
 
     draws: Array
@@ -50,39 +57,47 @@ class Path(NamedTuple):
 
 @jax.custom_jvp
 def paths(constraints: Constraints, tilt: Array, uniforms: Array) -> Path:
-    """Draws of the variables one after the other, and the masses of their intervals.
+    """Draws of the variables one after the other, and the log masses of their intervals.
 
-    Given the earlier ones, z_k is Normal(tilt_k, 1) truncated to where the k-th constraint holds.
-    The last variable is not drawn: its mass is all that a probability needs.
+    Given the earlier ones, z_k is Normal(tilt_k, 1) truncated to the k-th constraint. The last
+    variable is not drawn, because a probability needs only the mass of its interval.
 
     Derivatives hold `tilt` and `uniforms` fixed. They need one triangular solve, forwards or
     transposed, and no more memory than the results.
 
     Args:
         constraints: with a lower-triangular factor.
-        tilt: shape (d,).
+        tilt: mean of each proposal, shape (d,).
         uniforms: points in the open unit cube, shape (d - 1, n).
     """
-    return in_turns(lambda uniforms: _paths(constraints, tilt, uniforms), uniforms)
+    return in_batches(lambda uniforms: _paths(constraints, tilt, uniforms), uniforms)
 
 
-def in_turns(function: Callable, *columns: Any) -> Any:
-    """`function` of arrays whose last axis are lanes, as many lanes at a time as stay in a cache.
+def in_batches(function: Callable[..., Any], *columns: Any) -> Any:
+    """The result of `function` on arrays of lanes, computed in batches that fit a CPU's cache.
 
-    Large buffers are dear on a processor: most of the time would go into fetching them. What has
-    derivative rules of its own must not stand in `function` when it is differentiated: loops lose
-    such rules.
+    On a CPU most of the time would otherwise go into fetching large buffers. The function must not
+    be differentiated if it contains custom derivative rules, which a loop does not keep.
+
+    Args:
+        function: of arrays whose last axis runs over lanes; so do its results.
+        columns: the arrays.
     """
     height, lanes = jnp.shape(columns[0])
-    turns = 1
-    while jax.default_backend() == "cpu" and height * lanes // turns > TURN_SIZE:
-        if lanes % (2 * turns):
+    batches = 1
+    while jax.default_backend() == "cpu" and height * lanes // batches > BATCH_SIZE:
+        if lanes % (2 * batches):
             break
-        turns *= 2
-    if turns == 1:
+        batches *= 2
+    if batches == 1:
         return function(*columns)
-    split = lambda x: jnp.moveaxis(x.reshape(x.shape[0], turns, lanes // turns), 1, 0)
-    join = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], lanes)
+
+    def split(x: Array) -> Array:
+        return jnp.moveaxis(x.reshape(x.shape[0], batches, lanes // batches), 1, 0)
+
+    def join(x: Array) -> Array:
+        return jnp.moveaxis(x, 0, 1).reshape(x.shape[1], lanes)
+
     results = lax.map(lambda part: function(*part), jax.tree.map(split, columns))
     return jax.tree.map(join, results)
 
@@ -90,36 +105,37 @@ def in_turns(function: Callable, *columns: Any) -> Any:
 def _paths(constraints: Constraints, tilt: Array, uniforms: Array) -> Path:
     factor = constraints.factor
     strict, last = jnp.tril(factor[:-1, :-1], -1), factor[-1, :-1]
-    rows = (*constraints[:3], constraints.scale, tilt)
+    low, high, loc, _ = constraints
+    rows = (low, high, loc, constraints.scale, tilt)
 
-    def step(mean, row):
-        (*row, tilt), uniform = row
-        interval = _interval(mean, *row, tilt)
+    def step(mean: Array, row: Any) -> tuple[Array, tuple[Array, Array]]:
+        limits, uniform = row
+        interval = _interval(mean, *limits)
         draw, log_mass = separation_step(interval.low, interval.high, uniform, interval.width)
-        return tilt + draw, (mean, log_mass)
+        return limits[-1] + draw, (mean, log_mass)
 
     if len(strict) == 0:
         zero = jnp.zeros(uniforms.shape[1], uniforms.dtype)
         log_mass = log_interval_mass(*_interval(zero, *(row[-1] for row in rows)))
-        # Made of the masses, since under vmap a rule's result must be batched as its tangent is.
+        # From the masses, because under vmap it must be batched as its tangent is.
         mean = jnp.where(jnp.isnan(log_mass), log_mass, 0.0)
         return Path(log_mass[None][:0], mean[None], log_mass[None])
     earlier = jax.tree.map(lambda row: row[:-1], rows)
     draws, (means, log_mass) = sweep(strict, step, (earlier, uniforms), uniforms.shape[1])
     mean = last @ draws
     last_mass = log_interval_mass(*_interval(mean, *(row[-1] for row in rows)))
-    join = lambda above, row: jnp.concatenate([above, row[None]])
-    return Path(draws, join(means, mean), join(log_mass, last_mass))
+    means = jnp.concatenate([means, mean[None]])
+    return Path(draws, means, jnp.concatenate([log_mass, last_mass[None]]))
 
 
 def intersected_paths(
     constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array
 ) -> tuple[Array, Array]:
-    """As `paths`, with constraints that bring no variable of their own.
+    """Draws and log masses as of `paths`, with more constraints than variables.
 
-    Each limits the last variable that occurs in it, so that the interval of a variable is the
-    intersection of what all constraints that end there leave; from below or above according to the
-    sign of its coefficient.
+    Each extra constraint limits the last variable that occurs in it, from below or from above
+    according to the sign of its coefficient. The interval of a variable is the intersection of the
+    intervals from all constraints on it.
 
     Args:
         constraints: d of them, with a lower-triangular factor.
@@ -135,12 +151,12 @@ def intersected_paths(
     ends = jnp.max(jnp.where(extra.factor != 0, index, -1), axis=1)
     shares = jnp.concatenate([uniforms, jnp.full((1, num_lanes), 0.5, uniforms.dtype)])
 
-    def step(draws, row):
+    def step(draws: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
         k, weights, low, high, loc, scale, tilt, share = row
         own = standardize(low, high, loc + weights @ draws, scale)
         below, above = crossings(extra, extra.factor[:, k], ends == k, extra.factor @ draws)
         below, above = jnp.maximum(own.low, below) - tilt, jnp.minimum(own.high, above) - tilt
-        # An empty interval has no draw: any number will do, because the path has no weight.
+        # With an empty interval the path has weight 0, so any draw will do.
         empty = below >= above
         below, above = jnp.where(empty, 0.0, below), jnp.where(empty, 1.0, above)
         draw, log_mass = separation_step(below, above, share)
@@ -151,13 +167,20 @@ def intersected_paths(
     rows = index, strict, *constraints[:3], constraints.scale, tilt, shares
     start = varying_like(jnp.zeros((d, num_lanes), uniforms.dtype), rows, extra)
     draws, log_mass = lax.scan(step, start, rows)
-    # Constraints on what does not vary hold or do not.
+    # Constraints of variance 0 are met or not, whatever the draws.
     broken = (ends < 0) & ~((extra.low <= extra.loc) & (extra.loc <= extra.high))
     return draws[:-1], jnp.where(jnp.any(broken), -jnp.inf, log_mass)
 
 
-def crossings(extra: Constraints, slope: Array, active: Array, means: Array):
-    """The interval that the active constraints leave a variable with these coefficients."""
+def crossings(extra: Constraints, slope: Array, active: Array, means: Array) -> tuple[Array, Array]:
+    """The interval of a variable under the active constraints.
+
+    Args:
+        extra: the constraints, m of them.
+        slope: the coefficients of the variable in them, shape (m,).
+        active: which of them limit it, shape (m,).
+        means: what the other variables contribute to them, shape (m, n).
+    """
     slope = jnp.where(active, slope, 1.0)
     # Dividing by a negative coefficient turns a limit from below into one from above.
     flipped = slope < 0
@@ -170,34 +193,41 @@ def crossings(extra: Constraints, slope: Array, active: Array, means: Array):
     return below.max(0), above.min(0)
 
 
-def _interval(mean: Array, low: Array, high: Array, loc: Array, scale: Array, tilt: Array):
-    """The standardised interval that a variable with this conditional mean is drawn from."""
+def _interval(
+    mean: Array, low: Array, high: Array, loc: Array, scale: Array, tilt: Array
+) -> Interval:
+    """The standardised interval of a variable whose conditional mean is loc + mean."""
     return standardize(low, high, loc + mean + scale * tilt, scale)
 
 
 @paths.defjvp
-def _paths_jvp(primals, tangents):
+def _paths_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Path, Path]:
     constraints, tilt, uniforms = primals
-    # Named here, so that a pass that is taken again for its derivative keeps what was drawn.
+    # Named, so that rematerialisation may keep the draws.
     path = checkpoint_name(paths(*primals), "path")
 
     @jax.checkpoint  # slopes are cheaper to compute again than to keep
-    def moved(uniforms, draws, means, log_mass):
+    def moved(uniforms: Array, draws: Array, means: Array, log_mass: Array) -> Path:
         return _moved(constraints, tangents[0], tilt, uniforms, Path(draws, means, log_mass))
 
-    return path, in_turns(moved, uniforms, *path)
+    return path, in_batches(moved, uniforms, *path)
 
 
-def _moved(constraints: Constraints, moved: Constraints, tilt, uniforms, path: Path) -> Path:
-    """Tangents of paths when the constraints move."""
-    low, high, loc, scale = (x[:, None] for x in (*constraints[:3], constraints.scale))
-    interval = _interval(path.means, low, high, loc, scale, tilt[:, None])
+def _moved(
+    constraints: Constraints, moved: Constraints, tilt: Array, uniforms: Array, path: Path
+) -> Path:
+    """Tangents of paths, `moved` being the tangent of the constraints."""
+    scale = constraints.scale[:, None]
+    low, high, loc, _ = constraints
+    interval = _interval(
+        path.means, low[:, None], high[:, None], loc[:, None], scale, tilt[:, None]
+    )
     nothing = jnp.zeros_like(path.means[:1])
     draw = jnp.concatenate([path.draws - tilt[:-1, None], nothing])
     slopes = interval_slopes(
         *interval, path.log_mass, draw, jnp.concatenate([uniforms, nothing + 0.5])
     )
-    # Tangents of the two ends and of their shift, in units of the scale, the means held fixed.
+    # Tangents of the end points and of their common shift over the scale, at fixed means.
     d_low, d_high, d_loc = (x[:, None] / scale for x in moved[:3])
     growth = moved.scale[:, None] / scale
     d_draw, d_mass = _ends(slopes, interval, tilt[:, None], d_low, d_high, d_loc, growth)
@@ -208,9 +238,20 @@ def _moved(constraints: Constraints, moved: Constraints, tilt, uniforms, path: P
     return Path(d_draws, d_means, d_mass - slopes.mass_shift / scale * d_means)
 
 
-def _ends(slopes, interval, tilt, d_low, d_high, d_loc, growth) -> tuple[Array, Array]:
-    """Tangents of draws and log masses when limits, loc and scale move and the means do not."""
-    # The ends before the tilt was taken off are what the growth of the scale divides.
+def _ends(
+    slopes: "Slopes",
+    interval: Interval,
+    tilt: Array,
+    d_low: Array,
+    d_high: Array,
+    d_loc: Array,
+    growth: Array,
+) -> tuple[Array, Array]:
+    """Tangents of draws and log masses in limits, loc and scale, the conditional means held fixed.
+
+    `growth` is the tangent of the scale, relative to the scale.
+    """
+    # A tangent of the scale moves the end points as they were before the tilt was subtracted.
     low = jnp.where(jnp.isinf(interval.low), 0.0, interval.low + tilt)
     high = jnp.where(jnp.isinf(interval.high), 0.0, interval.high + tilt)
     width = jnp.where(jnp.isinf(interval.width), 0.0, interval.width)
@@ -229,8 +270,9 @@ def _ends(slopes, interval, tilt, d_low, d_high, d_loc, growth) -> tuple[Array, 
 class Slopes(NamedTuple):
     """Derivatives of the log mass and of the draw.
 
-    `shift` moves both ends of the interval by the same: it is computed directly, because the sum of
-    the slopes of the ends loses every digit in a narrow interval. Slopes at infinite ends are 0.
+    `mass_shift` is the slope in a common shift of both end points. It is computed directly, because
+    the sum of the slopes in the end points cancels in a narrow interval. Slopes in infinite end
+    points are 0.
     """
 
     mass_low: Array
@@ -243,21 +285,23 @@ class Slopes(NamedTuple):
 def interval_slopes(
     low: Array, high: Array, width: Array, log_mass: Array, draw: Array, uniform: Array
 ) -> Slopes:
-    """The slopes in terms of the results: with e_a, e_b the truncated density at the two ends,
+    """The slopes, in terms of the results.
 
-    d log Z = e_b db - e_a da, and dy = ( (1 - u) e_a da + u e_b db ) Z / phi(y).
+    With e_a, e_b the truncated density at the two end points,
+
+        d log Z = e_b db - e_a da,   dy = ( (1 - u) e_a da + u e_b db ) Z / phi(y).
     """
     a, b = jnp.where(jnp.isinf(low), 0.0, low), jnp.where(jnp.isinf(high), 0.0, high)
     finite_low, finite_high = jnp.isfinite(low), jnp.isfinite(high)
 
-    def exponential(finite, exponent):
+    def exponential(finite: Array, exponent: Array) -> Array:
         return jnp.where(finite, jnp.exp(jnp.where(finite, exponent, 0.0)), 0.0)
 
     e_a = exponential(finite_low, -0.5 * (a * a + 2.0 * LOG_SQRT_2PI) - log_mass)
     e_b = exponential(finite_high, -0.5 * (b * b + 2.0 * LOG_SQRT_2PI) - log_mass)
     both = finite_low & finite_high
     half_gap = 0.5 * jnp.where(both, width, 0.0) * (a + b)
-    # e_b - e_a as a share of the larger of the two, so that near equals are not subtracted.
+    # e_b - e_a by expm1 of the difference of their logs, to avoid cancellation.
     gap = jnp.sign(half_gap) * jnp.maximum(e_a, e_b) * jnp.expm1(-jnp.abs(half_gap))
     return Slopes(
         mass_low=-e_a,
@@ -272,23 +316,25 @@ def interval_slopes(
 
 
 def substitution(strict: Array, follow: Array, right: Array, base: Array) -> tuple[Array, Array]:
-    """The x with x + follow * y = right, where y = base + strict @ x has one row more than x.
+    """The solution x, y of x + follow * y = right with y = base + strict @ x.
 
-    Shapes (h + 1, h) of `strict`, (h, n) of follow, right and x, (h + 1, n) of base and y. Above
-    its last row `strict` is strictly lower triangular, so x and y follow row by row, and what
-    solves the transposed problem row by row backwards. As a linear solve it can be differentiated
+    Shapes are (h + 1, h) of `strict`, (h, n) of follow, right and x, (h + 1, n) of base and y.
+    Above its last row `strict` is strictly lower triangular: x and y are solved row by row, the
+    transposed system row by row from the last. As a custom linear solve it can be differentiated
     and transposed any number of times.
     """
     square, lanes = strict[:-1], right.shape[1]
     if len(square) == 0:
         return right, base
 
-    def product(unknown):
+    Pair = tuple[Array, Array]
+
+    def product(unknown: Pair) -> Pair:
         x, y = unknown
         return x + follow * y, y - square @ x
 
-    def forwards(_, given):
-        def step(mean, row):
+    def forwards(_: Any, given: Pair) -> Pair:
+        def step(mean: Array, row: tuple[Array, ...]) -> tuple[Array, Pair]:
             right, base, follow = row
             y = base + mean
             x = right - follow * y
@@ -296,28 +342,33 @@ def substitution(strict: Array, follow: Array, right: Array, base: Array) -> tup
 
         return sweep(square, step, (*given, follow), lanes)[1]
 
-    def backwards(_, given):
-        def step(mean, row):
+    def backwards(_: Any, given: Pair) -> Pair:
+        def step(mean: Array, row: tuple[Array, ...]) -> tuple[Array, Pair]:
             right, base, follow = row
             x = right + mean
             y = base - follow * x
             return y, (x, y)
 
-        reverse = lambda tree: jax.tree.map(lambda x: x[::-1], tree)
+        def reverse(tree: Any) -> Any:
+            return jax.tree.map(lambda x: x[::-1], tree)
+
         flipped = square.T[::-1, ::-1]
         return reverse(sweep(flipped, step, reverse((*given, follow)), lanes)[1])
 
-    # A transposed solve wants both parts to depend on what is transposed, hence the 0.
+    # Transposition requires both parts to depend on the transposed input, hence the 0.
     given = right, base[:-1] + 0.0 * right
     x, y = lax.custom_linear_solve(product, given, forwards, transpose_solve=backwards)
     return x, jnp.concatenate([y, base[-1:] + strict[-1:] @ x])
 
 
-def sweep(strict: Array, step: Callable, rows: Any, num_lanes: int) -> tuple[Array, Any]:
-    """Run `new[k], out[k] = step(strict[k] @ new, rows[k])` for k = 0, 1, ..., n lanes at a time.
+def sweep(
+    strict: Array, step: Callable[..., tuple[Array, Any]], rows: Any, num_lanes: int
+) -> tuple[Array, Any]:
+    """The results of `new[k], out[k] = step(strict[k] @ new, rows[k])` for k = 0, 1, ...
 
-    `strict`, of shape (h, h), is strictly lower triangular: row k needs earlier rows alone. Rows go
-    in blocks, so that most of the work is products of matrices rather than of vectors.
+    `strict`, of shape (h, h), is strictly lower triangular, so row k needs only earlier rows. Rows
+    are processed in blocks, so that most of the work is in products of matrices. `new` has shape
+    (h, num_lanes).
     """
     height = len(strict)
     num_blocks = -(-height // BLOCK)
@@ -328,10 +379,10 @@ def sweep(strict: Array, step: Callable, rows: Any, num_lanes: int) -> tuple[Arr
         rows = jax.tree.map(lambda x: jnp.concatenate([x, x[-1:].repeat(padding, 0)]), rows)
     zeros = varying_like(jnp.zeros((block, num_lanes), strict.dtype), strict, rows)
 
-    def inner(within, base, rows):
-        """One block, given what the blocks before it contribute."""
+    def inner(within: Array, base: Array, rows: Any) -> tuple[Array, Any]:
+        """One block, given the contribution of the blocks before it."""
 
-        def one(new, row):
+        def one(new: Array, row: Any) -> tuple[Array, Any]:
             k, weights, base, row = row
             value, out = step(base + weights @ new, row)
             return new.at[k].set(value), out
@@ -341,13 +392,15 @@ def sweep(strict: Array, step: Callable, rows: Any, num_lanes: int) -> tuple[Arr
     if num_blocks == 1:
         return inner(strict, zeros, rows)
 
-    def outer(new, part):
+    def outer(new: Array, part: Any) -> tuple[Array, Any]:
         start, weights, rows = part
         within = lax.dynamic_slice_in_dim(weights, start, block, axis=1)
         value, out = inner(within, weights @ new, rows)
         return lax.dynamic_update_slice_in_dim(new, value, start, axis=0), out
 
-    blocked = lambda x: x.reshape(num_blocks, block, *x.shape[1:])
+    def blocked(x: Array) -> Array:
+        return x.reshape(num_blocks, block, *x.shape[1:])
+
     start = block * jnp.arange(num_blocks)
     parts = start, blocked(strict), jax.tree.map(blocked, rows)
     start = varying_like(jnp.zeros((num_blocks * block, num_lanes), strict.dtype), strict, rows)

@@ -1,6 +1,6 @@
-"""The order in which to integrate the variables."""
+"""The order of integration of the variables."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +12,15 @@ from truncgauss.pytrees import varying_like
 from truncgauss.special import log_interval_mass, standardize, truncated_mean
 
 BLOCK = 32
-LARGEST_ROOT = 2**18  # numbers of a root that each step may read
+LARGEST_ROOT = 2**18  # entries; a larger root takes too long to read in every step
 
 
 class Order(NamedTuple):
     """An order of integration.
 
     Attributes:
-        order: the variables, the one to integrate first in front, shape (d,).
-        point: in that order, the conditional means of the truncated standard-normal variables,
+        order: indices of the variables, the outermost integral first, shape (d,).
+        point: in that order, the conditional means of the truncated standard normal variables,
             shape (d,): a point inside the region.
     """
 
@@ -29,11 +29,11 @@ class Order(NamedTuple):
 
 
 def smallest_mass_first(limits: GaussianLimits) -> Order:
-    """The variables in the order of their conditional masses, the smallest first.
+    """The order of increasing conditional mass, which makes the integrand vary least.
 
-    Each step takes the variable whose interval has the least mass given that those taken before lie
-    at their truncated means. What is left to integrate then varies least. Where a root of the
-    covariance is known, conditional standard deviations below 1e-8 are told from zero.
+    Each step takes the variable whose interval has the smallest probability given that the earlier
+    variables are at their truncated means. A root of the covariance, where there is one,
+    distinguishes conditional standard deviations below 1e-8 from zero.
 
     Reference:
         Gibson, Glasbey and Elston (1994), Monte Carlo evaluation of multivariate normal integrals
@@ -48,7 +48,7 @@ def smallest_mass_first(limits: GaussianLimits) -> Order:
     variances = jnp.diagonal(covariance_matrix)
     floor = rounding(covariance_matrix)
 
-    def step(state, position):
+    def step(state: Any, position: Array) -> Any:
         remainder, columns, left, residual, mean = state
         known, scale, chosen, draw = _next(residual, floor, mean, left, low, high)
         column = (remainder[chosen] - columns[:, chosen] @ columns) / scale[chosen]
@@ -58,7 +58,7 @@ def smallest_mass_first(limits: GaussianLimits) -> Order:
         state = remainder, columns, left, residual - column * column, mean + column * draw
         return state, (chosen, draw)
 
-    def block_step(state, _):
+    def block_step(state: Any, _: None) -> Any:
         remainder, left, residual, mean = state
         columns = varying_like(jnp.zeros((block, d), low.dtype), low)
         state = remainder, columns, left, residual, mean
@@ -75,19 +75,19 @@ def smallest_mass_first(limits: GaussianLimits) -> Order:
 
 
 def _smallest_mass_first(root: Array, low: Array, high: Array) -> Order:
-    """The same from a root, of which each step takes the direction of the variable it chooses."""
+    """The same from a root, from which each step projects out the chosen variable."""
     d = len(low)
     rounding = 4.0 * max(root.shape) * float(jnp.finfo(root.dtype).eps)
     floor = rounding**2 * jnp.sum(root * root, axis=1)
 
-    def step(state, _):
+    def step(state: Any, _: None) -> Any:
         root, left, mean = state
         residual = jnp.sum(root * root, axis=1)
         known, scale, chosen, draw = _next(residual, floor, mean, left, low, high)
         direction = root[chosen] / scale[chosen]
         left = left & (jnp.arange(d) != chosen)
         column = jnp.where(left & ~known[chosen], root @ direction, 0.0)
-        root = root - column[:, None] * direction
+        root = root - column[:, None] * direction[None, :]
         return (root, left, mean + column * draw), (chosen, draw)
 
     state = root, jnp.ones(d, bool), jnp.zeros(d, low.dtype)
@@ -96,13 +96,15 @@ def _smallest_mass_first(root: Array, low: Array, high: Array) -> Order:
     return Order(order, point)
 
 
-def _next(residual: Array, floor: Array, mean: Array, left: Array, low: Array, high: Array):
-    """Which variables are known already, conditional scales, the next variable and its mean."""
+def _next(
+    residual: Array, floor: Array, mean: Array, left: Array, low: Array, high: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Which variables are determined, the conditional scales, the next variable and its mean."""
     known = residual <= floor
     scale = jnp.where(known, 1.0, jnp.sqrt(jnp.maximum(residual, floor)))
     interval = standardize(low, high, mean, scale)
     log_mass = log_interval_mass(*interval)
-    # What is known already has nothing to integrate, so it comes last of all.
+    # A determined variable needs no integral, so it comes last.
     chosen = jnp.argmin(jnp.where(left, jnp.where(known, 1.0, log_mass), jnp.inf))
     draw = truncated_mean(0.0, 1.0, interval.low[chosen], interval.high[chosen])
     draw = jnp.where(known[chosen] | (log_mass[chosen] == -jnp.inf), 0.0, draw)

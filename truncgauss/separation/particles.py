@@ -1,7 +1,12 @@
-"""Particles that meet the constraints one after the other, with resampling."""
+"""Sequential Monte Carlo over the constraints, with adaptive resampling.
+
+References:
+    Ridgway (2016), Computation of Gaussian orthant probabilities in high dimension. L'Ecuyer, Lecot
+    and Tuffin (2008), A randomized quasi-Monte Carlo simulation method for Markov chains.
+"""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,19 +22,27 @@ GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 
 class Record(NamedTuple):
-    """A run: its result, and what is needed to trace the surviving paths."""
+    """The estimate of one run, and the genealogy of its particles.
+
+    Attributes:
+        log_prob: log of the estimate.
+        least_effective: the smallest effective sample size at any step.
+        log_weights: of the particles at the end, shape (n,).
+        uniforms: the uniform of each particle's draw at each step, shape (m, n).
+        parents: index of each particle's parent at each step, shape (m, n).
+    """
 
     log_prob: Array
     least_effective: Array
-    log_weights: Array  # of the particles at the end, shape (n,)
-    uniforms: Array  # that each particle drew with, shape (m, n)
-    parents: Array  # of each particle, before its draw, shape (m, n)
+    log_weights: Array
+    uniforms: Array
+    parents: Array
 
 
 def surviving(record: Record) -> Array:
-    """The uniforms along the path of each final particle, last variable left out: (m - 1, n)."""
+    """The uniforms along the path of each final particle, but for the last variable: (m - 1, n)."""
 
-    def back(particle, step):
+    def back(particle: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
         uniforms, parents = step
         return parents[particle], uniforms[particle]
 
@@ -39,40 +52,51 @@ def surviving(record: Record) -> Array:
 
 
 class _Cloud(NamedTuple):
-    """Particles within a block of variables; everything else of them waits where `source` says."""
+    """The particles within a block of variables.
 
-    z: Array  # the block's draws, shape (block, n)
-    base: Array  # what earlier blocks contribute to the block's means, shape (block, n)
-    source: Array  # where each particle stood when the block began
+    Attributes:
+        z: their draws in the block, shape (block, n).
+        base: contribution of earlier blocks to the conditional means, shape (block, n).
+        source: index of each particle's ancestor when the block began, by which the draws of
+            earlier blocks are reordered at its end, shape (n,).
+        log_weights: shape (n,).
+        log_prob: log of the estimate up to the last resampling.
+        least: the smallest effective sample size so far.
+    """
+
+    z: Array
+    base: Array
+    source: Array
     log_weights: Array
-    log_prob: Array  # of all resampled so far
+    log_prob: Array
     least: Array
 
 
 def particles(chain: Chain, key: Array, num_particles: int) -> Record:
-    """Run the particles through all constraints, in blocks of variables."""
-    law, m, n = chain.law, len(chain.law.loc), num_particles
-    size = min(BLOCK, m)
-    dtype, blocks = law.loc.dtype, -(-m // size)
+    """One run of sequential Monte Carlo over all constraints, in blocks of variables."""
+    low, high, loc, factor = chain.constraints
+    m, n, size = len(loc), num_particles, min(BLOCK, len(loc))
+    dtype, blocks = loc.dtype, -(-m // size)
     padding = blocks * size - m
-    pad = lambda x, value: jnp.pad(x, (0, padding), constant_values=value)
     rows = tuple(
-        pad(x, value)
+        jnp.pad(x, (0, padding), constant_values=value)
         for x, value in (
-            (law.low, -jnp.inf),
-            (law.high, jnp.inf),
-            (law.loc, 0.0),
-            (jnp.diagonal(law.factor), 1.0),
+            (low, -jnp.inf),
+            (high, jnp.inf),
+            (loc, 0.0),
+            (jnp.diagonal(factor), 1.0),
             (chain.twist.precision, 0.0),
             (chain.twist.center, 0.0),
         )
     )
-    strict = jnp.pad(jnp.tril(law.factor, -1), ((0, padding), (0, padding)))
+    strict = jnp.pad(jnp.tril(factor, -1), ((0, padding), (0, padding)))
     shifts = jax.random.uniform(key, (blocks * size, 2), dtype)
-    blocked = lambda x: x.reshape(blocks, size, *x.shape[1:])
     lanes = varying_like(jnp.arange(n), chain)
 
-    def block(carry, part):
+    def blocked(x: Array) -> Array:
+        return x.reshape(blocks, size, *x.shape[1:])
+
+    def block(carry: Any, part: Any) -> Any:
         z, *rest = carry
         start, weights, rows, shifts = part
         within = lax.dynamic_slice_in_dim(weights, start, size, axis=1)
@@ -92,12 +116,12 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
     (_, log_weight, log_prob, least), (uniforms, parents) = lax.scan(block, carry, parts)
     least = jnp.minimum(least, effective_sample_size(log_weight))
     log_prob = chain.log_start + log_prob + log_sum_exp(log_weight) - math.log(n)
-    flat = lambda x: x.reshape(-1, n)[:m]
-    return Record(log_prob, least, log_weight, flat(uniforms), flat(parents))
+    uniforms, parents = uniforms.reshape(-1, n)[:m], parents.reshape(-1, n)[:m]
+    return Record(log_prob, least, log_weight, uniforms, parents)
 
 
-def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
-    """Resample if that is due, then draw one variable for every particle."""
+def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
+    """The particles after one step: resampling if it is due, and one variable drawn for each."""
     k, weights, (low, high, loc, scale, precision, center), (shift, offset) = step
     lanes = varying_like(jnp.arange(len(cloud.log_weights)), cloud)
     means = cloud.base[k] + weights @ cloud.z
@@ -106,11 +130,14 @@ def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
     due = effective < 0.5 * len(lanes)
     cloud = cloud._replace(least=jnp.minimum(cloud.least, effective))
 
-    def resampled():
+    def resampled() -> tuple[_Cloud, Array, Array, Array]:
         ordered = jnp.take(cloud.log_weights, order)
         parents = jnp.take(order, _systematic(ordered, shares))
         total = log_sum_exp(cloud.log_weights) - math.log(len(lanes))
-        take = lambda x: jnp.take(x, parents, axis=-1)
+
+        def take(x: Array) -> Array:
+            return jnp.take(x, parents, axis=-1)
+
         after = _Cloud(
             take(cloud.z),
             take(cloud.base),
@@ -121,16 +148,17 @@ def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
         )
         return after, take(means), parents, lanes
 
-    # Not in the branches: there JAX 0.10 refuses indices and constants under vmap and shard_map.
-    shares = (lanes + offset) / len(lanes)
+    # Not in the branches: there JAX 0.10 refuses constants under vmap and shard_map.
+    shares = (lanes.astype(offset.dtype) + offset) / len(lanes)
     own_rank = jnp.zeros_like(lanes).at[order].set(lanes)
 
-    def kept():
+    def kept() -> tuple[_Cloud, Array, Array, Array]:
         return cloud, means, lanes, own_rank
 
     cloud, means, parents, rank = lax.cond(due, resampled, kept)
-    # Neighbours in the order of their means draw far apart; each draw alone is uniform.
-    uniform = (rank * GOLDEN + shift).astype(means.dtype) % 1.0
+    # A golden lattice over the particles in the order of their means; each alone is uniform.
+    turned = (rank.astype(float) * GOLDEN).astype(shift.dtype)
+    uniform = (turned + shift).astype(means.dtype) % 1.0
     tiny = float(jnp.finfo(means.dtype).eps)
     uniform = jnp.clip(uniform, 0.25 * tiny, 1.0 - 0.5 * tiny)
     interval = standardize(low, high, loc + means, scale)
@@ -141,7 +169,7 @@ def _advance(cloud: _Cloud, step) -> tuple[_Cloud, tuple[Array, Array]]:
 
 
 def _systematic(log_weights: Array, shares: Array) -> Array:
-    """Indices of these shares of the total, ascending, among the cumulated weights."""
+    """Indices resampled systematically: the cumulated weights at these fractions of their sum."""
     cumulated = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
     points = shares * cumulated[-1]
     return jnp.minimum(jnp.searchsorted(cumulated, points, side="right"), len(cumulated) - 1)

@@ -1,4 +1,4 @@
-"""What steers the draws of separation of variables: a plan, and the proposal that it makes."""
+"""The plan of separation of variables, and the proposal distribution that it defines."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -14,17 +14,17 @@ from truncgauss.separation.twisting import Twist, twisted
 
 @frozen_pytree
 class Plan(Batched):
-    """How `Separation` goes about one problem: any plan gives an unbiased estimate.
+    """The order and the proposal of `Separation` for one problem; any plan is unbiased.
 
     Attributes:
-        order: the constraints, the one to meet first in front, shape (d,).
-        tilt: the shift of each standardised variable in that order, shape (d,).
-        bound: an upper bound of log P, inf where none was sought or found.
-        converged: whether what was sought, a minimax tilt or sites, was found; if not, the tilt
-            is 0 and so is the precision of the sites.
-        rounding: standard error of log P that the last digits of the inputs stand for.
-        twist: sites to look ahead through, in the units of the constraints, or None. One of tilt
-            and sites is 0.
+        order: indices of the constraints, the one of the first variable in front, shape (d,).
+        tilt: mean of the proposal of each standardised variable in that order, shape (d,).
+        bound: an upper bound of log P, inf where none was computed.
+        converged: whether the solver of the tilt or of the sites converged; if not, the tilt is 0
+            and so is the precision of the sites.
+        rounding: standard error of log P from the rounding of the inputs.
+        twist: Gaussian sites in the units of the constraints, or None. The tilt, or the precision
+            of all sites, is 0.
     """
 
     order: Array
@@ -37,20 +37,20 @@ class Plan(Batched):
     event_ranks = {"order": 1, "tilt": 1, "bound": 0, "converged": 0, "rounding": 0}
 
     def scaled(self, by: Array) -> "Plan":
-        """The plan for constraints multiplied by `by`, shape (m,)."""
+        """The plan of the same problem with its constraints multiplied by `by`, shape (m,)."""
         twist = None if self.twist is None else self.twist.scaled(by[self.order])
         return replace(self, twist=twist)
 
 
 class Proposal(NamedTuple):
-    """What paths are drawn from, in the order of a plan.
+    """The distribution that paths are drawn from, in the order of a plan.
 
     Attributes:
-        constraints: those that a new variable enters, of the twisted law.
-        extra: those that add none.
+        constraints: limits on the first `rank` variables under the twisted distribution.
+        extra: limits on linear functions of these variables.
         tilt: shape (rank,).
-        twist: the sites that the law is twisted by, or None.
-        log_start: log E of the product of the sites, which all weights share.
+        twist: the sites of the twisted distribution, or None.
+        log_start: log of the expectation of the product of the sites, a factor of all weights.
     """
 
     constraints: Constraints
@@ -61,11 +61,11 @@ class Proposal(NamedTuple):
 
 
 def proposal_of(limits: GaussianLimits, plan: Plan) -> Proposal:
-    """A plan applied to its constraints; differentiable in these."""
+    """The proposal of a plan for limits on a Gaussian vector, differentiable in the limits."""
     constraints, extra = arranged(limits, plan.order, len(plan.tilt))
     if plan.twist is None:
         return Proposal(constraints, extra, plan.tilt, None, 0.0)
     twist, (low, high, loc, factor) = plan.twist, constraints
     mean, factor, log_start = twisted(factor, twist.precision, twist.center - loc)
-    law = Constraints(low, high, loc + mean, factor)
-    return Proposal(law, extra, plan.tilt, twist, log_start)
+    moved = Constraints(low, high, loc + mean, factor)
+    return Proposal(moved, extra, plan.tilt, twist, log_start)

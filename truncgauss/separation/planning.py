@@ -1,4 +1,4 @@
-"""The choice of a plan: sites of expectation propagation or a minimax tilt, by a small pilot."""
+"""The choice of a plan by a pilot run: sites of expectation propagation, or a minimax tilt."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,35 +19,35 @@ from truncgauss.separation.twisting import Twist, twist_of
 from truncgauss.separation.weights import log_weights
 from truncgauss.special import effective_sample_size, log_mean_exp, standardize
 
-LEAST_SHARE = 0.1  # of a site's precision
-MOST_ADDED = 1.0  # by sites held at that share, to a precision of 1
-NUM_PILOT = 128  # points
-NO_HEIGHT = float("nan")  # not known: no comparison holds
-MOST_VOLUME = 50.0  # the log of a volume, of each constraint
-GOOD_SHARE = 0.8  # of effective points in a pilot: no other plan is tried
+LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `twist_of`
+MOST_ADDED = 1.0  # the largest precision that sites at that fraction may add, see `twist_of`
+NUM_PILOT = 128  # points of the pilot run
+NO_HEIGHT = float("nan")  # unknown: every comparison with it is false
+MOST_VOLUME = 50.0  # the log of a volume, for each constraint
+GOOD_SHARE = 0.8  # with a larger effective fraction of these no other plan is tried
 
 
 def plan_of(limits: GaussianLimits, tilted: bool, twisted: bool, rank: int) -> Plan:
-    """The plan for limits on a Gaussian vector of a rank, as the settings of `Separation` ask."""
+    """The plan for limits on a Gaussian vector of this rank, by the settings of `Separation`."""
     if tilted and twisted and looks_ahead(rank, limits.num_constraints):
         return chosen_plan(limits)
     return solve_plan(limits, tilted, rank)
 
 
 def looks_ahead(rank: int, num_constraints: int) -> bool:
-    """Whether sites apply: to more than one constraint, none of which the others determine."""
+    """Whether sites apply: to more than one constraint on a nonsingular vector."""
     return rank == num_constraints > 1
 
 
 def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
-    """The order of least variation and, if wanted, the minimax tilt of the first `rank` rows."""
+    """The order by conditional mass and, if `tilted`, the minimax tilt of the first `rank` rows."""
     limits = lax.stop_gradient(limits)
     low, high, _ = standardize(limits.low, limits.high, limits.loc)
     order, point = smallest_mass_first(limits)
     zero = jnp.zeros(rank, low.dtype)
-    nothing = jnp.full((), jnp.inf, low.dtype), jnp.asarray(not tilted), jnp.asarray(0)
     if not tilted or rank < 2:
-        return Plan(order, zero, *nothing[:2], zero[0])
+        unbounded = jnp.full((), jnp.inf, low.dtype)
+        return Plan(order, zero, unbounded, jnp.asarray(not tilted), zero[0])
     first = order[:rank]
     inner = limits.reordered(first)
     factor = inner.scale_tril
@@ -57,9 +57,10 @@ def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
 
 
 def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array, Array]:
-    """Sites in the natural order, what has no limits last; whether they may be used; their height.
+    """The plan with Gaussian sites, whether its sites may be used, and their height (see `Found`).
 
-    The natural order is as good as others once the draws look ahead, and much better in chains.
+    The variables stay in their natural order, those without limits last. With sites it is as good
+    as other orders, and much better in Markov chains.
     """
     low, high = lax.stop_gradient(limits[:2])
     order = jnp.argsort(jnp.isinf(low) & jnp.isinf(high), stable=True)
@@ -72,22 +73,22 @@ def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array, Array]:
 
 
 class Trial(NamedTuple):
-    """A plan and the share of a pilot's points that are effective; -1 where it may not be used."""
+    """A plan and the effective fraction of its pilot's points; -1 where it may not be used."""
 
     plan: Plan
     share: Array
 
 
 def with_sites(limits: GaussianLimits) -> Trial:
-    """The plan that looks ahead through sites."""
+    """The plan with Gaussian sites."""
     plan, usable, height = twisted_plan(limits)
     return Trial(plan, jnp.where(usable, pilot_share(limits, plan, height), -1.0))
 
 
 def or_tilted(limits: GaussianLimits, best: Trial) -> Trial:
-    """The minimax tilt where it leaves more effective points than what was found before.
+    """The minimax tilt where its effective fraction is larger than the best so far, else that.
 
-    Where that is nearly all of them, no other plan is tried.
+    Where the best so far is above `GOOD_SHARE` it is kept.
     """
     tilted = replace(solve_plan(limits, True, len(limits.loc)), twist=no_sites(limits))
     share = jnp.where(best.share > GOOD_SHARE, -1.0, pilot_share(limits, tilted, NO_HEIGHT))
@@ -102,15 +103,15 @@ def no_sites(limits: GaussianLimits) -> Twist:
 
 
 def chosen_plan(limits: GaussianLimits) -> Plan:
-    """Sites or a minimax tilt, whichever leaves more effective points in a small pilot.
+    """The plan with sites or with a minimax tilt, whichever has the larger effective fraction.
 
-    As `or_tilted(limits, with_sites(limits))`, inside of one program: a loop in which the pilot is
-    compiled once, and the tilt solved only where sites are refused or their weights far from equal.
+    It is `or_tilted(limits, with_sites(limits))` as one program: a loop in which the pilot is
+    compiled once, and the tilt is solved only where the sites are unusable or below `GOOD_SHARE`.
     """
     limits = lax.stop_gradient(limits)
     m, dtype = len(limits.loc), limits.loc.dtype
     nothing = jnp.zeros(m, dtype)
-    # Whatever is found is better than this.
+    # Any plan with a pilot is better than this one.
     none = jnp.full((), jnp.inf, dtype), jnp.asarray(False), nothing[0], no_sites(limits)
     start = Trial(Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype))
     start = varying_like(start, limits)
@@ -119,14 +120,16 @@ def chosen_plan(limits: GaussianLimits) -> Plan:
         return varying_like(twisted_plan(limits), limits)
 
     def tilted(best: Trial) -> tuple[Plan, Array, Array]:
-        tilt = lambda: replace(solve_plan(limits, True, m), twist=start.plan.twist)
-        keep = best.share > GOOD_SHARE
-        plan = lax.cond(keep, lambda: best.plan, lambda: varying_like(tilt(), limits))
+        def tilt() -> Plan:
+            plan = replace(solve_plan(limits, True, m), twist=start.plan.twist)
+            return varying_like(plan, limits)
+
+        plan = lax.cond(best.share > GOOD_SHARE, lambda: best.plan, tilt)
         always = jnp.asarray(True), jnp.asarray(NO_HEIGHT, dtype)
         return plan, *varying_like(always, limits)
 
-    def attempt(best: Trial, turn: Array) -> tuple[Trial, None]:
-        plan, usable, height = lax.cond(turn == 0, ahead, tilted, best)
+    def attempt(best: Trial, index: Array) -> tuple[Trial, None]:
+        plan, usable, height = lax.cond(index == 0, ahead, tilted, best)
         found = Trial(plan, jnp.where(usable, pilot_share(limits, plan, height), -1.0))
         better = found.share > best.share
         return jax.tree.map(lambda new, old: jnp.where(better, new, old), found, best), None
@@ -136,10 +139,10 @@ def chosen_plan(limits: GaussianLimits) -> Plan:
 
 
 def pilot_share(limits: GaussianLimits, plan: Plan, height: Array | float) -> Array:
-    """The effective share of a few points under a plan; -1 where their weights make no sense.
+    """The effective fraction of the pilot's points under a plan; -1 where it cannot be trusted.
 
-    That is where a weight is no number, or where log P is farther from a known height than the logs
-    of volumes can be. Where digits of draws are lost, weights may be equal and absurd.
+    That is where a weight is NaN, or where log P differs from a known height by more than the logs
+    of volumes can. Draws that have lost their digits may have equal but wrong weights.
     """
     proposal = proposal_of(limits, plan)
     keys = jax.random.key(0)[None]
@@ -147,5 +150,5 @@ def pilot_share(limits: GaussianLimits, plan: Plan, height: Array | float) -> Ar
     weights, level = log_weights(proposal, uniforms)
     share = effective_sample_size(weights) / NUM_PILOT
     gap = jnp.abs(level + log_mean_exp(weights) - height)
-    absurd = gap > MOST_VOLUME * len(plan.order) + 0.5 * jnp.abs(height)
-    return jnp.where(jnp.isnan(share) | absurd, -1.0, share)
+    implausible = gap > MOST_VOLUME * len(plan.order) + 0.5 * jnp.abs(height)
+    return jnp.where(jnp.isnan(share) | implausible, -1.0, share)

@@ -1,8 +1,12 @@
-"""Proposals for draws from a truncated Gaussian: paths of the tilted separation, and their points.
+"""Proposals for draws from a truncated Gaussian, by separation of variables with a minimax tilt.
 
-A path draws one standardised variable after the other, from Normal(mu_k, 1) truncated to the
-interval that the earlier ones leave it, the last one too. Its weight is exp(psi(z)), see `tilting`,
-and the saddle point mu bounds it, psi <= bound.
+The standardised variables are drawn one after the other, z_k from Normal(mu_k, 1) truncated to its
+conditional interval. The importance weight of such a path is exp(psi(z)), see `tilting`, and the
+saddle point bounds it: psi <= bound.
+
+Reference:
+    Botev (2017), The normal law under linear restrictions: simulation and estimation via minimax
+    tilting.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +20,7 @@ from truncgauss.covariances import CovarianceMatrix
 from truncgauss.linalg import semidefinite_factor
 from truncgauss.points import open_uniforms
 from truncgauss.problem import Problem
-from truncgauss.regions import Box
+from truncgauss.regions import Box, LinearRegion, Polyhedron, as_linear
 from truncgauss.separation.arrangement import arranged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths
 from truncgauss.separation.plan import Plan
@@ -24,13 +28,13 @@ from truncgauss.separation.planning import solve_plan
 from truncgauss.special import log_interval_mass, moved_inside, standardize
 
 
-def fresh_uniforms(key: Array, turn: Any, shape: tuple[int, int], dtype) -> Array:
-    """Uniforms of the open interval: all that a turn needs at once, as each call is compiled."""
-    return open_uniforms(jax.random.bits(jax.random.fold_in(key, turn), shape, jnp.uint32), dtype)
+def fresh_uniforms(key: Array, index: Any, shape: tuple[int, int], dtype: Any) -> Array:
+    """Uniforms in the open interval (0, 1), a new set for each index under one key."""
+    return open_uniforms(jax.random.bits(jax.random.fold_in(key, index), shape, jnp.uint32), dtype)
 
 
 class Proposals(NamedTuple):
-    """Paths z, shape (r, n), the points x they lead to, (d, n), and weights less a common level."""
+    """Paths z, shape (r, n), their points x, shape (d, n), and log weights less a common level."""
 
     draws: Array
     points: Array
@@ -39,11 +43,19 @@ class Proposals(NamedTuple):
 
 
 class Sampler(NamedTuple):
-    """A law limited by linear constraints, in the order of its plan.
+    """Proposals for limits on linear functions of x, in the order of a plan.
 
-    A path z makes the constraints' values loc + factor z. In a box these are the coordinates; in a
-    polyhedron the coordinates are `centre + lift @ z` and, if fewer constraints than coordinates
-    have a say, `rest @ g` with another standard normal g.
+    The values of the constraints on a path z are loc + factor @ z. For a box these are the
+    coordinates; for a polyhedron the coordinates are centre + lift @ z + rest @ g with another
+    standard normal g, where `rest` is None if the constraints determine x.
+
+    Attributes:
+        constraints, extra: see `plan.Proposal`.
+        tilt, bound, order: of the plan.
+        region: the box or polyhedron.
+        centre: mean of x.
+        lift, rest: see above; `lift` is None for a box.
+        pins: the value of each coordinate whose limits are equal, else NaN; None if there are none.
     """
 
     constraints: Constraints
@@ -51,26 +63,29 @@ class Sampler(NamedTuple):
     tilt: Array
     bound: Array
     order: Array
-    region: Any
+    region: LinearRegion
     centre: Array
     lift: Array | None
     rest: Array | None
-    pins: Array | None  # the value of a coordinate that the limits leave no room, else NaN
+    pins: Array | None
 
     @property
     def dimension(self) -> int:
+        """The number d of coordinates of x."""
         return len(self.centre)
 
     @property
     def num_draws(self) -> int:
+        """The number r of variables of a path."""
         return len(self.tilt)
 
     @property
     def num_uniforms(self) -> int:
+        """The number of uniforms for one point."""
         return self.num_draws + (0 if self.rest is None else self.dimension)
 
     def proposals(self, uniforms: Array) -> Proposals:
-        """Paths through these points of the open unit cube."""
+        """Paths and points from uniforms, shape (num_uniforms, n), with their weights."""
         constraints, extra, tilt = self._with_free_end()
         r = len(self.tilt)
         if len(extra.low):
@@ -90,9 +105,9 @@ class Sampler(NamedTuple):
         return Proposals(draws, self.points(draws, values, uniforms[r:]), log_weights, level.sum())
 
     def _with_free_end(self) -> tuple[Constraints, Constraints, Array]:
-        """The same with one more variable, without limits.
+        """The constraints with one more variable, without limits.
 
-        The last variable of a path is not drawn, because its weight does not need it.
+        `paths` does not draw the last variable; here all r variables are needed.
         """
         low, high, loc, factor = self.constraints
         grown = jnp.pad(factor, (0, 1)).at[-1, -1].set(1.0)
@@ -103,12 +118,13 @@ class Sampler(NamedTuple):
         return constraints, extra, jnp.append(self.tilt, 0.0)
 
     def values(self, draws: Array) -> Array:
-        """The values of all constraints on these paths."""
+        """The values of all constraints on paths z of shape (r, n)."""
         loc = jnp.concatenate([self.constraints.loc, self.extra.loc])
         factor = jnp.concatenate([jnp.tril(self.constraints.factor), self.extra.factor])
         return loc[:, None] + factor @ draws
 
     def points(self, draws: Array, values: Array, uniforms: Array) -> Array:
+        """The points x, shape (d, n), of paths with these values of the constraints."""
         if self.lift is not None:
             points = self.centre[:, None] + self.lift @ draws
             return points if self.rest is None else points + self.rest @ ndtri(uniforms)
@@ -119,23 +135,24 @@ class Sampler(NamedTuple):
         return jnp.where(jnp.isnan(self.pins)[:, None], points, self.pins[:, None])
 
     def inside(self, points: Array) -> Array:
-        """Whether points (d, n) that should lie in the region do so in spite of rounding."""
-        if self.lift is None:
+        """Whether points, shape (d, n), lie in the region after rounding too."""
+        if not isinstance(self.region, Polyhedron):
             return jnp.ones(points.shape[1], bool)
         values, size = self.region.matrix @ points, jnp.abs(self.region.matrix) @ jnp.abs(points)
-        # Whoever checks may add in another order.
+        # `contains` may sum in another order.
         slack = 2.0 * float(jnp.finfo(points.dtype).eps) * size
         low, high = self.region.low[:, None], self.region.high[:, None]
         return jnp.all((values >= low + slack) & (values <= high - slack), axis=0)
 
     def all_constraints(self) -> Constraints:
+        """Both kinds of constraints together."""
         own, extra = self.constraints, self.extra
         own = own._replace(factor=jnp.tril(own.factor))
         return Constraints(*(jnp.concatenate(pair) for pair in zip(own, extra)))
 
 
 class PlainSampler(NamedTuple):
-    """Proposals of the law without limits, for a ball, or if nothing that is limited varies."""
+    """Proposals from the Gaussian without limits, for regions without linear constraints."""
 
     row: Problem
 
@@ -153,6 +170,7 @@ class PlainSampler(NamedTuple):
 
     @property
     def bound(self) -> Array:
+        """The bound of the log weights, which are 0."""
         return jnp.zeros((), self.row.loc.dtype)
 
     def proposals(self, uniforms: Array) -> Proposals:
@@ -166,7 +184,14 @@ class PlainSampler(NamedTuple):
 
 
 def sampler_of(row: Problem, rank: int, pinned: bool, plan: Plan | None = None) -> Sampler:
-    """The law and its plan, ready for proposals."""
+    """The proposals for one row, by a plan or by the minimax tilt.
+
+    Args:
+        row: one Gaussian and one region in units of about one.
+        rank: of the values of the constraints.
+        pinned: whether some coordinates of a box may have equal limits.
+        plan: order and tilt; solved if None.
+    """
     pins = None
     if pinned:
         row, pins = _given_pins(row)
@@ -175,20 +200,22 @@ def sampler_of(row: Problem, rank: int, pinned: bool, plan: Plan | None = None) 
     constraints, extra = arranged(limits, plan.order, rank)
     bound = plan.bound
     if rank == 1:
-        first = constraints[:3]
-        bound = log_interval_mass(*standardize(*first, constraints.scale))[0]
-    # What rounding may add to a sum of this size must not exceed the bound.
+        low, high, loc, _ = constraints
+        bound = log_interval_mass(*standardize(low, high, loc, constraints.scale))[0]
+    # Rounding of a sum of this size must not exceed the bound.
     bound = bound + 16.0 * float(jnp.finfo(bound.dtype).eps) * jnp.abs(bound)
-    lift, rest = row.region.lift(row.covariance, plan.order[:rank], constraints.factor)
+    region = as_linear(row.region)
+    lift, rest = region.lift(row.covariance, plan.order[:rank], constraints.factor)
     return Sampler(
-        constraints, extra, plan.tilt, lax.stop_gradient(bound), plan.order, row.region, row.loc,
+        constraints, extra, plan.tilt, lax.stop_gradient(bound), plan.order, region, row.loc,
         lift, rest, pins,
     )  # fmt: skip
 
 
 def _given_pins(row: Problem) -> tuple[Problem, Array]:
-    """The law given the coordinates whose limits are equal, those then free and independent."""
-    loc, covariance, (low, high) = row.loc, row.covariance, (row.region.low, row.region.high)
+    """The Gaussian given the coordinates of equal limits, which become free; and their values."""
+    loc, covariance, region = row.loc, row.covariance, as_linear(row.region)
+    low, high = region.low, region.high
     pinned = low == high
     pair = pinned[:, None] | pinned
     identity = jnp.eye(len(loc), dtype=loc.dtype)

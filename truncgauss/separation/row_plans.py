@@ -1,4 +1,4 @@
-"""Plans for every row of a problem, compiled, and the rank of what a region limits."""
+"""Compiled plans for every row of a problem, and the rank of its constraints."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from truncgauss.covariances import CovarianceMatrix
 from truncgauss.linalg import numerical_rank, rank_of_root
 from truncgauss.problem import Problem, over_rows
 from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
-from truncgauss.regions import Box
+from truncgauss.regions import Box, as_linear
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import (
     GOOD_SHARE,
@@ -22,19 +22,19 @@ from truncgauss.separation.planning import (
 )
 from truncgauss.units import standardized
 
-# Constraints; beyond, unoptimised products of matrices cost more than their optimisation.
+# Constraints; for more, unoptimised matrix products cost more than their optimisation.
 MOST_LIGHT = 64
 
 
 @frozen_pytree
 class Settings:
-    """Settings of `Separation` that are part of what is compiled: tilted, twisted and rank."""
+    """The static settings of `Separation` for a plan: tilted, twisted and rank."""
 
     values: tuple[bool, bool, int] = static_field()
 
 
 def _plans(settings: Settings, problem: Problem) -> Plan:
-    """A plan for every row of a problem."""
+    """The plan of every row of a problem."""
 
     def of_row(row: Problem) -> Plan:
         given = standardized(*row)
@@ -46,7 +46,7 @@ def _plans(settings: Settings, problem: Problem) -> Plan:
 
 @frozen_pytree
 class Shares(Batched):
-    """Effective shares, one a row."""
+    """The effective fraction of the pilot of each row."""
 
     share: Array
 
@@ -54,7 +54,7 @@ class Shares(Batched):
 
 
 def _site_plans(problem: Problem) -> Trial:
-    """For every row the plan that looks ahead through sites."""
+    """The plan with Gaussian sites of every row, and its effective fraction."""
 
     def of_row(row: Problem) -> Trial:
         given = standardized(*row)
@@ -65,7 +65,7 @@ def _site_plans(problem: Problem) -> Trial:
 
 
 def _better_plans(problem: Problem, best: Plan, share: Shares) -> Plan:
-    """For every row the minimax tilt, where it leaves more effective points."""
+    """The minimax tilt of every row whose effective fraction it raises, else the best plan."""
 
     def of_row(row: Problem, best: Plan, share: Shares) -> Plan:
         given = standardized(*row)
@@ -81,15 +81,15 @@ _compiled_better_plans = Compiled(_better_plans)
 
 
 def solved_plans(problem: Problem, tilted: bool, twisted: bool, rank: int | None) -> Plan:
-    """The plan of every row of a problem, see `Separation` for the settings."""
-    m = problem.region.num_constraints
+    """The plan of every row of a problem; see `Separation` for the settings."""
+    m = as_linear(problem.region).num_constraints
     rank = full_rank(problem) if rank is None else rank
     settings, effort = Settings((tilted, twisted, rank)), LIGHT if m <= MOST_LIGHT else MEDIUM
     if not is_concrete(problem):
         return _compiled_plans(settings, problem)
     if not (tilted and twisted and looks_ahead(rank, m)):
         return _compiled_plans(settings, problem, effort=effort)
-    # One plan after the other: most problems need only the first, and so only its program.
+    # One plan after the other: most problems need only the first, and compile only its program.
     plan, share = _compiled_site_plans(problem, effort=effort)
     if bool(np.all(np.asarray(share) > GOOD_SHARE)):
         return plan
@@ -100,29 +100,29 @@ def solved_plans(problem: Problem, tilted: bool, twisted: bool, rank: int | None
 
 
 def full_rank(problem: Problem) -> int:
-    """The largest rank that is possible."""
-    return min(problem.region.num_constraints, problem.covariance.dimension)
+    """The largest possible rank of the values of the constraints."""
+    return min(as_linear(problem.region).num_constraints, problem.covariance.dimension)
 
 
 def rank_of_limits(problem: Problem) -> int:
-    """The rank of the distribution of what a region limits, the largest of all rows."""
+    """The rank of the covariance of the constraints' values, the largest of all rows."""
     loc, covariance, region = problem
     if isinstance(region, Box) and isinstance(covariance, CovarianceMatrix):
         matrix = np.asarray(covariance.matrix)
-        # A coordinate without variance is released from its limits: a variable of its own.
+        # A coordinate of variance 0 gets variance 1 and no limits.
         still = np.diagonal(matrix, axis1=-2, axis2=-1) == 0
         identity = np.eye(matrix.shape[-1])
         return numerical_rank(np.where(still[..., None] & (identity > 0), 1.0, matrix))
-    if not is_concrete(loc):
-        problem = problem._replace(loc=jnp.zeros(loc.shape[-1:], loc.dtype))
     with jax.ensure_compile_time_eval():
+        if not is_concrete(loc):
+            problem = problem._replace(loc=jnp.zeros(loc.shape[-1:], loc.dtype))
         matrix, root = _limited(problem)
     return numerical_rank(np.asarray(matrix)) if root is None else rank_of_root(np.asarray(root))
 
 
 @jax.jit
 def _limited(problem: Problem) -> tuple[Array, Array | None]:
-    """The covariance, and its root if there is one, of what each row's region limits."""
+    """The covariance of the constraints' values of each row, and its root if there is one."""
 
     def of_row(row: Problem) -> tuple[Array, Array | None]:
         limits = standardized(*row).problem.limits

@@ -1,20 +1,20 @@
-"""The minimax tilt: the saddle point that separation of variables and exact draws share.
+"""The minimax tilt, for separation of variables and for exact draws.
 
-Integrate the standardised variables one after the other, X_k from Normal(mu_k, 1) truncated to its
-conditional interval. The weight of such a path is exp(psi), with
+The standardised variables are drawn one after the other, X_k from Normal(mu_k, 1) truncated to its
+conditional interval. The importance weight of such a path is exp(psi), with
 
     psi(x, mu) = sum_k  mu_k^2 / 2 - mu_k x_k + log mass_k,
     mass_k = Phi(h_k) - Phi(l_k),   l_k, h_k = (low_k, high_k - (L x)_k) / L_kk - mu_k,
 
-L x over the variables before k. The mu of the saddle max over x, min over mu has the smallest
-worst-case weight; its value bounds log P from above.
+where L x runs over the variables before k. The mu of the saddle point, max over x and min over mu,
+makes the largest weight smallest; the value there is an upper bound of log P.
 
 Reference:
     Botev (2017), The normal law under linear restrictions: simulation and estimation via minimax
     tilting.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -33,17 +33,17 @@ from truncgauss.special import (
 MAX_STEPS = 100
 MAX_HALVINGS = 40
 MAX_INNER_STEPS = 60
-NARROW = 0.25  # the power of eps below which a width over the scale is narrow
+NARROW = 0.25  # an interval is narrow if its width is below this power of eps
 
 
 class Tilt(NamedTuple):
-    """A tilt and what its saddle point tells.
+    """A minimax tilt and its saddle point.
 
     Attributes:
         tilt: mu, shape (d,); its last entry is 0.
-        bound: an upper bound of log P; inf where the saddle was not found.
-        converged: whether it was. If not, the tilt is 0, which is a valid one.
-        point: x at the saddle, shape (d,).
+        bound: an upper bound of log P; inf where the solver did not converge.
+        converged: whether it did. If not, the tilt is 0, which is valid too.
+        point: x at the saddle point, shape (d,).
         num_steps: Newton steps taken.
     """
 
@@ -65,24 +65,24 @@ class _Iterate(NamedTuple):
     mu: Array
     value: Array  # min over mu of psi(x, mu)
     slope: Array  # its gradient in x
-    variance: Array  # of the truncated laws
+    variance: Array  # of the truncated distributions
     dx: Array  # the Newton step from here, in x and in mu
     dmu: Array
-    gain: Array  # twice what it should add to the value
+    gain: Array  # twice the predicted increase of the value
 
 
 def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
     """The minimax tilt: Newton's method for the concave function x -> min over mu of psi(x, mu).
 
-    For x inside the region the minimum over mu is d separate convex problems, and it falls to -inf
-    towards the faces: a barrier, along which Newton's method with backtracking cannot fail but by
-    rounding. With v the variances of the truncated laws, q = 1 - v and U = diag(L)^-1 L, minus its
-    Hessian is I + U^T diag(q / v) U. It is inverted through the Cholesky factor of
-    I + W^(1/2) U U^T W^(1/2), W = q / v, whose eigenvalues are at least 1.
+    For x inside the region the minimum over mu consists of d separate convex problems. It tends to
+    -inf at the faces, which makes it a barrier function, for which Newton's method with
+    backtracking converges up to rounding. With v the variances of the truncated distributions,
+    q = 1 - v and U = diag(L)^-1 L, the negative Hessian is I + U^T diag(q / v) U. It is inverted by
+    the Cholesky factor of I + W^(1/2) U U^T W^(1/2), W = q / v, whose eigenvalues are at least 1.
 
     Args:
         factor: L, lower triangular, shape (d, d).
-        low: limits less the mean, shape (d,); likewise high.
+        low, high: limits less the mean, shape (d,).
         start: standard-normal coordinates of a point inside the region, shape (d,).
     """
     scale = jnp.diagonal(factor)
@@ -93,11 +93,11 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
     nowhere = jnp.full((), -jnp.inf, low.dtype)
     before = _Iterate(start, zero, nowhere, zero, zero, zero, zero, -nowhere)
 
-    def unfinished(state):
+    def unfinished(state: Any) -> Array:
         now, num_steps, stuck = state
         return (now.gain > precise) & (num_steps < MAX_STEPS) & ~stuck
 
-    def advance(state):
+    def advance(state: Any) -> Any:
         now, num_steps, _ = state
         later, found = _line_search(problem, now)
         return _with_step(problem, later), num_steps + 1, ~found
@@ -107,34 +107,34 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
     )
     converged = (now.gain <= precise) & jnp.isfinite(now.value)
     bound = jnp.where(converged, now.value + now.gain, jnp.inf)
-    # The last variable is not drawn, so nothing would make up for a tilt of it.
+    # The last variable is not drawn, so its weight would not correct for a tilt.
     tilt = jnp.where(converged, now.mu, 0.0).at[-1].set(0.0)
-    # The draw from a narrow interval is all but uniform, tilted or not, while its tilt, which only
-    # the slope across the interval would tell, may be anything: large ones cost digits. Without it
-    # a weight changes by no more than the factor exp(|mu| width).
+    # In a narrow interval the draw is nearly uniform whatever the tilt, and the tilt, which depends
+    # on the slope across the interval, is ill-conditioned and may be large, which costs digits.
+    # Leaving it out changes a weight by at most the factor exp(|mu| width).
     width = problem.limits.width
     narrow = width < float(jnp.finfo(low.dtype).eps) ** NARROW
     bound = bound + jnp.sum(jnp.where(narrow, jnp.abs(tilt * width), 0.0))
     tilt = jnp.where(narrow, 0.0, tilt)
-    return Tilt(tilt, bound, converged, now.x, num_steps)
+    return Tilt(tilt, bound, converged, now.x, jnp.asarray(num_steps))
 
 
 def _line_search(problem: _Problem, now: _Iterate) -> tuple[_Iterate, Array]:
-    """The first point along the step, halved as often as needed, that is inside and higher."""
+    """The first point along the repeatedly halved step that is inside and has a larger value."""
     unit, _, limits = problem
     place, move = unit @ now.x, unit @ now.dx
     room = jnp.where(move < 0, limits.low - place, limits.high - place)
     reach = jnp.min(jnp.where(move == 0, jnp.inf, room / jnp.where(move == 0, 1.0, move)))
     slack = 16.0 * float(jnp.finfo(now.x.dtype).eps) * jnp.abs(now.value)
 
-    def trial(state):
+    def trial(state: Any) -> Any:
         _, length, halvings, _ = state
         later = _minimum_over_mu(problem, now.x + length * now.dx, now.mu + length * now.dmu)
         wanted = now.value + 1e-4 * length * jnp.where(halvings > 0, now.gain, 0.0) - slack
         found = later.value >= jnp.where(jnp.isfinite(now.value), wanted, -jnp.inf)
         return later, 0.5 * length, halvings + 1, found
 
-    def unfound(state):
+    def unfound(state: Any) -> Array:
         _, _, halvings, found = state
         return ~found & (halvings < MAX_HALVINGS)
 
@@ -148,9 +148,9 @@ def _line_search(problem: _Problem, now: _Iterate) -> tuple[_Iterate, Array]:
 def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
     """min over mu of psi(x, mu), where the truncated means equal x, by Newton's method from mu.
 
-    The truncated mean grows with mu, convexly below the middle of the interval and concavely above.
-    Steps that end on the far side of the middle (of x, if only one limit is finite) are cut there:
-    from then on they approach the root from one side.
+    The truncated mean increases with mu, convexly below the middle of the interval and concavely
+    above it. A step across the middle (across x, if only one limit is finite) ends there; all
+    further steps approach the root from one side.
     """
     unit, _, limits = problem
     strict = jnp.tril(unit, -1)
@@ -162,7 +162,7 @@ def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
     precise = 1e-10 if x.dtype == jnp.float64 else 1e-5
     rounding = 16.0 * float(jnp.finfo(x.dtype).eps)
 
-    def step(state):
+    def step(state: Any) -> Any:
         mu, *_, num_steps = state
         shift = mu + others
         mean = truncated_mean(shift, 1.0, limits.low, limits.high) - others
@@ -173,7 +173,7 @@ def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
         error = jnp.max((jnp.abs(error) - rounding * jnp.abs(mean + others)) / jnp.sqrt(variance))
         return moved, mu, mean - mu, variance, error, num_steps + 1
 
-    def unfinished(state):
+    def unfinished(state: Any) -> Array:
         *_, error, num_steps = state
         return (error > precise) & (num_steps < MAX_INNER_STEPS)
 
@@ -187,12 +187,12 @@ def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
 
 
 def _with_step(problem: _Problem, now: _Iterate) -> _Iterate:
-    """The Newton step from here: the one at which both linearised slopes of psi vanish."""
+    """The iterate with its Newton step, at which both linearised gradients of psi vanish."""
     unit, gram, _ = problem
     v = now.variance
     q = jnp.maximum(1.0 - v, 1e-30)
     root = jnp.sqrt(q / v)
-    matrix = jnp.eye(len(v), dtype=v.dtype) + root[:, None] * gram * root
+    matrix = jnp.eye(len(v), dtype=v.dtype) + root[:, None] * gram * root[None, :]
     inner = root * cho_solve(cho_factor(matrix, lower=True), root * (unit @ now.slope))
     dx = now.slope - unit.T @ inner
     dmu = inner / q - jnp.tril(unit, -1) @ dx

@@ -1,15 +1,16 @@
-"""Twisting: let each variable know, before it is drawn, what the later constraints will ask.
+"""Twisted proposals: each variable is drawn given approximations of the later constraints.
 
 Take a Gaussian y, constraints low_k <= y_k <= high_k in their natural order, and for each of them a
-Gaussian site g_k(y_k) that resembles it. Draw y_k from the Gaussian law that the earlier draws and
-all *later* sites give it, truncated to its limits. With mass_k that law's mass between the limits
-and mean_k its expectation of the site g_k which the limits replace, a path has the weight
+Gaussian factor g_k(y_k), its site, that approximates it. Draw y_k from its Gaussian distribution
+given the earlier draws and all *later* sites, truncated to its limits. With mass_k the mass of this
+distribution between the limits and mean_k its expectation of g_k, a path has the importance weight
 
     g_0 prod_k mass_k / mean_k,   g_0 = E[ prod_k g_k(y_k) ].
 
-Both factors depend on the path only through the mean of y_k. Good sites make them nearly equal,
-and any sites give an unbiased estimate. Without sites this is plain separation of variables. The
-twisted law is Gaussian before it is truncated, so the kernel of separation of variables serves it.
+mass_k and mean_k depend on the path only through the conditional mean of y_k. With good sites their
+ratios are nearly constant; with any sites the estimate is unbiased. Without sites this is plain
+separation of variables. The twisted distribution is Gaussian before truncation, so the kernel of
+separation of variables applies to it.
 
 Reference:
     Guarniero, Johansen and Lee (2017), The iterated auxiliary particle filter.
@@ -28,14 +29,14 @@ from truncgauss.separation import expectation_propagation, kernel
 from truncgauss.separation.arrangement import input_rounding
 from truncgauss.special import truncated_variance
 
-# Of a site times the variance of its constraint, in powers of eps: `twisted` keeps other digits.
+# The largest precision of a site times the variance of its constraint, as a power of eps.
 MOST_PRECISION = -0.375
-REACH = 2.0  # standard deviations of a conditional mean within which a site is held to its limits
+REACH = 2.0  # standard deviations of a conditional mean within which curvatures are compared
 
 
 @frozen_pytree
 class Twist(Batched):
-    """Sites exp(-precision (y - center)^2 / 2), one a constraint; precision 0 for none.
+    """Sites exp(-precision (y - center)^2 / 2), one for each constraint; precision 0 for none.
 
     Attributes:
         precision: shape (m,).
@@ -48,28 +49,34 @@ class Twist(Batched):
     event_ranks = {"precision": 1, "center": 1}
 
     def scaled(self, by: Array) -> "Twist":
-        """The sites of constraints multiplied by `by`, shape (m,)."""
+        """The sites of the constraints multiplied by `by`, shape (m,)."""
         return Twist(self.precision / by / by, self.center * by)
 
 
 class Chain(NamedTuple):
-    """A twisted law and its sites."""
+    """A twisted distribution and its sites.
 
-    law: kernel.Constraints  # limits, and the law before it is truncated
+    Attributes:
+        constraints: the limits, and the twisted Gaussian before truncation.
+        twist: the sites.
+        log_start: log g_0.
+    """
+
+    constraints: kernel.Constraints
     twist: Twist
-    log_start: Array  # log g_0
+    log_start: Array
 
 
 class Found(NamedTuple):
-    """What expectation propagation says of limits on a Gaussian vector.
+    """Sites by expectation propagation, and whether they may be used.
 
     Attributes:
-        twist: sites, of precision 0 where there are none to use.
-        converged: whether propagation converged.
+        twist: the sites, of precision 0 where they may not be used.
+        converged: whether expectation propagation converged.
         usable: whether its sites may be used.
-        rounding: standard error of log P from the last digits of the inputs.
-        height: the log density at the mean that propagation finds, less that at the mean of the
-            Gaussian: log P differs from it by the logs of volumes alone.
+        rounding: standard error of log P from the rounding of the inputs.
+        height: the log density at the posterior mean, less that at the mean of the Gaussian: log P
+            differs from it only by the logs of volumes.
     """
 
     twist: Twist
@@ -80,92 +87,105 @@ class Found(NamedTuple):
 
 
 def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp.inf) -> Found:
-    """Sites of the slope that expectation propagation finds, and of as much precision as is safe.
+    """Sites by expectation propagation, their precisions reduced to keep the weights' variance low.
 
-    At the propagated mean the logarithm of each site keeps its slope. Log mass bends like a
-    Gaussian between two limits and before a far one, but flattens beyond a single limit: a site of
-    full precision would leave the twisted law with thinner tails than the truncated one there, and
-    weights whose variance is large and badly seen. So a site has that share of the precision which
-    the least bend of log mass, within two standard deviations of the conditional mean, is of the
-    bend at the middle; but at least `least_share`. With a tenth the weights of near-duplicates were
-    still well seen, with a fifth no longer; resampling is content with a third. Where propagation
-    does not converge there are no sites.
+    The log of each site keeps its slope at the posterior mean. As a function of the conditional
+    mean, log mass is about as curved as a Gaussian between two limits, but flattens beyond a single
+    limit. There a site of full precision would give the twisted distribution thinner tails than the
+    truncated one, and importance weights of large variance, underestimated from few points. The
+    precision is therefore multiplied by the ratio of the smallest curvature of log mass, within two
+    standard deviations of the conditional mean, to that at the middle, but by no less than
+    `least_share`. For nearly identical coordinates a tenth was small enough to estimate the
+    variance of the weights, a fifth was not; with resampling a third is small enough.
 
-    Nor are there any where sites held at the least share add more than `most_added` to the
-    precision of a variable drawn before them, which is 1 a priori. Such sites have long lost their
-    bend where they are wanted: beyond 1 the weights have no finite variance along a direction in
-    which no limit ends, and their spread says too little of their error.
+    The sites are not used where expectation propagation does not converge, nor where sites at
+    `least_share` add more than `most_added` to the precision of an earlier variable, which is 1 a
+    priori: beyond 1 the weights have infinite variance along a direction without limits, and their
+    sample variance underestimates the error.
 
-    The site of a narrow interval would be as sharp as the interval. Its precision is bounded, at
-    7e5 over the variance in float64 and 400 in float32: beyond, `twisted` loses the precision that
-    the other sites alone leave a variable, and the weights would be wrong and look equal.
+    The precision of a site is bounded, at 7e5 over the variance in float64 and 400 in float32.
+    Beyond that `twisted` loses the digits of the conditional precision from the other sites to
+    cancellation, and the weights would be wrong although nearly equal.
+
+    References:
+        Minka (2001), Expectation Propagation for Approximate Bayesian Inference. Cunningham, Hennig
+        and Lacoste-Julien (2011), Gaussian Probabilities and Expectation Propagation.
     """
     limits = lax.stop_gradient(limits)
-    constraints, _ = expectation_propagation.scaled_limits(limits)
-    # Far from the digits that a value would need. A residual of a tenth was not enough: where it
-    # shrinks slowly, the sites of near-duplicates were still twice as strong as they end.
-    _, full, mean, found = expectation_propagation.fixed_point(constraints, rtol=0.02)
+    scaled, _ = expectation_propagation.scaled_limits(limits)
+    # A proposal needs few digits. A residual of a tenth was too large: with slow convergence the
+    # precisions of nearly identical coordinates were still twice their final values.
+    _, full, mean, found = expectation_propagation.fixed_point(scaled, rtol=0.02)
     most = float(jnp.finfo(limits.loc.dtype).eps) ** MOST_PRECISION
     bounded = most / jnp.maximum(full.precision, most)
 
-    def weakened(share) -> Twist:
+    def weakened(share: Array | float) -> Twist:
         share = jnp.minimum(share, bounded)
-        precision = share * full.precision / constraints.scale**2
-        center = constraints.loc + constraints.scale * (mean + (full.center - mean) / share)
+        precision = share * full.precision / scaled.scale**2
+        center = scaled.loc + scaled.scale * (mean + (full.center - mean) / share)
         return Twist(precision, center)
 
     factor = limits.scale_tril
-    law = chain_with(limits, factor, weakened(1.0)).law
-    scale = jnp.diagonal(law.factor)
-    reach = REACH * jnp.linalg.norm(jnp.tril(law.factor, -1), axis=1)
-    middle = constraints.loc + constraints.scale * mean
+    chain = chain_with(limits, factor, weakened(1.0))
+    low, high, _, triangle = chain.constraints
+    scale = jnp.diagonal(triangle)
+    reach = REACH * jnp.linalg.norm(jnp.tril(triangle, -1), axis=1)
+    middle = scaled.loc + scaled.scale * mean
 
-    def bend(place):
-        """Minus the second derivative of log mass in the conditional mean, times scale^2."""
-        return 1.0 - truncated_variance(place / scale, 1.0, law.low / scale, law.high / scale)
+    def curvature(place: Array) -> Array:
+        """The negative second derivative of log mass in the conditional mean, times scale^2."""
+        limits = (low / scale)[None], (high / scale)[None]
+        return 1.0 - truncated_variance(place / scale[None], 1.0, *limits)
 
     steps = jnp.linspace(-1.0, 1.0, 5, dtype=reach.dtype)[:, None]
-    bends = bend(middle + steps * reach)
-    share = jnp.min(bends, axis=0) / jnp.maximum(bends[2], float(jnp.finfo(scale.dtype).tiny))
+    curvatures = curvature(middle[None] + steps * reach[None])
+    share = jnp.min(curvatures, axis=0) / jnp.maximum(
+        curvatures[2], float(jnp.finfo(scale.dtype).tiny)
+    )
     twist = weakened(jnp.clip(share, least_share, 1.0))
     held = jnp.where(share < least_share, twist.precision, 0.0)
     added = jnp.max(jnp.square(jnp.tril(factor, -1).T) @ held)
     found = found & jnp.all(jnp.isfinite(twist.precision) & jnp.isfinite(twist.center))
     usable = found & (added <= most_added)
-    nothing = Twist(jnp.zeros_like(mean), constraints.loc)
+    nothing = Twist(jnp.zeros_like(mean), scaled.loc)
     twist = jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing)
     force = jnp.where(full.precision == 0, 0.0, full.precision * (full.center - mean))
-    rounding = input_rounding(limits, force / constraints.scale)
+    rounding = input_rounding(limits, force / scaled.scale)
     return Found(twist, found, usable, rounding, -0.5 * jnp.sum(force * mean))
 
 
 def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
-    """The twisted law of constraints; differentiable, the twist held.
+    """The twisted distribution for limits, differentiable in the limits at fixed sites.
 
-    NaN if the covariance is not symmetric or not positive semi-definite.
+    It is NaN if the covariance is not symmetric positive semi-definite.
     """
     return chain_with(limits, limits.scale_tril, twist)
 
 
 def chain_with(limits: GaussianLimits, factor: Array, twist: Twist | None) -> Chain:
-    """The twisted law, given the lower-triangular factor of the covariance."""
+    """The twisted distribution, given the lower-triangular factor of the covariance."""
     low, high, loc = limits[:3]
     if twist is None:
         nothing = jnp.zeros_like(loc)
-        law = kernel.Constraints(low, high, loc, factor)
-        return Chain(law, Twist(nothing, loc), nothing.sum())
+        constraints = kernel.Constraints(low, high, loc, factor)
+        return Chain(constraints, Twist(nothing, loc), nothing.sum())
     twist = lax.stop_gradient(twist)
     mean, triangle, log_start = twisted(factor, twist.precision, twist.center - loc)
     return Chain(kernel.Constraints(low, high, loc + mean, triangle), twist, log_start)
 
 
 def twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Array, Array]:
-    """Mean (beyond loc) and factor of the twisted law, and log g_0; sites lie `distance` from loc.
+    """Mean (less loc) and factor of the twisted distribution, and log g_0.
 
-    In y = loc + A z the sites turn the precision of z into M = I + A^T T A = N^T N, N lower
-    triangular, which holds z_k's law given earlier variables and sites k, k + 1, ... in its row k.
-    Taking site k out leaves the conditional precision a_k and the mean as a linear function of
-    earlier variables.
+    With y = loc + A z and site precisions T, the precision of z given all sites is
+    M = I + A^T T A = N^T N, N lower triangular. Row k of N holds the conditional distribution of
+    z_k given the earlier variables and the sites k, k + 1, ...; removing site k gives the
+    conditional precision a_k, and the mean as a linear function of the earlier variables.
+
+    Args:
+        factor: A, lower triangular, shape (m, m).
+        precision: the diagonal of T, shape (m,).
+        distance: the centers of the sites less loc, shape (m,).
     """
     m = len(precision)
     identity = jnp.eye(m, dtype=factor.dtype)
@@ -178,11 +198,14 @@ def twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Ar
     left = jnp.diagonal(scaled) - site * own
     dependence = jnp.tril(site[:, None] * factor - scaled, -1) / left[:, None]
     offset = jnp.diagonal(reverse) * solve_triangular(reverse.T, pull) - site * distance
-    unwind = lambda right: (
-        factor @ solve_triangular(identity - dependence, right, lower=True, unit_diagonal=True)
-    )
+
+    def unwind(right: Array) -> Array:
+        return factor @ solve_triangular(
+            identity - dependence, right, lower=True, unit_diagonal=True
+        )
+
     root = jnp.where(precision > 0, jnp.sqrt(jnp.where(precision > 0, precision, 1.0)), 0.0)
-    cover = jnp.linalg.cholesky(identity + root[:, None] * (factor @ factor.T) * root)
+    cover = jnp.linalg.cholesky(identity + root[:, None] * (factor @ factor.T) * root[None, :])
     gap = solve_triangular(cover, root * distance, lower=True)
     log_start = -jnp.sum(jnp.log(jnp.diagonal(cover))) - 0.5 * jnp.sum(gap**2)
     triangle = jnp.tril(unwind(jnp.diag(1.0 / jnp.sqrt(left))))
@@ -196,11 +219,11 @@ def log_site_mean(precision: Array, center: Array, mean: Array, scale: Array) ->
 
 
 def log_weights(chain: Chain, uniforms: Array) -> Array:
-    """The log weight of the path through each point; uniforms (m - 1, n), result (n,)."""
-    law, twist = chain.law, chain.twist
-    path = kernel.paths(law, jnp.zeros_like(law.loc), uniforms)
+    """The log importance weights of paths, shape (n,), from uniforms of shape (m - 1, n)."""
+    constraints, twist = chain.constraints, chain.twist
+    path = kernel.paths(constraints, jnp.zeros_like(constraints.loc), uniforms)
     loc, scale, precision, center = (
-        x[:, None] for x in (law.loc, jnp.diagonal(law.factor), twist.precision, twist.center)
+        x[:, None] for x in (constraints.loc, constraints.scale, twist.precision, twist.center)
     )
     site = log_site_mean(precision, center, loc + path.means, scale)
     return chain.log_start + jnp.sum(path.log_mass - site, axis=0)

@@ -1,4 +1,4 @@
-"""Importance weights of the paths that a proposal draws."""
+"""Importance weights of the paths of a proposal, and the estimates from them."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ MIN_POINTS_IN_LAYER = 30.0
 
 
 def log_weights(proposal: Proposal, uniforms: Array) -> tuple[Array, Array]:
-    """The log weight of the path through each point, shape (n,), less a common level; the level."""
+    """The log importance weights of paths, shape (n,), less a common level; and the level."""
     constraints, extra, tilt = proposal[:3]
     if len(extra.low):
         draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms)
@@ -27,10 +27,16 @@ def log_weights(proposal: Proposal, uniforms: Array) -> tuple[Array, Array]:
 def weighed(
     proposal: Proposal, draws: Array, means: Array | None, log_mass: Array
 ) -> tuple[Array, Array]:
-    """The log weights of paths of which this is known, less a common level; and that level.
+    """The log importance weights, less a common level, from draws and log masses; and the level.
 
-    The weights differ by little and their logs may be in the thousands: float32 keeps the digits of
-    the differences by leaving out of the sum, step by step, what the paths have in common.
+    The logs of the weights differ by little but may be in the thousands: to keep the digits of the
+    differences in float32, the mean over the paths is subtracted from the terms of every step.
+
+    Args:
+        proposal: what the paths were drawn from.
+        draws: shape (d - 1, n).
+        means: conditional means less loc, shape (d, n); needed if the proposal has sites.
+        log_mass: shape (d, n).
     """
     constraints, _, tilt, twist, log_start = proposal
     tilt = tilt[: len(draws), None]
@@ -38,6 +44,8 @@ def weighed(
     correction = -tilt * (draws - tilt) - 0.5 * tilt * tilt
     terms = log_mass + jnp.pad(correction, ((0, len(log_mass) - len(correction)), (0, 0)))
     if twist is not None:
+        if means is None:
+            raise ValueError("paths of a proposal with sites need their conditional means.")
         columns = (twist.precision, twist.center, constraints.loc, constraints.scale)
         precision, center, loc, scale = (x[:, None] for x in columns)
         terms = terms - log_site_mean(precision, center, loc + means, scale)
@@ -47,13 +55,13 @@ def weighed(
     return jnp.sum(terms - level, axis=0), jnp.sum(level) + log_start
 
 
-def unseen_share(constraints: Constraints, num_points: int) -> Array:
-    """The share of paths that no point may have seen, 0 if every feature is wide enough.
+def unseen_share(constraints: Constraints, num_points: Array | int) -> Array:
+    """The fraction of the mass that the points may have missed; 0 if all features are wide enough.
 
-    Where a variable is all but determined by earlier ones, paths lose their weight only in a layer
-    along its limits as thin as its conditional standard deviation. While fewer than thirty points
-    are to be expected in that layer, equal weights do not mean that it is empty: two imaginary
-    points of no weight stand for it.
+    The weight of a variable that is nearly determined by earlier ones varies only in a layer along
+    its limits as thin as its conditional standard deviation. If fewer than thirty points are
+    expected in that layer, nearly equal weights are no evidence that the layer does not matter:
+    two additional points of weight 0 are assumed in it.
     """
     low, high, _, factor = lax.stop_gradient(constraints)
     share = constraints.scale / jnp.linalg.norm(factor, axis=1)
@@ -63,12 +71,12 @@ def unseen_share(constraints: Constraints, num_points: int) -> Array:
 
 
 class Sums(NamedTuple):
-    """The weights of R replicates, summed up, each of shape (R,).
+    """Sums of the importance weights of R replicates.
 
     Attributes:
-        log_total: log of the sum of the weights, less the level.
-        inverse: one over the effective sample size, (sum w^2) / (sum w)^2.
-        level: what the logs of all weights have in common, shape ().
+        log_total: log of the sum of the weights, less the level, shape (R,).
+        inverse: one over the effective sample size, (sum w^2) / (sum w)^2, shape (R,).
+        level: the common level of the log weights, shape ().
     """
 
     log_total: Array
@@ -76,7 +84,7 @@ class Sums(NamedTuple):
     level: Array
 
     def plus(self, other: "Sums") -> "Sums":
-        """The weights of both together."""
+        """The sums over the points of both."""
         moved = other.log_total + (other.level - self.level)
         log_total = jnp.logaddexp(self.log_total, moved)
         whole = jnp.where(log_total == -jnp.inf, 0.0, log_total)
@@ -85,7 +93,7 @@ class Sums(NamedTuple):
 
 
 def summed(log_weights: Array, level: Array, num_replicates: int) -> Sums:
-    """The sums of log weights of shape (R * n,)."""
+    """The sums over the n points of each of R replicates; log weights of shape (R * n,)."""
     log_weights = log_weights.reshape(num_replicates, -1)
     effective = effective_sample_size(log_weights)
     inverse = jnp.where(effective == 0, 0.0, 1.0 / effective)
@@ -93,7 +101,7 @@ def summed(log_weights: Array, level: Array, num_replicates: int) -> Sums:
 
 
 def summary(sums: Sums, num_points: Array | int, unseen: Array) -> Estimate:
-    """The log mean weight of each replicate; stderr inf where a few points carry it all."""
+    """The log mean weight of each replicate; stderr inf for fewer than 10 effective points."""
     log_count = jnp.log(jnp.asarray(num_points, sums.log_total.dtype))
     log_probs = (sums.log_total - log_count) + sums.level
     few = (sums.inverse > 1.0 / MIN_EFFECTIVE_POINTS) | (sums.inverse == 0)

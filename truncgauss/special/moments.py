@@ -45,12 +45,17 @@ def is_narrow(a: Array, w: Array) -> Array:
 _NODES, _WEIGHTS = (column[6:] for column in np.polynomial.legendre.leggauss(12))
 
 
+def _along_last(column: np.ndarray, like: Array) -> Array:
+    """A column of constants along one axis more than an array has."""
+    return jnp.asarray(column.reshape((1,) * like.ndim + (-1,)), like.dtype)
+
+
 def _pairs(slope: Array, bend: Array) -> tuple[Array, Array, Array]:
     """The nodes, and the sums and differences of the integrand over each pair of them.
 
     In pairs the odd moments go to 0 with the slope, with no rounding error left over.
     """
-    x, weights = jnp.asarray(_NODES, slope.dtype), jnp.asarray(_WEIGHTS, slope.dtype)
+    x, weights = _along_last(_NODES, slope), _along_last(_WEIGHTS, slope)
     level = weights * jnp.exp(-bend[..., None] * x * x)
     rise = jnp.expm1(slope[..., None] * x)
     fall = rise / (1.0 + rise)
@@ -282,7 +287,7 @@ _FULL_NODES, _FULL_WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 def _mean_fall(t: Array, a: Array) -> Array:
     """The mean of exp(-a s - s^2/2) over (0, t), for t and a t below 1."""
-    x, weights = jnp.asarray(_FULL_NODES, a.dtype), jnp.asarray(0.5 * _FULL_WEIGHTS, a.dtype)
+    x, weights = _along_last(_FULL_NODES, a), _along_last(0.5 * _FULL_WEIGHTS, a)
     s = 0.5 * (1.0 + x) * t[..., None]
     return jnp.sum(weights * jnp.exp(-s * (a[..., None] + 0.5 * s)), -1)
 

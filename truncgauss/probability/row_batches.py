@@ -1,4 +1,4 @@
-"""Rows of a batch: some of them alone, and all of them in turns of bounded memory."""
+"""Rows of a problem: selections of them, and their evaluation in batches of bounded memory."""
 
 import math
 from collections.abc import Callable
@@ -13,11 +13,11 @@ from truncgauss.probability.method import Method
 from truncgauss.problem import LocRows, Problem
 from truncgauss.pytrees import is_concrete
 
-MOST_NUMBERS = 2**25  # that the rows of one turn may hold at a time: 256 MiB in float64
+MOST_NUMBERS = 2**25  # in the arrays of one batch of rows: 256 MiB in float64
 
 
 def flattened(problem: Problem) -> Problem:
-    """The problem with its leading axes as one; what all rows share stays shared."""
+    """The problem with its leading axes as one; an input shared by all rows stays shared."""
     return Problem(*(_flat(part, problem.batch_shape) for part in problem))
 
 
@@ -27,7 +27,7 @@ def taken(problem: Problem, rows: np.ndarray) -> Problem:
 
 
 def some(part: Any, rows: np.ndarray) -> Any:
-    """Some rows of what has one leading axis; the thing itself if all rows share it."""
+    """Some rows of an input with one leading axis; the input itself if all rows share it."""
     shared = part.ndim == 1 if isinstance(part, Array) else part.batch_shape == ()
     return part if shared else jax.tree.map(lambda leaf: leaf[rows], part)
 
@@ -42,17 +42,17 @@ def _flat(part: Any, batch_shape: tuple[int, ...]) -> Any:
 
 
 def padded(rows: np.ndarray) -> np.ndarray:
-    """Row numbers, the first repeated until they are a power of two: so few shapes compile."""
+    """Row numbers, the first repeated up to a power of two, so that few shapes are compiled."""
     size = 2 ** math.ceil(math.log2(len(rows)))
     return np.concatenate([rows, np.full(size - len(rows), rows[0])])
 
 
-def in_turns(
+def in_batches(
     function: Callable[[Method, Problem, Array], Any], method: Method, problem: Problem, key: Array
 ) -> Any:
-    """`function(method, problem, key)` for every row of a problem, in turns of bounded memory.
+    """The results of `function(method, problem, key)`, in batches of rows of bounded memory.
 
-    Rows that are spread over devices, or under a trace, are answered at once.
+    Rows that are spread over devices, or under a trace, are one batch.
     """
     batch_shape = jnp.broadcast_shapes(problem.batch_shape, method.batch_shape)
     num_rows, width = math.prod(batch_shape), at_once(method, problem)
@@ -61,22 +61,22 @@ def in_turns(
     flat, own = flattened(problem), _flat(method, batch_shape)
     parts = []
     for start in range(0, num_rows, width):
-        # The last turn begins anew rather than compile for fewer rows.
+        # The last batch is filled up with the first rows rather than compiled for fewer.
         rows = np.arange(start, start + width) % num_rows
         rows = rows[0] if width == 1 else rows
         part = function(some(own, rows), taken(flat, rows), key)
         parts.append(jax.block_until_ready(part))
 
-    def joined(*leaves):
-        leaves = [jnp.expand_dims(leaf, 0) for leaf in leaves] if width == 1 else leaves
-        whole = jnp.concatenate(leaves)[:num_rows]
+    def joined(*leaves: Array) -> Array:
+        parts = [jnp.expand_dims(leaf, 0) for leaf in leaves] if width == 1 else list(leaves)
+        whole = jnp.concatenate(parts)[:num_rows]
         return whole.reshape(batch_shape + whole.shape[1:])
 
     return jax.tree.map(joined, *parts)
 
 
 def at_once(method: Method, problem: Problem) -> int:
-    """How many rows may be answered at a time: a power of two."""
+    """The number of rows of a batch, a power of two."""
     numbers = method.numbers_held(problem.covariance.dimension)
     return 2 ** max(0, int(math.log2(MOST_NUMBERS / numbers)))
 

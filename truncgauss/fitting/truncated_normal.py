@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -10,17 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from truncgauss.fitting.data import Sample, as_sample
-from truncgauss.fitting.newton import Point, newton_steps, point
-from truncgauss.fitting.objectives import (
+from truncgauss.fitting.held import hold
+from truncgauss.fitting.newton import Point, newton_steps, point, settled_within, verdict
+from truncgauss.fitting.result import BASELESS, Fit
+from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
     gaussian,
-    hold,
     natural_parameters,
     packed,
     unpacked,
 )
-from truncgauss.fitting.termination import BASELESS
+from truncgauss.fitting.truncated_normal_rows import Sample, as_sample
 from truncgauss.fitting.uncertainty import (
     Certificate,
     certificate,
@@ -33,9 +34,14 @@ from truncgauss.problem import as_problem
 from truncgauss.pytrees import as_float_array
 
 WIDEST = 1e3  # standard deviations of the sample: beyond, the Gaussian is a straight slope
-ROUNDS = 4  # how often the method's plan is made anew
-SMALL = 1e-3  # standard errors: a distance to the maximum that no reader can see
-ENOUGH = 1e-8  # decrement for one row: one more step then is the last
+WIDENING = 10.0  # the most by which a step may lower an eigenvalue of the precision
+ROUNDS = 10  # how often the method's plan may be made anew
+
+
+UNUSED_START = (
+    "The start is no covariance matrix, or too far from the sample; the sample's mean and "
+    "covariance were used instead. The maximum does not depend on it."
+)
 
 
 class GaussianErrors(NamedTuple):
@@ -45,43 +51,31 @@ class GaussianErrors(NamedTuple):
     covariance_matrix: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True)
-class TruncatedFit:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TruncatedFit(Fit):
     """The Gaussian that truncated rows come from, and how far to trust it.
 
-    Attributes:
+    Attributes, besides those of `Fit`:
         loc: its mean, shape (d,).
         covariance_matrix: its covariance, shape (d, d).
         standard_errors: `.loc` (d,) and `.covariance_matrix` (d, d), from the observed information;
             inf where there is no maximum.
         log_likelihood: of all rows, in nats, with all constants.
-        converged: whether this is the maximum.
-        reason: why the fit ended, in a sentence.
         fraction_not_truncated: P(X in limits) for the fitted Gaussian.
         num_rows: n.
-        num_steps: Newton steps made.
         loss_trace: minus the mean log-likelihood of a row at the start and after each step.
-        gradient_norm_trace: the Newton decrement there; times sqrt(n) it is the estimated distance
-            to the maximum in standard errors.
+        newton_decrement_trace: sqrt(g . H^-1 g) of that mean there; times sqrt(n) it is the
+            estimated distance to the maximum in standard errors.
         parameter_covariance: covariance of (loc, lower triangle of the covariance by rows).
-        certificate: gradient, curvature and estimated distance at the end.
-        notes: sentences that a reader of the numbers must know.
     """
 
     loc: jax.Array
     covariance_matrix: jax.Array
     standard_errors: GaussianErrors
     log_likelihood: float
-    converged: bool
-    reason: str
     fraction_not_truncated: float
     num_rows: int
-    num_steps: int
-    loss_trace: np.ndarray
-    gradient_norm_trace: np.ndarray
-    parameter_covariance: np.ndarray
-    certificate: Certificate
-    notes: tuple[str, ...] = ()
+    newton_decrement_trace: np.ndarray
 
 
 def fit_truncated_normal(
@@ -103,8 +97,9 @@ def fit_truncated_normal(
 
     a function of n, the mean and the scatter alone and concave in (covariance^-1 loc,
     covariance^-1): damped Newton steps there reach its maximum from any start, if there is one.
-    There is none where the rows look as spread as an exponential or uniform law in the box; the
-    likelihood then grows for ever as the Gaussian widens, and the fit says so. Everything happens
+    There is none where the rows look as spread as an exponential or uniform
+    distribution in the box; the likelihood then grows for ever as the Gaussian widens, and the fit
+    says so. Everything happens
     in units of the sample's standard deviations.
 
     Args:
@@ -136,21 +131,45 @@ def fit_truncated_normal(
     dtype = as_float_array(data).dtype
     with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
         sample = as_sample(data, low, high)
+        own, _ = first_natural(sample, None)
         x, notes = first_natural(sample, start)
-        visited: list[Point] = []
-        for _ in range(ROUNDS):
-            loss = held_loss(sample, x, method, key)
-            here = point(loss, x, jnp.float64)
-            check_finite(here)
-            moves = here.decrement > SMALL * sample.num_rows**-0.5
-            left = num_steps - len(visited) + (not visited)
-            steps = newton_steps(loss, here, left, ENOUGH, too_wide)
-            path = [here, *tqdm(steps, "Newton steps", disable=None if progress else True)]
-            visited += path[bool(visited) :]
-            here, x = path[-1], path[-1].x
-            if not loss.held.planned or not moves or too_wide(here) or len(visited) > num_steps:
-                break
-        return finished(sample, loss, here, visited, notes, dtype)
+        fit = functools.partial(fit_sample, sample, method, key, num_steps, progress, dtype)
+        result = fit(x, notes)
+        if result.converged or np.array_equal(x, own):
+            return result
+        return fit(own, (UNUSED_START,))
+
+
+def fit_sample(
+    sample: Sample,
+    method: Method,
+    key: Any,
+    num_steps: int,
+    progress: bool,
+    dtype: Any,
+    x: np.ndarray,
+    notes: tuple[str, ...],
+) -> TruncatedFit:
+    """The fit of a sample in standard units from natural parameters x."""
+    visited: list[Point] = []
+    for _ in range(ROUNDS):
+        loss = held_loss(sample, x, method, key)
+        evaluate = functools.partial(point, loss)
+        here = evaluate(x)
+        check_finite(here)
+        moves = not verdict(here.decrement * sample.num_rows**0.5, 0)[0]
+        left = num_steps - len(visited) + (not visited)
+        steps = newton_steps(evaluate, here, left, stop=too_wide, admits=admits)
+        path = [here, *tqdm(steps, "Newton steps", disable=None if progress else True)]
+        if too_wide(path[-1]):
+            path.append(settled_but_for_width(evaluate, path[-1], left))
+        visited += path[bool(visited) :]
+        here, x = path[-1], path[-1].x
+        narrowed = len(path) > 1 and too_wide(path[-2])
+        again = moves and (loss.held.planned or narrowed)
+        if not again or too_wide(here) or len(visited) > num_steps:
+            break
+    return finished(sample, loss, here, visited, notes, dtype)
 
 
 def first_natural(sample: Sample, start: tuple[Any, Any] | None) -> tuple[np.ndarray, tuple]:
@@ -169,10 +188,7 @@ def first_natural(sample: Sample, start: tuple[Any, Any] | None) -> tuple[np.nda
     given = np.asarray(natural_parameters(*standard))
     values = np.linalg.eigvalsh(standard[1])
     if not np.all(np.isfinite(given)) or values[0] < WIDEST**-2 or values[-1] > WIDEST**2:
-        return own, (
-            "The start is no covariance, or far from the sample in width; the sample's mean and "
-            "covariance were used instead. The maximum does not depend on it.",
-        )
+        return own, (UNUSED_START,)
     return given, ()
 
 
@@ -182,7 +198,8 @@ def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> Trunca
     loc, covariance = gaussian(jnp.asarray(x), d)
     # A method that sees zeros may take independence for a property of every covariance to come.
     covariance = np.asarray(covariance)
-    dense = covariance + 1e-7 * np.diagonal(covariance).min() * (1.0 - np.eye(d))
+    small = 1e-7 * np.sqrt(np.outer(*[np.diagonal(covariance)] * 2))
+    dense = np.where(covariance == 0, small, covariance)
     held = hold(method, key, as_problem(loc, dense, sample.region))
     return TruncatedLoss(jnp.zeros(d), sample.correlation, sample.region, held)
 
@@ -196,14 +213,41 @@ def check_finite(here: Point) -> None:
         )
 
 
+def admits(here: Point, x: np.ndarray) -> bool:
+    """Whether a step to x keeps the precision positive, and widens the Gaussian in bounds."""
+    least = np.linalg.eigvalsh(precision_of(x))[0]
+    return bool(least >= np.linalg.eigvalsh(precision_of(here.x))[0] / WIDENING)
+
+
 def too_wide(here: Point) -> bool:
     """Whether the Gaussian is almost a straight slope across the sample, and tends to be one."""
-    precision = precision_of(here.x)
-    values, vectors = np.linalg.eigh(precision)
-    _, slope = unpacked(here.gradient, len(precision))
+    wide = wide_directions(here)
+    _, slope = unpacked(here.gradient, len(wide))
     # The gradient in packed coordinates counts an off-diagonal entry twice.
     slope = (slope + np.diag(np.diagonal(slope))) / 2
-    return bool(values[0] < WIDEST**-2 and vectors[:, 0] @ slope @ vectors[:, 0] > 0)
+    return bool(wide.size and np.all(np.diagonal(wide.T @ slope @ wide) > 0))
+
+
+def wide_directions(here: Point) -> np.ndarray:
+    """Directions of the sample (d, k) in which the Gaussian is wider than `WIDEST`."""
+    values, vectors = np.linalg.eigh(precision_of(here.x))
+    return vectors[:, values < WIDEST**-2]
+
+
+def settled_but_for_width(
+    evaluate: Callable[[np.ndarray], Point], here: Point, num_steps: int
+) -> Point:
+    """The best point with the precision held where it is along wide directions.
+
+    A Gaussian may be too wide by chance on the way to a maximum. If it tends to widen even when
+    all other parameters are where they belong there is none, by convexity.
+    """
+    zero = np.zeros(len(precision_of(here.x)))
+    wide = wide_directions(here).T
+    pairs = [packed(zero, np.outer(v, w) + np.outer(w, v)) for v in wide for w in wide]
+    basis, sizes, _ = np.linalg.svd(np.stack(pairs, axis=1))
+    free = basis[:, int(np.sum(sizes > 1e-9 * sizes[0])) :]
+    return settled_within(evaluate, here, free, num_steps)
 
 
 def precision_of(x: np.ndarray) -> np.ndarray:
@@ -219,10 +263,10 @@ def finished(
     loc, covariance = (np.asarray(part) for part in gaussian(jnp.asarray(here.x), d))
     estimate = loss.estimate(jnp.asarray(here.x))
     proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
-    converged, reason = ending(here, proof, n)
+    converged, reason = ending(here, proof, n, len(visited) - 1)
     if np.isinf(estimate.stderr):
         converged, reason = False, BASELESS
-    errors, spread = errors_of(n, here, d, exists=not too_wide(here))
+    errors, spread = errors_of(n, here, d, exists=not wide_directions(here).size)
     units = packed(scale, np.outer(scale, scale))
     if 0.1 < proof.stderr < np.inf:
         notes += (
@@ -240,7 +284,7 @@ def finished(
         num_rows=n,
         num_steps=len(visited) - 1,
         loss_trace=np.array([p.loss for p in visited]) + np.log(scale).sum(),
-        gradient_norm_trace=np.array([p.decrement for p in visited]),
+        newton_decrement_trace=np.array([p.decrement for p in visited]),
         parameter_covariance=spread * np.outer(units, units),
         certificate=proof,
         notes=notes,
@@ -266,24 +310,18 @@ def gaussian_slopes(natural: jax.Array, dimension: int) -> jax.Array:
     return jax.jacfwd(lambda x: packed(*gaussian(x, dimension)))(natural)
 
 
-def ending(here: Point, proof: Certificate, n: int) -> tuple[bool, str]:
+def ending(here: Point, proof: Certificate, n: int, num_steps: int) -> tuple[bool, str]:
     """Whether this is the maximum, and a sentence."""
-    if too_wide(here):
+    if wide_directions(here).size:
         return False, (
             "There is no maximum: the likelihood grows as the Gaussian widens, already to "
             f"{WIDEST:.0f} standard deviations of the sample. Inside these limits the rows look as "
-            "spread as an exponential or uniform law. A Gaussian cannot be told from its slope: "
-            "use wider limits, more rows, or a prior."
+            "spread as an exponential or uniform distribution. A Gaussian cannot be told from its "
+            "slope: use wider limits, more rows, or a prior."
         )
-    distance = here.decrement * n**0.5
     if not proof.positive_definite:
         return False, (
             "Not converged: the curvature of the likelihood is not positive at the end (smallest "
             f"scaled eigenvalue {proof.curvature:.1e})."
         )
-    if distance <= SMALL:
-        return True, f"Converged: the maximum is {distance:.1e} standard errors away by estimate."
-    return False, (
-        f"Not converged: the maximum is still {distance:.1e} standard errors away by estimate. "
-        "Allow more num_steps, or give the method more points."
-    )
+    return verdict(here.decrement * n**0.5, num_steps)

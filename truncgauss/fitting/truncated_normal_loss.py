@@ -1,8 +1,4 @@
-"""The losses: of observed fractions, and of rows that were seen only inside a region.
-
-A loss is a callable pytree, so that data of equal shape share a compilation. It holds its method's
-plan and its key: one smooth function, on which a line search and a Hessian may rely.
-"""
+"""The loss of rows seen only inside a region, in the natural parameters of a Gaussian."""
 
 import functools
 import math
@@ -11,96 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import xlogy
 
-from truncgauss.covariances import Covariance, ScaleTril
-from truncgauss.probability.method import Method, estimate
+from truncgauss.covariances import ScaleTril
+from truncgauss.fitting.held import Held
 from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Box
-from truncgauss.special import log1mexp
-
-
-@frozen_pytree
-class Held:
-    """A method with its plan fixed, for each row of a problem if that has rows, and its key."""
-
-    method: Method
-    key: jax.Array
-
-    def estimate(self, problem: Problem) -> Estimate:
-        return estimate(self.method, problem, self.key)
-
-    @property
-    def planned(self) -> bool:
-        """Whether there may be a plan, made for other parameters than those in use."""
-        return bool(jax.tree.leaves(self.method))
-
-
-def hold(method: Method, key: jax.Array | None, problem: Problem) -> Held:
-    """The method, with its plan made for a problem.
-
-    Raises:
-        ValueError: if the method cannot answer for such a problem.
-    """
-    method.check(*problem)
-    return Held(method.hold(*problem), jax.random.key(0) if key is None else key)
-
-
-@frozen_pytree
-class FractionLoss:
-    """The mean half-deviance of k observed fractions f_k with weights w_k that sum to 1,
-
-        sum_k w_k [ f_k log(f_k / p_k) + (1 - f_k) log((1 - f_k) / (1 - p_k)) ],
-
-    which for counts out of n_k trials is, up to a constant, the negative binomial log-likelihood
-    over the number of trials. It is 0 where the fractions are met. `problem` says what the
-    parameters are: `ShiftProblem` or `LimitsProblem`.
-    """
-
-    problem: Any
-    fractions: jax.Array
-    weights: jax.Array
-    held: Held
-
-    def log_probs(self, params: Any) -> Estimate:
-        """The estimated log probabilities of the k fractions."""
-        return self.held.estimate(self.problem.rows(params))
-
-    def of(self, log_prob: jax.Array) -> jax.Array:
-        """The loss of k log probabilities."""
-        inside, outside = self.fractions, 1.0 - self.fractions
-        entropy = xlogy(inside, inside) + xlogy(outside, outside)
-        seen = jnp.where(inside > 0, log_prob, 0.0)
-        unseen = log1mexp(-jnp.where(outside > 0, log_prob, -1.0))
-        return self.weights @ (entropy - inside * seen - outside * unseen)
-
-    def __call__(self, params: Any) -> jax.Array:
-        return self.of(self.log_probs(params).log_prob)
-
-
-@frozen_pytree
-class ShiftProblem:
-    """k regions seen through one Gaussian, whose mean is shifted by parameters x scale."""
-
-    loc: jax.Array  # (k, d)
-    covariance: Covariance
-    region: Any
-    scale: jax.Array  # (d,)
-
-    def rows(self, params: jax.Array) -> Problem:
-        return Problem(self.loc + params * self.scale, self.covariance, self.region)
-
-
-@frozen_pytree
-class LimitsProblem:
-    """k Gaussians seen through one box, which is the parameter."""
-
-    loc: jax.Array  # (k, d)
-    covariance: Covariance
-
-    def rows(self, params: Box) -> Problem:
-        return Problem(self.loc, self.covariance, params)
 
 
 @frozen_pytree

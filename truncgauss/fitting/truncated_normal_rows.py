@@ -1,4 +1,4 @@
-"""Rows seen inside limits, checked, and what a likelihood needs of them."""
+"""The checked rows of a truncated sample, and what their likelihood needs of them."""
 
 from typing import Any, NamedTuple
 

@@ -1,6 +1,7 @@
-"""The best explanation of observed fractions, found from several starts, with what it is worth."""
+"""Multi-start Levenberg-Marquardt for binomial fractions, and how far its result can be trusted."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,10 +11,10 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
-from truncgauss.fitting.loop import FitResult
-from truncgauss.fitting.objectives import FractionLoss
+from truncgauss.fitting import newton
+from truncgauss.fitting.fraction_loss import FractionLoss
 from truncgauss.fitting.parameters import Constraint, Coordinates, coordinates
-from truncgauss.fitting.termination import BASELESS
+from truncgauss.fitting.result import BASELESS, FitResult
 from truncgauss.fitting.uncertainty import Certificate, ErrorBars, certificate, error_bars
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.special import log1mexp
@@ -22,8 +23,8 @@ ROUNDS = 3  # how often the method's plan is made anew
 APART = 1e-3  # standard deviations between two solutions that are two
 INDISTINCT = 1.92  # nats of log-likelihood: half of the 95 % point of chi-squared with one degree
 EQUAL = 1e-8  # of the mean half-deviance: what rounding and a stopped search may leave
-STATIONARY = 1e-12  # relative gradient: nothing is left to gain
-SMALL = 1e-9  # standard errors: a distance to the optimum that no reader can see
+STATIONARY = 1e-12  # relative gradient: nothing is left to gain, also where no trial tells anything
+FLAT = 1e-5  # relative gradient at which a fit may have converged
 NOTHING = 1e-7  # sqrt of information a trial, in standard deviations: less than 1 in 1e14 trials
 
 
@@ -38,25 +39,33 @@ class Flat:
         return self.place.params(ravel_pytree(self.place.free(self.place.start))[1](x))
 
 
-class Point(NamedTuple):
-    """Everything that is known of a loss at free coordinates x."""
+@dataclasses.dataclass(frozen=True)
+class Point(newton.Point):
+    """Everything that is known of a loss at free coordinates x; its curvature is Fisher's.
 
-    x: np.ndarray  # (q,)
-    loss: float
-    log_prob: np.ndarray  # (k,)
-    stderr: np.ndarray  # (k,)
-    pull: np.ndarray  # (k,), d loss / d log_prob
-    factor: np.ndarray  # (k, q): factor.T @ factor is the expected Hessian, Fisher's
-    gradient: np.ndarray  # (q,)
-    params: np.ndarray  # (p, q), d params, flattened
+    Attributes, besides those of `newton.Point`:
+        factor: (k, q) with factor.T @ factor the expected Hessian.
+        log_prob: (k,).
+        stderr: (k,).
+        pull: (k,), d loss / d log_prob.
+        params: (p, q), d params, flattened.
+    """
+
+    factor: np.ndarray
+    log_prob: np.ndarray
+    stderr: np.ndarray
+    pull: np.ndarray
+    params: np.ndarray
 
     @property
-    def finite(self) -> bool:
-        return bool(np.isfinite(self.loss) and np.all(np.isfinite(self.gradient)))
+    def units(self) -> np.ndarray:
+        """One standard deviation. Far out in a tail the curvature says nothing; that of a log
+        probability of a Gaussian is at most 1 there."""
+        return np.ones_like(self.x)
 
     @property
     def baseless(self) -> bool:
-        """Whether the loss hangs on a probability whose estimate rests on nothing."""
+        """Whether the loss hangs on a probability whose estimate has no effective samples."""
         return bool(np.any(np.isinf(self.stderr) & (self.pull != 0)))
 
     @property
@@ -67,6 +76,10 @@ class Point(NamedTuple):
     def decrement(self) -> float:
         """sqrt(g . H^-1 g) in the directions that the fractions determine."""
         return float(np.linalg.norm(np.linalg.pinv(self.informative.T, rcond=1e-8) @ self.gradient))
+
+    @property
+    def settled(self) -> bool:
+        return max(self.relative_gradient, self.decrement) <= newton.SETTLED
 
     @property
     def informative(self) -> np.ndarray:
@@ -89,37 +102,13 @@ def derivatives(flat: Flat, x: jax.Array) -> tuple[jax.Array, ...]:
     odds = jnp.where(estimate.log_prob < 0, jnp.exp(log_odds), 0.0)
     factor = jnp.sqrt(flat.loss.weights * odds)[:, None] * jacobian
     params = jax.jacfwd(lambda x: ravel_pytree(flat.params(x))[0])(x)
-    return loss, estimate.log_prob, estimate.stderr, pull, factor, pull @ jacobian, params
+    gradient, hessian = pull @ jacobian, factor.T @ factor
+    return loss, gradient, hessian, factor, estimate.log_prob, estimate.stderr, pull, params
 
 
 def point(flat: Flat, x: np.ndarray) -> Point:
     loss, *parts = (np.asarray(part) for part in derivatives(flat, jnp.asarray(x)))
     return Point(np.asarray(x), float(loss), *parts)
-
-
-def descended(flat: Flat, here: Point, num_trials: float, num_steps: int) -> list[Point]:
-    """The points that a search downhill visits, `here` first.
-
-    Levenberg and Marquardt's steps -(H + damping)^-1 g with Fisher's H, in units of standard
-    deviations: far out in a tail, where H says nothing, the damping takes its place; the curvature
-    of a log probability of a Gaussian is at most 1 there.
-    """
-    visited, damping = [here], 1.0
-    for _ in range(num_steps):
-        near = here.decrement * num_trials**0.5 <= SMALL and here.relative_gradient <= SMALL
-        if near or here.relative_gradient <= STATIONARY or damping > 1e12:
-            break
-        hessian = here.factor.T @ here.factor + damping * np.eye(len(here.x))
-        step = -np.linalg.solve(hessian, here.gradient)
-        there = point(flat, here.x + step)
-        promised = -0.5 * float(here.gradient @ step)
-        allowed = 4 * np.finfo(float).eps
-        if there.finite and here.loss - there.loss >= 0.1 * promised - allowed:
-            here, damping = there, damping / 8
-            visited.append(here)
-        else:
-            damping *= 4
-    return visited
 
 
 class Solution(NamedTuple):
@@ -187,16 +176,18 @@ class Search:
         params, visited = start, []
         for _ in range(ROUNDS):
             before, flat = params, Flat(self.loss_at(params), place)
-            n = self.sizes(np.asarray(flat.loss.fractions)).sum()
-            here = point(flat, np.asarray(ravel_pytree(place.free(params))[0]))
-            path = descended(flat, here, n, self.num_steps)
+            evaluate = functools.partial(point, flat)
+            here = evaluate(np.asarray(ravel_pytree(place.free(params))[0]))
+            stop = lambda here: here.relative_gradient <= STATIONARY
+            path = [here, *newton.newton_steps(evaluate, here, self.num_steps, 1.0, stop)]
             visited += path[bool(visited) :]
             params = flat.params(jnp.asarray(path[-1].x))
             if not flat.loss.held.planned or apart(before, params) < APART:
                 break
         last = path[-1]
         endless = endless_directions(flat, last)
-        near = last.decrement * n**0.5 <= 1e-3 and last.relative_gradient <= 1e-5
+        n = self.sizes(np.asarray(flat.loss.fractions)).sum()
+        near = last.decrement * n**0.5 <= newton.CLOSE and last.relative_gradient <= FLAT
         sound = last.finite and not last.baseless
         return Solution(params, last, visited, endless, sound and near and not endless.any())
 

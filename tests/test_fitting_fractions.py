@@ -1,0 +1,188 @@
+"""`fit_shift` and `fit_limits`: closed forms, mirror images, and what fractions cannot tell."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate
+from truncgauss.pytrees import frozen_pytree
+
+INF = jnp.inf
+
+
+# Shifts
+
+
+def test_a_shift_and_its_error_from_one_count_in_closed_form():
+    result = tg.fit_shift([841], [0.0], [[1.0]], tg.Box([0.0], [INF]), 1000)
+    shift = stats.norm.ppf(0.841)
+    error = np.sqrt(0.841 * 0.159 / 1000) / stats.norm.pdf(shift)
+    np.testing.assert_allclose(result.params, [shift], rtol=1e-9)
+    np.testing.assert_allclose(result.standard_errors, [error], rtol=1e-9)
+    assert result.converged and not result.alternatives and not result.notes
+    # In other units, in float32, and from counts in two halves: the same answer.
+    far = tg.fit_shift([841], [5e6], [[1e12]], tg.Box([5e6], [INF]), 1000)
+    np.testing.assert_allclose(far.params / 1e6, result.params, rtol=1e-9)
+    np.testing.assert_allclose(far.standard_errors / 1e6, result.standard_errors, rtol=1e-9)
+    small = tg.fit_shift(841, jnp.zeros(1, jnp.float32), jnp.eye(1, dtype=jnp.float32),
+                         tg.Box(jnp.zeros(1, jnp.float32), INF), 1000)  # fmt: skip
+    assert small.params.dtype == small.standard_errors.dtype == jnp.float32
+    np.testing.assert_allclose(small.params, result.params, rtol=1e-6)
+    halves = tg.fit_shift([421, 420], [0.0], [[1.0]], tg.Box([[0.0], [0.0]], INF), 500)
+    np.testing.assert_allclose(halves.params, result.params, rtol=1e-6)
+    np.testing.assert_allclose(halves.standard_errors, result.standard_errors, rtol=1e-6)
+
+
+def test_the_mirror_solution_of_an_interval_is_reported():
+    result = tg.fit_shift([300], [1.0], [[4.0]], tg.Box([-1.0], [3.5]), 1000)
+    (other,) = result.alternatives
+    # Mirrored about the middle of the interval, 1.25.
+    np.testing.assert_allclose(1.0 + result.params, 2.5 - (1.0 + other), atol=1e-7)
+    assert abs(result.params[0]) < abs(other[0])
+    assert "1 other solution" in result.notes[0]
+    p = stats.norm.cdf(3.5, 1 + result.params[0], 2) - stats.norm.cdf(-1, 1 + result.params[0], 2)
+    np.testing.assert_allclose(p, 0.3, rtol=1e-9)
+    # A second region tells them apart.
+    both = tg.fit_shift([300, 700], [1.0], [[4.0]], tg.Box([[-1.0], [2.0]], [[3.5], [INF]]), 1000)
+    assert both.converged and not both.alternatives
+
+
+@pytest.mark.slow
+def test_what_one_fraction_cannot_tell_has_an_infinite_error():
+    quadrant = tg.fit_shift([300], jnp.zeros(2), jnp.eye(2), tg.Box([0.0, 0.0], INF), 1000)
+    assert np.all(np.isinf(quadrant.standard_errors))
+    assert "do not identify shift[0], shift[1]" in quadrant.notes[0]
+    assert quadrant.converged  # the fraction is met
+    half = tg.fit_shift([300], jnp.zeros(2), jnp.eye(2), tg.Box([0.0, -INF], INF), 1000)
+    assert np.isfinite(half.standard_errors[0]) and np.isinf(half.standard_errors[1])
+    np.testing.assert_allclose(half.params[0], stats.norm.ppf(0.3), rtol=1e-8)
+    top = tg.fit_shift([900], [0.0], [[1.0]], tg.Box([-1.0], [1.0]), 1000)  # above the highest
+    assert np.isinf(top.standard_errors[0]) and abs(top.params[0]) < 1e-6
+    assert "not explained" in " ".join(top.notes)
+
+
+@pytest.mark.parametrize("observed, trials", [([1000], 1000), ([1.0], None), ([0], 50)])
+def test_all_or_nothing_has_its_optimum_at_infinity(observed, trials):
+    result = tg.fit_shift(observed, [0.0], [[1.0]], tg.Box([0.0], [INF]), trials)
+    assert not result.converged and "at infinity" in result.reason
+    assert np.isinf(result.standard_errors[0])
+
+
+def test_an_empty_region_beside_a_telling_one_does_no_harm():
+    result = tg.fit_shift([0, 500], [0.0], [[1.0]], tg.Box([[5.0], [0.0]], [[6.0], [INF]]), 1000)
+    assert result.converged and np.isfinite(result.standard_errors[0])
+    assert abs(result.params[0]) < 1e-4
+
+
+def test_fractions_without_trials_take_their_errors_from_the_residuals():
+    low = np.linspace(-1.5, 1.5, 12)[:, None]
+    rng = np.random.default_rng(5)
+    p = stats.norm.sf(low[:, 0] - 0.4)
+    noise = 0.02
+    draws = []
+    for _ in range(40):
+        f = np.clip(p + noise * np.sqrt(p * (1 - p)) * rng.normal(size=12), 0.0, 1.0)
+        result = tg.fit_shift(f, [0.0], [[1.0]], tg.Box(low, INF))
+        draws.append((float(result.params[0]), float(result.standard_errors[0])))
+    shifts, errors = np.array(draws).T
+    # The spread of the estimates, known to 1 / sqrt(80), is what the residuals said.
+    assert 0.6 < shifts.std() / np.sqrt(np.mean(errors**2)) < 1.5
+    one = tg.fit_shift([0.3], [0.0], [[1.0]], tg.Box([0.0], INF))
+    assert np.isnan(one.standard_errors[0]) and "no residuals" in one.notes[0]
+
+
+@pytest.mark.slow
+def test_a_sampling_method_is_held_and_its_own_error_is_told():
+    region = tg.Box([[0.0, 0.0], [-1.0, -INF], [-INF, 0.5]], [[INF, 1.0], [1.0, INF], [INF, INF]])
+    covariance = jnp.array([[1.0, 0.6], [0.6, 2.0]])
+    counts = [2800, 5500, 4100]
+    soft = tg.SoftMonteCarlo(num_samples=512, num_replicates=4, points="lattice")
+    ask = (counts, jnp.zeros(2), covariance, region, 10_000)
+    rough = tg.fit_shift(*ask, method=soft, num_starts=2)
+    again = tg.fit_shift(*ask, method=soft, num_starts=2)
+    np.testing.assert_array_equal(rough.params, again.params)
+    assert rough.certificate.distance < 1e-3
+    assert any("sampling error" in note for note in rough.notes)
+
+
+def test_coordinates_without_limits_are_left_out():
+    d, counts = 10, [300, 500, 450]
+    low = np.full((3, d), -np.inf)
+    low[np.arange(3), np.arange(3)] = 0.5
+    covariance = 0.5 * (np.eye(d) + 1.0)
+    result = tg.fit_shift(counts, np.zeros(d), covariance, tg.Box(low, INF), 1000, num_starts=2)
+    # Each fraction tells one coordinate, exactly.
+    expected = 0.5 - stats.norm.isf(np.array(counts) / 1000)
+    np.testing.assert_allclose(result.params[:3], expected, rtol=1e-7)
+    assert result.converged and result.certificate.stderr == 0.0
+    assert np.all(np.isinf(result.standard_errors[3:]))
+
+
+def test_senseless_observations_are_refused():
+    box = tg.Box([0.0], [INF])
+    with pytest.raises(ValueError, match="for counts, give num_trials.*first 30.0 at index 0"):
+        tg.fit_shift([30], [0.0], [[1.0]], box)
+    with pytest.raises(ValueError, match="1 of 1 are not, first 30.0"):
+        tg.fit_shift([30], [0.0], [[1.0]], box, 20)
+    with pytest.raises(ValueError, match="between 0 and the number of trials"):
+        tg.fit_shift([jnp.nan], [0.0], [[1.0]], box, 20)
+    with pytest.raises(ValueError, match="holds fractions, .* but num_trials asks for counts"):
+        tg.fit_shift([0.3], [0.0], [[1.0]], box, 20)
+    with pytest.raises(ValueError, match="num_trials must be positive"):
+        tg.fit_shift([0], [0.0], [[1.0]], box, 0)
+    with pytest.raises(ValueError, match="observed has shape"):
+        tg.fit_shift([0.1, 0.2], [0.0], [[1.0]], tg.Box([[0.0], [1.0], [2.0]], INF))
+    with pytest.raises(ValueError, match="no finite end"):
+        tg.fit_limits([0.1], [0.0], [[1.0]], tg.Box([-INF], [INF]))
+    with pytest.raises(ValueError, match="one tg.Box"):
+        tg.fit_limits([0.1], [0.0], [[1.0]], (0.0, 1.0))
+
+
+# Limits
+
+
+def test_limits_are_recovered_and_infinite_ends_stay():
+    locs = jnp.linspace(-2.0, 3.0, 6)[:, None]
+    p = stats.norm.cdf(1.5, locs[:, 0], 2.0) - stats.norm.cdf(-0.5, locs[:, 0], 2.0)
+    result = tg.fit_limits(p * 1e6, locs, [[4.0]], tg.Box([-3.0], [3.0]), 1e6)
+    assert result.converged
+    np.testing.assert_allclose(
+        [result.params.low[0], result.params.high[0]], [-0.5, 1.5], atol=1e-6
+    )
+    assert 0 < result.standard_errors.low[0] < 0.05
+    one = tg.fit_limits([400], [0.0], [[1.0]], tg.Box([-INF], [1.0]), 1000)
+    assert one.params.low[0] == -INF and one.standard_errors.low[0] == 0.0
+    high = stats.norm.ppf(0.4)
+    np.testing.assert_allclose(one.params.high, [high], rtol=1e-9)
+    error = np.sqrt(0.4 * 0.6 / 1000) / stats.norm.pdf(high)
+    np.testing.assert_allclose(one.standard_errors.high, [error], rtol=1e-9)
+
+
+def test_one_fraction_does_not_tell_two_limits():
+    result = tg.fit_limits([400], [0.0], [[1.0]], tg.Box([-1.0], [2.0]), 1000)
+    assert np.isinf(result.standard_errors.low[0]) and np.isinf(result.standard_errors.high[0])
+    assert "do not identify low[0], high[0]" in result.notes[0]
+    p = stats.norm.cdf(result.params.high[0]) - stats.norm.cdf(result.params.low[0])
+    np.testing.assert_allclose(p, 0.4, rtol=1e-8)
+    full = tg.fit_limits([1000], [0.0], [[1.0]], tg.Box([-INF], [1.0]), 1000)
+    assert not full.converged and "at infinity" in full.reason
+
+
+@frozen_pytree
+class Baseless(Method):
+    """The right answer, and the word that it rests on nothing."""
+
+    def replicate(self, loc, covariance, region, key):
+        log_prob, _ = tg.Exact().replicate(loc, covariance, region, key)
+        return Estimate(log_prob, jnp.full_like(log_prob, INF))
+
+
+def test_a_fit_does_not_converge_without_effective_samples():
+    counts = ([841, 500], [0.0], [[1.0]], tg.Box([[0.0], [1.0]], [[INF], [INF]]), 1000)
+    known, doubted = (tg.fit_shift(*counts, method=method) for method in (tg.Exact(), Baseless()))
+    assert known.converged and not doubted.converged
+    assert "too few effective samples" in doubted.reason
+    np.testing.assert_allclose(doubted.params, known.params)

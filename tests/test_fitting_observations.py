@@ -1,0 +1,284 @@
+"""`fit_observations`: closed forms, published fits, other optimisers, coverage, refusals."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import truncgauss as tg
+from tests import published_rows
+
+INF = np.inf
+
+
+# Closed forms
+
+
+def test_complete_rows_give_least_squares_and_the_sample_covariance():
+    rng = np.random.default_rng(0)
+    design = np.column_stack([np.ones(80), rng.normal(size=80)])
+    y = design @ [[1.0, -2.0], [0.5, 3.0]] + rng.normal(size=(80, 2)) @ [[1.0, 0.4], [0.0, 2.0]]
+    fit = tg.fit_observations(tg.Observations.exact(y), design)
+    assert fit.converged and fit.num_parameters == 7
+    expected = np.linalg.lstsq(design, y, rcond=None)[0]
+    np.testing.assert_allclose(np.transpose(fit.coefficients), expected, rtol=1e-7)
+    residuals = y - design @ expected
+    covariance = residuals.T @ residuals / 80
+    np.testing.assert_allclose(fit.covariance_matrix, covariance, rtol=1e-7)
+    spread = np.sqrt(np.outer(np.diagonal(np.linalg.inv(design.T @ design)), np.diag(covariance)))
+    np.testing.assert_allclose(np.transpose(fit.standard_errors.coefficients), spread, rtol=1e-6)
+    variances = np.diagonal(covariance)
+    errors = np.sqrt((np.outer(variances, variances) + covariance**2) / 80)
+    np.testing.assert_allclose(fit.standard_errors.covariance_matrix, errors, rtol=1e-6)
+    likelihood = sum(stats.multivariate_normal([0, 0], covariance).logpdf(residuals))
+    np.testing.assert_allclose(fit.log_likelihood, likelihood, rtol=1e-12)
+    assert fit.aic == pytest.approx(14 - 2 * likelihood)
+    assert fit.bic == pytest.approx(7 * np.log(80) - 2 * likelihood)
+    table = str(fit)
+    assert "coefficients[1][0]" in table and "covariance[1, 0]" in table and "AIC" in table
+    with pytest.raises(AttributeError, match="depends on covariates"):
+        fit.loc  # noqa: B018
+
+
+def test_fixed_entries_stay_and_a_probit_has_unit_variances():
+    rng = np.random.default_rng(1)
+    covariance = np.array([[1.0, 0.5], [0.5, 1.0]])
+    y = rng.multivariate_normal([0.3, -0.4], covariance, size=600)
+    rows = tg.Observations(np.where(y > 0, 0.0, -INF), np.where(y > 0, INF, 0.0))
+    fit = tg.fit_observations(rows, covariance=[[1.0, np.nan], [np.nan, 1.0]])
+    assert fit.converged and fit.names == ("loc[0]", "loc[1]", "covariance[1, 0]")
+    np.testing.assert_array_equal(np.diagonal(fit.covariance_matrix), 1.0)
+    np.testing.assert_array_equal(np.diagonal(fit.standard_errors.covariance_matrix), 0.0)
+    # Three numbers meet three free frequencies of the four quadrants.
+    share = (y > 0).mean(0)
+    np.testing.assert_allclose(fit.loc, stats.norm.ppf(share), rtol=1e-6)
+    both = tg.fraction_not_truncated(fit.loc, fit.covariance_matrix, tg.Box([0.0, 0.0], INF))
+    np.testing.assert_allclose(both, (y > 0).all(axis=1).mean(), rtol=1e-6)
+    pulls = (fit.estimates - [0.3, -0.4, 0.5]) / fit.errors
+    assert np.all(np.abs(pulls) < 4.0)
+    diagonal = tg.fit_observations(tg.Observations.exact(y), covariance="diagonal")
+    assert diagonal.covariance_matrix[0, 1] == 0.0 and diagonal.num_parameters == 4
+    np.testing.assert_allclose(np.diagonal(diagonal.covariance_matrix), y.var(0), rtol=1e-7)
+
+
+def test_noise_is_taken_off_and_agrees_with_another_optimiser():
+    rng = np.random.default_rng(2)
+    noise = rng.uniform(0.1, 2.0, size=300)
+    y = rng.normal(0.5, 1.0, 300) + rng.normal(size=300) * np.sqrt(noise)
+    y, noise = y[y > 0.0], noise[y > 0.0]
+    rows = tg.Observations.exact(y, region=tg.Box([0.0], [INF]), noise=noise[:, None])
+    fit = tg.fit_observations(rows)
+
+    def loss(p):
+        scale = np.sqrt(np.exp(2 * p[1]) + noise)
+        return -np.sum(stats.norm.logpdf(y, p[0], scale) - stats.norm.logsf(-p[0] / scale))
+
+    options = {"xatol": 1e-9, "fatol": 1e-12}
+    best = optimize.minimize(loss, [0.5, 0.0], method="Nelder-Mead", options=options)
+    assert fit.converged and "other maxima" in fit.notes[0]
+    np.testing.assert_allclose(fit.log_likelihood, -best.fun, rtol=1e-11)
+    found = [fit.loc[0], np.sqrt(fit.covariance_matrix[0, 0])]
+    np.testing.assert_allclose(found, [best.x[0], np.exp(best.x[1])], rtol=1e-5)
+    np.testing.assert_allclose(
+        fit.fraction_not_truncated,
+        np.mean(stats.norm.sf(-fit.loc[0] / np.sqrt(fit.covariance_matrix[0, 0] + noise))),
+    )
+
+
+@pytest.mark.slow
+def test_limits_common_to_all_rows_agree_with_the_other_fit():
+    rng = np.random.default_rng(3)
+    y = rng.normal(size=(500, 2)) @ [[1.0, 0.5], [0.0, 1.2]]
+    y = y[(y > [-0.8, -1.0]).all(axis=1)]
+    other = tg.fit_truncated_normal(y, [-0.8, -1.0])
+    fit = tg.fit_observations(tg.Observations.exact(y, region=tg.Box([-0.8, -1.0], INF)))
+    assert fit.converged and "no other maximum" in fit.notes[0]
+    np.testing.assert_allclose(fit.loc, other.loc, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(fit.covariance_matrix, other.covariance_matrix, rtol=1e-6)
+    np.testing.assert_allclose(fit.log_likelihood, other.log_likelihood, rtol=1e-10)
+    np.testing.assert_allclose(
+        fit.standard_errors.covariance_matrix, other.standard_errors.covariance_matrix, rtol=1e-5
+    )
+
+
+def test_weights_count_rows_and_float32_rows_are_welcome():
+    y = np.array([0.0, 1.2, 0.0, 2.3, 0.4, 0.0, 1.9, 0.8])
+    rows = lambda y, **more: tg.Observations(np.where(y > 0, y, -INF), y, **more)
+    counts = np.array([1, 2, 1, 1, 3, 1, 2, 1])
+    weighted = tg.fit_observations(rows(y, weights=counts))
+    repeated = tg.fit_observations(rows(y.repeat(counts)))
+    np.testing.assert_allclose(weighted.estimates, repeated.estimates, rtol=1e-9)
+    np.testing.assert_allclose(weighted.errors, repeated.errors, rtol=1e-9)
+    single = tg.Observations(*(jnp.asarray(side, jnp.float32) for side in (
+        np.where(y > 0, y, -INF), y)))  # fmt: skip
+    np.testing.assert_allclose(
+        tg.fit_observations(single).estimates, tg.fit_observations(rows(y)).estimates, rtol=1e-5
+    )
+
+
+# Profile intervals
+
+
+def test_profile_intervals_of_complete_rows_have_closed_forms():
+    y = np.random.default_rng(6).normal(2.0, 3.0, size=12)
+    fit = tg.fit_observations(tg.Observations.exact(y))
+    n, quantile = len(y), stats.chi2.ppf(0.9, 1)
+    half = y.std() * np.sqrt(np.expm1(quantile / n))
+    ends = fit.profile("loc[0]", level=0.9)
+    np.testing.assert_allclose(ends, [y.mean() - half, y.mean() + half], rtol=1e-6)
+    fall = lambda v: n * (np.log(v / y.var()) + y.var() / v - 1.0) - quantile
+    expected = [optimize.brentq(fall, y.var() * a, y.var() * b) for a, b in ((0.1, 1), (1, 20))]
+    np.testing.assert_allclose(fit.profile("covariance[0, 0]", level=0.9), expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="no estimate 'scale', but loc"):
+        fit.profile("scale")
+
+
+def test_an_interval_is_open_where_the_likelihood_falls_no_further():
+    q = (np.arange(60) + 0.5) / 60
+    rows = tg.Observations.exact(stats.gamma.ppf(q, 1.3), region=tg.Box([0.0], [INF]))
+    fit = tg.fit_observations(rows)
+    assert fit.converged
+    low, high = fit.profile("loc[0]")
+    # An exponential distribution fits nearly as well, whose mean is far below any limit.
+    assert low == -INF and fit.loc[0] < high < INF
+
+
+@pytest.mark.slow
+def test_profile_intervals_cover_where_those_of_wald_do_not():
+    rng, inside, wald, endless = np.random.default_rng(7), [], [], 0
+    while len(inside) < 300:
+        y = stats.truncnorm.rvs(1.0, np.inf, size=200, random_state=rng)
+        fit = tg.fit_observations(tg.Observations.exact(y, region=tg.Box([1.0], [INF])))
+        if not fit.converged:
+            assert "no maximum" in fit.reason
+            endless += 1
+            continue
+        low, high = fit.profile("loc[0]")
+        inside.append(low <= 0.0 <= high)
+        wald.append(abs(fit.loc[0]) <= 1.959964 * fit.errors[0])
+    # Three binomial standard errors of 300 intervals at 95 % are 0.038. Samples without a maximum
+    # are not among them: this is the coverage of those fits that exist.
+    assert abs(np.mean(inside) - 0.95) < 0.038 and endless < 30
+    assert np.mean(wald) < 0.93
+
+
+# Ends
+
+
+def test_rows_as_spread_as_an_exponential_have_no_maximum():
+    q = (np.arange(200) + 0.5) / 200
+    rows = tg.Observations.exact(stats.gamma.ppf(q, 0.9), region=tg.Box([0.0], [INF]))
+    fit = tg.fit_observations(rows)
+    assert not fit.converged and "no maximum" in fit.reason
+    assert np.all(np.isinf(fit.errors))
+
+
+@pytest.mark.parametrize(
+    "rows, settings, sentence",
+    [
+        ([0.5, -1.0, 2.0], {"region": tg.Box([0.0], [INF])}, "1 of 3 row.s. are impossible, first"),
+        ([0.5, 1.0], {}, "2 row.s. cannot determine 2 parameters"),
+    ],
+)
+def test_rows_that_cannot_be_fitted_are_refused(rows, settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tg.fit_observations(tg.Observations.exact(rows, **settings))
+
+
+@pytest.mark.parametrize(
+    "settings, sentence",
+    [
+        ({"design": np.ones((9, 2))}, "collinear"),
+        ({"design": np.full((9, 1), np.nan)}, "holds NaN"),
+        ({"design": np.ones((4, 1))}, "design must have shape"),
+        ({"covariance": "round"}, '"full", "diagonal" or a matrix'),
+        ({"covariance": [[-1.0]]}, "variances must be positive"),
+        ({"covariance": [[1.0, 0.0], [0.0, 1.0]]}, "symmetric matrix of shape"),
+        ({"start": ([0.0, 1.0], [[1.0]])}, "start must be"),
+        ({"start": ([0.0], [[-1.0]])}, "positive definite"),
+    ],
+)
+def test_senseless_calls_are_refused(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tg.fit_observations(tg.Observations.exact(np.arange(9.0)), **settings)
+
+
+# Published fits
+
+
+@published_rows.needed
+def test_published_regressions():
+    fit = tg.fit_observations(*published_rows.tobin())
+    assert fit.converged
+    expected = [15.14486636, -0.12905928, -0.04554166]
+    errors = np.array([16.0794532, 0.2185836, 0.0582541])
+    assert np.all(np.abs(fit.coefficients[0] - expected) < 1e-4 * errors)
+    np.testing.assert_allclose(fit.standard_errors.coefficients[0], errors, rtol=1e-5)
+    # The standard error of log sigma is that of the variance over 2 sigma^2.
+    scale = fit.covariance_matrix[0, 0]
+    np.testing.assert_allclose(np.log(scale) / 2, 1.71785092, rtol=1e-7)
+    error = fit.standard_errors.covariance_matrix[0, 0] / (2 * scale)
+    np.testing.assert_allclose(error, 0.3103227, rtol=1e-5)
+    np.testing.assert_allclose(fit.log_likelihood, -28.94013320, rtol=1e-9)
+    fit = tg.fit_observations(*published_rows.affairs())
+    expected = [7.900980446, -0.177598209, 0.532302110, -1.616335654, 0.324186458, -2.207007445]
+    np.testing.assert_allclose(fit.coefficients[0], expected, rtol=1e-6)
+    np.testing.assert_allclose(fit.log_likelihood, -500.0427601, rtol=1e-9)
+    fit = tg.fit_observations(*published_rows.pm10())
+    # What is printed stops short of the maximum.
+    np.testing.assert_allclose(fit.coefficients[0][1], 0.256125491, rtol=1e-4)
+    np.testing.assert_allclose(fit.coefficients[0][3], -0.074739182, rtol=1e-4)
+    assert -464.6793535 <= fit.log_likelihood < -464.6793
+
+
+@published_rows.needed
+def test_quasars_from_wild_starts_end_at_one_maximum():
+    rows = published_rows.quasars()
+    best = tg.fit_observations(rows)
+    assert best.converged
+    np.testing.assert_allclose(best.loc, -2.478900110774, atol=1e-4 * 0.962181)
+    np.testing.assert_allclose(np.sqrt(best.covariance_matrix), [[1.266962704526]], rtol=2e-5)
+    np.testing.assert_allclose(best.errors[0], 0.962181, rtol=1e-5)
+    np.testing.assert_allclose(best.log_likelihood, -59.889044870074, rtol=1e-10)
+    assert "0.069" in best.notes[1]
+    rng = np.random.default_rng(0)
+    starts = [(4.0, np.e)] + [(rng.uniform(-20, 20), 10 ** rng.uniform(-2, 6)) for _ in range(30)]
+    for loc, scale in starts:
+        fit = tg.fit_observations(rows, start=([loc], [[scale**2]]))
+        assert fit.converged
+        np.testing.assert_allclose(fit.estimates, best.estimates, rtol=1e-6)
+
+
+@published_rows.needed
+@pytest.mark.slow
+def test_published_fits_of_several_outcomes():
+    fit = tg.fit_observations(published_rows.stars())
+    assert fit.converged
+    np.testing.assert_allclose(fit.loc, published_rows.STARS_LOC, atol=1e-5)
+    np.testing.assert_allclose(fit.covariance_matrix, published_rows.STARS_COVARIANCE, rtol=1e-4)
+    np.testing.assert_allclose(
+        fit.standard_errors.coefficients, [[0.0516895], [0.2647530]], rtol=1e-3
+    )
+    fit = tg.fit_observations(published_rows.iris())
+    assert fit.converged
+    np.testing.assert_allclose(fit.loc, published_rows.IRIS_LOC, atol=1e-5)
+    np.testing.assert_allclose(fit.covariance_matrix, published_rows.IRIS_COVARIANCE, atol=2e-5)
+    np.testing.assert_allclose(fit.log_likelihood, -472.2084126, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_standard_errors_cover_the_truth_of_censored_truncated_pairs():
+    rng, pulls = np.random.default_rng(5), []
+    loc, covariance = np.array([0.4, -0.2]), np.array([[1.0, 0.5], [0.5, 1.5]])
+    for _ in range(40):
+        y = rng.multivariate_normal(loc, covariance, size=800)
+        y = y[y[:, 0] > -0.5][:400]
+        hidden = y[:, 1] < -0.8
+        lower, upper = y.copy(), y.copy()
+        lower[hidden, 1], upper[hidden, 1] = -INF, -0.8
+        rows = tg.Observations(lower, upper, region=tg.Box([-0.5, -INF], [INF, INF]))
+        fit = tg.fit_observations(rows)
+        assert fit.converged, fit.reason
+        pulls.append((fit.estimates - [0.4, -0.2, 1.0, 0.5, 1.5]) / fit.errors)
+    pulls = np.array(pulls)
+    assert np.all(np.abs(pulls.mean(0)) < 4 / 40**0.5) and np.all(np.abs(pulls.std(0) - 1) < 0.4)

@@ -1,0 +1,217 @@
+"""`fit_truncated_normal`: other optimisers, published fits, existence, refusals."""
+
+import csv
+import os
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import truncgauss as tg
+from truncgauss import fitting
+from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate
+from truncgauss.pytrees import frozen_pytree
+
+ROOT = pathlib.Path(__file__).parents[1]
+SHARED = pathlib.Path(os.environ.get("TRUNCGAUSS_DATA", ROOT.parent / "shared" / "data"))
+INF = jnp.inf
+
+
+def reference(x, low, high):
+    """loc, variance and log-likelihood by another optimiser on SciPy's density."""
+
+    def loss(p):
+        scale = np.exp(p[1])
+        a, b = (low - p[0]) / scale, (high - p[0]) / scale
+        return -stats.truncnorm.logpdf(x, a, b, p[0], scale).sum()
+
+    options = {"xatol": 1e-7, "fatol": 1e-12}
+    start = [x.mean(), np.log(x.std())]
+    best = optimize.minimize(loss, start, method="Nelder-Mead", options=options)
+    return best.x[0], np.exp(2 * best.x[1]), -best.fun
+
+
+@pytest.mark.parametrize("low, high", [(0.5, np.inf), (-1.0, 1.5), (-np.inf, 0.0)])
+def test_one_dimension_agrees_with_another_optimiser(low, high):
+    x = np.random.default_rng(1).normal(size=600)
+    x = x[(x >= low) & (x <= high)]
+    fit = tg.fit_truncated_normal(x, low, high)
+    loc, variance, log_likelihood = reference(x, low, high)
+    assert fit.converged, fit.reason
+    np.testing.assert_allclose(fit.log_likelihood, log_likelihood, rtol=1e-11)
+    np.testing.assert_allclose(
+        [fit.loc[0], fit.covariance_matrix[0, 0]], [loc, variance], rtol=1e-5
+    )
+    assert fit.certificate.positive_definite and fit.certificate.distance < 1e-6
+
+
+def test_standard_errors_are_the_curvature_in_loc_and_covariance():
+    x = np.random.default_rng(1).normal(size=600)
+    x = x[(x >= -1.0) & (x <= 1.5)]
+    fit = tg.fit_truncated_normal(x, -1.0, 1.5)
+
+    def loss(p):
+        return -jnp.sum(tg.special.truncated_log_density(x, p[0], jnp.sqrt(p[1]), -1.0, 1.5))
+
+    errors = fitting.standard_errors(loss, jnp.array([fit.loc[0], fit.covariance_matrix[0, 0]]))
+    mine = [fit.standard_errors.loc[0], fit.standard_errors.covariance_matrix[0, 0]]
+    np.testing.assert_allclose(mine, errors, rtol=1e-6)
+
+
+def test_the_fit_does_not_depend_on_units_or_start():
+    x = np.array([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2])
+    fit = tg.fit_truncated_normal(x, low=0.0)
+    for unit in (1e-6, 1e6):
+        scaled = tg.fit_truncated_normal(x * unit, low=0.0)
+        assert scaled.converged
+        np.testing.assert_allclose(scaled.loc / unit, fit.loc, rtol=1e-9)
+        np.testing.assert_allclose(scaled.covariance_matrix / unit**2, fit.covariance_matrix)
+        np.testing.assert_allclose(scaled.standard_errors.loc / unit, fit.standard_errors.loc)
+        change = len(x) * np.log(unit)
+        np.testing.assert_allclose(scaled.log_likelihood + change, fit.log_likelihood, rtol=1e-9)
+    for loc, variance in [(5.0, 100.0), (-30.0, 1.0), (0.5, 1e-3), (4.0, 1e9)]:
+        other = tg.fit_truncated_normal(x, low=0.0, start=([loc], [[variance]]))
+        assert other.converged
+        np.testing.assert_allclose(other.loc, fit.loc, rtol=1e-9)
+    assert other.notes  # the last start was of no use, and that is said
+    single = tg.fit_truncated_normal(jnp.asarray(x, jnp.float32), low=0.0)
+    assert single.loc.dtype == jnp.float32
+    np.testing.assert_allclose(single.loc, fit.loc, rtol=1e-5)
+
+
+def test_the_maximum_is_found_from_far_starts_in_two_dimensions():
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(400, 2)) @ [[1.0, 0.6], [0.0, 1.2]]
+    rows = rows[(rows > [-1.0, -1.5]).all(axis=1)]
+    best = tg.fit_truncated_normal(rows, [-1.0, -1.5])
+    assert best.converged and best.num_steps < 12
+    assert best.newton_decrement_trace.shape == best.loss_trace.shape == (best.num_steps + 1,)
+    for _ in range(12):
+        away = rng.normal(size=2)
+        loc = rows.mean(0) + 10.0 * rows.std(0) * away / np.linalg.norm(away)
+        factor = rng.normal(size=(2, 2))
+        start = (loc, factor @ factor.T + 0.1 * np.eye(2))
+        fit = tg.fit_truncated_normal(rows, [-1.0, -1.5], start=start)
+        assert fit.converged, fit.reason
+        np.testing.assert_allclose(fit.loc, best.loc, atol=1e-8)
+
+
+def test_a_likelihood_without_maximum_is_said_to_have_none():
+    # On a half-line there is a maximum if and only if the sample's standard deviation is below its
+    # mean distance from the limit; at equality the likelihood ends at the exponential law.
+    q = (np.arange(200) + 0.5) / 200
+    lasting = tg.fit_truncated_normal(stats.gamma.ppf(q, 1.1), low=0.0)
+    assert lasting.converged, lasting.reason
+    for rows, high in [(stats.gamma.ppf(q, 0.9), None), (stats.beta.ppf(q, 0.6, 0.6), 1.0)]:
+        fit = tg.fit_truncated_normal(rows, 0.0, high)
+        assert not fit.converged and "There is no maximum" in fit.reason
+        assert np.all(np.isinf(fit.standard_errors.loc))
+        assert np.all(np.isinf(fit.standard_errors.covariance_matrix))
+
+
+def test_nearly_collinear_columns_end_in_a_sentence():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    rows = np.column_stack([x, x + 3e-4 * rng.normal(size=300)])[x > -1.0]
+    fit = tg.fit_truncated_normal(rows, low=[-1.0, -np.inf])
+    assert "onverged" in fit.reason and np.all(np.isfinite(fit.loc))
+
+
+@pytest.mark.slow
+def test_rows_without_limits_give_the_sample_moments():
+    rows = np.random.default_rng(2).normal(size=(60, 2)) @ [[1.0, 0.4], [0.0, 2.0]] + [3.0, -1.0]
+    fit = tg.fit_truncated_normal(rows)
+    covariance = np.cov(rows.T, ddof=0)
+    np.testing.assert_allclose(fit.loc, rows.mean(0), rtol=1e-9)
+    np.testing.assert_allclose(fit.covariance_matrix, covariance, rtol=1e-9)
+    variances = np.diagonal(covariance)
+    np.testing.assert_allclose(fit.standard_errors.loc, np.sqrt(variances / 60), rtol=1e-6)
+    wanted = np.sqrt((np.outer(variances, variances) + covariance**2) / 60)
+    np.testing.assert_allclose(fit.standard_errors.covariance_matrix, wanted, rtol=1e-6)
+    likelihood = stats.multivariate_normal(rows.mean(0), covariance).logpdf(rows).sum()
+    np.testing.assert_allclose(fit.log_likelihood, likelihood, rtol=1e-10)
+    assert fit.fraction_not_truncated == pytest.approx(1.0)
+
+
+@pytest.mark.slow
+def test_setosa_flowers_seen_below_two_limits():
+    with open(ROOT / "experiments" / "data" / "iris.csv", newline="") as file:
+        table = [row for row in csv.DictReader(file) if row["species"] == "setosa"]
+    rows = np.array([[float(row["sepal_length"]), float(row["sepal_width"])] for row in table])
+    high = np.array([5.45, 3.85])
+    seen = rows[(rows < high).all(axis=1)]
+    fit = tg.fit_truncated_normal(seen, high=high)
+    assert fit.converged
+    np.testing.assert_allclose(seen.mean(0), [4.91, 3.32], atol=0.01)
+    np.testing.assert_allclose(fit.loc, [4.98, 3.41], atol=0.015)
+    # The truth of all 50 flowers is nearer to the corrected mean, in both columns.
+    full = rows.mean(0)
+    assert np.all(np.abs(np.asarray(fit.loc) - full) < np.abs(seen.mean(0) - full))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the published tables are not beside the project")
+def test_a_published_bivariate_fit():
+    table = np.genfromtxt(SHARED / "tmvtnorm_gmm_example_n500.csv", delimiter=",", skip_header=1)
+    fit = tg.fit_truncated_normal(table, [-1.0, -2.0], [3.0, np.inf])
+    assert fit.converged
+    # Published to the tolerance of its optimiser; the likelihood is flat to second order there.
+    np.testing.assert_allclose(fit.loc, [0.004861529844, 0.040156021743], atol=1e-5)
+    covariance = [[1.077771579769, 0.846515654918], [0.846515654918, 1.963549189398]]
+    np.testing.assert_allclose(fit.covariance_matrix, covariance, atol=1e-5)
+    np.testing.assert_allclose(fit.log_likelihood, -1285.234923, atol=1e-6)
+    np.testing.assert_allclose(fit.standard_errors.loc, [0.0901287, 0.1022377], rtol=1e-4)
+    errors = [[0.1324755, 0.1324214], [0.1324214, 0.1921866]]
+    np.testing.assert_allclose(fit.standard_errors.covariance_matrix, errors, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "rows, low, high, sentence",
+    [
+        ([[0.5], [-1.0], [np.nan]], None, None, "1 of 3 row.s. hold NaN or infinity, first row 2"),
+        ([[0.5], [-1.0], [-2.0]], 0.0, None, "2 of 3 row.s. lie outside the limits, first row 1"),
+        ([[1.0, 2.0], [1.0, 3.0], [1.0, 5.0]], None, None, "column 0 is constant at 1.0"),
+        ([[1.0, 2.0], [2.0, 3.0]], None, None, "2 row.s. cannot determine a covariance in 2"),
+        ([[1.0, 2.0], [2.0, 4.0], [5.0, 10.0]], None, None, "linearly dependent"),
+        (np.zeros((2, 2, 2)), None, None, "data must have shape"),
+        ([[1.0], [2.0], [3.0]], [0.0, 0.0], None, "low and high must be numbers or of shape"),
+        ([[1.0], [2.0], [3.0]], 5.0, 4.0, "low must be below high"),
+    ],
+)
+def test_rows_that_cannot_be_fitted_are_refused_in_a_sentence(rows, low, high, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tg.fit_truncated_normal(rows, low, high)
+
+
+@pytest.mark.slow
+def test_standard_errors_cover_the_truth():
+    rng = np.random.default_rng(11)
+    pulls = []
+    for _ in range(300):
+        x = rng.normal(0.3, 1.2, size=2000)
+        x = x[(x > -0.5) & (x < 2.5)]
+        fit = tg.fit_truncated_normal(x, -0.5, 2.5)
+        assert fit.converged, fit.reason
+        pulls.append((float(fit.loc[0]) - 0.3) / float(fit.standard_errors.loc[0]))
+    assert abs(np.mean(pulls)) < 0.25 and 0.85 < np.std(pulls) < 1.15
+
+
+@frozen_pytree
+class Baseless(Method):
+    """The right answer, and the word that it rests on nothing."""
+
+    def replicate(self, loc, covariance, region, key):
+        log_prob, _ = tg.Exact().replicate(loc, covariance, region, key)
+        return Estimate(log_prob, jnp.full_like(log_prob, INF))
+
+
+def test_a_fit_does_not_converge_on_too_few_samples():
+    rows = np.array([[0.2], [0.9], [1.1], [0.4], [1.6], [0.3], [0.8], [1.2]])
+    known, doubted = (
+        tg.fit_truncated_normal(rows, low=0.0, method=method) for method in (tg.Exact(), Baseless())
+    )
+    assert known.converged and not doubted.converged
+    assert "too few effective samples" in doubted.reason and doubted.notes == ()
+    np.testing.assert_allclose(doubted.loc, known.loc)

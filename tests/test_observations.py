@@ -1,0 +1,120 @@
+"""Observed rows: what is refused, in which words, and which integrals rows share."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+
+INF = np.inf
+TWO = [[0.0, 0.0], [1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    "lower, upper, settings, sentence",
+    [
+        (TWO, [[1.0], [1.0]], {}, r"one shape \(n, d\), got \(2, 2\) and \(2, 1\)"),
+        (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), {}, r"must have shape \(n, d\)"),
+        ([["a", "b"]], TWO, {}, "lower must be a table of numbers"),
+        ([[0.0, np.nan], [0.0, 0.0]], TWO, {}, "1 of 2 row.s. hold NaN, first row 0"),
+        (TWO, [[0.0, 0.0], [0.5, 2.0]], {}, "1 of 2 row.s. have lower above upper, first row 1"),
+        ([[0.0, INF]], [[0.0, INF]], {}, "1 of 1 row.s. lie at infinity"),
+        (TWO, TWO, {"region": tg.Box([0.0], [1.0])}, "rows of 2 entries, but the region has dimen"),
+        (TWO, TWO, {"region": tg.Box(np.zeros((3, 2)), 1.0)}, r"leading axes \(3,\)"),
+        (TWO, TWO, {"region": tg.Box([0.0, np.nan], [1.0, 1.0])}, "region has NaN"),
+        (TWO, TWO, {"noise": [1.0, 2.0, 3.0]}, "noise must have shape"),
+        (TWO, TWO, {"noise": [[1.0, 2.0], [2.0, 1.0]]}, "noise must be symmetric positive semi-"),
+        (TWO, TWO, {"noise": [[1.0, 0.5], [0.0, 1.0]]}, "noise must be symmetric positive semi-"),
+        (TWO, TWO, {"noise": [[1.0, 0.0], [0.0, np.nan]]}, "noise must be symmetric positive semi"),
+        (TWO, TWO, {"weights": [1.0]}, r"weights must have shape \(2,\)"),
+        (TWO, TWO, {"weights": [1.0, -1.0]}, "weights must be finite, not negative"),
+        (TWO, TWO, {"weights": [0.0, 0.0]}, "not all zero"),
+        (TWO, TWO, {"limits_on": "both"}, '"observed" or "latent"'),
+        (
+            TWO,
+            TWO,
+            {"limits_on": "latent", "region": tg.Box([0, 0], 1), "noise": np.diag([1.0, 0.0])},
+            "every entry needs noise",
+        ),
+    ],
+)
+def test_senseless_rows_are_refused_in_a_sentence(lower, upper, settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tg.Observations(lower, upper, **settings)
+
+
+def test_a_region_without_linear_limits_is_refused():
+    with pytest.raises(TypeError, match="must be a tg.Box or tg.Polyhedron"):
+        tg.Observations(TWO, TWO, region=tg.Ball([0.0, 0.0], 1.0))
+
+
+def test_nan_is_missing_only_where_that_is_said():
+    values = [[0.5, np.nan], [1.0, 2.0]]
+    with pytest.raises(ValueError, match="hold NaN"):
+        tg.Observations.exact(values)
+    rows = tg.Observations.exact(values, nan_is_missing=True)
+    np.testing.assert_array_equal(rows.lower, [[0.5, -INF], [1.0, 2.0]])
+    np.testing.assert_array_equal(rows.upper, [[0.5, INF], [1.0, 2.0]])
+    assert (rows.num_rows, rows.dimension) == (2, 2)
+    assert tg.Observations.exact([1.0, 2.0]).lower.shape == (2, 1)
+
+
+def test_every_row_with_an_entry_belongs_to_one_pattern():
+    rng = np.random.default_rng(0)
+    lower = rng.choice([-INF, 0.0, 0.5], size=(200, 3))
+    upper = np.where(lower == 0.5, 0.5, rng.choice([1.0, INF], size=(200, 3)))
+    rows = tg.Observations(lower, upper)
+    found = np.concatenate([np.asarray(pattern.places) for pattern in rows.patterns])
+    assert len(found) > (found < 200).sum()  # they are padded by a row that is none
+    found = found[found < 200]
+    missing = np.all((lower == -INF) & (upper == INF), axis=1)
+    np.testing.assert_array_equal(np.sort(found), np.flatnonzero(~missing))
+    for pattern in rows.patterns:
+        own = np.asarray(pattern.rows)
+        np.testing.assert_array_equal(
+            np.unique(own), np.unique(pattern.places[pattern.places < 200])
+        )
+        for j in range(3):
+            exact = lower[own, j] == upper[own, j]
+            limited = np.isfinite(lower[own, j]) | np.isfinite(upper[own, j])
+            assert np.all(exact == (j in pattern.exact))
+            assert np.all((limited & ~exact) == (j in pattern.limited))
+
+
+def asked(patterns):
+    """How many integrals patterns ask for."""
+    return sum(len(np.unique(pattern.asked)) for pattern in patterns)
+
+
+def test_rows_that_ask_for_the_same_integral_share_it():
+    lower = np.tile([[0.0, -INF], [-INF, 0.0], [0.0, 0.0]], (50, 1))
+    rows = tg.Observations(lower, np.full_like(lower, INF))
+    assert asked(rows.patterns) == 3
+    # Four regions, each of which a hundred rows have; two noises make each of them two.
+    low = np.repeat(np.arange(4.0), 100)[:, None]
+    values = np.linspace(5.0, 6.0, 400)
+    rows = tg.Observations.exact(values, region=tg.Box(low, INF))
+    assert asked(rows.region_patterns) == 4
+    noise = np.tile([[1.0], [2.0]], (200, 1))
+    rows = tg.Observations.exact(values, region=tg.Box(low, INF), noise=noise)
+    assert asked(rows.region_patterns) == 8
+    same = tg.Observations.exact(values, noise=np.ones((400, 1)))
+    assert same.noise.shape == (1, 1)  # one noise for all
+
+
+def test_patterns_are_found_outside_of_a_trace_and_kept_inside():
+    rows = tg.Observations.exact([0.5, 1.5], region=tg.Box([0.0], [INF]))
+    with pytest.raises(ValueError, match="cannot be made under a trace"):
+        jax.jit(lambda x: tg.Observations(x, x).lower)(jnp.zeros((2, 1)))
+
+    def total(low):
+        moved = dataclasses.replace(rows, region=tg.Box(low[None], [INF]))
+        return jnp.sum(tg.log_likelihood(moved, [1.0], [[1.0]]).log_prob)
+
+    # d/d low of -n log P(X > low) is n times the hazard.
+    slope = jax.jit(jax.grad(total))(jnp.asarray(0.0))
+    hazard = jnp.exp(-0.5 - jax.scipy.stats.norm.logcdf(1.0)) / jnp.sqrt(2 * jnp.pi)
+    np.testing.assert_allclose(slope, 2 * hazard, rtol=1e-10)

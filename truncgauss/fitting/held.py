@@ -1,0 +1,68 @@
+"""A probability method held for a fit: its plan and its key fixed, so that a loss is smooth."""
+
+import jax
+
+from truncgauss import likelihood
+from truncgauss.likelihood import Observations
+from truncgauss.probability.method import Method, estimate
+from truncgauss.problem import Estimate, Problem
+from truncgauss.pytrees import frozen_pytree
+
+
+@frozen_pytree
+class Held:
+    """A method with its plan fixed, for each row of a problem if that has rows, and its key.
+
+    It is one smooth function of the parameters, on which a line search and a Hessian may rely.
+    """
+
+    method: Method
+    key: jax.Array
+
+    def estimate(self, problem: Problem) -> Estimate:
+        return estimate(self.method, problem, self.key)
+
+    @property
+    def planned(self) -> bool:
+        """Whether there may be a plan, made for other parameters than those in use."""
+        return bool(jax.tree.leaves(self.method))
+
+
+def hold(method: Method, key: jax.Array | None, problem: Problem) -> Held:
+    """The method, with its plan made for a problem.
+
+    Raises:
+        ValueError: if the method cannot answer for such a problem.
+    """
+    method.check(*problem)
+    return Held(method.hold(*problem), jax.random.key(0) if key is None else key)
+
+
+@frozen_pytree
+class HeldLimited:
+    """A method held for the limited coordinates of boxes, one a row, and its key.
+
+    Coordinates without limits are left out: a row with one limited coordinate is an integral in one
+    dimension, however many there are. Boxes are rows of intervals, and so their probabilities are
+    likelihoods.
+    """
+
+    boxes: Observations
+    method: likelihood.HeldMethods
+    key: jax.Array
+
+    def estimate(self, problem: Problem) -> Estimate:
+        rows = self.boxes, problem.loc, problem.covariance
+        return likelihood.log_likelihood(*rows, self.method, self.key)
+
+    @property
+    def planned(self) -> bool:
+        """Whether there may be a plan, made for other parameters than those in use."""
+        return bool(jax.tree.leaves(self.method))
+
+
+def hold_limited(method: Method, key: jax.Array | None, problem: Problem) -> HeldLimited:
+    """The method held for a problem whose rows are boxes that do not change."""
+    boxes = Observations(problem.region.low, problem.region.high)
+    held = likelihood.hold(method, boxes, problem.loc, problem.covariance)
+    return HeldLimited(boxes, held, jax.random.key(0) if key is None else key)

@@ -1,0 +1,151 @@
+"""The loss of observed rows, and the coordinates in which a Gaussian's parameters move freely."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.likelihood import Observations, total_log_likelihood
+from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate
+from truncgauss.pytrees import frozen_pytree, static_field
+
+
+@frozen_pytree
+class Coordinates:
+    """Free coordinates x of a mean that is linear in covariates, and of a covariance matrix.
+
+    With several outcomes x holds the coefficients, the logarithms of the free standard deviations
+    and Fisher's z = artanh(correlation) of the free pairs. With one outcome of unknown variance it
+    holds coefficients / sigma^p and 1 / sigma^p. For p = 1 the log-likelihood of censored rows and
+    of intervals is concave (Olsen, 1978); for p = 2, the natural parameters, that of exact rows,
+    truncated or not (Barndorff-Nielsen, 1978).
+
+    Attributes:
+        fixed: the covariance matrix (d, d), of which the free entries do not matter.
+        sizes: number of coefficients of each outcome (static).
+        scales: outcomes of free variance (static).
+        pairs: pairs (i, j), i < j, of free covariance (static).
+        power: p, with one outcome (static).
+
+    References:
+        Barndorff-Nielsen, "Information and Exponential Families" (1978).
+        Olsen, "Note on the uniqueness of the maximum likelihood estimator for the Tobit model",
+            Econometrica (1978).
+    """
+
+    fixed: jax.Array
+    sizes: tuple[int, ...] = static_field()
+    scales: tuple[int, ...] = static_field()
+    pairs: tuple[tuple[int, int], ...] = static_field()
+    power: int = static_field(default=1)
+
+    @property
+    def single(self) -> bool:
+        """Whether there is one outcome, of unknown variance."""
+        return len(self.sizes) == 1 and len(self.scales) == 1
+
+    def values(self, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        """Coefficients of each outcome, and the covariance matrix; NaN where it is none."""
+        count = sum(self.sizes)
+        coefficients, rest = x[:count], x[count:]
+        if self.single:
+            scale = jnp.where(rest > 0, 1.0 / jnp.where(rest > 0, rest, 1.0), jnp.nan)
+            coefficients, matrix = coefficients * scale, scale[:, None] ** (2 // self.power)
+        else:
+            matrix = self._matrix(rest)
+        ends = np.cumsum(self.sizes)
+        return tuple(jnp.split(coefficients, ends[:-1])), matrix
+
+    def _matrix(self, rest: jax.Array) -> jax.Array:
+        scale = jnp.sqrt(jnp.diagonal(self.fixed))
+        k = len(self.scales)
+        if k:
+            scale = scale.at[jnp.array(self.scales)].set(jnp.exp(rest[:k]))
+        diagonal = jnp.arange(len(scale))
+        matrix = self.fixed.at[diagonal, diagonal].set(scale**2)
+        if self.pairs:
+            i, j = jnp.array(self.pairs).T
+            entries = jnp.tanh(rest[k:]) * scale[i] * scale[j]
+            matrix = matrix.at[i, j].set(entries).at[j, i].set(entries)
+        factor = jnp.linalg.cholesky(matrix)
+        return matrix + 0.0 * jnp.sum(factor)  # NaN if it is not positive definite
+
+    def free(self, coefficients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """x of coefficients, one after the other, and a covariance matrix."""
+        scale = np.sqrt(np.diagonal(matrix))
+        if self.single:
+            return np.append(coefficients, 1.0) / scale**self.power
+        correlations = [np.arctanh(matrix[i, j] / (scale[i] * scale[j])) for i, j in self.pairs]
+        return np.concatenate([coefficients, np.log(scale[list(self.scales)]), correlations])
+
+    def names(self, linear: bool) -> list[str]:
+        """What to call the estimates: coefficients, then the free entries of the covariance."""
+        locs = [
+            f"coefficients[{j}][{i}]" if linear else f"loc[{j}]"
+            for j, size in enumerate(self.sizes)
+            for i in range(size)
+        ]
+        return locs + [f"covariance[{i}, {j}]" for i, j in self.entries]
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """The free entries of the covariance matrix, in its lower triangle, by rows."""
+        return sorted([(j, j) for j in self.scales] + [(j, i) for i, j in self.pairs])
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        """The numbers that `names` calls, as one vector."""
+        coefficients, matrix = self.values(x)
+        entries = [matrix[i, j][None] for i, j in self.entries]
+        return jnp.concatenate([*coefficients, *entries])
+
+
+@frozen_pytree
+class OneEstimate:
+    """One of the estimates, as a function of free coordinates."""
+
+    coordinates: Coordinates
+    index: jax.Array
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.coordinates.estimates(x)[self.index]
+
+
+@frozen_pytree
+class ObservationsLoss:
+    """Minus the mean log-likelihood of a row, by free coordinates.
+
+    Attributes:
+        observations: the rows.
+        designs: covariates of each outcome, (n, p_j), or None for a constant mean.
+        coordinates: what x stands for.
+        size: the total weight of the rows.
+        method: how probabilities are computed, with its plans held.
+        key: its random key.
+    """
+
+    observations: Observations
+    designs: tuple[jax.Array, ...] | None
+    coordinates: Coordinates
+    size: jax.Array
+    method: Method
+    key: jax.Array
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return -self.total(x).log_prob / self.size
+
+    def total(self, x: jax.Array) -> Estimate:
+        """The log-likelihood of all rows and its standard error."""
+        loc, covariance = self.gaussian(x)
+        return total_log_likelihood(self.observations, loc, covariance, self.method, self.key)
+
+    def gaussian(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The mean, (d,) or (n, d), and the covariance matrix."""
+        coefficients, covariance = self.coordinates.values(x)
+        return mean_of(self.designs, coefficients), covariance
+
+
+def mean_of(designs: tuple[jax.Array, ...] | None, coefficients: tuple) -> jax.Array:
+    """The mean (d,) of constants, or (n, d) of covariates."""
+    if designs is None:
+        return jnp.concatenate(coefficients)
+    return jnp.stack([design @ own for design, own in zip(designs, coefficients)], axis=-1)

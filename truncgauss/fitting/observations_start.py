@@ -1,0 +1,121 @@
+"""What a fit of observed rows needs before it begins: checked covariates, and a first guess."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.fitting.observations_loss import Coordinates
+from truncgauss.likelihood import Observations
+
+
+def as_designs(design: Any, n: int, d: int) -> tuple[jax.Array, ...] | None:
+    """Covariates of each outcome, checked; None for a constant mean.
+
+    Raises:
+        ValueError: for NaN, wrong shapes, more columns than rows, or collinear columns.
+    """
+    if design is None:
+        return None
+    parts = list(design) if isinstance(design, tuple | list) else [design] * d
+    parts = [np.asarray(part, np.float64) for part in parts]
+    if len(parts) != d or any(part.ndim != 2 or part.shape[0] != n for part in parts):
+        raise ValueError(
+            f"fit_observations: design must have shape ({n}, p), or be a tuple of {d} such, one "
+            f"for each outcome; got {[part.shape for part in parts]}."
+        )
+    for j, part in enumerate(parts):
+        if not np.all(np.isfinite(part)):
+            raise ValueError(f"fit_observations: the design of outcome {j} holds NaN or infinity.")
+        size = np.linalg.norm(part, axis=0)
+        values = np.linalg.svd(part / np.where(size > 0, size, 1.0), compute_uv=False)
+        if part.shape[1] > n or np.any(size == 0) or values[-1] < 1e-10 * values[0]:
+            raise ValueError(
+                f"fit_observations: the columns of the design of outcome {j} are collinear, or "
+                f"there are more of them ({part.shape[1]}) than rows ({n}). Drop some."
+            )
+    return tuple(jnp.asarray(part) for part in parts)
+
+
+def as_coordinates(
+    covariance: Any, sizes: tuple[int, ...], observations: Observations
+) -> Coordinates:
+    """The free coordinates of a covariance structure, checked.
+
+    Raises:
+        ValueError: for an unknown word, or fixed entries that no covariance matrix can have.
+    """
+    d = len(sizes)
+    if isinstance(covariance, str):
+        if covariance not in ("full", "diagonal"):
+            raise ValueError(
+                'fit_observations: covariance must be "full", "diagonal" or a matrix with NaN '
+                f"where it is free, got {covariance!r}."
+            )
+        template = np.full((d, d), np.nan)
+        if covariance == "diagonal":
+            template[~np.eye(d, dtype=bool)] = 0.0
+    else:
+        template = np.asarray(covariance, np.float64)
+        if template.shape != (d, d) or not np.array_equal(template, template.T, equal_nan=True):
+            raise ValueError(
+                f"fit_observations: covariance must be a symmetric matrix of shape ({d}, {d}) with "
+                f"NaN where it is free, got {template}."
+            )
+    free = np.isnan(template)
+    variances = np.diagonal(template)
+    if np.any(variances <= 0) or np.any(np.isinf(template)):
+        raise ValueError(
+            f"fit_observations: fixed variances must be positive and finite, got {variances}."
+        )
+    scales = tuple(int(j) for j in np.flatnonzero(np.diagonal(free)))
+    pairs = tuple((int(i), int(j)) for i, j in np.argwhere(np.triu(free, 1)))
+    fixed = np.where(free, np.eye(d), template)
+    # Censored rows that are truncated too are concave in neither; natural parameters have an end
+    # where the Gaussian becomes an exponential.
+    power = 1 if observations.region is None else 2
+    return Coordinates(jnp.asarray(fixed), sizes, scales, pairs, power)
+
+
+def first_guess(
+    observations: Observations, designs: tuple[jax.Array, ...] | None, coordinates: Coordinates
+) -> tuple[np.ndarray, np.ndarray]:
+    """Free coordinates of least squares through what is known of each entry, and the scale of each
+    outcome, (d,).
+
+    An interval counts by its middle, a censored entry by its limit; half of the correlations is
+    taken.
+    """
+    lower, upper = np.asarray(observations.lower), np.asarray(observations.upper)
+    known = np.isfinite(lower) | np.isfinite(upper)
+    low = np.where(np.isfinite(lower), lower, upper)
+    high = np.where(np.isfinite(upper), upper, lower)
+    filled = np.where(
+        known, 0.5 * np.where(known, low, 0.0) + 0.5 * np.where(known, high, 0.0), 0.0
+    )
+    n, d = filled.shape
+    coefficients, residuals = [], np.zeros((n, d))
+    for j in range(d):
+        rows, columns = known[:, j], np.ones((n, 1)) if designs is None else np.asarray(designs[j])
+        own = np.linalg.lstsq(columns[rows], filled[rows, j], rcond=None)[0]
+        coefficients.append(own)
+        residuals[rows, j] = filled[rows, j] - columns[rows] @ own
+    scale = np.sqrt(np.sum(residuals**2, axis=0) / np.maximum(known.sum(axis=0), 1))
+    scale = np.where(scale > 1e-9 * np.abs(filled).max(axis=0, initial=0.0), scale, 1.0)
+    scale = np.where(np.isin(np.arange(d), coordinates.scales), scale,
+                     np.sqrt(np.diagonal(coordinates.fixed)))  # fmt: skip
+    matrix = np.asarray(coordinates.fixed).copy()
+    matrix[np.diag_indices(d)] = scale**2
+    correlation = 0.5 * (residuals / scale).T @ (residuals / scale) / n
+    for i, j in coordinates.pairs:
+        matrix[i, j] = matrix[j, i] = np.clip(correlation[i, j], -0.9, 0.9) * scale[i] * scale[j]
+    if np.linalg.eigvalsh(matrix)[0] <= 0:
+        for i, j in coordinates.pairs:
+            matrix[i, j] = matrix[j, i] = 0.0
+    if np.linalg.eigvalsh(matrix)[0] <= 0:
+        raise ValueError(
+            "fit_observations: the fixed entries belong to no positive definite covariance matrix "
+            "with variances like those of the rows. Give the variances too, or a start."
+        )
+    return coordinates.free(np.concatenate(coefficients), matrix), scale

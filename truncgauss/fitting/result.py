@@ -1,0 +1,63 @@
+"""What every fit returns: how it ended, and how far to trust it."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from truncgauss.diagnostics import Report
+from truncgauss.fitting.uncertainty import Certificate
+
+BASELESS = (
+    "Not converged: at the end the estimate of log P rests on too few effective samples (its "
+    "standard error is inf). Give the method more points, or use another one such as "
+    "tg.Automatic()."
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Fit:
+    """How a fit ended, whatever was fitted.
+
+    Attributes:
+        converged: whether the fit ended at an optimum.
+        reason: why it ended, in a sentence.
+        num_steps: updates made.
+        loss_trace: the loss at the start and after each step, shape (num_steps + 1,).
+        parameter_covariance: covariance matrix of the estimates, or None.
+        certificate: what is known of the distance to the optimum, or None.
+        notes: sentences that a reader of the numbers must know.
+    """
+
+    converged: bool
+    reason: str
+    num_steps: int
+    loss_trace: np.ndarray
+    parameter_covariance: np.ndarray | None = None
+    certificate: Certificate | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FitResult(Fit):
+    """The parameters that minimise an objective, and how far to trust them.
+
+    Attributes, besides those of `Fit`:
+        params: the parameters, in the structure of the start.
+        loss: the objective there.
+        gradient_norm: the Euclidean norm of its gradient in free coordinates.
+        gradient_norm_trace: likewise at every step, shape (num_steps + 1,).
+        standard_errors: in the structure of params, or None where the objective gives none. inf:
+            the data do not identify it. nan: unknown. 0: it was held fixed.
+        parameter_covariance: covariance of the entries of params, flattened, or None.
+        alternatives: other solutions which the data cannot tell from this one.
+        diagnosis: what `first_nonfinite` found if a loss or gradient was not finite.
+    """
+
+    params: Any
+    loss: float
+    gradient_norm: float
+    gradient_norm_trace: np.ndarray
+    standard_errors: Any = None
+    alternatives: tuple[Any, ...] = ()
+    diagnosis: Report | None = None

@@ -1,0 +1,133 @@
+"""What the exact entries of rows say: their log density, and the Gaussian that they leave of the
+others."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.likelihood.patterns import Pattern
+from truncgauss.pytrees import frozen_pytree
+from truncgauss.regions import Box, Polyhedron
+
+
+@frozen_pytree
+class Rows:
+    """Rows of a Gaussian vector, each with limits of its own.
+
+    Attributes:
+        loc: (d,) or (n, d).
+        covariance: of batch shape () or (n,).
+        lower, upper: (n, d), equal where an entry is exact.
+        region: a `Polyhedron` that constrains the entries too, of batch shape () or (n,), or None.
+    """
+
+    loc: jax.Array
+    covariance: Covariance
+    lower: jax.Array
+    upper: jax.Array
+    region: Polyhedron | None
+
+
+class Integrals(NamedTuple):
+    """Probabilities that rows ask for: u Gaussians with a region each.
+
+    Attributes:
+        loc: (u, l).
+        covariance: of batch shape () or (u,).
+        region: of batch shape (u,).
+        keys: a random key for each, (u,).
+        empty: whether the limits contradict each other, (u,); the region is then all of space.
+    """
+
+    loc: jax.Array
+    covariance: Covariance
+    region: Box | Polyhedron
+    keys: jax.Array
+    empty: jax.Array
+
+
+def conditioned(rows: Rows, pattern: Pattern, key: jax.Array) -> tuple[jax.Array, Integrals | None]:
+    """The log density (g,) of the exact entries of a pattern's rows, and the integrals that these
+    leave; None if nothing is limited.
+
+    With E the exact entries and L the limited, X_L given X_E = x has mean
+    mu_L + S_LE S_EE^-1 (x - mu_E) and covariance S_LL - S_LE S_EE^-1 S_EL. Both come from the one
+    Cholesky factor of (E, L), whose last block is the factor of that covariance.
+    """
+    asked, e = pattern.asked, len(pattern.exact)
+    order = jnp.array(pattern.exact + pattern.limited, int)
+    loc = rows.loc[asked] if rows.loc.ndim == 2 else rows.loc
+    loc = jnp.broadcast_to(loc[..., order], (len(asked), len(order)))
+    lower, upper = rows.lower[asked][:, order], rows.upper[asked][:, order]
+    values, lower, upper = lower[:, :e], lower[:, e:], upper[:, e:]
+    covariance, density = rows.covariance, jnp.zeros(len(asked), loc.dtype)
+    own = covariance.batch_shape != ()
+    if own or pattern.limited != tuple(range(covariance.dimension)):
+        matrix = covariance.covariance_matrix[asked] if own else covariance.covariance_matrix
+        covariance = CovarianceMatrix(matrix[..., order[:, None], order])
+    if e:
+        loc, covariance, density = _given(values, loc, covariance.covariance_matrix)
+    if not pattern.limited:
+        return jnp.where(_allowed(rows, pattern, values), density, -jnp.inf), None
+    region, empty = _open_region(rows, pattern, values, lower, upper)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, asked)
+    return pattern.of_asked(density), Integrals(loc, covariance, region, keys, empty)
+
+
+def _given(values: jax.Array, loc: jax.Array, matrix: jax.Array):
+    """Mean and covariance of the others given the values (u, e) of the first, and their density."""
+    e = values.shape[1]
+    factor = jnp.linalg.cholesky(matrix)
+    head, below, rest = factor[..., :e, :e], factor[..., e:, :e], factor[..., e:, e:]
+    solve = lambda head, gap: jax.scipy.linalg.solve_triangular(head, gap, lower=True)
+    white = jax.vmap(solve, (0 if matrix.ndim == 3 else None, 0))(head, values - loc[:, :e])
+    scales = jnp.diagonal(head, axis1=-2, axis2=-1)
+    density = -0.5 * jnp.sum(white**2, axis=-1) - jnp.sum(jnp.log(scales), axis=-1)
+    density = density - 0.5 * e * math.log(2.0 * math.pi)
+    return loc[:, e:] + jnp.einsum("...le,...e->...l", below, white), ScaleTril(rest), density
+
+
+def _allowed(rows: Rows, pattern: Pattern, values: jax.Array) -> jax.Array:
+    """Whether rows of exact entries alone lie in their polyhedra."""
+    if rows.region is None:
+        return jnp.ones(len(values), bool)
+    point = jnp.zeros((len(values), rows.lower.shape[-1]), values.dtype)
+    point = point.at[:, jnp.array(pattern.exact, int)].set(values)
+    return jax.vmap(lambda region, x: region.contains(x))(_polyhedra(rows, pattern), point)
+
+
+def _polyhedra(rows: Rows, pattern: Pattern) -> Polyhedron:
+    """The polyhedra of the rows that ask, one each."""
+    if rows.region.batch_shape == ():
+        return rows.region.broadcast_to((len(pattern.asked),))
+    return jax.tree.map(lambda leaf: leaf[pattern.asked], rows.region)
+
+
+def _open_region(rows: Rows, pattern: Pattern, values, lower, upper):
+    """What the limited entries must satisfy, and which of these regions have no inside.
+
+    An empty region is replaced by all of space, which any method can answer.
+    """
+    limited = jnp.array(pattern.limited, int)
+    if rows.region is not None:
+        region = _polyhedra(rows, pattern)
+        matrix, low, high = region.matrix[..., limited], region.low, region.high
+        if pattern.exact:
+            known = region.matrix[..., jnp.array(pattern.exact, int)]
+            known = jnp.einsum("ume,ue->um", known, values)
+            low, high = low - known, high - known
+        if pattern.bounded:
+            unit = jnp.eye(len(limited), dtype=matrix.dtype)
+            unit = jnp.broadcast_to(unit, (len(matrix), *unit.shape))
+            matrix = jnp.concatenate([matrix, unit], axis=1)
+            low, high = jnp.append(low, lower, axis=1), jnp.append(high, upper, axis=1)
+        lower, upper = low, high
+    empty = jnp.any(lower >= upper, axis=-1)
+    lower = jnp.where(empty[:, None], -jnp.inf, lower)
+    upper = jnp.where(empty[:, None], jnp.inf, upper)
+    if rows.region is not None:
+        return Polyhedron(matrix, lower, upper), empty
+    return Box(lower, upper), empty

@@ -1,0 +1,104 @@
+"""Many probabilities of one kind, each with its own random key, in chunks of bounded memory."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.likelihood.conditioning import Integrals
+from truncgauss.probability.automatic import Automatic, log_probability
+from truncgauss.probability.method import Method
+from truncgauss.probability.separation import Separation
+from truncgauss.problem import Estimate
+from truncgauss.regions import Box, Polyhedron
+
+CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows answered at a time, by dimension
+CHUNK_OF_MANY = 2**6
+FEW = 64  # rows up to which each is as accurate as one alone
+DRAWS = 2**18  # that more rows share, as long as each has four replicates of so many points:
+LEAST_POINTS, MOST_POINTS = 32, 1024
+
+
+def kind_of(integrals: Integrals) -> str:
+    """What integrals have in common if one compiled function can answer them."""
+    region, covariance = integrals.region, integrals.covariance
+    kind = f"{region.dimension}"
+    if isinstance(region, Polyhedron):
+        kind += f" in {region.low.shape[-1]} half-spaces"
+    if not isinstance(covariance, CovarianceMatrix | ScaleTril):
+        kind += f" {type(covariance).__name__}"
+    return kind
+
+
+def joined(parts: list[Integrals]) -> Integrals:
+    """Integrals of one kind in one batch."""
+    if len(parts) == 1:
+        return parts[0]
+    covariances = [_rows(part.covariance, len(part.loc), parts) for part in parts]
+    rest = [part._replace(covariance=covariance) for part, covariance in zip(parts, covariances)]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *rest)
+
+
+def _rows(covariance: Covariance, num_rows: int, parts: list[Integrals]) -> Covariance:
+    """A covariance for each row, in a form that the covariances of all parts have."""
+    if len({type(part.covariance) for part in parts}) > 1:
+        covariance = ScaleTril(covariance.scale_tril)
+    return covariance.broadcast_to((num_rows,))
+
+
+def settled(method: Method, integrals: Integrals) -> Method:
+    """The method for integrals of one kind, in place of `Automatic`, which sees no numbers here.
+
+    The errors of many rows average out: an error of 0.001 in each, which is what 128 draws leave in
+    five dimensions, moves no estimate by more than 0.01 of its standard error.
+    """
+    d, u = integrals.region.dimension, len(integrals.loc)
+    deterministic = isinstance(integrals.region, Box) and d <= 3
+    deterministic |= not isinstance(integrals.covariance, CovarianceMatrix | ScaleTril)
+    if not isinstance(method, Automatic) or deterministic:
+        return method
+    if u <= FEW:
+        return Separation()
+    affordable = max(1, min(DRAWS, method.max_draws // d) // (4 * u))
+    points = min(MOST_POINTS, max(LEAST_POINTS, 2 ** int(math.log2(affordable))))
+    return Separation(num_points=points, num_replicates=4, twisted=False)
+
+
+def probabilities(integrals: Integrals, method: Method) -> Estimate:
+    """The log probabilities (u,) and their standard errors; -inf where a region is empty."""
+    method = settled(method, integrals)
+    loc, covariance, region, keys, empty = integrals
+    own = covariance.batch_shape != (), method.batch_shape != ()
+    shared = tuple(None if is_own else part for is_own, part in zip(own, (covariance, method)))
+    each = tuple(part if is_own else None for is_own, part in zip(own, (covariance, method)))
+
+    def one(row) -> Estimate:
+        loc, region, key, each = row
+        covariance, method = (a if b is None else b for a, b in zip(shared, each))
+        return log_probability(loc, covariance, region, method, key)
+
+    result = in_chunks(one, (loc, region, keys, each), chunk_of(region))
+    log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
+    return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
+
+
+def chunk_of(region: Box | Polyhedron) -> int:
+    return CHUNK.get(region.dimension, CHUNK_OF_MANY) if isinstance(region, Box) else CHUNK_OF_MANY
+
+
+def in_chunks(function, rows, size: int):
+    """`function` of every row, `size` of them at a time, in the memory of so many.
+
+    The last rows are repeated rather than compile for fewer. A gradient computes each chunk again.
+    """
+    count = jax.tree.leaves(rows)[0].shape[0]
+    batched = jax.vmap(function)
+    if count <= size:
+        return batched(rows)
+    num_chunks = -(-count // size)
+    short = num_chunks * size - count
+    full = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1].repeat(short, 0)]), rows)
+    chunks = jax.tree.map(lambda leaf: leaf.reshape(num_chunks, size, *leaf.shape[1:]), full)
+    results = jax.lax.map(jax.checkpoint(batched), chunks)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], results)

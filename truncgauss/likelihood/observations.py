@@ -1,0 +1,271 @@
+"""Observed rows: what is known of every entry, where a row could have been seen, and its noise."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.likelihood.patterns import Limits, Pattern, find_patterns
+from truncgauss.problem import Region
+from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
+from truncgauss.regions import Box, Polyhedron
+
+LIMITS_ON = ("observed", "latent")
+
+
+@frozen_pytree
+class Observations:
+    """n rows of d entries, each exact, censored, known to an interval, or missing.
+
+    An entry lies between `lower` and `upper`: it is exact where these are equal, censored where one
+    is infinite, an interval where both are finite, and missing where both are infinite. A row was
+    seen at all only because it lies in its region (truncation).
+
+    Rows y = x + e are measurements of x ~ Normal(loc, covariance) with errors e ~ Normal(0, noise).
+    `lower` and `upper` are limits of y. The region limits y too, or x if limits_on is "latent".
+
+    The patterns of exact and limited entries are found from the numbers here, once. Under `jit` an
+    object of this class is an argument like any other; to differentiate with respect to limits,
+    replace them: `dataclasses.replace(observations, region=region)` keeps the patterns.
+
+    Args:
+        lower: shape (n, d), or (n,) for d = 1; whatever NumPy takes for a table of numbers.
+        upper: likewise.
+        region: a `Box` or `Polyhedron` for all rows, or one with leading axis n.
+        noise: covariance matrix of e: (d, d) for all rows, (n, d, d), or variances (n, d). Of shape
+            (d, d) it is one matrix, also if n = d.
+        weights: shape (n,): how often each row counts.
+        limits_on: "observed" or "latent" (static).
+
+    Raises:
+        ValueError: for NaN, lower above upper, shapes that disagree, noise that is no covariance
+            matrix, or weights that are negative or all zero.
+
+    Example:
+        >>> rows = tg.Observations([[0.5, -1.0], [2.0, -jnp.inf]], [[0.5, jnp.inf], [2.0, 0.0]])
+        >>> tg.log_likelihood(rows, jnp.zeros(2), jnp.eye(2)).log_prob.round(3)
+        Array([-1.217, -3.612], dtype=float64)
+    """
+
+    lower: jax.Array
+    upper: jax.Array
+    region: Region | None = None
+    noise: jax.Array | None = None
+    weights: jax.Array | None = None
+    limits_on: str = static_field(default="observed")
+    patterns: tuple[Pattern, ...] | None = None
+    region_patterns: tuple[Pattern, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.limits_on not in LIMITS_ON:
+            raise ValueError(
+                f'Observations: limits_on must be "observed" or "latent", got {self.limits_on!r}.'
+            )
+        lower, upper = as_table("lower", self.lower), as_table("upper", self.upper)
+        dtype = jnp.result_type(lower, upper)
+        self._set(lower=lower.astype(dtype), upper=upper.astype(dtype))
+        if lower.shape != upper.shape or 0 in lower.shape:
+            raise ValueError(
+                "Observations: lower and upper must have one shape (n, d), got "
+                f"{lower.shape} and {upper.shape}."
+            )
+        self._check_region()
+        for name in ("noise", "weights"):
+            if getattr(self, name) is not None:
+                self._set(**{name: as_float_array(getattr(self, name)).astype(dtype)})
+        self._check_noise()
+        self._check_weights()
+        self._set_patterns()
+
+    @classmethod
+    def exact(cls, values: Any, nan_is_missing: bool = False, **settings: Any) -> "Observations":
+        """Rows known exactly, shape (n, d); NaN stands for a missing entry if so said.
+
+        Args:
+            values: shape (n, d), or (n,) for d = 1.
+            nan_is_missing: whether NaN means missing; otherwise it is refused.
+            settings: region, noise, weights and limits_on, as in `Observations`.
+
+        Example:
+            >>> rows = tg.Observations.exact([[0.5, jnp.nan]], nan_is_missing=True)
+            >>> rows.lower, rows.upper
+            (Array([[ 0.5, -inf]], dtype=float64), Array([[0.5, inf]], dtype=float64))
+        """
+        values = as_table("values", values)
+        if not nan_is_missing:
+            return cls(values, values, **settings)
+        missing = jnp.isnan(values)
+        lower, upper = (jnp.where(missing, side, values) for side in (-jnp.inf, jnp.inf))
+        return cls(lower, upper, **settings)
+
+    @property
+    def num_rows(self) -> int:
+        return self.lower.shape[0]
+
+    @property
+    def dimension(self) -> int:
+        return self.lower.shape[1]
+
+    @property
+    def latent(self) -> bool:
+        """Whether region and entries limit different things: there is noise between them."""
+        return self.limits_on == "latent" and self.noise is not None and self.region is not None
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_region(self) -> None:
+        region, (n, d) = self.region, self.lower.shape
+        if region is None:
+            return
+        if not isinstance(region, Box | Polyhedron):
+            raise TypeError(
+                f"Observations: region must be a tg.Box or tg.Polyhedron, got {region!r}."
+            )
+        if region.dimension != d or region.batch_shape not in ((), (n,)):
+            raise ValueError(
+                f"Observations: there are {n} rows of {d} entries, but the region has dimension "
+                f"{region.dimension} and leading axes {region.batch_shape}; expected () or ({n},)."
+            )
+        if any(np.isnan(leaf).any() for leaf in jax.tree.leaves(region) if is_concrete(leaf)):
+            raise ValueError("Observations: the region has NaN among its limits.")
+
+    def _check_noise(self) -> None:
+        noise, (n, d) = self.noise, self.lower.shape
+        if noise is None:
+            return
+        if noise.shape == (n, d) and noise.shape != (d, d):
+            noise = noise[..., None] * jnp.eye(d, dtype=noise.dtype)
+        if noise.shape not in ((d, d), (n, d, d)):
+            raise ValueError(
+                f"Observations: noise must have shape ({d}, {d}), ({n}, {d}) or ({n}, {d}, {d}), "
+                f"got {noise.shape}."
+            )
+        self._set(noise=noise)
+        if not is_concrete(noise):
+            return
+        values = np.asarray(noise)
+        least = np.linalg.eigvalsh(values)[..., 0] if np.isfinite(values).all() else np.array(-1.0)
+        allowed = 1e-6 * np.abs(values).max(initial=0.0)
+        crooked = np.abs(values - np.swapaxes(values, -1, -2)).max() > allowed
+        if crooked or not np.all(least >= -allowed):
+            raise ValueError(
+                "Observations: noise must be symmetric positive semi-definite, a covariance matrix "
+                "or variances (squares of standard errors), without NaN."
+            )
+        if self.latent and not np.all(least > 0):
+            raise ValueError(
+                'Observations: with limits_on="latent" every entry needs noise, positive definite '
+                "in each row. An entry without noise is its own latent value."
+            )
+        if noise.ndim == 3 and np.all(values == values[0]):
+            self._set(noise=noise[0])
+
+    def _check_weights(self) -> None:
+        weights, n = self.weights, self.num_rows
+        if weights is None:
+            return
+        if weights.shape != (n,):
+            raise ValueError(f"Observations: weights must have shape ({n},), got {weights.shape}.")
+        if is_concrete(weights):
+            values = np.asarray(weights)
+            if not np.all((values >= 0) & np.isfinite(values)) or not values.any():
+                raise ValueError(
+                    "Observations: weights must be finite, not negative, and not all zero."
+                )
+
+    def _set_patterns(self) -> None:
+        """Find the patterns or, under a trace, keep those that were given."""
+        if is_concrete((self.lower, self.upper, self.region, self.noise)):
+            lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+            check_limits(lower, upper)
+            missing = np.all((lower == -np.inf) & (upper == np.inf), axis=1)
+            rows = np.flatnonzero(~missing)  # a row without any entry says nothing
+            truncated = rows if self.region is not None else rows[:0]
+            self._set(patterns=find_patterns(self._data_limits(), rows))
+            self._set(region_patterns=find_patterns(self._region_limits(), truncated))
+            return
+        if self.patterns is None or self.region_patterns is None:
+            raise ValueError(
+                "Observations: which entries are exact or missing must be seen, so that they "
+                "cannot be made under a trace. Make them outside, pass them as an argument, and "
+                "change them by dataclasses.replace."
+            )
+        # Rows that were equal may no longer be.
+        self._set(
+            patterns=tuple(pattern.each_by_itself() for pattern in self.patterns),
+            region_patterns=tuple(pattern.each_by_itself() for pattern in self.region_patterns),
+        )
+
+    def _data_limits(self) -> Limits:
+        """The limits of what was observed and, if the region is of the latent values, of these."""
+        low, high = np.asarray(self.lower), np.asarray(self.upper)
+        exact, region = low == high, self._region_limits()
+        if not self.latent:
+            low, high = np.maximum(low, region.low), np.minimum(high, region.high)
+            return region._replace(exact=exact, low=low, high=high)
+        return Limits(
+            exact=np.hstack([exact, region.exact]),
+            low=np.hstack([low, region.low]),
+            high=np.hstack([high, region.high]),
+            polyhedral=np.append(np.zeros(self.dimension, bool), region.polyhedral),
+            extra=region.extra,
+        )
+
+    def _region_limits(self) -> Limits:
+        """The limits of the region alone, as if every entry were missing."""
+        shape, region = self.lower.shape, self.region
+        differing = [] if self.noise is None or self.noise.ndim == 2 else [self.noise]
+        if region is not None and region.batch_shape:
+            differing += jax.tree.leaves(region)
+        extra = [np.asarray(part).reshape(shape[0], -1) for part in differing]
+        low, high = -np.inf, np.inf
+        if isinstance(region, Box):
+            low, high = np.asarray(region.low), np.asarray(region.high)
+        return Limits(
+            exact=np.zeros(shape, bool),
+            low=np.broadcast_to(low, shape),
+            high=np.broadcast_to(high, shape),
+            polyhedral=np.full(shape[1], isinstance(region, Polyhedron)),
+            extra=np.hstack([np.zeros((shape[0], 0)), *extra]),
+        )
+
+
+def as_table(name: str, values: Any) -> jax.Array:
+    """An array of shape (n, d)."""
+    if not isinstance(values, jax.Array):
+        try:
+            values = np.asarray(values, dtype=None if hasattr(values, "dtype") else float)
+            values = values if np.issubdtype(values.dtype, np.number) else values.astype(float)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"Observations: {name} must be a table of numbers ({error})."
+            ) from None
+    table = as_float_array(values)
+    if table.ndim == 1:
+        table = table[:, None]
+    if table.ndim != 2:
+        raise ValueError(f"Observations: {name} must have shape (n, d), got {table.shape}.")
+    return table
+
+
+def check_limits(lower: np.ndarray, upper: np.ndarray) -> None:
+    """Raise ValueError with the number of offending rows and the first of them."""
+
+    def complain(wrong: np.ndarray, what: str, advice: str) -> None:
+        rows = np.flatnonzero(wrong.any(axis=1))
+        if len(rows):
+            first = rows[0]
+            raise ValueError(
+                f"Observations: {len(rows)} of {len(lower)} row(s) {what}, first row {first}: "
+                f"lower {lower[first]}, upper {upper[first]}. {advice}"
+            )
+
+    nan = np.isnan(lower) | np.isnan(upper)
+    advice = "For a missing entry write -inf and inf, or use tg.Observations.exact for NaN."
+    complain(nan, "hold NaN", advice)
+    complain(lower > upper, "have lower above upper", "Exchange or correct them.")
+    nowhere = (lower == np.inf) | (upper == -np.inf)
+    complain(nowhere, "lie at infinity", "An open side is -inf below or inf above.")

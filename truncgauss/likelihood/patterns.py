@@ -1,0 +1,125 @@
+"""Which entries of which rows are exact, limited or free: found once, in NumPy.
+
+Rows with the same pattern are conditioned by the same formula, in one batch; rows that ask for the
+same integral share it.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.pytrees import frozen_pytree, static_field
+
+FEW = 1024  # rows that take a moment, however many more are put beside them
+
+
+@frozen_pytree
+class Pattern:
+    """The rows of which the same entries are exact, and the same limited; the others are free.
+
+    All lengths are padded, so that patterns of about as many rows share their compilation: the
+    first row is repeated, and what comes of that is put in no place.
+
+    Attributes:
+        exact: numbers of the entries that are known exactly (static).
+        limited: of the entries that a finite limit or a polyhedron constrains (static).
+        bounded: whether any of these has a finite limit of its own (static).
+        rows: which rows these are, (g,), filled up by the first.
+        places: where results belong, (g,): the same, filled up by n, which is no row.
+        first: of rows without exact entries, one of each kind that differs, (u,), as places in
+            `rows`; None where entries are exact.
+        kind: of which kind each row is, (g,); None likewise.
+    """
+
+    exact: tuple[int, ...] = static_field()
+    limited: tuple[int, ...] = static_field()
+    bounded: bool = static_field()
+    rows: jax.Array
+    places: jax.Array
+    first: jax.Array | None = None
+    kind: jax.Array | None = None
+
+    @property
+    def asked(self) -> jax.Array:
+        """The rows that ask for an integral: one of each kind, (u,)."""
+        return self.rows if self.first is None else self.rows[self.first]
+
+    def of_asked(self, values: jax.Array) -> jax.Array:
+        """What each row (g,) gets of values that belong to the rows that ask (u,)."""
+        return values if self.kind is None else values[self.kind]
+
+    def each_by_itself(self) -> "Pattern":
+        """The pattern with an integral for every row: equal limits say nothing if means differ."""
+        return dataclasses.replace(self, first=None, kind=None)
+
+
+class Limits(NamedTuple):
+    """What patterns are found from, all NumPy arrays.
+
+    Attributes:
+        exact: (n, d), bool.
+        low, high: (n, d), with the limits of the row's box, if its region is one.
+        polyhedral: (d,), whether a polyhedron constrains the entry where it is not exact.
+        extra: (n, q), whatever else makes the integrals of two rows differ, such as their noise.
+    """
+
+    exact: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    polyhedral: np.ndarray
+    extra: np.ndarray
+
+
+def find_patterns(limits: Limits, rows: np.ndarray) -> tuple[Pattern, ...]:
+    """The patterns of some rows, given by their numbers."""
+    finite = np.isfinite(limits.low) | np.isfinite(limits.high)
+    bounded = finite & ~limits.exact
+    limited = bounded | (limits.polyhedral & ~limits.exact)
+    codes = np.concatenate([limits.exact, limited], axis=1)[rows]
+    kinds, which = unique_rows(codes)
+    return tuple(
+        _pattern(limits, rows[which == i], *np.split(code, 2), bounded)
+        for i, code in enumerate(codes[kinds])
+    )
+
+
+def _pattern(
+    limits: Limits, rows: np.ndarray, exact: np.ndarray, limited: np.ndarray, bounded: np.ndarray
+) -> Pattern:
+    entries = tuple(tuple(int(j) for j in np.flatnonzero(mask)) for mask in (exact, limited))
+    first = kind = None
+    if not exact.any():
+        same = [part[rows] for part in (limits.low, limits.high, limits.extra)]
+        first, kind = (filled(part, 0) for part in unique_rows(np.hstack(same)))
+    return Pattern(
+        *entries,
+        bounded=bool(bounded[rows].any()),
+        rows=filled(rows, rows[0]),
+        places=filled(rows, len(limits.exact)),
+        first=first,
+        kind=kind,
+    )
+
+
+def filled(numbers: np.ndarray, by: int) -> jax.Array:
+    """Numbers, filled up to one of few lengths: by at most an eighth if there are many."""
+    count = len(numbers)
+    step = 2 ** (count - 1).bit_length() if count <= FEW else 2 ** (count.bit_length() - 4)
+    rest = np.full(-count % max(step, 1), by)
+    return jnp.asarray(np.concatenate([numbers, rest]), jnp.int32)
+
+
+def unique_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The number of the first row of each kind, in order of appearance, and each row's kind."""
+    table = np.ascontiguousarray(table + 0.0)  # one zero only
+    if 0 in table.shape:
+        return np.zeros(min(1, len(table)), int), np.zeros(len(table), int)
+    keys = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
+    _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[kind.ravel()]

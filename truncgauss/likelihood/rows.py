@@ -1,0 +1,230 @@
+"""The log-likelihood of observed rows, given a Gaussian."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.compiling import MEDIUM, Compiled
+from truncgauss.covariances import Covariance
+from truncgauss.likelihood.conditioning import Integrals
+from truncgauss.likelihood.held import HeldMethods, held
+from truncgauss.likelihood.integrals import joined, kind_of, probabilities
+from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.patterns import Pattern
+from truncgauss.likelihood.terms import outside, terms_of
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate, as_key, as_problem
+from truncgauss.regions import Box
+
+FEW_ENTRIES = 2**14  # up to which a likelihood runs for milliseconds, but compiles for seconds
+
+
+def log_likelihood(
+    observations: Observations,
+    loc: Any,
+    covariance: Any,
+    method: Method = Automatic(),
+    key: jax.Array | None = None,
+) -> Estimate:
+    """The log-likelihood of each observed row under Normal(loc, covariance), and its error.
+
+    With E the exact entries of a row y, I the others and their intervals, R its region and S the
+    covariance plus the row's noise,
+
+        log N(y_E; loc_E, S_EE) + log P(Y_I in I and Y in R | Y_E = y_E) - log P(Y in R),
+
+    times its weight: the Tobit model, truncated regression, interval data, multivariate probit and
+    doubly truncated samples are cases of it. The sum over rows is the log-likelihood of a sample,
+    to be given to `numpyro.factor`, a sampler or an optimiser.
+
+    Args:
+        observations: n rows of d entries.
+        loc: mean, shape (d,), or (n, d) for one a row.
+        covariance: (d, d), (n, d, d), or an object such as `tg.ScaleTril`.
+        method: how probabilities are computed. `Automatic` sees shapes alone, here and under a
+            trace: integrals over up to three dimensions are exact, others by `Separation`, with
+            16 replicates of 1024 points for up to 64 rows and 4 of 1024 to 32 points for more.
+            `likelihood.hold` fixes plans.
+        key: JAX random key. Each row gets its own, made of its number, so that the errors of rows
+            are independent.
+
+    Returns:
+        Estimate(log_prob, stderr), each (n,). A row is -inf if it is impossible: an exact entry
+        outside its region, or an interval that does not meet it. Rows that ask for the same
+        integral, such as that of a common region, share its error: see
+        `likelihood.total_log_likelihood` for the error of the sum.
+
+    Raises:
+        ValueError: for shapes that disagree or a covariance that is none.
+
+    Example:
+        >>> seen_above_zero = tg.Box([0.0], [jnp.inf])
+        >>> rows = tg.Observations.exact([0.5, 1.5], region=seen_above_zero)
+        >>> tg.log_likelihood(rows, [1.0], [[1.0]]).log_prob.round(6)
+        Array([-0.871185, -0.871185], dtype=float64)
+
+    References:
+        Tobin, "Estimation of relationships for limited dependent variables", Econometrica (1958).
+        Little and Rubin, "Statistical Analysis with Missing Data" (2019), for entries missing at
+        random.
+    """
+    return _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[0]
+
+
+def total_log_likelihood(
+    observations: Observations,
+    loc: Any,
+    covariance: Any,
+    method: Method = Automatic(),
+    key: jax.Array | None = None,
+) -> Estimate:
+    """The log-likelihood of all rows together, with the standard error of that sum.
+
+    Errors of different integrals add as squares; the error of an integral that many rows share,
+    such as that of a common region, counts as often as it is used. Arguments as in
+    `log_likelihood`.
+
+    Example:
+        >>> rows = tg.Observations.exact([0.5, 1.5], region=tg.Box([0.0], [jnp.inf]))
+        >>> tg.likelihood.total_log_likelihood(rows, [1.0], [[1.0]]).log_prob.round(6)
+        Array(-1.74237, dtype=float64)
+    """
+    rows, error, _ = _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))
+    return Estimate(jnp.sum(rows.log_prob), error)
+
+
+def fraction_not_truncated(
+    observations: Observations,
+    loc: Any,
+    covariance: Any,
+    method: Method = Automatic(),
+    key: jax.Array | None = None,
+) -> jax.Array:
+    """P(a row like this lies in its region), (n,): what of the Gaussian could have been seen.
+
+    1 for rows without a region or without any entry. Arguments as in `log_likelihood`.
+
+    Example:
+        >>> rows = tg.Observations.exact([0.5, 1.5], region=tg.Box([[0.0], [1.0]], jnp.inf))
+        >>> tg.likelihood.fraction_not_truncated(rows, [0.0], [[1.0]]).round(4)
+        Array([0.5   , 0.1587], dtype=float64)
+    """
+    return jnp.exp(
+        _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[2]
+    )
+
+
+def hold(method: Method, observations: Observations, loc: Any, covariance: Any) -> HeldMethods:
+    """The method with its plans fixed for these observations and parameters.
+
+    Given to `log_likelihood`, and with one key, that is one smooth function of its parameters,
+    whose gradient is exactly its own.
+
+    Example:
+        >>> rows = tg.Observations([[0.0] * 4], [[jnp.inf] * 4])
+        >>> loc, covariance = jnp.zeros(4), 0.5 * (jnp.eye(4) + 1.0)
+        >>> method = tg.likelihood.hold(tg.Separation(), rows, loc, covariance)
+        >>> tg.log_likelihood(rows, loc, covariance, method).log_prob.round(3)  # log(1 / 5)
+        Array([-1.609], dtype=float64)
+    """
+    terms = terms_of(*prepared(observations, loc, covariance), as_key(None))
+    return held(method, asked_by_kind([term.integrals for term in terms]))
+
+
+def prepared(
+    observations: Observations, loc: Any, covariance: Any
+) -> tuple[Observations, jax.Array, Covariance]:
+    """The arguments of a likelihood, checked and in one dtype."""
+    n, d = observations.lower.shape
+    # As rows of a box without limits, which says nothing.
+    rows = Box(jnp.full((n, d), -jnp.inf, observations.lower.dtype), jnp.inf)
+    loc, covariance, _ = as_problem(loc, covariance, rows)
+    for name, batch in (("loc", loc.shape[:-1]), ("covariance", covariance.batch_shape)):
+        if batch not in ((), (n,)):
+            raise ValueError(
+                f"log_likelihood: {name} has leading axes {batch}, expected () or ({n},), one for "
+                "each row."
+            )
+    return jax.tree.map(
+        lambda leaf: leaf.astype(loc.dtype) if is_number(leaf) else leaf, observations
+    ), loc, covariance  # fmt: skip
+
+
+def is_number(leaf: jax.Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
+
+
+def asked_by_kind(integrals: list[Integrals | None]) -> dict[str, Integrals]:
+    """All integrals of each kind, in one batch."""
+    kinds: dict[str, list[Integrals]] = {}
+    for part in integrals:
+        if part is not None:
+            kinds.setdefault(kind_of(part), []).append(part)
+    return {kind: joined(parts) for kind, parts in kinds.items()}
+
+
+def answered(integrals: list[Integrals | None], method: Method) -> list[Estimate | None]:
+    """The estimates of all integrals, those of one kind together."""
+    results = {
+        kind: probabilities(asked, method.of(kind) if isinstance(method, HeldMethods) else method)
+        for kind, asked in asked_by_kind(integrals).items()
+    }
+    used = dict.fromkeys(results, 0)
+    estimates: list[Estimate | None] = []
+    for part in integrals:
+        if part is None:
+            estimates.append(None)
+            continue
+        kind = kind_of(part)
+        begin, used[kind] = used[kind], used[kind] + len(part.loc)
+        own = slice(begin, used[kind])
+        estimates.append(Estimate(*(leaf[own] for leaf in results[kind])))
+    return estimates
+
+
+def _evaluated(
+    observations: Observations, loc: jax.Array, covariance: Covariance, method: Method, key
+) -> tuple[Estimate, jax.Array, jax.Array]:
+    """The weighted rows, the standard error of their sum, and log P(Y in R) of each row."""
+    n, dtype = observations.num_rows, loc.dtype
+    weights = observations.weights
+    weights = jnp.ones(n, dtype) if weights is None else weights
+    terms = terms_of(observations, loc, covariance, key)
+    estimates = answered([term.integrals for term in terms], method)
+    seen, regions = jnp.zeros(n, dtype), jnp.zeros(n, dtype)
+    variance, total = jnp.zeros(n, dtype), jnp.zeros((), dtype)
+    for term, estimate in zip(terms, estimates):
+        value, rows = term.density, term.pattern.places
+        if estimate is not None:
+            value = value + term.pattern.of_asked(estimate.log_prob)
+            squares = jax.lax.stop_gradient(estimate.stderr**2)
+            variance = variance.at[rows].add(term.pattern.of_asked(squares))
+            total += jnp.sum(squares * uses(term.pattern, weights) ** 2)
+        if term.sign > 0:
+            seen = seen.at[rows].set(value)
+        else:
+            regions = regions.at[rows].set(value)
+    impossible = (seen == -jnp.inf) | outside(observations)
+    value = jnp.where(impossible, -jnp.inf, seen - regions)
+    value = jnp.where(weights == 0, 0.0, weights * value)
+    value += 0.0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves((loc, covariance)))  # NaN stays
+    return Estimate(value, weights * jnp.sqrt(variance)), jnp.sqrt(total), regions
+
+
+_compiled = Compiled(_evaluated)
+
+
+def _log_likelihood(observations: Observations, loc: jax.Array, *others: Any):
+    """As `_evaluated`; few rows are compiled with less effort."""
+    effort = MEDIUM if observations.lower.size <= FEW_ENTRIES else None
+    return _compiled(observations, loc, *others, effort=effort)
+
+
+def uses(pattern: Pattern, weights: jax.Array) -> jax.Array:
+    """The total weight of the rows that use each integral, (u,)."""
+    own = weights.at[pattern.places].get(mode="fill", fill_value=0.0)
+    if pattern.kind is None:
+        return own
+    return jnp.zeros(len(pattern.first), own.dtype).at[pattern.kind].add(own)

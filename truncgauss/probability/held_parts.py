@@ -1,0 +1,101 @@
+"""Held plans for the independent blocks of a problem, with their recognised structure."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from truncgauss.covariances import Covariance, CovarianceMatrix
+from truncgauss.probability.differentiation import Answer, structured_estimate
+from truncgauss.probability.method import Method
+from truncgauss.probability.refinement import Found
+from truncgauss.probability.structure import Part
+from truncgauss.problem import Estimate, Problem
+from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.regions import Box, Region
+
+ROUNDING = 8.0  # units in the last place of the product of two standard deviations
+
+
+@frozen_pytree
+class HeldParts(Method):
+    """The sum of log probabilities over the independent blocks of a box, with held plans.
+
+    `Automatic.hold` returns it where it separates blocks, leaves out coordinates without limits, or
+    recognises a Markov chain or a common factor. It applies to a single covariance matrix: means
+    and limits may change, and be differentiated; for another matrix the estimate is NaN.
+    Derivatives in the matrix, at this one, are those in a general matrix.
+
+    Args:
+        methods: the held method of each block.
+        covariances: the covariance of each block.
+        matrix: the covariance matrix of all coordinates, shape (d, d).
+        places: the indices of the coordinates of each block, None for all (static).
+
+    Raises:
+        ValueError: for anything but a `Box` and one covariance matrix of the same dimension.
+    """
+
+    methods: tuple[Method, ...]
+    covariances: tuple[Covariance, ...]
+    matrix: Array
+    places: tuple[tuple[int, ...] | None, ...] = static_field()
+
+    own_units = False  # each block has units of its own
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of plans held for many problems."""
+        return jnp.broadcast_shapes(*(method.batch_shape for method in self.methods))
+
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "HeldParts":
+        """The method with its plans broadcast to leading axes."""
+
+        def spread(leaf: Array) -> Array:
+            return jnp.broadcast_to(leaf, batch_shape + leaf.shape)
+
+        methods = tuple(
+            method.broadcast_to(batch_shape) if method.batch_shape else jax.tree.map(spread, method)
+            for method in self.methods
+        )
+        covariances = jax.tree.map(spread, self.covariances)
+        return replace(self, methods=methods, covariances=covariances, matrix=spread(self.matrix))
+
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+        d = self.matrix.shape[-1]
+        fits = isinstance(region, Box) and isinstance(covariance, CovarianceMatrix)
+        if not fits or covariance.dimension != d:
+            raise ValueError(
+                f"the plan that is held was made for a tg.Box and a covariance matrix in {d} "
+                f"dimensions, this problem has a {type(region).__name__} and a "
+                f"{type(covariance).__name__} in {covariance.dimension}. Hold the method for this "
+                "problem: method.hold(loc, covariance, region)."
+            )
+
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        """The sum over the blocks; NaN for another covariance matrix than the held one."""
+        given = zip(self.methods, self.covariances, self.places, self._keys(key), strict=True)
+        answers = [
+            Answer(
+                Part(Problem(loc, own, region), None if places is None else np.array(places)),
+                Found(method, None, recipe=((method, None),)),
+                part_key,
+            )
+            for method, own, places, part_key in given
+        ]
+        matrix = covariance.covariance_matrix
+        log_prob, stderr = structured_estimate(answers, loc, region, matrix)
+        asked = lax.stop_gradient(matrix)
+        scale = jnp.sqrt(jnp.diagonal(self.matrix))
+        gap = ROUNDING * float(jnp.finfo(loc.dtype).eps) * scale[:, None] * scale[None, :]
+        same = jnp.all(jnp.abs(asked - self.matrix) <= gap)
+        return Estimate(jnp.where(same, log_prob, jnp.nan), jnp.where(same, stderr, jnp.nan))
+
+    def _keys(self, key: Array) -> Array:
+        """The keys of the blocks, as in `Automatic.parts`."""
+        return key[None] if len(self.methods) == 1 else jax.random.split(key, len(self.methods))
