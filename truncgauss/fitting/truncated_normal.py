@@ -200,7 +200,10 @@ def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> Trunca
     covariance = np.asarray(covariance)
     small = 1e-7 * np.sqrt(np.outer(*[np.diagonal(covariance)] * 2))
     dense = np.where(covariance == 0, small, covariance)
-    held = hold(method, key, as_problem(loc, dense, sample.region))
+    problem = as_problem(loc, dense, sample.region)
+    if isinstance(method, Automatic):  # by shapes, for the same reason
+        method = method.choice(problem)
+    held = hold(method, key, problem)
     return TruncatedLoss(jnp.zeros(d), sample.correlation, sample.region, held)
 
 

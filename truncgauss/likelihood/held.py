@@ -2,7 +2,9 @@
 
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import settled
+from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
+from truncgauss.problem import Problem
 from truncgauss.pytrees import frozen_pytree
 
 
@@ -27,10 +29,17 @@ class HeldMethods(Method):
 
 
 def held(method: Method, integrals: dict[str, Integrals]) -> HeldMethods:
-    """The method with a plan for each of the integrals, by kind."""
-    return HeldMethods(
-        {
-            kind: settled(method, asked).hold(asked.loc, asked.covariance, asked.region)
-            for kind, asked in integrals.items()
-        }
-    )
+    """The method with a plan for each of the integrals, by kind.
+
+    `Automatic` chooses by shapes: structure that it would recognise in the numbers, such as a
+    correlation of 0, is none of the covariances to come.
+    """
+    return HeldMethods({kind: _held(method, asked) for kind, asked in integrals.items()})
+
+
+def _held(method: Method, asked: Integrals) -> Method:
+    problem = Problem(asked.loc, asked.covariance, asked.region)
+    chosen = settled(method, asked)
+    if isinstance(chosen, Automatic):
+        chosen = chosen.choice(problem)
+    return chosen.hold(*problem)
