@@ -127,7 +127,21 @@ WORKLOADS = {
     ],
     "rows": lambda: tg.log_probability(jnp.zeros((3, 4)), gaussian(4)[1], box(4), SMALL),
 }
-SLOW = {"plain gradient", "moments in three", "moments by particles", "draws of a polyhedron"}
+SLOW = {
+    "plain gradient",
+    "three",
+    "moments in three",
+    "sequential",
+    "moments by particles",
+    "propagation",
+    "moments by propagation",
+    "draws of a polyhedron",
+    "curvature in two",
+    "curvature by propagation",
+    "slope of moments by separation",
+    "distribution of rows",
+    "rows",
+}
 EVERY = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in WORKLOADS]
 SETTINGS = {
     "rank": lambda: jax.numpy_rank_promotion("raise"),

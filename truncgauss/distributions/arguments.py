@@ -39,6 +39,12 @@ def common_arrays(owner: str, **values: Any) -> list[Array]:
             raise ValueError(f"{owner}: the shapes do not broadcast: {shapes}.") from None
 
 
+def of_equal_ranks(*arrays: Array) -> list[Array]:
+    """The arrays with as many leading axes of length one as make their ranks equal."""
+    rank = max(array.ndim for array in arrays)
+    return [jax.lax.broadcast_to_rank(array, rank) for array in arrays]
+
+
 def common_dtype(values: Any) -> Any:
     """The floating dtype of the arrays among the values; Python numbers do not change it."""
     dtype = jnp.result_type(*jax.tree.leaves(values), 0.0)

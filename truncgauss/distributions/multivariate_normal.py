@@ -18,6 +18,7 @@ from truncgauss.distributions.arguments import (
     common_dtype,
     constants_kept,
     is_positive,
+    of_equal_ranks,
     refuse,
     require,
     truncated_problem,
@@ -214,8 +215,8 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             estimate = log_probability(*parts)
             if isinstance(self.region, Box):
                 open_ = jnp.all((self.low == -jnp.inf) & (self.high == jnp.inf), axis=-1)
-                open_ = jnp.broadcast_to(open_, estimate.log_prob.shape)
-                estimate = Estimate(*(jnp.where(open_, 0.0, part) for part in estimate))
+                log_prob, stderr, open_ = of_equal_ranks(*estimate, open_)
+                estimate = Estimate(*(jnp.where(open_, 0.0, x) for x in (log_prob, stderr)))
         if is_concrete(estimate):
             self.__dict__["_log_normalizer"] = estimate
         return estimate
@@ -232,16 +233,17 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             self._validate_sample(value)  # warns; what follows needs no mask
         if self._is_scalar:
             return compiled.log_density(value[..., 0], *self._scalars)
-        shape = jnp.broadcast_shapes(value.shape, self.batch_shape + self.event_shape)
-        value, loc = jnp.broadcast_to(value, shape), jnp.broadcast_to(self.loc, shape)
-        inside = self.support(value)
+        value, loc = of_equal_ranks(value, self.loc)
+        inside, value, loc = of_equal_ranks(self.support(value)[..., None], value, loc)
         half_log_det = jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)).sum(-1)
         constant = half_log_det + 0.5 * self.event_shape[0] * math.log(2 * math.pi)
-        residual = jnp.where(inside[..., None], value - loc, 0.0)
+        residual = jnp.where(inside, value - loc, 0.0)
         square = jnp.square(_whitened(self.scale_tril, residual)).sum(-1)
-        normalizer = jnp.broadcast_to(self._sound_log_normalizer, square.shape)
-        log = -0.5 * square - (jnp.broadcast_to(constant, square.shape) + normalizer)
-        outside = jnp.where(jnp.isnan(value).any(-1) | jnp.isnan(log), jnp.nan, -jnp.inf)
+        square, constant, normalizer, inside, unknown = of_equal_ranks(
+            square, constant, self._sound_log_normalizer, inside[..., 0], jnp.isnan(value).any(-1)
+        )
+        log = -0.5 * square - (constant + normalizer)
+        outside = jnp.where(unknown | jnp.isnan(log), jnp.nan, -jnp.inf)
         return jnp.where(inside, log, outside)
 
     @property
@@ -266,11 +268,11 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         """log Z, or NaN where there is no density or its standard error is refused."""
         estimate = self.log_normalizer
         ordered = jnp.all(self.region.low < self.region.high, axis=-1)
-        ordered = jnp.broadcast_to(ordered, estimate.log_prob.shape)
-        proper, stderr = jnp.isfinite(estimate.log_prob) & ordered, estimate.stderr
+        log_prob, stderr, ordered = of_equal_ranks(*estimate, ordered)
+        proper = jnp.isfinite(log_prob) & ordered
         good = self._is_precise(stderr)
         refuse(type(self).__name__, "log normaliser", proper & ~good, stderr, self.max_stderr)
-        return jnp.where(proper & good, estimate.log_prob, jnp.nan)
+        return jnp.where(proper & good, log_prob, jnp.nan)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent draws, shape sample_shape + batch_shape + (d,); see `truncated_samples`."""
@@ -310,13 +312,15 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             return compiled.entropy(*self._scalars)
         moments, factor, d = self.moments, self.scale_tril, self.event_shape[0]
         half_log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
-        loc = jnp.broadcast_to(self.loc, moments.mean.shape)
-        precision = jnp.broadcast_to(self.precision_matrix, moments.covariance.shape)
-        shift = jnp.square(_whitened(factor, moments.mean - loc)).sum(-1)
-        spread = jnp.sum(precision * moments.covariance, axis=(-2, -1))
+        mean, loc = of_equal_ranks(moments.mean, self.loc)
+        matrix, precision = of_equal_ranks(moments.covariance, self.precision_matrix)
+        shift = jnp.square(_whitened(factor, mean - loc)).sum(-1)
+        spread = jnp.sum(precision * matrix, axis=(-2, -1))
+        shift, spread, half_log_det, log_normalizer = of_equal_ranks(
+            shift, spread, half_log_det, self._sound_log_normalizer
+        )
         square = 0.5 * (shift + spread)
-        constant = jnp.broadcast_to(half_log_det, square.shape) + 0.5 * d * math.log(2 * math.pi)
-        return self._sound_log_normalizer + constant + square
+        return log_normalizer + half_log_det + 0.5 * d * math.log(2 * math.pi) + square
 
 
 def _whitened(factor: Array, residual: Array) -> Array:

@@ -95,7 +95,7 @@ class Automatic(Method):
 
     def affordable(self, dimension: int, num_rows: int = 1) -> int:
         """The number of points of the first lattice."""
-        most = max(1, self.max_draws // (16 * dimension))
+        most = max(1, self.max_draws // (Separation.num_replicates * dimension))
         alone = min(MOST_POINTS, max(LEAST_POINTS, 2 ** int(math.log2(most))))
         of_many = 2 ** int(math.log2(max(1, most // num_rows)))
         return min(alone, max(LEAST_OF_MANY, of_many))
