@@ -81,7 +81,10 @@ def at_once(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any
     size = next(len(jax.tree.leaves(row)[0]) for row, axis in zip(rows, axes) if axis == 0)
     if jax.default_backend() != "cpu" or size == 1:
         return size
-    one = lambda row, axis: jax.tree.map(lambda leaf: leaf[0], row) if axis == 0 else row
+
+    def one(row: Any, axis: int | None) -> Any:
+        return jax.tree.map(lambda leaf: leaf[0], row) if axis == 0 else row
+
     traced = jax.make_jaxpr(function)(*(one(row, axis) for row, axis in zip(rows, axes)))
     largest = max(_operations(traced.jaxpr), default=0)
     return max(1, (DIVIDED - 1) // largest) if largest else size
