@@ -331,7 +331,7 @@ def _effort(problem: Problem, num_samples: int) -> dict[str, Any] | None:
 def _is_short(draws: Draws, num_samples: int) -> np.ndarray:
     """For which rows accept-reject could not make all draws."""
     size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
-    return (size < num_samples) & ~np.isnan(rate)
+    return np.asarray((size < num_samples) & ~np.isnan(rate))
 
 
 def _warn_of_chains(draws: Draws, num_samples: int) -> None:
