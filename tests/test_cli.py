@@ -19,6 +19,7 @@ TINY = '''\
 """An experiment that ends as it is told."""
 
 import time
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from truncgauss import config
 
 
 class Settings(config.Experiment):
+    spreads: ClassVar[bool] = True
     mode: str
 
 

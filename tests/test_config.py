@@ -116,6 +116,7 @@ MISTAKES = [
     ("loc: [0, 1e-3]", "loc: [0]", "5:15: gaussian.covariance", "as many rows as loc"),
     ("seed: 1", "seed: 1\ndtype: float46", "3:8: dtype", "'float32' or 'float64'"),
     ("seed: 1", "seed: 1\ndevices: 0", "3:10: devices", "greater than 0"),
+    ("seed: 1", "seed: 1\ndevices: 2", "3:10: devices", "must be 1: this experiment does not"),
     ("seed: 1", "seed: 1\ndata: no.csv", "3:7: data", "no such file, looked in"),
     ("seed: 1", "seed: 1\ndata: ~nobody/no.csv", "3:7: data", "no such file, looked in"),
     ("seed: 1", 'seed: 1\ndata: "x\\0.csv"', "3:7: data", "no such file, looked in"),

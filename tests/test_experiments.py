@@ -273,6 +273,15 @@ def test_shift_curve_on_two_devices_is_the_same():
 # ---------------------------------------------------------------- fit_limits
 
 
+@pytest.mark.slow
+def test_fit_limits_on_two_devices_is_the_same():
+    from experiments.fit_limits import run as fit_limits
+
+    one, two = (fit_limits.run(settings("fit_limits", devices=n, num_repeats=0)) for n in (1, 2))
+    for name in ("shift", "limits"):
+        np.testing.assert_allclose(one[name]["params"], two[name]["params"], rtol=1e-9)
+
+
 def test_fit_limits():
     results, picture = completed("fit_limits", num_repeats=1)
     assert results["failed"] == ""

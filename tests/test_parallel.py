@@ -73,3 +73,30 @@ def test_host_devices_split_a_fresh_process():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "3"
+
+
+SPREAD_ROWS = """
+import faulthandler, sys
+faulthandler.dump_traceback_later(170, exit=True)
+import truncgauss as tg
+tg.parallel.host_devices(2)
+import jax, jax.numpy as jnp
+jax.config.update("jax_enable_x64", True)
+loc = jnp.linspace(-1.0, 1.0, 4096)[:, None] + jnp.zeros(4)
+covariance, box = 0.5 * jnp.eye(4) + 0.5, tg.Box(jnp.full(4, -1.0), jnp.full(4, 1.5))
+method = tg.Automatic(max_draws=2048)  # 32 points a replicate
+of_rows = jax.jit(lambda loc: tg.log_probability(loc, covariance, box, method))
+found = of_rows(tg.parallel.spread(loc, tg.parallel.device_mesh(2)))
+truth = tg.log_probability(loc[::512], covariance, box)
+print(float(abs(found.log_prob[::512] - truth.log_prob).max()), float(found.stderr.max()))
+"""
+
+
+def test_many_spread_rows_do_not_wait_for_each_other():
+    """Threads of jaxlib's pool that wait for work of the same pool stood still for ever."""
+    done = subprocess.run(
+        [sys.executable, "-c", SPREAD_ROWS], capture_output=True, text=True, timeout=180
+    )
+    assert done.returncode == 0, done.stderr
+    error, stderr = map(float, done.stdout.split())
+    assert 0 < stderr < 0.02 and error < 5 * stderr

@@ -144,15 +144,17 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOME_OF:
-        value = getattr(importlib.import_module(_HOME_OF[name]), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f"truncgauss.{name}")
-    else:
-        raise AttributeError(f"module 'truncgauss' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # type checkers should know the names above only
+
+    def __getattr__(name: str) -> Any:
+        if name in _HOME_OF:
+            value = getattr(importlib.import_module(_HOME_OF[name]), name)
+        elif name in _MODULES:
+            value = importlib.import_module(f"truncgauss.{name}")
+        else:
+            raise AttributeError(f"module 'truncgauss' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

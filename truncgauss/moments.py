@@ -101,4 +101,4 @@ def _errors(moments: Moments) -> np.ndarray:
     scale = np.where(scale > 0, scale, 1.0)
     pairs = stderr / scale[..., None] / scale[..., None, :]
     flat = np.concatenate([mean_stderr / scale, pairs.reshape(*scale.shape[:-1], -1)], axis=-1)
-    return np.max(np.where(np.isnan(flat), 0.0, flat), axis=-1, initial=0.0)
+    return np.asarray(np.max(np.where(np.isnan(flat), 0.0, flat), axis=-1, initial=0.0))

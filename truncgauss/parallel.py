@@ -1,22 +1,65 @@
-"""Data parallelism: a device mesh, and samples or rows sharded over it.
+"""Work spread over the devices of a mesh: the rows of a batch, or the replicates of one estimate.
 
-The largest array of a computation, the samples or the data rows, is sharded over the devices of a
-mesh; `jit` then computes each shard where it lies and adds the sums across devices. Values and
-derivatives are those of one device up to the order of a sum. No derivative is taken inside a
-collective, which would silently be wrong.
+The one object is a mesh. Within `with rows(mesh):` each device answers for its own rows, within
+`with replicates(mesh):` it makes its own replicates. Values, derivatives, moments, draws and fits
+are those of one device up to the order of a sum: random keys belong to a replicate or a row, not to
+the device that happens to hold it. No device waits for another before its share is done, whatever
+loops it runs, and a batch need not divide by the number of devices.
 
-`jax.shard_map` over rows works as well, with derivatives taken outside of it. An array on an
+```python
+tg.parallel.host_devices(4)  # before JAX starts; an accelerator's devices are there anyway
+mesh = tg.parallel.device_mesh(4)
+with tg.parallel.rows(mesh):
+    estimates = tg.log_probability(means, covariance, region)  # means of shape (n, d)
+with tg.parallel.replicates(mesh):
+    estimate = tg.log_probability(mean, covariance, region)
+```
+
+Functions of your own are spread with JAX's own tools, and give the same numbers. With `jax.pmap`
+each device takes one element of the leading axis, here a row of means:
+
+>>> region, covariance = tg.Box([0.0, 0.0], [1.0, jnp.inf]), jnp.eye(2)
+>>> def log_prob(means):
+...     return tg.log_probability(means, covariance, region).log_prob
+>>> means = jnp.linspace(-1.0, 1.0, 2 * jax.device_count()).reshape(-1, 2)
+>>> bool(jnp.allclose(jax.pmap(log_prob)(means), log_prob(means)))
+True
+
+With `jax.shard_map` it takes its share of all of them. Derivatives are taken outside:
+
+>>> from jax.sharding import PartitionSpec
+>>> mesh, split = tg.parallel.device_mesh(), PartitionSpec(tg.parallel.AXIS)
+>>> shared = jax.shard_map(log_prob, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
+>>> slope, plain = (jax.grad(lambda x, f=f: f(x).sum())(means) for f in (shared, log_prob))
+>>> bool(jnp.allclose(slope, plain))
+True
+
+A derivative *inside* of a collective such as `jax.lax.psum` would silently be wrong. An array on an
 explicit mesh, the default of `jax.make_mesh`, is gathered first: the results are right, but every
-device computes all of them. A mesh from `device_mesh` shares the work.
+device computes all of them.
 """
 
-from typing import Any
+import contextlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 AXIS = "pieces"
+
+
+class Plan(NamedTuple):
+    """The meshes over which rows and replicates are spread, None for one device."""
+
+    rows: Mesh | None = None
+    replicates: Mesh | None = None
+
+
+# Part of the key of JAX's compilation caches, unlike a variable of Python.
+_PLAN = jax.make_user_context(default_value=Plan())
 
 
 def host_devices(num_devices: int) -> None:
@@ -94,3 +137,104 @@ def spread(tree: Any, mesh: Mesh) -> Any:
                 f"{shape}{jax.tree_util.keystr(path)}. Take a multiple of {mesh.size} samples."
             )
     return jax.device_put(tree, sharding)
+
+
+def rows(mesh: Mesh | None) -> contextlib.AbstractContextManager[Any]:
+    """A context in which the rows of every batch are spread over a mesh; None for one device.
+
+    Each device answers for its rows alone: rows that need many iterations keep no other device
+    waiting until the end. A number of rows that does not divide is padded.
+
+    Args:
+        mesh: from `device_mesh`, or any mesh of JAX, of which all axes are used.
+
+    Example:
+        >>> region = tg.Box([0.0, 0.0], [jnp.inf, jnp.inf])
+        >>> shifts = jnp.array([[-0.5], [0.0], [0.5]]) + jnp.zeros(2)
+        >>> with tg.parallel.rows(tg.parallel.device_mesh()):
+        ...     fractions = tg.fraction_not_truncated(shifts, jnp.eye(2), region)
+        >>> fractions.round(4)
+        Array([0.0952, 0.25  , 0.4781], dtype=float64)
+    """
+    return _PLAN(_PLAN.value._replace(rows=_automatic(mesh)))
+
+
+def replicates(mesh: Mesh | None) -> contextlib.AbstractContextManager[Any]:
+    """A context in which the replicates of every estimate are spread over a mesh.
+
+    A method with as many replicates as devices, or a multiple of them, wastes nothing; `Automatic`
+    makes 16. For a batch of many rows `rows` shares more of the work: the plan of an estimate is
+    solved on every device.
+
+    Args:
+        mesh: as in `rows`; None for one device.
+
+    Example:
+        >>> d = 10
+        >>> region, covariance = tg.Box(jnp.zeros(d), jnp.inf), 0.5 * jnp.eye(d) + 0.5
+        >>> with tg.parallel.replicates(tg.parallel.device_mesh()):
+        ...     estimate = tg.log_probability(jnp.zeros(d), covariance, region)
+        >>> bool(jnp.abs(jnp.exp(estimate.log_prob) * 11 - 1) < 1e-4)
+        True
+    """
+    return _PLAN(_PLAN.value._replace(replicates=_automatic(mesh)))
+
+
+def over_rows(function: Callable[..., Any], args: tuple[Any, ...], axes: tuple[Any, ...]) -> Any:
+    """`function(*args)`, whose leading axis each device computes for its own part of.
+
+    Args:
+        function: of the arguments; the leading axis of all that it returns is theirs.
+        args: pytrees of arrays.
+        axes: of each argument 0 if its leading axis is split, None if all devices need all of it.
+    """
+    return _divided(_PLAN.value.rows, function, args, axes)
+
+
+def over_replicates(function: Callable[[jax.Array], Any], keys: jax.Array) -> Any:
+    """`function(keys)`, whose leading axis is that of the keys, a part of them on each device."""
+    return _divided(_PLAN.value.replicates, function, (keys,), (0,))
+
+
+def plan() -> Plan:
+    """What is spread, and over which meshes, where this is called."""
+    return _PLAN.value
+
+
+def _automatic(mesh: Mesh | None) -> Mesh | None:
+    """The mesh with the axis type that `jax.shard_map` wants; None if it has one device."""
+    if mesh is None or mesh.size == 1:
+        return None
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * mesh.devices.ndim)
+
+
+def _divided(
+    mesh: Mesh | None, function: Callable[..., Any], args: tuple[Any, ...], axes: tuple[Any, ...]
+) -> Any:
+    if mesh is None or jax.sharding.get_abstract_mesh().manual_axes:
+        return function(*args)  # one device, or the part of one device
+    size = next(len(jax.tree.leaves(arg)[0]) for arg, axis in zip(args, axes) if axis == 0)
+    missing = -size % mesh.size
+    args = tuple(_padded(arg, missing) if axis == 0 else arg for arg, axis in zip(args, axes))
+    split, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
+
+    def own(*args: Any) -> Any:
+        with _PLAN(Plan()):
+            return function(*args)
+
+    specs = tuple(split if axis == 0 else whole for axis in axes)
+    # Derivatives are taken outside or wholly inside, where nothing is exchanged.
+    each = jax.shard_map(own, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)
+    result = each(*args)
+    return jax.tree.map(lambda leaf: leaf[:size], result) if missing else result
+
+
+def _padded(tree: Any, missing: int) -> Any:
+    """The last row repeated, rather than zeros, which may be no problem with a solution."""
+    if not missing:
+        return tree
+
+    def longer(leaf: jax.Array) -> jax.Array:
+        return jnp.concatenate([leaf, jnp.broadcast_to(leaf[-1:], (missing, *leaf.shape[1:]))])
+
+    return jax.tree.map(longer, tree)

@@ -24,6 +24,7 @@ from truncgauss.pytrees import (
     varying_like,
 )
 from truncgauss.regions import Box, LinearRegion, Region, as_linear
+from truncgauss.rows import mapped
 
 # What public functions take; leading axes broadcast.
 Loc: TypeAlias = Real[ArrayLike, "*#batch d"] | Sequence[Any]
@@ -177,5 +178,5 @@ def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> A
         rows = [jax.tree.map(one, row) if own else row for row, own in zip(rows, batches)]
         nothing = lambda leaf: jnp.zeros(batch_shape + leaf.shape, leaf.dtype)
         return jax.tree.map(nothing, jax.eval_shape(of_row, *rows))
-    results = jax.vmap(of_row, in_axes=tuple(0 if own else None for own in batches))(*rows)
+    results = mapped(of_row, tuple(rows), tuple(0 if own else None for own in batches))
     return jax.tree.map(lambda leaf: leaf.reshape(batch_shape + leaf.shape[1:]), results)

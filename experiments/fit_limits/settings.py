@@ -1,6 +1,6 @@
 """The settings of `fit_limits`."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,8 @@ from truncgauss.config import Count, Experiment, Gaussian, Limits, Vector, probl
 
 class Settings(Experiment):
     """Shifts and limits recovered from the counts that they produced."""
+
+    spreads: ClassVar[bool] = True
 
     num_trials: Count
     """Draws behind each count."""

@@ -1,6 +1,6 @@
 """The settings of `selected_sample`."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,8 @@ from .table import header, mismatch
 
 class Settings(Experiment):
     """A truncated Gaussian fitted to rows of a table that lie inside limits."""
+
+    spreads: ClassVar[bool] = True
 
     data: DataFile
     """A CSV table with a header."""

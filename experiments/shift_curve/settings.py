@@ -11,6 +11,7 @@ class Settings(Experiment):
     """The fraction inside limits and its gradient, along a shift of the mean."""
 
     cached: ClassVar[bool] = False  # first calls are timed, with their compilation
+    spreads: ClassVar[bool] = True
 
     gaussian: Gaussian
     limits: Limits

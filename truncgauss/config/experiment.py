@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from truncgauss.config.sections import Count, Dtype, Model, Seed, suggestion
+from truncgauss.config.sections import Count, Dtype, Model, Seed, problem, suggestion
 from truncgauss.config.yaml import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,15 +38,23 @@ class Experiment(Model):
     cached: ClassVar[bool] = True
     """Whether compiled functions may come from the cache of an earlier run: not where compilation
     is timed."""
+    spreads: ClassVar[bool] = False
+    """Whether `run` spreads its work over `devices`; more than one is refused elsewhere."""
 
     experiment: str
     """The name of a built-in experiment, or the path of a Python file of your own."""
     seed: Seed
     """The only source of randomness."""
     devices: Count = 1
-    """Devices of the host to start; the samples are spread over them."""
+    """Devices of the host to start; an experiment that `spreads` shares its work among them."""
     dtype: Dtype = "float64"
     """The precision of the run."""
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse devices that would stand idle."""
+        if self.devices > 1 and not self.spreads:
+            message = "must be 1: this experiment does not spread its work"
+            raise problem(message, "devices", got=self.devices)
 
 
 def folder(name: str) -> Path:

@@ -77,12 +77,17 @@ def conditioned(rows: Rows, pattern: Pattern, key: jax.Array) -> tuple[jax.Array
     return pattern.of_asked(density), Integrals(loc, covariance, region, keys, empty)
 
 
-def _given(values: jax.Array, loc: jax.Array, matrix: jax.Array):
+def _given(
+    values: jax.Array, loc: jax.Array, matrix: jax.Array
+) -> tuple[jax.Array, Covariance, jax.Array]:
     """Mean and covariance of the others given the values (u, e) of the first, and their density."""
     e = values.shape[1]
     factor = jnp.linalg.cholesky(matrix)
     head, below, rest = factor[..., :e, :e], factor[..., e:, :e], factor[..., e:, e:]
-    solve = lambda head, gap: jax.scipy.linalg.solve_triangular(head, gap, lower=True)
+
+    def solve(head: jax.Array, gap: jax.Array) -> jax.Array:
+        return jax.scipy.linalg.solve_triangular(head, gap, lower=True)
+
     white = jax.vmap(solve, (0 if matrix.ndim == 3 else None, 0))(head, values - loc[:, :e])
     scales = jnp.diagonal(head, axis1=-2, axis2=-1)
     density = -0.5 * jnp.sum(white**2, axis=-1) - jnp.sum(jnp.log(scales), axis=-1)
@@ -96,24 +101,27 @@ def _allowed(rows: Rows, pattern: Pattern, values: jax.Array) -> jax.Array:
         return jnp.ones(len(values), bool)
     point = jnp.zeros((len(values), rows.lower.shape[-1]), values.dtype)
     point = point.at[:, jnp.array(pattern.exact, int)].set(values)
-    return jax.vmap(lambda region, x: region.contains(x))(_polyhedra(rows, pattern), point)
+    polyhedra = _polyhedra(rows.region, pattern)
+    return jax.vmap(lambda region, x: region.contains(x))(polyhedra, point)
 
 
-def _polyhedra(rows: Rows, pattern: Pattern) -> Polyhedron:
+def _polyhedra(region: Polyhedron, pattern: Pattern) -> Polyhedron:
     """The polyhedra of the rows that ask, one each."""
-    if rows.region.batch_shape == ():
-        return rows.region.broadcast_to((len(pattern.asked),))
-    return jax.tree.map(lambda leaf: leaf[pattern.asked], rows.region)
+    if region.batch_shape == ():
+        return region.broadcast_to((len(pattern.asked),))
+    return jax.tree.map(lambda leaf: leaf[pattern.asked], region)
 
 
-def _open_region(rows: Rows, pattern: Pattern, values, lower, upper):
+def _open_region(
+    rows: Rows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
+) -> tuple[Box | Polyhedron, jax.Array]:
     """What the limited entries must satisfy, and which of these regions have no inside.
 
     An empty region is replaced by all of space, which any method can answer.
     """
     limited = jnp.array(pattern.limited, int)
     if rows.region is not None:
-        region = _polyhedra(rows, pattern)
+        region = _polyhedra(rows.region, pattern)
         matrix, low, high = region.matrix[..., limited], region.low, region.high
         if pattern.exact:
             known = region.matrix[..., jnp.array(pattern.exact, int)]

@@ -1,6 +1,7 @@
 """Methods held for the integrals of a likelihood, so that it is one smooth function."""
 
-from truncgauss.likelihood.integrals import Integrals, settled
+from truncgauss.likelihood.conditioning import Integrals
+from truncgauss.likelihood.integrals import settled
 from truncgauss.probability.method import Method
 from truncgauss.pytrees import frozen_pytree
 

@@ -1,6 +1,8 @@
 """Many probabilities of one kind, each with its own random key, in chunks of bounded memory."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,16 +71,16 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     """The log probabilities (u,) and their standard errors; -inf where a region is empty."""
     method = settled(method, integrals)
     loc, covariance, region, keys, empty = integrals
-    own = covariance.batch_shape != (), method.batch_shape != ()
-    shared = tuple(None if is_own else part for is_own, part in zip(own, (covariance, method)))
-    each = tuple(part if is_own else None for is_own, part in zip(own, (covariance, method)))
+    own_covariance = covariance if covariance.batch_shape else None
+    own_method = method if method.batch_shape else None
 
-    def one(row) -> Estimate:
-        loc, region, key, each = row
-        covariance, method = (a if b is None else b for a, b in zip(shared, each))
-        return log_probability(loc, covariance, region, method, key)
+    def one(row: Any) -> Estimate:
+        loc, region, key, own, planned = row
+        own = covariance if own is None else own
+        return log_probability(loc, own, region, method if planned is None else planned, key)
 
-    result = in_chunks(one, (loc, region, keys, each), chunk_of(region))
+    rows = loc, region, keys, own_covariance, own_method
+    result = in_chunks(one, rows, chunk_of(region))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
 
@@ -87,7 +89,7 @@ def chunk_of(region: Box | Polyhedron) -> int:
     return CHUNK.get(region.dimension, CHUNK_OF_MANY) if isinstance(region, Box) else CHUNK_OF_MANY
 
 
-def in_chunks(function, rows, size: int):
+def in_chunks(function: Callable[[Any], Any], rows: Any, size: int) -> Any:
     """`function` of every row, `size` of them at a time, in the memory of so many.
 
     The last rows are repeated rather than compile for fewer. A gradient computes each chunk again.

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.likelihood.patterns import Limits, Pattern, find_patterns
-from truncgauss.problem import Region
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import Box, Polyhedron, Region
 
 LIMITS_ON = ("observed", "latent")
 
@@ -221,7 +220,7 @@ class Observations:
         if region is not None and region.batch_shape:
             differing += jax.tree.leaves(region)
         extra = [np.asarray(part).reshape(shape[0], -1) for part in differing]
-        low, high = -np.inf, np.inf
+        low, high = np.asarray(-np.inf), np.asarray(np.inf)
         if isinstance(region, Box):
             low, high = np.asarray(region.low), np.asarray(region.high)
         return Limits(

@@ -81,21 +81,19 @@ def find_patterns(limits: Limits, rows: np.ndarray) -> tuple[Pattern, ...]:
     codes = np.concatenate([limits.exact, limited], axis=1)[rows]
     kinds, which = unique_rows(codes)
     return tuple(
-        _pattern(limits, rows[which == i], *np.split(code, 2), bounded)
-        for i, code in enumerate(codes[kinds])
+        _pattern(limits, rows[which == i], code, bounded) for i, code in enumerate(codes[kinds])
     )
 
 
-def _pattern(
-    limits: Limits, rows: np.ndarray, exact: np.ndarray, limited: np.ndarray, bounded: np.ndarray
-) -> Pattern:
-    entries = tuple(tuple(int(j) for j in np.flatnonzero(mask)) for mask in (exact, limited))
+def _pattern(limits: Limits, rows: np.ndarray, code: np.ndarray, bounded: np.ndarray) -> Pattern:
+    exact, limited = np.split(code, 2)
     first = kind = None
     if not exact.any():
         same = [part[rows] for part in (limits.low, limits.high, limits.extra)]
         first, kind = (filled(part, 0) for part in unique_rows(np.hstack(same)))
     return Pattern(
-        *entries,
+        exact=tuple(int(j) for j in np.flatnonzero(exact)),
+        limited=tuple(int(j) for j in np.flatnonzero(limited)),
         bounded=bool(bounded[rows].any()),
         rows=filled(rows, rows[0]),
         places=filled(rows, len(limits.exact)),

@@ -185,7 +185,11 @@ def answered(integrals: list[Integrals | None], method: Method) -> list[Estimate
 
 
 def _evaluated(
-    observations: Observations, loc: jax.Array, covariance: Covariance, method: Method, key
+    observations: Observations,
+    loc: jax.Array,
+    covariance: Covariance,
+    method: Method,
+    key: jax.Array,
 ) -> tuple[Estimate, jax.Array, jax.Array]:
     """The weighted rows, the standard error of their sum, and log P(Y in R) of each row."""
     n, dtype = observations.num_rows, loc.dtype
@@ -216,7 +220,9 @@ def _evaluated(
 _compiled = Compiled(_evaluated)
 
 
-def _log_likelihood(observations: Observations, loc: jax.Array, *others: Any):
+def _log_likelihood(
+    observations: Observations, loc: jax.Array, *others: Any
+) -> tuple[Estimate, jax.Array, jax.Array]:
     """As `_evaluated`; few rows are compiled with less effort."""
     effort = MEDIUM if observations.lower.size <= FEW_ENTRIES else None
     return _compiled(observations, loc, *others, effort=effort)
@@ -225,6 +231,6 @@ def _log_likelihood(observations: Observations, loc: jax.Array, *others: Any):
 def uses(pattern: Pattern, weights: jax.Array) -> jax.Array:
     """The total weight of the rows that use each integral, (u,)."""
     own = weights.at[pattern.places].get(mode="fill", fill_value=0.0)
-    if pattern.kind is None:
+    if pattern.kind is None or pattern.first is None:
         return own
     return jnp.zeros(len(pattern.first), own.dtype).at[pattern.kind].add(own)

@@ -9,7 +9,7 @@ from truncgauss.covariances import Covariance, CovarianceMatrix
 from truncgauss.likelihood.conditioning import Integrals, Rows, conditioned
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import Box, Polyhedron, Region
 
 
 class Term(NamedTuple):
@@ -33,10 +33,10 @@ def terms_of(
 ) -> list[Term]:
     """The terms of the likelihood, whose integrals are still to be answered."""
     data, region = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
-    parts = [(observations.patterns, data_rows(observations, loc, covariance), data, 1.0)]
+    parts = [(observations.patterns or (), data_rows(observations, loc, covariance), data, 1.0)]
     if observations.region is not None:
         rows = region_rows(observations, loc, covariance)
-        parts.append((observations.region_patterns, rows, region, -1.0))
+        parts.append((observations.region_patterns or (), rows, region, -1.0))
     terms = []
     for patterns, rows, own_key, sign in parts:
         for pattern in patterns:
@@ -56,26 +56,31 @@ def data_rows(observations: Observations, loc: jax.Array, covariance: Covariance
         exact = lower == upper
         lower = jnp.where(exact, lower, jnp.maximum(lower, region.low))
         upper = jnp.where(exact, upper, jnp.minimum(upper, region.high))
-        region = None
-    return Rows(loc, total, lower, upper, region)
+    return Rows(loc, total, lower, upper, polyhedron_of(region))
 
 
-def _joint_rows(observations, loc: jax.Array, covariance: Covariance, total: Covariance) -> Rows:
+def polyhedron_of(region: Region | None) -> Polyhedron | None:
+    """The region if it is a polyhedron; the limits of a box are those of the rows."""
+    return region if isinstance(region, Polyhedron) else None
+
+
+def _joint_rows(
+    observations: Observations, loc: jax.Array, covariance: Covariance, total: Covariance
+) -> Rows:
     """Rows of (y, x) with y in its intervals and x in the region."""
     n, d = observations.lower.shape
     matrix, whole = jnp.broadcast_arrays(covariance.covariance_matrix, total.covariance_matrix)
     joint = jnp.block([[whole, matrix], [matrix, matrix]])
     low, high = jnp.full((n, d), -jnp.inf, loc.dtype), jnp.full((n, d), jnp.inf, loc.dtype)
-    region = observations.region
+    region, polyhedron = observations.region, None
     if isinstance(region, Box):
-        low, high = (jnp.broadcast_to(side, (n, d)) for side in (region.low, region.high))
-        region = None
-    else:
-        matrix = jnp.concatenate([jnp.zeros_like(region.matrix), region.matrix], axis=-1)
-        region = Polyhedron(matrix, region.low, region.high)
+        low, high = jnp.broadcast_to(region.low, (n, d)), jnp.broadcast_to(region.high, (n, d))
+    if isinstance(region, Polyhedron):
+        both = jnp.concatenate([jnp.zeros_like(region.matrix), region.matrix], axis=-1)
+        polyhedron = Polyhedron(both, region.low, region.high)
     lower = jnp.concatenate([observations.lower, low], axis=1)
     upper = jnp.concatenate([observations.upper, high], axis=1)
-    return Rows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, region)
+    return Rows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, polyhedron)
 
 
 def region_rows(observations: Observations, loc: jax.Array, covariance: Covariance) -> Rows:
@@ -83,11 +88,11 @@ def region_rows(observations: Observations, loc: jax.Array, covariance: Covarian
     shape, region = observations.lower.shape, observations.region
     if not observations.latent:
         covariance = noisy(covariance, observations.noise)
-    low, high = -jnp.inf, jnp.inf
+    low, high = jnp.asarray(-jnp.inf, loc.dtype), jnp.asarray(jnp.inf, loc.dtype)
     if isinstance(region, Box):
-        low, high, region = region.low, region.high, None
-    low, high = (jnp.broadcast_to(jnp.asarray(side, loc.dtype), shape) for side in (low, high))
-    return Rows(loc, covariance, low, high, region)
+        low, high = region.low, region.high
+    low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
+    return Rows(loc, covariance, low, high, polyhedron_of(region))
 
 
 def noisy(covariance: Covariance, noise: jax.Array | None) -> Covariance:

@@ -1,0 +1,200 @@
+"""What the likelihood of rows must obey, whatever its value: symmetries, errors, transforms."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+from tests.row_quadrature import COVARIANCE, LOC, LOW, every_kind, total
+
+INF = np.inf
+
+
+def test_rows_and_coordinates_may_be_permuted_and_rows_split():
+    lower, upper = (side[:, :2] for side in every_kind())
+    loc, covariance, low = LOC[:2], COVARIANCE[:2, :2], LOW[:2]
+    make = lambda lower, upper, low: tg.Observations(lower, upper, region=tg.Box(low, INF))
+    found = tg.log_likelihood(make(lower, upper, low), loc, covariance).log_prob
+    order = np.random.default_rng(2).permutation(24)
+    again = tg.log_likelihood(make(lower[order], upper[order], low), loc, covariance).log_prob
+    np.testing.assert_allclose(again, found[order], rtol=1e-12)
+    turned = make(lower[:, ::-1], upper[:, ::-1], low[::-1])
+    turned = tg.log_likelihood(turned, loc[::-1], covariance[::-1, ::-1])
+    np.testing.assert_allclose(turned.log_prob, found, rtol=1e-9, atol=1e-9)
+    # p(y) = p(y_0) p(y_1, y_2 | y_0), the first factor without its region.
+    y = np.array([[0.4, 0.1, -0.3]])
+    gain = COVARIANCE[1:, 0] / COVARIANCE[0, 0]
+    rest = COVARIANCE[1:, 1:] - np.outer(gain, COVARIANCE[0, 1:])
+    whole = total(tg.Observations(y - [[0, 0, 0.5]], y), LOC, COVARIANCE)
+    first = total(tg.Observations.exact(y[:, :1]), LOC[:1], COVARIANCE[:1, :1])
+    second = tg.Observations(y[:, 1:] - [[0, 0.5]], y[:, 1:])
+    split = first + total(second, LOC[1:] + gain * (y[0, 0] - LOC[0]), rest)
+    np.testing.assert_allclose(whole, split, rtol=1e-12)
+
+
+def test_intervals_shrink_to_exact_entries_and_missing_rows_say_nothing():
+    y = np.array([[0.4, 0.1, -0.3], [1.0, -0.5, 0.2]])
+    exact = tg.log_likelihood(tg.Observations.exact(y), LOC, COVARIANCE).log_prob
+    for width in (1e-2, 1e-4):
+        rows = tg.Observations(y - width / 2, y + width / 2)
+        near = tg.log_likelihood(rows, LOC, COVARIANCE).log_prob - 3 * np.log(width)
+        np.testing.assert_allclose(near, exact, atol=width**2)
+    nothing = np.full((2, 3), INF)
+    for region in (None, tg.Box([0.0, 0.0, -INF], INF)):
+        rows = tg.Observations(-nothing, nothing, region=region)
+        found = tg.log_likelihood(rows, LOC, COVARIANCE)
+        np.testing.assert_array_equal(found.log_prob, 0.0)
+        np.testing.assert_array_equal(found.stderr, 0.0)
+
+
+def test_weights_are_repeated_rows():
+    y, few = np.array([0.5, 1.5, 2.5]), tg.Box([0.0], [INF])
+    weighted = tg.Observations(y - [0.0, 0.2, 0.0], y, region=few, weights=[2.0, 3.0, 0.0])
+    repeated = y.repeat([2, 3, 0])
+    repeated = tg.Observations(repeated - [0.0, 0.0, 0.2, 0.2, 0.2], repeated, region=few)
+    np.testing.assert_allclose(
+        total(weighted, [0.3], [[2.0]]), total(repeated, [0.3], [[2.0]]), rtol=1e-12
+    )
+    outside = tg.Observations.exact([2.0, 0.5], region=tg.Box([0.0], [1.0]), weights=[0.0, 1.0])
+    assert np.isfinite(total(outside, [0.0], [[1.0]]))  # a row of weight 0 is no row
+
+
+def test_impossible_rows_are_minus_infinity_and_nan_stays_nan():
+    region = tg.Box([0.0, 0.0], [1.0, 1.0])
+    lower = np.array([[2.0, 0.5], [0.5, 2.0], [0.5, 0.5], [0.5, -INF]])
+    upper = np.array([[2.0, 0.5], [0.5, 3.0], [0.5, 0.5], [0.5, -1.0]])
+    rows = tg.Observations(lower, upper, region=region)
+
+    def rows_at(loc):
+        return tg.log_likelihood(rows, loc, COVARIANCE[:2, :2]).log_prob
+
+    found = rows_at(jnp.zeros(2))
+    np.testing.assert_array_equal(np.isneginf(found), [True, True, False, True])
+    assert np.isfinite(found[2])
+    assert np.all(np.isfinite(jax.jacrev(rows_at)(jnp.zeros(2))))
+    assert np.all(np.isnan(rows_at(jnp.array([jnp.nan, 0.0]))))
+    matrix = jnp.array([[1.0, jnp.nan], [jnp.nan, 1.0]])
+    assert np.all(np.isnan(tg.log_likelihood(rows, jnp.zeros(2), matrix).log_prob))
+    wedge = tg.Polyhedron([[1.0, 1.0]], [-INF], [1.0])
+    lower = np.array([[0.2, 0.3], [0.9, 0.3], [2.0, -INF], [2.0, 0.0]])
+    upper = np.array([[0.2, 0.3], [0.9, 0.3], [2.0, INF], [2.0, 1.0]])
+    found = tg.log_likelihood(
+        tg.Observations(lower, upper, region=wedge), jnp.zeros(2), COVARIANCE[:2, :2]
+    ).log_prob
+    np.testing.assert_array_equal(np.isneginf(found), [False, True, False, True])
+
+
+def test_shapes_that_disagree_are_refused():
+    rows = tg.Observations.exact(np.zeros((4, 3)))
+    with pytest.raises(ValueError, match="dimensions disagree"):
+        tg.log_likelihood(rows, np.zeros(2), np.eye(2))
+    with pytest.raises(ValueError, match="do not broadcast"):
+        tg.log_likelihood(rows, np.zeros((5, 3)), np.eye(3))
+    with pytest.raises(ValueError, match="leading axes"):
+        tg.log_likelihood(rows, np.zeros((2, 4, 3)), np.eye(3))
+    held = tg.likelihood.hold(tg.Exact(), tg.Observations([0.0], [1.0]), [0.0], [[1.0]])
+    with pytest.raises(ValueError, match="another pattern"):
+        tg.log_likelihood(tg.Observations(np.zeros((1, 2)), np.ones((1, 2))), *TWO, held)
+
+
+TWO = np.zeros(2), np.eye(2)
+FOUR = np.full((4, 4), 0.5) + 0.5 * np.eye(4)
+
+
+def orthants(n=12):
+    """Rows of four signs, and others of an exact entry and three signs."""
+    signs = np.random.default_rng(5).random((n, 4)) < 0.5
+    lower, upper = np.where(signs, 0.0, -INF), np.where(signs, INF, 0.0)
+    lower[::3, 0] = upper[::3, 0] = 0.3
+    return tg.Observations(lower, upper)
+
+
+def test_a_held_method_is_one_smooth_function():
+    rows, loc = orthants(), jnp.array([0.2, -0.1, 0.3, 0.0])
+    method = tg.Separation(num_points=64, num_replicates=4)
+    held = tg.likelihood.hold(method, rows, loc, FOUR)
+
+    @jax.jit
+    def loss(shift):
+        return total(rows, loc + shift, FOUR, method=held, key=jax.random.key(3))
+
+    slope = jax.grad(loss)(jnp.zeros(4))
+    step = 1e-5
+    differences = [(loss(step * e) - loss(-step * e)) / (2 * step) for e in jnp.eye(4)]
+    np.testing.assert_allclose(slope, differences, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(loss(jnp.zeros(4)), total(rows, loc, FOUR), rtol=1e-2)
+
+
+def test_errors_of_rows_are_independent_and_those_of_a_common_region_are_not():
+    # Sixteen equal integrals, with limits that differ in the last bit, so that none is shared.
+    n, method = 16, tg.Separation(num_points=32, num_replicates=16, tilted=False)
+    lower = np.zeros((n, 4)) + 1e-12 * np.arange(n)[:, None]
+    rows = tg.Observations(lower, np.full((n, 4), INF))
+    found = tg.log_likelihood(rows, np.zeros(4), FOUR, method, jax.random.key(1))
+    error = np.asarray(found.log_prob) - np.log(0.2)
+    assert len(np.unique(np.round(error, 9))) == n
+    assert 0.5 < error.std() / np.sqrt(np.mean(np.asarray(found.stderr) ** 2)) < 1.7
+    whole = tg.likelihood.total_log_likelihood(rows, np.zeros(4), FOUR, method, jax.random.key(1))
+    np.testing.assert_allclose(whole.stderr, np.sqrt(np.sum(found.stderr**2)))
+    shared = tg.Observations.exact(np.ones((n, 4)) * np.arange(1, n + 1)[:, None],
+                                   region=tg.Box(np.zeros(4), INF))  # fmt: skip
+    found = tg.log_likelihood(shared, np.zeros(4), FOUR, method)
+    whole = tg.likelihood.total_log_likelihood(shared, np.zeros(4), FOUR, method)
+    np.testing.assert_allclose(whole.stderr, np.sum(found.stderr))
+    assert whole.stderr > 0 and len(np.unique(found.stderr)) == 1
+
+
+def test_float32_follows_float64():
+    y = np.array([[0.4, 0.1], [1.0, -0.5], [30.0, -40.0]])
+    lower, upper = y - [[0.0, 0.3], [0.2, 0.3], [0.0, 0.1]], y
+    region = tg.Box([-1.0, -50.0], INF)
+    loc, covariance = LOC[:2], COVARIANCE[:2, :2]
+    wide = tg.log_likelihood(tg.Observations(lower, upper, region=region), loc, covariance)
+    cast = functools.partial(jnp.asarray, dtype=jnp.float32)
+    rows = tg.Observations(cast(lower), cast(upper), region=jax.tree.map(cast, region))
+    found = tg.log_likelihood(rows, cast(loc), cast(covariance))
+    assert found.log_prob.dtype == found.stderr.dtype == jnp.float32
+    np.testing.assert_allclose(found.log_prob, wide.log_prob, rtol=1e-4, atol=1e-4)
+
+
+def test_new_numbers_of_the_same_patterns_compile_nothing():
+    traces = []
+
+    @jax.jit
+    def loss(rows, loc):
+        traces.append(1)
+        return total(rows, loc, [[1.0]])
+
+    region = tg.Box([0.0], [INF])
+    for shift in (0.1, 0.2, 0.3):
+        rows = tg.Observations([0.0, 1.0 + shift], [shift, 1.0 + shift], region=region)
+        expected = total(rows, jnp.array([shift]), [[1.0]])
+        np.testing.assert_allclose(loss(rows, jnp.array([shift])), expected, rtol=1e-12)
+    assert len(traces) == 1
+
+
+def test_a_likelihood_is_a_factor_of_a_numpyro_model():
+    import numpyro
+    from numpyro import distributions
+    from numpyro.infer.util import log_density
+
+    rows = tg.Observations([0.0, -INF, 0.4], [0.5, 0.0, 0.4], region=tg.Box([-2.0], [3.0]))
+
+    def model(rows):
+        loc = numpyro.sample("loc", distributions.Normal(0.0, 1.0))
+        scale = numpyro.sample("scale", distributions.LogNormal(0.0, 1.0))
+        found = tg.log_likelihood(rows, loc[None], scale[None, None] ** 2)
+        numpyro.factor("rows", jnp.sum(found.log_prob))
+
+    def density(params):
+        return log_density(model, (rows,), {}, params)[0]
+
+    params = {"loc": jnp.asarray(0.2), "scale": jnp.asarray(1.3)}
+    value, slope = jax.jit(jax.value_and_grad(density))(params)
+    prior = stats.norm.logpdf(0.2) + stats.lognorm.logpdf(1.3, 1.0)
+    np.testing.assert_allclose(value, prior + total(rows, [0.2], [[1.69]]), rtol=1e-12)
+    assert all(np.isfinite(part) and part != 0 for part in slope.values())
