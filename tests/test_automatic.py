@@ -40,6 +40,12 @@ def test_structure_decides():
     assert isinstance(choice(jnp.eye(2), tg.Ball(jnp.zeros(2), 1.0)), tg.SoftMonteCarlo)
 
 
+def test_the_structure_of_a_constant_is_seen_under_a_trace():
+    factor, region = tg.ScaleTril(jnp.diag(jnp.arange(1.0, 6.0))), tg.Box(jnp.zeros(5), INF)
+    found = jax.jit(lambda loc: tg.log_probability(loc, factor, region))(jnp.zeros(5))
+    assert found.log_prob == pytest.approx(5 * math.log(0.5), rel=1e-13) and found.stderr == 0
+
+
 def test_a_trace_shows_shapes_alone():
     """Independence is a matter of numbers: eagerly it is seen, under a trace it is not."""
     seen = []
