@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from truncgauss import parallel
 from truncgauss.pytrees import is_concrete, is_staged
 
 # Most of XLA's compilation time goes into fusions. For small arrays they save microseconds and cost
@@ -42,7 +43,7 @@ class Compiled:
         # A call would be traced as well, and may not have compiler options of its own there.
         leaves, structure = jax.tree.flatten(args)
         kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
-        kind = compiled is self.light, compiled is self.medium, structure, kinds
+        kind = compiled is self.light, compiled is self.medium, structure, kinds, parallel.plan()
         if kind not in self.ahead:
             self.ahead[kind] = compiled.lower(*args).compile()
         return self.ahead[kind](*args)

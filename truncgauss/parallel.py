@@ -191,9 +191,21 @@ def over_rows(function: Callable[..., Any], args: tuple[Any, ...], axes: tuple[A
     return _divided(_PLAN.value.rows, function, args, axes)
 
 
-def over_replicates(function: Callable[[jax.Array], Any], keys: jax.Array) -> Any:
-    """`function(keys)`, whose leading axis is that of the keys, a part of them on each device."""
-    return _divided(_PLAN.value.replicates, function, (keys,), (0,))
+def over_replicates(function: Callable[..., Any], keys: jax.Array, *shared: Any) -> Any:
+    """`function(keys, *shared)`, whose leading axis is that of the keys, some on each device.
+
+    Args:
+        function: of some of the keys, and of all else.
+        keys: one a replicate.
+        shared: pytrees of arrays that every replicate needs.
+    """
+    axes = (0, *(None for _ in shared))
+    return _divided(_PLAN.value.replicates, function, (keys, *shared), axes)
+
+
+def each_replicate(function: Callable[[jax.Array], Any], keys: jax.Array) -> Any:
+    """`function` of each key, one after the other on each device, in the memory of one."""
+    return over_replicates(lambda keys: jax.lax.map(jax.checkpoint(function), keys), keys)
 
 
 def plan() -> Plan:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from truncgauss import parallel
 from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.probability.automatic import Automatic, log_probability
@@ -14,6 +15,7 @@ from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 from truncgauss.problem import Estimate
 from truncgauss.regions import Box, Polyhedron
+from truncgauss.rows import at_once
 
 CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows answered at a time, by dimension
 CHUNK_OF_MANY = 2**6
@@ -79,8 +81,8 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
         own = covariance if own is None else own
         return log_probability(loc, own, region, method if planned is None else planned, key)
 
-    rows = loc, region, keys, own_covariance, own_method
-    result = in_chunks(one, rows, chunk_of(region))
+    rows, most = (loc, region, keys, own_covariance, own_method), chunk_of(region)
+    result = parallel.over_rows(lambda rows: in_chunks(one, rows, most), (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
 
@@ -90,12 +92,13 @@ def chunk_of(region: Box | Polyhedron) -> int:
 
 
 def in_chunks(function: Callable[[Any], Any], rows: Any, size: int) -> Any:
-    """`function` of every row, `size` of them at a time, in the memory of so many.
+    """`function` of every row, at most `size` of them at a time, in the memory of so many.
 
     The last rows are repeated rather than compile for fewer. A gradient computes each chunk again.
     """
     count = jax.tree.leaves(rows)[0].shape[0]
     batched = jax.vmap(function)
+    size = min(size, at_once(function, (rows,), (0,)))
     if count <= size:
         return batched(rows)
     num_chunks = -(-count // size)

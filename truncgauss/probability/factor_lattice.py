@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from truncgauss import parallel
 from truncgauss.covariances import Covariance, LowRank
 from truncgauss.points import lattice_points, open_uniforms
 from truncgauss.probability.method import Growth, Method, check_counts, check_held
@@ -174,7 +175,7 @@ class FactorLattice(Method):
                 log_shares=pieces.log_shares + level, covariances=pieces.covariances + own
             )
 
-        pieces = lax.map(jax.checkpoint(one), jax.random.split(key, self.num_replicates))
+        pieces = parallel.each_replicate(one, jax.random.split(key, self.num_replicates))
         moments = pooled_moments(pieces, point)
         return jax.tree.map(lambda x: jnp.where(broken, jnp.nan, x), moments)
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from truncgauss import parallel
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import Covariance
 from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
@@ -368,14 +369,17 @@ def decided(row: Standardized, result: Estimate) -> Estimate:
 
 
 def _average(method: Method, problem: Problem, key: Array) -> Estimate:
-    loc, covariance, region = problem
     if method.num_replicates == 1:
-        log_prob, stderr = method.replicate(loc, covariance, region, key)
+        log_prob, stderr = method.replicate(*problem, key)
         return Estimate(log_prob, jax.lax.stop_gradient(stderr))
     keys = jax.random.split(key, method.num_replicates)
-    log_probs, alone = method.replicates(loc, covariance, region, keys)
+    log_probs, alone = parallel.over_replicates(_replicates, keys, method, problem)
     stderr = jax.lax.stop_gradient(method.combined_stderr(log_probs, alone))
     return Estimate(log_mean_exp(log_probs, axis=0), stderr)
+
+
+def _replicates(keys: Array, method: Method, problem: Problem) -> Estimate:
+    return method.replicates(problem.loc, problem.covariance, problem.region, keys)
 
 
 def spread(log_probs: Array, alone: Array) -> Array:

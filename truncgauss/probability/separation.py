@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
+from truncgauss import parallel
 from truncgauss.covariances import Covariance
 from truncgauss.points import GrowingLattice, lattice_points, shifted_uniforms
 from truncgauss.probability.factor_lattice import FactorLattice, serves
@@ -244,7 +245,8 @@ class Separation(Method):
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
         """One random shift of the lattice."""
-        log_probs, alone = self.replicates(loc, covariance, region, key[None])
+        single = replace(self, num_replicates=1)
+        log_probs, alone = single.replicates(loc, covariance, region, key[None])
         # One replicate can only show that there are too few effective points.
         return Estimate(log_probs[0], jnp.where(jnp.isinf(alone[0]), jnp.inf, jnp.nan))
 
@@ -257,7 +259,7 @@ class Separation(Method):
         proposal = proposal_of(problem.limits, plan)
         d, num_keys = len(proposal.tilt), len(keys)
         num_points = self._num_points()
-        unseen = unseen_share(proposal.constraints, num_keys * num_points)
+        unseen = unseen_share(proposal.constraints, self.num_replicates * num_points)
         unseen = jnp.hypot(unseen, plan.rounding)
 
         def of_points(points: Array, keys: Array) -> Sums:
@@ -336,10 +338,14 @@ class Separation(Method):
                 lambda points: of_points(points, keys), PathMoments.plus, height
             )
 
-        passes = self._passes(jax.random.split(key, count), len(tilt))
-        pieces, found, levels, _ = lax.map(jax.checkpoint(some), passes)
-        pieces = pieces._replace(log_shares=pieces.log_shares + (levels - levels[0])[:, None])
-        pieces, found = jax.tree.map(lambda x: x.reshape(count, *x.shape[2:]), (pieces, found))
+        def of_keys(keys: Array) -> tuple[Pieces, Surprises, Array]:
+            passes = self._passes(keys, len(tilt))
+            pieces, found, levels, _ = lax.map(jax.checkpoint(some), passes)
+            flat = lambda x: x.reshape(len(keys), *x.shape[2:])
+            return *jax.tree.map(flat, (pieces, found)), jnp.repeat(levels, passes.shape[1])
+
+        pieces, found, levels = parallel.over_replicates(of_keys, jax.random.split(key, count))
+        pieces = pieces._replace(log_shares=pieces.log_shares + (levels - levels[0]))
         factors = constraints.factor, extra.factor
         regression = as_linear(row.region).regression(
             row.loc, row.covariance, plan.order, factors, point

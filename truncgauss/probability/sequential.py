@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from truncgauss import parallel
 from truncgauss.covariances import Covariance
 from truncgauss.probability.method import (
     Growth,
@@ -183,7 +184,7 @@ class SequentialMonteCarlo(Method):
             effective = jnp.minimum(record.least_effective, pieces.num_effective)
             return pieces._replace(log_shares=record.log_prob, num_effective=effective)
 
-        pieces = lax.map(jax.checkpoint(one), jax.random.split(key, self.num_replicates))
+        pieces = parallel.each_replicate(one, jax.random.split(key, self.num_replicates))
         factors = proposal.factor, extra.factor
         region = as_linear(row.region)
         regression = region.regression(row.loc, row.covariance, jnp.arange(d), factors, point)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from truncgauss import parallel
 from truncgauss.covariances import Covariance
 from truncgauss.indicators import Edge, Hard, Surrogate, Tanh, with_slope_of
 from truncgauss.points import KINDS, normal_points
@@ -164,7 +165,7 @@ class SoftMonteCarlo(Method):
                 log_weights, deviations = one(key)
                 return weighted_pieces(log_weights[None], deviations[None])
 
-            pieces = jax.lax.map(jax.checkpoint(of_key), keys)
+            pieces = parallel.each_replicate(of_key, keys)
             return pooled_moments(jax.tree.map(lambda x: x[:, 0], pieces), loc)
         log_weights, deviations = one(key)
         pieces = weighted_pieces(log_weights[None], deviations[None])
