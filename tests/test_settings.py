@@ -77,6 +77,7 @@ WORKLOADS = {
     "soft": lambda: value(*gaussian(4), box(4), SOFT),
     "ball": lambda: value(*gaussian(2), BALL, SOFT),
     "ellipsoid": lambda: value(*gaussian(2), ELLIPSOID, SOFT),
+    "gradient with its error": lambda: tg.log_probability_and_gradient(*gaussian(4), box(4), SMALL),
     "one factor": lambda: tg.log_probability(jnp.zeros(5), LOW_RANK, box(5)),
     "two factors": lambda: tg.log_probability(jnp.zeros(5), RANK_TWO, box(5)),
     "factor lattice": lambda: tg.log_probability(

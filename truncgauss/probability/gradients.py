@@ -154,7 +154,7 @@ def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradie
     known = jnp.where(jnp.isinf(estimate.stderr), jnp.inf, jnp.where(missed, jnp.nan, 0.0))
 
     def error(leaf: Array, mean: Array) -> Array:
-        squares = jnp.tensordot(shares**2, (leaf - mean) ** 2, 1)
+        squares = jnp.tensordot(shares**2, (leaf - mean[None]) ** 2, 1)
         return jnp.sqrt(num / (num - 1) * squares) + known.astype(leaf.dtype)
 
     stderr = jax.tree.map(error, gradients, gradient)
