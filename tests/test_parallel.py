@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from truncgauss.rows import DIVIDED, at_once, mapped, operations
 from truncgauss.special import log_mean_exp
 
 LOC = jnp.array([0.3, -0.4, 0.1])
@@ -73,6 +74,140 @@ def test_host_devices_split_a_fresh_process():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "3"
+
+
+# --- Rows and replicates --------------------------------------------------------------------------
+
+COVARIANCE, REGION = 0.5 * jnp.eye(4) + 0.5, tg.Box(jnp.full(4, -1.0), jnp.full(4, 1.5))
+MEANS = jnp.linspace(-1.0, 1.0, 7)[:, None] + jnp.zeros(4)  # a prime number of rows
+FEW = tg.Separation(32, 5)
+CONTEXTS = {"rows": (tg.parallel.rows, MEANS), "replicates": (tg.parallel.replicates, MEANS[2])}
+
+
+def log_probs(loc, method=FEW):
+    return tg.log_probability(loc, COVARIANCE, REGION, method).log_prob
+
+
+def assert_same(function, argument, context, num_devices, spread=True, rtol=1e-11):
+    """The function's results are the same on one device and on several, where they lie."""
+    plain = jax.tree.leaves(function(argument))
+    with context(tg.parallel.device_mesh(num_devices)):
+        shared = jax.tree.leaves(function(argument))
+    for one, many in zip(plain, shared, strict=True):
+        scale = np.nanmax(np.abs(one))
+        np.testing.assert_allclose(many, one, rtol=0.0, atol=rtol * scale)
+        assert not spread or len(many.sharding.device_set) == num_devices
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_a_context_spreads_value_and_gradient_and_changes_neither(name):
+    context, loc = CONTEXTS[name]
+    method = tg.Separation(32, 5, tilted=False)
+    both = jax.jit(jax.value_and_grad(lambda loc: log_probs(loc, method).sum()))
+    assert_same(both, loc, context, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_devices", [2, 3, 4])
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_contexts_spread_all_that_is_computed(name, num_devices):
+    context, loc = CONTEXTS[name]
+    of_covariance = lambda c: tg.log_probability(loc, c, REGION, FEW).log_prob.sum()
+    assert_same(jax.jit(jax.grad(of_covariance)), COVARIANCE, context, num_devices)
+    hessian = jax.jit(jax.hessian(lambda loc: log_probs(loc).sum()))
+    assert_same(hessian, loc, context, num_devices)
+    moments = lambda loc: tg.truncated_moments(loc, COVARIANCE, REGION, FEW)
+    assert_same(moments, loc, context, num_devices)
+    slope = jax.jit(jax.grad(lambda loc: moments(loc).mean.sum()))
+    assert_same(slope, loc, context, num_devices)
+    default = lambda loc: tg.log_probability(loc, COVARIANCE, REGION)
+    assert_same(default, loc, context, num_devices, spread=False)
+    draws = lambda loc: tg.truncated_samples(jax.random.key(1), loc, COVARIANCE, REGION, 20)
+    assert_same(draws, loc, context, num_devices, spread=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method", [tg.SoftMonteCarlo(100, 5), tg.SequentialMonteCarlo(64, 5)], ids=["soft", "particles"]
+)
+def test_replicates_of_every_method_are_spread(method):
+    for function in (tg.log_probability, tg.truncated_moments):
+        of_loc = lambda loc, f=function: f(loc, COVARIANCE, REGION, method)
+        assert_same(of_loc, MEANS[2], tg.parallel.replicates, 3)
+
+
+@pytest.mark.slow
+def test_fits_and_likelihoods_take_spread_rows():
+    regions = tg.Box(MEANS[:, :2] - 1.0, MEANS[:, :2] + 1.0)
+    counts = jnp.array([5.0, 20.0, 35.0, 45.0, 35.0, 20.0, 5.0])
+    rows = 0.5 * jax.random.normal(jax.random.key(3), (11, 2))
+    square = tg.Box([-2.0, -2.0], [2.0, 2.0])
+    observed = tg.Observations(rows, jnp.where(rows > 0.4, jnp.inf, rows), region=square)
+    work = {
+        "shift": lambda _: tg.fit_shift(counts, jnp.zeros(2), jnp.eye(2), regions, 100).params,
+        "normal": lambda _: tg.fit_truncated_normal(rows, -2.0, 2.0).loc,
+        "likelihood": lambda _: tg.log_likelihood(observed, jnp.zeros(2), jnp.eye(2)).log_prob,
+    }
+    for function in work.values():
+        assert_same(function, None, tg.parallel.rows, 3, spread=False, rtol=1e-8)
+
+
+def test_spread_rows_exchange_nothing():
+    """A loop that asks all devices whether to go on would wait for the slowest in every round."""
+    of_rows = jax.jit(lambda loc: log_probs(loc, tg.ExpectationPropagation()))
+    with tg.parallel.rows(tg.parallel.device_mesh(4)):
+        loc = tg.parallel.spread(jnp.concatenate([MEANS, MEANS[:1]]), tg.parallel.device_mesh(4))
+        text = of_rows.lower(loc).compile().as_text()
+    assert "while" in text
+    for collective in ("all-reduce", "all-gather", "collective-permute", "all-to-all"):
+        assert collective not in text
+
+
+def test_a_context_of_one_device_or_inside_of_a_share_changes_nothing():
+    plain = jax.make_jaxpr(log_probs)(MEANS)
+    for mesh in (None, tg.parallel.device_mesh(1)):
+        with tg.parallel.rows(mesh), tg.parallel.replicates(mesh):
+            assert "shard_map" not in str(jax.make_jaxpr(log_probs)(MEANS))
+    assert "shard_map" not in str(plain)
+    mesh, split = tg.parallel.device_mesh(4), jax.sharding.PartitionSpec(tg.parallel.AXIS)
+    share = jax.shard_map(log_probs, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
+    with tg.parallel.rows(mesh), tg.parallel.replicates(mesh):
+        assert str(jax.make_jaxpr(share)(jnp.zeros((8, 4)))).count("shard_map") == 1
+
+
+def test_a_call_with_spread_rows_shares_them():
+    mesh = tg.parallel.device_mesh(4)
+    loc = tg.parallel.spread(jnp.concatenate([MEANS, MEANS[:1]]), mesh)
+    found = tg.log_probability(loc, COVARIANCE, REGION, tg.ExpectationPropagation()).log_prob
+    assert len(found.sharding.device_set) == 4
+    alone = tg.log_probability(np.asarray(loc), COVARIANCE, REGION, tg.ExpectationPropagation())
+    np.testing.assert_allclose(found, alone.log_prob, rtol=1e-12)
+    assert not tg.parallel.is_spread(found.sum()) and tg.parallel.is_spread(found)
+
+
+# --- Factorisations -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method", [tg.ExpectationPropagation(), FEW, tg.SequentialMonteCarlo(16, 2)], ids=repr
+)
+@pytest.mark.parametrize("rows_in_context", [False, True])
+def test_no_factorisation_is_divided_among_threads(method, rows_in_context):
+    many = jnp.zeros((4096, 4))
+    mesh = tg.parallel.device_mesh(2 if rows_in_context else 1)
+    with tg.parallel.rows(mesh):
+        for function in (log_probs, jax.grad(lambda *given: log_probs(*given).sum())):
+            program = jax.make_jaxpr(lambda loc, f=function: f(loc, method))(many)
+            assert 0 < max(operations(program.jaxpr)) < DIVIDED
+
+
+def test_turns_give_what_all_rows_at_once_give():
+    rows = jnp.eye(8) + 0.1 * jax.random.uniform(jax.random.key(0), (1009, 1, 1))
+    assert at_once(jnp.linalg.cholesky, (rows,), (0,)) < 400
+    assert at_once(jnp.sin, (rows,), (0,)) == 1009
+    scaled = lambda matrix, by: jnp.linalg.cholesky(matrix) * by
+    found = mapped(scaled, (rows, jnp.float64(2.0)), (0, None))
+    np.testing.assert_array_equal(found, 2.0 * jnp.linalg.cholesky(rows))
 
 
 SPREAD_ROWS = """

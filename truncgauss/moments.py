@@ -9,6 +9,7 @@ point inside the region, so that a narrow region in a tail keeps its digits.
 import numpy as np
 from jax import Array
 
+from truncgauss import parallel
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method, prepared
 from truncgauss.probability.refinement import Goal
@@ -71,9 +72,10 @@ def truncated_moments(
         raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
     problem = as_problem(loc, covariance, region)
     key = as_key(key)
-    if isinstance(method, Automatic):
-        return _chosen(method, problem, key)
-    return in_batches(row_moments, prepared(method, problem), problem, key)
+    with parallel.like(problem):
+        if isinstance(method, Automatic):
+            return _chosen(method, problem, key)
+        return in_batches(row_moments, prepared(method, problem), problem, key)
 
 
 # --- The choice -----------------------------------------------------------------------------------

@@ -208,6 +208,20 @@ def each_replicate(function: Callable[[jax.Array], Any], keys: jax.Array) -> Any
     return over_replicates(lambda keys: jax.lax.map(jax.checkpoint(function), keys), keys)
 
 
+def like(tree: Any) -> contextlib.AbstractContextManager[Any]:
+    """The context `rows` for the mesh over which arrays of a tree are spread, if they are."""
+    for leaf in jax.tree.leaves(tree):
+        if is_spread(leaf) and isinstance(leaf.sharding, NamedSharding):
+            return rows(leaf.sharding.mesh)
+    return contextlib.nullcontext()
+
+
+def is_spread(array: Any) -> bool:
+    """Whether the elements of an array lie on different devices; False under a trace."""
+    concrete = isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer)
+    return concrete and not array.sharding.is_fully_replicated
+
+
 def plan() -> Plan:
     """What is spread, and over which meshes, where this is called."""
     return _PLAN.value

@@ -86,11 +86,11 @@ def at_once(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any
         return jax.tree.map(lambda leaf: leaf[0], row) if axis == 0 else row
 
     traced = jax.make_jaxpr(function)(*(one(row, axis) for row, axis in zip(rows, axes)))
-    largest = max(_operations(traced.jaxpr), default=0)
+    largest = max(operations(traced.jaxpr), default=0)
     return max(1, (DIVIDED - 1) // largest) if largest else size
 
 
-def _operations(jaxpr: Any) -> Iterator[int]:
+def operations(jaxpr: Any) -> Iterator[int]:
     """Bounds of the operations of each factorisation in a program."""
     for equation in jaxpr.eqns:
         factor = FACTORISATIONS.get(equation.primitive.name)
@@ -103,4 +103,4 @@ def _operations(jaxpr: Any) -> Iterator[int]:
             for part in parts:
                 inner = getattr(part, "jaxpr", part)
                 if hasattr(inner, "eqns"):
-                    yield from _operations(inner)
+                    yield from operations(inner)

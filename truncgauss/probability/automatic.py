@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from truncgauss import parallel
 from truncgauss.probability.differentiation import Answer, combined, differentiable
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.held_parts import HeldParts
@@ -225,9 +226,10 @@ def log_probability(
         raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
     problem = as_problem(loc, covariance, region)
     key = as_key(key)
-    if isinstance(method, Automatic):
-        return method.estimate(problem, key)
-    return in_batches(estimate, prepared(method, problem), problem, key)
+    with parallel.like(problem):
+        if isinstance(method, Automatic):
+            return method.estimate(problem, key)
+        return in_batches(estimate, prepared(method, problem), problem, key)
 
 
 def fraction_not_truncated(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from truncgauss import parallel
 from truncgauss.probability.method import Method
 from truncgauss.problem import LocRows, Problem
 from truncgauss.pytrees import is_concrete
@@ -56,7 +57,11 @@ def in_batches(
     """
     batch_shape = jnp.broadcast_shapes(problem.batch_shape, method.batch_shape)
     num_rows, width = math.prod(batch_shape), at_once(method, problem)
-    if num_rows <= width or not is_concrete((method, problem)) or _is_spread(problem):
+    if (
+        num_rows <= width
+        or not is_concrete((method, problem))
+        or any(map(parallel.is_spread, jax.tree.leaves(problem)))
+    ):
         return function(method, problem, key)
     flat, own = flattened(problem), _flat(method, batch_shape)
     parts = []
@@ -79,7 +84,3 @@ def at_once(method: Method, problem: Problem) -> int:
     """The number of rows of a batch, a power of two."""
     numbers = method.numbers_held(problem.covariance.dimension)
     return 2 ** max(0, int(math.log2(MOST_NUMBERS / numbers)))
-
-
-def _is_spread(problem: Problem) -> bool:
-    return any(len(leaf.sharding.device_set) > 1 for leaf in jax.tree.leaves(problem))
