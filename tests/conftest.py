@@ -25,6 +25,13 @@ jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "1") == "1")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def bounded_memory():
+    """Programs are compiled for the tests of one file: some hundred MB, and slow to be kept."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(autouse=True)
 def doctest_names(doctest_namespace):
     """The names that every docstring example may use."""
