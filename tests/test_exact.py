@@ -192,6 +192,7 @@ def test_two_dimensions_from_a_factor():
     )
 
 
+@pytest.mark.slow
 def test_nearly_one_variable_cut_twice():
     """X2 = X1 to 1.4e-5 and less, at gaps between the limits up to one: gradients and moments.
 

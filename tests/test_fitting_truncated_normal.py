@@ -82,6 +82,7 @@ def test_the_fit_does_not_depend_on_units_or_start():
     np.testing.assert_allclose(single.loc, fit.loc, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_maximum_is_found_from_far_starts_in_two_dimensions():
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(400, 2)) @ [[1.0, 0.6], [0.0, 1.2]]

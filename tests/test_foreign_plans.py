@@ -43,7 +43,7 @@ QUESTIONS = {
         np.abs(np.random.default_rng(0).normal(size=(50, loc.shape[-1]))), low=0.0, method=held
     ),
     "counts": lambda loc, covariance, region, held: tg.fit_shift(
-        jnp.array([0.3]), loc, covariance, region, num_trials=100, method=held
+        jnp.array([30]), loc, covariance, region, num_trials=100, method=held
     ),
 }
 

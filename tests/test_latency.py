@@ -43,7 +43,7 @@ def test_a_task_that_fails_is_told():
 
 def test_a_baseline_without_the_package_is_refused(tmp_path):
     with pytest.raises(ValueError, match="baseline: no truncgauss/__init__.py in"):
-        completed("latency", dimensions=(1,), tasks=("value",), num_calls=1, baseline=tmp_path)
+        completed("latency", dimensions=(1,), tasks=("value",), num_calls=1, baseline=str(tmp_path))
 
 
 def test_the_problem_is_the_same_for_everyone():

@@ -79,6 +79,7 @@ def test_free_coordinates_have_no_derivative():
     np.testing.assert_allclose(gradient[1][:4, :4], inner[1], rtol=1e-6, atol=1e-9)
 
 
+HELD_SLOW = ["common factor", "blocks", "dense", "three"]
 CLASSES = {
     "chain": (
         autoregression(7, 0.9),
@@ -118,6 +119,7 @@ def test_the_derivative_in_a_recognised_matrix_is_the_general_one(name):
     np.testing.assert_allclose(gradient, general, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_blocks_have_the_derivatives_of_the_whole():
     """Entries between blocks too: there the derivative is the product of two gradients."""
     loc, covariance, low, high = inputs("blocks")
@@ -151,6 +153,7 @@ def test_rows_of_a_batch(batched):
     np.testing.assert_allclose(matrix_slope, total, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_rows_that_end_with_different_methods_and_points():
     loc, covariance, low, high = inputs("dense")
     shifts = jnp.array([0.0, -8.0, 3.0])[:, None]
@@ -163,6 +166,7 @@ def test_rows_that_end_with_different_methods_and_points():
         np.testing.assert_allclose(slope[k], alone, rtol=5e-3, atol=5e-4)
 
 
+@pytest.mark.slow
 def test_second_derivatives_of_a_dense_problem():
     loc, covariance, low, high = inputs("dense")
     hessian = jax.hessian(of)(loc, covariance, low, high)
@@ -178,6 +182,7 @@ def test_a_second_derivative_in_a_recognised_matrix_is_refused():
         jax.hessian(of, argnums=1)(loc, covariance, low, high)
 
 
+@pytest.mark.slow
 def test_a_plan_is_held_for_every_method_outside_of_a_trace():
     loc, covariance, low, high = inputs("dense")
     for method in (tg.Separation(256, 4), tg.SequentialMonteCarlo(64, 4)):
@@ -186,12 +191,16 @@ def test_a_plan_is_held_for_every_method_outside_of_a_trace():
 
 
 def test_a_mean_with_a_nan_is_nan():
-    loc, covariance, low, high = inputs("blocks")
+    loc, covariance = jnp.zeros(4), blocks(dense(2), dense(2, 1))
+    low, high = jnp.full(4, -1.0), jnp.full(4, INF)
     value, gradient = jax.value_and_grad(of)(loc.at[0].set(jnp.nan), covariance, low, high)
     assert np.isnan(value) and np.isnan(gradient[0])
 
 
-@pytest.mark.parametrize("name", ["chain", "common factor", "blocks", "dense", "three"])
+@pytest.mark.parametrize(
+    "name",
+    ["chain"] + [pytest.param(name, marks=pytest.mark.slow) for name in HELD_SLOW],
+)
 def test_a_held_default_is_the_plain_call_under_jit(name):
     loc, covariance, low, high = inputs(name)
     held = tg.Automatic(rtol=1.0).hold(loc, covariance, tg.Box(low, high))
@@ -217,6 +226,7 @@ def test_a_held_structure_answers_for_its_own_matrix_alone():
     np.testing.assert_allclose(of(rows, covariance, low, high, held)[1], shifted, rtol=1e-11)
 
 
+@pytest.mark.slow
 def test_a_held_structure_of_many_rows():
     loc, covariance, low, high = inputs("blocks")
     rows = loc + jnp.array([0.0, 0.3, -0.4])[:, None]

@@ -129,6 +129,13 @@ WORKLOADS = {
     "rows": lambda: tg.log_probability(jnp.zeros((3, 4)), gaussian(4)[1], box(4), SMALL),
 }
 SLOW = {
+    "separation",
+    "curvature by separation",
+    "distribution of vectors",
+    "polyhedron",
+    "draws by chains",
+    "slope of moments in two",
+    "inside",
     "plain gradient",
     "three",
     "moments in three",

@@ -17,12 +17,12 @@ def run(settings):
 
     The library is imported before a clock starts. `later` counts compilations of warm calls.
     """
-    here = PROBE.parents[2]
-    versions = {"truncgauss": None if settings.baseline is None else here}
+    versions = {"truncgauss": None}
     if settings.baseline is not None:
-        if not (settings.baseline / "truncgauss" / "__init__.py").is_file():
+        folder = Path(settings.baseline).resolve()
+        if not (folder / "truncgauss" / "__init__.py").is_file():
             raise ValueError(f"baseline: no truncgauss/__init__.py in {settings.baseline}.")
-        versions["baseline"] = settings.baseline
+        versions["baseline"] = folder
     results = {}
     for name, folder in versions.items():
         for task in settings.tasks:

@@ -1,6 +1,5 @@
 """The settings of `latency`."""
 
-from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -21,5 +20,5 @@ class Settings(Experiment):
     """What is asked: log P, its value and gradient, moments, 1,000 draws."""
     num_calls: Count
     """Warm calls, of which the fastest counts."""
-    baseline: Path | None = None
+    baseline: str | None = None
     """A folder with an earlier version of truncgauss, to be measured beside this one."""
