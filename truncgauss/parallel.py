@@ -211,11 +211,7 @@ def each_replicate(function: Callable[[jax.Array], Any], keys: jax.Array) -> Any
 def like(tree: Any) -> contextlib.AbstractContextManager[Any]:
     """The context `rows` for the mesh over which arrays of a tree are spread, if they are."""
     for leaf in jax.tree.leaves(tree):
-        mesh = (
-            leaf.sharding.mesh
-            if is_spread(leaf) and isinstance(leaf.sharding, NamedSharding)
-            else None
-        )
+        mesh = leaf.sharding.mesh if is_spread(leaf) and hasattr(leaf.sharding, "mesh") else None
         if isinstance(mesh, Mesh):
             return rows(mesh)
     return contextlib.nullcontext()
