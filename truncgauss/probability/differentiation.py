@@ -95,9 +95,14 @@ def _restricted(problem: Problem, answer: Answer, matrix: Array | None = None) -
 def _replayed(answer: Answer, problem: Problem) -> Estimate:
     """The block's estimate by the methods, plans and counts that were found."""
     recipe, shape = answer.found.recipe, problem.batch_shape
-    if len(recipe) == 1 and recipe[0][1] is None:
-        return estimate(recipe[0][0], problem, answer.key)
     flat = flattened(problem)
+    if len(recipe) == 1 and recipe[0][1] is None:
+        method, planned = recipe[0][0], recipe[0][0].batch_shape
+        if planned in ((), shape):
+            return estimate(method, problem, answer.key)
+        # The plans are one a row, along one axis.
+        whole = estimate(method, flat, answer.key)
+        return jax.tree.map(lambda x: x.reshape(shape), whole)
     owned = [(method, rows) for method, rows in recipe if rows is not None]
     results = [estimate(method, taken(flat, rows), answer.key) for method, rows in owned]
     back = np.argsort(np.concatenate([rows for _, rows in owned]))
@@ -111,7 +116,7 @@ def structured_estimate(
     answers: list[Answer], loc: Array, region: Region, matrix: Array
 ) -> tuple[Array, Array]:
     """The estimate by recognised structure, with its derivatives in a general matrix."""
-    plain = [isinstance(answer.part.problem.covariance, CovarianceMatrix) for answer in answers]
+    plain = [_is_plain(answer) for answer in answers]
 
     def along(inputs: Inputs, given: list[Arrays]) -> tuple[Array, Array]:
         """The estimate as a function of the mean, the limits and the matrix of plain blocks."""
@@ -140,6 +145,15 @@ def structured_estimate(
 
     value.defjvp(rule, symbolic_zeros=True)
     return value((loc, region, matrix), [_arrays(answer) for answer in answers])
+
+
+def _is_plain(answer: Answer) -> bool:
+    """Whether a block is differentiated in its own matrix: without structure, or if it was sampled.
+
+    The moments of draws carry sampling errors, which the inverse covariance would multiply twice.
+    """
+    sampled = any(method.growth is not None for method, _ in answer.found.recipe)
+    return sampled or isinstance(answer.part.problem.covariance, CovarianceMatrix)
 
 
 def _arrays(answer: Answer) -> Arrays:

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from truncgauss.covariances import Covariance, CovarianceMatrix
+from truncgauss.covariances import Covariance
 from truncgauss.probability.differentiation import Answer, structured_estimate
 from truncgauss.probability.method import Method
 from truncgauss.probability.refinement import Found
@@ -66,13 +66,12 @@ class HeldParts(Method):
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         d = self.matrix.shape[-1]
-        fits = isinstance(region, Box) and isinstance(covariance, CovarianceMatrix)
-        if not fits or covariance.dimension != d:
+        if not isinstance(region, Box) or covariance.dimension != d:
             raise ValueError(
                 f"the plan that is held was made for a tg.Box and a covariance matrix in {d} "
-                f"dimensions, this problem has a {type(region).__name__} and a "
-                f"{type(covariance).__name__} in {covariance.dimension}. Hold the method for this "
-                "problem: method.hold(loc, covariance, region)."
+                f"dimensions, this problem has a {type(region).__name__} in "
+                f"{covariance.dimension}. Hold the method for this problem: "
+                "method.hold(loc, covariance, region)."
             )
 
     def replicate(
@@ -94,7 +93,8 @@ class HeldParts(Method):
         scale = jnp.sqrt(jnp.diagonal(self.matrix))
         gap = ROUNDING * float(jnp.finfo(loc.dtype).eps) * scale[:, None] * scale[None, :]
         same = jnp.all(jnp.abs(asked - self.matrix) <= gap)
-        return Estimate(jnp.where(same, log_prob, jnp.nan), jnp.where(same, stderr, jnp.nan))
+        # A product, so that derivatives are NaN too.
+        return Estimate(log_prob * jnp.where(same, 1.0, jnp.nan), jnp.where(same, stderr, jnp.nan))
 
     def _keys(self, key: Array) -> Array:
         """The keys of the blocks, as in `Automatic.parts`."""

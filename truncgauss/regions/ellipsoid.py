@@ -21,6 +21,10 @@ class Ellipsoid(Region):
 
     .. math:: \lVert L^{-1} (x - c) \rVert \le 1, \qquad L L^T = S
 
+    The default method smooths the surface over a hundredth of a unit of x: choose units, or an
+    edge, so that this is short beside the shortest semi-axis. Where both are equal P is a third too
+    large, where it is a tenth of it 0.2 % off; the standard error speaks of sampling alone.
+
     Args:
         center: c, shape (d,), or (k, d).
         shape_matrix: S, symmetric and positive definite, shape (d, d), or (k, d, d), in squared
