@@ -191,13 +191,13 @@ def gallery() -> str:
     parts = ["# Gallery\n\nEach figure is drawn by one experiment from one config.\n"]
     for path in sorted((ROOT / "figures").glob("*.png")):
         name = path.stem
-        code = text_of(ROOT / "experiments" / f"{name}.py")
+        code = text_of(ROOT / "experiments" / name / "__init__.py")
         caption = re.match(r'r?"""(.*?)(?:\n\n|""")', code, re.DOTALL)
         if caption is None:
-            raise BuildError(f"experiments/{name}.py has no docstring to caption its figure")
+            raise BuildError(f"experiments/{name} has no docstring to caption its figure")
         parts.append(
             f"## {name}\n\n{caption[1]}\n\n![{name}](figures/{name}.png)\n\n"
-            f"[experiments/{name}.py](experiments/{name}.py) · "
+            f"[experiments/{name}](experiments/{name}) · "
             f"[configs/{name}.yaml](configs/{name}.yaml) · [as SVG](figures/{name}.svg)\n"
         )
     return "\n".join(parts)

@@ -150,7 +150,8 @@ class Automatic(Method):
         chosen = self.choice(problem)
         if not is_concrete((problem, key)) or 0 in problem.batch_shape:
             chosen = prepared(chosen, problem)
-            return Found(chosen, goal.evaluate(chosen, problem, key))
+            result = goal.evaluate(chosen, problem, key)
+            return Found(chosen, result, recipe=((chosen, None),))
         if chosen.growth is not None:
             return self.sampled(problem, key, goal)
         result = in_batches(goal.evaluate, chosen, problem, key)
