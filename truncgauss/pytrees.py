@@ -161,7 +161,7 @@ def values_of(tree: T) -> T | None:
 
     Outside of `jax.jit` and `jax.vmap` a derivative is taken at numbers that are there.
     """
-    values = jax.lax.stop_gradient(tree)
+    values = tree if is_concrete(tree) else jax.lax.stop_gradient(tree)
     return values if is_concrete(values) else None
 
 

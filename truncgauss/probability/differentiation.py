@@ -95,14 +95,14 @@ def _restricted(problem: Problem, answer: Answer, matrix: Array | None = None) -
 def _replayed(answer: Answer, problem: Problem) -> Estimate:
     """The block's estimate by the methods, plans and counts that were found."""
     recipe, shape = answer.found.recipe, problem.batch_shape
-    flat = flattened(problem)
     if len(recipe) == 1 and recipe[0][1] is None:
-        method, planned = recipe[0][0], recipe[0][0].batch_shape
-        if planned in ((), shape):
+        method, _ = recipe[0]
+        if method.batch_shape in ((), shape):
             return estimate(method, problem, answer.key)
         # The plans are one a row, along one axis.
-        whole = estimate(method, flat, answer.key)
+        whole = estimate(method, flattened(problem), answer.key)
         return jax.tree.map(lambda x: x.reshape(shape), whole)
+    flat = flattened(problem)
     owned = [(method, rows) for method, rows in recipe if rows is not None]
     results = [estimate(method, taken(flat, rows), answer.key) for method, rows in owned]
     back = np.argsort(np.concatenate([rows for _, rows in owned]))
@@ -181,9 +181,8 @@ def _instantiated(primal: Array, tangent: Any) -> Array:
 def _along_matrix(answers: list[Answer], plain: list[bool], inputs: Inputs, change: Array) -> Array:
     """The derivative of log P along a change of the matrix, less that within plain blocks."""
     loc, region, matrix = inputs
-    problem = Problem(loc, CovarianceMatrix(_once(matrix)), region)
-    slope, total = jnp.zeros(loc.shape, loc.dtype), 0.0 * jnp.sum(_once(matrix))
-    slope = slope + jnp.zeros(problem.batch_shape + loc.shape[-1:], loc.dtype)
+    problem, total = Problem(loc, CovarianceMatrix(matrix), region), 0.0 * jnp.sum(_once(matrix))
+    slope = jnp.zeros(problem.batch_shape + loc.shape[-1:], loc.dtype)
     for answer, own in zip(answers, plain):
         places = answer.part.places
         places = np.arange(matrix.shape[-1]) if places is None else places
