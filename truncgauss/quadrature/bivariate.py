@@ -15,6 +15,7 @@ References:
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -93,6 +94,44 @@ class Plan(NamedTuple):
     num_panels: jax.Array
 
 
+class Span(NamedTuple):
+    """The part of an interval for X1 where the integrand counts.
+
+    Attributes:
+        anchor: a value of X1 near the mode.
+        centre: the anchor less the mean, in standard deviations of X1.
+        left, right: the ends, as offsets from the anchor.
+        at_low, at_high: whether these ends are the limits.
+    """
+
+    anchor: jax.Array
+    centre: jax.Array
+    left: jax.Array
+    right: jax.Array
+    at_low: jax.Array
+    at_high: jax.Array
+
+
+def span(
+    log_density: Callable[[jax.Array], jax.Array],
+    loc: jax.Array,
+    scale: jax.Array,
+    low: jax.Array,
+    high: jax.Array,
+) -> Span:
+    """Where a log-concave density of the standardised X1 counts between its limits."""
+    outer = standardize(low, high, loc, scale)
+    found = log_concave.support(log_density, outer.low, outer.high)
+    limits = jnp.stack([outer.low, outer.high])
+    at_low, at_high = log_concave.touches(log_density, found.mode, limits)
+    anchor = jnp.clip(loc + scale * found.mode, low, high)
+    ends = standardize(low, high, anchor)
+    centre = (anchor - loc) / scale
+    left = jnp.where(at_low, ends.low, scale * (found.left - centre))
+    right = jnp.where(at_high, ends.high, scale * (found.right - centre))
+    return Span(anchor, centre, left, right, at_low, at_high)
+
+
 def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> Plan:
     """Panels for the integral over X1; no derivative goes through their positions.
 
@@ -100,7 +139,6 @@ def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> P
     integrand up to a factor.
     """
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
-    outer = standardize(low[0], high[0], loc[0], form.scale)
     inner = standardize(low[1], high[1], loc[1], form.residual_scale)
     rate = form.slope * form.scale / form.residual_scale
 
@@ -108,14 +146,7 @@ def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> P
         nearest = jnp.clip(0.0, inner.low - rate * z, inner.high - rate * z)
         return -0.5 * (nearest * nearest + z * z)
 
-    found = log_concave.support(log_density, outer.low, outer.high)
-    limits = jnp.stack([outer.low, outer.high])
-    at_low, at_high = log_concave.touches(log_density, found.mode, limits)
-    anchor = jnp.clip(loc[0] + form.scale * found.mode, low[0], high[0])
-    ends = standardize(low[0], high[0], anchor)
-    centre = (anchor - loc[0]) / form.scale
-    left = jnp.where(at_low, ends.low, form.scale * (found.left - centre))
-    right = jnp.where(at_high, ends.high, form.scale * (found.right - centre))
+    anchor, _, left, right, at_low, at_high = span(log_density, loc[0], form.scale, low[0], high[0])
     switch = form.residual_scale / jnp.abs(form.slope)
     zones = log_concave.end_zones(left, right, switch[None])
     breakpoints, num_panels = log_concave.mesh(left, right, form.scale, zones, MAX_PANELS)

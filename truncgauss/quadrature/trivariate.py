@@ -73,7 +73,6 @@ def most_likely(form: Conditional, low: jax.Array, high: jax.Array) -> jax.Array
 def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> bivariate.Plan:
     """Panels for the integral over X1, laid out for the density at the most likely (X2, X3)."""
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
-    outer = standardize(low[0], high[0], loc[0], form.scale)
     scales = jnp.sqrt(form.variances)
     inner = standardize(low[1:], high[1:], loc[1:], scales)
     rates = form.slopes * form.scale / scales
@@ -81,14 +80,9 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
     def log_density(z: jax.Array) -> jax.Array:
         return most_likely(form, inner.low - rates * z, inner.high - rates * z) - 0.5 * z * z
 
-    found = log_concave.support(log_density, outer.low, outer.high)
-    limits = jnp.stack([outer.low, outer.high])
-    at_low, at_high = log_concave.touches(log_density, found.mode, limits)
-    anchor = jnp.clip(loc[0] + form.scale * found.mode, low[0], high[0])
-    ends = standardize(low[0], high[0], anchor)
-    centre = (anchor - loc[0]) / form.scale
-    left = jnp.where(at_low, ends.low, form.scale * (found.left - centre))
-    right = jnp.where(at_high, ends.high, form.scale * (found.right - centre))
+    anchor, centre, left, right, at_low, at_high = bivariate.span(
+        log_density, loc[0], form.scale, low[0], high[0]
+    )
     correlation = form.correlation
     free = (1.0 - correlation) * (1.0 + correlation)
     # Where both others are at a limit, they act on X1 together.
