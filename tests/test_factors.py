@@ -302,8 +302,8 @@ def test_a_hundred_thousand_coordinates():
     generator = np.random.default_rng(6)
     own, loading = generator.integers(0, r, d), generator.uniform(-0.8, 0.8, d)
     noise, low = jnp.asarray(generator.uniform(0.5, 1.5, d)), jnp.full(d, -3.0)
-    spread = np.eye(r)[own] * loading[:, None]
-    covariance = tg.LowRank(spread @ rotation(r), noise)
+    loadings = np.eye(r)[own] * loading[:, None]
+    covariance = tg.LowRank(loadings @ rotation(r), noise)
     high, loc = jnp.full(d, INF), jnp.zeros(d)
     keys = jax.random.split(jax.random.key(0), 16)
     compute = jax.jit(lambda loc: replicates(loc, covariance, low, high, None, keys, n))
@@ -314,7 +314,7 @@ def test_a_hundred_thousand_coordinates():
         lambda k: (
             tg.log_probability(
                 loc,
-                tg.LowRank(jnp.asarray(spread)[:, k, None], noise),
+                tg.LowRank(jnp.asarray(loadings)[:, k, None], noise),
                 tg.Box(jnp.where(own == k, low, -INF), high),
                 tg.Exact(),
             ).log_prob

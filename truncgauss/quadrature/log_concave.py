@@ -62,9 +62,9 @@ def support(log_density: LogDensity, low: jax.Array, high: jax.Array) -> Support
 
 
 def decreasing_root(fun: LogDensity, origin: jax.Array) -> jax.Array:
-    """The root of a decreasing function whose slope is at most -1."""
+    """The root of a decreasing function whose slope is at most -1; `origin` is 0 in its dtype."""
     value = fun(origin)
-    below, above = origin + jnp.minimum(value, 0.0), origin + jnp.maximum(value, 0.0)
+    below, above = jnp.minimum(value, 0.0), jnp.maximum(value, 0.0)
 
     State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
@@ -84,8 +84,8 @@ def decreasing_root(fun: LogDensity, origin: jax.Array) -> jax.Array:
     def unfinished(state: State) -> jax.Array:
         return ~state[-1] & (state[-2] < MAX_STEPS)
 
-    # Made from the inputs, so that on a device mesh they are sharded as the inputs are.
-    count = jnp.zeros_like(origin, int)
+    # Made from a value, so that on a device mesh they are sharded as the function's inputs are.
+    origin, count = jnp.zeros_like(value), jnp.zeros_like(value, int)
     state = (origin, below, above, count, count > 0)
     return jax.lax.while_loop(unfinished, step, state)[0]
 
