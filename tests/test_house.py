@@ -54,9 +54,10 @@ ROOMS = {
     },
     "fitting": {
         "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "held": 0,
-        "truncated_normal_rows": 0, "observations_loss": 0, "observations_start": 1,
+        "statistics": 0, "truncated_normal_rows": 1, "observations_loss": 0,
+        "observations_start": 1,
         "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 2, "loop": 3,
-        "fraction_search": 3, "profile": 1,
+        "fraction_search": 3, "profile": 1, "truncated_normal_result": 3, "observations": 4,
     },
     "regions": {"region": 0},
     "config": {"yaml": 0, "sections": 0, "experiment": 1},
