@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from truncgauss import tables
 from truncgauss.pytrees import frozen_pytree, is_concrete
 
 CHUNK = 2**12  # rows at a time: twice BITS and these 12 are less than the 53 of a double
@@ -91,7 +92,7 @@ class Statistics:
         """The statistics of some rows.
 
         Args:
-            rows: shape (n, d), or (n,) for d = 1.
+            rows: shape (n, d), or (n,) for d = 1; an array or a table, such as a DataFrame.
             weights: shape (n,): how often each row counts.
 
         Raises:
@@ -103,7 +104,7 @@ class Statistics:
         """
         if not is_concrete((rows, weights)):
             raise ValueError("Statistics: are made of numbers, outside of jit and vmap.")
-        rows = np.asarray(rows, np.float64)
+        rows = tables.read(rows, what="Statistics: rows").values.astype(np.float64)
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or 0 in rows.shape:
             raise ValueError(f"Statistics: rows must have shape (n, d), got {rows.shape}.")

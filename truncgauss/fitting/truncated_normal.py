@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
+from truncgauss import tables
 from truncgauss.fitting.held import hold
 from truncgauss.fitting.newton import Point, newton_steps, point, settled_within, verdict
 from truncgauss.fitting.observations import fit_observations
 from truncgauss.fitting.result import BASELESS, Fit
-from truncgauss.fitting.statistics import Statistics, as_weights
+from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
     gaussian,
@@ -28,11 +29,13 @@ from truncgauss.fitting.truncated_normal_rows import (
     UNCHECKED,
     Sample,
     as_limits,
+    as_noise,
     as_rows,
     as_sample,
+    as_weights,
     check_rows,
     check_statistics,
-    float_dtype,
+    limits_of,
 )
 from truncgauss.fitting.uncertainty import (
     Certificate,
@@ -45,6 +48,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_problem
 from truncgauss.regions import Box
+from truncgauss.tables import Table
 
 WIDEST = 1e3  # standard deviations of the sample: beyond, the Gaussian is a straight slope
 WIDENING = 10.0  # the most by which a step may lower an eigenvalue of the precision
@@ -88,9 +92,11 @@ def fit_truncated_normal(
     `fit_observations`, whose coordinates are those of the covariance.
 
     Args:
-        data: shape (n, d), or (n,) for one dimension; every row inside the limits.
+        data: shape (n, d), or (n,) for one dimension; every row inside the limits. An array or a
+            table, such as a DataFrame, all of whose columns are numbers.
         low: limits below, shape (d,) or a number; (n, d) for limits of each row, or (n,) if d = 1
-            and n > 1. None or -inf leaves a side open.
+            and n > 1. None or -inf leaves a side open. A dictionary or a Series goes by the names
+            of the columns, of which it may leave some out.
         high: limits above, likewise.
         statistics: in place of data, `tg.Statistics` of the rows.
         noise: covariance of a row's measurement error: (d, d) for all rows, (n, d, d), or
@@ -135,24 +141,32 @@ def fit_truncated_normal(
             return fit_statistics(statistics, *limits, start, dtype, **settings)
     if data is None:
         raise ValueError("fit_truncated_normal: give data, or statistics.")
-    dtype = float_dtype(data)
+    table = tables.read(data)
+    dtype = jnp.result_type(table.values.dtype)
     with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
-        rows = as_rows(data)
-        low, high = as_limits(low, high, rows.shape)
+        rows = as_rows(table)
+        low, high = limits_of(low, high, table)
         check_rows(rows, low, high)
-        weights = as_weights(weights, len(rows))
+        weights = as_weights(weights, table)
         statistics = Statistics.from_rows(rows, weights)
         if noise is None and max(low.ndim, high.ndim) < 2:
-            return fit_statistics(statistics, low, high, start, dtype, **settings)
-        check_statistics(statistics, np.array([-np.inf]), np.array([np.inf]))
+            return fit_statistics(statistics, low, high, start, dtype, table, **settings)
+        check_statistics(statistics, np.array([-np.inf]), np.array([np.inf]), table)
+        noise = None if noise is None else as_noise(noise, table)
         return fit_each_row(rows, low, high, noise, weights, start, dtype, **settings)
 
 
 def fit_statistics(
-    statistics: Statistics, low: Any, high: Any, start: Any, dtype: Any, **settings: Any
+    statistics: Statistics,
+    low: Any,
+    high: Any,
+    start: Any,
+    dtype: Any,
+    table: Table | None = None,
+    **settings: Any,
 ) -> TruncatedFit:
     """The fit of rows with shared limits, by natural parameters."""
-    sample = as_sample(statistics, low, high)
+    sample = as_sample(statistics, low, high, table)
     unchecked = () if statistics.lowest is not None else (UNCHECKED,)
     own, _ = first_natural(sample, None)
     x, notes = first_natural(sample, start)

@@ -6,9 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import tables
 from truncgauss.fitting.statistics import Statistics
+from truncgauss.fitting.statistics import as_weights as weights_of_rows
 from truncgauss.regions import Box
 from truncgauss.special import standardize
+from truncgauss.tables import Table
 
 UNCHECKED = (
     "The statistics do not hold the extremes of their rows: whether all rows lie inside the limits "
@@ -27,7 +30,9 @@ class Sample(NamedTuple):
     region: Box  # in standard units
 
 
-def as_sample(statistics: Statistics, low: np.ndarray, high: np.ndarray) -> Sample:
+def as_sample(
+    statistics: Statistics, low: np.ndarray, high: np.ndarray, table: Table | None = None
+) -> Sample:
     """The rows' number, mean and scatter in standard units, checked.
 
     Raises:
@@ -36,7 +41,7 @@ def as_sample(statistics: Statistics, low: np.ndarray, high: np.ndarray) -> Samp
     d = len(statistics.mean)
     low, high = np.broadcast_to(low, (d,)), np.broadcast_to(high, (d,))
     box = Box(jnp.asarray(low), jnp.asarray(high))
-    check_statistics(statistics, low, high)
+    check_statistics(statistics, low, high, table)
     weight = float(statistics.weight)
     centre, scale = statistics.mean, np.sqrt(np.diagonal(statistics.scatter) / weight)
     correlation = statistics.scatter / weight / np.outer(scale, scale)
@@ -51,21 +56,37 @@ def as_sample(statistics: Statistics, low: np.ndarray, high: np.ndarray) -> Samp
     )  # fmt: skip
 
 
-def as_rows(data: Any) -> np.ndarray:
-    """Rows as a table (n, d) of numbers."""
-    rows = np.asarray(data, np.float64)
+def as_rows(table: Table) -> np.ndarray:
+    """Rows (n, d) of float64."""
+    rows = table.values.astype(np.float64)
     rows = rows[:, None] if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.shape[1] == 0:
-        raise ValueError(f"data must have shape (n, d), or (n,) for d = 1; got {np.shape(data)}.")
+        raise ValueError(
+            f"data must have shape (n, d), or (n,) for d = 1; got {table.values.shape}."
+        )
     return rows
 
 
-def float_dtype(data: Any) -> Any:
-    """The floating dtype of data, or JAX's default; rows are too many to be moved for that."""
-    dtype = data.dtype if isinstance(data, jax.Array) else np.asarray(data).dtype
-    if jnp.issubdtype(dtype, jnp.complexfloating):
-        raise ValueError(f"data must hold real numbers, got an array of dtype {dtype}.")
-    return jnp.result_type(dtype if jnp.issubdtype(dtype, jnp.floating) else float)
+def limits_of(low: Any, high: Any, table: Table) -> tuple[np.ndarray, np.ndarray]:
+    """Limits of a table, by the names of its columns where they have names."""
+    matrix = table._replace(values=as_rows(table))
+    ends = (("low", low, -np.inf), ("high", high, np.inf))
+    low, high = (
+        None if end is None else tables.aligned(end, matrix, name, fill) for name, end, fill in ends
+    )
+    return as_limits(low, high, matrix.values.shape)
+
+
+def as_noise(noise: Any, table: Table) -> np.ndarray:
+    """Covariances or variances of noise, by name as limits are."""
+    return tables.aligned(noise, table._replace(values=as_rows(table)), "noise")
+
+
+def as_weights(weights: Any, table: Table) -> np.ndarray:
+    """Weights (n,), checked, by the labels of the rows where both have some."""
+    if weights is not None:
+        weights = tables.row_values(weights, table, "weights")
+    return weights_of_rows(weights, len(table.values))
 
 
 def as_limits(low: Any, high: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -106,9 +127,12 @@ def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
     complain(outside, "lie outside the limits", advice)
 
 
-def check_statistics(statistics: Statistics, low: np.ndarray, high: np.ndarray) -> None:
+def check_statistics(
+    statistics: Statistics, low: np.ndarray, high: np.ndarray, table: Table | None = None
+) -> None:
     """Raise ValueError where no Gaussian can be fitted, in a sentence that names the column."""
     n, d, mean = statistics.num_rows, len(statistics.mean), statistics.mean
+    name = str if table is None else table.name
     if n <= d:
         raise ValueError(
             f"data: {n} row(s) cannot determine a covariance in {d} dimension(s); more than {d} "
@@ -123,14 +147,14 @@ def check_statistics(statistics: Statistics, low: np.ndarray, high: np.ndarray) 
     if len(constant):
         column = constant[0]
         raise ValueError(
-            f"data: column {column} is constant at {mean[column]} in all {n} rows "
+            f"data: column {name(column)} is constant at {mean[column]} in all {n} rows "
             f"({len(constant)} such column(s)). Drop it."
         )
     outside = np.flatnonzero((lowest < low) | (highest > high))
     if len(outside):
         column = outside[0]
         raise ValueError(
-            f"data: the rows of column {column} reach from {lowest[column]} to {highest[column]}, "
-            f"outside the limits {low[column]} to {high[column]}. Correct the limits, or remove "
-            "those rows."
+            f"data: the rows of column {name(column)} reach from {lowest[column]} to "
+            f"{highest[column]}, outside the limits {low[column]} to {high[column]}. Correct the "
+            "limits, or remove those rows."
         )
