@@ -155,18 +155,6 @@ def in_root(path: pathlib.Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-# Tests that are older than the rule; whoever splits one takes it off the list.
-TOO_LONG = {
-    "tests/test_distributions.py",
-    "tests/test_exact.py",
-    "tests/test_meshes.py",
-    "tests/test_moments.py",
-    "tests/test_sampling.py",
-    "tests/test_separation.py",
-    "tests/test_special.py",
-}
-
-
 def too_long(path: pathlib.Path) -> list[str]:
     """What of a file is longer than the rule allows."""
     text = path.read_text()
@@ -179,10 +167,7 @@ def too_long(path: pathlib.Path) -> list[str]:
 @pytest.mark.parametrize("path", [*MODULES, *EXPERIMENTS, *TESTS], ids=in_root)
 def test_files_and_functions_stay_small(path):
     found = too_long(path)
-    if in_root(path) in TOO_LONG:
-        assert found, f"{path.name} is short enough now: take it off the list"
-    else:
-        assert not found, f"{path.name}: split {found} along an idea"
+    assert not found, f"{path.name}: split {found} along an idea"
     assert path.stem not in {"utils", "util", "helpers", "misc", "common", "core"}
 
 

@@ -76,6 +76,21 @@ def other_work(d):
         if not (name == "exact" and d > 3)
     }
     polyhedral = tg.Separation(64, 4)
+    return work | {
+        "polyhedron": lambda loc: tg.log_probability(loc, covariance, wedge, polyhedral).log_prob,
+        "covariances": lambda loc: (
+            tg.log_probability(jnp.zeros(d), covariance * (2.0 + loc[:, :1, None]), box).log_prob
+        ),
+        "limits": lambda loc: (
+            tg.log_probability(jnp.zeros(d), covariance, tg.Box(loc - 1.0, loc + 1.0)).log_prob
+        ),
+        **distributions_and_draws(d),
+    }
+
+
+def distributions_and_draws(d):
+    """Functions of means that draw, or ask a distribution."""
+    covariance, box = law(d)
 
     def normal(loc):
         law = tg.TruncatedNormal(loc, 1.0, low=-1.0, high=1.5)
@@ -93,14 +108,7 @@ def other_work(d):
     def weighted(loc):
         return tg.weighted_samples(jax.random.key(0), loc, covariance, box, 10).samples.sum((0, 2))
 
-    return work | {
-        "polyhedron": lambda loc: tg.log_probability(loc, covariance, wedge, polyhedral).log_prob,
-        "covariances": lambda loc: (
-            tg.log_probability(jnp.zeros(d), covariance * (2.0 + loc[:, :1, None]), box).log_prob
-        ),
-        "limits": lambda loc: (
-            tg.log_probability(jnp.zeros(d), covariance, tg.Box(loc - 1.0, loc + 1.0)).log_prob
-        ),
+    return {
         "normal": normal,
         "vector": vector,
         "draws": draws,
