@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         fit_observations as fit_observations,
         fit_shift as fit_shift,
         fit_truncated_normal as fit_truncated_normal,
+        likelihood_ratio as likelihood_ratio,
     )
     from truncgauss.indicators import (
         Bump as Bump,
@@ -101,6 +102,7 @@ _HOMES = {
         "fit_observations",
         "fit_shift",
         "fit_truncated_normal",
+        "likelihood_ratio",
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.likelihood": ("Observations", "log_likelihood"),

@@ -1,6 +1,12 @@
 """Fits of shifts, limits and whole Gaussians to truncated data."""
 
 from truncgauss.fitting.fractions import fit_limits, fit_shift
+from truncgauss.fitting.likelihood_fit import (
+    Derived,
+    LikelihoodFit,
+    LikelihoodRatio,
+    likelihood_ratio,
+)
 from truncgauss.fitting.loop import fit
 from truncgauss.fitting.observations import (
     ObservationsErrors,
@@ -39,11 +45,14 @@ __all__ = [
     "Certificate",
     "Constraint",
     "Coordinates",
+    "Derived",
     "ErrorBars",
     "Fit",
     "FitResult",
     "Frozen",
     "GaussianErrors",
+    "LikelihoodFit",
+    "LikelihoodRatio",
     "Limits",
     "LowerTriangular",
     "ObservationsErrors",
@@ -61,5 +70,6 @@ __all__ = [
     "fit_shift",
     "fit_truncated_normal",
     "interrupts",
+    "likelihood_ratio",
     "standard_errors",
 ]
