@@ -25,6 +25,7 @@ from truncgauss.fitting.parameters import (
     Real,
     coordinates,
 )
+from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
 from truncgauss.fitting.result import Fit, FitResult
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.truncated_normal import fit_truncated_normal
@@ -58,6 +59,8 @@ __all__ = [
     "Positive",
     "PositiveDefinite",
     "Real",
+    "RegressionErrors",
+    "RegressionFit",
     "Statistics",
     "TruncatedFit",
     "certificate",
@@ -66,6 +69,7 @@ __all__ = [
     "fit",
     "fit_limits",
     "fit_observations",
+    "fit_regression",
     "fit_shift",
     "fit_truncated_normal",
     "interrupts",

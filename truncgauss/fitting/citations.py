@@ -47,6 +47,15 @@ ENTRIES = {
   pages   = {431--441},
   year    = {1963}
 }""",
+    "messner2016": """@article{messner2016,
+  author  = {Messner, Jakob W. and Mayr, Georg J. and Zeileis, Achim},
+  title   = {Heteroscedastic Censored and Truncated Regression with crch},
+  journal = {The R Journal},
+  volume  = {8},
+  number  = {1},
+  pages   = {173--181},
+  year    = {2016}
+}""",
     "white1982": """@article{white1982,
   author  = {White, Halbert},
   title   = {Maximum Likelihood Estimation of Misspecified Models},

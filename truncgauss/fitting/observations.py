@@ -181,7 +181,7 @@ def as_double(leaf: jax.Array) -> jax.Array:
 def check_finite(path: Path) -> None:
     if not path.end.finite:
         raise ValueError(
-            "fit_observations: the likelihood or its derivatives are not finite at the start. Give "
+            "The likelihood or its derivatives are not finite at the start. Give "
             "another start, or another method."
         )
 
