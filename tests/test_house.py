@@ -55,6 +55,8 @@ ROOMS = {
     },
     "fitting": {
         "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "held": 0,
+        "regression_loss": 0, "existence": 0, "citations": 0, "wald": 0, "descent": 1.5,
+        "likelihood_fit": 3, "inference": 3,
         "statistics": 0, "truncated_normal_rows": 1, "observations_loss": 0,
         "observations_start": 1,
         "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 2, "loop": 3,

@@ -24,13 +24,16 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss.fitting import (
         FitResult as FitResult,
         ObservationsFit as ObservationsFit,
+        RegressionFit as RegressionFit,
         Statistics as Statistics,
         TruncatedFit as TruncatedFit,
         fit as fit,
         fit_limits as fit_limits,
         fit_observations as fit_observations,
+        fit_regression as fit_regression,
         fit_shift as fit_shift,
         fit_truncated_normal as fit_truncated_normal,
+        likelihood_ratio as likelihood_ratio,
     )
     from truncgauss.indicators import (
         Bump as Bump,
@@ -96,13 +99,16 @@ _HOMES = {
     "truncgauss.fitting": (
         "FitResult",
         "ObservationsFit",
+        "RegressionFit",
         "Statistics",
         "TruncatedFit",
         "fit",
         "fit_limits",
         "fit_observations",
+        "fit_regression",
         "fit_shift",
         "fit_truncated_normal",
+        "likelihood_ratio",
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.likelihood": ("Observations", "log_likelihood"),
