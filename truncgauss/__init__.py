@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         fit_observations as fit_observations,
         fit_shift as fit_shift,
         fit_truncated_normal as fit_truncated_normal,
+        quantile_residuals as quantile_residuals,
     )
     from truncgauss.indicators import (
         Bump as Bump,
@@ -103,6 +104,7 @@ _HOMES = {
         "fit_observations",
         "fit_shift",
         "fit_truncated_normal",
+        "quantile_residuals",
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.likelihood": ("Observations", "log_likelihood"),

@@ -19,6 +19,7 @@ from truncgauss.fitting.parameters import (
     Real,
     coordinates,
 )
+from truncgauss.fitting.residuals import quantile_residuals
 from truncgauss.fitting.result import Fit, FitResult
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.truncated_normal import fit_truncated_normal
@@ -60,5 +61,6 @@ __all__ = [
     "fit_shift",
     "fit_truncated_normal",
     "interrupts",
+    "quantile_residuals",
     "standard_errors",
 ]
