@@ -126,8 +126,8 @@ def log_mass(
     lower[:, j], upper[:, j] = np.where(empty, -np.inf, low), np.where(empty, np.inf, high)
     lower[:, j + 1 :], upper[:, j + 1 :] = -np.inf, np.inf
     rows = Observations(
-        lower,
-        upper,
+        jnp.asarray(lower),
+        jnp.asarray(upper),
         region=observations.region,
         noise=observations.noise,
         limits_on=observations.limits_on,
