@@ -63,6 +63,7 @@ ROOMS = {
         "fraction_search": 3, "profile": 1, "truncated_normal_result": 3, "observations": 4,
     },
     "regions": {"region": 0},
+    "plotting": {"panels": 0},
     "tables": {"interchange": 0, "columns": 1, "alignment": 2, "files": 2},
     "config": {"yaml": 0, "sections": 0, "experiment": 1},
 }  # fmt: skip
@@ -76,7 +77,7 @@ DOORS = {
         "fitting.parameters",
     },
     "optax": {"fitting.loop"},
-    "matplotlib": {"plotting"},
+    "matplotlib": {"plotting.panels", "plotting.quantiles"},
     "ruamel": {"config.yaml"},
     "pydantic": {"config.loading", "config.sections"},
     "tyro": {"cli"},

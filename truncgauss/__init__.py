@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         fit_shift as fit_shift,
         fit_truncated_normal as fit_truncated_normal,
         likelihood_ratio as likelihood_ratio,
+        quantile_residuals as quantile_residuals,
     )
     from truncgauss.indicators import (
         Bump as Bump,
@@ -109,6 +110,7 @@ _HOMES = {
         "fit_shift",
         "fit_truncated_normal",
         "likelihood_ratio",
+        "quantile_residuals",
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.likelihood": ("Observations", "log_likelihood"),
