@@ -24,7 +24,7 @@ FLOORS = {
     "total_moments": 1.1, "problem": 1.2, "units": 1.3,
     "quadrature": 1.2, "separation": 1.4,
     "probability": 2.0, "moments": 4.0, "sampling": 4.0,
-    "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0,
+    "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0, "mixtures": 5.5,
     "plotting": 6.0, "config": 6.0, "runs": 7.0, "cli": 7.1,
 }  # fmt: skip
 ROOMS = {
@@ -58,6 +58,7 @@ ROOMS = {
         "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 2, "loop": 3,
         "fraction_search": 3, "profile": 1,
     },
+    "mixtures": {"likelihood": 0},
     "regions": {"region": 0},
     "config": {"yaml": 0, "sections": 0, "experiment": 1},
 }  # fmt: skip
