@@ -58,7 +58,10 @@ ROOMS = {
         "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 2, "loop": 3,
         "fraction_search": 3, "profile": 1,
     },
-    "mixtures": {"likelihood": 0},
+    "mixtures": {
+        "likelihood": 0, "parameters": 1, "loss": 2, "em": 3, "result": 3, "starts": 4,
+        "certificate": 4,
+    },
     "regions": {"region": 0},
     "config": {"yaml": 0, "sections": 0, "experiment": 1},
 }  # fmt: skip
