@@ -40,7 +40,11 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Tanh as Tanh,
     )
     from truncgauss.likelihood import Observations as Observations, log_likelihood as log_likelihood
-    from truncgauss.mixtures import mixture_log_likelihood as mixture_log_likelihood
+    from truncgauss.mixtures import (
+        MixtureFit as MixtureFit,
+        fit_mixture as fit_mixture,
+        mixture_log_likelihood as mixture_log_likelihood,
+    )
     from truncgauss.moments import truncated_moments as truncated_moments
     from truncgauss.probability.automatic import (
         Automatic as Automatic,
@@ -106,7 +110,7 @@ _HOMES = {
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.likelihood": ("Observations", "log_likelihood"),
-    "truncgauss.mixtures": ("mixture_log_likelihood",),
+    "truncgauss.mixtures": ("MixtureFit", "fit_mixture", "mixture_log_likelihood"),
     "truncgauss.moments": ("truncated_moments",),
     "truncgauss.probability.automatic": (
         "Automatic",

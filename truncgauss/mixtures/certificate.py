@@ -8,6 +8,7 @@ from truncgauss.fitting.newton import Point, verdict
 from truncgauss.fitting.result import BASELESS
 from truncgauss.fitting.uncertainty import (
     Certificate,
+    ErrorBars,
     certificate,
     error_bars,
     information_factor,
@@ -31,18 +32,13 @@ def finished(
     total = total_of(loss.observations, terms)
     value, stderr = float(total.log_prob), float(total.stderr)
     proof = certificate(size * here.gradient, size * here.hessian, stderr)
-    factor = information_factor(size * here.hessian)
-    bars = error_bars(factor, np.asarray(jax.jacfwd(place.estimates)(x)))
-    observed, jacobian = shares(loss, here.x)
-    spread = error_bars(factor, jacobian).standard_errors
+    names, observed, bars = place.names(), *bars_of(loss, here)
+    errors, spread = np.split(bars.standard_errors, [len(names)])
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
     inside = weights @ np.exp(np.asarray(terms.components.region).T) / size
     converged, reason = ending(here, proof, size, len(trace) - 1)
-    if not np.isfinite(stderr):
-        converged, reason = False, BASELESS
     estimates = np.asarray(place.estimates(x))
-    by_part = place.shaped(bars.standard_errors)
-    parts = place.shaped(estimates)
+    by_part, parts = place.shaped(errors), place.shaped(estimates)
     responsibilities = np.asarray(terms.responsibilities)
     notes = notes_of(loss, weights @ responsibilities, inside, parts[2], stderr)
     return MixtureFit(
@@ -57,9 +53,9 @@ def finished(
         fraction_not_truncated=inside,
         num_rows=size,
         num_parameters=len(here.x),
-        names=place.names(),
+        names=names,
         estimates=estimates,
-        errors=bars.standard_errors,
+        errors=errors,
         start_log_likelihoods=reached,
         num_reached=int(np.sum(np.abs(reached - value) <= max(SAME, 3.0 * stderr))),
         em_log_likelihoods=ascent.log_likelihoods,
@@ -67,7 +63,7 @@ def finished(
         reason=reason,
         num_steps=len(trace) - 1,
         loss_trace=trace,
-        parameter_covariance=bars.covariance,
+        parameter_covariance=bars.covariance[: len(names), : len(names)],
         certificate=proof,
         notes=(*notes_of_starts(reached, value, stderr, ascent), *notes),
         loss=loss,
@@ -75,10 +71,21 @@ def finished(
     )
 
 
+def bars_of(loss: MixtureLoss, here: Point) -> tuple[np.ndarray, ErrorBars]:
+    """The observed weights, and the errors of all estimates and, after them, of these."""
+    observed, slopes = shares(loss, here.x)
+    jacobian = np.asarray(jax.jacfwd(loss.coordinates.estimates)(jnp.asarray(here.x)))
+    # Together: a coordinate that moves no weight is still unknown, and its error counts.
+    jacobian = np.concatenate([jacobian, slopes])
+    return observed, error_bars(information_factor(float(loss.size) * here.hessian), jacobian)
+
+
 def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tuple[bool, str]:
     """Whether this is a maximum, and a sentence."""
     if not here.finite:
         return False, "Not converged: the likelihood or its derivatives are not finite at the end."
+    if not np.isfinite(proof.stderr):
+        return False, BASELESS
     if proof.positive_definite:
         return verdict(here.decrement * size**0.5, num_steps)
     return False, (

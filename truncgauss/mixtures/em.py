@@ -36,6 +36,7 @@ from truncgauss.mixtures.likelihood import Mixture, mixture_terms, row_weights, 
 from truncgauss.mixtures.loss import MixtureLoss, effort_of
 
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
+FLAT = 1e-10  # variance of a component in units of the rows', at which it has no spread left
 
 
 class Components(NamedTuple):
@@ -77,11 +78,14 @@ class Ascent:
 
 
 def ascended(loss: MixtureLoss, start: Components, num_steps: int, gain: float) -> Ascent:
-    """The mixture after EM steps, until one brings less than `gain` nats."""
+    """The mixture after EM steps, until one brings less than `gain` nats or a component has no
+    spread left."""
     values, here = [], start
     found = expectation(loss, here)
     values.append(found.log_likelihood)
     for there, after in em_steps(loss, here, found, num_steps):
+        if has_collapsed(loss, there):
+            return Ascent(there, np.array(values))
         fell = values[-1] - after.log_likelihood
         if not fell <= SLACK * max(abs(values[-1]), 1.0):
             return Ascent(here, np.array(values), fell)
@@ -100,6 +104,17 @@ def em_steps(
         here = maximised(here, found, loss.coordinates.structure)
         found = expectation(loss, here)
         yield here, found
+
+
+def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
+    """Whether a component has no spread in some direction, where rows without noise have an
+    infinite likelihood."""
+    scale = np.asarray(loss.coordinates.scale)
+    standard = at.covariances / np.outer(scale, scale)
+    if not np.all(np.isfinite(standard)):
+        return True
+    least = FLAT if loss.observations.noise is None else 0.0
+    return bool(np.linalg.eigvalsh(standard).min() <= least)
 
 
 def expectation(loss: MixtureLoss, here: Components) -> Expectation:
@@ -131,11 +146,12 @@ def _expectation(loss: MixtureLoss, here: Components) -> tuple[jax.Array, Compon
     rows = loss.observations
 
     def total(point: Components) -> tuple[jax.Array, jax.Array]:
-        mixture = Mixture(jnp.exp(point.weights), point.locs, CovarianceMatrix(point.covariances))
+        weights, locs, covariances = map(jnp.asarray, point)
+        mixture = Mixture(jnp.exp(weights), locs, CovarianceMatrix(covariances))
         terms = mixture_terms(rows, mixture, loss.method, loss.key)
-        weights = row_weights(rows, point.locs.dtype)
-        return total_of(rows, terms).log_prob, weights @ jnp.exp(-terms.log_region)
+        counts = row_weights(rows, locs.dtype)
+        return total_of(rows, terms).log_prob, counts @ jnp.exp(-terms.log_region)
 
-    inputs = here._replace(weights=jnp.log(here.weights))
+    inputs = Components(jnp.log(here.weights), here.locs, here.covariances)  # type: ignore[arg-type]
     (value, population), gradient = jax.value_and_grad(total, has_aux=True)(inputs)
     return value, gradient, population

@@ -13,9 +13,9 @@ from tqdm import tqdm
 from truncgauss.fitting.newton import newton_steps
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.certificate import finished
-from truncgauss.mixtures.em import Ascent, Components, ascended
+from truncgauss.mixtures.em import Ascent, Components, ascended, has_collapsed
 from truncgauss.mixtures.likelihood import hold, mixture_log_likelihood, row_weights
-from truncgauss.mixtures.loss import MixtureLoss, point, slope
+from truncgauss.mixtures.loss import MixtureLoss, found_terms, point, slope
 from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.mixtures.result import MixtureFit
 from truncgauss.mixtures.starts import seeded, standard_rows
@@ -25,7 +25,6 @@ from truncgauss.problem import as_key
 
 MOST_NEWTON = 120  # parameters up to which Newton steps finish; quasi-Newton steps go before beyond
 ENOUGH = 1e-2  # nats a step, below which EM has come near
-FLAT = 1e-10  # variance of a component in units of the rows', at which it has no spread left
 COLLAPSED = (
     "In every start a component shrank onto a few rows, where the likelihood has no maximum. Use "
     'fewer components, more rows, covariance="tied" or "diagonal", or state the noise of the rows.'
@@ -205,28 +204,16 @@ def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
     return Components(*map(np.asarray, parts))
 
 
-def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
-    """Whether a component without noise has shrunk to no spread in some direction."""
-    if loss.observations.noise is not None:
-        return False
-    scale = np.asarray(loss.coordinates.scale)
-    with np.errstate(invalid="ignore"):
-        standard = at.covariances / np.outer(scale, scale)
-    if not np.all(np.isfinite(standard)):
-        return True
-    return bool(np.linalg.eigvalsh(standard).min() < FLAT)
-
-
 def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: int) -> End:
     """Where a start leads: EM steps near a maximum, then steps to it."""
     method, place = loss.method, loss.coordinates
     own = planned(loss, method, start)
     ascent = ascended(own, start, num_em_steps, ENOUGH)
     at = ascent.components
-    if not has_collapsed(loss, at) and jax.tree.leaves(own.method):
-        own = planned(loss, method, at)
-    if has_collapsed(loss, at) or not np.all(np.linalg.eigvalsh(at.covariances) > 0):
+    if has_collapsed(loss, at):
         return End(np.zeros(place.size), -np.inf, np.zeros(0), ascent)
+    if jax.tree.leaves(own.method):
+        own = planned(loss, method, at)
     x = place.free(*at)
     x, trace = finish(own, x, num_steps)
     value = -trace[-1] * float(loss.size)
@@ -239,9 +226,9 @@ def finish(loss: MixtureLoss, x: np.ndarray, num_steps: int) -> tuple[np.ndarray
     """Free coordinates at the maximum near x, and the loss at each step."""
     if len(x) > MOST_NEWTON:
         options = {"maxiter": 20 * num_steps, "maxcor": 30, "ftol": 1e-13, "gtol": 1e-8}
-        evaluate = functools.partial(slope, loss)
-        found = optimize.minimize(evaluate, x, jac=True, method="L-BFGS-B", options=options)
-        return found.x, np.array([evaluate(x)[0], found.fun])
+        descend = functools.partial(slope, loss)
+        found = optimize.minimize(descend, x, jac=True, method="L-BFGS-B", options=options)
+        return found.x, np.array([descend(x)[0], found.fun])
     evaluate = functools.partial(point, loss)
     here = evaluate(x)
     if not here.finite:
@@ -259,8 +246,9 @@ def reported(loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int) 
     """The result at the best end, its components sorted, its plans made there."""
     place = loss.coordinates
     at = components_at(place, best.x)
+    weights = np.asarray(row_weights(loss.observations, jnp.float64))
     own = planned(loss, loss.method, at)
-    shares = np.asarray(own.observed_weights(jnp.asarray(best.x)))
+    shares = weights @ np.asarray(found_terms(own, jnp.asarray(best.x)).region_shares)
     order = np.argsort(-shares, kind="stable")
     at = Components(*(part[order] for part in at))
     own = planned(loss, loss.method, at)

@@ -1,5 +1,7 @@
 """The loss of rows under a mixture, its derivatives, and the shares of its components."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,7 +48,7 @@ class MixtureLoss:
         return weights @ self.terms(x).region_shares / self.size
 
 
-def effort_of(loss: MixtureLoss) -> dict | None:
+def effort_of(loss: MixtureLoss) -> dict[str, Any] | None:
     """Compile with less effort what runs for milliseconds."""
     size = sum(leaf.size for leaf in jax.tree.leaves(loss))
     return MEDIUM if size <= FEW_NUMBERS else None
