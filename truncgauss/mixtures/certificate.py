@@ -1,5 +1,7 @@
 """The result of a mixture's fit, and what its reader must know: notes on every component."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,6 @@ from truncgauss.fitting.newton import Point, verdict
 from truncgauss.fitting.result import BASELESS
 from truncgauss.fitting.uncertainty import (
     Certificate,
-    ErrorBars,
     certificate,
     error_bars,
     information_factor,
@@ -27,35 +28,23 @@ def finished(
     loss: MixtureLoss, here: Point, reached: np.ndarray, ascent: Ascent, trace: np.ndarray
 ) -> MixtureFit:
     """The result at a point."""
-    place, size, x = loss.coordinates, float(loss.size), jnp.asarray(here.x)
+    size, x, estimated = float(loss.size), jnp.asarray(here.x), estimates_of(loss, here)
     terms = found_terms(loss, x)
-    total = total_of(loss.observations, terms)
-    value, stderr = float(total.log_prob), float(total.stderr)
+    value, stderr = map(float, total_of(loss.observations, terms))
     proof = certificate(size * here.gradient, size * here.hessian, stderr)
-    names, observed, bars = place.names(), *bars_of(loss, here)
-    errors, spread = np.split(bars.standard_errors, [len(names)])
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
     inside = weights @ np.exp(np.asarray(terms.components.region).T) / size
     converged, reason = ending(here, proof, size, len(trace) - 1)
-    estimates = np.asarray(place.estimates(x))
-    by_part, parts = place.shaped(errors), place.shaped(estimates)
-    responsibilities = np.asarray(terms.responsibilities)
-    notes = notes_of(loss, weights @ responsibilities, inside, parts[2], stderr)
+    counts = weights @ np.asarray(terms.responsibilities)
+    notes = notes_of(loss, counts, inside, estimated["covariances"], stderr)
     return MixtureFit(
-        weights=parts[0],
-        observed_weights=observed,
-        locs=parts[1],
-        covariances=parts[2],
-        standard_errors=MixtureErrors(by_part[0], spread, *by_part[1:]),
+        **estimated,
         log_likelihood=value,
         log_likelihood_stderr=stderr,
-        responsibilities=responsibilities,
+        responsibilities=np.asarray(terms.responsibilities),
         fraction_not_truncated=inside,
         num_rows=size,
         num_parameters=len(here.x),
-        names=names,
-        estimates=estimates,
-        errors=errors,
         start_log_likelihoods=reached,
         num_reached=int(np.sum(np.abs(reached - value) <= max(SAME, 3.0 * stderr))),
         em_log_likelihoods=ascent.log_likelihoods,
@@ -63,7 +52,6 @@ def finished(
         reason=reason,
         num_steps=len(trace) - 1,
         loss_trace=trace,
-        parameter_covariance=bars.covariance[: len(names), : len(names)],
         certificate=proof,
         notes=(*notes_of_starts(reached, value, stderr, ascent), *notes),
         loss=loss,
@@ -71,13 +59,28 @@ def finished(
     )
 
 
-def bars_of(loss: MixtureLoss, here: Point) -> tuple[np.ndarray, ErrorBars]:
-    """The observed weights, and the errors of all estimates and, after them, of these."""
+def estimates_of(loss: MixtureLoss, here: Point) -> dict[str, Any]:
+    """The fields of a fit that hold estimates and their errors."""
+    place, x = loss.coordinates, jnp.asarray(here.x)
+    names, estimates = place.names(), np.asarray(place.estimates(x))
     observed, slopes = shares(loss, here.x)
-    jacobian = np.asarray(jax.jacfwd(loss.coordinates.estimates)(jnp.asarray(here.x)))
     # Together: a coordinate that moves no weight is still unknown, and its error counts.
-    jacobian = np.concatenate([jacobian, slopes])
-    return observed, error_bars(information_factor(float(loss.size) * here.hessian), jacobian)
+    jacobian = np.concatenate([np.asarray(jax.jacfwd(place.estimates)(x)), slopes])
+    bars = error_bars(information_factor(float(loss.size) * here.hessian), jacobian)
+    errors, of_observed = np.split(bars.standard_errors, [len(names)])
+    by_weight, by_loc, by_covariance = place.shaped(errors)
+    weights, locs, covariances = place.shaped(estimates)
+    return {
+        "weights": weights,
+        "observed_weights": observed,
+        "locs": locs,
+        "covariances": covariances,
+        "standard_errors": MixtureErrors(by_weight, of_observed, by_loc, by_covariance),
+        "names": names,
+        "estimates": estimates,
+        "errors": errors,
+        "parameter_covariance": bars.covariance[: len(names), : len(names)],
+    }
 
 
 def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tuple[bool, str]:

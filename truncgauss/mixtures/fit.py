@@ -88,10 +88,10 @@ def fit_mixture(
             equal, or settings that make no sense.
 
     Example:
-        >>> y = jnp.concatenate([jnp.linspace(-1.0, 1.0, 20), jnp.linspace(4.0, 7.0, 30)])
+        >>> y = jnp.concatenate([jnp.linspace(0.0, 2.0, 20), jnp.linspace(5.0, 8.0, 30)])
         >>> fit = tg.fit_mixture(tg.Observations.exact(y), 2, num_starts=2)
         >>> fit.converged, fit.locs.ravel().round(2), fit.weights.round(2)
-        (True, array([5.5, 0. ]), array([0.6, 0.4]))
+        (True, array([6.5, 1. ]), array([0.6, 0.4]))
     """
     with jax.enable_x64(True):
         observations = jax.tree.map(as_double, observations)

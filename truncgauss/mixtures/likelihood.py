@@ -100,7 +100,7 @@ def mixture_log_likelihood(
         >>> rows = tg.Observations.exact([0.5, 1.5], region=tg.Box([0.0], [jnp.inf]))
         >>> weights, locs, covariances = [0.3, 0.7], [[0.0], [2.0]], [[[1.0]], [[0.5]]]
         >>> tg.mixture_log_likelihood(rows, weights, locs, covariances).log_prob.round(6)
-        Array([-1.684012, -0.864447], dtype=float64)
+        Array([-1.751209, -0.89563 ], dtype=float64)
     """
     observations, mixture = prepared_mixture(observations, weights, locs, covariances)
     effort = MEDIUM if observations.lower.size <= FEW_ENTRIES else None
