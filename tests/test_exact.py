@@ -8,33 +8,17 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from tests.exact_rows import (
+    EXACT,
+    check_curvature,
+    log_prob,
+    rows_of_log_prob,
+    rows_of_slopes,
+)
 from truncgauss.quadrature.double_double import difference_of_products, line, two_sum
 
 INF = math.inf
-EXACT = tg.Exact()
 
-
-def log_prob(loc, covariance, low, high):
-    return tg.log_probability(loc, covariance, tg.Box(low, high), method=EXACT).log_prob
-
-
-ROWS = 18
-padded_slopes = jax.jit(jax.vmap(jax.value_and_grad(log_prob, (0, 1, 2, 3))))
-
-
-def rows_of_slopes(*inputs):
-    """Values and gradients of many problems, padded to one size so that each d compiles once."""
-    inputs = [jnp.asarray(part) for part in inputs]
-    size = len(inputs[0])
-    full = [jnp.concatenate([part, part[:1].repeat(ROWS - size, 0)]) for part in inputs]
-    return jax.tree.map(lambda leaf: leaf[:size], padded_slopes(*full))
-
-
-def rows_of_log_prob(*inputs):
-    return rows_of_slopes(*inputs)[0]
-
-
-curvature = jax.jit(jax.hessian(log_prob, (0, 2, 3)))
 
 # loc, (S11, S12, S22), low, high, log P. By Gauss-Legendre quadrature in 60 digits (mpmath) over
 # one coordinate, on panels about the mode and about every place where a limit on the other is met;
@@ -147,25 +131,6 @@ def test_two_dimensions_mirrored_and_permuted():
     flipped = rows_of_log_prob(loc * sign, covariance * jnp.outer(sign, sign), *half)
     for other in (mirrored, permuted, flipped):
         np.testing.assert_allclose(other, value, rtol=3e-14, atol=1e-12)
-
-
-def check_curvature(loc, covariance, low, high, rtol):
-    """The Hessian against differences of the gradient; Plackett's identity for the covariance."""
-    stacked = jnp.concatenate([loc, low, high])
-    d = len(loc)
-    h = 1e-5
-    moved = stacked + h * jnp.concatenate([jnp.eye(3 * d), -jnp.eye(3 * d)])
-    repeated = jnp.broadcast_to(covariance, (6 * d, d, d))
-    _, slopes = rows_of_slopes(moved[:, :d], repeated, moved[:, d : 2 * d], moved[:, 2 * d :])
-    slopes = jnp.concatenate([slopes[0], slopes[2], slopes[3]], -1)
-    differences = (slopes[: 3 * d] - slopes[3 * d :]) / (2 * h)
-    blocks = curvature(loc, covariance, low, high)
-    np.testing.assert_allclose(jnp.block([list(row) for row in blocks]), differences, rtol, 1e-8)
-    _, (by_loc, by_covariance, _, _) = rows_of_slopes(
-        *(x[None] for x in (loc, covariance, low, high))
-    )
-    plackett = 0.5 * (blocks[0][0] + jnp.outer(by_loc[0], by_loc[0]))
-    np.testing.assert_allclose(by_covariance[0], plackett, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -334,235 +299,6 @@ def test_edges_of_the_domain(d):
     cases = [case for case in cases if case[-1] is not None]
     *inputs, truth = (jnp.stack([jnp.asarray(x, float) for x in part]) for part in zip(*cases))
     np.testing.assert_allclose(rows_of_log_prob(*inputs), truth, atol=1e-15)
-
-
-# Correlations r12, r13, r23 whose orthant is 1/8 + (sum of arcsines)/(4 pi).
-ORTHANTS = [
-    (0.3, 0.2, 0.5),
-    (-0.3, 0.2, 0.5),
-    (0.999999, 0.5, 0.5),
-    (-0.999, -0.5, 0.5),
-    (0.5, 0.5, -0.4999999),
-    (0.999999, 0.999999, 0.999999),
-]
-
-
-def three_by_three(r12, r13, r23):
-    return [[1.0, r12, r13], [r12, 1.0, r23], [r13, r23, 1.0]]
-
-
-def three_inputs():
-    """Orthants; named cases; independent coordinates in the tail; one factor."""
-    rows = []
-    for r in ORTHANTS:
-        # Arcsines near -1/2 and 1/2 cancel: the one hard orthant is left at 1e-9 by its formula.
-        p = 0.125 + math.fsum(math.asin(x) for x in r) / (4 * math.pi)
-        rows.append(((0.0,) * 3, three_by_three(*r), (0.0,) * 3, (INF,) * 3, math.log(p)))
-    rows += [
-        (
-            (0.0,) * 3,
-            three_by_three(3 / 5, 1 / 3, 11 / 15),
-            (-INF,) * 3,
-            (1.0, 4.0, 2.0),
-            -0.1887603645496573,
-        ),
-        (
-            (0.5,) * 3,
-            [[1, 0.6, 0.3], [0.6, 1, 0.2], [0.3, 0.2, 2]],
-            (-INF,) * 3,
-            (1.0,) * 3,
-            -0.9486675579046695,
-        ),
-        ((0.0,) * 3, three_by_three(0, 0, 0), (10.0,) * 3, (INF,) * 3, 3 * -53.23128515051247),
-        (
-            (0.0,) * 3,
-            [[1.5, -0.5, -0.5], [-0.5, 1.5, -0.5], [-0.5, -0.5, 1.5]],
-            (0.5,) * 3,
-            (1.0,) * 3,
-            -6.8332772755698349,
-        ),
-    ]
-    return tuple(jnp.asarray(part, float) for part in zip(*rows))
-
-
-def test_three_dimensions():
-    *inputs, truth = three_inputs()
-    value, (by_loc, by_covariance, by_low, by_high) = rows_of_slopes(*inputs)
-    np.testing.assert_allclose(value, truth, rtol=1e-12, atol=1e-12)
-    # An orthant's slope in r12 is 1/(4 pi sqrt(1 - r12^2)), half of it for each of two entries.
-    r = np.array(ORTHANTS)
-    slopes = 1 / (8 * math.pi * np.sqrt((1 - r) * (1 + r))) / np.exp(truth[: len(r), None])
-    ours = np.asarray(by_covariance)[: len(r)][:, [0, 0, 1], [1, 2, 2]]
-    np.testing.assert_allclose(ours, slopes, rtol=1e-8)
-    np.testing.assert_allclose(by_loc, -(by_low + by_high), rtol=1e-8, atol=1e-8)
-    assert np.all(np.asarray(by_high)[~np.isfinite(inputs[3])] == 0)
-
-
-@pytest.mark.slow
-def test_three_dimensions_permuted():
-    """In every order, hence by other integrals; to log P = -4e3 and with correlations near one."""
-    generator = np.random.default_rng(3)
-    factor = generator.normal(size=(6, 3, 3)) * np.array([1.0, 1.0, 1e-3])
-    covariance = factor @ np.swapaxes(factor, -1, -2) + 1e-8 * np.eye(3)
-    scale = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
-    corner = np.einsum("kij,kj->ki", factor, generator.normal(size=(6, 3)) * 20)
-    low, high = corner, corner + scale * np.array([[0.1, 2.0, INF]] * 6)
-    inputs = [jnp.asarray(x) for x in (0.1 * scale, covariance, low, high)]
-    value = np.asarray(rows_of_log_prob(*inputs))
-    assert value.min() < -100 and np.isfinite(value).all()
-    for order in ([2, 0, 1], [1, 0, 2]):
-        loc, covariance, low, high = inputs
-        permuted = (loc[:, order], covariance[:, order][:, :, order], low[:, order], high[:, order])
-        np.testing.assert_allclose(rows_of_log_prob(*permuted), value, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_singular_in_three_dimensions_under_a_trace():
-    """Where coordinates determine each other the value is right, or it is NaN: never a guess."""
-    generator = np.random.default_rng(5)
-    rows, truths = [], []
-    for k in range(ROWS):
-        pair = generator.normal(size=(2, 2))
-        pair = pair @ pair.T + 0.1 * np.eye(2)
-        # X3 = X1, or as near to it as rounding of a product leaves it.
-        weights = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-        turn = np.linalg.qr(generator.normal(size=(2, 2)))[0] if k % 2 else np.eye(2)
-        root = weights @ np.linalg.cholesky(pair) @ turn
-        low = -generator.uniform(0.2, 1.5, 3)
-        high = np.where(generator.random(3) < 0.5, INF, generator.uniform(0.1, 2.0, 3))
-        rows.append((np.zeros(3), root @ root.T, low, high))
-        both = [max(low[0], low[2]), low[1]], [min(high[0], high[2]), high[1]]
-        truths.append((np.zeros(2), pair, *both))
-    answers = jax.jit(lambda loc, s, *limits: tg.log_probability(loc, s, tg.Box(*limits), EXACT))
-    value, stderr = answers(*(jnp.asarray(np.array(part)) for part in zip(*rows)))
-    truth = rows_of_log_prob(*(jnp.asarray(np.array(part)) for part in zip(*truths)))
-    unknown = np.isnan(value)
-    assert 0 < unknown.sum() < ROWS
-    np.testing.assert_array_equal(np.isnan(stderr), unknown)
-    # The residual of a singular matrix is the root of its rounding.
-    np.testing.assert_allclose(value[~unknown], truth[~unknown], atol=1e-6)
-
-
-@pytest.mark.slow
-def test_rows_in_three_dimensions_take_little_memory():
-    rows = [jnp.broadcast_to(x[0], (250, *x.shape[1:])) for x in three_inputs()[:4]]
-    compiled = jax.jit(jax.vmap(jax.value_and_grad(log_prob, (0, 1)))).lower(*rows).compile()
-    assert compiled.memory_analysis().temp_size_in_bytes < 250 * 200_000
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("d", [2, 3])
-def test_second_derivatives_in_every_mode_far_out(d):
-    """Loops of unknown length have no reverse derivative of their own; far out, where a lost rule
-    would show."""
-    covariance = jnp.array([[1.0, 0.3, 0.2], [0.3, 1.0, -0.5], [0.2, -0.5, 2.0]])
-    low, high = jnp.array([9.0, -1.0, 6.0]), jnp.array([INF, 1e-3, INF])
-    keep = jnp.arange(3) if d == 3 else jnp.array([0, 2])
-    fun = lambda loc: log_prob(loc, covariance[keep][:, keep], low[keep], high[keep])
-    loc, moved = jnp.zeros(d), 1e-4 * jnp.eye(d)
-    forward = jax.jit(jax.jacfwd(jax.jacrev(fun)))(loc)
-    for inner, outer in [(jax.jacrev, jax.jacrev), (jax.jacfwd, jax.jacfwd)]:
-        np.testing.assert_allclose(jax.jit(outer(inner(fun)))(loc), forward, rtol=1e-12)
-    slopes = jax.jit(jax.vmap(jax.grad(fun)))(jnp.concatenate([moved, -moved]))
-    np.testing.assert_allclose(forward, (slopes[:d] - slopes[d:]) / 2e-4, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_three_dimensions_curvature():
-    covariance = jnp.array([[1.0, 0.3, 0.2], [0.3, 1.0, -0.5], [0.2, -0.5, 2.0]])
-    low, high = jnp.array([-1.0, 1.5, -0.3]), jnp.array([0.7, 4.0, 5.0])
-    check_curvature(jnp.array([0.2, -0.1, 0.3]), covariance, low, high, 1e-6)
-
-
-def one_factor(d, correlation, sign=1.0):
-    loading = sign * jnp.full((d, 1), math.sqrt(correlation))
-    return tg.LowRank(loading, jnp.full(d, 1.0 - correlation))
-
-
-@pytest.mark.parametrize(
-    "covariance, low, high, truth",
-    [
-        (one_factor(1000, 0.5), 0.0, INF, -math.log(1001)),
-        (one_factor(1000, 0.9, -1.0), -1.0, INF, -0.7141099217502042577),
-        (one_factor(25, 0.5), 5.0, INF, -38.0365506527319941210),
-    ],
-)
-def test_one_factor(covariance, low, high, truth):
-    d = covariance.dimension
-    value = log_prob(jnp.zeros(d), covariance, jnp.full(d, low), jnp.full(d, high))
-    np.testing.assert_allclose(value, truth, rtol=1e-13, atol=1e-13)
-
-
-@pytest.mark.slow
-def test_one_factor_beside_its_matrix():
-    covariance = tg.LowRank([[1.0], [-2.0], [3.0]], [1e-2, 1e-6, 1.0])
-    loc, low, high = (jnp.array(x) for x in ([0.1, 0.2, 0.3], [-1.0, -0.5, -0.3], [0.3, 2.5, INF]))
-    of_factor = jax.jit(jax.value_and_grad(log_prob, (0, 1, 2, 3)))
-    value, (by_loc, by_factor, by_low, by_high) = of_factor(loc, covariance, low, high)
-    rows = (x[None] for x in (loc, covariance.covariance_matrix, low, high))
-    other, (loc, matrix, low, high) = (
-        jax.tree.map(lambda x: x[0], part) for part in rows_of_slopes(*rows)
-    )
-    np.testing.assert_allclose(value, other, rtol=1e-12)
-    loadings = 2 * matrix @ covariance.cov_factor
-    pairs = [(by_loc, loc), (by_low, low), (by_high, high), (by_factor.cov_factor, loadings)]
-    for one, two in [*pairs, (by_factor.cov_diag, jnp.diagonal(matrix))]:
-        np.testing.assert_allclose(one, two, rtol=1e-6, atol=1e-7)
-
-
-def chain_of(d, coefficient):
-    """Stationary autoregression; a random walk for 1."""
-    noise = 1.0 if coefficient == 1.0 else math.sqrt(1 - coefficient**2)
-    return tg.Markov(jnp.full(d - 1, coefficient), noise, 1.0)
-
-
-# The last two by another transfer operator, to about 1e-12.
-@pytest.mark.parametrize(
-    "coefficient, low, high, truth",
-    [
-        (1.0, 0.0, INF, math.log(math.comb(200, 100)) - 200 * math.log(2)),
-        (0.0, 10.0, INF, 100 * -53.23128515051247),
-        (0.7, -1.5, 1.0, -15.176594589097565),
-        (0.7, 4.0, INF, -234.70892930123804),
-    ],
-)
-def test_chains(coefficient, low, high, truth):
-    """Random walk, independent and autoregressive, each of a hundred places."""
-    chain = chain_of(100, coefficient)
-    box = tg.Box(jnp.full(100, low), jnp.full(100, high))
-    value, stderr = tg.log_probability(jnp.zeros(100), chain, box, method=EXACT)
-    np.testing.assert_allclose(value, truth, rtol=1e-13, atol=3e-12)
-    assert stderr <= 1e-10
-
-
-@pytest.mark.slow
-def test_chain_beside_one_factor():
-    """Two coordinates that share a factor are a chain of one step; two more stand alone."""
-    factor = tg.LowRank([[2.0], [0.0], [0.0], [-1.5]], [1.0, 0.4, 0.3, 0.5])
-    # X1 and X4 share the factor; given X1, X4 is regressed on it; the others are independent.
-    slope = -3.0 / 5.0
-    chain = tg.Markov(
-        [slope, 0.0, 0.0], [math.sqrt(2.75 - slope**2 * 5.0), 0.4**0.5, 0.3**0.5], 5.0**0.5
-    )
-    loc, low, high = (
-        jnp.array(x) for x in ([0.1, 0.2, 0.3, 0.4], [-1.0, -0.5, -0.3, 1.0], [0.3, 2.5, INF, 9.0])
-    )
-    order = jnp.array([0, 3, 1, 2])
-    slopes = jax.jit(jax.value_and_grad(log_prob, (0, 2, 3)))
-    value, by_factor = slopes(loc, factor, low, high)
-    other, by_chain = slopes(loc[order], chain, low[order], high[order])
-    np.testing.assert_allclose(value, other, rtol=1e-13)
-    for one, two in zip(by_factor, by_chain):
-        np.testing.assert_allclose(one[order], two, rtol=1e-10, atol=1e-11)
-    for covariance in (factor, chain):
-        root = np.asarray(covariance.scale_tril)
-        np.testing.assert_allclose(root @ root.T, covariance.covariance_matrix, rtol=1e-14)
-
-
-def test_chain_that_no_grid_follows():
-    chain = tg.Markov([1.0, 1.0, 1.0], [1e-3, 1e-3, 5.0], 1.0)
-    box = tg.Box(jnp.zeros(4), jnp.full(4, INF))
-    assert tg.log_probability(jnp.zeros(4), chain, box, method=EXACT).stderr == INF
 
 
 def test_says_what_it_cannot():

@@ -39,6 +39,10 @@ def rows(d):
     return jnp.linspace(-1.0, 1.0, 4)[:, None] + jnp.zeros(d)
 
 
+def on_explicit_mesh(d):
+    return jax.device_put(rows(d), NamedSharding(mesh_of(AxisType.Explicit), ROWS))
+
+
 def law(d):
     return 0.5 * jnp.eye(d) + 0.5, tg.Box(jnp.full(d, -1.0), jnp.full(d, 1.5))
 
@@ -76,6 +80,21 @@ def other_work(d):
         if not (name == "exact" and d > 3)
     }
     polyhedral = tg.Separation(64, 4)
+    return work | {
+        "polyhedron": lambda loc: tg.log_probability(loc, covariance, wedge, polyhedral).log_prob,
+        "covariances": lambda loc: (
+            tg.log_probability(jnp.zeros(d), covariance * (2.0 + loc[:, :1, None]), box).log_prob
+        ),
+        "limits": lambda loc: (
+            tg.log_probability(jnp.zeros(d), covariance, tg.Box(loc - 1.0, loc + 1.0)).log_prob
+        ),
+        **distributions_and_draws(d),
+    }
+
+
+def distributions_and_draws(d):
+    """Functions of means that draw, or ask a distribution."""
+    covariance, box = law(d)
 
     def normal(loc):
         law = tg.TruncatedNormal(loc, 1.0, low=-1.0, high=1.5)
@@ -93,14 +112,7 @@ def other_work(d):
     def weighted(loc):
         return tg.weighted_samples(jax.random.key(0), loc, covariance, box, 10).samples.sum((0, 2))
 
-    return work | {
-        "polyhedron": lambda loc: tg.log_probability(loc, covariance, wedge, polyhedral).log_prob,
-        "covariances": lambda loc: (
-            tg.log_probability(jnp.zeros(d), covariance * (2.0 + loc[:, :1, None]), box).log_prob
-        ),
-        "limits": lambda loc: (
-            tg.log_probability(jnp.zeros(d), covariance, tg.Box(loc - 1.0, loc + 1.0)).log_prob
-        ),
+    return {
         "normal": normal,
         "vector": vector,
         "draws": draws,
@@ -139,18 +151,18 @@ def test_shard_map_takes_all_other_work(d):
 @pytest.mark.parametrize("check_vma", [True, False])
 @pytest.mark.parametrize(("name", "d"), CASES)
 def test_shard_map_gives_the_number_of_one_device_and_its_gradient(name, d, check_vma):
-    plain, kind = log_prob_of(name, d), AxisType.Explicit if d == 3 else AxisType.Auto
+    explicit = d == 3
+    spread_rows = on_explicit_mesh(d) if explicit else rows(d)
+    plain, kind = log_prob_of(name, d), AxisType.Explicit if explicit else AxisType.Auto
     spread = over_devices(plain, check_vma, kind)
-    np.testing.assert_allclose(jax.jit(spread)(rows(d)), plain(rows(d)), rtol=1e-12, atol=1e-13)
-    slopes = (jax.jit(jax.grad(total(f)))(rows(d)) for f in (spread, plain))
-    np.testing.assert_allclose(*slopes, rtol=1e-10, atol=1e-12)
+    value = jax.jit(spread)(spread_rows)
+    np.testing.assert_allclose(value, plain(rows(d)), rtol=1e-12, atol=1e-13)
+    slope = jax.jit(jax.grad(total(spread)))(spread_rows)
+    truth = jax.jit(jax.grad(total(plain)))(rows(d))
+    np.testing.assert_allclose(slope, truth, rtol=1e-10, atol=1e-12)
 
 
 # --- Explicit meshes ------------------------------------------------------------------------------
-
-
-def on_explicit_mesh(d):
-    return jax.device_put(rows(d), NamedSharding(mesh_of(AxisType.Explicit), ROWS))
 
 
 @pytest.mark.parametrize(("name", "d"), some_quick(("exact", 2)))

@@ -18,7 +18,7 @@ TWO = [[0.0, 0.0], [1.0, 1.0]]
     [
         (TWO, [[1.0], [1.0]], {}, r"one shape \(n, d\), got \(2, 2\) and \(2, 1\)"),
         (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), {}, r"must have shape \(n, d\)"),
-        ([["a", "b"]], TWO, {}, "lower must be a table of numbers"),
+        ([["a", "b"]], TWO, {}, "lower holds text .*, not numbers"),
         ([[0.0, np.nan], [0.0, 0.0]], TWO, {}, "1 of 2 row.s. hold NaN, first row 0"),
         (TWO, [[0.0, 0.0], [0.5, 2.0]], {}, "1 of 2 row.s. have lower above upper, first row 1"),
         ([[0.0, INF]], [[0.0, INF]], {}, "1 of 1 row.s. lie at infinity"),

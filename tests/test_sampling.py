@@ -15,39 +15,11 @@ import pytest
 from scipy.special import log_ndtr, ndtr
 
 import truncgauss as tg
-from tests.problems import autoregression, equal_correlations, tridiagonal
+from tests.draw_errors import KEY, band, distance, gap, matrix, tabulated
 from truncgauss.probability.separation import Separation
 from truncgauss.separation.plan import Plan
 
-RATE = 1e-6
-KEY = jax.random.key(20)
 INF = np.inf
-
-
-def band(num_draws: float, num_margins: int = 1) -> float:
-    return math.sqrt(math.log(2 * num_margins / RATE) / (2 * num_draws))
-
-
-def distance(draws, cdf) -> float:
-    """The largest gap between the empirical distribution function and `cdf`."""
-    x = np.sort(np.asarray(draws, np.float64))
-    n, f = len(x), cdf(x)
-    return max(np.max(np.arange(1, n + 1) / n - f), np.max(f - np.arange(n) / n))
-
-
-def gap(first, second) -> float:
-    """The largest gap between two empirical distribution functions."""
-    first, second = np.sort(first), np.sort(second)
-    x = np.concatenate([first, second])
-    below = [np.searchsorted(y, x, side="right") / len(y) for y in (first, second)]
-    return np.abs(below[0] - below[1]).max()
-
-
-def tabulated(grid, log_density):
-    """The distribution function of a density on a grid, by the trapezoidal rule."""
-    density = np.exp(log_density - log_density.max())
-    area = np.append(0, np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(grid)))
-    return lambda x: np.interp(x, grid, area / area[-1])
 
 
 def log_mass(low, high):
@@ -82,10 +54,6 @@ PAIRS = [
     (0.0, (1.0, -2.0), (1.5, INF)),
     (0.3, (-INF, -INF), (INF, INF)),
 ]
-
-
-def matrix(rho):
-    return np.array([[1.0, rho], [rho, 1.0]])
 
 
 @pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
@@ -149,79 +117,6 @@ def test_one_factor_has_the_exact_margins_and_a_wrong_law_is_caught(orthant):
     # Exchangeable coordinates: differences are symmetric about zero.
     differences = samples[:, 0] - samples[:, 9]
     assert gap(differences, -differences) < 2 * band(n)
-
-
-DIRECTIONS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, -1.0, 0.5]])
-
-
-LOC = np.array([0.3, -0.2, 0.1])
-
-
-def naive(covariance, accept, num_draws=400000):
-    """Normal draws about LOC that a region lets through, by another generator."""
-    rng = np.random.default_rng(7)
-    x = rng.multivariate_normal(LOC, covariance, num_draws, method="eigh")
-    return x[accept(x)]
-
-
-def assert_same_law(draws, others):
-    directions = DIRECTIONS[:, : draws.shape[-1]]
-    bound = band(len(draws), len(directions) * 2) + band(len(others), len(directions) * 2)
-    for direction in directions:
-        assert gap(np.asarray(draws) @ direction, others @ direction) < bound
-
-
-FEW = [[1.0, 1.0, 0.5]], [0.5], [1.0]
-MANY = (
-    [[1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [0.0, 1.0, 1.0], [-1.0, 0.0, 1.0], [0.0, 0.0, 1.0]],
-    [-0.5, -1.0, -INF, -1.0, -1.0],
-    [1.0, 1.0, 0.5, INF, 1.0],
-)
-
-
-def given(num_rows: int, rank: int) -> Plan:
-    """Paths without a tilt, in the given order, the first rows of which make the triangle."""
-    zero = jnp.zeros(())
-    return Plan(jnp.arange(num_rows), jnp.zeros(rank), zero, jnp.ones((), bool), zero)
-
-
-CASES = {
-    "fewer rows": (FEW, None),
-    "more rows": (MANY, given(5, 3)),
-    "more rows, tilted": (MANY, None),
-}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param("fewer rows", marks=pytest.mark.slow),
-        "more rows",
-        pytest.param("more rows, tilted", marks=pytest.mark.slow),
-    ],
-)
-def test_polyhedra_against_naive_rejection(case):
-    rows, plan = CASES[case]
-    region = tg.Polyhedron(*(jnp.asarray(part) for part in rows))
-    covariance = 0.6 * np.eye(3) + 0.4
-    draws = tg.truncated_draws(KEY, LOC, covariance, region, 8000, plan=plan)
-    assert bool(region.contains(draws.samples).all())
-    assert draws.effective_sample_size == 8000
-    matrix, low, high = (np.array(part) for part in rows)
-    inside = lambda x: np.all((x @ matrix.T >= low) & (x @ matrix.T <= high), axis=1)
-    assert_same_law(draws.samples, naive(covariance, inside))
-
-
-@pytest.mark.slow
-def test_singular_covariance_against_naive_rejection():
-    loadings = np.array([[1.0, 0.0], [0.5, 1.0], [1.5, 1.0]])  # the third is the sum of two
-    covariance = loadings @ loadings.T
-    region = tg.Box([-0.5, -1.0, 0.0], [1.0, 1.0, 1.0])
-    draws = tg.truncated_draws(KEY, LOC, covariance, region, 8000, plan=given(3, 2)).samples
-    assert bool(region.contains(draws).all())
-    np.testing.assert_allclose(draws @ np.array([1, 1, -1]), LOC @ [1, 1, -1], atol=1e-12)
-    inside = lambda x: np.all((x >= region.low) & (x <= region.high), axis=1)
-    assert_same_law(draws, naive(covariance, inside))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)])
@@ -338,19 +233,6 @@ def test_no_such_law_is_nan():
     assert bool(jnp.isnan(rate[2:4]).all())
 
 
-def test_ball():
-    ball = tg.Ball([1.0, 0.0, 0.0], 1.0)
-    covariance = 0.6 * np.eye(3) + 0.4
-    draws = tg.truncated_draws(KEY, LOC, covariance, ball, 4000)
-    assert bool(ball.contains(draws.samples).all()) and draws.effective_sample_size == 4000
-    inside = lambda x: np.linalg.norm(x - np.array([1.0, 0.0, 0.0]), axis=1) <= 1.0
-    assert_same_law(draws.samples, naive(covariance, inside))
-    far = tg.Ball([40.0, 0.0, 0.0], 1.0)
-    with pytest.warns(UserWarning, match="NaN"):
-        draws = tg.truncated_draws(KEY, LOC, covariance, far, 4000)
-    assert draws.effective_sample_size == 0 and bool(jnp.isnan(draws.samples).all())
-
-
 # --- Weighted draws -------------------------------------------------------------------------------
 
 
@@ -421,83 +303,6 @@ def test_errors_speak():
 
 
 # --- Larger, slower -------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
-def test_a_hundred_dimensions(dtype):
-    n, region = 10000, tg.Box(jnp.zeros(100, dtype), INF)
-    rates = []
-    for covariance in (equal_correlations(100), tridiagonal(100)):
-        covariance = jnp.asarray(covariance, dtype)
-        draws = tg.truncated_draws(KEY, jnp.zeros(100, dtype), covariance, region, n)
-        assert bool(region.contains(draws.samples).all()) and draws.effective_sample_size == n
-        rates.append(float(draws.acceptance_rate))
-    np.testing.assert_allclose(rates, [0.474, 0.441], atol=0.03)
-    # The order of 101 uniform gaps: X_k are differences of neighbours among sorted normals.
-    sums = np.asarray(draws.samples, np.float64).sum(1) / math.sqrt(2)
-    rng = np.random.default_rng(3)
-    ranges = np.ptp(rng.normal(size=(n, 101)), axis=1)
-    assert gap(sums * math.sqrt(2), ranges) < 2 * band(n)
-
-
-@pytest.mark.slow
-def test_a_long_chain_is_not_hopeless_and_a_longer_one_says_so():
-    region = lambda d: tg.Box(jnp.zeros(d), INF)
-    draws = tg.truncated_draws(KEY, jnp.zeros(100), autoregression(100, 0.9), region(100), 2000)
-    assert draws.effective_sample_size == 2000 and 0.05 < draws.acceptance_rate < 0.08
-    with pytest.warns(UserWarning, match="acceptance rate is .*Gibbs chains"):
-        late = tg.truncated_draws(KEY, jnp.zeros(400), autoregression(400, 0.9), region(400), 1000)
-    assert 0 < late.effective_sample_size < 1000
-    assert bool(region(400).contains(late.samples).all())
-    # Far from its ends the longer chain has the law of the shorter one.
-    middle, other = np.asarray(draws.samples[:, 50]), np.asarray(late.samples[:, 200])
-    assert gap(middle, other) < band(2000) + band(float(late.effective_sample_size) / 2)
-
-
-@pytest.mark.slow
-def test_what_does_not_vary_stays_where_it_is():
-    box, none = tg.Box([-1.0, -1.0], [1.0, 1.0]), jnp.zeros((2, 2))
-    draws = tg.truncated_samples(KEY, jnp.array([0.5, 0.2]), none, box, 10)
-    np.testing.assert_array_equal(draws, np.full((10, 2), [0.5, 0.2]))
-    draws = tg.truncated_samples(KEY, jnp.array([0.5, 0.2]), none.at[1, 1].set(1.0), box, 4000)
-    np.testing.assert_array_equal(draws[:, 0], 0.5)
-    x = np.linspace(-1, 1, 20001)
-    assert distance(draws[:, 1], tabulated(x, -0.5 * (x - 0.2) ** 2)) < band(4000)
-    with pytest.warns(UserWarning, match="NaN"):
-        draws = tg.truncated_samples(KEY, jnp.array([2.0, 0.2]), none.at[1, 1].set(1.0), box, 10)
-    assert bool(jnp.isnan(draws).all())
-
-
-@pytest.mark.slow
-def test_rows_spread_over_devices_are_the_same_draws(orthant):
-    _, covariance, region, _ = orthant
-    locs = jnp.linspace(-1.0, 1.0, 8)[:, None] * jnp.ones(10)
-    alone = tg.truncated_samples(KEY, locs, covariance, region, 100)
-    spread = tg.parallel.spread(locs, tg.parallel.device_mesh())
-    np.testing.assert_allclose(
-        tg.truncated_samples(KEY, spread, covariance, region, 100), alone, atol=1e-12
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("rows", [FEW, MANY], ids=["fewer rows", "more rows"])
-def test_weights_of_a_polyhedron_have_the_derivatives_of_its_probability(rows):
-    matrix, low, high = (jnp.asarray(part) for part in rows)
-    factor = jnp.linalg.cholesky(0.6 * jnp.eye(3) + 0.4)
-
-    def log_prob(loc, low):
-        region, covariance = tg.Polyhedron(matrix, low, high), tg.ScaleTril(factor)
-        draws = tg.weighted_samples(KEY, loc, covariance, region, 2**14, points="lattice")
-        return jnp.log(jnp.exp(draws.log_weights).mean())
-
-    def other(loc, low):
-        region, covariance = tg.Polyhedron(matrix, low, high), tg.ScaleTril(factor)
-        return tg.log_probability(loc, covariance, region, tg.Separation()).log_prob
-
-    at = jnp.array([0.1, -0.2, 0.3]), low
-    for ours, theirs in zip(jax.grad(log_prob, (0, 1))(*at), jax.grad(other, (0, 1))(*at)):
-        np.testing.assert_allclose(ours, theirs, atol=5e-3)
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss.fitting import (
         FitResult as FitResult,
         ObservationsFit as ObservationsFit,
+        Statistics as Statistics,
         TruncatedFit as TruncatedFit,
         fit as fit,
         fit_limits as fit_limits,
@@ -101,6 +102,7 @@ _HOMES = {
     "truncgauss.fitting": (
         "FitResult",
         "ObservationsFit",
+        "Statistics",
         "TruncatedFit",
         "fit",
         "fit_limits",

@@ -20,11 +20,9 @@ from truncgauss.fitting.parameters import (
     coordinates,
 )
 from truncgauss.fitting.result import Fit, FitResult
-from truncgauss.fitting.truncated_normal import (
-    GaussianErrors,
-    TruncatedFit,
-    fit_truncated_normal,
-)
+from truncgauss.fitting.statistics import Statistics
+from truncgauss.fitting.truncated_normal import fit_truncated_normal
+from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
 from truncgauss.fitting.uncertainty import (
     Certificate,
     ErrorBars,
@@ -51,6 +49,7 @@ __all__ = [
     "Positive",
     "PositiveDefinite",
     "Real",
+    "Statistics",
     "TruncatedFit",
     "certificate",
     "coordinates",

@@ -24,7 +24,7 @@ HEADER = "header"
 DAMAGE = (ValueError, KeyError, TypeError, EOFError, OSError, NotImplementedError, RuntimeError)
 
 
-def save(path: str | os.PathLike, state: Any, fingerprint: dict[str, str]) -> None:
+def save(path: str | os.PathLike[str], state: Any, fingerprint: dict[str, str]) -> None:
     """Write a state, a pytree of arrays and random keys, to an npz file, atomically.
 
     Args:
@@ -34,12 +34,13 @@ def save(path: str | os.PathLike, state: Any, fingerprint: dict[str, str]) -> No
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {name: stored(leaf) for name, leaf in leaves_by_name(state).items()}
     header = json.dumps({"format": FORMAT, "fingerprint": fingerprint})
+    arrays = {name: stored(leaf) for name, leaf in leaves_by_name(state).items()}
+    entries: dict[str, Any] = {HEADER: np.array(header), **arrays}
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
-            np.savez(file, **{HEADER: np.array(header)}, **arrays)
+            np.savez(file, **entries)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -48,7 +49,7 @@ def save(path: str | os.PathLike, state: Any, fingerprint: dict[str, str]) -> No
     flush_folder(path.parent)
 
 
-def restore(path: str | os.PathLike, like: Any, fingerprint: dict[str, str]) -> Any:
+def restore(path: str | os.PathLike[str], like: Any, fingerprint: dict[str, str]) -> Any:
     """The state in an npz file, in the structure of `like`, if it belongs to the same fit.
 
     Args:
@@ -112,8 +113,8 @@ def source_digest(function: Any) -> str:
             inside = [cell.cell_contents for cell in value.__closure__ or () if not_empty(cell)]
             used = [value.__globals__.get(name) for name in value.__code__.co_names]
             data = [item for item in used if isinstance(item, np.ndarray | jax.Array | float | int)]
-            for part in (value.__code__, value.__defaults__, inside, data):
-                add(part)
+            for own in (value.__code__, value.__defaults__, inside, data):
+                add(own)
         elif isinstance(value, types.CodeType):
             sha.update(value.co_code)
             add(value.co_names)
@@ -144,7 +145,7 @@ def not_empty(cell: Any) -> bool:
         return False
 
 
-def contents(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header and the arrays of a checkpoint file."""
     try:
         with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:

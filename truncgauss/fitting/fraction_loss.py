@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
 from truncgauss.covariances import Covariance
-from truncgauss.fitting.held import Held
+from truncgauss.fitting.held import Held, HeldLimited
 from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.regions import Box
@@ -31,7 +31,7 @@ class FractionLoss:
     problem: Any
     fractions: jax.Array
     weights: jax.Array
-    held: Held
+    held: Held | HeldLimited
 
     def log_probs(self, params: Any) -> Estimate:
         """The estimated log probabilities of the k fractions."""

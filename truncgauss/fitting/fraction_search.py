@@ -16,6 +16,7 @@ from truncgauss.fitting.fraction_loss import FractionLoss
 from truncgauss.fitting.parameters import Constraint, Coordinates, coordinates
 from truncgauss.fitting.result import BASELESS, FitResult
 from truncgauss.fitting.uncertainty import Certificate, ErrorBars, certificate, error_bars
+from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.special import log1mexp
 
@@ -91,7 +92,7 @@ class Point(newton.Point):
 def derivatives(flat: Flat, x: jax.Array) -> tuple[jax.Array, ...]:
     """What `Point` needs. One forward pass for each free coordinate gives all of it."""
 
-    def with_value(x):
+    def with_value(x: jax.Array) -> tuple[jax.Array, Estimate]:
         estimate = flat.loss.log_probs(flat.params(x))
         return estimate.log_prob, estimate
 
@@ -173,7 +174,8 @@ class Search:
     def solution(self, start: Any) -> Solution:
         """The optimum that a search from one start ends in."""
         place = coordinates(start, self.constraints)
-        params, visited = start, []
+        params: Any = start
+        visited: list[Point] = []
         for _ in range(ROUNDS):
             before, flat = params, Flat(self.loss_at(params), place)
             evaluate = functools.partial(point, flat)
@@ -248,7 +250,9 @@ class Search:
         verdict = f"Converged after {steps} steps" if best.converged else "Not converged"
         return f"{verdict}: {where}." + ("" if best.converged else " Allow more num_steps.")
 
-    def notes(self, best, bars, others, fractions) -> tuple[str, ...]:
+    def notes(
+        self, best: Solution, bars: ErrorBars, others: list[Solution], fractions: np.ndarray
+    ) -> tuple[str, ...]:
         """What a reader of the numbers must know."""
         notes, k, last = [], len(fractions), best.point
         unknown = [name for name, known in zip(self.names, bars.identified) if not known]
@@ -276,7 +280,7 @@ class Search:
         return tuple(notes)
 
 
-def order(solution: Solution) -> tuple:
+def order(solution: Solution) -> tuple[Any, ...]:
     """Best first: a lower loss, then nearer to zero, then the positive one."""
     loss = solution.point.loss
     vector = np.nan_to_num(ravel_pytree(solution.params)[0], posinf=0.0, neginf=0.0)
@@ -309,7 +313,7 @@ def endless_directions(flat: Flat, here: Point) -> np.ndarray:
     def falls(step: np.ndarray) -> bool:
         there = point(flat, here.x + step).loss
         promised = abs(float(here.gradient @ step))
-        return here.loss - there > 0.01 * promised + noise
+        return bool(here.loss - there > 0.01 * promised + noise)
 
     units = np.eye(q)
     alone = np.array([falls(unit) or falls(-unit) for unit in units])
@@ -337,7 +341,9 @@ def pearson(fractions: np.ndarray, log_prob: np.ndarray, trials: np.ndarray) -> 
     return float(np.sum(np.where(squares > 0, squares / np.maximum(variance, 1e-300), 0.0)))
 
 
-def misfit(fractions, log_prob, trials, spare: int) -> list[str]:
+def misfit(
+    fractions: np.ndarray, log_prob: np.ndarray, trials: np.ndarray, spare: int
+) -> list[str]:
     """A sentence if the Gaussian does not explain the counts."""
     if spare <= 0:
         return []

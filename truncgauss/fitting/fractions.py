@@ -165,7 +165,9 @@ def fit_limits(
         return in_units(search.result(scattered(box, num_starts)), scale, origin, dtype)
 
 
-def as_fractions(observed: Any, num_trials: Any, problem: Problem):
+def as_fractions(
+    observed: Any, num_trials: Any, problem: Problem
+) -> tuple[np.ndarray, np.ndarray | None, Problem]:
     """Fractions (k,), trials (k,) or None, and the problem with the leading axis k, checked.
 
     Raises:
@@ -207,7 +209,14 @@ def as_fractions(observed: Any, num_trials: Any, problem: Problem):
     return observed / most, trials, rows
 
 
-def as_loss(question, params, fractions, trials, method, key) -> FractionLoss:
+def as_loss(
+    question: ShiftProblem | LimitsProblem,
+    params: Any,
+    fractions: np.ndarray,
+    trials: np.ndarray | None,
+    method: Method,
+    key: jax.Array | None,
+) -> FractionLoss:
     """The loss of fractions, with the method's plan made at params."""
     sizes = np.ones_like(fractions) if trials is None else trials
     problem = question.rows(params)
@@ -231,7 +240,7 @@ def in_float64(tree: Any) -> Any:
 def in_units(result: FitResult, scale: jax.Array, origin: jax.Array, dtype: Any) -> FitResult:
     """A result in standard units, put into the user's."""
 
-    def placed(leaf):
+    def placed(leaf: jax.Array) -> jax.Array:
         return (leaf * scale + origin).astype(dtype)
 
     units = np.tile(np.asarray(scale), len(jax.tree.leaves(result.params)))
@@ -277,7 +286,7 @@ def scattered(box: Box, num_starts: int) -> list[Box]:
     free = place.free(box)
     keys = jax.random.split(jax.random.key(1), max(num_starts - 1, 1))[: num_starts - 1]
 
-    def moved(key):
+    def moved(key: jax.Array) -> Box:
         return place.params(
             jax.tree.map(lambda x: x + 0.5 * jax.random.normal(key, x.shape, x.dtype), free)
         )

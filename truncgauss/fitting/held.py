@@ -7,6 +7,7 @@ from truncgauss.likelihood import Observations
 from truncgauss.probability.method import Method, estimate
 from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree
+from truncgauss.regions import Box
 
 
 @frozen_pytree
@@ -63,6 +64,8 @@ class HeldLimited:
 
 def hold_limited(method: Method, key: jax.Array | None, problem: Problem) -> HeldLimited:
     """The method held for a problem whose rows are boxes that do not change."""
+    if not isinstance(problem.region, Box):
+        raise TypeError(f"hold_limited: the region must be a tg.Box, got {problem.region!r}.")
     boxes = Observations(problem.region.low, problem.region.high)
     held = likelihood.hold(method, boxes, problem.loc, problem.covariance)
     return HeldLimited(boxes, held, jax.random.key(0) if key is None else key)

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,8 @@ from truncgauss.fitting.termination import (
 
 CHUNK = 64  # evaluations whose traces one call returns; the bar and the keyboard wait that long
 PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without
+
+Optimizer: TypeAlias = optax.GradientTransformationExtraArgs
 
 
 class State(NamedTuple):
@@ -57,6 +59,9 @@ class Rules(NamedTuple):
     patience: jax.Array
 
 
+Carry = tuple[State, jax.Array, jax.Array]  # of the loop: traces so far, and their number
+
+
 def fit(
     objective: Callable[..., jax.Array],
     start: Any,
@@ -67,7 +72,7 @@ def fit(
     *,
     constraints: Any = None,
     tolerance: float | None = None,
-    checkpoint: str | os.PathLike | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     save_every: float = 10.0,
 ) -> FitResult:
     """The parameters that minimise an objective, by any optax optimiser.
@@ -155,10 +160,10 @@ class Run:
 
     objective: Callable[..., jax.Array]
     place: Coordinates
-    optimizer: optax.GradientTransformationExtraArgs
+    optimizer: Optimizer
     rules: Rules
     key: Any
-    checkpoint: str | os.PathLike | None
+    checkpoint: str | os.PathLike[str] | None
     save_every: float
 
     def through(self, done: Progress, progress: bool) -> Progress:
@@ -272,14 +277,21 @@ def all_finite(tree: Any) -> bool:
 
 
 @functools.partial(jax.jit, static_argnames="optimizer")
-def advance(objective, place: Coordinates, state: State, rules: Rules, size, optimizer):
+def advance(
+    objective: Callable[..., jax.Array],
+    place: Coordinates,
+    state: State,
+    rules: Rules,
+    size: int,
+    optimizer: Optimizer,
+) -> tuple[State, jax.Array, jax.Array]:
     """The state after at most `size` evaluations, their losses and gradient norms, their count."""
     trace = jnp.zeros((2, CHUNK), state.best.dtype)
 
-    def more(carry):
+    def more(carry: Carry) -> jax.Array:
         return (carry[0].status == RUNNING) & (carry[2] < size)
 
-    def one(carry):
+    def one(carry: Carry) -> Carry:
         state, trace, count = carry
         state, values = evaluated(objective, place, state, rules, optimizer)
         return state, trace.at[:, count].set(values), count + 1
@@ -287,7 +299,13 @@ def advance(objective, place: Coordinates, state: State, rules: Rules, size, opt
     return jax.lax.while_loop(more, one, (state, trace, jnp.zeros((), jnp.int32)))
 
 
-def evaluated(objective, place: Coordinates, state: State, rules: Rules, optimizer):
+def evaluated(
+    objective: Callable[..., jax.Array],
+    place: Coordinates,
+    state: State,
+    rules: Rules,
+    optimizer: Optimizer,
+) -> tuple[State, jax.Array]:
     """The state after one evaluation, and the update if that did not end the fit."""
     function = loss_function(objective, place, state.key)
     if searches_lines(state.opt_state):
@@ -297,14 +315,14 @@ def evaluated(objective, place: Coordinates, state: State, rules: Rules, optimiz
         loss, gradient = jax.value_and_grad(function)(state.free)
     state, values = judged(state, loss, gradient, rules)
 
-    def updated(_):
+    def updated(_: None) -> Any:
         updates, opt_state = optimizer.update(
             gradient, state.opt_state, state.free, value=loss, grad=gradient, value_fn=function
         )
         key = None if state.key is None else jax.random.split(state.key)[0]
         return optax.apply_updates(state.free, updates), opt_state, key, state.step + 1
 
-    def kept(_):
+    def kept(_: None) -> Any:
         return state.free, state.opt_state, state.key, state.step
 
     running = state.status == RUNNING
@@ -312,7 +330,7 @@ def evaluated(objective, place: Coordinates, state: State, rules: Rules, optimiz
     return state._replace(free=free, opt_state=opt_state, key=key, step=step), values
 
 
-def judged(state: State, loss: jax.Array, gradient: Any, rules: Rules):
+def judged(state: State, loss: jax.Array, gradient: Any, rules: Rules) -> tuple[State, jax.Array]:
     """The state with its status after an evaluation, and the loss and gradient norm there."""
     dtype = state.best.dtype
     loss, norm = loss.astype(dtype), optax.tree.norm(gradient).astype(dtype)
@@ -345,7 +363,9 @@ def judged(state: State, loss: jax.Array, gradient: Any, rules: Rules):
     ), jnp.stack([loss, norm])
 
 
-def loss_function(objective, place: Coordinates, key) -> Callable[[Any], jax.Array]:
+def loss_function(
+    objective: Callable[..., jax.Array], place: Coordinates, key: Any
+) -> Callable[[Any], jax.Array]:
     """The objective of free coordinates, with this step's key if there is one."""
     if key is None:
         return lambda free: objective(place.params(free))
@@ -356,7 +376,7 @@ def loss_function(objective, place: Coordinates, key) -> Callable[[Any], jax.Arr
 def relative_gradient(free: Any, gradient: Any, loss: jax.Array) -> jax.Array:
     """max |g| max(|x|, 1) / max(|f|, 1): the change of log f for a relative change of x."""
 
-    def largest(x, g):
+    def largest(x: jax.Array, g: jax.Array) -> jax.Array:
         return jnp.max(jnp.abs(g) * jnp.maximum(jnp.abs(x), 1.0))
 
     parts = jax.tree.leaves(jax.tree.map(largest, free, gradient))
@@ -370,7 +390,7 @@ def searches_lines(opt_state: Any) -> bool:
     return any(isinstance(leaf, kind) for leaf in leaves)
 
 
-def first_state(place: Coordinates, optimizer, key) -> State:
+def first_state(place: Coordinates, optimizer: Optimizer, key: Any) -> State:
     """The state before the first evaluation; strong types, so that no later call retraces."""
     free = place.free(place.start)
     if not jax.tree.leaves(free):
@@ -413,10 +433,11 @@ def as_tree(objective: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     return jax.tree_util.Partial(objective) if jax.tree_util.all_leaves([objective]) else objective
 
 
-def check_objective(objective, place: Coordinates, key) -> None:
+def check_objective(objective: Callable[..., jax.Array], place: Coordinates, key: Any) -> None:
     """Raise ValueError unless the objective is one real number."""
     result = jax.eval_shape(loss_function(objective, place, key), place.free(place.start))
-    shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
+    shape: Any = getattr(result, "shape", None)
+    dtype: Any = getattr(result, "dtype", None)
     if shape != () or not jnp.issubdtype(dtype, jnp.floating):
         got = type(result).__name__ if shape is None else f"{dtype} of shape {shape}"
         raise ValueError(

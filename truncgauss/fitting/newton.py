@@ -78,7 +78,7 @@ P = TypeVar("P", bound=Point)
 def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Loss, gradient and Hessian of a callable pytree at x."""
 
-    def with_value(x):
+    def with_value(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         value, gradient = jax.value_and_grad(loss)(x)
         return gradient, (value, gradient)
 
@@ -127,11 +127,11 @@ def newton_steps(
                 yield there
             return
         enough = -SUFFICIENT * float(here.gradient @ step) - 8 * eps * max(abs(here.loss), 1.0)
-        there = None
+        tried: P | None = None
         if admits(here, here.x + step):
-            there, num_steps = evaluate(here.x + step), num_steps - 1
-        if there is not None and there.finite and here.loss - there.loss >= enough:
-            here, damping = there, damping / 8
+            tried, num_steps = evaluate(here.x + step), num_steps - 1
+        if tried is not None and tried.finite and here.loss - tried.loss >= enough:
+            here, damping = tried, damping / 8
             yield here
         elif damping > MOST_DAMPING:
             return

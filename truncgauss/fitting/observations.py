@@ -265,7 +265,10 @@ def descended(
     visited: list[Point] = []
     method = loss.method
     wide = functools.partial(is_wide, loss.coordinates, scale)
-    stop = lambda here: wide(here) and here.gradient[-1] > 0
+
+    def stop(here: Point) -> bool:
+        return wide(here) and bool(here.gradient[-1] > 0)
+
     for _ in range(ROUNDS):
         loss = planned(loss, method, x)
         evaluate = functools.partial(point, loss)

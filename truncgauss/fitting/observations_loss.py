@@ -144,7 +144,9 @@ class ObservationsLoss:
         return mean_of(self.designs, coefficients), covariance
 
 
-def mean_of(designs: tuple[jax.Array, ...] | None, coefficients: tuple) -> jax.Array:
+def mean_of(
+    designs: tuple[jax.Array, ...] | None, coefficients: tuple[jax.Array, ...]
+) -> jax.Array:
     """The mean (d,) of constants, or (n, d) of covariates."""
     if designs is None:
         return jnp.concatenate(coefficients)

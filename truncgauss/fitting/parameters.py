@@ -161,7 +161,7 @@ class Limits(Constraint):
             "high": jnp.where(has_high, free["middle"] + half, held["high"]),
         }
 
-    def _safe(self, leaves: Leaves):
+    def _safe(self, leaves: Leaves) -> tuple[jax.Array, ...]:
         has_low, has_high = jnp.isfinite(leaves["low"]), jnp.isfinite(leaves["high"])
         low = jnp.where(has_low, leaves["low"], 0.0)
         return low, jnp.where(has_high, leaves["high"], 0.0), has_low, has_high

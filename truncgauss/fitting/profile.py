@@ -47,7 +47,9 @@ def profile_end(
     slope = root.T @ point(estimate, best.x).gradient
     unit = float(np.linalg.norm(slope))
 
-    def equations(y: np.ndarray, ratio: float, radius: float):
+    def equations(
+        y: np.ndarray, ratio: float, radius: float
+    ) -> tuple[np.ndarray, np.ndarray, float]:
         """Their values and Jacobian, and the estimate."""
         there = point(loss, best.x + root @ y)
         target = point(estimate, best.x + root @ y)

@@ -4,16 +4,19 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
+from truncgauss import tables
 from truncgauss.fitting.held import hold
 from truncgauss.fitting.newton import Point, newton_steps, point, settled_within, verdict
+from truncgauss.fitting.observations import fit_observations
 from truncgauss.fitting.result import BASELESS, Fit
+from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
     gaussian,
@@ -21,17 +24,31 @@ from truncgauss.fitting.truncated_normal_loss import (
     packed,
     unpacked,
 )
-from truncgauss.fitting.truncated_normal_rows import Sample, as_sample
+from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
+from truncgauss.fitting.truncated_normal_rows import (
+    UNCHECKED,
+    Sample,
+    as_limits,
+    as_noise,
+    as_rows,
+    as_sample,
+    as_weights,
+    check_rows,
+    check_statistics,
+    limits_of,
+)
 from truncgauss.fitting.uncertainty import (
     Certificate,
     certificate,
     error_bars,
     information_factor,
 )
+from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_problem
-from truncgauss.pytrees import as_float_array
+from truncgauss.regions import Box
+from truncgauss.tables import Table
 
 WIDEST = 1e3  # standard deviations of the sample: beyond, the Gaussian is a straight slope
 WIDENING = 10.0  # the most by which a step may lower an eigenvalue of the precision
@@ -44,45 +61,14 @@ UNUSED_START = (
 )
 
 
-class GaussianErrors(NamedTuple):
-    """Standard errors of loc (d,) and of the entries of the covariance matrix (d, d)."""
-
-    loc: np.ndarray
-    covariance_matrix: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TruncatedFit(Fit):
-    """The Gaussian that truncated rows come from, and how far to trust it.
-
-    Attributes, besides those of `Fit`:
-        loc: its mean, shape (d,).
-        covariance_matrix: its covariance, shape (d, d).
-        standard_errors: `.loc` (d,) and `.covariance_matrix` (d, d), from the observed information;
-            inf where there is no maximum.
-        log_likelihood: of all rows, in nats, with all constants.
-        fraction_not_truncated: P(X in limits) for the fitted Gaussian.
-        num_rows: n.
-        loss_trace: minus the mean log-likelihood of a row at the start and after each step.
-        newton_decrement_trace: sqrt(g . H^-1 g) of that mean there; times sqrt(n) it is the
-            estimated distance to the maximum in standard errors.
-        parameter_covariance: covariance of (loc, lower triangle of the covariance by rows).
-    """
-
-    loc: jax.Array
-    covariance_matrix: jax.Array
-    standard_errors: GaussianErrors
-    log_likelihood: float
-    fraction_not_truncated: float
-    num_rows: int
-    newton_decrement_trace: np.ndarray
-
-
 def fit_truncated_normal(
-    data: Any,
+    data: Any = None,
     low: Any = None,
     high: Any = None,
     *,
+    statistics: Statistics | None = None,
+    noise: Any = None,
+    weights: Any = None,
     start: tuple[Any, Any] | None = None,
     method: Method = Automatic(),
     key: jax.Array | None = None,
@@ -99,13 +85,24 @@ def fit_truncated_normal(
     covariance^-1): damped Newton steps there reach its maximum from any start, if there is one.
     There is none where the rows look as spread as an exponential or uniform
     distribution in the box; the likelihood then grows for ever as the Gaussian widens, and the fit
-    says so. Everything happens
-    in units of the sample's standard deviations.
+    says so. Everything happens in units of the sample's standard deviations, and in a time that
+    does not depend on n.
+
+    Rows with limits of their own, or measured with noise, are fitted one by one, as by
+    `fit_observations`, whose coordinates are those of the covariance.
 
     Args:
-        data: shape (n, d), or (n,) for one dimension; every row inside the limits.
-        low: limits below, shape (d,) or a number; None or -inf leaves a side open.
+        data: shape (n, d), or (n,) for one dimension; every row inside the limits. An array or a
+            table, such as a DataFrame, all of whose columns are numbers.
+        low: limits below, shape (d,) or a number; (n, d) for limits of each row, or (n,) if d = 1
+            and n > 1. None or -inf leaves a side open. A dictionary or a Series goes by the names
+            of the columns, of which it may leave some out.
         high: limits above, likewise.
+        statistics: in place of data, `tg.Statistics` of the rows.
+        noise: covariance of a row's measurement error: (d, d) for all rows, (n, d, d), or
+            variances (n, d). The estimates are those without noise; the limits act on what was
+            measured.
+        weights: shape (n,): how often each row counts.
         start: (loc, covariance) to begin with; the sample's mean and covariance by default.
         method: how P is computed. The edge of a soft method is in standard units.
         key: its random key.
@@ -124,31 +121,95 @@ def fit_truncated_normal(
         >>> fit = tg.fit_truncated_normal(rows, low=0.0)
         >>> fit.converged, fit.loc.round(3)
         (True, Array([0.717], dtype=float64))
+        >>> parts = tg.Statistics.from_rows(rows[:3]) + tg.Statistics.from_rows(rows[3:])
+        >>> tg.fit_truncated_normal(statistics=parts, low=0.0).loc.round(3)
+        Array([0.717], dtype=float64)
 
     References:
         Cohen, "Truncated and Censored Samples" (1991).
     """
-    dtype = as_float_array(data).dtype
+    settings = {"method": method, "key": key, "num_steps": num_steps, "progress": progress}
+    if statistics is not None:
+        if not (data is None and noise is None and weights is None):
+            raise ValueError(
+                "fit_truncated_normal: statistics stand in place of data, noise and weights. Rows "
+                "with noise have no statistics; weights belong to tg.Statistics.from_rows."
+            )
+        dtype = jnp.result_type(float)
+        with jax.enable_x64(True):
+            limits = as_limits(low, high, (1, len(statistics.mean)))
+            return fit_statistics(statistics, *limits, start, dtype, **settings)
+    if data is None:
+        raise ValueError("fit_truncated_normal: give data, or statistics.")
+    table = tables.read(data)
+    dtype = jnp.result_type(table.values.dtype)
     with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
-        sample = as_sample(data, low, high)
-        own, _ = first_natural(sample, None)
-        x, notes = first_natural(sample, start)
-        fit = functools.partial(fit_sample, sample, method, key, num_steps, progress, dtype)
-        result = fit(x, notes)
-        if result.converged or np.array_equal(x, own):
-            return result
-        return fit(own, (UNUSED_START,))
+        rows = as_rows(table)
+        low, high = limits_of(low, high, table)
+        check_rows(rows, low, high)
+        weights = as_weights(weights, table)
+        statistics = Statistics.from_rows(rows, weights)
+        if noise is None and max(low.ndim, high.ndim) < 2:
+            return fit_statistics(statistics, low, high, start, dtype, table, **settings)
+        check_statistics(statistics, np.array([-np.inf]), np.array([np.inf]), table)
+        noise = None if noise is None else as_noise(noise, table)
+        return fit_each_row(rows, low, high, noise, weights, start, dtype, **settings)
+
+
+def fit_statistics(
+    statistics: Statistics,
+    low: Any,
+    high: Any,
+    start: Any,
+    dtype: Any,
+    table: Table | None = None,
+    **settings: Any,
+) -> TruncatedFit:
+    """The fit of rows with shared limits, by natural parameters."""
+    sample = as_sample(statistics, low, high, table)
+    unchecked = () if statistics.lowest is not None else (UNCHECKED,)
+    own, _ = first_natural(sample, None)
+    x, notes = first_natural(sample, start)
+    fit = functools.partial(fit_sample, sample, dtype, **settings)
+    result = fit(x, notes + unchecked)
+    if result.converged or np.array_equal(x, own):
+        return result
+    return fit(own, (UNUSED_START, *unchecked))
+
+
+def fit_each_row(
+    rows: np.ndarray, low: Any, high: Any, noise: Any, weights: Any, start: Any, dtype: Any,
+    **settings: Any,
+) -> TruncatedFit:  # fmt: skip
+    """The fit of rows with limits or noise of their own."""
+    limited = np.isfinite(low).any() or np.isfinite(high).any()
+    region = Box(*np.broadcast_arrays(low, high, rows[0])[:2]) if limited else None
+    observations = Observations.exact(rows, region=region, noise=noise, weights=weights)
+    fit = fit_observations(observations, start=start, **settings)
+    return TruncatedFit(
+        loc=jnp.asarray(fit.loc, dtype),
+        covariance_matrix=jnp.asarray(fit.covariance_matrix, dtype),
+        standard_errors=GaussianErrors(
+            np.concatenate(fit.standard_errors.coefficients), fit.standard_errors.covariance_matrix
+        ),
+        log_likelihood=fit.log_likelihood,
+        fraction_not_truncated=fit.fraction_not_truncated,
+        num_rows=int(np.sum(weights > 0)),
+        newton_decrement_trace=fit.newton_decrement_trace,
+        **{field.name: getattr(fit, field.name) for field in dataclasses.fields(Fit)},
+    )
 
 
 def fit_sample(
     sample: Sample,
+    dtype: Any,
+    x: np.ndarray,
+    notes: tuple[str, ...],
+    *,
     method: Method,
     key: Any,
     num_steps: int,
     progress: bool,
-    dtype: Any,
-    x: np.ndarray,
-    notes: tuple[str, ...],
 ) -> TruncatedFit:
     """The fit of a sample in standard units from natural parameters x."""
     visited: list[Point] = []
@@ -157,7 +218,7 @@ def fit_sample(
         evaluate = functools.partial(point, loss)
         here = evaluate(x)
         check_finite(here)
-        moves = not verdict(here.decrement * sample.num_rows**0.5, 0)[0]
+        moves = not verdict(here.decrement * sample.weight**0.5, 0)[0]
         left = num_steps - len(visited) + (not visited)
         steps = newton_steps(evaluate, here, left, stop=too_wide, admits=admits)
         path = [here, *tqdm(steps, "Newton steps", disable=None if progress else True)]
@@ -262,7 +323,7 @@ def finished(
     sample: Sample, loss: TruncatedLoss, here: Point, visited: list[Point], notes: tuple, dtype: Any
 ) -> TruncatedFit:
     """The result in the user's units."""
-    n, d, scale = sample.num_rows, len(sample.centre), sample.scale
+    n, d, scale = sample.weight, len(sample.centre), sample.scale
     loc, covariance = (np.asarray(part) for part in gaussian(jnp.asarray(here.x), d))
     estimate = loss.estimate(jnp.asarray(here.x))
     proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
@@ -284,7 +345,7 @@ def finished(
         converged=converged,
         reason=reason,
         fraction_not_truncated=math.exp(estimate.log_prob),
-        num_rows=n,
+        num_rows=sample.num_rows,
         num_steps=len(visited) - 1,
         loss_trace=np.array([p.loss for p in visited]) + np.log(scale).sum(),
         newton_decrement_trace=np.array([p.decrement for p in visited]),
@@ -294,7 +355,7 @@ def finished(
     )
 
 
-def errors_of(n: int, here: Point, dimension: int, exists: bool):
+def errors_of(n: float, here: Point, dimension: int, exists: bool):
     """Standard errors and covariance of packed (loc, covariance) in standard units.
 
     At the maximum the gradient is zero, so that the information transforms by the Jacobian alone.
@@ -313,7 +374,7 @@ def gaussian_slopes(natural: jax.Array, dimension: int) -> jax.Array:
     return jax.jacfwd(lambda x: packed(*gaussian(x, dimension)))(natural)
 
 
-def ending(here: Point, proof: Certificate, n: int, num_steps: int) -> tuple[bool, str]:
+def ending(here: Point, proof: Certificate, n: float, num_steps: int) -> tuple[bool, str]:
     """Whether this is the maximum, and a sentence."""
     if wide_directions(here).size:
         return False, (

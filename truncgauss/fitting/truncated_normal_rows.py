@@ -6,50 +6,101 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import tables
+from truncgauss.fitting.statistics import Statistics
+from truncgauss.fitting.statistics import as_weights as weights_of_rows
 from truncgauss.regions import Box
 from truncgauss.special import standardize
+from truncgauss.tables import Table
+
+UNCHECKED = (
+    "The statistics do not hold the extremes of their rows: whether all rows lie inside the limits "
+    "was not checked."
+)
 
 
 class Sample(NamedTuple):
     """What the likelihood needs of the rows, in units of their standard deviations."""
 
     num_rows: int
+    weight: float  # of all rows together
     centre: np.ndarray  # (d,) mean, in the user's units
     scale: np.ndarray  # (d,) standard deviation
     correlation: jax.Array  # (d, d)
     region: Box  # in standard units
 
 
-def as_sample(data: Any, low: Any, high: Any) -> Sample:
+def as_sample(
+    statistics: Statistics, low: np.ndarray, high: np.ndarray, table: Table | None = None
+) -> Sample:
     """The rows' number, mean and scatter in standard units, checked.
 
     Raises:
         ValueError: see `fit_truncated_normal`.
     """
-    rows = np.asarray(data, np.float64)
-    rows = rows[:, None] if rows.ndim == 1 else rows
-    if rows.ndim != 2 or rows.shape[1] == 0:
-        raise ValueError(f"data must have shape (n, d), or (n,) for d = 1; got {np.shape(data)}.")
-    n, d = rows.shape
-    limits = [-np.inf if low is None else low, np.inf if high is None else high]
-    low, high = (np.asarray(limit, np.float64) for limit in limits)
-    if any(limit.shape not in ((), (d,)) for limit in (low, high)):
-        raise ValueError(
-            f"low and high must be numbers or of shape ({d},), as data has {d} column(s); got "
-            f"shapes {low.shape} and {high.shape}."
-        )
-    box = Box(jnp.broadcast_to(low, (d,)), jnp.broadcast_to(high, (d,)))
-    check_rows(rows, np.asarray(box.low), np.asarray(box.high))
-    centre, scale = rows.mean(0), rows.std(0)
-    standard = (rows - centre) / scale
-    correlation = standard.T @ standard / n
+    d = len(statistics.mean)
+    low, high = np.broadcast_to(low, (d,)), np.broadcast_to(high, (d,))
+    box = Box(jnp.asarray(low), jnp.asarray(high))
+    check_statistics(statistics, low, high, table)
+    weight = float(statistics.weight)
+    centre, scale = statistics.mean, np.sqrt(np.diagonal(statistics.scatter) / weight)
+    correlation = statistics.scatter / weight / np.outer(scale, scale)
     if np.linalg.eigvalsh(correlation)[0] < 1e-12 * d:
         raise ValueError(
             "data: the columns are linearly dependent, so that no covariance has an inverse. Drop "
             "a column."
         )
     region = Box(*standardize(box.low, box.high, centre, scale)[:2])
-    return Sample(n, centre, scale, jnp.asarray(correlation), region)
+    return Sample(
+        statistics.num_rows, weight, centre, scale, jnp.asarray(correlation), region
+    )  # fmt: skip
+
+
+def as_rows(table: Table) -> np.ndarray:
+    """Rows (n, d) of float64."""
+    rows = table.values.astype(np.float64)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    if rows.ndim != 2 or rows.shape[1] == 0:
+        raise ValueError(
+            f"data must have shape (n, d), or (n,) for d = 1; got {table.values.shape}."
+        )
+    return rows
+
+
+def limits_of(low: Any, high: Any, table: Table) -> tuple[np.ndarray, np.ndarray]:
+    """Limits of a table, by the names of its columns where they have names."""
+    matrix = table._replace(values=as_rows(table))
+    ends = (("low", low, -np.inf), ("high", high, np.inf))
+    low, high = (
+        None if end is None else tables.aligned(end, matrix, name, fill) for name, end, fill in ends
+    )
+    return as_limits(low, high, matrix.values.shape)
+
+
+def as_noise(noise: Any, table: Table) -> np.ndarray:
+    """Covariances or variances of noise, by name as limits are."""
+    return tables.aligned(noise, table._replace(values=as_rows(table)), "noise")
+
+
+def as_weights(weights: Any, table: Table) -> np.ndarray:
+    """Weights (n,), checked, by the labels of the rows where both have some."""
+    if weights is not None:
+        weights = tables.row_values(weights, table, "weights")
+    return weights_of_rows(weights, len(table.values))
+
+
+def as_limits(low: Any, high: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Limits of shape (), (d,) or, one a row, (n, d); None is open."""
+    (n, d), limits = shape, [-np.inf if low is None else low, np.inf if high is None else high]
+    low, high = (np.asarray(limit, np.float64) for limit in limits)
+    if d == 1:
+        low, high = (end[:, None] if end.shape == (n,) != (1,) else end for end in (low, high))
+    if any(limit.shape not in ((), (d,), (n, d)) for limit in (low, high)):
+        raise ValueError(
+            f"low and high must be numbers or of shape ({d},), as data has {d} column(s), or "
+            f"({n}, {d}), one a row; got shapes {low.shape} and {high.shape}."
+        )
+    return low, high
 
 
 def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
@@ -60,25 +111,50 @@ def check_rows(rows: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
         offending = np.flatnonzero(wrong.any(axis=1))
         if len(offending):
             first = offending[0]
+            limits = [np.broadcast_to(end, (n, d))[first] for end in (low, high)]
             raise ValueError(
                 f"data: {len(offending)} of {n} row(s) {what}, first row {first}: {rows[first]}. "
-                f"{advice}"
+                f"{advice.format(*limits)}"
             )
 
     complain(~np.isfinite(rows), "hold NaN or infinity", "Remove or impute them yourself.")
+    if np.any(low >= high) or np.any(np.isnan(low) | np.isnan(high)):
+        first = np.flatnonzero(~np.broadcast_to(low < high, (n, d)).all(axis=1))[0]
+        low, high = (np.broadcast_to(end, (n, d))[first] for end in (low, high))
+        raise ValueError(f"low must be below high, got {low} and {high} (row {first}).")
     outside = (rows < low) | (rows > high)
-    advice = f"The limits are {low} to {high}: correct them, or remove those rows."
+    advice = "Its limits are {} to {}: correct them, or remove those rows."
     complain(outside, "lie outside the limits", advice)
+
+
+def check_statistics(
+    statistics: Statistics, low: np.ndarray, high: np.ndarray, table: Table | None = None
+) -> None:
+    """Raise ValueError where no Gaussian can be fitted, in a sentence that names the column."""
+    n, d, mean = statistics.num_rows, len(statistics.mean), statistics.mean
+    name = str if table is None else table.name
     if n <= d:
         raise ValueError(
             f"data: {n} row(s) cannot determine a covariance in {d} dimension(s); more than {d} "
             "are needed."
         )
-    spread, size = np.ptp(rows, axis=0), np.abs(rows).max(axis=0)
-    constant = np.flatnonzero(spread <= 1e-14 * size)
+    spread = np.sqrt(np.maximum(np.diagonal(statistics.scatter), 0.0) / statistics.weight)
+    lowest, highest = mean, mean
+    if statistics.lowest is not None and statistics.highest is not None:
+        lowest, highest = statistics.lowest, statistics.highest
+        spread = highest - lowest
+    constant = np.flatnonzero(spread <= 1e-14 * np.maximum(np.abs(lowest), np.abs(highest)))
     if len(constant):
         column = constant[0]
         raise ValueError(
-            f"data: column {column} is constant at {rows[0, column]} in all {n} rows "
+            f"data: column {name(column)} is constant at {mean[column]} in all {n} rows "
             f"({len(constant)} such column(s)). Drop it."
+        )
+    outside = np.flatnonzero((lowest < low) | (highest > high))
+    if len(outside):
+        column = outside[0]
+        raise ValueError(
+            f"data: the rows of column {name(column)} reach from {lowest[column]} to "
+            f"{highest[column]}, outside the limits {low[column]} to {high[column]}. Correct the "
+            "limits, or remove those rows."
         )

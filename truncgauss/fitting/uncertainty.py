@@ -176,7 +176,7 @@ def standard_errors(
     free, unravel = ravel_pytree(place.free(place.start))
     flat_params, as_tree = ravel_pytree(place.start)
 
-    def loss(x):
+    def loss(x: jax.Array) -> jax.Array:
         return negative_log_likelihood(place.params(unravel(x)))
 
     information = jax.jit(jax.hessian(loss))(free)

@@ -1,11 +1,14 @@
 """Observed rows: what is known of every entry, where a row could have been seen, and its noise."""
 
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import tables
+from truncgauss.likelihood.from_table import arrays_of, columns_of
 from truncgauss.likelihood.patterns import Limits, Pattern, find_patterns
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.regions import Box, Polyhedron, Region
@@ -29,7 +32,7 @@ class Observations:
     replace them: `dataclasses.replace(observations, region=region)` keeps the patterns.
 
     Args:
-        lower: shape (n, d), or (n,) for d = 1; whatever NumPy takes for a table of numbers.
+        lower: shape (n, d), or (n,) for d = 1; an array or a table, such as a DataFrame.
         upper: likewise.
         region: a `Box` or `Polyhedron` for all rows, or one with leading axis n.
         noise: covariance matrix of e: (d, d) for all rows, (n, d, d), or variances (n, d). Of shape
@@ -91,12 +94,87 @@ class Observations:
             >>> rows.lower, rows.upper
             (Array([[ 0.5, -inf]], dtype=float64), Array([[0.5, inf]], dtype=float64))
         """
-        values = as_table("values", values)
+        values = as_table("values", values, missing=nan_is_missing)
         if not nan_is_missing:
             return cls(values, values, **settings)
         missing = jnp.isnan(values)
         lower, upper = (jnp.where(missing, side, values) for side in (-jnp.inf, jnp.inf))
         return cls(lower, upper, **settings)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        columns: str | Sequence[Hashable],
+        *,
+        lower: Any = None,
+        upper: Any = None,
+        censored_low: Any = None,
+        censored_high: Any = None,
+        left_censored: Any = None,
+        right_censored: Any = None,
+        truncated_low: Any = None,
+        truncated_high: Any = None,
+        noise_scale: Any = None,
+        weights: Hashable | None = None,
+        missing: bool = False,
+        limits_on: str = "observed",
+    ) -> "Observations":
+        """Rows of a table with named columns: a DataFrame, an astropy table, a dictionary, ...
+
+        The other arguments are dictionaries with the names of entries as keys; a single value
+        belongs to all entries. Where it says "column", a number will do for all rows.
+
+        Args:
+            table: as in `tables.read`; other columns than those named here are not looked at.
+            columns: the entries' names, d of them. Their columns hold what was observed; of an
+                entry with `lower` or `upper` the name only is taken.
+            lower: columns of the lower ends of entries that are known to an interval.
+            upper: likewise; without one that side is open.
+            censored_low: columns of the limits at or below which a value is only known to be so.
+            censored_high: likewise, at or above.
+            left_censored: (column, mark): where that column holds this mark, the value is only an
+                upper limit.
+            right_censored: likewise, a lower limit.
+            truncated_low: columns of the limits below which no row could be seen at all.
+            truncated_high: likewise, above.
+            noise_scale: columns of the standard deviations of measurement errors.
+            weights: the column that says how often each row counts.
+            missing: whether entries may be missing; otherwise a gap is refused.
+            limits_on: "observed" or "latent".
+
+        Raises:
+            ValueError: for columns that are not there or hold no numbers, and as `Observations`.
+
+        Example:
+            >>> table = {"durable": [0.0, 1.2, 0.0, 2.3], "age": [40, 50, 30, 45]}
+            >>> rows = tg.Observations.from_table(table, ["durable"], censored_low=0.0)
+            >>> rows.lower.T
+            Array([[-inf,  1.2, -inf,  2.3]], dtype=float64)
+        """
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        found = arrays_of(
+            table,
+            names,
+            columns_of(
+                names,
+                lower=lower,
+                upper=upper,
+                censored_low=censored_low,
+                censored_high=censored_high,
+                left_censored=left_censored,
+                right_censored=right_censored,
+                truncated_low=truncated_low,
+                truncated_high=truncated_high,
+                noise_scale=noise_scale,
+            ),
+            missing,
+        )
+        if weights is not None:
+            found["weights"] = tables.read(table, [weights], what="from_table").values[:, 0]
+        limits = found.pop("low", None), found.pop("high", None)
+        region = None if limits[0] is None else Box(*limits)
+        return cls(region=region, limits_on=limits_on, **found)
 
     @property
     def num_rows(self) -> int:
@@ -232,16 +310,10 @@ class Observations:
         )
 
 
-def as_table(name: str, values: Any) -> jax.Array:
+def as_table(name: str, values: Any, missing: bool = False) -> jax.Array:
     """An array of shape (n, d)."""
     if not isinstance(values, jax.Array):
-        try:
-            values = np.asarray(values, dtype=None if hasattr(values, "dtype") else float)
-            values = values if np.issubdtype(values.dtype, np.number) else values.astype(float)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"Observations: {name} must be a table of numbers ({error})."
-            ) from None
+        values = tables.read(values, missing=missing, what=f"Observations: {name}").values
     table = as_float_array(values)
     if table.ndim == 1:
         table = table[:, None]

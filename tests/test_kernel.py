@@ -1,0 +1,158 @@
+"""The kernel of separation of variables and its derivative rule, against automatic derivatives."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from problems import problem
+
+import truncgauss as tg
+from truncgauss.points import lattice_uniforms
+from truncgauss.separation import kernel
+from truncgauss.separation.plan import Proposal
+from truncgauss.separation.weights import log_weights
+
+
+@pytest.mark.slow
+def test_turns_change_nothing(monkeypatch):
+    from truncgauss.probability import separation
+
+    p = problem("equi-5-box")
+    method = tg.Separation(num_points=64, tilted=False)
+    method = method.hold(p.loc, p.covariance(), tg.Box(p.low, p.high))
+
+    def value(loc):
+        return tg.log_probability(loc, p.covariance(), tg.Box(p.low, p.high), method).log_prob
+
+    once = jax.value_and_grad(value)(p.loc)
+    monkeypatch.setattr(separation, "PASS_SIZE", 64 * 5 * 3)
+    jax.clear_caches()
+    turns = jax.value_and_grad(value)(p.loc)
+    for one, other in zip(once, turns):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_lanes_in_batches_change_nothing(monkeypatch):
+    """Value, gradient and both kinds of Hessian, the lanes at once and sixteen turns of them."""
+    p = problem("equi-5-box")
+    box = tg.Box(p.low, p.high)
+    method = tg.Separation(num_points=64).hold(p.loc, p.covariance(), box)
+    value = lambda loc: tg.log_probability(loc, p.covariance(), box, method).log_prob
+    every = lambda loc: (
+        *jax.value_and_grad(value)(loc), jax.hessian(value)(loc), jax.jacrev(jax.jacrev(value))(loc)
+    )  # fmt: skip
+    once = jax.jit(every)(p.loc)
+    monkeypatch.setattr(kernel, "BATCH_SIZE", 64 * 5)
+    jax.clear_caches()
+    for one, other in zip(once, jax.jit(lambda loc: every(loc))(p.loc)):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+LOW = jnp.array([-1.0, -jnp.inf, 0.3, -1.9])
+
+HIGH = jnp.array([1.0, 0.5, jnp.inf, -1.8])
+
+LOC = jnp.array([0.1, -0.2, 0.3, 0.4])
+
+TILT = jnp.array([0.2, -0.3, 0.1, 0.0])
+
+
+def four_dimensions():
+    root = np.random.default_rng(1).normal(size=(4, 4))
+    return jnp.asarray(root @ root.T + np.eye(4))
+
+
+def unrolled(low, high, loc, covariance):
+    """The estimator written out, for plain automatic differentiation."""
+    uniforms = lattice_uniforms(jax.random.split(jax.random.key(0), 2), 32, 3, jnp.float64)
+    factor = jnp.linalg.cholesky(covariance)
+    z, log_weight = [], 0.0
+    for k in range(4):
+        mean = sum((factor[k, j] * z[j] for j in range(k)), jnp.zeros(uniforms.shape[1]))
+        centre = loc[k] + mean + factor[k, k] * TILT[k]
+        interval = tg.special.standardize(low[k], high[k], centre, factor[k, k])
+        u = uniforms[k] if k < 3 else jnp.full(uniforms.shape[1], 0.5)
+        y, log_mass = tg.special.separation_step(interval.low, interval.high, u, interval.width)
+        z.append(y + TILT[k])
+        log_weight += log_mass - TILT[k] * (y if k < 3 else 0.0) - 0.5 * TILT[k] ** 2
+    return jnp.log(jnp.mean(jnp.exp(log_weight)))
+
+
+def by_rule(low, high, loc, covariance):
+    uniforms = lattice_uniforms(jax.random.split(jax.random.key(0), 2), 32, 3, jnp.float64)
+    factor = jnp.linalg.cholesky(covariance)
+    nothing = kernel.Constraints(low[:0], low[:0], low[:0], factor[:0])
+    constraints = kernel.Constraints(low, high, loc, factor)
+    weights, level = log_weights(Proposal(constraints, nothing, TILT, None, 0.0), uniforms)
+    return jnp.log(jnp.mean(jnp.exp(weights))) + level
+
+
+INPUTS = LOW, HIGH, LOC, four_dimensions()
+
+EVERY = (0, 1, 2, 3)
+
+
+def direction():
+    """A direction in which no infinite limit moves."""
+    waves = (jnp.cos(1.0 + jnp.arange(x.size)).reshape(x.shape) for x in INPUTS)
+    return tuple(jnp.where(jnp.isfinite(x), wave, 0.0) for x, wave in zip(INPUTS, waves))
+
+
+def assert_trees_close(mine, other, rtol):
+    for one, two in zip(jax.tree.leaves(mine), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(one, two, rtol=rtol, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_rule_equals_automatic_differentiation():
+    mine, plain = (jax.jit(jax.value_and_grad(f, EVERY))(*INPUTS) for f in (by_rule, unrolled))
+    assert_trees_close(mine, plain, 1e-9)
+    gradient = mine[1]
+    assert gradient[0][1] == 0 and gradient[1][2] == 0  # infinite limits
+    slope = jax.jit(lambda *x: jax.jvp(by_rule, x, direction())[1])(*INPUTS)
+    along = sum(jnp.vdot(g, t) for g, t in zip(gradient, direction()))
+    np.testing.assert_allclose(slope, along, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_hessian_is_the_derivative_of_the_gradient():
+    gradient = jax.jit(jax.grad(by_rule, EVERY))
+    curvature = jax.jit(lambda *x: jax.jvp(jax.grad(by_rule, EVERY), x, direction())[1])(*INPUTS)
+    at = lambda t: gradient(*(x + t * move for x, move in zip(INPUTS, direction())))
+    differences = jax.tree.map(lambda one, two: (one - two) / 2e-5, at(1e-5), at(-1e-5))
+    assert_trees_close(curvature, differences, 1e-6)
+
+
+@pytest.mark.slow
+def test_second_derivatives_equal_automatic_ones_in_every_mode():
+    def derivatives(f):
+        gradient = jax.grad(f, EVERY)
+        forwards = jax.jvp(gradient, INPUTS, direction())[1]
+        return forwards, jax.vjp(gradient, *INPUTS)[1](direction())
+
+    mine, plain = (jax.jit(lambda f=f: derivatives(f))() for f in (by_rule, unrolled))
+    assert_trees_close(mine, plain, 1e-8)
+    assert_trees_close(*mine, 1e-8)
+    batch = jax.vmap(jax.grad(by_rule, 3), (None, None, 0, None))
+    alone = jax.grad(by_rule, 3)(*INPUTS)
+    assert_trees_close(batch(LOW, HIGH, LOC[None], INPUTS[3])[0], alone, 1e-9)
+
+
+@pytest.mark.parametrize("h", [5, 70])
+def test_substitution_solves_and_transposes(h):
+    """70 rows make blocks with padding."""
+    rng = np.random.default_rng(2)
+    strict = jnp.asarray(np.tril(rng.normal(size=(h + 1, h)) / h**0.5, -1))
+    follow, right, base = (jnp.asarray(rng.normal(size=(n, 3))) for n in (h, h, h + 1))
+    x, y = jax.jit(kernel.substitution)(strict, follow, right, base)
+    np.testing.assert_allclose(y, base + strict @ x, atol=1e-10)
+    np.testing.assert_allclose(x + follow * y[:-1], right, atol=1e-10)
+    solve = lambda right, base: kernel.substitution(strict, follow, right, base)
+    _, pull = jax.vjp(solve, right, base)
+    seen = rng.normal(size=x.shape), rng.normal(size=y.shape)
+    back = jax.jit(pull)(seen)
+    other = rng.normal(size=right.shape), rng.normal(size=base.shape)
+    forth = solve(*other)
+    dot = lambda a, b: sum(np.vdot(u, v) for u, v in zip(a, b))
+    np.testing.assert_allclose(dot(back, other), dot(seen, forth), rtol=1e-9)

@@ -1,0 +1,211 @@
+"""`tg.Statistics`: exact under merging; and fits from them."""
+
+from fractions import Fraction
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+
+INF = np.inf
+
+
+def shifted_rows(n=3000):
+    """Rows around 1e8, with standard deviations around 1."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(n, 3)) @ rng.normal(size=(3, 3)) + 1e8 * np.array([1.0, -2.0, 0.0])
+
+
+def exact(rows):
+    """Mean and scatter by rational arithmetic, rounded once."""
+    columns = [[Fraction(value) for value in column] for column in rows.T.tolist()]
+    means = [sum(column) / len(rows) for column in columns]
+    scatter = [
+        [sum(x * y for x, y in zip(one, two)) - len(rows) * a * b for two, b in zip(columns, means)]
+        for one, a in zip(columns, means)
+    ]
+    return np.array(means, float), np.array(scatter, float)
+
+
+def test_rows_far_from_zero_have_the_statistics_of_rational_arithmetic():
+    rows = shifted_rows(500)
+    mean, scatter = exact(rows)
+    found = tg.Statistics.from_rows(rows)
+    np.testing.assert_array_equal(found.mean, mean)
+    np.testing.assert_array_equal(found.scatter, scatter)
+    assert found.num_rows == found.weight == 500
+    np.testing.assert_array_equal(found.lowest, rows.min(axis=0))
+    np.testing.assert_array_equal(found.highest, rows.max(axis=0))
+
+
+@pytest.mark.parametrize("num_parts", [2, 7, 1000])
+def test_neither_order_nor_number_of_parts_changes_the_sums(num_parts):
+    rows = shifted_rows(20000)
+    whole = tg.Statistics.from_rows(rows)
+    rng = np.random.default_rng(num_parts)
+    parts = np.array_split(rows[rng.permutation(len(rows))], num_parts)
+    merged = sum(tg.Statistics.from_rows(part) for part in parts)
+    assert merged.num_rows == merged.weight == whole.num_rows
+    np.testing.assert_array_equal(merged.lowest, whole.lowest)
+    np.testing.assert_array_equal(merged.highest, whole.highest)
+    # In the last column the mean is a thousandth of a standard deviation, and the sums are rounded
+    # at 1e-18 of that.
+    np.testing.assert_allclose(merged.mean, whole.mean, rtol=0, atol=3e-18)
+    np.testing.assert_allclose(merged.scatter, whole.scatter, rtol=2.3e-16)
+
+
+def test_parts_far_from_each_other_lose_nothing():
+    """Two clusters, 1e8 standard deviations apart, and one wide one."""
+    rng = np.random.default_rng(4)
+    rows = np.concatenate(
+        [rng.normal(size=50), 1e8 + rng.normal(size=60), 1e4 * rng.normal(size=9)]
+    )
+    mean, scatter = exact(rows[:, None])
+    parts = [tg.Statistics.from_rows(part) for part in np.split(rows, [30, 50, 90])]
+    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
+        merged = sum(parts[i] for i in order)
+        np.testing.assert_array_equal(merged.mean, mean)
+        np.testing.assert_array_equal(merged.scatter, scatter)
+
+
+def test_weights_stand_for_repeated_rows():
+    rows = shifted_rows(400)
+    weights = np.random.default_rng(1).integers(0, 4, len(rows))
+    weighted = tg.Statistics.from_rows(rows, weights)
+    repeated = tg.Statistics.from_rows(np.repeat(rows, weights, axis=0))
+    assert weighted.num_rows == np.sum(weights > 0) and weighted.weight == repeated.num_rows
+    np.testing.assert_array_equal(weighted.mean, repeated.mean)
+    np.testing.assert_array_equal(weighted.scatter, repeated.scatter)
+
+
+def test_statistics_are_a_pytree():
+    found = tg.Statistics.from_rows(shifted_rows(10))
+    leaves, structure = jax.tree.flatten(found)
+    again = jax.tree.unflatten(structure, leaves)
+    jax.tree.map(np.testing.assert_array_equal, again, found)
+
+
+@pytest.mark.parametrize(
+    "rows, weights, sentence",
+    [
+        ([[1.0, np.nan], [1.0, 2.0]], None, "1 of 2 row.s. hold NaN or infinity, first row 0"),
+        (np.zeros((0, 2)), None, "rows must have shape"),
+        ([1.0, 2.0], [1.0, -1.0], "not negative"),
+        ([1.0, 2.0], [0.0, 0.0], "not all zero"),
+        ([1.0, 2.0], [1.0], r"shape \(2,\)"),
+        ([1e200, 2e200], None, "too large to be squared"),
+    ],
+)
+def test_rows_without_statistics_are_refused_in_a_sentence(rows, weights, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tg.Statistics.from_rows(rows, weights)
+
+
+def test_statistics_of_other_columns_are_not_added():
+    one, two = tg.Statistics.from_rows([1.0, 2.0]), tg.Statistics.from_rows([[1.0, 2.0]])
+    with pytest.raises(ValueError, match="1 and 2 columns"):
+        one + two
+    with pytest.raises(ValueError, match=r"\(d, d\)"):
+        tg.Statistics(3, [1.0], [1.0])
+    with pytest.raises(ValueError, match="symmetric"):
+        tg.Statistics(3, [1.0, 2.0], [[1.0, 0.5], [0.4, 1.0]])
+    with pytest.raises(ValueError, match="outside of jit"):
+        jax.jit(tg.Statistics.from_rows)(np.ones(3))
+
+
+def truncated(n, d, seed=0):
+    rows = np.random.default_rng(seed).normal(0.3, 1.0, size=(n, d))
+    return rows[(rows > -0.5).all(axis=1)]
+
+
+def test_a_fit_from_statistics_is_the_fit_from_rows():
+    rows = truncated(900, 1)
+    parts = [tg.Statistics.from_rows(part) for part in np.array_split(rows, 5)]
+    fit = tg.fit_truncated_normal(rows, -0.5)
+    other = tg.fit_truncated_normal(statistics=sum(parts), low=-0.5)
+    assert fit.converged and other.converged and other.num_rows == len(rows)
+    np.testing.assert_array_equal(other.loc, fit.loc)
+    np.testing.assert_array_equal(other.standard_errors.loc, fit.standard_errors.loc)
+    assert other.log_likelihood == fit.log_likelihood
+    whole = tg.Statistics.from_rows(rows)
+    without = tg.Statistics(whole.num_rows, whole.mean, whole.scatter)
+    told = tg.fit_truncated_normal(statistics=without, low=-0.5)
+    assert any("was not checked" in note for note in told.notes) and not fit.notes
+    with pytest.raises(ValueError, match="column 0 reach from .* outside the limits"):
+        tg.fit_truncated_normal(statistics=whole, low=0.0)
+    with pytest.raises(ValueError, match="in place of data"):
+        tg.fit_truncated_normal(rows, statistics=whole)
+    with pytest.raises(ValueError, match="give data, or statistics"):
+        tg.fit_truncated_normal()
+
+
+def test_weights_of_a_fit_stand_for_repeated_rows():
+    rows = truncated(300, 1)
+    weights = np.random.default_rng(2).integers(0, 3, len(rows))
+    fit = tg.fit_truncated_normal(rows, -0.5, weights=weights)
+    repeated = tg.fit_truncated_normal(np.repeat(rows, weights, axis=0), -0.5)
+    assert fit.converged and fit.log_likelihood == repeated.log_likelihood
+    np.testing.assert_array_equal(fit.loc, repeated.loc)
+    np.testing.assert_array_equal(fit.standard_errors.loc, repeated.standard_errors.loc)
+
+
+def count_compilations(call):
+    found = []
+    listen = lambda event, *_, **__: found.append(event) if "compile" in event else None
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        call()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    return [event for event in found if "backend_compile" in event]
+
+
+def test_a_second_data_set_compiles_nothing():
+    """However many rows it has: the time to fit does not depend on n."""
+    fitted = lambda n, seed, low: tg.fit_truncated_normal(truncated(n, 2, seed), low)
+    assert count_compilations(lambda: jax.jit(lambda x: x + 1.5)(2.0))  # they can be counted
+    fitted(250, 1, [-0.5, -INF])
+    again = count_compilations(lambda: fitted(4000, 2, [-0.51, -INF]))
+    assert again == []
+
+
+def test_limits_and_noise_of_each_row():
+    """In one dimension against the likelihood written down, and where both forms say the same."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(0.5, 1.0, size=2500)
+    noise = rng.uniform(0.1, 0.6, size=len(x))
+    low, y = rng.uniform(-1.5, 0.5, size=len(x)), x + np.sqrt(noise) * rng.normal(size=len(x))
+    seen = y > low
+    y, low, noise = y[seen], low[seen], noise[seen]
+    fit = tg.fit_truncated_normal(y, low, noise=noise[:, None])
+    assert fit.converged and fit.num_rows == len(y)
+    assert abs(fit.loc[0] - 0.5) < 3 * fit.standard_errors.loc[0] < 0.4
+    variance = float(fit.covariance_matrix[0, 0])
+
+    def loss(loc, variance):
+        scale = np.sqrt(variance + noise)
+        return -np.sum(stats.norm.logpdf(y, loc, scale) - stats.norm.logsf(low, loc, scale))
+
+    best = loss(float(fit.loc[0]), variance)
+    np.testing.assert_allclose(-best, fit.log_likelihood, rtol=1e-10)
+    for loc, scatter in [(1e-3, 0.0), (-1e-3, 0.0), (0.0, 1e-3), (0.0, -1e-3)]:
+        assert loss(float(fit.loc[0]) + loc, variance + scatter) > best
+
+
+@pytest.mark.parametrize("d", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_limits_that_are_equal_in_all_rows_are_shared_limits(d):
+    rows = truncated(700, d)
+    shared = tg.fit_truncated_normal(rows, -0.5)
+    each = tg.fit_truncated_normal(rows, np.full_like(rows, -0.5))
+    assert shared.converged and each.converged
+    np.testing.assert_allclose(each.loc, shared.loc, rtol=1e-7)
+    np.testing.assert_allclose(each.covariance_matrix, shared.covariance_matrix, rtol=1e-7)
+    np.testing.assert_allclose(each.standard_errors.loc, shared.standard_errors.loc, rtol=1e-6)
+    np.testing.assert_allclose(each.parameter_covariance, shared.parameter_covariance, rtol=1e-5)
+    np.testing.assert_allclose(each.log_likelihood, shared.log_likelihood, rtol=1e-11)
+    wrong = np.full_like(rows, -0.5)
+    wrong[7, 0] = rows[7, 0] + 1.0
+    with pytest.raises(ValueError, match="1 of .* lie outside the limits, first row 7"):
+        tg.fit_truncated_normal(rows, wrong)

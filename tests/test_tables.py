@@ -1,0 +1,254 @@
+"""The table reader: strict and by name, whatever holds the numbers."""
+
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss import tables
+
+X, Y = [0.5, -1.0, 2.0, 0.25], [1, 2, 3, 5]
+WANTED = np.column_stack([X, Y])
+
+
+def structured():
+    return np.array(list(zip(X, Y)), dtype=[("x", float), ("y", int)])
+
+
+class Interchange:
+    """A DataFrame that has nothing but the interchange protocol."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __dataframe__(self):
+        return self.table.__dataframe__()
+
+
+def pandas_frame(x=X):
+    return pytest.importorskip("pandas").DataFrame({"x": x, "y": Y})
+
+
+def arrow_table(x=X):
+    return pytest.importorskip("pyarrow").table({"x": x, "y": Y})
+
+
+def astropy_table(x=X):
+    return pytest.importorskip("astropy.table").Table({"x": x, "y": Y})
+
+
+HOLDERS = {
+    "dictionary": lambda: {"x": X, "y": Y},
+    "structured array": structured,
+    "record array": lambda: structured().view(np.recarray),
+    "masked records": lambda: np.ma.array(structured()),
+    "pandas": pandas_frame,
+    "nullable pandas": lambda: pandas_frame().convert_dtypes(),
+    "pyarrow": arrow_table,
+    "interchange of pyarrow": lambda: Interchange(arrow_table()),
+    "interchange of pandas": lambda: Interchange(pandas_frame()),
+    "astropy": astropy_table,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*interchange:Warning")
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_named_columns_are_read_in_the_order_asked_for(holder):
+    table = HOLDERS[holder]()
+    found = tables.read(table)
+    assert found.names == ("x", "y")
+    np.testing.assert_array_equal(found.values, WANTED)
+    np.testing.assert_array_equal(tables.read(table, ["y", "x"]).values, WANTED[:, ::-1])
+    with pytest.raises(ValueError, match="has no column 'z', but 'x', 'y'"):
+        tables.read(table, ["z"])
+
+
+def gaps():
+    frame = pandas_frame().convert_dtypes()
+    frame.loc[1, "x"] = None
+    yield "nullable pandas", frame
+    yield "pyarrow", arrow_table([0.5, None, 2.0, 0.25])
+    yield "interchange", Interchange(arrow_table([0.5, None, 2.0, 0.25]))
+    yield "pandas", pandas_frame([0.5, np.nan, 2.0, 0.25])
+    masked = np.ma.array(X, mask=[False, True, False, False])
+    yield "astropy", astropy_table(masked)
+
+
+def masked_columns():
+    return {"x": np.ma.array(X, mask=[False, True, False, False]), "y": Y}
+
+
+def test_missing_values_are_missing_only_where_that_is_allowed():
+    pytest.importorskip("pandas"), pytest.importorskip("pyarrow"), pytest.importorskip("astropy")
+    for _, table in gaps():
+        check_gap(table)
+
+
+def check_gap(table):
+    with pytest.raises(ValueError, match="column 'x' lacks 1 of 4 .*first in row 1"):
+        tables.read(table)
+    found = tables.read(table, missing=True).values
+    wanted = np.where([[False, False], [True, False], [False] * 2, [False] * 2], np.nan, WANTED)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_masked_values_are_missing():
+    check_gap(masked_columns())
+    array = np.ma.array(WANTED, mask=np.eye(4, 2, dtype=bool))
+    with pytest.raises(ValueError, match="2 row.s. hold masked values, first row 0"):
+        tables.read(array)
+    assert np.isnan(tables.read(array, missing=True).values).sum() == 2
+
+
+@pytest.mark.parametrize(
+    "column, sentence",
+    [
+        (["a", "b", "c", "d"], "column 'x' holds text"),
+        ([1.0, None, 2.0, 3.0], "column 'x' holds Python objects or text"),
+        ([1j, 2, 3, 4], "column 'x' holds complex numbers"),
+        (np.array(["2020-01-01"] * 4, "datetime64[D]"), "column 'x' holds dates"),
+        ([[1.0], [2.0], [3.0], [4.0]], "column 'x' must have one axis"),
+        ([1.0, 2.0], r"\[2, 4\] values"),
+        ([[1.0], [2.0, 3.0]], "column 'x' is no table of numbers"),
+    ],
+)
+def test_columns_that_are_no_numbers_are_refused_by_name(column, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tables.read({"x": column, "y": Y})
+
+
+class Quantity:
+    """What astropy's quantities offer."""
+
+    unit = "km / s"
+
+    def to_value(self, unit):
+        return np.array(X)
+
+
+def test_a_quantity_does_not_lose_its_unit():
+    with pytest.raises(ValueError, match="column 'x' is a quantity in km / s"):
+        tables.read({"x": Quantity()})
+    with pytest.raises(ValueError, match="low is a quantity in km / s"):
+        tables.aligned(Quantity(), tables.read(np.ones((3, 2))), "low")
+    units = pytest.importorskip("astropy.units")
+    with pytest.raises(ValueError, match="data is a quantity in kg"):
+        tables.read(np.array(X) * units.kg)
+    with pytest.raises(ValueError, match="high is a quantity in kg"):
+        tg.fit_truncated_normal(X, high=3.0 * units.kg)
+
+
+def test_text_and_categories_in_data_frames_are_refused():
+    pandas = pytest.importorskip("pandas")
+    for column in (["a", "b", "a", "c"], pandas.Categorical(["a", "b", "a", "c"])):
+        frame = pandas.DataFrame({"x": X, "group": column})
+        with pytest.raises(ValueError, match="column 'group' holds .*text"):
+            tables.read(frame)
+    with pytest.raises(ValueError, match="two columns are called 'x'"):
+        tables.read(pandas.DataFrame(WANTED, columns=["x", "x"]))
+
+
+def test_limits_are_matched_by_name():
+    table = tables.read({"x": X, "y": Y})
+    for given in ({"y": 9.0, "x": 3.0}, np.array([(9.0, 3.0)], [("y", float), ("x", float)])[0]):
+        np.testing.assert_array_equal(tables.aligned(given, table, "high"), [3.0, 9.0])
+    np.testing.assert_array_equal(tables.aligned([3.0, 9.0], table, "high"), [3.0, 9.0])
+    each = tables.aligned({"y": [6.0, 7.0, 8.0, 9.0]}, table, "high", fill=np.inf)
+    np.testing.assert_array_equal(each, np.column_stack([np.full(4, np.inf), [6, 7, 8, 9]]))
+    with pytest.raises(ValueError, match="high: is labelled 'z', but .* called 'x', 'y'"):
+        tables.aligned({"z": 1.0}, table, "high", fill=np.inf)
+    with pytest.raises(ValueError, match="the columns of the data have no names"):
+        tables.aligned({"x": 1.0}, tables.read(WANTED), "high")
+    with pytest.raises(ValueError, match="noise: is labelled 'x'"):
+        tables.aligned({"x": 1.0}, table, "noise")
+
+
+def test_a_series_of_limits_goes_by_its_labels():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas_frame()
+    table = tables.read(frame)
+    high = pandas.Series({"y": 9.0, "x": 3.0})
+    np.testing.assert_array_equal(tables.aligned(high, table, "high"), [3.0, 9.0])
+    with pytest.raises(ValueError, match="labelled 0, 1, but .* called 'x', 'y'"):
+        tables.aligned(pandas.Series([3.0, 9.0]), table, "high")
+    each = frame[["y", "x"]] + 1.0
+    np.testing.assert_array_equal(tables.aligned(each, table, "high"), WANTED + 1.0)
+    with pytest.raises(ValueError, match="rows are labelled otherwise"):
+        tables.aligned(each.iloc[::-1], table, "high")
+    one = tables.read(frame["x"])
+    np.testing.assert_array_equal(tables.aligned(frame["y"], one, "high")[:, 0], Y)
+    with pytest.raises(ValueError, match="weights: its rows are labelled otherwise"):
+        tables.row_values(frame["y"].iloc[::-1], table, "weights")
+
+
+def known_in_part():
+    nan = np.nan
+    return {
+        "flux": [1.0, 0.2, 3.5, 0.1, nan],
+        "colour": [0.4, 0.5, 0.6, 0.7, 0.8],
+        "detected": ["yes", "no", "yes", "no", "yes"],
+        "from": [0.0, 1.0, -np.inf, 2.0, nan],
+        "to": [1.0, 1.0, 0.5, nan, nan],
+        "faintest": [0.1, 0.1, 0.2, 0.05, 0.3],
+        "error": [0.1, 0.2, 0.1, 0.3, 0.2],
+        "copies": [1, 2, 1, 1, 3],
+    }
+
+
+def test_rows_known_in_part_come_from_a_table_by_name():
+    inf = np.inf
+    rows = tg.Observations.from_table(
+        known_in_part(), ["flux", "size", "colour"],
+        lower={"size": "from"}, upper={"size": "to"},
+        left_censored={"flux": ("detected", "no")}, censored_high={"colour": 0.65},
+        truncated_high={"colour": 9.0, "flux": 8.0}, truncated_low={"colour": "faintest"},
+        noise_scale={"colour": "error"}, weights="copies", missing=True,
+    )  # fmt: skip
+    np.testing.assert_array_equal(rows.lower.T[0], [1.0, -inf, 3.5, -inf, -inf])
+    np.testing.assert_array_equal(rows.upper.T[0], [1.0, 0.2, 3.5, 0.1, inf])
+    np.testing.assert_array_equal(rows.lower.T[1], [0.0, 1.0, -inf, 2.0, -inf])
+    np.testing.assert_array_equal(rows.upper.T[1], [1.0, 1.0, 0.5, inf, inf])
+    np.testing.assert_array_equal(rows.lower.T[2], [0.4, 0.5, 0.6, 0.65, 0.65])
+    np.testing.assert_array_equal(rows.upper.T[2], [0.4, 0.5, 0.6, inf, inf])
+    np.testing.assert_array_equal(rows.region.high[0], [8.0, inf, 9.0])
+    np.testing.assert_array_equal(
+        rows.region.low.T, [[-inf] * 5] * 2 + [[0.1, 0.1, 0.2, 0.05, 0.3]]
+    )
+    np.testing.assert_allclose(rows.noise[:, 2, 2], [0.01, 0.04, 0.01, 0.09, 0.04])
+    assert np.count_nonzero(rows.noise) == 5
+    np.testing.assert_array_equal(rows.weights, [1, 2, 1, 1, 3])
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ({"columns": "flux"}, "column 'flux' lacks 1 of 5"),
+        ({"columns": "detected"}, "column 'detected' holds text"),
+        ({"columns": "fluks"}, "no column 'fluks', but 'flux', 'colour'"),
+        ({"columns": "colour", "truncated_low": {"flux": 0.0}}, "truncated_low names 'flux'"),
+        ({"columns": "colour", "left_censored": "detected"}, "wants .column, mark."),
+        ({"columns": "colour", "noise_scale": -1.0}, "never negative"),
+        ({"columns": "colour", "weights": "weight"}, "no column 'weight'"),
+    ],
+)
+def test_tables_that_say_something_else_are_refused(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tg.Observations.from_table(known_in_part(), **arguments)
+
+
+def test_a_fit_reads_tables_by_name():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 2)) @ [[1.0, 0.4], [0.0, 2.0]]
+    rows = rows[(rows[:, 0] > -0.5) & (rows[:, 1] < 1.0)]
+    table = {"x": rows[:, 0], "y": rows[:, 1]}
+    by_place = tg.fit_truncated_normal(rows, [-0.5, -np.inf], [np.inf, 1.0])
+    by_name = tg.fit_truncated_normal(table, {"x": -0.5}, {"y": 1.0})
+    assert by_place.converged
+    np.testing.assert_array_equal(by_name.loc, by_place.loc)
+    with pytest.raises(ValueError, match="low: is labelled 'z'"):
+        tg.fit_truncated_normal(table, {"z": -0.5})
+    with pytest.raises(ValueError, match="column 'y' is constant"):
+        tg.fit_truncated_normal(table | {"y": np.ones(len(rows))})
+    with pytest.raises(ValueError, match="column 'y' holds text"):
+        tg.fit_truncated_normal(table | {"y": ["a"] * len(rows)})
+    with pytest.raises(ValueError, match="column 'y' lacks 1 of"):
+        tg.fit_truncated_normal(table | {"y": np.where(rows[:, 1] == rows[3, 1], np.nan, 0.5)})

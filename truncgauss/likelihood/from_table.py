@@ -1,0 +1,127 @@
+"""What a table says of rows known in part: intervals, regions, noise and weights, by name."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from truncgauss import tables
+
+
+class Columns(NamedTuple):
+    """Where a table says what is known of the entries; each maps an entry to a column or number.
+
+    See `Observations.from_table`.
+    """
+
+    lower: Mapping[Hashable, Any]
+    upper: Mapping[Hashable, Any]
+    censored_low: Mapping[Hashable, Any]
+    censored_high: Mapping[Hashable, Any]
+    left_censored: Mapping[Hashable, Any]
+    right_censored: Mapping[Hashable, Any]
+    truncated_low: Mapping[Hashable, Any]
+    truncated_high: Mapping[Hashable, Any]
+    noise_scale: Mapping[Hashable, Any]
+
+
+def columns_of(names: Sequence[Hashable], **given: Any) -> Columns:
+    """What was given for entries by name; what is no mapping belongs to all of them."""
+    found = {}
+    for kind, value in given.items():
+        value = {} if value is None else value
+        found[kind] = value if isinstance(value, Mapping) else dict.fromkeys(names, value)
+        unknown = [name for name in found[kind] if name not in names]
+        if unknown:
+            raise ValueError(
+                f"from_table: {kind} names {unknown[0]!r}, but the entries are "
+                f"{', '.join(map(repr, names))}."
+            )
+    return Columns(**found)
+
+
+class Reader:
+    """The columns of one table, read when they are needed."""
+
+    def __init__(self, table: Any, missing: bool) -> None:
+        found = tables.named_columns(table)
+        if found is None:
+            raise ValueError(
+                "from_table: needs a table with column names, such as a DataFrame or a dictionary "
+                f"of columns; got {type(table).__name__}. For arrays use tg.Observations itself."
+            )
+        self.found, self.missing = found, missing
+
+    def raw(self, name: Hashable) -> Any:
+        return tables.chosen(self.found, name, "from_table")
+
+    def numbers(self, name: Hashable, missing: bool) -> np.ndarray:
+        return tables.numbers(self.raw(name), f"from_table: column {name!r}", missing)
+
+    def column_or_number(self, given: Any, missing: bool = False) -> np.ndarray:
+        """A number as it is, anything else as the name of a column."""
+        if isinstance(given, int | float | np.number) and not isinstance(given, bool):
+            return np.asarray(given, np.float64)
+        return self.numbers(given, missing)
+
+    def marked(self, given: Any, kind: str) -> np.ndarray:
+        """Where a column holds a mark, given as (column, mark)."""
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise ValueError(
+                f"from_table: {kind} wants (column, mark), such as ('detected', 0); got {given!r}."
+            )
+        name, mark = given
+        if isinstance(mark, str):
+            return np.asarray([str(value) == mark for value in np.asarray(self.raw(name))])
+        return np.asarray(self.numbers(name, False) == mark)
+
+    def ends(self, name: Hashable, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+        """Between which ends an entry lies in each row."""
+        if name in columns.lower or name in columns.upper:
+            limits = []
+            for given, side in ((columns.lower, -np.inf), (columns.upper, np.inf)):
+                end = self.column_or_number(given.get(name, side), self.missing)
+                limits.append(np.where(np.isnan(end), side, end))
+            low, high = np.broadcast_arrays(*limits)
+            return low, high
+        value = self.numbers(name, self.missing)
+        low, high = value.copy(), value.copy()
+        if name in columns.left_censored:
+            low[self.marked(columns.left_censored[name], "left_censored")] = -np.inf
+        if name in columns.right_censored:
+            high[self.marked(columns.right_censored[name], "right_censored")] = np.inf
+        if name in columns.censored_low:
+            limit = self.column_or_number(columns.censored_low[name])
+            below = value <= limit
+            low, high = np.where(below, -np.inf, low), np.where(below, limit, high)
+        if name in columns.censored_high:
+            limit = self.column_or_number(columns.censored_high[name])
+            above = value >= limit
+            low, high = np.where(above, limit, low), np.where(above, np.inf, high)
+        missing = np.isnan(value)
+        return np.where(missing, -np.inf, low), np.where(missing, np.inf, high)
+
+    def by_entry(
+        self, given: Mapping[Hashable, Any], names: Sequence[Hashable], fill: float
+    ) -> np.ndarray:
+        """Numbers or columns of all entries, (d,) or (n, d)."""
+        parts = [self.column_or_number(given.get(name, fill)) for name in names]
+        return np.stack(np.broadcast_arrays(*parts), axis=-1)
+
+
+def arrays_of(
+    table: Any, names: Sequence[Hashable], columns: Columns, missing: bool
+) -> dict[str, np.ndarray]:
+    """lower and upper (n, d), low and high of the region (d,) or (n, d), noise variances (n, d)."""
+    reader = Reader(table, missing)
+    lower, upper = zip(*(reader.ends(name, columns) for name in names))
+    found = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
+    if columns.truncated_low or columns.truncated_high:
+        found["low"] = reader.by_entry(columns.truncated_low, names, -np.inf)
+        found["high"] = reader.by_entry(columns.truncated_high, names, np.inf)
+    if columns.noise_scale:
+        scale = reader.by_entry(columns.noise_scale, names, 0.0)
+        if np.any(scale < 0):
+            raise ValueError("from_table: noise_scale is a standard deviation, never negative.")
+        found["noise"] = np.broadcast_to(scale**2, found["lower"].shape)
+    return found

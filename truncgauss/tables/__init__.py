@@ -1,0 +1,15 @@
+"""Tables of numbers, read strictly and by name, from memory or a file."""
+
+from truncgauss.tables.alignment import aligned, check_labels, row_values
+from truncgauss.tables.columns import Table, chosen, named_columns, numbers, read
+
+__all__ = [
+    "Table",
+    "aligned",
+    "check_labels",
+    "chosen",
+    "named_columns",
+    "numbers",
+    "read",
+    "row_values",
+]
