@@ -24,7 +24,7 @@ FLOORS = {
     "total_moments": 1.1, "problem": 1.2, "units": 1.3,
     "quadrature": 1.2, "separation": 1.4,
     "probability": 2.0, "moments": 4.0, "sampling": 4.0,
-    "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0,
+    "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0, "mixtures": 5.5,
     "plotting": 6.0, "config": 6.0, "completed_runs": 6.0, "report": 6.1,
     "runs": 7.0, "starting_point": 7.0, "running": 7.1, "cli": 7.2,
 }  # fmt: skip
@@ -61,6 +61,10 @@ ROOMS = {
         "observations_start": 1,
         "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 2, "loop": 3,
         "fraction_search": 3, "profile": 1, "truncated_normal_result": 3, "observations": 4,
+    },
+    "mixtures": {
+        "likelihood": 0, "parameters": 1, "loss": 2, "em": 3, "result": 3, "starts": 4,
+        "certificate": 4,
     },
     "regions": {"region": 0},
     "plotting": {"panels": 0},
