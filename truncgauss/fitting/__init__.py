@@ -26,6 +26,7 @@ from truncgauss.fitting.parameters import (
     coordinates,
 )
 from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
+from truncgauss.fitting.residuals import quantile_residuals
 from truncgauss.fitting.result import Fit, FitResult
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.truncated_normal import fit_truncated_normal
@@ -74,5 +75,6 @@ __all__ = [
     "fit_truncated_normal",
     "interrupts",
     "likelihood_ratio",
+    "quantile_residuals",
     "standard_errors",
 ]
