@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy.optimize import brentq
 from scipy.stats import multivariate_normal, norm
 
-from truncgauss import config, runs, tables
+from truncgauss import completed_runs, config, runs, tables
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -25,6 +25,7 @@ def completed(name, **changes):
     """Results as the command line hands them to `plot`, and the picture."""
     results = config.function(name, "run")(settings(name, **changes))
     results = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
+    results = completed_runs.as_stored(results)
     return results, config.function(name, "plot")(results)
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         fitting as fitting,
         indicators as indicators,
         likelihood as likelihood,
+        mixtures as mixtures,
         parallel as parallel,
         plotting as plotting,
         regions as regions,
@@ -24,13 +25,16 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss.fitting import (
         FitResult as FitResult,
         ObservationsFit as ObservationsFit,
+        RegressionFit as RegressionFit,
         Statistics as Statistics,
         TruncatedFit as TruncatedFit,
         fit as fit,
         fit_limits as fit_limits,
         fit_observations as fit_observations,
+        fit_regression as fit_regression,
         fit_shift as fit_shift,
         fit_truncated_normal as fit_truncated_normal,
+        likelihood_ratio as likelihood_ratio,
         quantile_residuals as quantile_residuals,
     )
     from truncgauss.indicators import (
@@ -41,6 +45,11 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Tanh as Tanh,
     )
     from truncgauss.likelihood import Observations as Observations, log_likelihood as log_likelihood
+    from truncgauss.mixtures import (
+        MixtureFit as MixtureFit,
+        fit_mixture as fit_mixture,
+        mixture_log_likelihood as mixture_log_likelihood,
+    )
     from truncgauss.moments import truncated_moments as truncated_moments
     from truncgauss.probability.automatic import (
         Automatic as Automatic,
@@ -97,17 +106,21 @@ _HOMES = {
     "truncgauss.fitting": (
         "FitResult",
         "ObservationsFit",
+        "RegressionFit",
         "Statistics",
         "TruncatedFit",
         "fit",
         "fit_limits",
         "fit_observations",
+        "fit_regression",
         "fit_shift",
         "fit_truncated_normal",
+        "likelihood_ratio",
         "quantile_residuals",
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.likelihood": ("Observations", "log_likelihood"),
+    "truncgauss.mixtures": ("MixtureFit", "fit_mixture", "mixture_log_likelihood"),
     "truncgauss.moments": ("truncated_moments",),
     "truncgauss.probability.automatic": (
         "Automatic",
@@ -140,8 +153,8 @@ _HOMES = {
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
 _MODULES = (
-    "config", "fitting", "indicators", "likelihood", "parallel", "plotting", "regions", "safe",
-    "special",
+    "config", "fitting", "indicators", "likelihood", "mixtures", "parallel", "plotting", "regions",
+    "safe", "special",
 )  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

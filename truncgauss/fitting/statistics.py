@@ -125,9 +125,8 @@ class Statistics:
             for begin in range(0, len(rows), CHUNK)
         ]
         while len(parts) > 1:  # by pairs, whose sums are of one size
-            parts = [
-                functools.reduce(operator.add, parts[i : i + 2]) for i in range(0, len(parts), 2)
-            ]
+            pairs = (parts[i : i + 2] for i in range(0, len(parts), 2))
+            parts = [functools.reduce(operator.add, pair) for pair in pairs]
         return parts[0]
 
     def __add__(self, other: "Statistics") -> "Statistics":
@@ -151,7 +150,7 @@ class Statistics:
                 (np.maximum, self.highest, other.highest),
             )
         ]
-        return _of_pairs(self.num_rows + other.num_rows, *pairs, (ends[0], ends[1]))
+        return _of_pairs(self.num_rows + other.num_rows, *pairs, *ends)
 
     def __radd__(self, other: Any) -> "Statistics":
         return self if isinstance(other, int) and other == 0 else NotImplemented  # for `sum`
@@ -174,11 +173,10 @@ def as_weights(weights: Any, n: int) -> np.ndarray:
     return weights
 
 
-def _of_pairs(
-    num_rows: int, weight: Pair, mean: Pair, scatter: Pair, ends: tuple[Any, Any]
-) -> Statistics:
+def _of_pairs(num_rows: int, weight: Pair, mean: Pair, scatter: Pair, *ends: Any) -> Statistics:
     (n, n_rest), (m, m_rest), (s, s_rest) = weight, mean, scatter
-    return Statistics(num_rows, m, s, n, ends[0], ends[1], (n_rest, m_rest, s_rest))
+    low, high = ends
+    return Statistics(num_rows, m, s, n, low, high, rest=(n_rest, m_rest, s_rest))
 
 
 def _of_chunk(rows: np.ndarray, weights: np.ndarray) -> Statistics:
@@ -195,7 +193,7 @@ def _of_chunk(rows: np.ndarray, weights: np.ndarray) -> Statistics:
         scatter = plus(squares, negative(times(outer(gap), total)))
         scatter = tuple(0.5 * (part + part.T) for part in scatter)
         mean = plus((centre, np.zeros_like(centre)), gap)
-    return _of_pairs(len(rows), total, mean, scatter, (rows.min(axis=0), rows.max(axis=0)))
+    return _of_pairs(len(rows), total, mean, scatter, rows.min(axis=0), rows.max(axis=0))
 
 
 def product(left: Pair, right: Pair) -> Pair:

@@ -3,17 +3,25 @@
 from truncgauss.likelihood.held import HeldMethods
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.rows import (
+    RowTerms,
     fraction_not_truncated,
     hold,
     log_likelihood,
+    prepared,
+    row_terms,
     total_log_likelihood,
+    variance_of_sum,
 )
 
 __all__ = [
     "HeldMethods",
     "Observations",
+    "RowTerms",
     "fraction_not_truncated",
     "hold",
     "log_likelihood",
+    "prepared",
+    "row_terms",
     "total_log_likelihood",
+    "variance_of_sum",
 ]

@@ -172,10 +172,10 @@ class Observations:
         )
         if weights is not None:
             found["weights"] = tables.read(table, [weights], what="from_table").values[:, 0]
-        region = Box(found["low"], found["high"]) if "low" in found else None
-        lower_ends, upper_ends = as_float_array(found["lower"]), as_float_array(found["upper"])
-        rest: dict[str, Any] = {name: found.get(name) for name in ("noise", "weights")}
-        return cls(lower_ends, upper_ends, region, limits_on=limits_on, **rest)
+        settings: dict[str, Any] = dict(found)
+        if "low" in found:
+            settings["region"] = Box(settings.pop("low"), settings.pop("high"))
+        return cls(limits_on=limits_on, **settings)
 
     @property
     def num_rows(self) -> int:

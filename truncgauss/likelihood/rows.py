@@ -1,6 +1,6 @@
 """The log-likelihood of observed rows, given a Gaussian."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,21 @@ from truncgauss.problem import Estimate, as_key, as_problem
 from truncgauss.regions import Box
 
 FEW_ENTRIES = 2**14  # up to which a likelihood runs for milliseconds, but compiles for seconds
+
+
+class RowTerms(NamedTuple):
+    """The two terms of each row's log-likelihood, (n,) each, without its weight.
+
+    Attributes:
+        data: log density and probability of what the row shows; -inf if it is impossible.
+        region: log P(Y in R), 0 without a region.
+        data_variance, region_variance: of their sampling errors.
+    """
+
+    data: jax.Array
+    region: jax.Array
+    data_variance: jax.Array
+    region_variance: jax.Array
 
 
 def log_likelihood(
@@ -184,6 +199,54 @@ def answered(integrals: list[Integrals | None], method: Method) -> list[Estimate
     return estimates
 
 
+def row_terms(
+    observations: Observations,
+    loc: jax.Array,
+    covariance: Covariance,
+    method: Method,
+    key: jax.Array,
+) -> RowTerms:
+    """What each row shows and its region, apart and unweighted; arguments as `prepared`."""
+    n, dtype = observations.num_rows, loc.dtype
+    zeros = jnp.zeros(n, dtype)
+    values, variances = {1.0: zeros, -1.0: zeros}, {1.0: zeros, -1.0: zeros}
+    terms = terms_of(observations, loc, covariance, key)
+    for term, estimate in zip(terms, answered([term.integrals for term in terms], method)):
+        value, rows = term.density, term.pattern.places
+        if estimate is not None:
+            value = value + term.pattern.of_asked(estimate.log_prob)
+            squares = jax.lax.stop_gradient(estimate.stderr**2)
+            variance = variances[term.sign].at[rows].set(term.pattern.of_asked(squares))
+            variances[term.sign] = variance
+        values[term.sign] = values[term.sign].at[rows].set(value)
+    data = jnp.where(outside(observations), -jnp.inf, values[1.0])
+    return RowTerms(data, values[-1.0], variances[1.0], variances[-1.0])
+
+
+def variance_of_sum(
+    observations: Observations,
+    terms: RowTerms,
+    on_data: jax.Array,
+    on_region: jax.Array,
+    shared: bool = True,
+) -> jax.Array:
+    """The variance of a sum over rows, of which each takes its two terms so often, (n,) each.
+
+    The error of an integral that rows share counts as often as all of these take it. None is shared
+    if each row has a Gaussian of its own.
+    """
+    total = jnp.zeros((), terms.data.dtype)
+    parts = (
+        (observations.patterns, terms.data_variance, on_data),
+        (observations.region_patterns, terms.region_variance, on_region),
+    )
+    for patterns, variance, often in parts:
+        for pattern in patterns or ():
+            pattern = pattern if shared else pattern.each_by_itself()
+            total += jnp.sum(variance[pattern.asked] * uses(pattern, often) ** 2)
+    return total
+
+
 def _evaluated(
     observations: Observations,
     loc: jax.Array,
@@ -192,29 +255,17 @@ def _evaluated(
     key: jax.Array,
 ) -> tuple[Estimate, jax.Array, jax.Array]:
     """The weighted rows, the standard error of their sum, and log P(Y in R) of each row."""
-    n, dtype = observations.num_rows, loc.dtype
     weights = observations.weights
-    weights = jnp.ones(n, dtype) if weights is None else weights
-    terms = terms_of(observations, loc, covariance, key)
-    estimates = answered([term.integrals for term in terms], method)
-    seen, regions = jnp.zeros(n, dtype), jnp.zeros(n, dtype)
-    variance, total = jnp.zeros(n, dtype), jnp.zeros((), dtype)
-    for term, estimate in zip(terms, estimates):
-        value, rows = term.density, term.pattern.places
-        if estimate is not None:
-            value = value + term.pattern.of_asked(estimate.log_prob)
-            squares = jax.lax.stop_gradient(estimate.stderr**2)
-            variance = variance.at[rows].add(term.pattern.of_asked(squares))
-            total += jnp.sum(squares * uses(term.pattern, weights) ** 2)
-        if term.sign > 0:
-            seen = seen.at[rows].set(value)
-        else:
-            regions = regions.at[rows].set(value)
-    impossible = (seen == -jnp.inf) | outside(observations)
-    value = jnp.where(impossible, -jnp.inf, seen - regions)
+    weights = jnp.ones(observations.num_rows, loc.dtype) if weights is None else weights
+    terms = row_terms(observations, loc, covariance, method, key)
+    impossible = terms.data == -jnp.inf
+    value = jnp.where(impossible, -jnp.inf, terms.data - terms.region)
     value = jnp.where(weights == 0, 0.0, weights * value)
     value += 0.0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves((loc, covariance)))  # NaN stays
-    return Estimate(value, weights * jnp.sqrt(variance)), jnp.sqrt(total), regions
+    shared = loc.ndim == 1 and not covariance.batch_shape
+    error = jnp.sqrt(variance_of_sum(observations, terms, weights, weights, shared))
+    spread = jnp.sqrt(terms.data_variance + terms.region_variance)
+    return Estimate(value, weights * spread), error, terms.region
 
 
 _compiled = Compiled(_evaluated)

@@ -1,0 +1,191 @@
+"""Fits of mixtures against EM in a few lines, single Gaussians, closed forms and simulation."""
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+from tests.mixture_em import INF, TRUTH, drawn, em_step, log_likelihood
+from truncgauss.mixtures.em import Components, expectation, maximised
+from truncgauss.mixtures.fit import prepared_loss
+from truncgauss.probability.automatic import Automatic
+
+START = (np.array([0.4, 0.6]), np.array([[-0.5, 0.3], [3.0, 1.5]]), np.stack([np.eye(2)] * 2))
+PAIR = (np.array([0.6, 0.4]), TRUTH[1][:2], TRUTH[2][:2])
+
+
+def simulated(n=120, noise=0.0, gaps=0.0, seed=0):
+    """Rows of two components, the second a shift and a stretch away, and their noise (n, d, d)."""
+    rng = np.random.default_rng(seed)
+    y = drawn(rng, n, *PAIR)
+    spread = noise * rng.uniform(0.2, 1.0, size=(n, 2))
+    y = y + rng.normal(size=y.shape) * np.sqrt(spread)
+    missing = rng.random((n, 2)) < gaps
+    missing[missing.all(axis=1)] = False
+    return np.where(missing, np.nan, y), spread[:, :, None] * np.eye(2)
+
+
+# EM
+
+
+@pytest.mark.parametrize("noise, gaps", [(0.0, 0.0), (0.5, 0.3)])
+@pytest.mark.parametrize("structure", ["full", "diagonal", "tied"])
+def test_a_step_of_em_is_that_of_a_few_lines(noise, gaps, structure):
+    y, spread = simulated(noise=noise, gaps=gaps)
+    rows = tg.Observations.exact(y, nan_is_missing=True, noise=spread if noise else None)
+    loss, _ = prepared_loss(rows, 2, structure, Automatic(), None)
+    found = expectation(loss, Components(*START))
+    expected = np.sum(log_likelihood(y, spread, *START))
+    np.testing.assert_allclose(found.log_likelihood, expected, rtol=1e-11)
+    step = maximised(Components(*START), found, structure)
+    for part, other in zip(step, em_step(y, spread, *START, structure)):
+        np.testing.assert_allclose(part, other, rtol=1e-9, atol=1e-11)
+
+
+def test_a_step_of_em_fills_in_exactly_what_a_limit_hides():
+    # One component above a limit: the hidden rows are those of the lower tail.
+    y = stats.truncnorm.rvs(-0.3, INF, size=80, random_state=np.random.default_rng(1))
+    rows = tg.Observations.exact(y, region=tg.Box([-0.3], [INF]))
+    loss, _ = prepared_loss(rows, 1, "full", Automatic(), None)
+    start = Components(np.ones(1), np.array([[0.2]]), np.array([[[1.44]]]))
+    below = (-0.3 - 0.2) / 1.2
+    hidden = 80 * stats.norm.cdf(below) / stats.norm.sf(below)
+    tail = stats.truncnorm(-INF, below, loc=0.2, scale=1.2)
+    mean = (y.sum() + hidden * tail.mean()) / (80 + hidden)
+    square = (np.sum(y**2) + hidden * (tail.var() + tail.mean() ** 2)) / (80 + hidden)
+    step = maximised(start, expectation(loss, start), "full")
+    np.testing.assert_allclose(step.locs, [[mean]], rtol=1e-10)
+    np.testing.assert_allclose(step.covariances, [[[square - mean**2]]], rtol=1e-9)
+    np.testing.assert_allclose(expectation(loss, start).population, 80 + hidden, rtol=1e-12)
+
+
+# The maximum
+
+
+@pytest.mark.parametrize("noise, gaps", [(0.0, 0.0), (0.5, 0.3)])
+def test_the_maximum_is_where_em_in_a_few_lines_ends(noise, gaps):
+    y, spread = simulated(noise=noise, gaps=gaps)
+    rows = tg.Observations.exact(y, nan_is_missing=True, noise=spread if noise else None)
+    fit = tg.fit_mixture(rows, 2, start=START)
+    assert fit.converged and fit.certificate.distance < 1e-6
+    assert np.all(np.diff(fit.em_log_likelihoods) > -1e-9)
+    mixture = fit.weights, fit.locs, fit.covariances
+    expected = np.sum(log_likelihood(y, spread, *mixture))
+    np.testing.assert_allclose(fit.log_likelihood, expected, rtol=1e-11)
+    # EM stands still there, and climbs to there from the same start.
+    for part, other in zip(mixture, em_step(y, spread, *mixture)):
+        np.testing.assert_allclose(part, other, rtol=1e-7, atol=1e-8)
+    slow = START
+    for _ in range(40):
+        slow = em_step(y, spread, *slow)
+    assert expected >= np.sum(log_likelihood(y, spread, *slow)) > expected - 0.05
+    np.testing.assert_allclose(fit.responsibilities.sum(axis=1), 1.0)
+    assert fit.aic == pytest.approx(22 - 2 * expected)
+    assert fit.bic == pytest.approx(11 * np.log(120) - 2 * expected) and fit.icl > fit.bic
+
+
+def test_one_component_behind_a_limit_is_the_fit_of_a_truncated_gaussian():
+    rng = np.random.default_rng(3)
+    y = rng.normal(size=(300, 2)) @ [[1.0, 0.5], [0.0, 1.2]]
+    y = y[y[:, 0] > -0.5]
+    other = tg.fit_truncated_normal(y, [-0.5, -INF])
+    fit = tg.fit_mixture(tg.Observations.exact(y, region=tg.Box([-0.5, -INF], INF)), 1)
+    assert fit.converged and fit.weights == 1.0
+    np.testing.assert_allclose(fit.locs[0], other.loc, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(fit.covariances[0], other.covariance_matrix, rtol=1e-6)
+    np.testing.assert_allclose(fit.log_likelihood, other.log_likelihood, rtol=1e-10)
+    np.testing.assert_allclose(fit.fraction_not_truncated[0], other.fraction_not_truncated)
+    for ours, theirs in ((fit.standard_errors.locs[0], other.standard_errors.loc), (
+        fit.standard_errors.covariances[0], other.standard_errors.covariance_matrix)):  # fmt: skip
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def selected():
+    """Rows seen right of a limit, each counted 0, 1 or 2 times; these counts; and the region."""
+    y, _ = simulated(n=500, seed=4)
+    y = y[y[:, 0] > -0.4]
+    counts = np.random.default_rng(4).integers(3, size=len(y))
+    return y, counts, tg.Box([-0.4, -INF], INF)
+
+
+@pytest.mark.slow
+def test_weights_count_rows():
+    y, counts, region = selected()
+    weighted = tg.Observations.exact(y, region=region, weights=counts)
+    fit = tg.fit_mixture(weighted, 2, start=START)
+    again = tg.Observations.exact(y.repeat(counts, axis=0), region=region)
+    repeated = tg.fit_mixture(again, 2, start=START)
+    np.testing.assert_allclose(repeated.estimates, fit.estimates, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(repeated.errors, fit.errors, rtol=1e-6)
+    assert repeated.bic == pytest.approx(fit.bic) and repeated.icl == pytest.approx(fit.icl)
+
+
+def test_selected_components_have_errors_of_weights_seen_and_unseen():
+    y, counts, region = selected()
+    rows = tg.Observations.exact(y, region=region, weights=counts)
+    fit = tg.fit_mixture(rows, 2, num_starts=3)
+    assert fit.converged and fit.num_reached == 3
+    assert fit.observed_weights[0] > fit.observed_weights[1]
+
+    def seen(weights, locs, covariances):
+        inside = weights * jax.scipy.stats.norm.sf(-0.4, locs[:, 0], covariances[:, 0, 0] ** 0.5)
+        return inside / inside.sum()
+
+    value, error = fit.function_of(seen)
+    np.testing.assert_allclose(value, fit.observed_weights, rtol=1e-9)
+    np.testing.assert_allclose(error, fit.standard_errors.observed_weights, rtol=1e-6)
+    table = str(fit)
+    assert "covariances[1][1, 0]" in table and "ICL" in table and "3 of 3 start(s)" in table
+
+
+# Ends and refusals
+
+
+def test_a_component_that_shrinks_onto_a_row_is_no_maximum():
+    y = np.append(np.linspace(-1.0, 1.0, 30), 50.0)
+    start = np.array([0.9, 0.1]), np.array([[0.0], [50.0]]), np.array([[[0.3]], [[1e-3]]])
+    with pytest.raises(ValueError, match="shrank onto a few rows"):
+        tg.fit_mixture(tg.Observations.exact(y), 2, start=start)
+
+
+def test_more_components_than_the_rows_show_do_not_converge():
+    y = stats.norm.ppf((np.arange(60) + 0.5) / 60)
+    start = np.array([0.5, 0.5]), np.zeros((2, 1)), np.ones((2, 1, 1))
+    fit = tg.fit_mixture(tg.Observations.exact(y), 2, start=start)
+    assert not fit.converged and "do not determine" in fit.reason
+    with pytest.raises(ValueError, match="no standard errors"):
+        fit.function_of(lambda weights, locs, covariances: weights)
+
+
+@pytest.mark.parametrize(
+    "rows, settings, sentence",
+    [
+        ([[0.0], [1.0], [3.0]], {"num_components": 1.5}, "must be a positive int"),
+        ([[0.0], [1.0], [3.0]], {"num_components": 2}, "3 row.s. cannot determine 5 parameters"),
+        ([[2.0]] * 9, {"num_components": 1}, "all rows have the same entry 0, 2,"),
+        ([[0.0], [1.0], [3.0]], {"num_components": 1, "covariance": "round"}, '"tied", got'),
+    ],
+)
+def test_rows_that_cannot_be_fitted_are_refused(rows, settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tg.fit_mixture(tg.Observations.exact(np.array(rows)), **settings)
+
+
+@pytest.mark.parametrize(
+    "start, sentence",
+    [
+        (([1.0], [[0.0]], [[1.0]]), "must be .weights, locs, covariances. of shapes"),
+        (([-1.0], [[0.0]], [[[1.0]]]), "with positive weights"),
+        (([1.0], [[0.0]], [[[-1.0]]]), "must be positive definite"),
+    ],
+)
+def test_starts_that_make_no_sense_are_refused(start, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tg.fit_mixture(tg.Observations.exact(np.arange(9.0)), 1, start=start)
+
+
+def test_a_selection_that_nothing_passes_is_refused():
+    y = np.linspace(-3.0, 1.0, 20)
+    with pytest.raises(ValueError, match="14 of 20 row.s. are impossible, first row 0"):
+        tg.fit_mixture(tg.Observations.exact(y, region=tg.Box([-0.1], [INF])), 1)

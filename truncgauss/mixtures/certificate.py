@@ -1,0 +1,156 @@
+"""The result of a mixture's fit, and what its reader must know: notes on every component."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.fitting.newton import Point, verdict
+from truncgauss.fitting.result import BASELESS
+from truncgauss.fitting.uncertainty import (
+    Certificate,
+    certificate,
+    error_bars,
+    information_factor,
+)
+from truncgauss.mixtures.em import Ascent
+from truncgauss.mixtures.likelihood import row_weights, total_of
+from truncgauss.mixtures.loss import MixtureLoss, found_terms, shares
+from truncgauss.mixtures.result import MixtureErrors, MixtureFit
+
+SAME = 1e-4  # nats, within which two starts have reached one maximum
+HIDDEN = 0.1  # fraction not truncated, below which a component rests on what was never seen
+THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
+
+
+def finished(
+    loss: MixtureLoss, here: Point, reached: np.ndarray, ascent: Ascent, trace: np.ndarray
+) -> MixtureFit:
+    """The result at a point."""
+    size, x, estimated = float(loss.size), jnp.asarray(here.x), estimates_of(loss, here)
+    terms = found_terms(loss, x)
+    value, stderr = map(float, total_of(loss.observations, terms))
+    proof = certificate(size * here.gradient, size * here.hessian, stderr)
+    weights = np.asarray(row_weights(loss.observations, jnp.float64))
+    inside = weights @ np.exp(np.asarray(terms.components.region).T) / size
+    converged, reason = ending(here, proof, size, len(trace) - 1)
+    counts = weights @ np.asarray(terms.responsibilities)
+    notes = notes_of(loss, counts, inside, estimated["covariances"], stderr)
+    return MixtureFit(
+        **estimated,
+        log_likelihood=value,
+        log_likelihood_stderr=stderr,
+        responsibilities=np.asarray(terms.responsibilities),
+        fraction_not_truncated=inside,
+        num_rows=size,
+        num_parameters=len(here.x),
+        start_log_likelihoods=reached,
+        num_reached=int(np.sum(np.abs(reached - value) <= max(SAME, 3.0 * stderr))),
+        em_log_likelihoods=ascent.log_likelihoods,
+        converged=converged,
+        reason=reason,
+        num_steps=len(trace) - 1,
+        loss_trace=trace,
+        certificate=proof,
+        notes=(*notes_of_starts(reached, value, stderr, ascent), *notes),
+        loss=loss,
+        best=here.x,
+    )
+
+
+def estimates_of(loss: MixtureLoss, here: Point) -> dict[str, Any]:
+    """The fields of a fit that hold estimates and their errors."""
+    place, x = loss.coordinates, jnp.asarray(here.x)
+    names, estimates = place.names(), np.asarray(place.estimates(x))
+    observed, slopes = shares(loss, here.x)
+    # Together: a coordinate that moves no weight is still unknown, and its error counts.
+    jacobian = np.concatenate([np.asarray(jax.jacfwd(place.estimates)(x)), slopes])
+    bars = error_bars(information_factor(float(loss.size) * here.hessian), jacobian)
+    errors, of_observed = np.split(bars.standard_errors, [len(names)])
+    by_weight, by_loc, by_covariance = place.shaped(errors)
+    weights, locs, covariances = place.shaped(estimates)
+    return {
+        "weights": weights,
+        "observed_weights": observed,
+        "locs": locs,
+        "covariances": covariances,
+        "standard_errors": MixtureErrors(by_weight, of_observed, by_loc, by_covariance),
+        "names": names,
+        "estimates": estimates,
+        "errors": errors,
+        "parameter_covariance": bars.covariance[: len(names), : len(names)],
+    }
+
+
+def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tuple[bool, str]:
+    """Whether this is a maximum, and a sentence."""
+    if not here.finite:
+        return False, "Not converged: the likelihood or its derivatives are not finite at the end."
+    if not np.isfinite(proof.stderr):
+        return False, BASELESS
+    if proof.positive_definite:
+        return verdict(here.decrement * size**0.5, num_steps)
+    return False, (
+        "Not converged: the curvature of the likelihood is not positive at the end (smallest "
+        f"scaled eigenvalue {proof.curvature:.1e}). The rows do not determine that many "
+        "components: two may be equal, one empty or without spread. Use fewer components."
+    )
+
+
+def notes_of_starts(
+    reached: np.ndarray, value: float, stderr: float, ascent: Ascent
+) -> tuple[str, ...]:
+    """What the starts say of other maxima."""
+    notes, finite = [], np.isfinite(reached)
+    others = reached[finite & (np.abs(reached - value) > max(SAME, 3.0 * stderr))]
+    if len(reached) > 1:
+        count = int(finite.sum()) - len(others)
+        notes.append(f"{count} of {len(reached)} starts reached this maximum.")
+    if len(others):
+        notes.append(
+            f"{len(others)} reached other maxima or stopped, lower by "
+            f"{value - others.max():.3g} to {value - others.min():.3g} nats."
+        )
+    if not np.all(finite):
+        notes.append(
+            f"In {int(np.sum(~finite))} start(s) a component shrank onto a few rows, where the "
+            "likelihood has no maximum; these do not count."
+        )
+    if ascent.fell > 0:
+        notes.append(
+            f"An EM step would have lowered the log-likelihood by {ascent.fell:.2g}, as its "
+            "integrals are estimates: give the method more points."
+        )
+    return tuple(notes)
+
+
+def notes_of(
+    loss: MixtureLoss, counts: np.ndarray, inside: np.ndarray, matrices: np.ndarray, stderr: float
+) -> tuple[str, ...]:
+    """What each component rests on."""
+    notes, d = [], loss.coordinates.dimension
+    scale = np.asarray(loss.coordinates.scale)
+    least = np.linalg.eigvalsh(matrices / np.outer(scale, scale))[:, 0]
+    for k, count in enumerate(counts):
+        if count < d + 1:
+            notes.append(
+                f"Component {k} rests on {count:.2g} rows, fewer than the {d + 1} that span it: it "
+                "may be an accident of the sample."
+            )
+        if inside[k] < HIDDEN:
+            notes.append(
+                f"Component {k} could be seen with probability {inside[k]:.2g} only: its weight "
+                "and width rest on the Gaussian shape of what no row can check."
+            )
+        if least[k] < THIN:
+            notes.append(
+                f"Component {k} is nearly singular: its smallest variance is {least[k]:.1g} of the "
+                "rows' own."
+            )
+    if 0.1 < stderr < np.inf:
+        notes.append(
+            f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
+            "give the method more points."
+        )
+    return tuple(notes)

@@ -1,0 +1,157 @@
+r"""Expectation and maximisation for mixtures behind a selection, whatever is known of the rows.
+
+The complete data are the true values of the rows seen and of those that the selection hid, with the
+components that they come from. Their expected sums follow from the gradient of the log-likelihood L
+of what was seen (Fisher's identity): with N_k the expected number of rows of component k, seen or
+hidden,
+
+.. math::
+
+    \sum E(x - \mu_k) = \Sigma_k \frac{\partial L}{\partial \mu_k}, \qquad
+    \sum E(x - \mu_k)(x - \mu_k)^T = N_k \Sigma_k
+        + 2 \Sigma_k \frac{\partial L}{\partial \Sigma_k} \Sigma_k, \qquad
+    N_k = \frac{\partial L}{\partial \log w_k} + w_k \sum_i \frac{1}{P_i}
+
+with P_i the probability that a row of the population lies in row i's region. So the moments of
+noisy, missing, censored and hidden values are exact wherever the likelihood is.
+
+References:
+    Dempster, Laird and Rubin, "Maximum likelihood from incomplete data via the EM algorithm",
+        Journal of the Royal Statistical Society B (1977), with truncation in section 4.2.
+    Xu and Jordan, "On convergence properties of the EM algorithm for Gaussian mixtures", Neural
+        Computation (1996).
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.compiling import Compiled
+from truncgauss.covariances import CovarianceMatrix
+from truncgauss.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
+from truncgauss.mixtures.loss import MixtureLoss, effort_of
+
+SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
+FLAT = 1e-10  # variance of a component in units of the rows', at which it has no spread left
+
+
+class Components(NamedTuple):
+    """Weights (K,), means (K, d) and covariance matrices (K, d, d) of a mixture."""
+
+    weights: np.ndarray
+    locs: np.ndarray
+    covariances: np.ndarray
+
+
+class Expectation(NamedTuple):
+    """The log-likelihood of all rows with its gradient, and the expected size of the population.
+
+    Attributes:
+        log_likelihood: of all rows.
+        gradient: by log weights (K,), means (K, d) and covariance matrices (K, d, d).
+        population: the expected number of rows, seen or hidden.
+    """
+
+    log_likelihood: float
+    gradient: Components
+    population: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Ascent:
+    """The end of some EM steps.
+
+    Attributes:
+        components: the mixture there.
+        log_likelihoods: at the start and after each step.
+        fell: by how much the last step would have lowered it, which it never does by more than
+            the error of the integrals.
+    """
+
+    components: Components
+    log_likelihoods: np.ndarray
+    fell: float = 0.0
+
+
+def ascended(loss: MixtureLoss, start: Components, num_steps: int, gain: float) -> Ascent:
+    """The mixture after EM steps, until one brings less than `gain` nats or a component has no
+    spread left."""
+    values, here = [], start
+    found = expectation(loss, here)
+    values.append(found.log_likelihood)
+    for there, after in em_steps(loss, here, found, num_steps):
+        if has_collapsed(loss, there):
+            return Ascent(there, np.array(values))
+        fell = values[-1] - after.log_likelihood
+        if not fell <= SLACK * max(abs(values[-1]), 1.0):
+            return Ascent(here, np.array(values), fell)
+        here = there
+        values.append(after.log_likelihood)
+        if -fell < gain:
+            break
+    return Ascent(here, np.array(values))
+
+
+def em_steps(
+    loss: MixtureLoss, here: Components, found: Expectation, num_steps: int
+) -> Iterator[tuple[Components, Expectation]]:
+    """The mixtures that EM steps visit, from `here` on, each with its expectation."""
+    for _ in range(num_steps):
+        here = maximised(here, found, loss.coordinates.structure)
+        found = expectation(loss, here)
+        yield here, found
+
+
+def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
+    """Whether a component has no spread in some direction, where rows without noise have an
+    infinite likelihood."""
+    scale = np.asarray(loss.coordinates.scale)
+    standard = at.covariances / np.outer(scale, scale)
+    if not np.all(np.isfinite(standard)):
+        return True
+    least = FLAT if loss.observations.noise is None else 0.0
+    return bool(np.linalg.eigvalsh(standard).min() <= least)
+
+
+def expectation(loss: MixtureLoss, here: Components) -> Expectation:
+    """What EM needs of the rows at a mixture: one gradient of their log-likelihood."""
+    arrays = jax.tree.map(jnp.asarray, here)
+    value, gradient, population = _expectation(loss, arrays, effort=effort_of(loss))
+    return Expectation(float(value), jax.tree.map(np.asarray, gradient), float(population))
+
+
+def maximised(here: Components, found: Expectation, structure: str) -> Components:
+    """The mixture that maximises the expected log-likelihood of the complete data."""
+    weights, locs, matrices = here
+    by_weight, by_loc, by_matrix = found.gradient
+    counts = np.maximum(by_weight + weights * found.population, np.finfo(float).tiny)
+    shift = np.einsum("kij,kj->ki", matrices, by_loc) / counts[:, None]
+    inner = matrices @ (by_matrix + np.swapaxes(by_matrix, 1, 2)) @ matrices
+    spread = matrices + inner / counts[:, None, None] - shift[:, :, None] * shift[:, None, :]
+    if structure == "diagonal":
+        spread = spread * np.eye(locs.shape[1])
+    if structure == "tied":
+        mean = np.einsum("k,kij->ij", counts / counts.sum(), spread)
+        spread = np.broadcast_to(mean, spread.shape)
+    spread = (spread + np.swapaxes(spread, 1, 2)) / 2
+    return Components(counts / counts.sum(), locs + shift, spread)
+
+
+@Compiled
+def _expectation(loss: MixtureLoss, here: Components) -> tuple[jax.Array, Components, jax.Array]:
+    rows = loss.observations
+
+    def total(point: Components) -> tuple[jax.Array, jax.Array]:
+        weights, locs, covariances = map(jnp.asarray, point)
+        mixture = Mixture(jnp.exp(weights), locs, CovarianceMatrix(covariances))
+        terms = mixture_terms(rows, mixture, loss.method, loss.key)
+        counts = row_weights(rows, locs.dtype)
+        return total_of(rows, terms).log_prob, counts @ jnp.exp(-terms.log_region)
+
+    inputs = Components(jnp.log(here.weights), here.locs, here.covariances)  # type: ignore[arg-type]
+    (value, population), gradient = jax.value_and_grad(total, has_aux=True)(inputs)
+    return value, gradient, population

@@ -1,0 +1,259 @@
+"""Maximum likelihood of a mixture of Gaussians from rows known in part, behind a selection."""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import optimize
+from tqdm import tqdm
+
+from truncgauss.fitting.newton import newton_steps
+from truncgauss.likelihood import Observations
+from truncgauss.mixtures.certificate import finished
+from truncgauss.mixtures.em import Ascent, Components, ascended, has_collapsed
+from truncgauss.mixtures.likelihood import hold, mixture_log_likelihood, row_weights
+from truncgauss.mixtures.loss import MixtureLoss, found_terms, point, slope
+from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
+from truncgauss.mixtures.result import MixtureFit
+from truncgauss.mixtures.starts import seeded, standard_rows
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method
+from truncgauss.problem import as_key
+
+MOST_NEWTON = 120  # parameters up to which Newton steps finish; quasi-Newton steps go before beyond
+ENOUGH = 1e-2  # nats a step, below which EM has come near
+COLLAPSED = (
+    "In every start a component shrank onto a few rows, where the likelihood has no maximum. Use "
+    'fewer components, more rows, covariance="tied" or "diagonal", or state the noise of the rows.'
+)
+
+
+class End(NamedTuple):
+    """Where a start led.
+
+    Attributes:
+        x: free coordinates.
+        log_likelihood: -inf where a component shrank onto a few rows.
+        trace: minus the mean log-likelihood of a row at each step of the finish.
+        ascent: the EM steps before.
+    """
+
+    x: np.ndarray
+    log_likelihood: float
+    trace: np.ndarray
+    ascent: Ascent
+
+
+def fit_mixture(
+    observations: Observations,
+    num_components: int,
+    *,
+    covariance: str = "full",
+    num_starts: int = 8,
+    start: tuple[Any, Any, Any] | None = None,
+    method: Method = Automatic(),
+    key: jax.Array | None = None,
+    num_em_steps: int = 200,
+    num_steps: int = 100,
+    progress: bool = False,
+) -> MixtureFit:
+    """Maximum likelihood of a mixture of Gaussians from rows known in part, behind a selection.
+
+    The likelihood is that of `mixture_log_likelihood`. From each start EM steps, of which none
+    lowers it, lead near a maximum, and Newton steps (after quasi-Newton steps, if parameters are
+    many) to it. The result is the highest maximum found; what the other starts found, and what the
+    estimates rest on, is said with it.
+
+    Args:
+        observations: the rows, `tg.Observations`: exact, censored, in intervals, missing, with
+            noise, seen inside their regions. Their weights count rows.
+        num_components: K.
+        covariance: "full", "diagonal", or "tied" for one matrix that all components share.
+        num_starts: how many starts to make by k-means++ seeds.
+        start: (weights, locs, covariances), a start of one's own in place of these.
+        method: how probabilities are computed; its plans and key are held.
+        key: random key of the seeds and of the method.
+        num_em_steps: the most EM steps of each start.
+        num_steps: the most Newton steps of each start.
+        progress: show a bar, if on a terminal.
+
+    Returns:
+        MixtureFit, with `converged` false and the reason where there is no maximum.
+
+    Raises:
+        ValueError: for rows that are impossible, more parameters than rows, entries that are all
+            equal, or settings that make no sense.
+
+    Example:
+        >>> y = jnp.concatenate([jnp.linspace(0.0, 2.0, 20), jnp.linspace(5.0, 8.0, 30)])
+        >>> fit = tg.fit_mixture(tg.Observations.exact(y), 2, num_starts=2)
+        >>> fit.converged, fit.locs.ravel().round(2), fit.weights.round(2)
+        (True, array([6.5, 1. ]), array([0.6, 0.4]))
+    """
+    with jax.enable_x64(True):
+        observations = jax.tree.map(as_double, observations)
+        loss, table = prepared_loss(observations, num_components, covariance, method, key)
+        starts = [given(start, loss.coordinates)] if start is not None else []
+        for number in range(0 if starts else num_starts if num_components > 1 else 1):
+            own = jax.random.fold_in(loss.key, number)
+            weights = np.asarray(row_weights(observations, jnp.float64))
+            first = seeded(table, weights, num_components, own, covariance)
+            starts.append(in_user_units(first, loss.coordinates))
+        check_possible(loss, starts[0])
+        climb = functools.partial(climbed, loss, num_em_steps=num_em_steps, num_steps=num_steps)
+        bar = tqdm(starts, "starts", disable=None if progress else True)
+        ends = []
+        for first in bar:
+            ends.append(climb(first))
+            bar.set_postfix_str(f"log-likelihood {ends[-1].log_likelihood:.6g}")
+        reached = np.array([end.log_likelihood for end in ends])
+        if not np.any(np.isfinite(reached)):
+            raise ValueError(f"fit_mixture: {COLLAPSED}")
+        best = ends[int(np.nanargmax(np.where(np.isfinite(reached), reached, -np.inf)))]
+        return reported(loss, best, reached, num_steps)
+
+
+def as_double(leaf: jax.Array) -> jax.Array:
+    return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+
+def prepared_loss(
+    observations: Observations, num_components: int, structure: str, method: Method, key: Any
+) -> tuple[MixtureLoss, np.ndarray]:
+    """The loss without plans, and the rows in units of their own; checked."""
+    if structure not in STRUCTURES:
+        raise ValueError(
+            f'fit_mixture: covariance must be "full", "diagonal" or "tied", got {structure!r}.'
+        )
+    if not isinstance(num_components, int) or num_components < 1:
+        raise ValueError(
+            f"fit_mixture: num_components must be a positive int, got {num_components!r}."
+        )
+    table, centre, scale = standard_rows(observations)
+    coordinates = MixtureCoordinates(
+        jnp.asarray(centre), jnp.asarray(scale), num_components, structure
+    )
+    size = float(np.sum(row_weights(observations, np.float64)))
+    if coordinates.size >= size:
+        raise ValueError(
+            f"fit_mixture: {size:g} row(s) cannot determine {coordinates.size} parameters of "
+            f"{num_components} component(s): use fewer components, a simpler covariance, or more "
+            "rows."
+        )
+    key = as_key(key)
+    return MixtureLoss(observations, coordinates, jnp.asarray(size), method, key), table
+
+
+def given(start: tuple[Any, Any, Any], coordinates: MixtureCoordinates) -> Components:
+    """A start of the user's own, checked."""
+    k, d = coordinates.num_components, coordinates.dimension
+    components = Components(*(np.asarray(part, np.float64) for part in start))
+    shapes = tuple(part.shape for part in components)
+    if shapes != ((k,), (k, d), (k, d, d)):
+        raise ValueError(
+            f"fit_mixture: start must be (weights, locs, covariances) of shapes {(k,)}, {(k, d)} "
+            f"and {(k, d, d)}, got {shapes}."
+        )
+    finite = all(np.all(np.isfinite(part)) for part in components)
+    if not finite or np.any(components.weights <= 0):
+        raise ValueError("fit_mixture: start must be finite, with positive weights.")
+    if not np.all(np.linalg.eigvalsh(components.covariances) > 0):
+        raise ValueError("fit_mixture: the start's covariances must be positive definite.")
+    matrices = components.covariances
+    if coordinates.structure == "diagonal":
+        matrices = matrices * np.eye(d)
+    if coordinates.structure == "tied":
+        matrices = np.broadcast_to(matrices.mean(axis=0), matrices.shape)
+    return Components(components.weights / components.weights.sum(), components.locs, matrices)
+
+
+def in_user_units(start: Components, coordinates: MixtureCoordinates) -> Components:
+    centre, scale = np.asarray(coordinates.centre), np.asarray(coordinates.scale)
+    return Components(
+        start.weights, centre + scale * start.locs, start.covariances * np.outer(scale, scale)
+    )
+
+
+def check_possible(loss: MixtureLoss, start: Components) -> None:
+    """Raise ValueError if a row cannot be, or its likelihood is not finite."""
+    rows = dataclasses.replace(loss.observations, weights=None)
+    found = mixture_log_likelihood(rows, *start, loss.method, loss.key)
+    values = np.asarray(found.log_prob)
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        first = wrong[0]
+        raise ValueError(
+            f"fit_mixture: {len(wrong)} of {len(values)} row(s) are impossible, first row {first}: "
+            f"lower {rows.lower[first]}, upper {rows.upper[first]} do not lie in its region, or no "
+            "component does. Correct the region, or remove those rows."
+        )
+
+
+def planned(loss: MixtureLoss, method: Method, at: Components) -> MixtureLoss:
+    """The loss with a method's plans made at a mixture."""
+    held = hold(method, loss.observations, at.locs, at.covariances)
+    return dataclasses.replace(loss, method=held)
+
+
+def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
+    mixture = coordinates.mixture(jnp.asarray(x))
+    parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
+    return Components(*map(np.asarray, parts))
+
+
+def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: int) -> End:
+    """Where a start leads: EM steps near a maximum, then steps to it."""
+    method, place = loss.method, loss.coordinates
+    own = planned(loss, method, start)
+    ascent = ascended(own, start, num_em_steps, ENOUGH)
+    at = ascent.components
+    if has_collapsed(loss, at):
+        return End(np.zeros(place.size), -np.inf, np.zeros(0), ascent)
+    if jax.tree.leaves(own.method):
+        own = planned(loss, method, at)
+    x = place.free(*at)
+    x, trace = finish(own, x, num_steps)
+    value = -trace[-1] * float(loss.size)
+    if has_collapsed(loss, components_at(place, x)) or not np.isfinite(value):
+        value = -np.inf
+    return End(x, value, trace, ascent)
+
+
+def finish(loss: MixtureLoss, x: np.ndarray, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Free coordinates at the maximum near x, and the loss at each step."""
+    if len(x) > MOST_NEWTON:
+        options = {"maxiter": 20 * num_steps, "maxcor": 30, "ftol": 1e-13, "gtol": 1e-8}
+        descend = functools.partial(slope, loss)
+        found = optimize.minimize(descend, x, jac=True, method="L-BFGS-B", options=options)
+        return found.x, np.array([descend(x)[0], found.fun])
+    evaluate = functools.partial(point, loss)
+    here = evaluate(x)
+    if not here.finite:
+        return x, np.array([np.nan])
+    flat = functools.partial(_flat, loss)
+    path = [here, *newton_steps(evaluate, here, num_steps, stop=flat)]
+    return path[-1].x, np.array([step.loss for step in path])
+
+
+def _flat(loss: MixtureLoss, here: Any) -> bool:
+    return has_collapsed(loss, components_at(loss.coordinates, here.x))
+
+
+def reported(loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int) -> MixtureFit:
+    """The result at the best end, its components sorted, its plans made there."""
+    place = loss.coordinates
+    at = components_at(place, best.x)
+    weights = np.asarray(row_weights(loss.observations, jnp.float64))
+    own = planned(loss, loss.method, at)
+    shares = weights @ np.asarray(found_terms(own, jnp.asarray(best.x)).region_shares)
+    order = np.argsort(-shares, kind="stable")
+    at = Components(*(part[order] for part in at))
+    own = planned(loss, loss.method, at)
+    evaluate = functools.partial(point, own)
+    here = evaluate(place.free(*at))
+    path = [here, *newton_steps(evaluate, here, min(num_steps, 20))]
+    trace = np.append(best.trace, [step.loss for step in path[1:]])
+    return finished(own, path[-1], reached, best.ascent, trace)

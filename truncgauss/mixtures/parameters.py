@@ -1,0 +1,106 @@
+"""The free coordinates of a mixture's parameters, and the names of its estimates."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.covariances import CovarianceMatrix
+from truncgauss.mixtures.likelihood import Mixture
+from truncgauss.pytrees import frozen_pytree, static_field
+
+STRUCTURES = ("full", "diagonal", "tied")
+
+
+@frozen_pytree
+class MixtureCoordinates:
+    """Free coordinates x of weights, means and covariance matrices.
+
+    x holds the logarithms of the weights over the last one's, the means, and the Cholesky factors
+    of the covariances with their diagonals in logs, one component after the other; means and
+    factors in units of the rows' own centre and spread. Diagonal covariances have no entries off
+    the diagonal, a tied one has one factor.
+
+    Attributes:
+        centre, scale: of the rows, (d,).
+        num_components: K (static).
+        structure: "full", "diagonal" or "tied" (static).
+    """
+
+    centre: jax.Array
+    scale: jax.Array
+    num_components: int = static_field()
+    structure: str = static_field()
+
+    @property
+    def dimension(self) -> int:
+        return len(self.centre)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """The free entries of a covariance matrix, in its lower triangle, by rows."""
+        d = self.dimension
+        if self.structure == "diagonal":
+            return [(j, j) for j in range(d)]
+        return [(i, j) for i in range(d) for j in range(i + 1)]
+
+    @property
+    def num_factors(self) -> int:
+        return 1 if self.structure == "tied" else self.num_components
+
+    @property
+    def size(self) -> int:
+        """How many free coordinates there are."""
+        k, d = self.num_components, self.dimension
+        return k - 1 + k * d + self.num_factors * len(self.entries)
+
+    def mixture(self, x: jax.Array) -> Mixture:
+        """The mixture at free coordinates."""
+        k, d = self.num_components, self.dimension
+        weights = jax.nn.softmax(jnp.append(x[: k - 1], 0.0))
+        locs = self.centre + self.scale * x[k - 1 : k - 1 + k * d].reshape(k, d)
+        parts = x[k - 1 + k * d :].reshape(self.num_factors, len(self.entries))
+        i, j = np.array(self.entries).T
+        entries = jnp.where(i == j, jnp.exp(jnp.where(i == j, parts, 0.0)), parts)
+        factors = jnp.zeros((self.num_factors, d, d), x.dtype).at[:, i, j].set(entries)
+        factors = self.scale[:, None] * factors
+        matrices = factors @ jnp.swapaxes(factors, -1, -2)
+        return Mixture(weights, locs, CovarianceMatrix(jnp.broadcast_to(matrices, (k, d, d))))
+
+    def free(self, weights: np.ndarray, locs: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+        """x of weights (K,), means (K, d) and covariance matrices (K, d, d)."""
+        scale = np.asarray(self.scale)
+        factors = np.linalg.cholesky(matrices[: self.num_factors]) / scale[:, None]
+        i, j = np.array(self.entries).T
+        parts = factors[:, i, j]
+        parts = np.where(i == j, np.log(np.where(i == j, parts, 1.0)), parts)
+        standard = (locs - np.asarray(self.centre)) / scale
+        ratios = np.log(weights[:-1]) - np.log(weights[-1])
+        return np.concatenate([ratios, standard.ravel(), parts.ravel()])
+
+    def names(self) -> tuple[str, ...]:
+        """What to call the estimates."""
+        k, d = self.num_components, self.dimension
+        names = [f"weights[{c}]" for c in range(k)]
+        names += [f"locs[{c}][{j}]" for c in range(k) for j in range(d)]
+        covariances = ["covariance"]
+        if self.structure != "tied":
+            covariances = [f"covariances[{c}]" for c in range(k)]
+        return tuple(names + [f"{own}[{i}, {j}]" for own in covariances for i, j in self.entries])
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        """The numbers that `names` calls, as one vector."""
+        mixture = self.mixture(x)
+        i, j = np.array(self.entries).T
+        matrices = mixture.covariance.covariance_matrix[: self.num_factors]
+        parts = mixture.weights, mixture.locs, matrices[:, i, j]
+        return jnp.concatenate([part.ravel() for part in parts])
+
+    def shaped(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Numbers, one for each estimate, in the shapes of weights, means and covariances; 0 for
+        what is fixed."""
+        k, d = self.num_components, self.dimension
+        weights, locs, entries = np.split(numbers, [k, k + k * d])
+        matrices = np.zeros((self.num_factors, d, d))
+        i, j = np.array(self.entries).T
+        matrices[:, i, j] = matrices[:, j, i] = entries.reshape(self.num_factors, -1)
+        return weights, locs.reshape(k, d), np.broadcast_to(matrices, (k, d, d)).copy()

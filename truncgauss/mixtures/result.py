@@ -1,0 +1,146 @@
+"""The mixture behind observed rows, and how far to trust it."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.fitting.result import Fit
+from truncgauss.mixtures.loss import MixtureLoss
+
+
+class MixtureErrors(NamedTuple):
+    """Standard errors, in the shapes of the estimates; 0 for what is fixed, inf for what the rows
+    do not identify."""
+
+    weights: np.ndarray
+    observed_weights: np.ndarray
+    locs: np.ndarray
+    covariances: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixtureFit(Fit):
+    """The mixture of Gaussians behind observed rows; `print` shows a table.
+
+    Components are sorted by their observed weights, the largest first.
+
+    Attributes, besides those of `Fit`:
+        weights: of the components in the whole population, seen or not, (K,).
+        observed_weights: in the part of it that can be seen, (K,); where rows differ in regions or
+            noise, the mean over rows.
+        locs: means, (K, d).
+        covariances: of the true values, without noise, (K, d, d).
+        standard_errors: `.weights`, `.observed_weights`, `.locs` and `.covariances` likewise, from
+            the observed information.
+        log_likelihood: of all rows, in nats, with all constants.
+        log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
+        responsibilities: P(component | what a row shows), (n, K).
+        fraction_not_truncated: of each component, (K,); the mean over rows.
+        num_rows: the total weight of the rows.
+        num_parameters: how many were estimated.
+        names, estimates: all estimated numbers and what to call them; `parameter_covariance` and
+            `errors` are in the same order.
+        start_log_likelihoods: what each start reached; -inf where a component shrank onto a few
+            rows, where the likelihood has no maximum.
+        num_reached: how many starts reached the reported maximum.
+        em_log_likelihoods: of the start that led here, at each EM step.
+        loss, best: minus the mean log-likelihood of a row, and its free coordinates here.
+    """
+
+    weights: np.ndarray
+    observed_weights: np.ndarray
+    locs: np.ndarray
+    covariances: np.ndarray
+    standard_errors: MixtureErrors
+    log_likelihood: float
+    log_likelihood_stderr: float
+    responsibilities: np.ndarray
+    fraction_not_truncated: np.ndarray
+    num_rows: float
+    num_parameters: int
+    names: tuple[str, ...]
+    estimates: np.ndarray
+    errors: np.ndarray
+    start_log_likelihoods: np.ndarray
+    num_reached: int
+    em_log_likelihoods: np.ndarray
+    loss: MixtureLoss = dataclasses.field(repr=False)
+    best: np.ndarray = dataclasses.field(repr=False)
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, 2 q - 2 log L."""
+        return 2 * self.num_parameters - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, q log n - 2 log L."""
+        return self.num_parameters * math.log(self.num_rows) - 2 * self.log_likelihood
+
+    @property
+    def icl(self) -> float:
+        """The integrated complete likelihood criterion, BIC plus twice the entropy of the
+        responsibilities: it prefers components that do not overlap.
+
+        Reference:
+            Biernacki, Celeux and Govaert, "Assessing a mixture model for clustering with the
+            integrated completed likelihood" (2000).
+        """
+        shares, weights = self.responsibilities, self.loss.observations.weights
+        logs = np.log(np.where(shares > 0, shares, 1.0))
+        entropy = -np.sum(shares * logs, axis=1)
+        return self.bic + 2 * float(np.sum(entropy if weights is None else weights * entropy))
+
+    def function_of(self, function: Callable[..., Any]) -> tuple[Any, Any]:
+        """A function of (weights, locs, covariances) at the estimates, and its standard errors by
+        the delta method, both in the shape of its result.
+
+        Raises:
+            ValueError: for a fit that has not converged, which has no standard errors.
+
+        Example:
+            >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
+            >>> value, error = fit.function_of(lambda weights, locs, covariances: locs[0, 0] ** 2)
+            >>> round(float(value), 4), round(float(error), 4)
+            (6.25, 2.7951)
+        """
+        if not self.converged or self.parameter_covariance is None:
+            raise ValueError(f"function_of: there are no standard errors. {self.reason}")
+        place = self.loss.coordinates
+        k, d = place.num_components, place.dimension
+        i, j = np.array(place.entries).T
+
+        def of(numbers: jax.Array) -> jax.Array:
+            weights, locs, entries = jnp.split(numbers, [k, k + k * d])
+            entries = entries.reshape(place.num_factors, -1)
+            matrices = jnp.zeros((place.num_factors, d, d), numbers.dtype)
+            matrices = matrices.at[:, i, j].set(entries).at[:, j, i].set(entries)
+            matrices = jnp.broadcast_to(matrices, (k, d, d))
+            return jnp.asarray(function(weights, locs.reshape(k, d), matrices))
+
+        with jax.enable_x64(True):
+            estimates = jnp.asarray(self.estimates)
+            value, jacobian = np.asarray(of(estimates)), np.asarray(jax.jacrev(of)(estimates))
+        variance = np.einsum("...p,pq,...q->...", jacobian, self.parameter_covariance, jacobian)
+        return value, np.sqrt(variance)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.names))
+        lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12}"]
+        for name, value, error in zip(self.names, self.estimates, self.errors):
+            lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g}")
+        shares = " ".join(f"{share:.4g}" for share in self.observed_weights)
+        fractions = " ".join(f"{fraction:.4g}" for fraction in self.fraction_not_truncated)
+        lines += [
+            f"observed weights {shares}; fractions not truncated {fractions}",
+            f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows:g} rows, "
+            f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}, "
+            f"ICL {self.icl:.6g}",
+            f"{self.num_reached} of {len(self.start_log_likelihoods)} start(s) reached it",
+        ]
+        return "\n".join([*lines, self.reason, *self.notes])
