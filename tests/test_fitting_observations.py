@@ -241,12 +241,27 @@ def test_quasars_from_wild_starts_end_at_one_maximum():
     np.testing.assert_allclose(best.errors[0], 0.962181, rtol=1e-5)
     np.testing.assert_allclose(best.log_likelihood, -59.889044870074, rtol=1e-10)
     assert "0.069" in best.notes[1]
+    assert_wild_starts_agree(rows, best, 10)
+
+
+def assert_wild_starts_agree(rows, best, count):
     rng = np.random.default_rng(0)
-    starts = [(4.0, np.e)] + [(rng.uniform(-20, 20), 10 ** rng.uniform(-2, 6)) for _ in range(30)]
+    starts = [(4.0, np.e), *wild(rng, count - 1)]
     for loc, scale in starts:
         fit = tg.fit_observations(rows, start=([loc], [[scale**2]]))
-        assert fit.converged
+        assert fit.converged, (loc, scale, fit.reason)
         np.testing.assert_allclose(fit.estimates, best.estimates, rtol=1e-6)
+
+
+def wild(rng, count):
+    return [(rng.uniform(-20, 20), 10 ** rng.uniform(-2, 6)) for _ in range(count)]
+
+
+@published_rows.needed
+@pytest.mark.slow
+def test_quasars_from_a_hundred_wild_starts_end_at_one_maximum():
+    rows = published_rows.quasars()
+    assert_wild_starts_agree(rows, tg.fit_observations(rows), 100)
 
 
 @published_rows.needed

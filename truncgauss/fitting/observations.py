@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.fitting.descent import WIDEST, Descent, Path
-from truncgauss.fitting.existence import rising_direction
+from truncgauss.fitting.existence import AT_ZERO, NO_VARIANCE, rising_direction
 from truncgauss.fitting.inference import check_information, notes_of, summary
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss
@@ -279,6 +279,10 @@ class Rows:
         matrix = np.asarray(self.coordinates.values(jnp.asarray(path.end.x))[1])
         if path.endless:
             return ENDLESS + self.towards(matrix, -1)
+        if self.observations.noise is not None and self.coordinates.scales:
+            shares = np.diagonal(matrix) / self.scale**2
+            if shares[list(self.coordinates.scales)].min() < NO_VARIANCE:
+                return AT_ZERO
         risen = self.rising()
         if risen is not None or len(matrix) == 1:
             return risen

@@ -9,7 +9,7 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.fitting.descent import Descent, Path
-from truncgauss.fitting.existence import rising_direction
+from truncgauss.fitting.existence import AT_ZERO, NO_VARIANCE, rising_direction
 from truncgauss.fitting.inference import check_information, notes_of, summary
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import (
@@ -355,7 +355,10 @@ class Regression:
         if path.endless:
             return ENDLESS
         rows = self.rows
-        if self.scales(path.end.x).min() < NARROW * self.spread and rows.noise is None:
+        narrowest = self.scales(path.end.x).min() / self.spread
+        if rows.noise is not None and narrowest**2 < NO_VARIANCE:
+            return AT_ZERO
+        if narrowest < NARROW:
             return (
                 "There is no maximum: the likelihood grows as sigma falls to 0, since some rows "
                 "are met exactly. Use fewer covariates, or say what noise there is."
