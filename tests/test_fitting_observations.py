@@ -116,6 +116,15 @@ def test_weights_count_rows_and_float32_rows_are_welcome():
     )
 
 
+def test_a_method_of_ones_own_is_used_for_one_outcome_too():
+    y = np.random.default_rng(8).normal(size=40)
+    rows = tg.Observations.exact(np.abs(y), region=tg.Box([0.0], [INF]))
+    smooth = tg.SoftMonteCarlo(num_samples=2000, edge=tg.Probit(0.5))
+    soft = tg.fit_observations(rows, method=smooth, num_starts=1)
+    assert soft.log_likelihood_stderr > 0
+    assert abs(soft.log_likelihood - tg.fit_observations(rows).log_likelihood) > 0.1
+
+
 # Profile intervals
 
 
