@@ -243,3 +243,34 @@ def test_standard_errors_of_any_likelihood_pass_through_constraints():
 def test_a_curvature_that_is_not_finite_leaves_standard_errors_unknown():
     assert np.isnan(fitting.standard_errors(jnp.sqrt, 0.0))
     assert not fitting.certificate([jnp.nan], [[1.0]]).positive_definite
+
+
+def test_a_plateau_is_no_minimum():
+    result = tg.fit(lambda x: jnp.exp(-x), 0.0, progress=False)
+    assert not result.converged and "still falls" in result.reason and "plateau" in result.reason
+    # The likelihood of truncated rows, of which a wide Gaussian is a straight slope.
+    y, low = jnp.array([0.3, 0.5, 1.1, 0.2, 0.9]), jnp.array([0.0, 0.1, 0.5, -1.0, 0.2])
+
+    def loss(params):
+        law = tg.TruncatedNormal(params["loc"], jnp.exp(params["log_scale"]), low, low + 1.5)
+        return -jnp.mean(law.log_prob(y))
+
+    result = tg.fit(loss, {"loc": 0.0, "log_scale": float(np.log(1e6))}, progress=False)
+    assert not result.converged and "plateau" in result.reason
+    # A minimum, however flat, is none.
+    flat = tg.fit(lambda x: jnp.sum((x - 1.0) ** 4), jnp.zeros(2), progress=False)
+    assert flat.converged, flat.reason
+
+
+def test_a_random_fit_that_gained_nothing_has_not_converged():
+    def loss(x, key):
+        return 1e-3 * (x - 3.0) ** 2 + jax.random.normal(key)
+
+    def slow(start):
+        slowly = optax.sgd(1e-6)
+        return tg.fit(loss, start, slowly, 100, key=jax.random.key(0), progress=False)
+
+    stuck = slow(0.0)
+    assert not stuck.converged and "nothing was gained" in stuck.reason
+    there = slow(3.0)
+    assert there.converged and there.params == 3.0

@@ -90,6 +90,18 @@ def test_outcomes_that_depend_on_each_other_have_no_covariance():
     assert not fit.converged and "singular" in fit.reason and "This happens along" in fit.reason
 
 
+def test_noise_that_explains_all_leaves_no_variance():
+    y = 0.5 * np.random.default_rng(5).normal(size=50)
+    for fit in (
+        tg.fit_observations(tg.Observations.exact(y, noise=np.ones((50, 1)))),
+        tg.fit_regression(y, np.ones((50, 1)), noise=1.0),
+    ):
+        assert not fit.converged and "at variance 0" in fit.reason
+    fit = tg.fit_regression(y, np.ones((50, 1)), noise=0.1)
+    assert fit.converged
+    np.testing.assert_allclose(fit.scale**2, y.var() - 0.1, rtol=1e-8)
+
+
 @pytest.mark.slow
 def test_samples_without_a_maximum_are_told_from_others():
     # With one limit at 0 the likelihood has a maximum where the rows are less spread than an

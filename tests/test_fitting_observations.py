@@ -116,6 +116,15 @@ def test_weights_count_rows_and_float32_rows_are_welcome():
     )
 
 
+def test_a_method_of_ones_own_is_used_for_one_outcome_too():
+    y = np.random.default_rng(8).normal(size=40)
+    rows = tg.Observations.exact(np.abs(y), region=tg.Box([0.0], [INF]))
+    smooth = tg.SoftMonteCarlo(num_samples=2000, edge=tg.Probit(0.5))
+    soft = tg.fit_observations(rows, method=smooth, num_starts=1)
+    assert soft.log_likelihood_stderr > 0
+    assert abs(soft.log_likelihood - tg.fit_observations(rows).log_likelihood) > 0.1
+
+
 # Profile intervals
 
 
@@ -241,12 +250,27 @@ def test_quasars_from_wild_starts_end_at_one_maximum():
     np.testing.assert_allclose(best.errors[0], 0.962181, rtol=1e-5)
     np.testing.assert_allclose(best.log_likelihood, -59.889044870074, rtol=1e-10)
     assert "0.069" in best.notes[1]
+    assert_wild_starts_agree(rows, best, 10)
+
+
+def assert_wild_starts_agree(rows, best, count):
     rng = np.random.default_rng(0)
-    starts = [(4.0, np.e)] + [(rng.uniform(-20, 20), 10 ** rng.uniform(-2, 6)) for _ in range(30)]
+    starts = [(4.0, np.e), *wild(rng, count - 1)]
     for loc, scale in starts:
         fit = tg.fit_observations(rows, start=([loc], [[scale**2]]))
-        assert fit.converged
+        assert fit.converged, (loc, scale, fit.reason)
         np.testing.assert_allclose(fit.estimates, best.estimates, rtol=1e-6)
+
+
+def wild(rng, count):
+    return [(rng.uniform(-20, 20), 10 ** rng.uniform(-2, 6)) for _ in range(count)]
+
+
+@published_rows.needed
+@pytest.mark.slow
+def test_quasars_from_a_hundred_wild_starts_end_at_one_maximum():
+    rows = published_rows.quasars()
+    assert_wild_starts_agree(rows, tg.fit_observations(rows), 100)
 
 
 @published_rows.needed

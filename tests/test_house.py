@@ -55,7 +55,7 @@ ROOMS = {
     },
     "fitting": {
         "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "held": 0,
-        "regression_loss": 0, "existence": 0, "citations": 0, "wald": 0, "descent": 1.5,
+        "regression_loss": 0, "existence": 0, "citations": 0, "wald": 0, "descent": 1.5, "steps": 2,
         "likelihood_fit": 3, "inference": 3,
         "statistics": 0, "truncated_normal_rows": 1, "observations_loss": 0,
         "observations_start": 1,
@@ -80,7 +80,7 @@ DOORS = {
         "distributions.multivariate_normal",
         "fitting.parameters",
     },
-    "optax": {"fitting.loop"},
+    "optax": {"fitting.loop", "fitting.steps"},
     "matplotlib": {"plotting.panels", "plotting.quantiles"},
     "ruamel": {"config.yaml"},
     "pydantic": {"config.loading", "config.sections"},

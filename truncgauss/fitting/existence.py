@@ -23,6 +23,13 @@ MOST_ROUNDS = 100
 FEASIBLE = 1e-7  # of the largest entry: what the program's solver calls 0
 MEANT = 1e-6  # by which the rows together must be met better
 
+NO_VARIANCE = 1e-8  # of the square of the rows' spread
+AT_ZERO = (
+    "The likelihood is highest at the edge of what can be, at variance 0: the noise alone explains "
+    "how far the rows spread. Standard errors and intervals do not hold there; the noise may be "
+    "overstated."
+)
+
 
 def rising_direction(
     lower: np.ndarray, upper: np.ndarray, design: np.ndarray, scale_known: bool

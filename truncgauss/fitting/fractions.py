@@ -83,9 +83,16 @@ def fit_shift(
         scale = jnp.sqrt(problem.covariance.variances.mean(axis=0))
         d = len(scale)
 
+        kept: list[FractionLoss] = []
+
         def loss_at(params: jax.Array) -> FractionLoss:
             question = ShiftProblem(problem.loc, problem.covariance, problem.region, scale)
-            return as_loss(question, params, fractions, trials, method, key)
+            if not kept:
+                loss = as_loss(question, params, fractions, trials, method, key)
+                if loss.held.planned:
+                    return loss
+                kept.append(loss)  # without a plan it is the same at any parameters
+            return kept[0]
 
         def mirror_images(params: jax.Array) -> list[jax.Array]:
             centre = jnp.nanmean(middle(problem.region) - problem.loc, axis=0) / scale

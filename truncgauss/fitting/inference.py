@@ -151,7 +151,7 @@ def sandwich(
 
 def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
     """See `wald_ratios`."""
-    few = sum(leaf.size for leaf in jax.tree.leaves(loss)) <= FEW_NUMBERS
+    few = sum(jnp.size(leaf) for leaf in jax.tree.leaves(loss)) <= FEW_NUMBERS
     size = float(loss.size)
 
     def value(x: np.ndarray) -> float:

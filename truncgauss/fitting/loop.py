@@ -6,60 +6,42 @@ import math
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from truncgauss.diagnostics import Report, first_nonfinite
 from truncgauss.fitting import checkpoint as checkpoints
 from truncgauss.fitting.parameters import Coordinates, coordinates, covers, named_leaves
 from truncgauss.fitting.result import FitResult
+from truncgauss.fitting.steps import (
+    CHUNK,
+    Optimizer,
+    Rules,
+    State,
+    advance,
+    loss_function,
+    searches_lines,
+)
 from truncgauss.fitting.termination import (
     EXHAUSTED,
-    FLAT,
     NONFINITE,
     RUNNING,
-    STALLED,
-    STATIONARY,
+    STUCK,
+    gained,
+    plateau,
     settled,
     verdict,
 )
 
-CHUNK = 64  # evaluations whose traces one call returns; the bar and the keyboard wait that long
+PROBES = (1e-3, 1e-2, 1e-1)  # of the largest parameter or 1: steps downhill from a minimum
+NUM_GRADIENTS, CLEAR = 16, 5.0  # of a random objective, and standard errors beyond its noise
 PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without
-
-Optimizer: TypeAlias = optax.GradientTransformationExtraArgs
-
-
-class State(NamedTuple):
-    """Where a fit stands between two evaluations."""
-
-    free: Any  # where the objective is evaluated next
-    good: Any  # where it was last finite
-    opt_state: Any
-    key: Any
-    step: jax.Array
-    best: jax.Array  # the lowest loss so far
-    idle: jax.Array  # steps since
-    status: jax.Array
-    loss: jax.Array  # at `good`, as the two below
-    gradient_norm: jax.Array
-    relative_gradient: jax.Array
-
-
-class Rules(NamedTuple):
-    """When to stop."""
-
-    num_steps: jax.Array
-    tolerance: jax.Array
-    patience: jax.Array
-
-
-Carry = tuple[State, jax.Array, jax.Array]  # of the loop: traces so far, and their number
 
 
 def fit(
@@ -221,9 +203,13 @@ class Run:
             converged, reason = False, self.accusation(state, losses[-1], diagnosis)
         elif state.key is not None:
             converged, reason = settled(losses)
+            if converged and not gained(losses) and self.pulled(state):
+                converged, reason = False, STUCK
         else:
             relative = float(state.relative_gradient)
             converged, reason = verdict(int(state.status), int(state.step), relative, tolerance)
+            if converged and (far := self.still_falling(state)):
+                converged, reason = False, plateau(int(state.step), relative, far)
         return FitResult(
             params=self.place.params(state.good),
             loss=float(state.loss),
@@ -235,6 +221,54 @@ class Run:
             reason=reason,
             diagnosis=diagnosis,
         )
+
+    def still_falling(self, state: State) -> float:
+        """How far downhill from the end the loss still falls, if it does at every probe; else 0.
+
+        On a plateau the gradient is as small as at a minimum, but a step along it, of any length,
+        leads further down.
+        """
+        if float(state.gradient_norm) == 0.0:
+            return 0.0
+        size = max([1.0, *(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(state.good))])
+        lowest = float(state.loss)
+        for part in PROBES:
+            loss = self.loss_downhill(state, part * size)
+            if not loss < lowest - 4.0 * float(jnp.finfo(state.best.dtype).eps) * abs(lowest):
+                return 0.0
+            lowest = loss
+        return PROBES[-1] * size
+
+    def loss_downhill(self, state: State, distance: float) -> float:
+        """The loss at a distance along minus the gradient, by the program of the loop."""
+        step = -distance / state.gradient_norm
+        free = jax.tree.map(lambda x, g: x + (step * g).astype(x.dtype), state.good, state.gradient)
+        probe = state._replace(free=free, opt_state=jax.tree.map(strong, self.optimizer.init(free)))
+        return float(self.evaluated_once(probe)[1][0, 0])
+
+    def evaluated_once(self, state: State) -> tuple[State, jax.Array]:
+        """The state after one evaluation without a step, and its traces."""
+        rules = self.rules._replace(num_steps=jnp.zeros_like(self.rules.num_steps))
+        state = state._replace(step=jnp.ones_like(state.step), status=jnp.zeros_like(state.status))
+        return advance(self.objective, self.place, state, rules, 1, self.optimizer)[:2]
+
+    def pulled(self, state: State) -> bool:
+        """Whether the mean gradient of a random objective at the end is more than its noise, and no
+        smaller than half of that at the start."""
+        start = self.place.free(self.place.start)
+        (end, noise), (first, _) = (self.mean_gradient(state, x) for x in (state.good, start))
+        clear = bool(np.any(np.abs(end) > CLEAR * noise))
+        return clear and float(np.linalg.norm(end)) > 0.5 * float(np.linalg.norm(first))
+
+    def mean_gradient(self, state: State, free: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The mean of gradients with other keys, flattened, and its standard error."""
+        keys = jax.random.split(jax.random.fold_in(state.key, 1), NUM_GRADIENTS)
+        rows = [
+            ravel_pytree(self.evaluated_once(state._replace(free=free, key=key))[0].gradient)[0]
+            for key in keys
+        ]
+        table = np.asarray(rows)
+        return table.mean(axis=0), table.std(axis=0, ddof=1) / NUM_GRADIENTS**0.5
 
     def loss_of(self, state: State) -> Callable[[Any], jax.Array]:
         return loss_function(self.objective, self.place, state.key)
@@ -276,120 +310,6 @@ def all_finite(tree: Any) -> bool:
     return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
 
 
-@functools.partial(jax.jit, static_argnames="optimizer")
-def advance(
-    objective: Callable[..., jax.Array],
-    place: Coordinates,
-    state: State,
-    rules: Rules,
-    size: int,
-    optimizer: Optimizer,
-) -> tuple[State, jax.Array, jax.Array]:
-    """The state after at most `size` evaluations, their losses and gradient norms, their count."""
-    trace = jnp.zeros((2, CHUNK), state.best.dtype)
-
-    def more(carry: Carry) -> jax.Array:
-        return (carry[0].status == RUNNING) & (carry[2] < size)
-
-    def one(carry: Carry) -> Carry:
-        state, trace, count = carry
-        state, values = evaluated(objective, place, state, rules, optimizer)
-        return state, trace.at[:, count].set(values), count + 1
-
-    return jax.lax.while_loop(more, one, (state, trace, jnp.zeros((), jnp.int32)))
-
-
-def evaluated(
-    objective: Callable[..., jax.Array],
-    place: Coordinates,
-    state: State,
-    rules: Rules,
-    optimizer: Optimizer,
-) -> tuple[State, jax.Array]:
-    """The state after one evaluation, and the update if that did not end the fit."""
-    function = loss_function(objective, place, state.key)
-    if searches_lines(state.opt_state):
-        evaluate = optax.value_and_grad_from_state(function)
-        loss, gradient = evaluate(state.free, state=state.opt_state)
-    else:
-        loss, gradient = jax.value_and_grad(function)(state.free)
-    state, values = judged(state, loss, gradient, rules)
-
-    def updated(_: None) -> Any:
-        updates, opt_state = optimizer.update(
-            gradient, state.opt_state, state.free, value=loss, grad=gradient, value_fn=function
-        )
-        key = None if state.key is None else jax.random.split(state.key)[0]
-        return optax.apply_updates(state.free, updates), opt_state, key, state.step + 1
-
-    def kept(_: None) -> Any:
-        return state.free, state.opt_state, state.key, state.step
-
-    running = state.status == RUNNING
-    free, opt_state, key, step = jax.lax.cond(running, updated, kept, None)
-    return state._replace(free=free, opt_state=opt_state, key=key, step=step), values
-
-
-def judged(state: State, loss: jax.Array, gradient: Any, rules: Rules) -> tuple[State, jax.Array]:
-    """The state with its status after an evaluation, and the loss and gradient norm there."""
-    dtype = state.best.dtype
-    loss, norm = loss.astype(dtype), optax.tree.norm(gradient).astype(dtype)
-    relative = relative_gradient(state.free, gradient, loss).astype(dtype)
-    improved = loss < state.best - jnp.finfo(dtype).eps * jnp.abs(state.best)
-    improved = improved | jnp.isinf(state.best)
-    idle = jnp.where(improved, 0, state.idle + 1)
-    status = jnp.select(
-        [
-            ~(jnp.isfinite(loss) & jnp.isfinite(norm)),
-            (norm == 0) & (state.step == 0) & (rules.tolerance >= 0),
-            relative <= rules.tolerance,
-            idle >= rules.patience,
-            state.step >= rules.num_steps,
-        ],
-        [NONFINITE, FLAT, STATIONARY, STALLED, EXHAUSTED],
-        RUNNING,
-    ).astype(jnp.int32)
-    good, running = status != NONFINITE, status == RUNNING
-    keep = functools.partial(jax.tree.map, lambda new, old: jnp.where(good, new, old))
-    return state._replace(
-        good=keep(state.free, state.good),
-        # A fit that runs out of steps and is resumed makes this evaluation again.
-        best=jnp.where(improved & running, loss, state.best),
-        idle=jnp.where(running, idle, state.idle),
-        status=status,
-        loss=keep(loss, state.loss),
-        gradient_norm=keep(norm, state.gradient_norm),
-        relative_gradient=keep(relative, state.relative_gradient),
-    ), jnp.stack([loss, norm])
-
-
-def loss_function(
-    objective: Callable[..., jax.Array], place: Coordinates, key: Any
-) -> Callable[[Any], jax.Array]:
-    """The objective of free coordinates, with this step's key if there is one."""
-    if key is None:
-        return lambda free: objective(place.params(free))
-    drawn = jax.random.split(key)[1]
-    return lambda free: objective(place.params(free), drawn)
-
-
-def relative_gradient(free: Any, gradient: Any, loss: jax.Array) -> jax.Array:
-    """max |g| max(|x|, 1) / max(|f|, 1): the change of log f for a relative change of x."""
-
-    def largest(x: jax.Array, g: jax.Array) -> jax.Array:
-        return jnp.max(jnp.abs(g) * jnp.maximum(jnp.abs(x), 1.0))
-
-    parts = jax.tree.leaves(jax.tree.map(largest, free, gradient))
-    return jnp.max(jnp.stack(parts)) / jnp.maximum(jnp.abs(loss), 1.0)
-
-
-def searches_lines(opt_state: Any) -> bool:
-    """Whether the optimiser searches along its direction and keeps the loss it found there."""
-    kind = optax.ScaleByZoomLinesearchState
-    leaves = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, kind))
-    return any(isinstance(leaf, kind) for leaf in leaves)
-
-
 def first_state(place: Coordinates, optimizer: Optimizer, key: Any) -> State:
     """The state before the first evaluation; strong types, so that no later call retraces."""
     free = place.free(place.start)
@@ -398,7 +318,18 @@ def first_state(place: Coordinates, optimizer: Optimizer, key: Any) -> State:
     dtype = jnp.result_type(*jax.tree.leaves(free))
     unknown, zero = jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32)
     state = State(
-        free, free, optimizer.init(free), key, zero, unknown, zero, zero, unknown, unknown, unknown
+        free=free,
+        good=free,
+        opt_state=optimizer.init(free),
+        key=key,
+        step=zero,
+        best=unknown,
+        idle=zero,
+        status=zero,
+        loss=unknown,
+        gradient=jax.tree.map(jnp.zeros_like, free),
+        gradient_norm=unknown,
+        relative_gradient=unknown,
     )
     return jax.tree.map(strong, state)
 

@@ -90,7 +90,7 @@ def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
 
 def point(loss: Any, x: np.ndarray) -> Point:
     """A callable pytree's loss with its exact derivatives at x, in float64."""
-    size = sum(leaf.size for leaf in jax.tree.leaves(loss))
+    size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(loss))
     effort = MEDIUM if size <= FEW_NUMBERS else None
     parts = derivatives(loss, jnp.asarray(x, jnp.float64), effort=effort)
     value, gradient, hessian = map(np.asarray, parts)

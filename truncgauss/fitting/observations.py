@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.fitting.descent import WIDEST, Descent, Path
-from truncgauss.fitting.existence import rising_direction
+from truncgauss.fitting.existence import AT_ZERO, NO_VARIANCE, rising_direction
 from truncgauss.fitting.inference import check_information, notes_of, summary
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss
@@ -29,6 +29,7 @@ from truncgauss.fitting.regression_loss import (
 )
 from truncgauss.likelihood import Observations, fraction_not_truncated, hold, log_likelihood
 from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
 
@@ -44,6 +45,9 @@ ENDLESS = (
     f"{WIDEST:.0f} times the spread of its rows. Inside their regions they look as spread as an "
     "exponential or uniform distribution: use wider regions, more rows, or a prior."
 )
+
+
+R = TypeVar("R", bound=LikelihoodFit, covariant=True)
 
 
 class ObservationsErrors(NamedTuple):
@@ -139,22 +143,16 @@ def fit_observations(
                 f"fit_observations: {n} row(s) cannot determine {len(x)} parameters; more are "
                 "needed, or a simpler covariance."
             )
-        problem = Rows(observations, designs, coordinates, scale, information == "sandwich")
+        closed = is_simple(observations) and isinstance(method, Automatic | Exact)
+        robust = information == "sandwich"
+        problem = Rows(observations, designs, coordinates, scale, robust, closed)
         renewed = problem.losses(method, as_key(key))
         problem.check_possible(renewed, x)
         descent = Descent(renewed, problem.width, coordinates.single, num_steps, progress)
-        if start is not None:
-            given = descent.path(as_start(start, coordinates))
-            if given.arrived:
-                return problem.result(given, information, "")
+        given = None if start is None else as_start(start, coordinates)
         count = num_starts or problem.default_starts
-        others = scattered(x, scale, designs, coordinates, count - 1)
-        best, sentence = descent.best([x, *others])
-        check_finite(best)
-        result = problem.result(best, information, sentence if others else "")
-        if start is None:
-            return result
-        return dataclasses.replace(result, notes=(UNUSED_START, *result.notes))
+        starts = [x, *scattered(x, scale, designs, coordinates, count - 1)]
+        return fitted(problem, descent, given, starts, information)
 
 
 def as_start(start: tuple[Any, Any], coordinates: Coordinates) -> np.ndarray:
@@ -178,12 +176,38 @@ def as_double(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
 
-def check_finite(path: Path) -> None:
-    if not path.end.finite:
+class Problem(Protocol[R]):
+    """What is to be fitted, as far as `fitted` needs to know."""
+
+    def result(self, path: Path, information: str, starts: str) -> R: ...
+
+
+def fitted(
+    problem: Problem[R],
+    descent: Descent,
+    given: np.ndarray | None,
+    starts: list[np.ndarray],
+    information: str,
+) -> R:
+    """The fit from a start that was given or, if that leads nowhere, the best from the others.
+
+    Raises:
+        ValueError: if the likelihood is not finite at any of these.
+    """
+    if given is not None:
+        path = descent.path(given)
+        if path.arrived:
+            return problem.result(path, information, "")
+    best, sentence = descent.best(starts)
+    if not best.end.finite:
         raise ValueError(
-            "The likelihood or its derivatives are not finite at the start. Give "
-            "another start, or another method."
+            "The likelihood or its derivatives are not finite at the start. Give another start, or "
+            "another method."
         )
+    result = problem.result(best, information, sentence if len(starts) > 1 else "")
+    if given is None:
+        return result
+    return dataclasses.replace(result, notes=(UNUSED_START, *result.notes))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,6 +220,7 @@ class Rows:
         coordinates: of the coefficients and the covariance.
         scale: spread of each outcome (d,), in whose units a Gaussian is wide.
         each: whether the scores of single rows are asked for.
+        simple: whether the rows are intervals of one outcome, whose masses have closed forms.
     """
 
     observations: Observations
@@ -203,10 +228,7 @@ class Rows:
     coordinates: Coordinates
     scale: np.ndarray
     each: bool
-
-    @property
-    def simple(self) -> bool:
-        return is_simple(self.observations)
+    simple: bool
 
     @property
     def size(self) -> jax.Array:
@@ -279,6 +301,10 @@ class Rows:
         matrix = np.asarray(self.coordinates.values(jnp.asarray(path.end.x))[1])
         if path.endless:
             return ENDLESS + self.towards(matrix, -1)
+        if self.observations.noise is not None and self.coordinates.scales:
+            shares = np.diagonal(matrix) / self.scale**2
+            if shares[list(self.coordinates.scales)].min() < NO_VARIANCE:
+                return AT_ZERO
         risen = self.rising()
         if risen is not None or len(matrix) == 1:
             return risen

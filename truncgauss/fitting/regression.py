@@ -9,15 +9,14 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.fitting.descent import Descent, Path
-from truncgauss.fitting.existence import rising_direction
+from truncgauss.fitting.existence import AT_ZERO, NO_VARIANCE, rising_direction
 from truncgauss.fitting.inference import check_information, notes_of, summary
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import (
     ENDLESS,
     MANY_STARTS,
     MOST_ROWS,
-    UNUSED_START,
-    check_finite,
+    fitted,
     rising_sentence,
 )
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
@@ -139,18 +138,10 @@ def fit_regression(
         scales = None if scale_design is None else columns_of(scale_design, "scale_design", ends)
         problem = Regression.of(rows, covariates, scales)
         descent = Descent(problem.renewed, problem.width, scales is None, num_steps, progress)
-        if start is not None:
-            given = descent.path(problem.as_start(start))
-            if given.arrived:
-                return problem.result(given, information, "")
+        given = None if start is None else problem.as_start(start)
         several = not problem.unique and rows.num_rows <= MOST_ROWS
         others = problem.scattered((num_starts or (MANY_STARTS if several else 1)) - 1)
-        best, sentence = descent.best([problem.first, *others])
-        check_finite(best)
-        result = problem.result(best, information, sentence if others else "")
-        if start is None:
-            return result
-        return dataclasses.replace(result, notes=(UNUSED_START, *result.notes))
+        return fitted(problem, descent, given, [problem.first, *others], information)
 
 
 def columns_of(given: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
@@ -355,7 +346,10 @@ class Regression:
         if path.endless:
             return ENDLESS
         rows = self.rows
-        if self.scales(path.end.x).min() < NARROW * self.spread and rows.noise is None:
+        narrowest = self.scales(path.end.x).min() / self.spread
+        if rows.noise is not None and narrowest**2 < NO_VARIANCE:
+            return AT_ZERO
+        if narrowest < NARROW:
             return (
                 "There is no maximum: the likelihood grows as sigma falls to 0, since some rows "
                 "are met exactly. Use fewer covariates, or say what noise there is."

@@ -4,6 +4,11 @@ import math
 
 import numpy as np
 
+LEAST = 8  # losses in a quarter of a random fit, from which something can be told
+STUCK = (
+    "Not converged: nothing was gained, as far as the noise can tell, and the mean gradient is no "
+    "smaller than at the start. Take larger steps, or more of them."
+)
 RUNNING, STATIONARY, STALLED, NONFINITE, FLAT, EXHAUSTED = range(6)
 
 
@@ -35,15 +40,36 @@ def verdict(status: int, step: int, relative: float, tolerance: float) -> tuple[
     )
 
 
+def plateau(step: int, relative: float, far: float) -> str:
+    """The sentence for an end where the gradient is small, but no minimum is near."""
+    return (
+        f"Not converged after {step} steps: the relative gradient is {relative:.1e}, but the loss "
+        f"still falls at a distance of {far:.2g} along it. This is a plateau, or the way to a "
+        "minimum at infinity: start elsewhere."
+    )
+
+
+def difference(before: np.ndarray, after: np.ndarray) -> tuple[float, float]:
+    """By how much the mean of losses has fallen, and its standard error."""
+    noise = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / len(after))
+    return float(before.mean() - after.mean()), noise
+
+
+def gained(losses: np.ndarray) -> bool:
+    """Whether the last quarter of random losses is clearly lower than the first."""
+    quarter = len(losses) // 4
+    gap, noise = difference(losses[:quarter], losses[-quarter:])
+    return gap > 2 * noise
+
+
 def settled(losses: np.ndarray) -> tuple[bool, str]:
     """Whether the loss of a random objective has stopped falling, as far as its noise can tell."""
     quarter = len(losses) // 4
-    if quarter < 8:
+    if quarter < LEAST:
         few = f"Not converged: {len(losses)} losses are too few to be told from their noise."
         return False, few
     before, after = losses[-2 * quarter : -quarter], losses[-quarter:]
-    gap = float(before.mean() - after.mean())
-    noise = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / quarter)
+    gap, noise = difference(before, after)
     numbers = f"the mean loss of the last quarter is lower by {gap:.2g} +- {noise:.1g}"
     if abs(gap) <= 2 * noise:
         return True, f"Settled after {len(losses) - 1} steps: {numbers}."
