@@ -12,6 +12,8 @@ os.environ.setdefault(
     "--xla_cpu_use_fusion_emitters=false",
 )
 
+import importlib.util
+
 import hypothesis
 import jax
 import pytest
@@ -23,6 +25,14 @@ hypothesis.settings.load_profile("repeatable")
 jax.config.update("jax_num_cpu_devices", 4)
 # The suite is written for float64; `make test-float32` runs what holds in either precision.
 jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "1") == "1")
+
+
+def pytest_ignore_collect(collection_path):
+    """The examples of a module whose package is absent cannot be run."""
+    name = collection_path.name
+    if name == "sklearn.py" and importlib.util.find_spec("sklearn") is None:
+        return True
+    return None
 
 
 @pytest.fixture(autouse=True, scope="module")
