@@ -156,6 +156,7 @@ _MODULES = (
     "config", "fitting", "indicators", "likelihood", "mixtures", "parallel", "plotting", "regions",
     "safe", "special",
 )  # fmt: skip
+_EXTRAS = ("sklearn",)  # modules that need a package which may be absent
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
@@ -166,7 +167,7 @@ if not TYPE_CHECKING:  # type checkers should know the names above only
     def __getattr__(name: str) -> Any:
         if name in _HOME_OF:
             value = getattr(importlib.import_module(_HOME_OF[name]), name)
-        elif name in _MODULES:
+        elif name in _MODULES or name in _EXTRAS:
             value = importlib.import_module(f"truncgauss.{name}")
         else:
             raise AttributeError(f"module 'truncgauss' has no attribute {name!r}")
