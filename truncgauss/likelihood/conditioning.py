@@ -133,9 +133,38 @@ def _open_region(
             matrix = jnp.concatenate([matrix, unit], axis=1)
             low, high = jnp.append(low, lower, axis=1), jnp.append(high, upper, axis=1)
         lower, upper = low, high
+    alone = rows.region is not None and len(pattern.limited) == 1
+    if rows.region is not None:
+        matrix, lower, upper, broken = _without_idle(matrix, lower, upper)
+        if alone:
+            lower, upper = _on_one_entry(matrix[..., 0], lower, upper)
     empty = jnp.any(lower >= upper, axis=-1)
+    if rows.region is not None:
+        empty |= broken
     lower = jnp.where(empty[:, None], -jnp.inf, lower)
     upper = jnp.where(empty[:, None], jnp.inf, upper)
-    if rows.region is not None:
+    if rows.region is not None and not alone:
         return Polyhedron(matrix, lower, upper), empty
     return Box(lower, upper), empty
+
+
+def _without_idle(
+    matrix: jax.Array, lower: jax.Array, upper: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Half-spaces (u, m, l) without limits where they constrain none of the limited entries, and
+    whether the exact entries break one of these, (u,)."""
+    idle = jnp.all(matrix == 0, axis=-1)
+    broken = jnp.any(idle & ((lower > 0) | (upper < 0)), axis=-1)
+    lower = jnp.where(idle, -jnp.inf, lower)
+    return matrix, lower, jnp.where(idle, jnp.inf, upper), broken
+
+
+def _on_one_entry(
+    slopes: jax.Array, lower: jax.Array, upper: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The interval of x with lower <= slope x <= upper for all of m slopes, (u, 1) each."""
+    safe = jnp.where(slopes == 0, 1.0, slopes)
+    falling = slopes < 0
+    low = jnp.where(falling, upper, lower) / safe
+    high = jnp.where(falling, lower, upper) / safe
+    return jnp.max(low, axis=-1, keepdims=True), jnp.min(high, axis=-1, keepdims=True)
