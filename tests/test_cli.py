@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from truncgauss import __version__, cli, runs
+from truncgauss import __version__, cli, running, runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 SETTINGS = "experiment: tiny.py\nseed: 3\nmode: fine\n"
@@ -97,7 +97,7 @@ def test_a_run_leaves_a_folder_that_says_everything(capsys):
     assert out == ["a is fine", "and fine", f"run folder: {folder}"]
     assert {path.name for path in folder.iterdir()} == {
         "config.yaml", "result.npz", "summary.json", "metrics.jsonl", "provenance.json",
-        "tiny.png", "tiny.svg", "tiny.py",
+        "tiny.png", "tiny.svg", "tiny.py", "report.html",
     }  # fmt: skip
 
     with np.load(folder / "result.npz") as arrays:
@@ -266,7 +266,7 @@ def test_a_path_of_an_experiment_starts_at_the_config(tmp_path):
 
 
 def test_figures_that_cannot_be_written_are_told_before_the_work(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "_prepare", lambda config: pytest.fail("the work has begun"))
+    monkeypatch.setattr(running, "prepare", lambda config: pytest.fail("the work has begun"))
     assert cli.main(["run", "tiny.yaml", "--figures", "tiny.yaml"]) == 2
     assert "Not a directory" in capsys.readouterr().err
 
@@ -318,13 +318,13 @@ def test_the_module_is_the_command():
 
 CACHE = """
 import sys
-from truncgauss import config, cli
+from truncgauss import config, running
 import jax
 import truncgauss as tg
 tg.Box, tg.fit
 before = jax.config.jax_compilation_cache_dir
 settings = config.load("tiny.yaml")
-cli._prepare(settings)
+running.prepare(settings)
 print(before, jax.config.jax_compilation_cache_dir)
 """
 

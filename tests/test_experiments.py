@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy.optimize import brentq
 from scipy.stats import multivariate_normal, norm
 
-from truncgauss import config
+from truncgauss import completed_runs, config, runs, tables
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -25,6 +25,7 @@ def completed(name, **changes):
     """Results as the command line hands them to `plot`, and the picture."""
     results = config.function(name, "run")(settings(name, **changes))
     results = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
+    results = completed_runs.as_stored(results)
     return results, config.function(name, "plot")(results)
 
 
@@ -161,6 +162,25 @@ def test_a_table_of_ones_own(tmp_path):
     check_picture(picture)
 
 
+def test_a_stray_row_is_no_sign_of_a_complete_table(tmp_path):
+    path = csv(tmp_path, "flux\n0.2\n0.9\n-0.3\n0.8\n0.4\n")
+    given = {"data": path, "columns": ("flux",), "where": {}, "unit": ""}
+    limits = {"low": (0.0,), "high": (np.inf,)}
+    with pytest.raises(ValueError, match="1 of 5 rows lie outside the limits, first row 2"):
+        completed("selected_sample", limits=limits, complete=False, **given, **SMALL)
+
+
+def test_without_resamples_no_error_is_reported_of_them():
+    given = SMALL | {"num_resamples": 0}
+    limits = {"low": (-np.inf,), "high": (5.45,)}
+    results, _ = completed("selected_sample", columns=("sepal_length",), limits=limits, **given)
+    assert not any("nan" in line or "resampled" in line for line in results["summary"])
+    values = runs.summary(results)["values"]
+    assert values["estimates/mean[sepal_length]"] == results["corrected"]["loc"][0]
+    variance = values["estimates/covariance[sepal_length, sepal_length]"]
+    assert variance == results["corrected"]["covariance"][0, 0]
+
+
 @pytest.mark.parametrize(
     ("text", "where", "message"),
     [
@@ -176,10 +196,8 @@ def test_a_table_of_ones_own(tmp_path):
     ],
 )
 def test_a_table_that_cannot_be_read(tmp_path, text, where, message):
-    from experiments.selected_sample.table import table
-
     with pytest.raises(ValueError, match=message):
-        table(csv(tmp_path, text), ("flux",), where)
+        tables.from_file(csv(tmp_path, text), ("flux",), where)
 
 
 @pytest.mark.parametrize(
@@ -208,11 +226,9 @@ def test_the_header_of_the_data_is_read_when_a_config_is_checked(tmp_path, heade
 
 
 def test_a_table_that_is_no_text(tmp_path):
-    from experiments.selected_sample.table import table
-
     (tmp_path / "my.csv").write_bytes(b"flux\n1\n\xff\xfe\n")
     with pytest.raises(ValueError, match="is not a CSV file in UTF-8"):
-        table(tmp_path / "my.csv", ("flux",), {})
+        tables.from_file(tmp_path / "my.csv", ("flux",), {})
 
 
 def test_limits_that_let_no_row_through():

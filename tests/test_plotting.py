@@ -186,3 +186,40 @@ def test_the_same_picture_is_the_same_file(tmp_path):
         contents.append([pathlib.Path(path).read_bytes() for path in paths])
     assert contents[0] == contents[1]
     assert contents[0][0].startswith(b"\x89PNG") and b"<svg" in contents[0][1]
+
+
+def test_a_worm_shows_deviations_from_a_normal_sample():
+    draws = np.random.default_rng(0).normal(size=(3, 400))
+    ax = plotting.worm(draws, label="fine")
+    middle, worm = ax.lines
+    assert np.all(middle.get_ydata() == 0.0) and worm.get_label() == "fine"
+    x, y = worm.get_data()
+    ordered = np.sort(draws, axis=1) - x
+    np.testing.assert_allclose(y, np.median(ordered, axis=0), atol=1e-12)
+    # The middle order statistic has standard error sqrt(pi / 2 n).
+    band = ax.collections[0].get_paths()[0].vertices
+    near = band[np.argsort(np.abs(band[:, 0]))[:4], 1]
+    assert np.abs(near) == pytest.approx(1.96 * np.sqrt(np.pi / 800), rel=1e-3)
+    labels = ax.get_legend_handles_labels()[1]
+    assert "95 % of samples of 400" in labels and "range of 3 randomisations" in labels
+    other = plotting.qq(draws[0])
+    np.testing.assert_allclose(other.lines[1].get_ydata(), np.sort(draws[0]))
+
+
+def test_residuals_without_a_value_are_counted():
+    residuals = np.array([0.1, np.nan, -0.4, np.inf, 1.2])
+    labels = plotting.worm(residuals, label="a").get_legend_handles_labels()[1]
+    assert "a (2 of 5 not finite)" in labels
+    with pytest.raises(ValueError, match="finite in the same places"):
+        plotting.worm([[0.1, np.nan, 0.2], [0.1, 0.3, 0.2]])
+    with pytest.raises(ValueError, match="1 of them finite"):
+        plotting.qq([0.1, np.nan])
+
+
+def test_many_points_are_one_picture_in_an_svg(tmp_path):
+    rng = np.random.default_rng(0)
+    picture, ax = plotting.figure()
+    plotting.points(*rng.normal(size=(2, 50000)), label="rows", ax=ax)
+    plotting.worm(rng.normal(size=50000), ax=plotting.figure()[1])
+    plotting.save(picture, tmp_path / "many")
+    assert (tmp_path / "many.svg").stat().st_size < 500_000

@@ -252,3 +252,46 @@ def test_a_fit_reads_tables_by_name():
         tg.fit_truncated_normal(table | {"y": ["a"] * len(rows)})
     with pytest.raises(ValueError, match="column 'y' lacks 1 of"):
         tg.fit_truncated_normal(table | {"y": np.where(rows[:, 1] == rows[3, 1], np.nan, 0.5)})
+
+
+def stored(folder):
+    """One table in three files."""
+    columns = {"x": np.array(X), "y": np.array(Y), "kind": np.array(["a", "b", "a", "a"])}
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values()))]
+    (folder / "t.csv").write_text("\n".join(lines), "utf-8")
+    np.savez(folder / "t.npz", **columns)
+    return columns
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.npz", "t.parquet"])
+def test_columns_of_files(tmp_path, name):
+    columns = stored(tmp_path)
+    if name == "t.parquet":
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pytest.importorskip("pyarrow").table(columns), tmp_path / name)
+    path = tmp_path / name
+    assert tables.header(path) == ["x", "y", "kind"]
+    found = tables.from_file(path, ["y", "x"], {"kind": "a"}, text=["kind"])
+    np.testing.assert_array_equal(found["x"], [0.5, 2.0, 0.25])
+    np.testing.assert_array_equal(found["y"], [1.0, 3.0, 5.0])
+    assert list(found["kind"]) == ["a", "a", "a"]
+    with pytest.raises(ValueError, match="no row to fit. kind: known: a, b"):
+        tables.from_file(path, ["x"], {"kind": "zzz"})
+    with pytest.raises(ValueError, match="column 'z' is not in the header; known: x, y, kind"):
+        tables.from_file(path, ["z"])
+    with pytest.raises(ValueError, match="column 'kind'.* not numbers|must be a number, got 'a'"):
+        tables.from_file(path, ["kind"])
+
+
+def test_missing_cells_of_files(tmp_path):
+    (tmp_path / "t.csv").write_text("x,y\n1,2\nNA,3\n,4\n", "utf-8")
+    found = tables.from_file(tmp_path / "t.csv", ["x"], missing=["NA", ""])["x"]
+    np.testing.assert_array_equal(found, [1.0, np.nan, np.nan])
+    with pytest.raises(ValueError, match="t.csv:4: column 'x' must be a number, got an empty cell"):
+        tables.from_file(tmp_path / "t.csv", ["x"], missing=["NA"])
+    np.savez(tmp_path / "t.npz", x=[1.0, np.nan])
+    with pytest.raises(ValueError, match="column 'x' lacks 1 of 2"):
+        tables.from_file(tmp_path / "t.npz", ["x"])
+    (tmp_path / "no.npz").write_text("x\n1\n")
+    with pytest.raises(ValueError, match="is not an NPZ file"):
+        tables.header(tmp_path / "no.npz")

@@ -1,32 +1,27 @@
-"""The command line: `truncgauss run | check | schema`.
+"""The command line: `truncgauss run | check | schema | new | list | compare | plot`.
 
 Exit codes: 0 fine, 1 the run failed numerically, 2 usage or settings, 130 and 143 interrupted.
 
 JAX is imported when an experiment starts, not before: settings decide precision and devices.
 """
 
-import contextlib
 import dataclasses
-import datetime
-import inspect
 import json
 import os
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import tyro
 
-from truncgauss import __version__, runs
+from truncgauss import __version__, completed_runs, running, runs, starting_point
 from truncgauss import config as settings
-from truncgauss.config import ConfigError, Experiment
+from truncgauss.config import ConfigError
 from truncgauss.interrupts import interrupts
 
 FINE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 ERROR = "truncgauss: error"
-ROOT = Path(__file__).resolve().parents[1]
 
 
 # ---------------------------------------------------------------- what may be typed
@@ -65,6 +60,40 @@ class Schema:
 
     experiment: tyro.conf.Positional[str | None] = None
     """The name of an experiment, or a Python file; all built-in experiments if left out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class New:
+    """Write an experiment of your own to begin with: NAME.py, and NAME.yaml with its settings."""
+
+    name: tyro.conf.Positional[str]
+    """What to call it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class List:
+    """Show the runs in a folder, a line each."""
+
+    runs: tyro.conf.Positional[Path] = Path("runs")
+    """Where the run folders are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Compare:
+    """Show what differs between two runs: settings and results."""
+
+    first: tyro.conf.Positional[Path]
+    """The folder of a complete run."""
+    second: tyro.conf.Positional[Path]
+    """That of another one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Plot:
+    """Draw the figure of a complete run again, from its stored results, and renew its report."""
+
+    run: tyro.conf.Positional[Path]
+    """The folder of the run."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -121,7 +150,10 @@ def _act(words: list[str]) -> int:
         )  # fmt: skip
     _check_resume(words)
     asked, rest = tyro.cli(
-        Run | Check | Schema, args=words, prog="truncgauss", return_unknown_args=True
+        Run | Check | Schema | New | List | Compare | Plot,
+        args=words,
+        prog="truncgauss",
+        return_unknown_args=True,
     )
     if rest and not isinstance(asked, Run):
         raise ConfigError(f"{ERROR}: unknown {rest[0]} (got {' '.join(rest)})")
@@ -130,6 +162,16 @@ def _act(words: list[str]) -> int:
             return _check(asked.configs)
         case Schema():
             print(json.dumps(settings.schema(asked.experiment), indent=2))
+        case New():
+            paths = starting_point.write(asked.name)
+            print(*paths, f"To run it: truncgauss run {paths[0]}", sep="\n")
+        case List():
+            print(*completed_runs.listed(asked.runs), sep="\n")
+        case Compare():
+            both = completed_runs.read(asked.first), completed_runs.read(asked.second)
+            print(*completed_runs.compared(*both), sep="\n")
+        case Plot():
+            print(*running.redraw(completed_runs.read(asked.run)), sep="\n")
         case Run():
             return _run(asked, rest, words)
     return FINE
@@ -188,97 +230,23 @@ def _run(asked: Run, rest: list[str], words: list[str]) -> int:
         raise ConfigError(f"{ERROR}: run takes either a config or --resume FOLDER")
     if asked.figures:
         runs.writable(asked.figures)
-    _prepare(config)
+    running.prepare(config)
     stem = settings.stem(config.experiment)
     source = Path(config.experiment) if settings.is_file(config.experiment) else None
     if folder and source:
         runs.check_source(folder, source)
     folder = folder or runs.begin(asked.runs, stem, settings.dump(config), source)
     try:
-        return _compute(folder, config, asked, words)
+        summary, final = running.compute(folder, config, ["truncgauss", *words])
     finally:
         if folder.is_dir() and runs.abandon(folder):
             print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
-
-
-def _compute(folder: Path, config: Experiment, asked: Run, words: list[str]) -> int:
-    """Run, draw, write all files and print the summary."""
-    import jax
-
-    from truncgauss import plotting
-
-    name = settings.stem(config.experiment)
-    started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
-    results = _results(config, folder / runs.CHECKPOINT)
-    provenance = {
-        **runs.circumstances(ROOT, ["truncgauss", *words], jax.local_devices()),
-        "dtype": config.dtype,
-        "seed": config.seed,
-        "started": started.isoformat(timespec="seconds"),
-        "seconds": round(time.perf_counter() - clock, 3),
-    }
-    summary = runs.summary(results)
     failed = summary["reason"]
-    if not failed:
-        plotting.save(settings.function(config.experiment, "plot")(results), folder / name)
-    final = runs.finish(folder, name, results, provenance)
     if asked.figures and not failed:
-        runs.publish(asked.figures, name, final)
+        runs.publish(asked.figures, stem, final)
     print(*summary["summary"], *([f"failed: {failed}"] if failed else ()), sep="\n")
     print(f"run folder: {final}")
     return FAILED if failed else FINE
-
-
-def _results(config: Experiment, checkpoint: Path) -> dict[str, Any]:
-    """What an experiment returns, its arrays as NumPy's."""
-    import jax
-    import numpy as np
-
-    run = settings.function(config.experiment, "run")
-    more = {"checkpoint": checkpoint} if "checkpoint" in inspect.signature(run).parameters else {}
-    try:
-        results: Mapping[str, Any] = run(config, **more)
-    except ArithmeticError as error:
-        return {"failed": str(error) or type(error).__name__}
-    as_numpy = lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
-    return jax.tree.map(as_numpy, dict(results))
-
-
-def _prepare(config: Experiment) -> None:
-    """Set precision, devices and cache, which JAX takes before its first computation only."""
-    os.environ.setdefault("MPLBACKEND", "Agg")
-    import jax
-
-    if config.cached:
-        _keep_compilations()
-    jax.config.update("jax_enable_x64", config.dtype == "float64")
-    # JAX refuses once it has started, as in a notebook; there the count may be right already.
-    with contextlib.suppress(RuntimeError):
-        if config.devices > 1:
-            jax.config.update("jax_num_cpu_devices", config.devices)
-    here = jax.local_devices()
-    if len(here) < config.devices:
-        raise ConfigError(
-            f"{ERROR}: devices: there are {len(here)} {here[0].platform} (got {config.devices}); "
-            "devices of the host need JAX_PLATFORMS=cpu and a process of their own"
-        )
-    name = settings.stem(config.experiment)
-    what = f"{name}, {config.dtype}, {config.devices} x {here[0].device_kind}"
-    print(f"truncgauss: {what}", file=sys.stderr)
-
-
-def _keep_compilations() -> None:
-    """Let JAX keep compiled functions in the user's cache folder, or where the environment says."""
-    import jax
-
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    chosen = {
-        "jax_compilation_cache_dir": os.path.join(home, "truncgauss", "jax"),
-        "jax_persistent_cache_min_compile_time_secs": 0.1,
-    }
-    for option, value in chosen.items():
-        if option.upper() not in os.environ and os.path.isabs(home):
-            jax.config.update(option, value)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ written. Whatever interrupts it, a folder without that ending is complete.
     metrics.jsonl     one line for each reported step, if there are any
     provenance.json   command, versions, devices, dtype, seed, commit
     <experiment>.png  the figure, with an .svg beside it
+    report.html       all of this on one page
     <experiment>.py   a copy of the experiment, if it is a file of the user's own
 """
 
@@ -27,11 +28,11 @@ from typing import Any
 
 import numpy as np
 
+from truncgauss import report
+from truncgauss.completed_runs import PARTIAL, arrays, read
+
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
-PARTIAL = ".partial"
 CHECKPOINT = "checkpoint"
-NON_NUMERIC_KEYS = ("summary", "metrics", "failed")
-"""Keys of a result that are kept apart from its numbers."""
 
 
 def begin(runs: Path, experiment: str, config: str, source: Path | None = None) -> Path:
@@ -125,15 +126,16 @@ def finish(
         provenance: see `circumstances`.
 
     Raises:
-        TypeError: a result that is none of these.
+        TypeError: a result that is none of these, or a name with a slash.
     """
-    arrays: dict[str, Any] = dict(_arrays(results))
-    np.savez_compressed(folder / "result.npz", **arrays)
+    numbers: dict[str, Any] = dict(arrays(results))
+    np.savez_compressed(folder / "result.npz", **numbers)
     if "metrics" in results:
         rows = (json.dumps(_jsonable(row), allow_nan=False) for row in results["metrics"])
         (folder / "metrics.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
     _write_json(folder / "provenance.json", provenance)
     _write_json(folder / "summary.json", {"experiment": experiment, **summary(results)})
+    report.write(read(folder))
     shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
     return folder.rename(folder.with_name(folder.name.removesuffix(PARTIAL)))
 
@@ -164,7 +166,7 @@ def summary(results: Mapping[str, Any]) -> dict[str, Any]:
         {'fit/loss': 0.5}
     """
     failed = str(results.get("failed") or "")
-    scalars = {key: array for key, array in _arrays(results) if array.ndim == 0}
+    scalars = {key: array for key, array in arrays(results) if array.ndim == 0}
     return {
         "status": "failed" if failed else "finished",
         "reason": failed,
@@ -215,22 +217,6 @@ def _commit(root: Path) -> tuple[str | None, bool | None]:
         return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
     except (OSError, subprocess.SubprocessError):
         return None, None
-
-
-def _arrays(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
-    """Names and arrays, `outer/inner` for what is nested."""
-    for key, value in results.items():
-        name = f"{prefix}{key}"
-        if name in NON_NUMERIC_KEYS:
-            continue
-        if isinstance(value, Mapping):
-            yield from _arrays(value, f"{name}/")
-            continue
-        array = np.asarray(value)
-        if array.dtype == object:
-            kind = type(value).__name__
-            raise TypeError(f"result {name!r} must be numbers or text, got {kind}")
-        yield name, array
 
 
 def _jsonable(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """A Gaussian fitted to the rows of a table that a selection has let through.
 
 The mean of the rows that were seen is not the mean of all. The truncated fit corrects it; where the
-table also holds the rows outside the limits, the correction is judged against all of them. With
-`data` and `columns` it does the same for a table of one's own, with or without unseen rows.
+table is complete, and holds the rows outside the limits too, the correction is judged against all
+of them. For a table of one's own, censored, noisy or with covariates, there is `fit_table`.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -13,19 +13,14 @@ import numpy as np
 from tqdm import tqdm
 
 import truncgauss as tg
-from truncgauss import parallel
+from truncgauss import parallel, tables
 from truncgauss.compiling import LIGHT, Compiled
-
-from .table import table
 
 
 def run(config):
     """Naive, corrected and full moments, a check of the errors, and the fraction along a shift."""
-    rows = table(config.data, config.columns, config.where)
+    rows, seen = rows_of(config)
     low, high = np.array(config.limits.low), np.array(config.limits.high)
-    seen = np.all((rows >= low) & (rows <= high), axis=1)
-    if not seen.any():
-        raise ValueError(f"None of the {len(rows)} rows lies inside the limits: check their units.")
     sample, region, d = jnp.asarray(rows[seen], config.dtype), tg.Box(low, high), len(low)
     with (
         ThreadPoolExecutor(1) as pool,
@@ -44,6 +39,7 @@ def run(config):
         bar.update()
     results = {
         "columns": np.array(config.columns),
+        "estimates": named(config.columns, fit),
         "unit": config.unit,
         "limits": {"low": low, "high": high},
         "rows": rows,
@@ -60,11 +56,46 @@ def run(config):
     return results
 
 
+def rows_of(config):
+    """The chosen columns, (n, d), and which rows lie inside the limits, (n,)."""
+    found = tables.from_file(config.data, config.columns, config.where)
+    rows = np.stack([found[name] for name in config.columns], axis=1)
+    endless = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+    if len(endless):
+        raise ValueError(
+            f"{config.data}: row {endless[0]} holds an infinite value: {rows[endless[0]]}."
+        )
+    seen = np.all((rows >= config.limits.low) & (rows <= config.limits.high), axis=1)
+    if not seen.any():
+        raise ValueError(f"None of the {len(rows)} rows lies inside the limits: check their units.")
+    if not (config.complete or seen.all()):
+        stray = np.flatnonzero(~seen)
+        raise ValueError(
+            f"{len(stray)} of {len(rows)} rows lie outside the limits, first row {stray[0]} "
+            f"{rows[stray[0]]}. If the table holds all rows, seen or not, say `complete: true`; if "
+            "these are strays, correct or remove them, or use fit_table, which can drop them."
+        )
+    return rows, seen
+
+
 def moments(rows):
     """Mean, covariance and the standard error of the mean of complete rows."""
     covariance = np.cov(rows, rowvar=False).reshape(rows.shape[1], rows.shape[1])
     stderr = np.sqrt(np.diagonal(covariance) / len(rows))
     return {"loc": rows.mean(axis=0), "covariance": covariance, "stderr": stderr}
+
+
+def named(columns, fit):
+    """Every estimate and its standard error by name, for summary.json."""
+    values = {}
+    for i, column in enumerate(columns):
+        values[f"mean[{column}]"] = float(fit.loc[i])
+        values[f"mean[{column}].stderr"] = float(fit.standard_errors.loc[i])
+        for j, other in enumerate(columns[: i + 1]):
+            name = f"covariance[{column}, {other}]"
+            values[name] = float(fit.covariance_matrix[i, j])
+            values[f"{name}.stderr"] = float(fit.standard_errors.covariance_matrix[i, j])
+    return values
 
 
 def of_fit(fit):
@@ -153,18 +184,20 @@ def summary(results):
     naive, corrected, full = (results.get(name) for name in ("naive", "corrected", "full"))
     seen, unit = results["seen"], results["unit"]
     resampling = results["resampled"]
+    again = len(resampling["loc"]) > 1
     row = "{:<16}{:>18}{:>18}{:>18}{:>12}".format
+    last = "resampled" if again else ""
     lines = [
         f"{seen.sum()} of {len(seen)} rows lie inside the limits; the fitted Gaussian expects "
         f"{corrected['fraction']:.1%} inside",
-        row(f"mean{f' ({unit})' if unit else ''}", "naive", "corrected", "all rows", "resampled"),
+        row(f"mean{f' ({unit})' if unit else ''}", "naive", "corrected", "all rows", last),
     ]
     for j, column in enumerate(results["columns"]):
         cells = [
             f"{each['loc'][j]:.4f} ± {each['stderr'][j]:.4f}" if each else "none unseen"
             for each in (naive, corrected, full)
         ]
-        lines.append(row(str(column), *cells, f"± {resampling['stderr'][j]:.4f}"))
+        lines.append(row(str(column), *cells, f"± {resampling['stderr'][j]:.4f}" if again else ""))
     if resampling["without_fit"]:
         lines.append(
             f"{resampling['without_fit']} sets of resampled rows allow no fit and are left out of "

@@ -5,8 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from truncgauss.config import Count, DataFile, Edge, Experiment, Grid, Limits, problem
-
-from .table import header, mismatch
+from truncgauss.tables import header, mismatch
 
 
 class Settings(Experiment):
@@ -15,7 +14,10 @@ class Settings(Experiment):
     spreads: ClassVar[bool] = True
 
     data: DataFile
-    """A CSV table with a header."""
+    """A CSV, NPZ or Parquet table with named columns."""
+    complete: bool = False
+    """Whether the table holds the rows outside the limits too, against which the correction is
+    judged. Otherwise such a row is an error."""
     where: dict[str, str] = {}
     """Keep only the rows whose column (the key) holds this text (the value)."""
     columns: Annotated[tuple[str, ...], Field(min_length=1)]

@@ -4,7 +4,6 @@ A validator that looks at several keys raises `problem(message, *keys, got=...)`
 is reported at the line of the key that it names.
 """
 
-import difflib
 import math
 import os
 from pathlib import Path
@@ -22,6 +21,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from truncgauss.tables.files import nearest
+
 
 def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
     """The error of one key of a section, for validators that look at several keys at once."""
@@ -31,8 +32,7 @@ def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
 
 def suggestion(word: object, known: list[str]) -> str:
     """A guess at what was meant, else what there is to choose from."""
-    close = difflib.get_close_matches(str(word), known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    return nearest(str(word), known)
 
 
 class Model(BaseModel):

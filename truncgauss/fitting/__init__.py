@@ -1,6 +1,12 @@
 """Fits of shifts, limits and whole Gaussians to truncated data."""
 
 from truncgauss.fitting.fractions import fit_limits, fit_shift
+from truncgauss.fitting.likelihood_fit import (
+    Derived,
+    LikelihoodFit,
+    LikelihoodRatio,
+    likelihood_ratio,
+)
 from truncgauss.fitting.loop import fit
 from truncgauss.fitting.observations import (
     ObservationsErrors,
@@ -19,6 +25,8 @@ from truncgauss.fitting.parameters import (
     Real,
     coordinates,
 )
+from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
+from truncgauss.fitting.residuals import quantile_residuals
 from truncgauss.fitting.result import Fit, FitResult
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.truncated_normal import fit_truncated_normal
@@ -37,11 +45,14 @@ __all__ = [
     "Certificate",
     "Constraint",
     "Coordinates",
+    "Derived",
     "ErrorBars",
     "Fit",
     "FitResult",
     "Frozen",
     "GaussianErrors",
+    "LikelihoodFit",
+    "LikelihoodRatio",
     "Limits",
     "LowerTriangular",
     "ObservationsErrors",
@@ -49,6 +60,8 @@ __all__ = [
     "Positive",
     "PositiveDefinite",
     "Real",
+    "RegressionErrors",
+    "RegressionFit",
     "Statistics",
     "TruncatedFit",
     "certificate",
@@ -57,8 +70,11 @@ __all__ = [
     "fit",
     "fit_limits",
     "fit_observations",
+    "fit_regression",
     "fit_shift",
     "fit_truncated_normal",
     "interrupts",
+    "likelihood_ratio",
+    "quantile_residuals",
     "standard_errors",
 ]

@@ -76,7 +76,9 @@ P = TypeVar("P", bound=Point)
 
 @Compiled
 def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Loss, gradient and Hessian of a callable pytree at x."""
+    """Loss, gradient and Hessian of a callable pytree at x; its own if it has `derivatives`."""
+    if hasattr(loss, "derivatives"):
+        return loss.derivatives(x)
 
     def with_value(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         value, gradient = jax.value_and_grad(loss)(x)

@@ -1,35 +1,41 @@
 """The Gaussian, or the Gaussian regression, behind rows that are known in part."""
 
 import dataclasses
-import functools
-import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
-from tqdm import tqdm
 
-from truncgauss.fitting.newton import CLOSE, Point, newton_steps, point, settled_within, verdict
-from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss, OneEstimate
-from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
-from truncgauss.fitting.profile import profile_interval
-from truncgauss.fitting.result import BASELESS, Fit
-from truncgauss.fitting.uncertainty import (
-    Certificate,
-    certificate,
-    error_bars,
-    information_factor,
+from truncgauss.fitting.descent import WIDEST, Descent, Path
+from truncgauss.fitting.existence import rising_direction
+from truncgauss.fitting.inference import check_information, notes_of, summary
+from truncgauss.fitting.likelihood_fit import LikelihoodFit
+from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss
+from truncgauss.fitting.observations_start import (
+    as_coordinates,
+    as_designs,
+    first_guess,
+    scattered,
+)
+from truncgauss.fitting.regression_loss import (
+    LOG,
+    RegressionLoss,
+    full_design,
+    impossible_rows,
+    is_simple,
+    terms_of,
 )
 from truncgauss.likelihood import Observations, fraction_not_truncated, hold, log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
 
-WIDEST = 1e3  # of the rows' own spread: beyond, the Gaussian is a straight slope across them
-ROUNDS = 4  # how often the method's plans are made anew
-WIDENING = 10.0  # the most by which a step may lower the inverse of a scale or variance
+FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
+MANY_STARTS = 4  # by default, where one outcome may have several maxima
+MOST_ROWS = 10**5  # for so many starts
+SINGULAR = 1e-10  # smallest eigenvalue of a correlation matrix that is one no longer
 UNUSED_START = (
     "From the start that was given the steps did not converge; these began at least squares."
 )
@@ -48,67 +54,19 @@ class ObservationsErrors(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ObservationsFit(Fit):
+class ObservationsFit(LikelihoodFit):
     """The Gaussian behind observed rows, and how far to trust it; `print` shows a table.
 
-    Attributes, besides those of `Fit`:
+    Attributes, besides those of `fitting.LikelihoodFit`:
         coefficients: of each outcome's covariates, d arrays; without a design one mean each.
         covariance_matrix: of the outcomes given their covariates, without noise, (d, d).
-        standard_errors: `.coefficients` and `.covariance_matrix` likewise, from the observed
-            information; inf where the data do not identify it.
-        log_likelihood: of all rows, in nats, with all constants.
-        log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
-        num_rows: n.
-        num_parameters: how many were estimated.
-        names, estimates: all estimated numbers and what to call them; `parameter_covariance` and
-            `errors` are in the same order.
-        fraction_not_truncated: mean probability that a row could be seen; what the fit says of the
-            rest no row has checked.
-        newton_decrement_trace: at each step; times sqrt(n) the estimated distance to the maximum
-            in standard errors.
-        loss, best: minus the mean log-likelihood of a row, and the point where it is lowest.
+        standard_errors: `.coefficients` and `.covariance_matrix` likewise; inf where the data do
+            not identify it.
     """
 
     coefficients: tuple[np.ndarray, ...]
     covariance_matrix: np.ndarray
     standard_errors: ObservationsErrors
-    log_likelihood: float
-    log_likelihood_stderr: float
-    num_rows: int
-    num_parameters: int
-    names: tuple[str, ...]
-    estimates: np.ndarray
-    errors: np.ndarray
-    fraction_not_truncated: float
-    newton_decrement_trace: np.ndarray
-    loss: ObservationsLoss = dataclasses.field(repr=False)
-    best: Point = dataclasses.field(repr=False)
-
-    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        """The profile-likelihood interval of an estimate, such as "loc[0]".
-
-        It holds all values whose likelihood ratio to the maximum, over all other parameters, does
-        not speak against them at that level. Unlike Wald's, it need not be symmetric. An end is
-        infinite where the likelihood does not fall that far.
-
-        Raises:
-            ValueError: for a name that is no estimate, or a fit that has not converged.
-
-        Example:
-            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
-            >>> [round(end, 3) for end in fit.profile("loc[0]")]
-            [1.08, 3.92]
-        """
-        if name not in self.names:
-            raise ValueError(
-                f"profile: there is no estimate {name!r}, but {', '.join(self.names)}."
-            )
-        if not self.converged:
-            raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
-        fall = 0.5 * float(stats.chi2.ppf(level, 1))
-        with jax.enable_x64(True):
-            estimate = OneEstimate(self.loss.coordinates, jnp.asarray(self.names.index(name)))
-            return profile_interval(self.loss, float(self.loss.size), self.best, estimate, fall)
 
     @property
     def loc(self) -> np.ndarray:
@@ -116,29 +74,6 @@ class ObservationsFit(Fit):
         if any(len(own) != 1 for own in self.coefficients):
             raise AttributeError("loc: the mean depends on covariates; see coefficients.")
         return np.concatenate(self.coefficients)
-
-    @property
-    def aic(self) -> float:
-        """Akaike's criterion, 2 q - 2 log L."""
-        return 2 * self.num_parameters - 2 * self.log_likelihood
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion, q log n - 2 log L."""
-        return self.num_parameters * math.log(self.num_rows) - 2 * self.log_likelihood
-
-    def __str__(self) -> str:
-        width = max(map(len, self.names), default=0)
-        lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12} {'95 % Wald interval':>26}"]
-        for name, value, error in zip(self.names, self.estimates, self.errors):
-            low, high = value - 1.959964 * error, value + 1.959964 * error
-            interval = f"[{low:.6g}, {high:.6g}]"
-            lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g} {interval:>26}")
-        lines.append(
-            f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows} rows, "
-            f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}"
-        )
-        return "\n".join([*lines, self.reason, *self.notes])
 
 
 def fit_observations(
@@ -150,6 +85,8 @@ def fit_observations(
     method: Method = Automatic(),
     key: jax.Array | None = None,
     num_steps: int = 100,
+    num_starts: int | None = None,
+    information: str = "observed",
     progress: bool = False,
 ) -> ObservationsFit:
     """Maximum likelihood of a Gaussian, or a Gaussian regression, from rows known in part.
@@ -168,7 +105,12 @@ def fit_observations(
         start: (coefficients, covariance) to begin with, coefficients one after the other.
         method: how probabilities are computed; its plans and key are held in a fit.
         key: its random key.
-        num_steps: the most Newton steps.
+        num_steps: the most Newton steps from each start.
+        num_starts: from how many points to begin, the first by least squares and the others drawn
+            around it. By default 1 where there is one maximum; else 4 for one outcome of up to
+            100,000 rows. What the others found stands in `notes`.
+        information: what standard errors come from: "observed", minus the Hessian of the
+            log-likelihood; or "sandwich", which holds for many rows of another distribution too.
         progress: show a bar, if on a terminal.
 
     Returns:
@@ -184,6 +126,7 @@ def fit_observations(
         >>> fit.converged, fit.loc.round(3), fit.covariance_matrix.round(3)
         (True, array([0.515]), array([[1.549]]))
     """
+    check_information(information)
     with jax.enable_x64(True):
         observations = jax.tree.map(as_double, observations)
         n, d = observations.lower.shape
@@ -196,17 +139,19 @@ def fit_observations(
                 f"fit_observations: {n} row(s) cannot determine {len(x)} parameters; more are "
                 "needed, or a simpler covariance."
             )
-        weights = observations.weights
-        size = jnp.asarray(float(n) if weights is None else jnp.sum(weights))
-        loss = ObservationsLoss(observations, designs, coordinates, size, method, as_key(key))
-        check_possible(planned(loss, loss.method, x), x)
-        descend = functools.partial(descended, loss, scale, num_steps, progress)
+        problem = Rows(observations, designs, coordinates, scale, information == "sandwich")
+        renewed = problem.losses(method, as_key(key))
+        problem.check_possible(renewed, x)
+        descent = Descent(renewed, problem.width, coordinates.single, num_steps, progress)
         if start is not None:
-            given = as_start(start, coordinates)
-            result = descend(given)
-            if result.converged:
-                return result
-        result = descend(x)
+            given = descent.path(as_start(start, coordinates))
+            if given.arrived:
+                return problem.result(given, information, "")
+        count = num_starts or problem.default_starts
+        others = scattered(x, scale, designs, coordinates, count - 1)
+        best, sentence = descent.best([x, *others])
+        check_finite(best)
+        result = problem.result(best, information, sentence if others else "")
         if start is None:
             return result
         return dataclasses.replace(result, notes=(UNUSED_START, *result.notes))
@@ -233,127 +178,219 @@ def as_double(leaf: jax.Array) -> jax.Array:
     return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
 
-def planned(loss: ObservationsLoss, method: Method, x: np.ndarray) -> ObservationsLoss:
-    """The loss with a method's plans made at x."""
-    held = hold(method, loss.observations, *loss.gaussian(jnp.asarray(x)))
-    return dataclasses.replace(loss, method=held)
-
-
-def check_possible(loss: ObservationsLoss, x: np.ndarray) -> None:
-    """Raise ValueError if a row cannot be, or nothing is known of the start."""
-    found = log_likelihood(loss.observations, *loss.gaussian(jnp.asarray(x)), loss.method, loss.key)
-    values = np.asarray(found.log_prob)
-    wrong = np.flatnonzero(np.isneginf(values))
-    if len(wrong):
-        first, rows = wrong[0], loss.observations
+def check_finite(path: Path) -> None:
+    if not path.end.finite:
         raise ValueError(
-            f"fit_observations: {len(wrong)} of {len(values)} row(s) are impossible, first row "
-            f"{first}: lower {rows.lower[first]}, upper {rows.upper[first]} do not meet its "
-            "region. Correct the region, or remove those rows."
-        )
-    if not np.all(np.isfinite(values)):
-        raise ValueError(
-            "fit_observations: the likelihood is not finite at the start. Give another start, "
-            "whose covariance is positive definite."
+            "The likelihood or its derivatives are not finite at the start. Give "
+            "another start, or another method."
         )
 
 
-def descended(
-    loss: ObservationsLoss, scale: np.ndarray, num_steps: int, progress: bool, x: np.ndarray
-) -> ObservationsFit:
-    """The fit from free coordinates x, with the method's plans made anew where they lead."""
-    visited: list[Point] = []
-    method = loss.method
-    wide = functools.partial(is_wide, loss.coordinates, scale)
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """What is to be fitted.
 
-    def stop(here: Point) -> bool:
-        return wide(here) and bool(here.gradient[-1] > 0)
+    Attributes:
+        observations: the rows.
+        designs: covariates of each outcome, or None.
+        coordinates: of the coefficients and the covariance.
+        scale: spread of each outcome (d,), in whose units a Gaussian is wide.
+        each: whether the scores of single rows are asked for.
+    """
 
-    for _ in range(ROUNDS):
-        loss = planned(loss, method, x)
-        evaluate = functools.partial(point, loss)
-        here = evaluate(x)
-        if not here.finite:
+    observations: Observations
+    designs: tuple[jax.Array, ...] | None
+    coordinates: Coordinates
+    scale: np.ndarray
+    each: bool
+
+    @property
+    def simple(self) -> bool:
+        return is_simple(self.observations)
+
+    @property
+    def size(self) -> jax.Array:
+        weights = self.observations.weights
+        return jnp.asarray(self.observations.num_rows * 1.0 if weights is None else weights.sum())
+
+    @property
+    def default_starts(self) -> int:
+        several = self.simple and not self.unique and self.observations.num_rows <= MOST_ROWS
+        return MANY_STARTS if several else 1
+
+    def losses(self, method: Method, key: jax.Array) -> Callable[[np.ndarray], Any]:
+        """x -> the loss, with the method's plans made at x."""
+        if self.simple:
+            loss = self.simple_loss()
+            return lambda x: loss
+        general = ObservationsLoss(
+            self.observations, self.designs, self.coordinates, self.size, method, key
+        )
+
+        def renewed(x: np.ndarray) -> ObservationsLoss:
+            held = hold(method, self.observations, *general.gaussian(jnp.asarray(x)))
+            return dataclasses.replace(general, method=held)
+
+        return renewed
+
+    def simple_loss(self) -> RegressionLoss:
+        """The loss of one outcome seen in intervals, whose integrals have closed forms."""
+        place, n = self.coordinates, self.observations.num_rows
+        each = self.each or self.designs is not None
+        design = np.ones((n if each else 1, 1))
+        if self.designs is not None:
+            design = np.asarray(self.designs[0])
+        return RegressionLoss(
+            terms=terms_of(self.observations, each),
+            design=full_design(design),
+            scale_design=None,
+            fixed_scale=None if place.single else jnp.log(place.fixed[0, 0]) / 2,
+            size=self.size,
+            link=place.power if place.single else LOG,
+        )
+
+    def check_possible(self, renewed: Callable[[np.ndarray], Any], x: np.ndarray) -> None:
+        """Raise ValueError if a row cannot be, or nothing is known of the start."""
+        rows, n = self.observations, self.observations.num_rows
+        if self.simple:
+            wrong = impossible_rows(rows)
+        else:
+            loss = renewed(x)
+            loc, covariance = loss.gaussian(jnp.asarray(x))
+            found = log_likelihood(rows, loc, covariance, loss.method, loss.key)
+            wrong = np.flatnonzero(np.isneginf(np.asarray(found.log_prob)))
+        if len(wrong):
+            first = wrong[0]
             raise ValueError(
-                "fit_observations: the likelihood or its derivatives are not finite at the start. "
-                "Give another start, or another method."
+                f"fit_observations: {len(wrong)} of {n} row(s) are impossible, first row "
+                f"{first}: lower {rows.lower[first]}, upper {rows.upper[first]} do not meet its "
+                "region. Correct the region, or remove those rows."
             )
-        moves = here.decrement * float(loss.size) ** 0.5 > CLOSE
-        left = num_steps - len(visited) + (not visited)
-        admits = functools.partial(widens_in_bounds, loss.coordinates)
-        steps = newton_steps(evaluate, here, left, stop=stop, admits=admits)
-        path = [here, *tqdm(steps, "Newton steps", disable=None if progress else True)]
-        narrowed = stop(path[-1])
-        if narrowed:  # by chance, on the way to a maximum, or because there is none?
-            rest = np.eye(len(x))[:, :-1]
-            path.append(settled_within(evaluate, path[-1], rest, left))
-        visited += path[bool(visited) :]
-        x = visited[-1].x
-        again = moves and (narrowed or bool(jax.tree.leaves(loss.method)))
-        if not again or stop(visited[-1]) or len(visited) > num_steps:
-            break
-    return finished(loss, visited, wide(visited[-1]))
+
+    def width(self, x: np.ndarray) -> float:
+        """The largest standard deviation in any direction, in units of the outcomes' spread."""
+        matrix = np.asarray(self.coordinates.values(jnp.asarray(x))[1])
+        if not self.coordinates.scales or not np.all(np.isfinite(matrix)):
+            return 0.0
+        return float(np.sqrt(np.linalg.eigvalsh(matrix / np.outer(self.scale, self.scale))[-1]))
+
+    def no_maximum(self, path: Path) -> str | None:
+        """Why there is no maximum, if there is none."""
+        matrix = np.asarray(self.coordinates.values(jnp.asarray(path.end.x))[1])
+        if path.endless:
+            return ENDLESS + self.towards(matrix, -1)
+        risen = self.rising()
+        if risen is not None or len(matrix) == 1:
+            return risen
+        root = np.sqrt(np.diagonal(matrix))
+        if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
+            return None
+        return (
+            "There is no maximum: the likelihood grows as the covariance becomes singular. Some "
+            "outcomes are linear functions of others in every row." + self.towards(matrix, 0)
+        )
+
+    def towards(self, matrix: np.ndarray, which: int) -> str:
+        """In which direction of the outcomes that happens."""
+        if len(matrix) == 1:
+            return ""
+        vector = np.linalg.eigh(matrix / np.outer(self.scale, self.scale))[1][:, which]
+        listed = ", ".join(f"{entry:.3g}" for entry in vector)
+        return f" This happens along ({listed}), in units of the outcomes' spread."
+
+    def rising(self) -> str | None:
+        """The direction along which the likelihood of rows without a region never falls."""
+        rows, place = self.observations, self.coordinates
+        if rows.region is not None:
+            return None
+        weights = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
+        for j, size in enumerate(place.sizes):
+            design = np.ones((rows.num_rows, 1)) if self.designs is None else self.designs[j]
+            lower, upper, design = (
+                np.asarray(part)[weights > 0]
+                for part in (rows.lower[:, j], rows.upper[:, j], design)
+            )
+            known = rows.noise is not None or not place.single
+            found = rising_direction(lower, upper, design, known)
+            if found is not None:
+                start = sum(place.sizes[:j])
+                names = place.names(self.designs is not None)[start : start + size]
+                return rising_sentence(found, names)
+        return None
+
+    @property
+    def unique(self) -> bool:
+        """Whether the log-likelihood is known to be concave in some coordinates.
+
+        It is in the natural parameters for complete, exact rows, truncated or not, and in Olsen's
+        for one outcome, censored or in intervals but not truncated.
+        """
+        rows, place = self.observations, self.coordinates
+        d = len(place.sizes)
+        if rows.noise is not None:
+            return False
+        if d == 1 and not place.scales and rows.region is None:
+            return True  # log-concave in the mean
+        exact = bool(jnp.all(rows.lower == rows.upper))
+        full = len(place.scales) == d and len(place.pairs) == d * (d - 1) // 2
+        # With covariates of several outcomes, natural parameters are no longer free of each other.
+        natural = exact and full and (d == 1 or self.designs is None)
+        return natural or (place.single and rows.region is None)
+
+    def result(self, path: Path, information: str, starts: str) -> ObservationsFit:
+        rows, place, x = self.observations, self.coordinates, jnp.asarray(path.end.x)
+        names = tuple(place.names(self.designs is not None))
+        compare = self.simple or rows.lower.size <= FEW_ENTRIES
+        fields = summary(path, place, names, rows, information, self.no_maximum(path), compare)
+        if self.simple:
+            fraction = float(path.loss.fraction(x))
+        else:
+            loc, covariance = path.loss.gaussian(x)
+            held = path.loss.method, path.loss.key
+            fraction = float(jnp.mean(fraction_not_truncated(rows, loc, covariance, *held)))
+        coefficients, matrix = place.values(x)
+        return ObservationsFit(
+            **fields,
+            coefficients=tuple(np.asarray(own) for own in coefficients),
+            covariance_matrix=np.asarray(matrix),
+            standard_errors=shaped(place, names, fields["errors"]),
+            fraction_not_truncated=fraction,
+            notes=notes_of(fields, self.unique, starts, fraction),
+            references=self.references(information),
+        )
+
+    def references(self, information: str) -> tuple[str, ...]:
+        """What the fit rests on, as keys of the literature."""
+        rows, place = self.observations, self.coordinates
+        limited = bool(jnp.any(rows.lower != rows.upper))
+        found = {
+            "marquardt1963": True,
+            "tobin1958": limited,
+            "cohen1991": rows.region is not None,
+            "olsen1978": place.single and place.power == 1 and limited,
+            "barndorff1978": place.single and place.power == 2,
+            "little2019": bool(jnp.any(jnp.isinf(rows.lower) & jnp.isinf(rows.upper))),
+            "genz1992": rows.dimension > 3 and (limited or rows.region is not None),
+            "white1982": information == "sandwich",
+        }
+        return tuple(key for key, used in found.items() if used)
 
 
-def is_wide(coordinates: Coordinates, scale: np.ndarray, here: Point) -> bool:
-    """Whether one outcome's Gaussian is almost a straight slope across its rows."""
-    power = coordinates.power
-    return coordinates.single and bool(here.x[-1] * (scale[0] * WIDEST) ** power < 1)
-
-
-def widens_in_bounds(coordinates: Coordinates, here: Point, x: np.ndarray) -> bool:
-    return not coordinates.single or bool(x[-1] >= here.x[-1] / WIDENING)
-
-
-def finished(loss: ObservationsLoss, visited: list[Point], endless: bool) -> ObservationsFit:
-    """The result at the last point visited."""
-    here, size, coordinates = visited[-1], float(loss.size), loss.coordinates
-    x = jnp.asarray(here.x)
-    total = loss.total(x)
-    coefficients, matrix = coordinates.values(x)
-    proof = certificate(size * here.gradient, size * here.hessian, float(total.stderr))
-    jacobian = np.asarray(jax.jacfwd(coordinates.estimates)(x))
-    bars = error_bars(information_factor(size * here.hessian), jacobian)
-    names = tuple(coordinates.names(loss.designs is not None))
-    converged, reason = ending(here, proof, size, len(visited) - 1)
-    errors = bars.standard_errors
-    if endless:
-        converged, reason, errors = False, ENDLESS, np.full(len(names), np.inf)
-    if np.isinf(total.stderr):
-        converged, reason = False, BASELESS
-    fraction = fraction_not_truncated(loss.observations, *loss.gaussian(x), loss.method, loss.key)
-    return ObservationsFit(
-        coefficients=tuple(np.asarray(own) for own in coefficients),
-        covariance_matrix=np.asarray(matrix),
-        standard_errors=shaped(coordinates, names, errors),
-        log_likelihood=float(total.log_prob),
-        log_likelihood_stderr=float(total.stderr),
-        num_rows=loss.observations.num_rows,
-        num_parameters=len(here.x),
-        names=names,
-        estimates=np.asarray(coordinates.estimates(x)),
-        errors=errors,
-        fraction_not_truncated=float(jnp.mean(fraction)),
-        converged=converged,
-        reason=reason,
-        num_steps=len(visited) - 1,
-        loss_trace=np.array([p.loss for p in visited]),
-        newton_decrement_trace=np.array([p.decrement for p in visited]),
-        loss=loss,
-        best=here,
-        parameter_covariance=bars.covariance,
-        certificate=proof,
-        notes=notes_of(loss, proof.stderr, float(jnp.mean(fraction))),
-    )
-
-
-def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tuple[bool, str]:
-    """Whether this is a maximum, and a sentence."""
-    if proof.positive_definite:
-        return verdict(here.decrement * size**0.5, num_steps)
-    return False, (
-        "Not converged: the curvature of the likelihood is not positive at the end (smallest "
-        f"scaled eigenvalue {proof.curvature:.1e}). The rows do not determine the parameters."
+def rising_sentence(direction: np.ndarray, names: list[str]) -> str:
+    """What a direction from `rising_direction` means."""
+    slopes, falling = direction[:-1], direction[-1]
+    if falling > 0:
+        met = ", ".join(f"{name} = {b / falling:.6g}" for name, b in zip(names, slopes))
+        return (
+            f"There is no maximum: the likelihood grows as the variance falls to 0, since {met} "
+            "meets every row exactly. Use more rows, fewer covariates, or say what noise there is."
+        )
+    slopes = slopes / np.abs(slopes).max()
+    moved = ", ".join(f"{b:.3g} in {name}" for name, b in zip(names, slopes) if b)
+    return (
+        "There is no maximum: the rows are separated. The likelihood grows for ever along the "
+        f"direction of {moved}: censored rows are met the better the farther that goes, and no "
+        "other row objects. Drop the covariates that separate them, or use a prior."
     )
 
 
@@ -367,40 +404,3 @@ def shaped(
     for (i, j), error in zip(coordinates.entries, errors[count:]):
         matrix[i, j] = matrix[j, i] = error
     return ObservationsErrors(tuple(parts), matrix)
-
-
-def notes_of(loss: ObservationsLoss, stderr: float, fraction: float) -> tuple[str, ...]:
-    """What a reader of the numbers must know: is it global, and what does it rest on?"""
-    notes = [
-        "The likelihood has no other maximum."
-        if unique(loss)
-        else "The likelihood may have other maxima: try other starts."
-    ]
-    if 0.1 < stderr < np.inf:
-        notes.append(
-            f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
-            "give the method more points."
-        )
-    if fraction < 0.5:
-        notes.append(
-            f"A row could be seen with probability {fraction:.2g} only: most of the fitted "
-            "distribution rests on its shape, which no row can check."
-        )
-    return tuple(notes)
-
-
-def unique(loss: ObservationsLoss) -> bool:
-    """Whether the log-likelihood is known to be concave in some coordinates.
-
-    It is in the natural parameters for complete, exact rows, truncated or not, and in Olsen's for
-    one outcome, censored or in intervals but not truncated.
-    """
-    rows, coordinates = loss.observations, loss.coordinates
-    if rows.noise is not None:
-        return False
-    d = len(coordinates.sizes)
-    exact = bool(jnp.all(rows.lower == rows.upper))
-    full = len(coordinates.scales) == d and len(coordinates.pairs) == d * (d - 1) // 2
-    # With covariates of several outcomes, natural parameters are no longer free of each other.
-    natural = exact and full and (d == 1 or loss.designs is None)
-    return natural or (coordinates.single and rows.region is None)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.likelihood import Observations, total_log_likelihood
+from truncgauss.likelihood import Observations, log_likelihood, total_log_likelihood
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree, static_field
@@ -100,17 +100,6 @@ class Coordinates:
 
 
 @frozen_pytree
-class OneEstimate:
-    """One of the estimates, as a function of free coordinates."""
-
-    coordinates: Coordinates
-    index: jax.Array
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.coordinates.estimates(x)[self.index]
-
-
-@frozen_pytree
 class ObservationsLoss:
     """Minus the mean log-likelihood of a row, by free coordinates.
 
@@ -137,6 +126,17 @@ class ObservationsLoss:
         """The log-likelihood of all rows and its standard error."""
         loc, covariance = self.gaussian(x)
         return total_log_likelihood(self.observations, loc, covariance, self.method, self.key)
+
+    def scores(self, x: jax.Array) -> jax.Array:
+        """The gradient of each row's log-likelihood, times its weight, (n, q)."""
+
+        def rows(x: jax.Array) -> jax.Array:
+            loc, covariance = self.gaussian(x)
+            return log_likelihood(
+                self.observations, loc, covariance, self.method, self.key
+            ).log_prob
+
+        return jax.jacfwd(rows)(x)
 
     def gaussian(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The mean, (d,) or (n, d), and the covariance matrix."""

@@ -10,7 +10,9 @@ from truncgauss.fitting.observations_loss import Coordinates
 from truncgauss.likelihood import Observations
 
 
-def as_designs(design: Any, n: int, d: int) -> tuple[jax.Array, ...] | None:
+def as_designs(
+    design: Any, n: int, d: int, what: str = "fit_observations"
+) -> tuple[jax.Array, ...] | None:
     """Covariates of each outcome, checked; None for a constant mean.
 
     Raises:
@@ -22,17 +24,18 @@ def as_designs(design: Any, n: int, d: int) -> tuple[jax.Array, ...] | None:
     parts = [np.asarray(part, np.float64) for part in parts]
     if len(parts) != d or any(part.ndim != 2 or part.shape[0] != n for part in parts):
         raise ValueError(
-            f"fit_observations: design must have shape ({n}, p), or be a tuple of {d} such, one "
+            f"{what}: design must have shape ({n}, p), or be a tuple of {d} such, one "
             f"for each outcome; got {[part.shape for part in parts]}."
         )
     for j, part in enumerate(parts):
         if not np.all(np.isfinite(part)):
-            raise ValueError(f"fit_observations: the design of outcome {j} holds NaN or infinity.")
+            raise ValueError(f"{what}: the design of outcome {j} holds NaN or infinity.")
         size = np.linalg.norm(part, axis=0)
-        values = np.linalg.svd(part / np.where(size > 0, size, 1.0), compute_uv=False)
+        triangle = np.linalg.qr(part / np.where(size > 0, size, 1.0), mode="r")
+        values = np.linalg.svd(triangle, compute_uv=False)
         if part.shape[1] > n or np.any(size == 0) or values[-1] < 1e-10 * values[0]:
             raise ValueError(
-                f"fit_observations: the columns of the design of outcome {j} are collinear, or "
+                f"{what}: the columns of the design of outcome {j} are collinear, or "
                 f"there are more of them ({part.shape[1]}) than rows ({n}). Drop some."
             )
     return tuple(jnp.asarray(part) for part in parts)
@@ -119,3 +122,31 @@ def first_guess(
             "with variances like those of the rows. Give the variances too, or a start."
         )
     return coordinates.free(np.concatenate(coefficients), matrix), scale
+
+
+def scattered(
+    x: np.ndarray,
+    scale: np.ndarray,
+    designs: tuple[jax.Array, ...] | None,
+    coordinates: Coordinates,
+    count: int,
+) -> list[np.ndarray]:
+    """So many free coordinates around x: means moved by about the outcomes' scale in each direction
+    of the covariates, and scales by a factor of about e."""
+    random, starts = np.random.default_rng(0), []
+    values = coordinates.values(jnp.asarray(x))
+    coefficients, matrix = jax.tree.map(np.asarray, values)
+    roots = [np.eye(1)] * len(scale)
+    if designs is not None:
+        squares = [np.asarray(part).T @ np.asarray(part) / len(part) for part in designs]
+        roots = [np.linalg.inv(np.linalg.cholesky(square)).T for square in squares]
+    for _ in range(count):
+        moved = [
+            own + size * root @ random.normal(size=len(own))
+            for own, size, root in zip(coefficients, scale, roots)
+        ]
+        factors = np.ones(len(scale))
+        factors[list(coordinates.scales)] = np.exp(random.normal(size=len(coordinates.scales)))
+        wider = matrix * np.outer(factors, factors)
+        starts.append(coordinates.free(np.concatenate(moved), wider))
+    return starts

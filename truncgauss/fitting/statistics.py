@@ -1,5 +1,7 @@
 """What a Gaussian's likelihood needs of complete rows: their number, mean and scatter."""
 
+import functools
+import operator
 from typing import Any
 
 import numpy as np
@@ -123,7 +125,8 @@ class Statistics:
             for begin in range(0, len(rows), CHUNK)
         ]
         while len(parts) > 1:  # by pairs, whose sums are of one size
-            parts = [sum(parts[i : i + 2]) for i in range(0, len(parts), 2)]
+            pairs = (parts[i : i + 2] for i in range(0, len(parts), 2))
+            parts = [functools.reduce(operator.add, pair) for pair in pairs]
         return parts[0]
 
     def __add__(self, other: "Statistics") -> "Statistics":
@@ -172,7 +175,8 @@ def as_weights(weights: Any, n: int) -> np.ndarray:
 
 def _of_pairs(num_rows: int, weight: Pair, mean: Pair, scatter: Pair, *ends: Any) -> Statistics:
     (n, n_rest), (m, m_rest), (s, s_rest) = weight, mean, scatter
-    return Statistics(num_rows, m, s, n, *ends, rest=(n_rest, m_rest, s_rest))
+    low, high = ends
+    return Statistics(num_rows, m, s, n, low, high, rest=(n_rest, m_rest, s_rest))
 
 
 def _of_chunk(rows: np.ndarray, weights: np.ndarray) -> Statistics:

@@ -81,7 +81,7 @@ class Observations:
         self._set_patterns()
 
     @classmethod
-    def exact(cls, values: Any, nan_is_missing: bool = False, **settings: Any) -> "Observations":
+    def exact(cls, values: Any, *, nan_is_missing: bool = False, **settings: Any) -> "Observations":
         """Rows known exactly, shape (n, d); NaN stands for a missing entry if so said.
 
         Args:
@@ -172,9 +172,10 @@ class Observations:
         )
         if weights is not None:
             found["weights"] = tables.read(table, [weights], what="from_table").values[:, 0]
-        limits = found.pop("low", None), found.pop("high", None)
-        region = None if limits[0] is None else Box(*limits)
-        return cls(region=region, limits_on=limits_on, **found)
+        settings: dict[str, Any] = dict(found)
+        if "low" in found:
+            settings["region"] = Box(settings.pop("low"), settings.pop("high"))
+        return cls(limits_on=limits_on, **settings)
 
     @property
     def num_rows(self) -> int:

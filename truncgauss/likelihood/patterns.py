@@ -104,10 +104,14 @@ def _pattern(limits: Limits, rows: np.ndarray, code: np.ndarray, bounded: np.nda
 
 def filled(numbers: np.ndarray, by: int) -> jax.Array:
     """Numbers, filled up to one of few lengths: by at most an eighth if there are many."""
-    count = len(numbers)
-    step = 2 ** (count - 1).bit_length() if count <= FEW else 2 ** (count.bit_length() - 4)
-    rest = np.full(-count % max(step, 1), by)
+    rest = np.full(filled_length(len(numbers)) - len(numbers), by)
     return jnp.asarray(np.concatenate([numbers, rest]), jnp.int32)
+
+
+def filled_length(count: int) -> int:
+    """The length to which so many rows are filled up."""
+    step = 2 ** (count - 1).bit_length() if count <= FEW else 2 ** (count.bit_length() - 4)
+    return count + -count % max(step, 1)
 
 
 def unique_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

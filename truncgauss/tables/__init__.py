@@ -2,12 +2,16 @@
 
 from truncgauss.tables.alignment import aligned, check_labels, row_values
 from truncgauss.tables.columns import Table, chosen, named_columns, numbers, read
+from truncgauss.tables.files import from_file, header, mismatch
 
 __all__ = [
     "Table",
     "aligned",
     "check_labels",
     "chosen",
+    "from_file",
+    "header",
+    "mismatch",
     "named_columns",
     "numbers",
     "read",

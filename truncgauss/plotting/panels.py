@@ -1,13 +1,4 @@
-"""Figures in one style; every function takes ax=None and returns the Axes that it drew on.
-
-No global state is touched: figures are made without pyplot, and the style applies only while a
-function of this module draws. Colours are those of Okabe and Ito, which colour-blind readers can
-distinguish; line style, marker and lightness differ too, for print in grey. Legends are outside of
-the axes, where they cover no data.
-
-References:
-    M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
-"""
+"""The panels of figures, what they share, and their legends."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
@@ -72,6 +63,7 @@ GRADIENT = Series("#D55E00", (0, (5, 1.5)), "s")
 REFERENCE = "#000000"
 ALARM = "#B00020"
 UNSEEN = "#999999"
+MANY = 2000  # points: beyond, an SVG holds them as one picture
 
 
 NEW_AXES: Any = None  # no Axes given: `in_house_style` makes some
@@ -362,7 +354,7 @@ def points(
     ax.scatter(
         x, y, s=area if counts is None else area * np.asarray(counts), marker=look.marker,
         facecolor=look.color if filled else "white", edgecolor=look.color, linewidth=0.9,
-        label=label, zorder=2.5,
+        label=label, zorder=2.5, rasterized=len(x) > MANY,
     )  # fmt: skip
     return ax
 

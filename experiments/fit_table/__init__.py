@@ -1,0 +1,1 @@
+"""A Gaussian, or a Gaussian regression, fitted to a table of one's own."""

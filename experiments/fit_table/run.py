@@ -1,0 +1,214 @@
+"""A Gaussian, or a Gaussian regression, fitted to a table of one's own.
+
+The config says by the names of columns what is known of each outcome: exact, censored, an
+interval, missing or noisy, and where a row could be seen at all. The fit is set beside the naive
+one, by least squares through the recorded values, and judged by its residuals.
+"""
+
+import numpy as np
+from tqdm import tqdm
+
+import truncgauss as tg
+from truncgauss import tables
+
+from .settings import Entry
+
+
+def run(config):
+    """Estimates with standard errors, the naive ones, the certificate, and residuals."""
+    import jax
+
+    table = read(config)
+    table, dropped = without_strays(config, table)
+    rows, design = observations(config, table), design_of(config, table)
+    labels = None if design is None else design[0]
+    covariates = None if design is None else design[1]
+    with tqdm(total=2 + len(config.profile), desc="fit", disable=None) as bar:
+        fit = tg.fit_observations(
+            rows, covariates, config.covariance, num_steps=config.num_steps
+        )  # fmt: skip
+        bar.update()
+        names = names_of(config, fit, labels)
+        intervals = {name: profile(fit, names, name, bar) for name in config.profile}
+        bar.set_description("residuals")
+        residuals = tg.quantile_residuals(
+            fit, jax.random.key(config.seed), num_draws=config.num_residuals
+        )
+        bar.update()
+    results = {
+        "outcomes": np.array(list(config.outcomes)),
+        "names": np.array(names),
+        "estimates": fit.estimates,
+        "stderr": fit.errors,
+        "naive": naive(config, rows, covariates, fit),
+        "by_name": by_name(names, fit),
+        "profile": {name: np.array(ends) for name, ends in intervals.items()},
+        "residuals": residuals,
+        "log_likelihood": fit.log_likelihood,
+        "fraction_not_truncated": fit.fraction_not_truncated,
+        "num_rows": fit.num_rows,
+        "dropped": np.array(dropped, int),
+        "metrics": [
+            {"step": i, "loss": float(loss), "decrement": float(decrement)}
+            for i, (loss, decrement) in enumerate(zip(fit.loss_trace, fit.newton_decrement_trace))
+        ],
+        "failed": "" if fit.converged else fit.reason,
+    }
+    results["summary"] = summary(results, fit)
+    return results
+
+
+def read(config):
+    """The columns that the config names, by name."""
+    numbers = dict.fromkeys(name for _, name in config.numbers())
+    texts = dict.fromkeys(name for _, name in config.texts())
+    return tables.from_file(
+        config.data, list(numbers), config.where, text=list(texts), missing=config.missing
+    )
+
+
+def observations(config, table):
+    """What the table says of the outcomes."""
+    given = {
+        key: {name: value for name, entry in config.outcomes.items()
+              if (value := getattr(entry, key)) is not None}
+        for key in Entry.model_fields
+    }  # fmt: skip
+    return tg.Observations.from_table(
+        table, list(config.outcomes), missing=bool(config.missing),
+        weights=config.weights or None, **given,
+    )  # fmt: skip
+
+
+def without_strays(config, table):
+    """The table without rows that lie outside of where they could be seen, and their numbers.
+
+    Raises:
+        ValueError: there are such rows, and they are not to be dropped.
+    """
+    rows = observations(config, table)
+    if rows.region is None:
+        return table, []
+    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
+    low, high = (np.broadcast_to(end, lower.shape) for end in (rows.region.low, rows.region.high))
+    stray = np.flatnonzero(((lower > high) | (upper < low)).any(axis=1))
+    if len(stray) and config.stray_rows == "refuse":
+        raise ValueError(
+            f"{len(stray)} of {len(lower)} rows lie outside of where a row could be seen, first "
+            f"row {stray[0]}: {lower[stray[0]]} to {upper[stray[0]]}, but seen only from "
+            f"{low[stray[0]]} to {high[stray[0]]}. Correct the limits or the rows, or say "
+            "`stray_rows: drop`."
+        )
+    kept = np.delete(np.arange(len(lower)), stray)
+    return {name: column[kept] for name, column in table.items()}, [int(row) for row in stray]
+
+
+def design_of(config, table):
+    """Names and values of the covariates with a constant, or None if there are none."""
+    names = ["constant", *config.covariates]
+    columns = [np.ones(len(next(iter(table.values())))), *(table[n] for n in config.covariates)]
+    for name, reference in config.categories.items():
+        levels = sorted({str(level) for level in table[name]})
+        if reference not in levels:
+            raise ValueError(
+                f"categories: column {name!r} nowhere holds {reference!r}, but {levels[:20]}."
+            )
+        levels.remove(reference)
+        names += [f"{name}: {level}" for level in levels]
+        columns += [(table[name] == level).astype(float) for level in levels]
+    if len(names) == 1:
+        return None
+    absent = [name for name, column in zip(names, columns) if np.isnan(column).any()]
+    if absent:
+        raise ValueError(
+            f"covariate {absent[0]!r} is missing in some rows. Only outcomes may be missing: "
+            "remove these rows, or leave the covariate out."
+        )
+    return names, np.stack(columns, axis=1)
+
+
+def names_of(config, fit, labels):
+    """What to call the estimates, in the order of the fit: coefficients, then covariances."""
+    outcomes = list(config.outcomes)
+    several = len(outcomes) > 1
+    found = []
+    for outcome in outcomes:
+        own = [f"mean of {outcome}"] if labels is None else labels
+        found += [f"{outcome} ~ {label}" if several and labels else label for label in own]
+    for i, outcome in enumerate(outcomes):
+        for other in outcomes[: i + 1]:
+            if other == outcome:
+                found.append(f"variance of {outcome}")
+            elif config.covariance == "full":
+                found.append(f"covariance of {outcome} and {other}")
+    assert len(found) == len(fit.names)
+    return found
+
+
+def profile(fit, names, name, bar):
+    """The profile interval of an estimate by the name that it has here."""
+    bar.set_description(f"profile of {name}")
+    bar.update()
+    if name not in names:
+        raise ValueError(f"profile: there is no estimate {name!r}, but {', '.join(names)}.")
+    return fit.profile(fit.names[names.index(name)]) if fit.converged else (np.nan, np.nan)
+
+
+def naive(config, rows, design, fit):
+    """The same estimates by least squares through the recorded values, as if known exactly.
+
+    A censored entry counts by its limit, an interval by its middle; a missing one is left out.
+    """
+    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
+    low, high = np.where(np.isinf(lower), upper, lower), np.where(np.isinf(upper), lower, upper)
+    complete = (np.isfinite(low) & np.isfinite(high)).all(axis=1)
+    middle = np.where(complete[:, None], low, 0.0) / 2 + np.where(complete[:, None], high, 0.0) / 2
+    weights = np.ones(len(middle)) if rows.weights is None else np.asarray(rows.weights)
+    root = np.sqrt(weights[complete])[:, None]
+    columns = np.ones((len(middle), 1)) if design is None else design
+    x, y = columns[complete] * root, middle[complete] * root
+    coefficients = np.linalg.lstsq(x, y, rcond=None)[0]
+    residuals = y - x @ coefficients
+    matrix = residuals.T @ residuals / weights[complete].sum()
+    kept = np.tril_indices(len(matrix))
+    if config.covariance == "diagonal":
+        kept = np.diag_indices(len(matrix))
+    values = np.concatenate([coefficients.T.ravel(), matrix[kept]])
+    assert len(values) == len(fit.estimates)
+    return values
+
+
+def by_name(names, fit):
+    """Every estimate and its standard error by name, for summary.json."""
+    pairs = zip(names, fit.estimates, fit.errors)
+    return {
+        key: float(number)
+        for name, estimate, error in pairs
+        for key, number in ((name, estimate), (f"{name}, standard error", error))
+    }
+
+
+# ---------------------------------------------------------------- what the user reads
+
+
+def summary(results, fit):
+    """The table of estimates, the certificate, and what was dropped."""
+    width = max(map(len, results["names"]))
+    row = f"{{:<{width}}} {{:>12}} {{:>12}} {{:>26}} {{:>12}}".format
+    lines = [row("", "estimate", "std. error", "95 % Wald interval", "naive")]
+    columns = zip(results["names"], results["estimates"], results["stderr"], results["naive"])
+    for name, estimate, error, simple in columns:
+        ends = f"[{estimate - 1.959964 * error:.6g}, {estimate + 1.959964 * error:.6g}]"
+        lines.append(row(name, f"{estimate:.6g}", f"{error:.6g}", ends, f"{simple:.6g}"))
+    for name, (low, high) in results["profile"].items():
+        lines.append(f"profile interval of {name}: [{low:.6g}, {high:.6g}]")
+    lines.append(
+        f"log-likelihood {fit.log_likelihood:.10g}, {fit.num_rows} rows, {fit.num_parameters} "
+        f"parameters, AIC {fit.aic:.6g}, BIC {fit.bic:.6g}"
+    )
+    dropped = results["dropped"]
+    if len(dropped):
+        shown = ", ".join(map(str, dropped[:10])) + (", ..." if len(dropped) > 10 else "")
+        lines.append(f"dropped {len(dropped)} stray row(s), counted from 0: {shown}")
+    certificate = [] if fit.certificate is None else [f"Certificate: {fit.certificate}."]
+    return [*lines, fit.reason, *certificate, *fit.notes]

@@ -1,0 +1,113 @@
+"""The settings of `fit_table`."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from truncgauss.config import Count, DataFile, Experiment, Limit, Model, Positive, problem
+from truncgauss.tables import header, mismatch
+
+ColumnOrNumber = Limit | str
+"""A number for all rows, or the name of the column that has one for each."""
+Mark = Annotated[tuple[str, str], Field(min_length=2, max_length=2)]
+"""A column, and the text in it that marks a row."""
+
+
+class Entry(Model):
+    """What the table says of one outcome; without any key its column is known exactly."""
+
+    lower: ColumnOrNumber | None = None
+    """The lower end, where the outcome is known to an interval."""
+    upper: ColumnOrNumber | None = None
+    """The upper end."""
+    censored_low: ColumnOrNumber | None = None
+    """At or below this limit a value is only known to be so."""
+    censored_high: ColumnOrNumber | None = None
+    """At or above this limit."""
+    left_censored: Mark | None = None
+    """[column, text]: where that column holds this text, the value is only an upper limit."""
+    right_censored: Mark | None = None
+    """Likewise, a lower limit."""
+    truncated_low: ColumnOrNumber | None = None
+    """Below this limit no row could be seen at all."""
+    truncated_high: ColumnOrNumber | None = None
+    """Above this limit."""
+    noise_scale: Positive | str | None = None
+    """Standard deviation of the measurement errors."""
+
+
+class Settings(Experiment):
+    """A Gaussian, or a Gaussian regression, fitted to a table of one's own."""
+
+    data: DataFile
+    """A CSV, NPZ or Parquet table with named columns."""
+    where: dict[str, str] = {}
+    """Keep only the rows whose column (the key) holds this text (the value)."""
+    missing: tuple[str, ...] = ()
+    """Texts that stand for a missing number. An outcome may be missing, at random; nothing else."""
+    outcomes: Annotated[dict[str, Entry], Field(min_length=1)]
+    """What is known of each outcome, by its column."""
+    covariates: tuple[str, ...] = ()
+    """Columns of numbers that the mean is linear in, besides a constant."""
+    categories: dict[str, str] = {}
+    """Columns of texts that the mean depends on (the key), and the text that others are compared
+    with (the value)."""
+    weights: str = ""
+    """The column that says how often each row counts."""
+    covariance: Literal["full", "diagonal"] = "full"
+    """Of the outcomes, given the covariates."""
+    stray_rows: Literal["refuse", "drop"] = "refuse"
+    """What to do with rows outside of where a row could be seen. Dropped rows are named."""
+    profile: tuple[str, ...] = ()
+    """Estimates to give profile-likelihood intervals of, by their names in the table."""
+    num_steps: Count = 100
+    """The most Newton steps."""
+    num_residuals: Count = 20
+    """Randomisations of the residuals that are drawn."""
+
+    def numbers(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """The columns of numbers: where each is named in the settings, and its name."""
+        for name, entry in self.outcomes.items():
+            if entry.lower is None and entry.upper is None:
+                yield ("outcomes", name), name
+            for key in Entry.model_fields:
+                value = getattr(entry, key)
+                if isinstance(value, str):
+                    yield ("outcomes", name, key), value
+        for name in self.covariates:
+            yield ("covariates",), name
+        if self.weights:
+            yield ("weights",), self.weights
+
+    def texts(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """The columns of texts, likewise."""
+        for name, entry in self.outcomes.items():
+            for key in ("left_censored", "right_censored"):
+                if mark := getattr(entry, key):
+                    yield ("outcomes", name, key), mark[0]
+        for name in self.categories:
+            yield ("categories", name), name
+
+    @model_validator(mode="after")
+    def _columns_are_in_the_header(self) -> "Settings":
+        try:
+            names = header(self.data)
+        except (ValueError, OSError) as error:
+            raise problem(str(error), "data", got=str(self.data)) from error
+        where = [(("where", name), name) for name in self.where]
+        for place, name in (*self.numbers(), *self.texts(), *where):
+            if why := mismatch(name, names):
+                raise problem(why, *place, got=name)
+        return self
+
+    @model_validator(mode="after")
+    def _limits_are_ordered(self) -> "Settings":
+        for name, entry in self.outcomes.items():
+            for kind in ("censored", "truncated"):
+                low, high = (getattr(entry, f"{kind}_{side}") for side in ("low", "high"))
+                numbers = isinstance(low, float | int) and isinstance(high, float | int)
+                if numbers and not low < high:
+                    message = f"must be greater than {kind}_low, which is {low}"
+                    raise problem(message, "outcomes", name, f"{kind}_high", got=high)
+        return self

@@ -1,0 +1,186 @@
+"""Runs read back: reports, lists, comparisons, figures drawn again; experiments of one's own."""
+
+import html.parser
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from truncgauss import cli, completed_runs, report, running
+
+VOID = {"meta", "img", "br", "polyline"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two runs of the experiment that `truncgauss new` writes."""
+    place = tmp_path_factory.mktemp("own")
+    jax.local_devices()  # JAX has started, so that no test changes the devices of the others
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(place / "cache"))
+        assert cli.main(["new", "mine"]) == 0
+        assert cli.main(["run", "mine.yaml", "--runs", "first"]) == 0
+        assert cli.main(["run", "mine.yaml", "--runs", "second", "--shift.num", "51"]) == 0
+    return tuple(next((place / name).iterdir()) for name in ("first", "second"))
+
+
+class Page(html.parser.HTMLParser):
+    """The texts of a page; every element is closed, and nothing comes from elsewhere."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.texts = [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            assert name not in ("src", "href") or value.startswith("data:image/")
+            assert not name.startswith("on")
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_the_experiment_to_begin_with_is_right(folders):
+    results = completed_runs.read(folders[0]).results
+    x, value, gradient = (results[name] for name in ("shift", "probability", "gradient"))
+    assert x.shape == (101,) and np.all((value > 0) & (value < 1))
+    np.testing.assert_allclose(np.gradient(value, x)[1:-1], gradient[1:-1], atol=1e-3)
+
+
+def test_names_of_experiments_are_checked_and_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["new", "my-own"]) == 2
+    assert "letters, digits and underscores (got 'my-own')" in capsys.readouterr().err
+    pathlib.Path("mine.py").write_text("precious")
+    assert cli.main(["new", "mine"]) == 2
+    assert "mine.py is there already" in capsys.readouterr().err
+    assert pathlib.Path("mine.py").read_text() == "precious"
+    assert not pathlib.Path("mine.yaml").exists()
+
+
+def test_the_report_holds_the_numbers_and_needs_nothing_else(folders):
+    run = completed_runs.read(folders[0])
+    text = (folders[0] / "report.html").read_text("utf-8")
+    page = "".join(Page(text).texts)
+    for wanted in (*run.summary["summary"], run.config, "101, -3 to 3", run.provenance["started"]):
+        assert wanted in page
+    assert "http" not in page and "data:image/svg+xml;base64," in text
+
+
+def test_what_is_not_a_number_cannot_break_a_report(tmp_path):
+    nothing = np.full(20, np.nan)
+    results = {"<b>": "<script>alert(1)</script>", "line": nothing, "gap": np.arange(20.0)}
+    results["gap"][3] = np.inf
+    results["metrics"] = [{"loss": "inf"}, {"loss": 2.0}, {"loss": 1.0}]
+    summary = {
+        "experiment": "x",
+        "status": "failed",
+        "reason": "a < b",
+        "summary": [],
+        "values": {},
+    }
+    run = completed_runs.CompletedRun(tmp_path, "a: <1>", results, summary, {"warnings": ["<w>"]})
+    text = report.page(run)
+    page = "".join(Page(text).texts)
+    assert "<script>" not in text and "<script>alert(1)</script>" in page
+    assert "no finite value" in page and "failed: a < b" in page and "<w>" in page
+    assert "20, 0 to 19, 1 not finite" in page
+    assert text.count("<polyline") == 3  # the gap parts the second curve
+
+
+def test_a_figure_is_drawn_again_from_the_stored_results(folders, capsys):
+    drawing = folders[0] / "mine.svg"
+    before = drawing.read_bytes()
+    drawing.unlink()
+    assert cli.main(["plot", str(folders[0])]) == 0
+    assert drawing.read_bytes() == before
+    assert capsys.readouterr().out.splitlines()[-1] == str(folders[0] / "report.html")
+
+
+def test_runs_are_listed_and_compared(folders, capsys, tmp_path):
+    (tmp_path / "mine-20200101T000000Z.partial").mkdir()
+    (tmp_path / "mine-20200101T000000Z.partial" / "config.yaml").write_text("")
+    damaged = tmp_path / "mine-20200102T000000Z"
+    damaged.mkdir()
+    for name in ("config.yaml", "result.npz"):
+        (damaged / name).write_text("")
+    (damaged / "summary.json").write_text("{}")
+    (tmp_path / "mine-20200103T000000Z").symlink_to(folders[0])
+    assert cli.main(["list", str(tmp_path)]) == 0
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert "interrupted" in first and "truncgauss run --resume" in first
+    assert "damaged" in second and "cannot be read" in second
+    assert "finished" in third and "the probability is largest" in third
+
+    assert cli.main(["compare", *map(str, folders)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "settings:"
+    assert any(line.startswith("- ") and "101" in line for line in said)
+    assert any(line.startswith("+ ") and "51" in line for line in said)
+
+
+def test_values_stand_side_by_side(folders, tmp_path):
+    run = completed_runs.read(folders[0])
+    values = {"loss": 0.5, "name": "a"}, {"loss": 0.75, "name": "b", "more": 1}
+    pair = [
+        run._replace(folder=tmp_path / name, summary=run.summary | {"values": value})
+        for name, value in zip(("one", "two"), values)
+    ]
+    same, header, loss, name, more = (line.split() for line in completed_runs.compared(*pair))
+    assert " ".join(same) == "the same settings" and header == ["one", "two", "difference"]
+    assert loss == ["loss", "0.5", "0.75", "+0.25"]
+    assert name == ["name", "a", "b", "differs"] and more == ["more", "1", "differs"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["plot", "nowhere"], "no such run (got nowhere)"),
+        (["compare", "nowhere", "nowhere"], "no such run (got nowhere)"),
+        (["list", "nowhere"], "no such folder (got nowhere)"),
+    ],
+)
+def test_folders_that_are_none_are_one_line(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err == f"truncgauss: error: {message}\n"
+
+
+def test_a_failed_run_has_no_figure(folders):
+    run = completed_runs.read(folders[0])
+    failed = run._replace(summary=run.summary | {"reason": "the loss is nan"})
+    with pytest.raises(ValueError, match="failed and has no figure: the loss is nan"):
+        running.redraw(failed)
+
+
+def test_names_with_a_slash_are_refused():
+    with pytest.raises(TypeError, match="must not hold a slash, got 'a/b'"):
+        completed_runs.as_stored({"a/b": 1.0})
+
+
+def test_warnings_of_a_run_are_kept_and_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "warn.py").write_text(
+        "import warnings\nfrom truncgauss import config, plotting\n"
+        "class Settings(config.Experiment):\n    pass\n"
+        "def run(settings):\n    warnings.warn('mind the gap')\n    return {'a': 1.0}\n"
+        "def plot(results):\n    return plotting.figure()[0]\n"
+    )
+    (tmp_path / "warn.yaml").write_text("experiment: warn.py\nseed: 1\n")
+    with pytest.warns(UserWarning, match="mind the gap"):
+        assert cli.main(["run", "warn.yaml"]) == 0
+    (folder,) = (tmp_path / "runs").iterdir()
+    made = json.loads((folder / "provenance.json").read_text())
+    assert made["warnings"] == ["UserWarning: mind the gap"]
+    assert "mind the gap" in (folder / "report.html").read_text()

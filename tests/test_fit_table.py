@@ -1,0 +1,158 @@
+"""The experiment `fit_table` over published tables: a config says what is known of the rows."""
+
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from tests.published_rows import SHARED, needed
+from truncgauss import config, runs
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def fitted(folder, text, data=None):
+    """Results of a config, as the command line hands them to `plot`."""
+    path = folder / "my.yaml"
+    head = ["experiment: fit_table", "seed: 1", "num_residuals: 2"]
+    head += [] if data is None else [f"data: {SHARED / data}"]
+    path.write_text("\n".join([*head, text]), "utf-8")
+    results = config.function("fit_table", "run")(config.load(path))
+    return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
+
+
+def check(results, log_likelihood, estimates, errors=None):
+    """Published digits: the log-likelihood to 1e-6, estimates to 1e-4 of a standard error."""
+    assert results["failed"] == ""
+    assert results["log_likelihood"] == pytest.approx(log_likelihood, rel=1e-6)
+    found = dict(zip(results["names"], zip(results["estimates"], results["stderr"])))
+    for number, (name, wanted) in enumerate(estimates.items()):
+        estimate, error = found[name]
+        assert abs(estimate - wanted) < 3e-4 * error, name
+        if errors is not None and number < len(errors):
+            assert error == pytest.approx(errors[number], rel=1e-3), name
+
+
+def test_tobin_s_table(tmp_path):
+    """Tobin (1958), by R's survival."""
+    text = """data: ../experiments/data/tobin.csv
+outcomes: {durable: {censored_low: 0}}
+covariates: [age, quant]
+profile: [age]"""
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    results = fitted(tmp_path / "configs", text)
+    coefficients = {"constant": 15.14486636, "age": -0.12905928, "quant": -0.04554166}
+    check(results, -28.94013320, coefficients, [16.0794532, 0.2185836, 0.0582541])
+    low, high = results["profile"]["age"]
+    assert low < -0.12905928 < high
+    values = runs.summary(results)["values"]
+    assert values["by_name/age"] == pytest.approx(-0.12905928, rel=1e-5)
+    assert np.isfinite(results["residuals"]).all()
+    picture = config.function("fit_table", "plot")(results)
+    assert len(picture.axes) == 2
+
+
+@needed
+def test_truncated_regressions(tmp_path):
+    text = """outcomes: {achiv: {truncated_low: 40}}
+covariates: [langscore]
+categories: {prog: general}"""
+    results = fitted(tmp_path, text, "ucla_truncreg_achiv.csv")
+    # The printed fit stops short of the maximum, by 3e-3 of a standard error of 2.7 at most.
+    assert -591.309826 <= results["log_likelihood"] < -591.3097
+    found = dict(zip(results["names"], results["estimates"]))
+    assert found["langscore"] == pytest.approx(0.7126732184, abs=2e-4)
+    assert found["prog: academic"] == pytest.approx(4.0626698309, abs=1e-2)
+    assert found["prog: vocational"] == pytest.approx(-1.1442162182, abs=1e-2)
+    text = """outcomes: {PM10: {truncated_low: 2}}
+covariates: [cars, temp, wind.speed, temp.diff, wind.dir, hour, day]"""
+    results = fitted(tmp_path, text, "pm10_trunc.csv")
+    check(results, -464.6793535, {"cars": 0.256125491, "wind.speed": -0.074739182})
+
+
+@needed
+def test_limits_of_each_row(tmp_path):
+    text = "outcomes: {y: {truncated_low: u, truncated_high: v}}"
+    results = fitted(tmp_path, text, "quasars_dt.csv")
+    estimates = {"mean of y": -2.478900110774, "variance of y": 1.266962704526**2}
+    check(results, -59.889044870074, estimates, [0.962181])
+
+
+@needed
+@pytest.mark.slow
+def test_censored_missing_and_interval_outcomes(tmp_path):
+    text = """outcomes:
+  logN_Be: {left_censored: [Ind_Be, "0"]}
+  logN_Li: {left_censored: [Ind_Li, "0"]}
+missing: [NA]"""
+    results = fitted(tmp_path, text, "censor_be.csv")
+    means = {"mean of logN_Be": 0.848543112, "mean of logN_Li": 0.649584659}
+    check(results, -118.162893, means, [0.0516895, 0.2647530])
+    text = """outcomes:
+  Sepal.Length: {lower: SL_lower, upper: SL_upper}
+  Sepal.Width: {}
+  Petal.Length: {}
+  Petal.Width: {}"""
+    results = fitted(tmp_path, text, "iris_interval.csv")
+    means = {
+        "mean of Sepal.Length": 5.759655,
+        "covariance of Petal.Length and Sepal.Length": 1.271268,
+    }
+    assert results["log_likelihood"] == pytest.approx(-472.2084126, rel=1e-6)
+    found = dict(zip(results["names"], results["estimates"]))
+    for name, wanted in means.items():
+        assert found[name] == pytest.approx(wanted, abs=2e-5)
+
+
+TRUNCATED = "outcomes: {x: {truncated_low: 0.0, truncated_high: top}}"
+
+
+def written(folder, rows):
+    lines = ["x,top,a,group", *rows]
+    (folder / "my.csv").write_text("\n".join(lines), "utf-8")
+    return "data: my.csv\n"
+
+
+ROWS = ["0.2,9,1,u", "1.4,9,2,v", "0.7,9,3,u", "2.1,9,5,v", "1.1,1,4,u", "0.4,9,2,v", "0.9,9,1,u"]
+
+
+def test_stray_rows_are_refused_or_named(tmp_path):
+    data = written(tmp_path, ROWS)
+    with pytest.raises(ValueError, match="1 of 7 rows lie outside .* first row 4: .1.1. to .1.1."):
+        fitted(tmp_path, data + TRUNCATED)
+    results = fitted(tmp_path, data + TRUNCATED + "\nstray_rows: drop")
+    assert list(results["dropped"]) == [4] and results["num_rows"] == 6
+    assert "dropped 1 stray row(s), counted from 0: 4" in results["summary"]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("outcomes: {y: {}}", "outcomes.y: column 'y' is not in the header"),
+        ("outcomes: {x: {censored_low: tp}}", "outcomes.x.censored_low: column 'tp' is not"),
+        ("outcomes: {x: {}}\ncategories: {grup: u}", "categories.grup: .* did you mean 'group'"),
+        ("outcomes: {x: {censored_low: 2, censored_high: 1}}", "must be greater than censored_low"),
+        ("outcomes: {}", "outcomes: must not be empty"),
+        ("outcomes: {x: {censored: 2}}", "unknown key; did you mean 'censored_"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_computed(tmp_path, text, message):
+    data = written(tmp_path, ROWS)
+    with pytest.raises(config.ConfigError, match=message):
+        fitted(tmp_path, data + text)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("outcomes: {group: {}}", "my.csv:2: column 'group' must be a number, got 'u'"),
+        ("outcomes: {x: {}}\ncategories: {group: w}", "nowhere holds 'w', but .'u', 'v'."),
+        ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but mean of x, variance of x"),
+    ],
+)
+def test_what_a_table_does_not_have_is_said(tmp_path, text, message):
+    data = written(tmp_path, ROWS)
+    with pytest.raises(ValueError, match=message):
+        fitted(tmp_path, data + text)

@@ -1,0 +1,179 @@
+"""`fit_regression`: published answers, another optimiser, `fit_observations`, refusals."""
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import truncgauss as tg
+from tests import published_rows
+
+INF = np.inf
+
+
+def agrees(fit, estimates, errors, log_likelihood):
+    """Estimates to 1e-4 of a standard error, those to 1e-3, and the log-likelihood to 1e-6."""
+    assert fit.converged, fit.reason
+    count = len(estimates)
+    assert np.all(np.abs(fit.estimates[:count] - estimates) < 1e-4 * fit.errors[:count])
+    np.testing.assert_allclose(fit.errors[: len(errors)], errors, rtol=1e-3)
+    np.testing.assert_allclose(fit.log_likelihood, log_likelihood, rtol=1e-6)
+
+
+@published_rows.needed
+def test_published_tobit_regressions():
+    rows = published_rows.table("tobin.csv")
+    y, age, quant = (published_rows.column(rows, name) for name in ("durable", "age", "quant"))
+    design = {"constant": np.ones(len(y)), "age": age, "quant": quant}
+    fit = tg.fit_regression(y, design, censored_low=0.0)
+    assert fit.names == ("constant", "age", "quant", "log_scale")
+    estimates = [15.14486636, -0.12905928, -0.04554166, 1.71785092]
+    agrees(fit, estimates, [16.0794532, 0.2185836, 0.0582541, 0.3103227], -28.94013320)
+    rows = published_rows.table("affairs.csv")
+    names = ("age", "yearsmarried", "religiousness", "occupation", "rating")
+    y, design = published_rows.column(rows, "affairs"), published_rows.covariates(rows, *names)
+    estimates = [8.174197433, -0.179332584, 0.554141813, -1.686220494, 0.326053249, -2.284972721]
+    errors = [2.741445555, 0.07909324, 0.134517938, 0.403751551, 0.254424747, 0.407827919]
+    fit = tg.fit_regression(y, design, censored_low=0.0)
+    agrees(fit, [*estimates, 2.109859238], [*errors, 0.067098172], -705.5762226)
+    estimates = [7.900980446, -0.177598209, 0.532302110, -1.616335654, 0.324186458, -2.207007445]
+    fit = tg.fit_regression(y, design, censored_low=0.0, censored_high=4.0)
+    agrees(fit, [*estimates, 2.072318664], [], -500.0427601)
+
+
+@published_rows.needed
+def test_published_truncated_regressions_stop_short_of_the_maximum():
+    rows = published_rows.table("ucla_truncreg_achiv.csv")
+    y, score = (published_rows.column(rows, name) for name in ("achiv", "langscore"))
+    prog = np.array([row["prog"] for row in rows])
+    kinds = [(prog == kind).astype(float) for kind in ("academic", "vocational")]
+    design = np.column_stack([np.ones(len(y)), score, *kinds])
+    fit = tg.fit_regression(y, design, truncated_low=40.0)
+    published = [11.2994158037, 0.7126732184, 4.0626698309, -1.1442162182]
+    errors = [6.7717256998, 0.1144601688, 2.0543190551, 2.6695798972]
+    assert np.all(np.abs(fit.coefficients - published) < 0.005 * np.array(errors))
+    np.testing.assert_allclose(fit.standard_errors.coefficients, errors, rtol=1e-3)
+    sigma = fit.delta(lambda estimates: np.e ** estimates[-1])
+    np.testing.assert_allclose(sigma.value, fit.scale)
+    np.testing.assert_allclose([fit.scale, sigma.standard_error], [8.7536778, 0.6664744], rtol=1e-3)
+
+    def log_likelihood(coefficients, scale):
+        z = stats.norm(design @ coefficients, scale)
+        return np.sum(z.logpdf(y) - z.logsf(40.0))
+
+    printed = log_likelihood(np.array(published), 8.7536778315)
+    ours = log_likelihood(fit.coefficients, fit.scale)
+    np.testing.assert_allclose(printed, -591.309826, atol=1e-6)
+    np.testing.assert_allclose(fit.log_likelihood, ours, rtol=1e-12)
+    assert printed < ours < printed + 1e-4
+    for step in 1e-3 * np.eye(4) * errors:
+        assert max(log_likelihood(fit.coefficients + s * step, fit.scale) for s in (-1, 1)) < ours
+
+
+def simulated(rng, n=400):
+    """Rows with a scale that grows, seen above a limit of their own and censored above 2.5."""
+    design = np.column_stack([np.ones(n), rng.normal(size=n)])
+    low = rng.uniform(-2.0, -0.5, size=n)
+    y = np.full(n, -INF)
+    while np.any(y < low):
+        again = y < low
+        scale = np.exp(0.1 + 0.3 * design[again, 1])
+        y[again] = design[again] @ [0.5, 0.8] + scale * rng.normal(size=again.sum())
+    return np.minimum(y, 2.5), design, low
+
+
+def test_a_scale_with_covariates_agrees_with_another_optimiser():
+    y, design, low = simulated(np.random.default_rng(0))
+
+    def loss(p):
+        loc, scale = design @ p[:2], np.exp(design @ p[2:])
+        seen = np.where(
+            y < 2.5, stats.norm.logpdf(y, loc, scale), stats.norm.logsf(2.5, loc, scale)
+        )
+        return -np.sum(seen - stats.norm.logsf(low, loc, scale))
+
+    fit = tg.fit_regression(
+        y, design, truncated_low=low, censored_high=2.5, scale_design=design, num_starts=2
+    )
+    best = optimize.minimize(loss, fit.estimates, method="BFGS", options={"gtol": 1e-7})
+    assert fit.converged and "2 of 2 starts reached this maximum" in fit.notes[0]
+    np.testing.assert_allclose(fit.log_likelihood, -best.fun, rtol=1e-12)
+    assert np.all(np.abs(fit.estimates - best.x) < 1e-4 * fit.errors)
+    assert np.all(np.abs(fit.estimates - [0.5, 0.8, 0.1, 0.3]) < 4.0 * fit.errors)
+    step, eye = 1e-4, np.eye(4)
+    hessian = [
+        [
+            (loss(fit.estimates + step * (a + b)) - loss(fit.estimates + step * (a - b))
+             - loss(fit.estimates - step * (a - b)) + loss(fit.estimates - step * (a + b)))
+            / (4 * step**2)
+            for b in eye
+        ]
+        for a in eye
+    ]  # fmt: skip
+    np.testing.assert_allclose(fit.errors, np.sqrt(np.diagonal(np.linalg.inv(hessian))), rtol=1e-4)
+    assert "messner2016" in fit.citation()
+    # A constant scale is the model within, and does not explain these rows.
+    small = tg.fit_regression(y, design, truncated_low=low, censored_high=2.5, num_starts=1)
+    test = tg.likelihood_ratio(small, fit)
+    assert test.degrees == 1 and test.p_value < 1e-6
+    with pytest.raises(AttributeError, match="depends on covariates"):
+        fit.scale  # noqa: B018
+
+
+def test_both_doors_lead_to_one_fit():
+    y, design, low = simulated(np.random.default_rng(1), n=150)
+    noise, weights = np.linspace(0.1, 0.5, 150), np.arange(150) % 3
+    fit = tg.fit_regression(
+        y, design, censored_high=2.5, truncated_low=low, noise=noise, weights=weights
+    )
+    upper = np.where(y < 2.5, y, INF)
+    rows = tg.Observations(
+        y, upper, tg.Box(low[:, None], INF), noise=noise[:, None], weights=weights
+    )
+    other = tg.fit_observations(rows, design)
+    np.testing.assert_allclose(fit.coefficients, other.coefficients[0], rtol=1e-10)
+    np.testing.assert_allclose(fit.scale**2, other.covariance_matrix[0, 0], rtol=1e-10)
+    np.testing.assert_allclose(fit.log_likelihood, other.log_likelihood, rtol=1e-12)
+    np.testing.assert_allclose(fit.errors[:2], other.errors[:2], rtol=1e-8)
+    # And the likelihood of that is the one of `log_likelihood`, with its derivatives.
+    loc = (design @ fit.coefficients)[:, None]
+    total = tg.log_likelihood(rows, loc, [[fit.scale**2]]).log_prob.sum()
+    np.testing.assert_allclose(fit.log_likelihood, total, rtol=1e-12)
+
+
+def test_intervals_that_shrink_lead_to_the_exact_fit():
+    rng = np.random.default_rng(2)
+    design = np.column_stack([np.ones(100), rng.normal(size=100)])
+    y = design @ [0.5, 0.8] + rng.normal(size=100)
+    exact = tg.fit_regression(y, design)
+    expected = np.linalg.lstsq(design, y, rcond=None)[0]
+    np.testing.assert_allclose(exact.coefficients, expected, rtol=1e-9)
+    np.testing.assert_allclose(exact.scale, np.std(y - design @ expected), rtol=1e-9)
+    gaps = []
+    for width in (0.2, 0.02):
+        low = np.floor(y / width) * width
+        fit = tg.fit_regression(np.column_stack([low, low + width]), design)
+        assert fit.converged
+        gaps.append(np.max(np.abs(fit.estimates - exact.estimates) / exact.errors))
+    assert gaps[1] < 0.3 * gaps[0] < 0.3
+
+
+@pytest.mark.parametrize(
+    "settings, sentence",
+    [
+        ({"outcome": np.zeros((9, 3))}, "or .n, 2. for the ends of intervals"),
+        ({"censored_low": 2.0, "censored_high": 1.0}, "must lie below censored_high"),
+        ({"censored_low": [0.0, 1.0]}, "number or have shape"),
+        ({"truncated_low": 4.5}, "5 of 9 row.s. lie outside their limits of truncation, first"),
+        ({"design": np.ones((9, 2))}, "fit_regression: the columns of the design .* collinear"),
+        ({"scale_design": np.zeros((9, 1))}, "collinear"),
+        ({"design": np.eye(9)}, "9 row.s. cannot determine"),
+        ({"start": ([0.0], [0.0, 1.0])}, "start must be .coefficients, log_scale."),
+        ({"start": ([np.nan], [0.0])}, "start must be finite"),
+        ({"weights": -np.ones(9)}, "weights must be finite, not negative"),
+        ({"noise": -1.0}, "noise must be symmetric positive"),
+        ({"information": "guessed"}, 'must be "observed" or "sandwich"'),
+    ],
+)
+def test_senseless_calls_are_refused(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        tg.fit_regression(**({"outcome": np.arange(9.0), "design": np.ones((9, 1))} | settings))

@@ -1,0 +1,125 @@
+"""`tg.quantile_residuals`: standard normal under the model, whatever is known of the rows."""
+
+import jax
+import numpy as np
+import pytest
+from scipy import integrate, stats
+from scipy.special import ndtri_exp
+
+import truncgauss as tg
+from tests import published_rows
+
+INF = np.inf
+LOC, COVARIANCE = np.array([0.3, -0.2]), np.array([[1.0, 0.6], [0.6, 1.5]])
+
+
+def test_exact_rows_have_whitened_residuals():
+    rows = np.random.default_rng(0).multivariate_normal(LOC, COVARIANCE, size=40)
+    found = tg.quantile_residuals((tg.Observations.exact(rows), LOC, COVARIANCE))
+    white = np.linalg.solve(np.linalg.cholesky(COVARIANCE), (rows - LOC).T).T
+    np.testing.assert_allclose(found, white, rtol=1e-9, atol=1e-12)
+
+
+def test_a_truncated_value_far_out_keeps_its_digits():
+    y, low = np.array([9.0, 9.5, 12.0]), 8.0
+    rows = tg.Observations.exact(y, region=tg.Box([low], [INF]))
+    found = tg.quantile_residuals((rows, [0.0], [[1.0]]))[:, 0]
+    beyond = stats.norm.logsf(y) - stats.norm.logsf(low)
+    np.testing.assert_allclose(found, -ndtri_exp(beyond), rtol=1e-9)
+
+
+def test_vectors_in_a_box_by_quadrature():
+    """Rosenblatt's transform: the first entry's distribution is that inside the whole box."""
+    low, high = np.array([-1.0, -0.5]), np.array([1.5, 2.0])
+    y = np.array([[0.7, 0.1], [-0.9, 1.8]])
+    rows = tg.Observations.exact(y, region=tg.Box(low, high))
+    found = tg.quantile_residuals((rows, LOC, COVARIANCE))
+    slope = COVARIANCE[0, 1] / COVARIANCE[0, 0]
+    scale = np.sqrt(COVARIANCE[1, 1] - slope * COVARIANCE[0, 1])
+
+    def density(x):  # of the first entry, times the mass of the second inside
+        mean = LOC[1] + slope * (x - LOC[0])
+        inside = np.diff(stats.norm.cdf([low[1], high[1]], mean, scale))[0]
+        return stats.norm.pdf(x, LOC[0], 1.0) * inside
+
+    whole = integrate.quad(density, low[0], high[0], epsabs=0)[0]
+    for row, residual in zip(y, found):
+        first = integrate.quad(density, low[0], row[0], epsabs=0)[0] / whole
+        mean = LOC[1] + slope * (row[0] - LOC[0])
+        bottom, value, top = stats.norm.cdf([low[1], row[1], high[1]], mean, scale)
+        wanted = stats.norm.ppf([first, (value - bottom) / (top - bottom)])
+        np.testing.assert_allclose(residual, wanted, rtol=1e-8)
+
+
+def known_in_part(n, seed):
+    """Rows of the model: truncated in the first entry, the second censored, rounded or missing."""
+    rng = np.random.default_rng(seed)
+    rows = rng.multivariate_normal(LOC, COVARIANCE, size=n)
+    rows = rows[rows[:, 0] > 0.0]
+    lower, upper = rows.copy(), rows.copy()
+    kind = rng.integers(0, 4, size=len(rows))
+    censored = (kind == 0) & (rows[:, 1] < 0.0)
+    lower[censored, 1], upper[censored, 1] = -INF, 0.0
+    rounded = kind == 1
+    lower[rounded, 1], upper[rounded, 1] = np.floor(rows[rounded, 1]), np.ceil(rows[rounded, 1])
+    lower[kind == 2, 1], upper[kind == 2, 1] = -INF, INF
+    return tg.Observations(lower, upper, region=tg.Box([0.0, -INF], INF)), kind == 2
+
+
+def test_residuals_of_rows_known_in_part_are_standard_normal():
+    rows, missing = known_in_part(3000, 1)
+    found = tg.quantile_residuals((rows, LOC, COVARIANCE), jax.random.key(1), num_draws=3)
+    assert np.all(np.isnan(found[..., 1]) == missing)
+    for draw in found:
+        assert stats.kstest(draw[:, 0], "norm").pvalue > 0.01
+        assert stats.kstest(draw[~missing, 1], "norm").pvalue > 0.01
+        assert abs(np.corrcoef(draw[~missing].T)[0, 1]) < 3 / np.sqrt(np.sum(~missing))
+    exact = np.asarray(rows.lower == rows.upper)
+    assert np.ptp(found, axis=0)[exact].max() == 0.0  # only what is not known exactly is drawn
+    wrong = tg.quantile_residuals((rows, LOC, 2.0 * COVARIANCE))
+    assert stats.kstest(wrong[:, 0], "norm").pvalue < 1e-6
+
+
+def test_limits_of_the_true_values_and_noise():
+    rng = np.random.default_rng(3)
+    x = rng.normal(0.3, 1.0, size=6000)
+    y = (x + rng.normal(0.0, 0.7, size=len(x)))[x > 0.5]
+    rows = tg.Observations.exact(y, region=tg.Box([0.5], [INF]), noise=[[0.49]], limits_on="latent")
+    found = tg.quantile_residuals((rows, [0.3], [[1.0]]))[:, 0]
+    assert stats.kstest(found, "norm").pvalue > 0.01
+
+
+def test_what_has_no_rows_has_no_residuals():
+    fit = tg.fit_truncated_normal([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2], low=0.0)
+    with pytest.raises(ValueError, match="does not keep its rows"):
+        tg.quantile_residuals(fit)
+    outside = tg.Observations.exact([-1.0, 1.0], region=tg.Box([0.0], [INF]))
+    np.testing.assert_array_equal(
+        np.isnan(tg.quantile_residuals((outside, [0.0], [[1.0]]))[:, 0]), [True, False]
+    )
+
+
+def distance(residuals):
+    """Anderson's and Darling's distance from a normal distribution; 0.75 in 1 of 20 samples."""
+    return stats.anderson(residuals, "norm", method="interpolate").statistic
+
+
+@published_rows.needed
+def test_particles_that_were_seen_do_not_contradict_a_truncated_gaussian():
+    """The slope of the full sample, 0.3268, is 1.4 standard errors off: what is not Gaussian there
+    lies below the limit, where no residual can show it."""
+    rows, design = published_rows.pm10()
+    fit = tg.fit_observations(rows, design)
+    assert fit.converged and distance(tg.quantile_residuals(fit)[:, 0]) < 0.6
+    # That rows are cut off is seen: without the region these residuals would be of a skew sample.
+    loc = (design @ fit.coefficients[0])[:, None]
+    blind = tg.Observations.exact(rows.lower), loc, fit.covariance_matrix
+    assert distance(tg.quantile_residuals(blind)[:, 0]) > 1.0
+
+
+@published_rows.needed
+def test_beryllium_is_not_gaussian_where_lithium_may_be():
+    fit = tg.fit_observations(published_rows.stars())
+    for draw in tg.quantile_residuals(fit, num_draws=3):
+        beryllium, lithium = (column[np.isfinite(column)] for column in draw.T)
+        assert distance(beryllium) > 3.0 and distance(lithium) < 0.7

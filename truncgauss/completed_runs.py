@@ -1,0 +1,171 @@
+"""Complete runs, read back from their folders: results, a list of them, and two side by side."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+PARTIAL = ".partial"
+NON_NUMERIC_KEYS = ("summary", "metrics", "failed")
+"""Keys of a result that are kept apart from its numbers."""
+
+
+class CompletedRun(NamedTuple):
+    """What the folder of a run holds; `runs` says which file is which.
+
+    Attributes:
+        folder: where it is.
+        config: the settings as YAML text.
+        results: what the experiment returned, as it reaches `plot`.
+        summary: how it ended.
+        provenance: how it was made.
+    """
+
+    folder: Path
+    config: str
+    results: dict[str, Any]
+    summary: dict[str, Any]
+    provenance: dict[str, Any]
+
+    @property
+    def experiment(self) -> str:
+        """The name under which the figure is stored."""
+        return str(self.summary["experiment"])
+
+
+def read(folder: Path) -> CompletedRun:
+    """The run in a folder.
+
+    Raises:
+        ValueError: there is none, it is not complete, or one of its files cannot be read.
+    """
+    if not (folder / "summary.json").is_file():
+        partial = folder.suffix == PARTIAL or folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
+        why = "that run is not complete" if partial else "no such run"
+        raise ValueError(f"{why} (got {folder})")
+    try:
+        config = (folder / "config.yaml").read_text("utf-8")
+        summary, provenance = (
+            json.loads((folder / f"{name}.json").read_text("utf-8"))
+            for name in ("summary", "provenance")
+        )
+        with np.load(folder / "result.npz", allow_pickle=False) as stored:
+            results = nested({name: stored[name] for name in stored.files})
+        metrics = folder / "metrics.jsonl"
+        if metrics.is_file():
+            lines = metrics.read_text("utf-8").splitlines()
+            results["metrics"] = [json.loads(line) for line in lines]
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{folder} cannot be read: {error}") from error
+    results |= {"summary": summary["summary"], "failed": summary["reason"]}
+    return CompletedRun(folder, config, results, summary, provenance)
+
+
+def arrays(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
+    """Names and arrays of results, `outer/inner` for what is nested.
+
+    Raises:
+        TypeError: a result that is neither numbers nor text, or a name with a slash.
+    """
+    for key, value in results.items():
+        name = f"{prefix}{key}"
+        if name in NON_NUMERIC_KEYS:
+            continue
+        if "/" in str(key):
+            raise TypeError(f"a name of a result must not hold a slash, got {key!r}")
+        if isinstance(value, Mapping):
+            yield from arrays(value, f"{name}/")
+            continue
+        array = np.asarray(value)
+        if array.dtype == object:
+            kind = type(value).__name__
+            raise TypeError(f"result {name!r} must be numbers or text, got {kind}")
+        yield name, array
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Dictionaries of what `outer/inner` names.
+
+    Example:
+        >>> from truncgauss import completed_runs
+        >>> completed_runs.nested({"a": 1, "fit/loss": 2, "fit/steps": 3})
+        {'a': 1, 'fit': {'loss': 2, 'steps': 3}}
+    """
+    found: dict[str, Any] = {}
+    for name, value in flat.items():
+        *outer, last = name.split("/")
+        inner = found
+        for key in outer:
+            inner = inner.setdefault(key, {})
+        inner[last] = value
+    return found
+
+
+def as_stored(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Results as they are read back: arrays and dictionaries, so that a figure can be redrawn."""
+    kept = {key: results[key] for key in NON_NUMERIC_KEYS if key in results}
+    return nested(dict(arrays(results))) | kept
+
+
+def listed(runs: Path) -> list[str]:
+    """A line for each run in a folder of runs, the oldest first: name, state, seconds, summary.
+
+    Raises:
+        ValueError: there is no such folder.
+    """
+    if not runs.is_dir():
+        raise ValueError(f"no such folder (got {runs})")
+    rows = []
+    for folder in sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file()):
+        if folder.suffix == PARTIAL:
+            rows.append((folder.name, "interrupted", "", f"truncgauss run --resume {folder}"))
+            continue
+        try:
+            run = read(folder)
+        except ValueError as error:
+            rows.append((folder.name, "damaged", "", str(error)))
+            continue
+        said = run.summary["reason"] or next(iter(run.summary["summary"]), "")
+        seconds = run.provenance.get("seconds")
+        time = "" if seconds is None else f"{seconds:.1f} s"
+        rows.append((folder.name, run.summary["status"], time, said))
+    return table(rows)
+
+
+def compared(first: CompletedRun, second: CompletedRun) -> list[str]:
+    """What differs between two runs: settings, and every scalar of the results beside its twin."""
+    old, new = (run.config.splitlines() for run in (first, second))
+    lines = [f"- {line}" for line in old if line not in new]
+    lines += [f"+ {line}" for line in new if line not in old]
+    one, two = first.summary["values"], second.summary["values"]
+    header = ("", first.folder.name, second.folder.name, "difference")
+    rows = [header, *(_beside(name, one, two) for name in {**one, **two})]
+    settings = ["settings:", *lines] if lines else ["the same settings"]
+    return [*settings, *table(rows)]
+
+
+def _beside(name: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[str, ...]:
+    values = one.get(name, ""), two.get(name, "")
+    number = all(isinstance(x, int | float) and not isinstance(x, bool) for x in values)
+    gap = f"{values[1] - values[0]:+.3g}" if number else "" if values[0] == values[1] else "differs"
+    return name, *(shown(value) for value in values), gap
+
+
+def shown(value: Any) -> str:
+    """A value of a summary in at most six digits.
+
+    Example:
+        >>> from truncgauss import completed_runs
+        >>> completed_runs.shown(1 / 3)
+        '0.333333'
+    """
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines with the columns of the rows below each other, two blanks apart."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    padded = ([cell.ljust(width) for cell, width in zip(row, widths)] for row in rows)
+    return ["  ".join(row).rstrip() for row in padded]

@@ -1,0 +1,113 @@
+"""Newton steps down minus a log-likelihood, from one start or several, and where they end."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from truncgauss.fitting.newton import CLOSE, Point, newton_steps, point, settled_within
+from truncgauss.fitting.uncertainty import certificate
+
+WIDEST = 1e3  # of the rows' own spread: beyond, the Gaussian is a straight slope across them
+ROUNDS = 4  # how often the method's plans are made anew
+WIDENING = 10.0  # the most by which a step may lower the inverse of a scale or variance
+SAME = 1e-3  # nats of the whole sample between two maxima that are one
+
+
+class Path(NamedTuple):
+    """Where the steps from one start led.
+
+    Attributes:
+        loss: with the plans made where they ended.
+        visited: the points, the start first.
+        endless: whether the loss still falls as the Gaussian widens beyond all bounds.
+    """
+
+    loss: Any
+    visited: list[Point]
+    endless: bool
+
+    @property
+    def end(self) -> Point:
+        return self.visited[-1]
+
+    @property
+    def arrived(self) -> bool:
+        """Whether this is a minimum, near enough."""
+        size, here = float(self.loss.size), self.end
+        proof = certificate(size * here.gradient, size * here.hessian)
+        near = here.decrement * size**0.5 <= CLOSE
+        return proof.positive_definite and bool(near) and not self.endless
+
+
+@dataclasses.dataclass(frozen=True)
+class Descent:
+    """How to go down a loss.
+
+    Attributes:
+        renewed: x -> the loss, with the plans of its method made at x.
+        width: x -> by how much the Gaussian is wider than its rows.
+        bounded: whether the last of x is the inverse of a scale or variance, which a step may only
+            lower so far.
+        num_steps: the most Newton steps.
+        progress: show a bar, if on a terminal.
+    """
+
+    renewed: Callable[[np.ndarray], Any]
+    width: Callable[[np.ndarray], float]
+    bounded: bool
+    num_steps: int
+    progress: bool
+
+    def path(self, x: np.ndarray) -> Path:
+        """The way from x, with the method's plans made anew where it leads; x alone if the loss is
+        not finite there."""
+        visited: list[Point] = []
+        for _ in range(ROUNDS):
+            loss = self.renewed(x)
+            evaluate = functools.partial(point, loss)
+            here = evaluate(x)
+            if not here.finite:
+                visited += [here][bool(visited) :]
+                break
+            moves = here.decrement * float(loss.size) ** 0.5 > CLOSE
+            left = self.num_steps - len(visited) + (not visited)
+            steps = newton_steps(evaluate, here, left, stop=self.stop, admits=self.admits)
+            path = [here, *tqdm(steps, "Newton steps", disable=None if self.progress else True)]
+            narrowed = self.stop(path[-1])
+            if narrowed:  # by chance, on the way to a maximum, or because there is none?
+                rest = np.eye(len(x))[:, :-1]
+                path.append(settled_within(evaluate, path[-1], rest, left))
+            visited += path[bool(visited) :]
+            x = visited[-1].x
+            again = moves and (narrowed or bool(jax.tree.leaves(getattr(loss, "method", None))))
+            if not again or self.stop(visited[-1]) or len(visited) > self.num_steps:
+                break
+        return Path(loss, visited, self.width(x) > WIDEST)
+
+    def stop(self, here: Point) -> bool:
+        """Whether to give up on a Gaussian that widens without an end."""
+        return self.bounded and bool(here.gradient[-1] > 0) and self.width(here.x) > WIDEST
+
+    def admits(self, here: Point, x: np.ndarray) -> bool:
+        return not self.bounded or bool(x[-1] >= here.x[-1] / WIDENING)
+
+    def best(self, starts: list[np.ndarray]) -> tuple[Path, str]:
+        """The best of the ways from several starts, and what the others found, in a sentence."""
+        paths = [self.path(x) for x in starts]
+        best = min(paths, key=lambda path: (not path.arrived, not path.end.finite, path.end.loss))
+        size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
+        gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
+        others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
+        sentence = (
+            f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
+            f"{len(paths) - len(arrived)} did not converge."
+        )
+        if others:
+            listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
+            sentence += f" {len(others)} other maxima are lower by {listed} nats."
+        return best, sentence

@@ -1,0 +1,209 @@
+"""What follows from the end of a descent: standard errors, the certificate, and notes."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.compiling import MEDIUM, Compiled
+from truncgauss.fitting.descent import Path
+from truncgauss.fitting.newton import FEW_NUMBERS, Point, point, verdict
+from truncgauss.fitting.result import BASELESS
+from truncgauss.fitting.uncertainty import (
+    Certificate,
+    ErrorBars,
+    certificate,
+    error_bars,
+    information_factor,
+)
+from truncgauss.fitting.wald import far_from_quadratic, untrusted, wald_ratios
+from truncgauss.likelihood import Observations
+from truncgauss.problem import Estimate
+
+INFORMATION = ("observed", "sandwich")
+
+
+def check_information(information: str) -> None:
+    if information not in INFORMATION:
+        raise ValueError(f'information must be "observed" or "sandwich", got {information!r}.')
+
+
+@Compiled
+def described(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The estimates (p,) at free coordinates x, and their Jacobian (p, q)."""
+    return coordinates.estimates(x), jax.jacfwd(coordinates.estimates)(x)
+
+
+@Compiled
+def total_of(loss: Any, x: jax.Array) -> Estimate:
+    return loss.total(x)
+
+
+@Compiled
+def scores_of(loss: Any, x: jax.Array) -> jax.Array:
+    return loss.scores(x)
+
+
+def summary(
+    path: Path,
+    coordinates: Any,
+    names: tuple[str, ...],
+    observations: Observations,
+    information: str,
+    endless: str | None,
+    compare: bool,
+) -> dict[str, Any]:
+    """The fields of a `LikelihoodFit` that follow from where a descent ended, but for the fraction
+    not truncated and the references.
+
+    Args:
+        path: the descent.
+        coordinates: what x stands for.
+        names: of the estimates.
+        observations: the rows.
+        information: "observed" or "sandwich".
+        endless: why there is no maximum, or None.
+        compare: whether to compare Wald's intervals with the likelihood.
+    """
+    here, loss, size = path.end, path.loss, float(path.loss.size)
+    x, total = jnp.asarray(here.x), total_of(path.loss, jnp.asarray(here.x), effort=MEDIUM)
+    estimates, jacobian = (np.asarray(part) for part in described(coordinates, x, effort=MEDIUM))
+    proof = certificate(size * here.gradient, size * here.hessian, float(total.stderr))
+    bars = error_bars(information_factor(size * here.hessian), jacobian)
+    if information == "sandwich":
+        bars = sandwich(bars, loss, here, jacobian, observations, proof)
+    converged, reason = ending(path, proof, endless)
+    errors = bars.standard_errors if endless is None else np.full(len(names), np.inf)
+    compare = compare and converged
+    ratios = ratios_of(loss, here, coordinates, jacobian) if compare else np.zeros((0, 2))
+    return {
+        "names": names,
+        "estimates": estimates,
+        "errors": errors,
+        "information": information,
+        "wald_ratios": ratios,
+        "log_likelihood": float(total.log_prob),
+        "log_likelihood_stderr": float(total.stderr),
+        "num_rows": observations.num_rows,
+        "num_parameters": len(here.x),
+        "converged": converged,
+        "reason": reason,
+        **traces(path),
+        "parameter_covariance": bars.covariance,
+        "certificate": proof,
+        "observations": observations,
+        "loss": loss,
+        "coordinates": coordinates,
+        "best": here,
+    }
+
+
+def traces(path: Path) -> dict[str, Any]:
+    """How the descent went."""
+    return {
+        "num_steps": len(path.visited) - 1,
+        "loss_trace": np.array([p.loss for p in path.visited]),
+        "newton_decrement_trace": np.array([p.decrement for p in path.visited]),
+    }
+
+
+def ending(path: Path, proof: Certificate, endless: str | None) -> tuple[bool, str]:
+    """Whether this is a maximum, and a sentence."""
+    if np.isinf(proof.stderr):
+        return False, BASELESS
+    if endless is not None:
+        return False, endless
+    if proof.positive_definite:
+        return verdict(path.end.decrement * float(path.loss.size) ** 0.5, len(path.visited) - 1)
+    return False, (
+        "Not converged: the curvature of the likelihood is not positive at the end (smallest "
+        f"scaled eigenvalue {proof.curvature:.1e}). The rows do not determine the parameters."
+    )
+
+
+def sandwich(
+    bars: ErrorBars,
+    loss: Any,
+    here: Point,
+    jacobian: np.ndarray,
+    observations: Observations,
+    proof: Certificate,
+) -> ErrorBars:
+    """Error bars that hold for many rows even if their distribution is not Gaussian (White, 1982):
+    with H the Hessian and s_i the rows' scores, the covariance H^-1 (sum_i s_i s_i^T) H^-1.
+
+    Unknown (nan) where the Hessian is not positive definite.
+    """
+    size = float(loss.size)
+    given = observations.weights
+    weights = np.ones(observations.num_rows) if given is None else np.asarray(given)
+    scores = np.asarray(scores_of(loss, jnp.asarray(here.x)))[: observations.num_rows]
+    seen = weights > 0
+    middle = scores[seen].T @ (scores[seen] / weights[seen, None])
+    if not proof.positive_definite:
+        unknown = np.full_like(bars.covariance, np.nan)
+        return bars._replace(standard_errors=np.diagonal(unknown), covariance=unknown)
+    slopes = np.linalg.solve(size * here.hessian, jacobian.T)
+    covariance = slopes.T @ middle @ slopes
+    return bars._replace(standard_errors=np.sqrt(np.diagonal(covariance)), covariance=covariance)
+
+
+def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
+    """See `wald_ratios`."""
+    few = sum(leaf.size for leaf in jax.tree.leaves(loss)) <= FEW_NUMBERS
+    size = float(loss.size)
+
+    def value(x: np.ndarray) -> float:
+        # The program with all derivatives is there already.
+        return (
+            point(loss, x).loss if few else -float(total_of(loss, jnp.asarray(x)).log_prob) / size
+        )
+
+    def estimates(x: np.ndarray) -> np.ndarray:
+        return np.asarray(described(coordinates, jnp.asarray(x), effort=MEDIUM)[0])
+
+    covariance = np.linalg.inv(size * here.hessian)
+    return wald_ratios(value, size, here.x, covariance, estimates, jacobian)
+
+
+def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float) -> tuple[str, ...]:
+    """What a reader of the numbers must know: is it global, what does it rest on, and do Wald's
+    intervals hold?"""
+    notes = [
+        "The likelihood has no other maximum."
+        if unique
+        else "The likelihood may have other maxima"
+        + (f". {starts}" if starts else "; try num_starts.")
+    ]
+    stderr, ratios, names = fields["certificate"].stderr, fields["wald_ratios"], fields["names"]
+    if 0.1 < stderr < np.inf:
+        notes.append(
+            f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
+            "give the method more points."
+        )
+    if fraction < 0.5:
+        notes.append(
+            f"A row could be seen with probability {fraction:.2g} only: most of the fitted "
+            "distribution rests on its shape, which no row can check."
+        )
+    wrong = np.flatnonzero(untrusted(ratios))
+    if len(wrong):
+        worst = wrong[np.argmax(np.abs(np.log(np.clip(ratios[wrong], 1e-9, 1e9))).max(axis=1))]
+        low, high = ratios[worst]
+        notes.append(
+            f"Do not trust the Wald intervals of {', '.join(names[k] for k in wrong)}: the "
+            "log-likelihood is not quadratic. By the likelihood that of "
+            f"{names[worst]} reaches about {low:.2g} times as far below and {high:.2g} times as "
+            "far above. profile() gives such intervals."
+        )
+    worse = np.flatnonzero(far_from_quadratic(ratios))
+    if len(worse):
+        notes.append(
+            f"The profile intervals of {', '.join(names[k] for k in worse)} may cover less than "
+            "they say as well: so far from quadratic, 95 % intervals covered as little as 0.86 in "
+            "simulations."
+        )
+    if fields["converged"] and not len(ratios):
+        notes.append("Wald intervals were not compared with the likelihood; profile() does that.")
+    return tuple(notes)

@@ -1,0 +1,281 @@
+"""What every maximum-likelihood fit of rows returns, and what can be asked of it."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from truncgauss import __version__
+from truncgauss.fitting.citations import bibtex
+from truncgauss.fitting.newton import Point
+from truncgauss.fitting.profile import profile_interval
+from truncgauss.fitting.result import Fit
+from truncgauss.likelihood import Observations
+from truncgauss.pytrees import frozen_pytree
+
+
+@frozen_pytree
+class OneEstimate:
+    """One of the estimates, as a function of free coordinates."""
+
+    coordinates: Any
+    index: jax.Array
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.coordinates.estimates(x)[self.index]
+
+
+class Derived(NamedTuple):
+    """A function of estimates and its standard error, of one shape."""
+
+    value: np.ndarray
+    standard_error: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LikelihoodFit(Fit):
+    """A maximum of the likelihood of observed rows, and how far to trust it.
+
+    Attributes, besides those of `Fit`:
+        names, estimates: all estimated numbers and what to call them; `parameter_covariance` and
+            `errors` are in the same order.
+        errors: their standard errors; inf where the data do not identify an estimate.
+        information: what the errors come from, "observed" or "sandwich".
+        wald_ratios: how far the likelihood allows each estimate to move below and above it, over
+            the half-width of its Wald interval, (p, 2): 1 if that is to be trusted. Empty if
+            it was not compared.
+        log_likelihood: of all rows, in nats, with all constants.
+        log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
+        num_rows: n.
+        num_parameters: how many were estimated.
+        fraction_not_truncated: mean probability that a row could be seen; what the fit says of the
+            rest no row has checked.
+        newton_decrement_trace: at each step; times sqrt(n) the estimated distance to the maximum
+            in standard errors.
+        observations: the rows.
+        loss, coordinates, best: minus the mean log-likelihood of a row, what its argument stands
+            for, and the point where it is lowest.
+        references: keys of the literature that `citation` lists.
+    """
+
+    names: tuple[str, ...]
+    estimates: np.ndarray
+    errors: np.ndarray
+    information: str
+    wald_ratios: np.ndarray
+    log_likelihood: float
+    log_likelihood_stderr: float
+    num_rows: int
+    num_parameters: int
+    fraction_not_truncated: float
+    newton_decrement_trace: np.ndarray
+    observations: Observations = dataclasses.field(repr=False)
+    loss: Any = dataclasses.field(repr=False)
+    coordinates: Any = dataclasses.field(repr=False)
+    best: Point = dataclasses.field(repr=False)
+    references: tuple[str, ...] = ()
+
+    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
+        """The profile-likelihood interval of an estimate, such as "loc[0]".
+
+        It holds all values whose likelihood ratio to the maximum, over all other parameters, does
+        not speak against them at that level. Unlike Wald's, it need not be symmetric. An end is
+        infinite where the likelihood does not fall that far.
+
+        Raises:
+            ValueError: for a name that is no estimate, or a fit that has not converged.
+
+        Example:
+            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+            >>> [round(end, 3) for end in fit.profile("loc[0]")]
+            [1.08, 3.92]
+        """
+        if name not in self.names:
+            raise ValueError(
+                f"profile: there is no estimate {name!r}, but {', '.join(self.names)}."
+            )
+        if not self.converged:
+            raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
+        fall = 0.5 * float(stats.chi2.ppf(level, 1))
+        with jax.enable_x64(True):
+            estimate = OneEstimate(self.coordinates, jnp.asarray(self.names.index(name)))
+            return profile_interval(self.loss, float(self.loss.size), self.best, estimate, fall)
+
+    def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
+        """A function of the estimates with its standard error, by the delta method.
+
+        With J the Jacobian and C the covariance of the estimates, the covariance is J C J^T.
+
+        Args:
+            function: of the vector `estimates`, in the order of `names`, in JAX; its result may
+                have any shape.
+
+        Returns:
+            Derived(value, standard_error). inf or nan where an estimate that it needs is not
+            identified.
+
+        Raises:
+            ValueError: if the result is not made of real numbers.
+
+        Example:
+            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+            >>> sd = fit.delta(lambda estimates: jnp.sqrt(estimates[1]))
+            >>> print(sd.value.round(4), sd.standard_error.round(4))
+            1.118 0.3953
+        """
+        with jax.enable_x64(True):
+            at = jnp.asarray(self.estimates, jnp.float64)
+            value = np.asarray(function(at))
+            if not np.issubdtype(value.dtype, np.floating):
+                raise ValueError(f"delta: expected real numbers, got dtype {value.dtype}.")
+            slopes = np.asarray(jax.jacfwd(lambda x: jnp.asarray(function(x)))(at))
+        covariance = np.asarray(self.parameter_covariance)
+        errors = []
+        for slope in slopes.reshape(-1, len(self.estimates)):
+            used = slope != 0
+            errors.append(slope[used] @ covariance[np.ix_(used, used)] @ slope[used])
+        return Derived(value, np.sqrt(np.reshape(errors, value.shape)))
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, 2 q - 2 log L."""
+        return 2 * self.num_parameters - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, q log n - 2 log L."""
+        return self.num_parameters * math.log(self.num_rows) - 2 * self.log_likelihood
+
+    def wald(self, level: float = 0.95) -> np.ndarray:
+        """The Wald intervals of all estimates, (p, 2): symmetric, from the standard errors."""
+        half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.errors
+        return np.stack([self.estimates - half, self.estimates + half], axis=1)
+
+    def to_frame(self, level: float = 0.95) -> Any:
+        """The table of estimates as a pandas DataFrame, one row for each name.
+
+        Columns: estimate, standard_error, and the Wald interval's low and high.
+
+        Raises:
+            ImportError: without pandas, which is not installed with this package.
+        """
+        import pandas
+
+        low, high = self.wald(level).T
+        columns = {
+            "estimate": self.estimates,
+            "standard_error": self.errors,
+            "low": low,
+            "high": high,
+        }
+        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="name"))
+
+    def citation(self) -> str:
+        """BibTeX entries of this software and of the methods that the fit used.
+
+        Example:
+            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+            >>> print(fit.citation().splitlines()[0])
+            @software{truncgauss,
+        """
+        software = (
+            "@software{truncgauss,\n"
+            "  author  = {{The truncgauss authors}},\n"
+            "  title   = {truncgauss: Truncated-Gaussian Estimation on {JAX}},\n"
+            f"  version = {{{__version__}}}\n"
+            "}"
+        )
+        return bibtex(software, self.references)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.names), default=0)
+        lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12} {'95 % Wald interval':>26}"]
+        for name, value, error, ends in zip(self.names, self.estimates, self.errors, self.wald()):
+            interval = f"[{ends[0]:.6g}, {ends[1]:.6g}]"
+            lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g} {interval:>26}")
+        lines.append(
+            f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows} rows, "
+            f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}; standard "
+            f"errors from the {self.information} information"
+        )
+        return "\n".join([*lines, self.reason, *self.notes])
+
+
+class LikelihoodRatio(NamedTuple):
+    """Twice the gain in log-likelihood of a larger model, and how unlikely that is by chance.
+
+    Attributes:
+        statistic: 2 (log L of the larger - log L of the smaller).
+        degrees: parameters that the larger has more.
+        p_value: P(chi-squared with so many degrees of freedom > statistic).
+    """
+
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRatio:
+    """Wilks' test of a fit against one of the same rows by a model that contains the first.
+
+    That the models are nested cannot be seen from the numbers and is taken for granted. The
+    distribution holds for many rows, and where no parameter of the smaller model lies on an edge of
+    the larger one's space.
+
+    Args:
+        small: the fit with fewer parameters.
+        large: the fit with more.
+
+    Returns:
+        LikelihoodRatio(statistic, degrees, p_value).
+
+    Raises:
+        ValueError: if the rows differ, a fit has not converged, the larger model has no more
+            parameters, or a lower likelihood, so that it cannot contain the other.
+
+    References:
+        Wilks, "The large-sample distribution of the likelihood ratio for testing composite
+            hypotheses", Annals of Mathematical Statistics (1938).
+
+    Example:
+        >>> pairs = [[1.0, 2.0], [2.0, 2.5], [3.0, 5.0], [4.0, 4.0], [6.0, 7.0], [7.0, 5.0]]
+        >>> rows = tg.Observations.exact(pairs)
+        >>> diagonal = tg.fit_observations(rows, covariance="diagonal")
+        >>> test = tg.likelihood_ratio(diagonal, tg.fit_observations(rows))
+        >>> round(test.statistic, 3), test.degrees, round(test.p_value, 4)
+        (6.423, 1, 0.0113)
+    """
+    for fit in (small, large):
+        if not fit.converged:
+            raise ValueError(f"likelihood_ratio: a fit has not converged. {fit.reason}")
+    if not same_rows(small.observations, large.observations):
+        raise ValueError("likelihood_ratio: the two fits are of different rows.")
+    degrees = large.num_parameters - small.num_parameters
+    if degrees <= 0:
+        raise ValueError(
+            f"likelihood_ratio: the larger model must have more parameters, got "
+            f"{small.num_parameters} and {large.num_parameters}. Give the smaller one first."
+        )
+    statistic = 2.0 * (large.log_likelihood - small.log_likelihood)
+    sampling = math.hypot(small.log_likelihood_stderr, large.log_likelihood_stderr)
+    if statistic < -1e-6 * max(1.0, abs(large.log_likelihood)) - 6.0 * sampling:
+        raise ValueError(
+            f"likelihood_ratio: the larger model's log-likelihood is lower, by {-statistic / 2:.3g}"
+            ". It does not contain the smaller one, or its fit is not the maximum."
+        )
+    statistic = max(statistic, 0.0)
+    return LikelihoodRatio(statistic, degrees, float(stats.chi2.sf(statistic, degrees)))
+
+
+def same_rows(one: Observations, other: Observations) -> bool:
+    """Whether two objects hold the same observations."""
+    mine, yours = ((o.lower, o.upper, o.region, o.noise, o.weights) for o in (one, other))
+    if str(jax.tree.structure(mine)) != str(jax.tree.structure(yours)):
+        return False
+    pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(yours))
+    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)

@@ -1,0 +1,410 @@
+"""Regression of one outcome that is censored, truncated, known to intervals, or noisy."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss import tables
+from truncgauss.fitting.descent import Descent, Path
+from truncgauss.fitting.existence import rising_direction
+from truncgauss.fitting.inference import check_information, notes_of, summary
+from truncgauss.fitting.likelihood_fit import LikelihoodFit
+from truncgauss.fitting.observations import (
+    ENDLESS,
+    MANY_STARTS,
+    MOST_ROWS,
+    UNUSED_START,
+    check_finite,
+    rising_sentence,
+)
+from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
+from truncgauss.fitting.regression_loss import (
+    LOG,
+    RegressionLoss,
+    full_design,
+    impossible_rows,
+    terms_of,
+)
+from truncgauss.likelihood import Observations
+from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.regions import Box
+
+NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
+
+
+class RegressionErrors(NamedTuple):
+    """Standard errors of the coefficients (p,) and of those of the log scale (k,)."""
+
+    coefficients: np.ndarray
+    log_scale: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegressionFit(LikelihoodFit):
+    """The regression behind one outcome, and how far to trust it; `print` shows a table.
+
+    Attributes, besides those of `fitting.LikelihoodFit`:
+        coefficients: of the covariates, (p,).
+        log_scale: the log of sigma, (1,), or its coefficients with a `scale_design`, (k,).
+        standard_errors: `.coefficients` and `.log_scale` likewise; inf where the data do not
+            identify it.
+    """
+
+    coefficients: np.ndarray
+    log_scale: np.ndarray
+    standard_errors: RegressionErrors
+
+    @property
+    def scale(self) -> float:
+        """Sigma, where it is one number."""
+        if not self.names[-1] == "log_scale":
+            raise AttributeError("scale: it depends on covariates; see log_scale.")
+        return float(np.exp(self.log_scale[0]))
+
+
+def fit_regression(
+    outcome: Any,
+    design: Any,
+    *,
+    censored_low: Any = None,
+    censored_high: Any = None,
+    truncated_low: Any = None,
+    truncated_high: Any = None,
+    scale_design: Any = None,
+    noise: Any = None,
+    weights: Any = None,
+    start: tuple[Any, Any] | None = None,
+    num_steps: int = 100,
+    num_starts: int | None = None,
+    information: str = "observed",
+    progress: bool = False,
+) -> RegressionFit:
+    """Maximum likelihood of a Gaussian regression whose outcome is not fully observed.
+
+    For row i the outcome is y_i ~ Normal(x_i . b, sigma_i^2), with one sigma or with
+    log sigma_i = z_i . g. It is known exactly, up to an interval, or as being beyond a limit
+    (censoring: the Tobit model), and rows outside the limits of truncation are not in the data at
+    all. Likelihoods are those of `tg.Observations`; Hessians are exact.
+
+    Args:
+        outcome: shape (n,), or (n, 2) for the lower and upper ends of intervals, which are equal
+            where a value is known and infinite where a side is open.
+        design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
+            column names become those of the estimates.
+        censored_low: a number or (n,): outcomes at or below it are only known to be that low.
+        censored_high: likewise: only known to be that high.
+        truncated_low: a number or (n,): rows with an outcome below it are never seen.
+        truncated_high: likewise, above.
+        scale_design: covariates z_i of log sigma, (n, k), with a column of ones if a constant is
+            meant; by default sigma is one number.
+        noise: variances of measurement errors, a number or (n,), added to sigma^2.
+        weights: shape (n,): how often each row counts.
+        start: (coefficients, log_scale) to begin with.
+        num_steps: the most Newton steps from each start.
+        num_starts: from how many points to begin, the first by least squares, the others drawn
+            around it. By default 1 if the likelihood has one maximum or the rows are more than
+            100,000, else 4. What the others found stands in `notes`.
+        information: what standard errors come from: "observed" or "sandwich", see
+            `fit_observations`.
+        progress: show a bar, if on a terminal.
+
+    Returns:
+        RegressionFit.
+
+    Raises:
+        ValueError: for rows outside their truncation limits, limits that contradict each other,
+            NaN, collinear covariates, or fewer rows than parameters. Nothing is dropped silently.
+
+    Example:
+        >>> hours = [0.0, 0.0, 1.2, 0.0, 2.3, 0.4, 3.1, 1.9]  # 0 stands for 0 or less
+        >>> design = {"constant": [1.0] * 8, "wage": [1, 2, 3, 2, 5, 3, 6, 4]}
+        >>> fit = tg.fit_regression(hours, design, censored_low=0.0)
+        >>> fit.names, fit.coefficients.round(3), round(fit.scale, 3)
+        (('constant', 'wage', 'log_scale'), array([-1.855,  0.851]), 0.3)
+
+    References:
+        Tobin, "Estimation of relationships for limited dependent variables", Econometrica (1958).
+        Messner, Mayr and Zeileis, "Heteroscedastic censored and truncated regression with crch",
+            The R Journal (2016).
+    """
+    check_information(information)
+    with jax.enable_x64(True):
+        ends = columns_of(outcome, "outcome")
+        limits = censored_low, censored_high, truncated_low, truncated_high
+        rows = as_rows(ends, limits, noise, weights)
+        covariates = columns_of(design, "design", ends)
+        scales = None if scale_design is None else columns_of(scale_design, "scale_design", ends)
+        problem = Regression.of(rows, covariates, scales)
+        descent = Descent(problem.renewed, problem.width, scales is None, num_steps, progress)
+        if start is not None:
+            given = descent.path(problem.as_start(start))
+            if given.arrived:
+                return problem.result(given, information, "")
+        several = not problem.unique and rows.num_rows <= MOST_ROWS
+        others = problem.scattered((num_starts or (MANY_STARTS if several else 1)) - 1)
+        best, sentence = descent.best([problem.first, *others])
+        check_finite(best)
+        result = problem.result(best, information, sentence if others else "")
+        if start is None:
+            return result
+        return dataclasses.replace(result, notes=(UNUSED_START, *result.notes))
+
+
+def columns_of(given: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
+    """A table of numbers (n, k), whose rows have the labels of the outcomes, if any."""
+    table = tables.read(given, what=f"fit_regression: {word}")
+    if ends is not None:
+        tables.check_labels(given, ends, f"fit_regression: {word}")
+    if table.values.ndim == 1:
+        table = table._replace(values=table.values[:, None])
+    return table
+
+
+def as_rows(ends: tables.Table, limits: tuple[Any, ...], noise: Any, weights: Any) -> Observations:
+    """The observations of outcomes, (n, 1) or (n, 2), and their limits, checked."""
+    if ends.values.shape[1] > 2:
+        raise ValueError(
+            "fit_regression: outcome must have shape (n,), or (n, 2) for the ends of intervals, "
+            f"got {ends.values.shape}."
+        )
+    lower, upper = ends.values[:, 0].copy(), ends.values[:, -1].copy()
+    words = "censored_low", "censored_high", "truncated_low", "truncated_high"
+    sides = [
+        of_each_row(given, ends, word, np.inf if word.endswith("high") else -np.inf)
+        for word, given in zip(words, limits)
+    ]
+    wrong = np.flatnonzero(sides[0] >= sides[1])
+    if len(wrong):
+        raise ValueError(
+            "fit_regression: censored_low must lie below censored_high, but in row "
+            f"{wrong[0]} they are {sides[0][wrong[0]]} and {sides[1][wrong[0]]}."
+        )
+    low, high = upper <= sides[0], lower >= sides[1]
+    upper = np.where(low, sides[0], upper)
+    lower = np.where(high, sides[1], lower)
+    lower, upper = np.where(low, -np.inf, lower), np.where(high, np.inf, upper)
+    truncated = limits[2] is not None or limits[3] is not None
+    region = Box(sides[2][:, None], sides[3][:, None]) if truncated else None
+    settings: dict[str, Any] = {}
+    if noise is not None:
+        settings["noise"] = of_each_row(noise, ends, "noise", 0.0)[:, None, None]
+    if weights is not None:
+        settings["weights"] = of_each_row(weights, ends, "weights", 1.0)
+    return Observations(jnp.asarray(lower), jnp.asarray(upper), region, **settings)
+
+
+def of_each_row(given: Any, ends: tables.Table, word: str, default: float) -> np.ndarray:
+    """A number for each row (n,), from one number, (n,) or None."""
+    n = len(ends.values)
+    if given is None or np.ndim(given) == 0:
+        return np.full(n, default if given is None else float(given))
+    values = tables.row_values(given, ends, f"fit_regression: {word}")
+    if values.shape != (n,):
+        raise ValueError(
+            f"fit_regression: {word} must be a number or have shape ({n},), got {values.shape}."
+        )
+    return values
+
+
+@frozen_pytree
+class RegressionCoordinates:
+    """Free coordinates of a regression: coefficients of both predictors.
+
+    Attributes:
+        num_coefficients: p (static).
+        link: how mean and scale follow from the predictors, see `regression_loss` (static).
+    """
+
+    num_coefficients: int = static_field()
+    link: int = static_field()
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        """Coefficients of the mean, then of the log scale."""
+        if self.link == LOG:
+            return x
+        theta, v = x[: self.num_coefficients], x[self.num_coefficients :]
+        return jnp.concatenate([theta / v, -jnp.log(v) / self.link])
+
+    def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
+        if self.link == LOG:
+            return np.concatenate([coefficients, log_scale])
+        return np.append(coefficients, 1.0) * np.exp(-self.link * log_scale[0])
+
+
+@dataclasses.dataclass(frozen=True)
+class Regression:
+    """What is to be fitted.
+
+    Attributes:
+        rows: the observations.
+        design, scale_design: covariates (n, p), and (n, k) or None.
+        names: of the estimates.
+        coordinates: of the coefficients.
+        loss: minus the mean log-likelihood.
+        first: free coordinates by least squares.
+        spread: of the rows about that.
+    """
+
+    rows: Observations
+    design: np.ndarray
+    scale_design: np.ndarray | None
+    names: tuple[str, ...]
+    coordinates: RegressionCoordinates
+    loss: RegressionLoss
+    first: np.ndarray
+    spread: float
+
+    @classmethod
+    def of(
+        cls, rows: Observations, design: tables.Table, scales: tables.Table | None
+    ) -> "Regression":
+        """The problem, checked."""
+        n = rows.num_rows
+        parts = [part for part in (design, scales) if part is not None]
+        checked = [as_designs(part.values, n, 1, "fit_regression") for part in parts]
+        arrays = [np.asarray(part[0]) for part in checked if part is not None]
+        p = arrays[0].shape[1]
+        if sum(part.shape[1] for part in arrays) + (scales is None) >= n:
+            raise ValueError(
+                f"fit_regression: {n} row(s) cannot determine so many coefficients; more are "
+                "needed, or fewer covariates."
+            )
+        wrong = impossible_rows(rows)
+        if len(wrong):
+            raise ValueError(
+                f"fit_regression: {len(wrong)} of {n} row(s) lie outside their limits of "
+                f"truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper "
+                f"{rows.upper[wrong[0]]}. Correct the limits, or remove those rows."
+            )
+        place = as_coordinates("full", (p,), rows)
+        x, spread = first_guess(rows, (jnp.asarray(arrays[0]),), place)
+        coefficients = x[:p] / x[p]
+        link, scale_design = place.power, arrays[1] if len(arrays) > 1 else None
+        log_scale = np.log(spread)
+        if scale_design is not None:
+            link = LOG
+            log_scale = np.linalg.lstsq(scale_design, np.full(n, log_scale[0]), rcond=None)[0]
+        coordinates = RegressionCoordinates(p, link)
+        loss = RegressionLoss(
+            terms=terms_of(rows, each=True),
+            design=full_design(arrays[0]),
+            scale_design=None if scale_design is None else full_design(scale_design),
+            fixed_scale=None,
+            size=jnp.asarray(float(n) if rows.weights is None else jnp.sum(rows.weights)),
+            link=link,
+        )
+        first = coordinates.free(coefficients, log_scale)
+        names = names_of(design, "coefficients")
+        names += ("log_scale",) if scales is None else names_of(scales, "log_scale", nested=True)
+        return cls(rows, arrays[0], scale_design, names, coordinates, loss, first, float(spread[0]))
+
+    def renewed(self, x: np.ndarray) -> RegressionLoss:
+        return self.loss
+
+    def scales(self, x: np.ndarray) -> np.ndarray:
+        """Sigma of each row, (n,), or the one of all, (1,)."""
+        log_scale = np.asarray(self.coordinates.estimates(jnp.asarray(x)))[self.design.shape[1] :]
+        if self.scale_design is None:
+            return np.exp(log_scale)
+        with np.errstate(over="ignore"):
+            return np.exp(self.scale_design @ log_scale)
+
+    def width(self, x: np.ndarray) -> float:
+        return float(self.scales(x).min() / self.spread)
+
+    @property
+    def unique(self) -> bool:
+        """Whether the log-likelihood is known to be concave in these coordinates."""
+        if self.rows.noise is not None or self.scale_design is not None:
+            return False
+        return self.rows.region is None or bool(jnp.all(self.rows.lower == self.rows.upper))
+
+    def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
+        p, k = self.design.shape[1], len(self.first) - self.design.shape[1]
+        coefficients, log_scale = (np.atleast_1d(np.asarray(part, float)) for part in start)
+        if coefficients.shape != (p,) or log_scale.shape != (k,):
+            raise ValueError(
+                f"fit_regression: start must be (coefficients, log_scale) of shapes ({p},) and "
+                f"({k},), got {coefficients.shape} and {log_scale.shape}."
+            )
+        if not (np.all(np.isfinite(coefficients)) and np.all(np.isfinite(log_scale))):
+            raise ValueError("fit_regression: start must be finite.")
+        return self.coordinates.free(coefficients, log_scale)
+
+    def scattered(self, count: int) -> list[np.ndarray]:
+        """So many starts around the first: means moved by about the rows' spread along each
+        direction of the covariates, and scales by a factor of about e."""
+        random = np.random.default_rng(0)
+        p = self.design.shape[1]
+        values = np.asarray(self.coordinates.estimates(jnp.asarray(self.first)))
+        root = self.spread * inverse_root(self.design)
+        scale_root = np.eye(1) if self.scale_design is None else inverse_root(self.scale_design)
+        return [
+            self.coordinates.free(
+                values[:p] + root @ random.normal(size=p),
+                values[p:] + scale_root @ random.normal(size=len(scale_root)),
+            )
+            for _ in range(count)
+        ]
+
+    def no_maximum(self, path: Path) -> str | None:
+        """Why there is no maximum, if there is none."""
+        if path.endless:
+            return ENDLESS
+        rows = self.rows
+        if self.scales(path.end.x).min() < NARROW * self.spread and rows.noise is None:
+            return (
+                "There is no maximum: the likelihood grows as sigma falls to 0, since some rows "
+                "are met exactly. Use fewer covariates, or say what noise there is."
+            )
+        if rows.region is not None:
+            return None
+        counted = slice(None) if rows.weights is None else np.asarray(rows.weights) > 0
+        lower, upper = np.asarray(rows.lower)[counted, 0], np.asarray(rows.upper)[counted, 0]
+        known = rows.noise is not None or self.scale_design is not None
+        found = rising_direction(lower, upper, self.design[counted], known)
+        return None if found is None else rising_sentence(found, list(self.names))
+
+    def result(self, path: Path, information: str, starts: str) -> RegressionFit:
+        fields = summary(
+            path, self.coordinates, self.names, self.rows, information, self.no_maximum(path), True
+        )
+        p, fraction = self.design.shape[1], float(path.loss.fraction(jnp.asarray(path.end.x)))
+        return RegressionFit(
+            **fields,
+            coefficients=fields["estimates"][:p],
+            log_scale=fields["estimates"][p:],
+            standard_errors=RegressionErrors(fields["errors"][:p], fields["errors"][p:]),
+            fraction_not_truncated=fraction,
+            notes=notes_of(fields, self.unique, starts, fraction),
+            references=self.references(information),
+        )
+
+    def references(self, information: str) -> tuple[str, ...]:
+        """What the fit rests on, as keys of the literature."""
+        limited = bool(jnp.any(self.rows.lower != self.rows.upper))
+        found = {
+            "marquardt1963": True,
+            "tobin1958": limited,
+            "cohen1991": self.rows.region is not None,
+            "olsen1978": self.coordinates.link == 1 and limited,
+            "barndorff1978": self.coordinates.link == 2,
+            "messner2016": self.scale_design is not None,
+            "white1982": information == "sandwich",
+        }
+        return tuple(key for key, used in found.items() if used)
+
+
+def names_of(table: tables.Table, word: str, nested: bool = False) -> tuple[str, ...]:
+    """What to call the coefficients of a table's columns."""
+    if table.names is None:
+        return tuple(f"{word}[{i}]" for i in range(table.values.shape[1]))
+    return tuple(f"{word}[{name}]" if nested else str(name) for name in table.names)
+
+
+def inverse_root(design: np.ndarray) -> np.ndarray:
+    """L^-T with L L^T the mean of x x^T."""
+    return np.linalg.inv(np.linalg.cholesky(design.T @ design / len(design))).T

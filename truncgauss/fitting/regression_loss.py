@@ -1,0 +1,298 @@
+"""The loss of one outcome whose mean, and perhaps log scale, is linear in covariates.
+
+A row's log-likelihood depends on the parameters through two numbers, so that gradient and Hessian
+over any number of covariates come from five derivatives of each row and products with the designs.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.likelihood import Observations
+from truncgauss.likelihood.patterns import filled_length
+from truncgauss.problem import Estimate
+from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.regions import Box
+from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special.tails import LOG_SQRT_2PI
+
+# How a mean and a scale follow from the predictors u and v of a row.
+LOG = 0  # mean u, scale exp(v)
+OLSEN = 1  # mean u / v, scale 1 / v: concave for censored rows (Olsen, 1978)
+NATURAL = 2  # mean u / v, variance 1 / v: concave for exact rows (Barndorff-Nielsen, 1978)
+
+# What a term of the likelihood is: the log density of exact rows, the log mass of the intervals of
+# others, or that of the regions in which rows are seen.
+DENSITY, INTERVAL, REGION = range(3)
+
+
+class Predictors(NamedTuple):
+    """Of each row: u and v, or what belongs to them."""
+
+    mean: jax.Array
+    scale: jax.Array
+
+
+class Derivatives(NamedTuple):
+    """A row's log-likelihood (m,) with its derivatives by its two predictors."""
+
+    value: jax.Array
+    mean: jax.Array
+    scale: jax.Array
+    mean_mean: jax.Array
+    mean_scale: jax.Array
+    scale_scale: jax.Array
+
+
+@frozen_pytree
+class Term:
+    """What some rows add to the log-likelihood: a log density, or the log mass of an interval.
+
+    Attributes:
+        lower, upper: (t,), equal where the term is a density.
+        weight: (t,), negative for the regions that the likelihood is divided by.
+        noise: (t,) variances, or None.
+        rows: (t,), to which predictors each belongs; None if to all in order.
+        kind: DENSITY, INTERVAL or REGION (static).
+    """
+
+    lower: jax.Array
+    upper: jax.Array
+    weight: jax.Array
+    noise: jax.Array | None
+    rows: jax.Array | None
+    kind: int = static_field()
+
+    def __call__(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
+        """The terms (t,), by their predictors."""
+        loc, scale = gaussian_of(u, v, link)
+        if self.noise is not None:
+            scale = jnp.sqrt(scale**2 + self.noise)
+        if self.kind == DENSITY:
+            z = (self.lower - loc) / scale
+            value = -0.5 * z**2 - jnp.log(scale) - LOG_SQRT_2PI
+        else:
+            value = log_interval_mass(*standardize(self.lower, self.upper, loc, scale))
+        return self.weight * value
+
+    def own(self, predictors: Predictors) -> Predictors:
+        """The predictors of these rows; one number of scale stays one."""
+        if self.rows is None:
+            return predictors
+        return Predictors(*(part[self.rows] if part.ndim else part for part in predictors))
+
+    def derivatives(self, predictors: Predictors, link: int) -> Derivatives:
+        u, v = self.own(predictors)
+        v = jnp.broadcast_to(v, u.shape)
+        one, zero = jnp.ones_like(u), jnp.zeros_like(u)
+        along = {"u": (one, zero), "v": (zero, one)}
+
+        def slopes(u: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            function = lambda u, v: self(u, v, link)
+            value, by_u = jax.jvp(function, (u, v), along["u"])
+            return value, by_u, jax.jvp(function, (u, v), along["v"])[1]
+
+        (value, by_u, by_v), (_, by_uu, by_uv) = jax.jvp(slopes, (u, v), along["u"])
+        by_vv = jax.jvp(slopes, (u, v), along["v"])[1][2]
+        return Derivatives(value, by_u, by_v, by_uu, by_uv, by_vv)
+
+
+def gaussian_of(u: jax.Array, v: jax.Array, link: int) -> tuple[jax.Array, jax.Array]:
+    """Mean and standard deviation of rows, by their predictors; NaN where there is none."""
+    if link == LOG:
+        return u, jnp.exp(v)
+    v = jnp.where(v > 0, v, jnp.nan)
+    return u / v, v ** (-1.0 / link)
+
+
+@frozen_pytree
+class RegressionLoss:
+    """Minus the mean log-likelihood of a row, by x: coefficients of u, then of v.
+
+    Attributes:
+        terms: of the log-likelihood.
+        design: covariates of u (m, p), m rows or 1.
+        scale_design: covariates of v (m, k); None if v is one number.
+        fixed_scale: v if it is known, else None.
+        size: the total weight of the rows.
+        link: LOG, OLSEN or NATURAL (static).
+    """
+
+    terms: tuple[Term, ...]
+    design: jax.Array
+    scale_design: jax.Array | None
+    fixed_scale: jax.Array | None
+    size: jax.Array
+    link: int = static_field()
+
+    def predictors(self, x: jax.Array) -> Predictors:
+        p = self.design.shape[1]
+        u, rest = self.design @ x[:p], x[p:]
+        if self.fixed_scale is not None:
+            return Predictors(u, self.fixed_scale)
+        if self.scale_design is None:
+            return Predictors(u, rest[0])
+        return Predictors(u, self.scale_design @ rest)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return -self.total(x).log_prob / self.size
+
+    def total(self, x: jax.Array) -> Estimate:
+        """The log-likelihood of all rows; its integrals are exact."""
+        predictors = self.predictors(x)
+        parts = (jnp.sum(term(*term.own(predictors), self.link)) for term in self.terms)
+        total = sum(parts, jnp.zeros((), x.dtype))
+        return Estimate(total, jnp.zeros_like(total))
+
+    def fraction(self, x: jax.Array) -> jax.Array:
+        """The mean probability that a row could be seen."""
+        predictors, unseen = self.predictors(x), jnp.zeros((), x.dtype)
+        for term in self.terms:
+            if term.kind == REGION:
+                log_mass = replace(term, weight=jnp.ones_like(term.weight))
+                masses = jnp.exp(log_mass(*term.own(predictors), self.link))
+                unseen -= jnp.sum(term.weight * (1.0 - masses))
+        return 1.0 - unseen / self.size
+
+    def of_rows(self, x: jax.Array) -> Derivatives:
+        """The log-likelihood of each row (m,), times its weight, and its derivatives."""
+        predictors = self.predictors(x)
+        total = Derivatives(*(jnp.zeros(len(self.design), x.dtype) for _ in Derivatives._fields))
+        for term in self.terms:
+            parts = term.derivatives(predictors, self.link)
+            if term.rows is None:
+                total = Derivatives(*(a + b for a, b in zip(total, parts)))
+            else:
+                total = Derivatives(*(a.at[term.rows].add(b) for a, b in zip(total, parts)))
+        return total
+
+    def scores(self, x: jax.Array) -> jax.Array:
+        """The gradient of each row's log-likelihood, times its weight, (m, q)."""
+        rows = self.of_rows(x)
+        return jnp.concatenate([rows.mean[:, None] * self.design, self._by_scale(rows.scale)], 1)
+
+    def _by_scale(self, slopes: jax.Array) -> jax.Array:
+        """Slopes by v (m,) as slopes by its coefficients, (m, k)."""
+        if self.fixed_scale is not None:
+            return jnp.zeros((len(slopes), 0), slopes.dtype)
+        own = slopes[:, None]
+        return own if self.scale_design is None else own * self.scale_design
+
+    def derivatives(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """The loss, its gradient (q,) and its Hessian (q, q)."""
+        rows, design = self.of_rows(x), self.design
+        gradient = jnp.concatenate([rows.mean @ design, jnp.sum(self._by_scale(rows.scale), 0)])
+        corner = design.T @ (rows.mean_mean[:, None] * design)
+        side = design.T @ self._by_scale(rows.mean_scale)
+        if self.scale_design is None:
+            last = jnp.sum(self._by_scale(rows.scale_scale), 0)[:, None]
+            last = last[:, : side.shape[1]]
+        else:
+            last = self.scale_design.T @ self._by_scale(rows.scale_scale)
+        hessian = jnp.block([[corner, side], [side.T, last]])
+        return -jnp.sum(rows.value) / self.size, -gradient / self.size, -hessian / self.size
+
+
+def impossible_rows(observations: Observations) -> np.ndarray:
+    """Numbers of the rows that lie outside their regions."""
+    lower, upper, low, high = limits_of(observations)
+    exact = lower == upper
+    beyond = exact & ((lower < low) | (upper > high))
+    apart = ~exact & (np.maximum(lower, low) >= np.minimum(upper, high))
+    return np.flatnonzero((beyond | apart) & ~(np.isneginf(lower) & np.isposinf(upper)))
+
+
+def limits_of(observations: Observations) -> tuple[np.ndarray, ...]:
+    """Lower and upper limits of the rows of one outcome, and those of their regions, (n,) each."""
+    n = observations.num_rows
+    lower, upper = (np.asarray(side)[:, 0] for side in (observations.lower, observations.upper))
+    if not isinstance(observations.region, Box):
+        return lower, upper, np.full(n, -np.inf), np.full(n, np.inf)
+    region = observations.region
+    low, high = (np.broadcast_to(np.asarray(s), (n, 1))[:, 0] for s in (region.low, region.high))
+    return lower, upper, low, high
+
+
+def is_simple(observations: Observations) -> bool:
+    """Whether rows are of one outcome and seen in intervals, so that `terms_of` applies."""
+    region = observations.region
+    return (
+        observations.dimension == 1
+        and not observations.latent
+        and (region is None or isinstance(region, Box))
+    )
+
+
+def terms_of(observations: Observations, each: bool) -> tuple[Term, ...]:
+    """The terms of the log-likelihood of rows of one outcome.
+
+    Args:
+        observations: the rows, with numbers.
+        each: whether every row has predictors of its own; else all have the same, and equal
+            integrals are asked for once.
+    """
+    n = observations.num_rows
+    lower, upper, low, high = limits_of(observations)
+    weight = np.ones(n) if observations.weights is None else np.asarray(observations.weights)
+    noise: np.ndarray | None = None
+    if observations.noise is not None:
+        noise = np.broadcast_to(np.asarray(observations.noise).reshape(-1), n)
+    exact, missing = lower == upper, np.isneginf(lower) & np.isposinf(upper)
+    inside = np.maximum(lower, low), np.minimum(upper, high)
+    limited = ~exact & ~missing & (np.isfinite(inside[0]) | np.isfinite(inside[1]))
+    truncated = ~missing & (np.isfinite(low) | np.isfinite(high))
+    kinds = (
+        (exact, (lower, upper), weight, DENSITY),
+        (limited, inside, weight, INTERVAL),
+        (truncated, (low, high), -weight, REGION),
+    )
+    terms = []
+    for chosen, (a, b), factor, kind in kinds:
+        rows = np.flatnonzero(chosen & (weight != 0))
+        if len(rows):
+            own = None if noise is None else noise[rows]
+            terms.append(term_of(rows, a[rows], b[rows], factor[rows], own, kind, each, n))
+    return tuple(terms)
+
+
+def term_of(
+    rows: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    weight: np.ndarray,
+    noise: np.ndarray | None,
+    kind: int,
+    each: bool,
+    num_rows: int,
+) -> Term:
+    """The term of some rows; equal integrals are joined if all rows have the same predictors."""
+    whole = each and len(rows) == num_rows
+    if not each:
+        table = np.stack([lower, upper, *([] if noise is None else [noise])], axis=1)
+        table, which = np.unique(table, axis=0, return_inverse=True)
+        weight = np.bincount(which.ravel(), weight)
+        lower, upper = table[:, 0], table[:, 1]
+        noise = None if noise is None else table[:, 2]
+        rows = np.zeros(len(table), int)
+    count = filled_length(len(lower)) - len(lower)
+
+    def full(part: np.ndarray, by: float) -> jax.Array:
+        return jnp.asarray(np.append(part, np.full(count, by, part.dtype)))
+
+    return Term(
+        full(lower, lower[0]),
+        full(upper, upper[0]),
+        full(weight, 0.0),
+        None if noise is None else full(noise, noise[0]),
+        None if whole else full(rows.astype(np.int32), rows[0]),
+        kind,
+    )
+
+
+def full_design(design: np.ndarray) -> jax.Array:
+    """Covariates (n, p), filled up by rows of zeros to one of few lengths."""
+    rest = np.zeros((filled_length(len(design)) - len(design), design.shape[1]))
+    return jnp.asarray(np.concatenate([design, rest]))

@@ -1,0 +1,136 @@
+"""Residuals of rows known in part, standard normal if the model is right."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import ndtri_exp
+
+from truncgauss.likelihood import Observations, log_likelihood
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method
+from truncgauss.problem import as_key
+
+
+def quantile_residuals(
+    fit: Any,
+    key: jax.Array | None = None,
+    *,
+    num_draws: int | None = None,
+    method: Method = Automatic(),
+) -> np.ndarray:
+    """Randomised quantile residuals of every entry, independent standard normal under the model.
+
+    Of entry j of a row, the residual is Phi^-1(u) with
+
+        u = P(Y_j <= y_j | what is known of entries 1 .. j - 1, Y in the row's region),
+
+    Rosenblatt's transform, and with u drawn between the probabilities of both ends where the entry
+    is censored or known to an interval only. Such residuals are noise in part: look at several
+    draws. Residuals that are no sample of a standard normal speak against the model; that they are
+    one is no proof of its part that no row can show.
+
+    Args:
+        fit: what `fit_observations` or `fit_regression` returned; or (observations, loc,
+            covariance), as in `log_likelihood`.
+        key: the random key of the draws.
+        num_draws: how many randomisations; None for one, without that axis.
+        method: how probabilities are computed.
+
+    Returns:
+        Shape (n, d), or (num_draws, n, d), in standard deviations; NaN where an entry is missing,
+        or the row is impossible. Infinite where a value lies on its limit.
+
+    Raises:
+        ValueError: for a fit that does not hold its rows.
+
+    Example:
+        >>> rows = tg.Observations.exact([0.5, 2.0], region=tg.Box([0.0], [jnp.inf]))
+        >>> tg.quantile_residuals((rows, [0.0], [[1.0]])).round(3)
+        array([[-0.298],
+               [ 1.69 ]])
+
+    References:
+        Dunn and Smyth, "Randomized quantile residuals", Journal of Computational and Graphical
+            Statistics (1996).
+        Rosenblatt, "Remarks on a multivariate transformation", Annals of Mathematical Statistics
+            (1952).
+    """
+    with jax.enable_x64(True):
+        observations, loc, covariance = as_model(fit)
+        n, d = observations.lower.shape
+        possible = np.isfinite(log_likelihood(observations, loc, covariance, method).log_prob)
+        shape = (1 if num_draws is None else num_draws, n)
+        uniforms = np.asarray(jax.random.uniform(as_key(key), (d, *shape), jnp.float64))
+        columns = [
+            residuals_of_entry(observations, loc, covariance, method, j, uniforms[j])
+            for j in range(d)
+        ]
+    found = np.where(np.asarray(possible)[:, None], np.stack(columns, axis=-1), np.nan)
+    return found[0] if num_draws is None else found
+
+
+def as_model(fit: Any) -> tuple[Observations, Any, Any]:
+    """The rows, the mean and the covariance of a fit or of a tuple of these."""
+    if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
+        observations, loc, covariance = fit
+    elif isinstance(getattr(getattr(fit, "loss", None), "observations", None), Observations):
+        observations = fit.loss.observations
+        loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
+    else:
+        raise ValueError(
+            "quantile_residuals: needs a fit of observations, or (observations, loc, covariance); "
+            f"got {type(fit).__name__}. A fit of a truncated normal does not keep its rows: give "
+            "(tg.Observations.exact(rows, region=tg.Box(low, high)), fit.loc, "
+            "fit.covariance_matrix)."
+        )
+    double = lambda leaf: leaf.astype(jnp.float64) if leaf.dtype.kind == "f" else leaf
+    observations = jax.tree.map(double, dataclasses.replace(observations, weights=None))
+    return observations, jnp.asarray(loc, jnp.float64), jnp.asarray(covariance, jnp.float64)
+
+
+def residuals_of_entry(
+    observations: Observations, loc: Any, covariance: Any, method: Method, j: int, uniform: Any
+) -> np.ndarray:
+    """Residuals (k, n) of entry j with uniforms (k, n)."""
+    lower, upper = (np.asarray(end) for end in (observations.lower, observations.upper))
+    low, high = lower[:, j], upper[:, j]
+    parts = [(np.full_like(low, -np.inf), low), (low, high), (high, np.full_like(high, np.inf))]
+    below, between, above = (
+        log_mass(observations, loc, covariance, method, j, *part) for part in parts
+    )
+    with np.errstate(divide="ignore"):
+        from_below = np.logaddexp(below, between + np.log(uniform))
+        from_above = np.logaddexp(above, between + np.log1p(-uniform))
+    total = np.logaddexp(from_below, from_above)
+    known = (np.isfinite(low) | np.isfinite(high)) & np.all(np.isfinite(total), axis=0)
+    nothing = np.where(known, 0.0, np.nan)  # where there is no residual
+    # The smaller of both tails keeps its digits.
+    left = ndtri_exp(from_below - total + nothing)
+    right = -ndtri_exp(from_above - total + nothing)
+    return np.where(from_below < from_above, left, right)
+
+
+def log_mass(
+    observations: Observations, loc: Any, covariance: Any, method: Method, j: int,
+    low: np.ndarray, high: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """log P(what is known of entries before j, low < Y_j < high, Y in its region), (n,).
+
+    A constant that all intervals of a row share is left out. Empty intervals have -inf.
+    """
+    empty = ~(low < high)
+    lower, upper = (np.array(end) for end in (observations.lower, observations.upper))
+    lower[:, j], upper[:, j] = np.where(empty, -np.inf, low), np.where(empty, np.inf, high)
+    lower[:, j + 1 :], upper[:, j + 1 :] = -np.inf, np.inf
+    rows = Observations(
+        jnp.asarray(lower),
+        jnp.asarray(upper),
+        region=observations.region,
+        noise=observations.noise,
+        limits_on=observations.limits_on,
+    )
+    found = log_likelihood(rows, loc, covariance, method)
+    return np.where(empty, -np.inf, np.asarray(found.log_prob))

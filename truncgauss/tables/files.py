@@ -1,0 +1,220 @@
+"""Columns of a CSV, NPZ or Parquet file, by name; without JAX."""
+
+import csv
+import difflib
+import importlib
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from truncgauss.tables.columns import numbers
+
+
+def header(path: Path) -> list[str]:
+    """The names of the columns of a file.
+
+    Raises:
+        ValueError: the file is empty, or not what its ending says.
+        OSError: it cannot be read.
+    """
+    if path.suffix == ".npz":
+        return list(_npz(path))
+    if path.suffix == ".parquet":
+        return list(_parquet(path, None).column_names)
+    return next(rows(path))[1]
+
+
+def mismatch(name: str, names: Sequence[str]) -> str:
+    """Why a header does not have exactly one column of this name; empty if it has."""
+    if names.count(name) == 1:
+        return ""
+    times = "twice" if name in names else "not"
+    return f"column {name!r} is {times} in the header; {nearest(name, names)}"
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """A guess at what was meant, else what there is to choose from."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+
+
+def from_file(
+    path: Path,
+    columns: Collection[str],
+    where: Mapping[str, str] | None = None,
+    *,
+    text: Collection[str] = (),
+    missing: Collection[str] = (),
+) -> dict[str, np.ndarray]:
+    """Columns of a file: floats (n,), or texts where that is asked for.
+
+    Args:
+        path: a CSV file with a header, in UTF-8, separated by commas, semicolons or tabs; an NPZ
+            file with one array a column; or a Parquet file, which needs pyarrow.
+        columns: names of the columns of numbers.
+        where: keep only the rows whose column (the key) holds this text (the value).
+        text: names of the columns that hold text; numbers there are written out.
+        missing: texts that stand for a missing number, which becomes NaN. Without any a missing
+            number is refused.
+
+    Raises:
+        ValueError: for a column that is not there, a cell that is no number, or no row left; the
+            sentence has the place.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from truncgauss import tables
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "my.csv")
+        ...     _ = path.write_text("flux;kind\\n1.5;a\\nNA;b\\n", "utf-8")
+        ...     tables.from_file(path, ["flux"], {"kind": "a"})["flux"]
+        array([1.5])
+    """
+    where = where or {}
+    names = header(path)
+    for name in (*columns, *text, *where):
+        if why := mismatch(name, names):
+            raise ValueError(f"{path}: {why}")
+    wanted = list(dict.fromkeys([*columns, *text, *where]))
+    if path.suffix in (".npz", ".parquet"):
+        found = _kept(_typed(path, wanted), where)
+        numeric = {
+            name: numbers(found[name], f"{path}: column {name!r}", bool(missing))
+            for name in columns
+        }
+        as_text = {name: np.asarray([str(value) for value in found[name]]) for name in text}
+    else:
+        cells = list(_cells(path, names, wanted, where))
+        numeric = {
+            name: np.array([number(row[name], f"{path}:{line}: column {name!r}", missing)
+                            for line, row in cells])
+            for name in columns
+        }  # fmt: skip
+        as_text = {name: np.array([row[name] for _, row in cells], str) for name in text}
+    result = numeric | as_text
+    if not len(next(iter(result.values()))):
+        raise ValueError(f"{path}: no row to fit. {_choice(path, names, where)}".strip())
+    return result
+
+
+def number(text: str, place: str, missing: Collection[str] = ()) -> float:
+    """A cell as a number; NaN where its text stands for a missing one.
+
+    Raises:
+        ValueError: it is none; the message starts with the place of the cell.
+    """
+    if text in missing:
+        return np.nan
+    try:
+        value = float(text)
+    except ValueError:
+        value = np.nan
+    if np.isnan(value):
+        got = repr(text) if text else "an empty cell"
+        raise ValueError(
+            f"{place} must be a number, got {got}. Complete or drop the row, or say that this text "
+            "stands for a missing value: a missing cell is not a truncated one."
+        )
+    return value
+
+
+def rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line number and stripped cells of each row of a CSV file that is not blank, the header first.
+
+    Cells are separated by a comma, a semicolon or a tab, whichever the header has most of.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            first = file.readline()
+            file.seek(0)
+            reader = csv.reader(file, delimiter=max(",;\t", key=first.count))
+            empty = True
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    empty = False
+                    yield reader.line_num, [cell.strip() for cell in cells]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path} is not a CSV file in UTF-8: {error}.") from error
+    if empty:
+        raise ValueError(f"{path} is empty.")
+
+
+def _cells(
+    path: Path, names: list[str], wanted: list[str], where: Mapping[str, str]
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line number and wanted cells of the rows to keep."""
+    places = {name: names.index(name) for name in wanted}
+    lines = rows(path)
+    next(lines)
+    for line, cells in lines:
+        if len(cells) != len(names):
+            raise ValueError(f"{path}:{line}: {len(cells)} cells, but the header has {len(names)}.")
+        row = {name: cells[place] for name, place in places.items()}
+        if all(row[name] == text for name, text in where.items()):
+            yield line, row
+
+
+def _choice(path: Path, names: list[str], where: Mapping[str, str]) -> str:
+    """What the columns hold that rows were chosen by."""
+    if not where:
+        return ""
+    if path.suffix in (".npz", ".parquet"):
+        found = _typed(path, list(where))
+    else:
+        cells = [row for _, row in _cells(path, names, list(where), {})]
+        found = {name: [row[name] for row in cells] for name in where}
+    texts = {name: sorted({str(value) for value in found[name]})[:20] for name in where}
+    return "; ".join(f"{name}: {nearest(text, texts[name])}" for name, text in where.items())
+
+
+def _kept(found: dict[str, Any], where: Mapping[str, str]) -> dict[str, Any]:
+    """The rows whose columns hold the texts."""
+    for name, text in where.items():
+        kept = np.array([str(value) == text for value in found[name]], bool)
+        found = {key: column[kept] for key, column in found.items()}
+    return found
+
+
+def _typed(path: Path, names: list[str]) -> dict[str, Any]:
+    """Columns of a file that knows their types."""
+    if path.suffix == ".npz":
+        arrays = _npz(path)
+        return {name: arrays[name] for name in names}
+    columns = _parquet(path, names)
+    found = {}
+    for name in names:
+        values = columns[name].to_numpy()
+        absent = np.asarray(columns[name].is_null().to_numpy(), bool)
+        found[name] = np.ma.masked_array(values, absent) if absent.any() else values
+    return found
+
+
+def _npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = {name: arrays[name] for name in arrays.files}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is not an NPZ file of plain arrays: {error}.") from error
+    lengths = {array.shape for array in found.values()}
+    if not found or len(lengths) > 1 or len(next(iter(lengths))) != 1:
+        raise ValueError(f"{path}: arrays must be columns of one length, got {sorted(lengths)}.")
+    return found
+
+
+def _parquet(path: Path, names: list[str] | None) -> Any:
+    """A Parquet file's columns, or all of its names without rows."""
+    try:
+        parquet = importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ValueError(
+            f"{path}: reading Parquet needs pyarrow: pip install 'truncgauss[parquet]'."
+        ) from None
+    try:
+        if names is None:
+            return parquet.read_schema(path).empty_table()
+        return parquet.read_table(path, columns=names)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} is not a Parquet file: {error}.") from error
