@@ -63,8 +63,8 @@ ROOMS = {
         "fraction_search": 3, "profile": 1, "truncated_normal_result": 3, "observations": 4,
     },
     "mixtures": {
-        "likelihood": 0, "parameters": 1, "loss": 2, "em": 3, "result": 3, "starts": 4,
-        "certificate": 4,
+        "likelihood": 0, "distribution": 0, "parameters": 1, "posterior": 1, "loss": 2, "em": 3,
+        "result": 3, "starts": 4, "certificate": 4, "fit": 5, "path": 6,
     },
     "regions": {"region": 0},
     "plotting": {"panels": 0},
@@ -79,6 +79,7 @@ DOORS = {
         "distributions.normal",
         "distributions.multivariate_normal",
         "fitting.parameters",
+        "mixtures.distribution",
     },
     "optax": {"fitting.loop", "fitting.steps"},
     "matplotlib": {"plotting.panels", "plotting.quantiles"},

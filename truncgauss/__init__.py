@@ -47,9 +47,12 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss.likelihood import Observations as Observations, log_likelihood as log_likelihood
     from truncgauss.mixtures import (
         MixtureFit as MixtureFit,
+        MixturePath as MixturePath,
         fit_mixture as fit_mixture,
+        fit_mixture_path as fit_mixture_path,
         mixture_log_likelihood as mixture_log_likelihood,
     )
+    from truncgauss.mixtures.distribution import TruncatedMixture as TruncatedMixture
     from truncgauss.moments import truncated_moments as truncated_moments
     from truncgauss.probability.automatic import (
         Automatic as Automatic,
@@ -120,7 +123,14 @@ _HOMES = {
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.likelihood": ("Observations", "log_likelihood"),
-    "truncgauss.mixtures": ("MixtureFit", "fit_mixture", "mixture_log_likelihood"),
+    "truncgauss.mixtures": (
+        "MixtureFit",
+        "MixturePath",
+        "fit_mixture",
+        "fit_mixture_path",
+        "mixture_log_likelihood",
+    ),
+    "truncgauss.mixtures.distribution": ("TruncatedMixture",),
     "truncgauss.moments": ("truncated_moments",),
     "truncgauss.probability.automatic": (
         "Automatic",
