@@ -128,12 +128,7 @@ def fit_truncated_normal(
     References:
         Cohen, "Truncated and Censored Samples" (1991).
     """
-    settings: dict[str, Any] = {
-        "method": method,
-        "key": key,
-        "num_steps": num_steps,
-        "progress": progress,
-    }
+    settings: Any = {"method": method, "key": key, "num_steps": num_steps, "progress": progress}
     if statistics is not None:
         if not (data is None and noise is None and weights is None):
             raise ValueError(
@@ -175,10 +170,7 @@ def fit_statistics(
     unchecked = () if statistics.lowest is not None else (UNCHECKED,)
     own, _ = first_natural(sample, None)
     x, notes = first_natural(sample, start)
-
-    def fit(x: np.ndarray, notes: tuple[str, ...]) -> TruncatedFit:
-        return fit_sample(sample, dtype, x, notes, **settings)
-
+    fit: Any = functools.partial(fit_sample, sample, dtype, **settings)
     result = fit(x, notes + unchecked)
     if result.converged or np.array_equal(x, own):
         return result
