@@ -14,6 +14,8 @@ os.environ.setdefault(
     "--xla_cpu_use_fusion_emitters=false",
 )
 
+import importlib.util
+
 import hypothesis
 import jax
 import pytest
@@ -45,6 +47,14 @@ def pytest_configure(config):
     for path in KEPT.glob("*-cache"):
         if path.stat().st_mtime < time.time() - DAYS * 86400:
             path.unlink(missing_ok=True)
+
+
+def pytest_ignore_collect(collection_path):
+    """The examples of a module whose package is absent cannot be run."""
+    name = collection_path.name
+    if name == "sklearn.py" and importlib.util.find_spec("sklearn") is None:
+        return True
+    return None
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -25,7 +25,7 @@ FLOORS = {
     "quadrature": 1.2, "separation": 1.4,
     "probability": 2.0, "moments": 4.0, "sampling": 4.0,
     "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0, "mixtures": 5.5,
-    "plotting": 6.0, "config": 6.0, "completed_runs": 6.0, "report": 6.1,
+    "plotting": 6.0, "sklearn": 6.0, "config": 6.0, "completed_runs": 6.0, "report": 6.1,
     "runs": 7.0, "starting_point": 7.0, "running": 7.1, "cli": 7.2,
 }  # fmt: skip
 ROOMS = {
@@ -63,8 +63,8 @@ ROOMS = {
         "fraction_search": 3, "profile": 1, "truncated_normal_result": 3, "observations": 4,
     },
     "mixtures": {
-        "likelihood": 0, "parameters": 1, "loss": 2, "em": 3, "result": 3, "starts": 4,
-        "certificate": 4,
+        "likelihood": 0, "distribution": 0, "parameters": 1, "posterior": 1, "loss": 2, "em": 3,
+        "result": 3, "starts": 4, "certificate": 4, "fit": 5, "path": 6,
     },
     "regions": {"region": 0},
     "plotting": {"panels": 0},
@@ -79,12 +79,14 @@ DOORS = {
         "distributions.normal",
         "distributions.multivariate_normal",
         "fitting.parameters",
+        "mixtures.distribution",
     },
     "optax": {"fitting.loop", "fitting.steps"},
     "matplotlib": {"plotting.panels", "plotting.quantiles"},
     "ruamel": {"config.yaml"},
     "pydantic": {"config.loading", "config.sections"},
     "tyro": {"cli"},
+    "sklearn": {"sklearn"},
 }
 
 

@@ -199,3 +199,52 @@ def test_a_likelihood_is_a_factor_of_a_numpyro_model():
     prior = stats.norm.logpdf(0.2) + stats.lognorm.logpdf(1.3, 1.0)
     np.testing.assert_allclose(value, prior + total(rows, [0.2], [[1.69]]), rtol=1e-12)
     assert all(np.isfinite(part) and part != 0 for part in slope.values())
+
+
+@pytest.mark.parametrize("second", [[1.0, 1.0], [-2.0, 0.0], [0.0, 0.0]])
+def test_polyhedra_of_two_faces_are_boxes_of_what_crosses_them(second):
+    """Beside boxes where the faces meet, are parallel, or one says nothing; entries are missing."""
+    loc, covariance = jnp.array([0.3, -0.2]), jnp.array([[1.0, 0.4], [0.4, 2.0]])
+    y = np.array([[0.5, 0.4], [0.2, np.nan], [np.nan, 0.1], [0.9, 0.3]])
+    region = tg.Polyhedron([[1.0, 0.0], second], [-0.5, -4.0], [np.inf, 3.0])
+    rows = tg.Observations.exact(y, nan_is_missing=True, region=region)
+    factor = np.array([[1.0, 0.0], second if second[1] else [0.0, 1.0]])
+    low, high = np.array([-0.5, -4.0]), np.array([np.inf, 3.0])
+    if not second[1]:
+        low[1], high[1] = -np.inf, np.inf
+        high[0] = 2.0 if second[0] else np.inf
+    box = tg.Box(low, high)
+    whole = tg.log_probability(factor @ loc, factor @ covariance @ factor.T, box).log_prob
+    expected = []
+    for row in y:
+        exact = ~np.isnan(row)
+        lower, upper = (np.where(exact, row, side) for side in (-np.inf, np.inf))
+        values = tg.Observations([lower], [upper])
+        seen = tg.log_likelihood(values, loc, covariance).log_prob[0]
+        if not exact.all():
+            rest = int(np.flatnonzero(~exact)[0])
+            gain = covariance[rest, 1 - rest] / covariance[1 - rest, 1 - rest]
+            mean = loc[rest] + gain * (row[1 - rest] - loc[1 - rest])
+            scale = np.sqrt(covariance[rest, rest] - gain * covariance[rest, 1 - rest])
+            ends = faces_on_one(factor, low, high, row, rest)
+            chance = np.diff(stats.norm.cdf((np.array(ends) - mean) / scale))[0]
+            seen = seen + np.log(chance)
+        expected.append(seen - whole)
+    found = tg.log_likelihood(rows, loc, covariance)
+    np.testing.assert_allclose(found.log_prob, expected, rtol=1e-9, atol=1e-10)
+    np.testing.assert_array_equal(found.stderr, 0.0)
+    total = lambda loc: tg.log_likelihood(rows, loc, covariance).log_prob.sum()
+    step = jnp.array([1e-5, 0.0])
+    slope = (total(loc + step) - total(loc - step)) / 2e-5
+    np.testing.assert_allclose(jax.grad(total)(loc)[0], slope, rtol=1e-6)
+
+
+def faces_on_one(factor, low, high, row, rest):
+    """The interval that faces leave of one entry, given the other."""
+    ends = [-np.inf, np.inf]
+    for face, a, b in zip(factor, low, high):
+        if face[rest] != 0:
+            known = face[1 - rest] * row[1 - rest] if face[1 - rest] else 0.0
+            pair = sorted([(a - known) / face[rest], (b - known) / face[rest]])
+            ends = [max(ends[0], pair[0]), min(ends[1], pair[1])]
+    return ends

@@ -9,6 +9,7 @@ import truncgauss as tg
 from tests.mixture_em import INF, TRUTH, drawn, em_step, log_likelihood
 from truncgauss.mixtures.em import Components, expectation, maximised
 from truncgauss.mixtures.fit import prepared_loss
+from truncgauss.mixtures.loss import point
 from truncgauss.probability.automatic import Automatic
 
 START = (np.array([0.4, 0.6]), np.array([[-0.5, 0.3], [3.0, 1.5]]), np.stack([np.eye(2)] * 2))
@@ -137,6 +138,15 @@ def test_selected_components_have_errors_of_weights_seen_and_unseen():
     np.testing.assert_allclose(error, fit.standard_errors.observed_weights, rtol=1e-6)
     table = str(fit)
     assert "covariances[1][1, 0]" in table and "ICL" in table and "3 of 3 start(s)" in table
+
+
+def test_the_hessian_by_differences_is_that_of_derivatives():
+    y, spread = simulated(n=40, noise=0.5)
+    loss, _ = prepared_loss(tg.Observations.exact(y, noise=spread), 2, "full", Automatic(), None)
+    x = loss.coordinates.free(*START)
+    here = point(loss, x)
+    np.testing.assert_allclose(here.hessian, jax.hessian(loss)(x), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(here.gradient, jax.grad(loss)(x), rtol=1e-12, atol=1e-15)
 
 
 # Ends and refusals

@@ -99,6 +99,21 @@ def test_what_has_no_rows_has_no_residuals():
     )
 
 
+def test_residuals_of_regressions():
+    """By both doors, with a scale that depends on a covariate, against the formula."""
+    rng = np.random.default_rng(7)
+    z = rng.uniform(-1.0, 1.0, size=300)
+    design = np.column_stack([np.ones_like(z), z])
+    y = 1.0 + z + np.exp(0.5 * z) * rng.normal(size=len(z))
+    fit = tg.fit_regression(y, design, scale_design=design)
+    found = tg.quantile_residuals(fit)[:, 0]
+    white = (y - design @ fit.coefficients) / np.exp(design @ fit.log_scale)
+    np.testing.assert_allclose(found, white, atol=1e-9)
+    fit = tg.fit_observations(tg.Observations.exact(y), design)
+    white = (y - design @ fit.coefficients[0]) / fit.covariance_matrix[0, 0] ** 0.5
+    np.testing.assert_allclose(tg.quantile_residuals(fit)[:, 0], white, atol=1e-9)
+
+
 def distance(residuals):
     """Anderson's and Darling's distance from a normal distribution; 0.75 in 1 of 20 samples."""
     return stats.anderson(residuals, "norm", method="interpolate").statistic

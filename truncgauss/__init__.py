@@ -47,9 +47,12 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss.likelihood import Observations as Observations, log_likelihood as log_likelihood
     from truncgauss.mixtures import (
         MixtureFit as MixtureFit,
+        MixturePath as MixturePath,
         fit_mixture as fit_mixture,
+        fit_mixture_path as fit_mixture_path,
         mixture_log_likelihood as mixture_log_likelihood,
     )
+    from truncgauss.mixtures.distribution import TruncatedMixture as TruncatedMixture
     from truncgauss.moments import truncated_moments as truncated_moments
     from truncgauss.probability.automatic import (
         Automatic as Automatic,
@@ -120,7 +123,14 @@ _HOMES = {
     ),
     "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.likelihood": ("Observations", "log_likelihood"),
-    "truncgauss.mixtures": ("MixtureFit", "fit_mixture", "mixture_log_likelihood"),
+    "truncgauss.mixtures": (
+        "MixtureFit",
+        "MixturePath",
+        "fit_mixture",
+        "fit_mixture_path",
+        "mixture_log_likelihood",
+    ),
+    "truncgauss.mixtures.distribution": ("TruncatedMixture",),
     "truncgauss.moments": ("truncated_moments",),
     "truncgauss.probability.automatic": (
         "Automatic",
@@ -156,6 +166,7 @@ _MODULES = (
     "config", "fitting", "indicators", "likelihood", "mixtures", "parallel", "plotting", "regions",
     "safe", "special",
 )  # fmt: skip
+_EXTRAS = ("sklearn",)  # modules that need a package which may be absent
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
@@ -166,7 +177,7 @@ if not TYPE_CHECKING:  # type checkers should know the names above only
     def __getattr__(name: str) -> Any:
         if name in _HOME_OF:
             value = getattr(importlib.import_module(_HOME_OF[name]), name)
-        elif name in _MODULES:
+        elif name in _MODULES or name in _EXTRAS:
             value = importlib.import_module(f"truncgauss.{name}")
         else:
             raise AttributeError(f"module 'truncgauss' has no attribute {name!r}")

@@ -137,6 +137,13 @@ class RegressionLoss:
             return Predictors(u, rest[0])
         return Predictors(u, self.scale_design @ rest)
 
+    def gaussian(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The mean (m, 1) and the variance (m, 1, 1) of rows, or (1,) and (1, 1) of all."""
+        loc, scale = gaussian_of(*self.predictors(x), self.link)
+        if len(self.design) == 1:
+            return loc, scale.reshape(1, 1) ** 2
+        return loc[:, None], jnp.broadcast_to(scale, loc.shape)[:, None, None] ** 2
+
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size
 

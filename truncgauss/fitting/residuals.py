@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri_exp
 
+from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.likelihood import Observations, log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -76,9 +77,12 @@ def as_model(fit: Any) -> tuple[Observations, Any, Any]:
     """The rows, the mean and the covariance of a fit or of a tuple of these."""
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         observations, loc, covariance = fit
-    elif isinstance(getattr(getattr(fit, "loss", None), "observations", None), Observations):
-        observations = fit.loss.observations
+    elif isinstance(fit, LikelihoodFit):
+        observations = fit.observations
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
+        n = observations.num_rows  # covariates may be filled up by rows that are none
+        loc = loc[:n] if loc.ndim == 2 else loc
+        covariance = covariance[:n] if covariance.ndim == 3 else covariance
     else:
         raise ValueError(
             "quantile_residuals: needs a fit of observations, or (observations, loc, covariance); "

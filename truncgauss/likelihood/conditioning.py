@@ -12,6 +12,8 @@ from truncgauss.likelihood.patterns import Pattern
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.regions import Box, Polyhedron
 
+FEW_FACES = 2  # of a polyhedron whose probability is that of a box, by a closed form or quadrature
+
 
 @frozen_pytree
 class Rows:
@@ -73,6 +75,9 @@ def conditioned(rows: Rows, pattern: Pattern, key: jax.Array) -> tuple[jax.Array
     if not pattern.limited:
         return jnp.where(_allowed(rows, pattern, values), density, -jnp.inf), None
     region, empty = _open_region(rows, pattern, values, lower, upper)
+    if isinstance(region, Polyhedron) and region.low.shape[-1] <= FEW_FACES:
+        loc, covariance, region = _across_faces(loc, covariance, region)
+        empty |= jnp.any(region.low >= region.high, axis=-1)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, asked)
     return pattern.of_asked(density), Integrals(loc, covariance, region, keys, empty)
 
@@ -133,9 +138,67 @@ def _open_region(
             matrix = jnp.concatenate([matrix, unit], axis=1)
             low, high = jnp.append(low, lower, axis=1), jnp.append(high, upper, axis=1)
         lower, upper = low, high
+    alone = rows.region is not None and len(pattern.limited) == 1
+    if rows.region is not None:
+        matrix, lower, upper, broken = _without_idle(matrix, lower, upper)
+        if alone:
+            lower, upper = _on_one_entry(matrix[..., 0], lower, upper)
     empty = jnp.any(lower >= upper, axis=-1)
+    if rows.region is not None:
+        empty |= broken
     lower = jnp.where(empty[:, None], -jnp.inf, lower)
     upper = jnp.where(empty[:, None], jnp.inf, upper)
-    if rows.region is not None:
+    if rows.region is not None and not alone:
         return Polyhedron(matrix, lower, upper), empty
     return Box(lower, upper), empty
+
+
+def _across_faces(
+    loc: jax.Array, covariance: Covariance, region: Polyhedron
+) -> tuple[jax.Array, Covariance, Box]:
+    """The Gaussian (u, m) of A x, and the box in which a polyhedron of one or two faces holds it.
+
+    A face that constrains nothing becomes a variable of its own; of two that are parallel the
+    second does, and its limits are put on the first.
+    """
+    matrix, low, high = region.matrix, region.low, region.high
+    root = matrix @ jnp.broadcast_to(covariance.scale_tril, (len(matrix), *matrix.shape[-1:] * 2))
+    idle = jnp.all(matrix == 0, axis=-1)
+    if matrix.shape[1] == 2:
+        first, second = matrix[:, 0], matrix[:, 1]
+        squares = jnp.sum(first**2, axis=-1), jnp.sum(second**2, axis=-1)
+        inner = jnp.sum(first * second, axis=-1)
+        close = 1.0 - 64.0 * float(jnp.finfo(matrix.dtype).eps)
+        parallel = (inner**2 >= close * squares[0] * squares[1]) & ~jnp.any(idle, axis=-1)
+        slopes = jnp.where(parallel, inner / jnp.where(parallel, squares[0], 1.0), 0.0)
+        below, above = _on_one_entry(slopes[:, None], low[:, 1:], high[:, 1:])
+        low = low.at[:, :1].max(jnp.where(parallel[:, None], below, -jnp.inf))
+        high = high.at[:, :1].min(jnp.where(parallel[:, None], above, jnp.inf))
+        idle = idle.at[:, 1].set(idle[:, 1] | parallel)
+    low, high = jnp.where(idle, -jnp.inf, low), jnp.where(idle, jnp.inf, high)
+    root = jnp.where(idle[..., None], 0.0, root)
+    own = idle[..., None] * jnp.eye(idle.shape[1], dtype=root.dtype)
+    whole = root @ jnp.swapaxes(root, -1, -2) + own
+    return jnp.einsum("uml,ul->um", matrix, loc), CovarianceMatrix(whole), Box(low, high)
+
+
+def _without_idle(
+    matrix: jax.Array, lower: jax.Array, upper: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Faces (u, m, l), without limits where they constrain none of the limited entries, and
+    whether the exact entries break one of these, (u,)."""
+    idle = jnp.all(matrix == 0, axis=-1)
+    broken = jnp.any(idle & ((lower > 0) | (upper < 0)), axis=-1)
+    lower = jnp.where(idle, -jnp.inf, lower)
+    return matrix, lower, jnp.where(idle, jnp.inf, upper), broken
+
+
+def _on_one_entry(
+    slopes: jax.Array, lower: jax.Array, upper: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The interval of x with lower <= slope x <= upper for all of m slopes, (u, 1) each."""
+    safe = jnp.where(slopes == 0, 1.0, slopes)
+    falling = slopes < 0
+    low = jnp.where(falling, upper, lower) / safe
+    high = jnp.where(falling, lower, upper) / safe
+    return jnp.max(low, axis=-1, keepdims=True), jnp.min(high, axis=-1, keepdims=True)

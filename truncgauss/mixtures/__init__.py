@@ -1,12 +1,14 @@
 """Mixtures of Gaussians behind rows that are truncated, censored, noisy or known in part."""
 
-from truncgauss.mixtures.fit import fit_mixture
+from truncgauss.mixtures.fit import NoMaximum, fit_mixture
 from truncgauss.mixtures.likelihood import (
     HeldComponents,
     Mixture,
     hold,
     mixture_log_likelihood,
 )
+from truncgauss.mixtures.path import MixturePath, fit_mixture_path
+from truncgauss.mixtures.posterior import Posterior, posterior
 from truncgauss.mixtures.result import MixtureErrors, MixtureFit
 
 __all__ = [
@@ -14,7 +16,12 @@ __all__ = [
     "Mixture",
     "MixtureErrors",
     "MixtureFit",
+    "MixturePath",
+    "NoMaximum",
+    "Posterior",
     "fit_mixture",
+    "fit_mixture_path",
     "hold",
     "mixture_log_likelihood",
+    "posterior",
 ]

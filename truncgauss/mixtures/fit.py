@@ -31,6 +31,10 @@ COLLAPSED = (
 )
 
 
+class NoMaximum(ValueError):
+    """The likelihood has no maximum that any start leads to."""
+
+
 class End(NamedTuple):
     """Where a start led.
 
@@ -85,7 +89,8 @@ def fit_mixture(
 
     Raises:
         ValueError: for rows that are impossible, more parameters than rows, entries that are all
-            equal, or settings that make no sense.
+            equal, or settings that make no sense; a `NoMaximum` where every start ends with a
+            component on a few rows.
 
     Example:
         >>> y = jnp.concatenate([jnp.linspace(0.0, 2.0, 20), jnp.linspace(5.0, 8.0, 30)])
@@ -111,7 +116,7 @@ def fit_mixture(
             bar.set_postfix_str(f"log-likelihood {ends[-1].log_likelihood:.6g}")
         reached = np.array([end.log_likelihood for end in ends])
         if not np.any(np.isfinite(reached)):
-            raise ValueError(f"fit_mixture: {COLLAPSED}")
+            raise NoMaximum(f"fit_mixture: {COLLAPSED}")
         best = ends[int(np.nanargmax(np.where(np.isfinite(reached), reached, -np.inf)))]
         return reported(loss, best, reached, num_steps)
 

@@ -14,7 +14,7 @@ from truncgauss.mixtures.parameters import MixtureCoordinates
 from truncgauss.probability.method import Method
 from truncgauss.pytrees import frozen_pytree
 
-AT_ONCE = 2**23  # numbers of the directions that are differentiated together
+STEP = 2e-5  # of central differences
 
 
 @frozen_pytree
@@ -61,17 +61,16 @@ def slope(loss: MixtureLoss, x: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 def point(loss: MixtureLoss, x: np.ndarray) -> Point:
-    """The loss with its exact derivatives at x; a few directions at a time if rows are many."""
-    rows = loss.observations
-    numbers = rows.num_rows * rows.dimension**2
-    together = min(len(x), max(1, AT_ONCE // numbers))
-    directions = np.eye(len(x))
-    directions = np.concatenate([directions, np.zeros((-len(x) % together, len(x)))])
-    blocks = jnp.asarray(directions.reshape(-1, together, len(x)))
-    parts = _derivatives(loss, jnp.asarray(x), blocks, effort=effort_of(loss))
-    value, gradient, hessian = map(np.asarray, parts)
-    hessian = hessian.reshape(-1, len(x))[: len(x)]
-    return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
+    """The loss at x with its exact gradient, and the Hessian by central differences of gradients.
+
+    Second derivatives of all integrals would take many times the memory, and compile for minutes.
+    The loss is smooth, its coordinates of the size of one: the differences are right to 1e-8.
+    """
+    q = len(x)
+    points = np.concatenate([x[None], x + STEP * np.eye(q), x - STEP * np.eye(q)])
+    values, gradients = map(np.asarray, _slopes(loss, jnp.asarray(points), effort=effort_of(loss)))
+    hessian = (gradients[1 : q + 1] - gradients[q + 1 :]) / (2 * STEP)
+    return Point(np.asarray(x), float(values[0]), gradients[0], (hessian + hessian.T) / 2)
 
 
 def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -86,12 +85,8 @@ def _slope(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @Compiled
-def _derivatives(
-    loss: MixtureLoss, x: jax.Array, blocks: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The loss, its gradient, and the Hessian's products with blocks of directions."""
-    (value, gradient), pushed = jax.linearize(jax.value_and_grad(loss), x)
-    return value, gradient, jax.lax.map(jax.vmap(lambda v: pushed(v)[1]), blocks)
+def _slopes(loss: MixtureLoss, points: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.lax.map(lambda x: jax.value_and_grad(loss)(x), points)
 
 
 @Compiled

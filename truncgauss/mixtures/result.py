@@ -10,7 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.fitting.result import Fit
+from truncgauss.likelihood import Observations
 from truncgauss.mixtures.loss import MixtureLoss
+from truncgauss.mixtures.posterior import Posterior, completed, posterior
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method
 
 
 class MixtureErrors(NamedTuple):
@@ -128,6 +132,43 @@ class MixtureFit(Fit):
             value, jacobian = np.asarray(of(estimates)), np.asarray(jax.jacrev(of)(estimates))
         variance = np.einsum("...p,pq,...q->...", jacobian, self.parameter_covariance, jacobian)
         return value, np.sqrt(variance)
+
+    def predict(self, observations: Observations, method: Method = Automatic()) -> Posterior:
+        """The true values and components of rows, old or new, under the fitted mixture; see
+        `tg.mixtures.posterior`."""
+        with jax.enable_x64(True):
+            return posterior(observations, self.weights, self.locs, self.covariances, method)
+
+    def completed(
+        self, key: jax.Array, observations: Observations, num_samples: int = 1
+    ) -> np.ndarray:
+        """Draws of the true values of rows, without noise and gaps, (num_samples, n, d).
+
+        They vary as the rows' true values may; the errors of the estimates are not in them.
+
+        Raises:
+            ValueError: for rows with censored or interval entries, or missing ones that a region
+                limits.
+
+        Example:
+            >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
+            >>> rows = tg.Observations.exact([2.0, 3.0], noise=[[0.0], [0.1]])
+            >>> fit.completed(jax.random.key(0), rows, 5)[:, 0, 0]
+            array([2., 2., 2., 2., 2.])
+        """
+        with jax.enable_x64(True):
+            found = self.predict(observations)
+            return np.asarray(completed(key, observations, found, num_samples))
+
+    def sample(self, key: jax.Array, num_samples: int) -> np.ndarray:
+        """Draws from the whole population, seen or not, without noise, (num_samples, d)."""
+        choice, normal = jax.random.split(key)
+        with jax.enable_x64(True):
+            logs = jnp.log(jnp.asarray(self.weights))
+            own = jax.random.categorical(choice, logs, shape=(num_samples,))
+            noise = jax.random.normal(normal, (num_samples, self.locs.shape[1]), jnp.float64)
+            factors = np.linalg.cholesky(self.covariances)
+            return self.locs[own] + np.einsum("sij,sj->si", factors[own], noise)
 
     def __str__(self) -> str:
         width = max(map(len, self.names))

@@ -1,0 +1,1 @@
+"""How often a truncated sample has no maximum-likelihood fit."""

@@ -1,0 +1,21 @@
+"""The share of samples without a maximum, over their size."""
+
+from truncgauss import plotting
+
+
+def plot(results):
+    """One curve for each limit."""
+    picture, ax = plotting.figure(size=(5.4, 4.0))
+    for number, (cut, shares, stderr) in enumerate(
+        zip(results["cuts"], results["missing"], results["stderr"])
+    ):
+        plotting.curves(
+            results["sizes"], [shares], [f"seen above {cut:+g} standard deviations"],
+            series=(number,), xlabel="rows seen", ylabel="share of samples without a maximum",
+            ax=ax,
+        )  # fmt: skip
+        plotting.points(results["sizes"], shares, series=number, stderr=2 * stderr, ax=ax)
+    ax.set(xscale="log", ylim=(-0.02, None))
+    plotting.title("When a truncated sample has no fit", ax=ax)
+    plotting.legend(columns=1, ax=ax)
+    return picture

@@ -1,0 +1,49 @@
+"""The settings of `residuals`."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from truncgauss.config import Count, DataFile, Experiment, Limit, Model, Positive, problem
+from truncgauss.tables import header, mismatch
+
+
+class Sample(Model):
+    """A column of a table, of which the rows inside limits are taken for seen."""
+
+    data: DataFile
+    """A CSV, NPZ or Parquet table."""
+    where: dict[str, str] = {}
+    """Keep only the rows whose column (the key) holds this text (the value)."""
+    column: str
+    """The column."""
+    label: str
+    """What to call it."""
+    rounding: Positive | None = None
+    """The step to which values were rounded: each stands for an interval of that width."""
+    low: Limit
+    """Below, rows are left out."""
+    high: Limit
+    """Above."""
+
+    @model_validator(mode="after")
+    def _column_is_in_the_header(self) -> "Sample":
+        try:
+            names = header(self.data)
+        except (ValueError, OSError) as error:
+            raise problem(str(error), "data", got=str(self.data)) from error
+        for place, name in (("column", self.column), *(("where", name) for name in self.where)):
+            if why := mismatch(name, names):
+                raise problem(why, place, got=name)
+        if not self.low < self.high:
+            raise problem(f"must be greater than low, which is {self.low}", "high", got=self.high)
+        return self
+
+
+class Settings(Experiment):
+    """Quantile residuals of a sample that is Gaussian and of one that is not."""
+
+    samples: Annotated[tuple[Sample, ...], Field(min_length=1, max_length=6)]
+    """The samples."""
+    num_draws: Count
+    """Randomisations of the residuals that are drawn."""

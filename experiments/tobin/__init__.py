@@ -1,0 +1,1 @@
+"""Tobin's table of durable goods, fitted by the model that has his name."""

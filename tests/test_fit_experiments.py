@@ -1,0 +1,81 @@
+"""The experiments about fits, reduced: `tobin`, `survey`, `existence` and `residuals`."""
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from tests.test_experiments import check_picture, completed
+from truncgauss import config
+
+
+def test_tobin():
+    results, picture = completed("tobin", num_residuals=2)
+    assert results["failed"] == "" and results["distance"] < 1e-4
+    assert results["log_likelihood"] == pytest.approx(-28.94013320, rel=1e-9)
+    np.testing.assert_allclose(results["stderr"], results["published_stderr"], rtol=1e-5)
+    low, high = results["profile"].T
+    assert np.all((low < results["estimates"]) & (results["estimates"] < high))
+    assert results["purchases"].shape == (20,) and np.sum(results["purchases"] > 0) == 7
+    check_picture(picture)
+
+
+def test_existence():
+    results, picture = completed(
+        "existence", cuts=(0.0, 2.0), sizes=(10, 50), num_samples=400, num_fits=6
+    )
+    assert results["failed"] == "" and results["fits_right"] == 24 and results["fits_wrong"] == 0
+    # The criterion on samples of another generator.
+    rows = stats.truncnorm.rvs(2.0, np.inf, size=(4000, 10), random_state=1)
+    wanted = np.mean(rows.std(axis=1) >= rows.mean(axis=1) - 2.0)
+    assert abs(results["missing"][1, 0] - wanted) < 5 * np.sqrt(wanted * (1 - wanted) / 400)
+    assert results["missing"][0, 1] < results["missing"][0, 0] < results["missing"][1, 0]
+    check_picture(picture)
+
+
+def test_residuals():
+    results, picture = completed("residuals", num_draws=2)
+    assert results["failed"] == ""
+    fine, wrong = results["sample0"], results["sample1"]
+    assert fine["distance"] < 0.75 and wrong["distance"] > 5.0
+    assert fine["residuals"].shape == (2, 44)
+
+    def loss(loc, variance):  # of the first sample, rounded to 0.1 cm and seen below 3.85
+        scale = variance**0.5
+        inside = stats.norm.cdf(3.85, loc, scale)
+        y = seen()
+        return -np.sum(
+            np.log(np.diff(stats.norm.cdf([y - 0.05, y + 0.05], loc, scale), axis=0) / inside)
+        )
+
+    best = loss(fine["loc"], fine["variance"])
+    for loc, factor in [(1e-2, 1.0), (-1e-2, 1.0), (0.0, 1.02), (0.0, 0.98)]:
+        assert loss(fine["loc"] + loc, fine["variance"] * factor) > best
+    check_picture(picture)
+
+
+def seen():
+    """Sepal widths of setosa below the limit."""
+    from truncgauss import tables
+
+    [sample, _] = config.load("configs/residuals.yaml").samples
+    x = tables.from_file(sample.data, [sample.column], sample.where)[sample.column]
+    return x[x < 3.85]
+
+
+def test_survey():
+    population = {"loc": (0.0,), "covariance": ((1.0,),)}
+    results, picture = completed(
+        "survey", population=population, names=("brightness",), num_objects=3000
+    )
+    assert results["failed"] == ""
+    pulls = (results["corrected"]["estimates"] - results["truth"]) / results["corrected"]["stderr"]
+    assert np.abs(pulls).max() < 3.0
+    assert np.abs(results["naive"]["estimates"] - results["truth"]).min() > 0.3
+    # How many of all are seen: an integral over limits and noise.
+    mass = lambda low, log_scale: stats.norm.sf(low, 0.0, np.sqrt(1.0 + np.exp(2.0 * log_scale)))
+    log_scales = np.log(0.2), np.log(1.0)
+    share = integrate.dblquad(mass, *log_scales, 0.0, 1.0)[0] / (log_scales[1] - log_scales[0])
+    n = len(results["rows"])
+    assert abs(n / 3000 - share) < 5 * np.sqrt(share * (1 - share) / 3000)
+    assert results["expected_objects"] == pytest.approx(3000, rel=0.5)
+    check_picture(picture)

@@ -1,0 +1,142 @@
+"""The truncated mixture for NumPyro, and the true values behind rows of a mixture."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+from scipy import integrate, stats
+
+import truncgauss as tg
+from tests.mixture_em import INF, TRUTH, joint
+from tests.test_mixture_fit import PAIR, START, simulated
+from truncgauss.mixtures.posterior import completed
+
+
+def one_dimensional():
+    weights, locs, scales = np.array([0.3, 0.7]), np.array([0.0, 2.0]), np.array([1.0, 0.6])
+    density = lambda x: sum(w * stats.norm.pdf(x, m, s) for w, m, s in zip(weights, locs, scales))
+    mixture = tg.TruncatedMixture(
+        weights, locs[:, None], scales[:, None, None] ** 2, low=0.5, high=3.0
+    )
+    return mixture, density, integrate.quad(density, 0.5, 3.0)[0]
+
+
+def test_density_moments_and_draws_are_those_of_quadrature():
+    mixture, density, whole = one_dimensional()
+    x = np.array([[0.6], [1.7], [2.9]])
+    np.testing.assert_allclose(mixture.log_prob(x), np.log(density(x[:, 0]) / whole), rtol=1e-9)
+    assert mixture.log_prob(np.array([0.4])) == -INF and np.isnan(mixture.log_prob([np.nan]))
+    moment = lambda p: integrate.quad(lambda x: x**p * density(x), 0.5, 3.0)[0] / whole
+    first, second = moment(1), moment(2)
+    np.testing.assert_allclose(mixture.mean, [first], rtol=1e-9)
+    np.testing.assert_allclose(mixture.variance, [second - first**2], rtol=1e-8)
+    draws = np.asarray(mixture.sample(jax.random.key(0), (2000,)))[:, 0]
+    below = np.vectorize(lambda t: integrate.quad(density, 0.5, t)[0] / whole)
+    assert draws.shape == (2000,) and stats.kstest(draws[:500], below).pvalue > 1e-3
+    assert mixture.sample(jax.random.key(1)).shape == (1,)
+    assert mixture.sample(jax.random.key(1), (3, 2)).shape == (3, 2, 1)
+
+
+def test_the_density_is_the_likelihood_of_rows_and_passes_through_jit():
+    region = tg.Polyhedron([[1.0, 1.0]], [0.0], [INF])
+    y = np.array([[0.5, 0.3], [3.0, 1.0]])
+    mixture = tg.TruncatedMixture(*TRUTH, region=region)
+    rows = tg.Observations.exact(y, region=region)
+    expected = tg.mixture_log_likelihood(rows, *TRUTH).log_prob
+    np.testing.assert_allclose(jax.jit(lambda m: m.log_prob(y))(mixture), expected, rtol=1e-9)
+    assert mixture.log_prob(np.array([-1.0, 0.5])) == -INF
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ({"weights": [0.5, 0.5]}, "need shapes"),
+        ({"low": 0.0, "region": tg.Box([0.0], [1.0])}, "limits or a region, not both"),
+        ({"region": tg.Box([0.0, 0.0], [1.0, 1.0])}, "must be one of dimension 1"),
+    ],
+)
+def test_senseless_distributions_are_refused(arguments, sentence):
+    given = {"weights": [1.0], "locs": [[0.0]], "covariances": [[[1.0]]]} | arguments
+    with pytest.raises(ValueError, match=sentence):
+        tg.TruncatedMixture(**given)
+
+
+@pytest.mark.slow
+def test_nuts_finds_the_means_of_an_ordered_mixture():
+    mixture, _, _ = one_dimensional()
+    y = mixture.sample(jax.random.key(2), (400,))
+
+    def model():
+        ordered = dist.constraints.ordered_vector
+        locs = numpyro.sample("locs", dist.ImproperUniform(ordered, (), (2,)))
+        numpyro.sample("near", dist.Normal(locs, 3.0).to_event(1), obs=jnp.zeros(2))
+        weights = numpyro.sample("weights", dist.Dirichlet(jnp.ones(2) * 3.0))
+        scales = numpyro.sample("scales", dist.HalfNormal(jnp.ones(2)).to_event(1))
+        parts = weights, locs[:, None], scales[:, None, None] ** 2
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", tg.TruncatedMixture(*parts, low=0.5, high=3.0), obs=y)
+
+    chain = numpyro.infer.MCMC(
+        numpyro.infer.NUTS(model), num_warmup=300, num_samples=300, progress_bar=False
+    )
+    chain.run(jax.random.key(3))
+    locs = np.asarray(chain.get_samples()["locs"])
+    assert np.all(locs[:, 0] < locs[:, 1])
+    pulls = (locs.mean(axis=0) - [0.0, 2.0]) / locs.std(axis=0)
+    assert np.all(np.abs(pulls) < 4.0)
+
+
+# The true values behind rows
+
+
+def test_true_values_of_noisy_incomplete_rows_are_conditional_gaussians():
+    y, noise = simulated(noise=0.5, gaps=0.3)
+    rows = tg.Observations.exact(y, nan_is_missing=True, noise=noise)
+    found = tg.mixtures.posterior(rows, *START)
+    logs, means, spreads = joint(y, noise, *START)
+    shares = np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
+    np.testing.assert_allclose(found.responsibilities, shares, rtol=1e-9)
+    np.testing.assert_allclose(found.component_means, means, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(found.component_covariances, spreads, rtol=1e-8, atol=1e-11)
+    expected = np.einsum("nk,nkd->nd", shares, means)
+    np.testing.assert_allclose(found.mean, expected, rtol=1e-9, atol=1e-11)
+    draws = np.asarray(completed(jax.random.key(0), rows, found, 2000))
+    scale = np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
+    assert np.abs((draws.mean(axis=0) - found.mean) / scale).max() < 5 / 2000**0.5
+
+
+def test_the_true_value_behind_a_limit_is_truncated():
+    # A row known to lie above 1 only, without noise: the mean of the tail.
+    rows = tg.Observations([[1.0]], [[INF]])
+    found = tg.mixtures.posterior(rows, [1.0], [[0.3]], [[[1.44]]])
+    tail = stats.truncnorm(0.7 / 1.2, INF, loc=0.3, scale=1.2)
+    np.testing.assert_allclose(found.mean, [[tail.mean()]], rtol=1e-10)
+    np.testing.assert_allclose(found.covariance, [[[tail.var()]]], rtol=1e-9)
+    outside = tg.Observations.exact([[2.0]], region=tg.Box([-1.0], [1.0]))
+    assert np.isnan(tg.mixtures.posterior(outside, [1.0], [[0.3]], [[[1.44]]]).mean).all()
+
+
+def test_a_fit_predicts_draws_and_refuses_what_is_no_gaussian():
+    y, _ = simulated()
+    fit = tg.fit_mixture(tg.Observations.exact(y), 2, start=PAIR)
+    found = fit.predict(tg.Observations.exact(y[:5]))
+    np.testing.assert_allclose(found.mean, y[:5], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(found.responsibilities, fit.responsibilities[:5], rtol=1e-9)
+    draws = fit.sample(jax.random.key(0), 4000)
+    mean = fit.weights @ fit.locs
+    np.testing.assert_allclose(
+        draws.mean(axis=0), mean, atol=5 * draws.std(axis=0).max() / 4000**0.5
+    )
+    censored = tg.Observations([[0.0, 0.0]], [[INF, 0.0]])
+    with pytest.raises(ValueError, match="exact or missing without a limit"):
+        fit.completed(jax.random.key(0), censored)
+
+
+def test_a_path_reports_the_criterion_of_each_number():
+    y = stats.norm.ppf((np.arange(60) + 0.5) / 60)
+    rows = tg.Observations.exact(np.concatenate([y, 8.0 + 0.5 * y]))
+    path = tg.fit_mixture_path(rows, [1, 2], num_starts=1)
+    assert path.best is path.fits[2] and path.bic[1] < path.bic[0]
+    assert "BIC" in str(path) and not path.failures

@@ -1,0 +1,55 @@
+"""Fits of simulated surveys: half-space cuts, noise a row, missing entries, against the truth."""
+
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from tests.mixture_em import INF, TRUTH, drawn
+
+REGION = tg.Polyhedron([[1.0, 0.0], [1.0, 1.0]], [-0.8, -INF], [INF, 6.5])
+
+
+def survey(rng, n):
+    """n rows of three components that pass a limit and a half-space; 20 % lack an entry."""
+    y = drawn(rng, 4 * n, *TRUTH)
+    noise = rng.uniform(0.02, 0.3, size=y.shape)
+    y = y + rng.normal(size=y.shape) * np.sqrt(noise)
+    kept = (y[:, 0] > -0.8) & (y.sum(axis=1) < 6.5)
+    y, noise = y[kept][:n], noise[kept][:n]
+    y[: n // 10, 0] = y[n // 10 : n // 5, 1] = np.nan  # at random, as the rows have no order
+    return tg.Observations.exact(y, nan_is_missing=True, noise=noise, region=REGION)
+
+
+def pulls_of(fit):
+    """(estimate - truth) / standard error, with the components as they are in the truth."""
+    gaps = np.linalg.norm(fit.locs[:, None] - TRUTH[1], axis=-1)
+    order = np.argmin(gaps, axis=0)
+    assert sorted(order) == [0, 1, 2]
+    errors, rows = fit.standard_errors, np.tril_indices(2)
+    pulls = [(fit.weights[order] - TRUTH[0]) / errors.weights[order]]
+    pulls.append(((fit.locs[order] - TRUTH[1]) / errors.locs[order]).ravel())
+    gaps = fit.covariances[order] - TRUTH[2]
+    pulls += [(gap / error)[rows] for gap, error in zip(gaps, errors.covariances[order])]
+    return np.concatenate(pulls)
+
+
+@pytest.mark.slow
+def test_a_survey_is_recovered_from_nearly_all_starts():
+    fit = tg.fit_mixture(survey(np.random.default_rng(0), 500), 3, num_starts=20)
+    assert fit.converged and fit.num_reached >= 18, fit.start_log_likelihoods
+    assert np.all(np.abs(pulls_of(fit)) < 4.0)
+    assert fit.log_likelihood_stderr == 0.0
+
+
+@pytest.mark.slow
+def test_intervals_cover_the_truth():
+    rng, pulls = np.random.default_rng(1), []
+    for _ in range(60):
+        fit = tg.fit_mixture(survey(rng, 500), 3, start=TRUTH)
+        assert fit.converged, fit.reason
+        pulls.append(pulls_of(fit))
+    inside = np.abs(pulls) < 1.959964
+    # 60 samples of 18 numbers, correlated: three standard errors of 60 x 5 independent ones.
+    assert abs(inside.mean() - 0.95) < 3 * (0.95 * 0.05 / 300) ** 0.5
+    # Five binomial standard errors for each number by itself.
+    assert np.all(inside.mean(axis=0) > 0.95 - 5 * (0.95 * 0.05 / 60) ** 0.5)

@@ -1,0 +1,157 @@
+"""A scikit-learn estimator of a Gaussian seen inside limits; needs the extra `sklearn`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss import tables
+from truncgauss.fitting import TruncatedFit, fit_truncated_normal
+from truncgauss.likelihood import Observations, log_likelihood
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method
+from truncgauss.regions import Box
+from truncgauss.sampling import truncated_samples
+
+try:
+    from sklearn.base import BaseEstimator, DensityMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        "truncgauss.sklearn needs scikit-learn: pip install 'truncgauss[sklearn]'."
+    ) from error
+
+
+class TruncatedGaussian(DensityMixin, BaseEstimator):
+    """The Gaussian behind rows that were seen only inside limits, as a scikit-learn estimator.
+
+    `fit` is `tg.fit_truncated_normal`. The density is that of rows that can be seen: the Gaussian's
+    inside the limits, divided by the probability of these.
+
+    Args:
+        low: limits below, a number or shape (n_features,); None leaves the side open.
+        high: limits above, likewise.
+        method: how probabilities are computed.
+        max_iter: the most Newton steps.
+
+    Attributes:
+        location_: the mean, shape (n_features,).
+        covariance_: the covariance matrix, shape (n_features, n_features).
+        standard_errors_: `.loc` and `.covariance_matrix`, from the observed information.
+        fraction_not_truncated_: probability that a row can be seen.
+        converged_: whether the fit ended at the maximum.
+        n_iter_: Newton steps made.
+        fit_: the `tg.fitting.TruncatedFit` itself, with its certificate.
+        n_features_in_: the number of columns; `feature_names_in_` has their names, if any.
+
+    Example:
+        >>> from truncgauss.sklearn import TruncatedGaussian
+        >>> model = TruncatedGaussian(low=0.0).fit([[0.2], [0.9], [1.1], [0.4], [1.6], [0.3]])
+        >>> model.converged_, model.score_samples([[0.5], [-1.0]]).round(3)
+        (True, array([-0.251,   -inf]))
+    """
+
+    def __init__(
+        self,
+        low: Any = None,
+        high: Any = None,
+        *,
+        method: Method | None = None,
+        max_iter: int = 100,
+    ) -> None:
+        self.low = low
+        self.high = high
+        self.method = method
+        self.max_iter = max_iter
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> "TruncatedGaussian":
+        """Fit the Gaussian to rows, shape (n_samples, n_features), all inside the limits.
+
+        Args:
+            X: the rows; an array or a DataFrame.
+            y: ignored.
+            sample_weight: shape (n_samples,): how often each row counts.
+
+        Raises:
+            ValueError: as `tg.fit_truncated_normal`.
+        """
+        limits = tables.read(X) if hasattr(X, "columns") else None
+        rows = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=2)
+        if sample_weight is not None:
+            sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        low, high = (self._limit(end, limits) for end in (self.low, self.high))
+        fit: TruncatedFit = fit_truncated_normal(
+            rows, low, high, weights=sample_weight, method=self._method(), num_steps=self.max_iter
+        )
+        self.fit_ = fit
+        self.limits_ = low, high
+        self.location_ = np.asarray(fit.loc)
+        self.covariance_ = np.asarray(fit.covariance_matrix)
+        self.standard_errors_ = fit.standard_errors
+        self.fraction_not_truncated_ = fit.fraction_not_truncated
+        self.converged_ = fit.converged
+        self.n_iter_ = fit.num_steps
+        return self
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """The log density of each row among rows that can be seen, shape (n_samples,), in nats.
+
+        -inf outside the limits.
+        """
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        with jax.enable_x64(True):
+            observations = Observations.exact(rows.astype(np.float64), region=self._region())
+            found = log_likelihood(
+                observations, *self._parameters(), self._method()
+            ).log_prob  # fmt: skip
+            return np.asarray(found).astype(rows.dtype)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log density of the rows, in nats; y is ignored."""
+        return float(np.mean(self.score_samples(X)))
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> np.ndarray:
+        """Rows that can be seen, drawn exactly, shape (n_samples, n_features)."""
+        check_is_fitted(self)
+        key = jax.random.key(check_random_state(random_state).randint(2**31 - 1))
+        with jax.enable_x64(True):
+            drawn = truncated_samples(key, *self._parameters(), self._region(), n_samples)
+            return np.asarray(drawn).astype(self.location_.dtype)
+
+    def aic(self, X: Any) -> float:
+        """Akaike's criterion of some rows, 2 q - 2 log L."""
+        return 2.0 * self._num_parameters - 2.0 * float(np.sum(self.score_samples(X)))
+
+    def bic(self, X: Any) -> float:
+        """Schwarz's criterion of some rows, q log n - 2 log L."""
+        densities = self.score_samples(X)
+        return self._num_parameters * float(np.log(len(densities))) - 2.0 * float(densities.sum())
+
+    @property
+    def _num_parameters(self) -> int:
+        d = len(self.location_)
+        return d + d * (d + 1) // 2
+
+    def _method(self) -> Method:
+        return Automatic() if self.method is None else self.method
+
+    def _parameters(self) -> tuple[jax.Array, jax.Array]:
+        parts = self.location_, self.covariance_
+        loc, covariance = (jnp.asarray(part, jnp.float64) for part in parts)
+        return loc, covariance
+
+    def _region(self) -> Box:
+        shape = self.location_.shape
+        low, high = self.limits_
+        ends = (-np.inf if low is None else low), (np.inf if high is None else high)
+        return Box(*(jnp.broadcast_to(jnp.asarray(end, jnp.float64), shape) for end in ends))
+
+    @staticmethod
+    def _limit(end: Any, table: tables.Table | None) -> Any:
+        """A limit in the order of the columns, by their names if it has names."""
+        if end is None or table is None:
+            return end
+        return tables.aligned(end, table, "limits")
