@@ -29,6 +29,7 @@ from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_r
 from truncgauss.fitting.residuals import quantile_residuals
 from truncgauss.fitting.result import Fit, FitResult
 from truncgauss.fitting.statistics import Statistics
+from truncgauss.fitting.tightening import Tightening, tightened
 from truncgauss.fitting.truncated_normal import fit_truncated_normal
 from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
 from truncgauss.fitting.uncertainty import (
@@ -63,6 +64,7 @@ __all__ = [
     "RegressionErrors",
     "RegressionFit",
     "Statistics",
+    "Tightening",
     "TruncatedFit",
     "certificate",
     "coordinates",
@@ -77,4 +79,5 @@ __all__ = [
     "likelihood_ratio",
     "quantile_residuals",
     "standard_errors",
+    "tightened",
 ]

@@ -1,0 +1,167 @@
+"""How estimates move when rows near their limits of truncation are left out."""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from truncgauss.compiling import MEDIUM
+from truncgauss.fitting.inference import described, scores_of
+from truncgauss.fitting.likelihood_fit import LikelihoodFit
+from truncgauss.fitting.newton import CLOSE, Point, newton_steps, point
+from truncgauss.fitting.regression_loss import (
+    RegressionLoss,
+    full_design,
+    gaussian_of,
+    limits_of,
+    terms_of,
+)
+from truncgauss.likelihood import Observations
+from truncgauss.regions import Box
+
+MOST_STEPS = 100
+
+
+class Tightening(NamedTuple):
+    """What a fit says with limits of truncation moved inwards.
+
+    Attributes:
+        num_rows: how many rows are left.
+        estimates: from these, (p,).
+        shift: by how much they have moved, (p,).
+        standard_error: of that by chance, (p,).
+        statistic: chi-squared with `degrees` degrees of freedom if the model is right.
+        degrees: p, less directions in which nothing moves.
+        p_value: P(chi-squared > statistic).
+    """
+
+    num_rows: int
+    estimates: np.ndarray
+    shift: np.ndarray
+    standard_error: np.ndarray
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+def tightened(fit: LikelihoodFit, share: float = 0.1) -> Tightening:
+    """The same fit with each limit of truncation moved inwards, beyond a share of the rows.
+
+    If the unseen part is as Gaussian as the model says the estimates move by chance only. The
+    covariance of that is the sum over rows of d_i d_i^T, with d_i the difference of what row i adds
+    to both estimates: an always positive form of Hausman's. A small p-value says that the answer
+    depends on a shape that the rows contradict; a large one that they do not show any such thing.
+
+    Args:
+        fit: of one outcome with a region, from `fit_regression` or `fit_observations`.
+        share: of the rows, that the new limits leave out.
+
+    Returns:
+        Tightening.
+
+    Raises:
+        ValueError: for a fit of several outcomes, without limits of truncation, or not converged;
+            for rows of which it is not known on which side of a new limit they are; or if the
+            tightened rows have no maximum.
+
+    Example:
+        >>> y = -jnp.log1p(-(jnp.arange(60.0) + 0.5) / 60) + 0.05  # no Gaussian
+        >>> rows = tg.Observations.exact(y**0.7, region=tg.Box([0.0], [jnp.inf]))
+        >>> fit = tg.fit_observations(rows)
+        >>> tg.fitting.tightened(fit, share=0.2).num_rows
+        48
+
+    References:
+        Hausman, "Specification tests in econometrics", Econometrica (1978).
+    """
+    loss, rows = fit.loss, fit.observations
+    if not isinstance(loss, RegressionLoss) or not isinstance(rows.region, Box):
+        raise ValueError("tightened: the fit must be of one outcome, with limits of truncation.")
+    if not fit.converged:
+        raise ValueError(f"tightened: the fit has not converged. {fit.reason}")
+    if not 0.0 < share < 1.0:
+        raise ValueError(f"tightened: share must lie between 0 and 1, got {share}.")
+    with jax.enable_x64(True):
+        scale = gaussian_of(*loss.predictors(jnp.asarray(fit.best.x)), loss.link)[1]
+        closer = with_limits_moved(rows, share, float(jnp.mean(scale)))
+        weights = np.asarray(closer.weights)
+        if len(loss.design) == 1:  # one mean for all rows, which are to be told apart here
+            design = full_design(np.ones((rows.num_rows, 1)))
+            loss = dataclasses.replace(loss, terms=terms_of(rows, each=True), design=design)
+        inner = dataclasses.replace(
+            loss, terms=terms_of(closer, each=True), size=jnp.asarray(weights.sum())
+        )
+        here = point(inner, fit.best.x)
+        *_, end = here, *newton_steps(functools.partial(point, inner), here, MOST_STEPS)
+        if not end.finite or not end.decrement * float(inner.size) ** 0.5 <= CLOSE:
+            raise ValueError(
+                "tightened: no maximum was found with the rows that are left. Take a smaller share."
+            )
+        estimates, moves = influences(inner, end, fit.coordinates, rows.num_rows)
+        moves = moves - influences(loss, fit.best, fit.coordinates, rows.num_rows)[1]
+        counts = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
+        seen = counts > 0
+        covariance = moves[seen].T @ (moves[seen] / counts[seen, None])
+        left = int(np.sum(weights > 0))
+        return compared(left, estimates, estimates - fit.estimates, covariance)
+
+
+def influences(
+    loss: RegressionLoss, here: Point, coordinates: Any, num_rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The estimates, and by how much each row, times its weight, moves them, (n, p)."""
+    x = jnp.asarray(here.x)
+    estimates, jacobian = map(np.asarray, described(coordinates, x, effort=MEDIUM))
+    scores = np.asarray(scores_of(loss, x))[:num_rows]
+    slopes = np.linalg.solve(float(loss.size) * here.hessian, jacobian.T)
+    return estimates, scores @ slopes
+
+
+def with_limits_moved(rows: Observations, share: float, scale: float) -> Observations:
+    """The rows with limits moved inwards; those beyond have weight 0."""
+    lower, upper, low, high = limits_of(rows)
+    with np.errstate(invalid="ignore"):
+        below, above = (lower - low) / scale, (high - upper) / scale
+        sides = [np.where(np.isnan(side), np.inf, side) for side in (below, above)]
+    gap = np.maximum(np.minimum(*sides), 0.0)
+    step = float(np.quantile(gap, share, method="higher")) * scale
+    if not 0.0 < step < np.inf:
+        raise ValueError(
+            f"tightened: {share:.3g} of the rows sit on their limits, or have none. Take another "
+            "share."
+        )
+    low, high = low + step, high - step
+    out = (upper < low) | (lower > high)
+    straddling = ~out & ((lower < low) | (upper > high))
+    if straddling.any():
+        raise ValueError(
+            f"tightened: of {straddling.sum()} row(s), first row {np.flatnonzero(straddling)[0]}, "
+            "it is not known on which side of a new limit they are: they are censored or intervals "
+            "there."
+        )
+    weights = np.ones(len(low)) if rows.weights is None else np.asarray(rows.weights)
+    return Observations(
+        rows.lower,
+        rows.upper,
+        Box(low[:, None], high[:, None]),
+        noise=rows.noise,
+        weights=jnp.asarray(np.where(out, 0.0, weights)),
+    )
+
+
+def compared(
+    num_rows: int, estimates: np.ndarray, shift: np.ndarray, covariance: np.ndarray
+) -> Tightening:
+    """The chi-squared of a shift, in the directions in which it varies beyond rounding."""
+    errors = np.sqrt(np.diagonal(covariance))
+    units = np.where(errors > 0, errors, 1.0)
+    values, vectors = np.linalg.eigh(covariance / np.outer(units, units))
+    known = values > 1e-9 * values.max(initial=0.0)
+    along = vectors[:, known].T @ (shift / units)
+    statistic, degrees = float(np.sum(along**2 / values[known])), int(known.sum())
+    p_value = float(stats.chi2.sf(statistic, degrees))
+    return Tightening(num_rows, estimates, shift, errors, statistic, degrees, p_value)
