@@ -1,6 +1,8 @@
 """Both precisions and four host devices for every test."""
 
 import os
+import pathlib
+import time
 
 # Before JAX is imported by anyone: subprocesses of the tests inherit it too.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -22,6 +24,17 @@ import pytest
 hypothesis.settings.register_profile("repeatable", derandomize=True)
 hypothesis.settings.load_profile("repeatable")
 
+# Compiled programs are kept for the next session, unless the environment names another place.
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+KEPT, DAYS = CACHE / "truncgauss" / "tests", 3
+for option, value in {
+    "jax_compilation_cache_dir": str(KEPT),
+    "jax_persistent_cache_min_compile_time_secs": "0.2",
+}.items():
+    if option.upper() not in os.environ:
+        os.environ[option.upper()] = value  # for subprocesses
+        jax.config.update(option, float(value) if option.endswith("secs") else value)
+
 jax.config.update("jax_num_cpu_devices", 4)
 # The suite is written for float64; `make test-float32` runs what holds in either precision.
 jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64", "1") == "1")
@@ -33,6 +46,15 @@ def pytest_ignore_collect(collection_path):
     if name == "sklearn.py" and importlib.util.find_spec("sklearn") is None:
         return True
     return None
+
+
+def pytest_configure(config):
+    """Remove compiled programs of some days ago, most of them from code that has changed since."""
+    if hasattr(config, "workerinput"):
+        return
+    for path in KEPT.glob("*-cache"):
+        if path.stat().st_mtime < time.time() - DAYS * 86400:
+            path.unlink(missing_ok=True)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -81,7 +81,7 @@ class Observations:
         self._set_patterns()
 
     @classmethod
-    def exact(cls, values: Any, nan_is_missing: bool = False, **settings: Any) -> "Observations":
+    def exact(cls, values: Any, *, nan_is_missing: bool = False, **settings: Any) -> "Observations":
         """Rows known exactly, shape (n, d); NaN stands for a missing entry if so said.
 
         Args:

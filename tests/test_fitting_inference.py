@@ -1,0 +1,188 @@
+"""What is said about estimates: sandwich errors, the delta method, likelihood ratios, Wald's."""
+
+import sys
+import types
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+from truncgauss.fitting.wald import untrusted, wald_ratios
+
+INF = np.inf
+
+
+def regression(n=60):
+    rng = np.random.default_rng(0)
+    design = np.column_stack([np.ones(n), rng.normal(size=n)])
+    return design @ [1.0, 2.0] + (0.5 + design[:, 1] ** 2) * rng.normal(size=n), design
+
+
+def test_sandwich_errors_are_those_of_least_squares():
+    y, design = regression()
+    fit = tg.fit_regression(y, design, information="sandwich")
+    inverse = np.linalg.inv(design.T @ design)
+    residuals = y - design @ fit.coefficients
+    middle = design.T @ (design * residuals[:, None] ** 2)
+    expected = np.sqrt(np.diagonal(inverse @ middle @ inverse))  # White's, without corrections
+    np.testing.assert_allclose(fit.standard_errors.coefficients, expected, rtol=1e-9)
+    assert "sandwich information" in str(fit) and "white1982" in fit.citation()
+    # A constant mean, whose rows are joined otherwise; and a row that counts twice.
+    counts = 1 + np.arange(60) % 2
+    rows = tg.Observations.exact(y, weights=counts)
+    twice = tg.Observations.exact(np.repeat(y, counts))
+    fits = [tg.fit_observations(part, information="sandwich") for part in (rows, twice)]
+    np.testing.assert_allclose(fits[0].errors, fits[1].errors, rtol=1e-9)
+    np.testing.assert_allclose(fits[0].errors[0] ** 2, np.repeat(y, counts).var() / 90, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_sandwich_errors_of_several_outcomes():
+    y = np.random.default_rng(1).standard_t(5, size=(80, 2)) @ [[1.0, 0.4], [0.0, 1.2]]
+    fit = tg.fit_observations(tg.Observations.exact(y), information="sandwich")
+    squares = (y - y.mean(0)) ** 2
+    expected = [*y.std(axis=0), *(squares.std(axis=0))]
+    np.testing.assert_allclose(fit.errors[[0, 1, 2, 4]], np.array(expected) / 80**0.5, rtol=1e-6)
+
+
+def test_functions_of_estimates_have_errors_by_the_delta_method():
+    y, design = regression()
+    fit = tg.fit_regression(y, design)
+    covariance = fit.parameter_covariance
+    both = fit.delta(lambda e: jnp.stack([e[0] + 3.0 * e[1], jnp.exp(e[2])]))
+    expected = np.array([1.0, 3.0, 0.0]) @ covariance @ [1.0, 3.0, 0.0]
+    np.testing.assert_allclose(both.value, [fit.coefficients @ [1.0, 3.0], fit.scale])
+    error = [expected**0.5, fit.scale * fit.errors[2]]
+    np.testing.assert_allclose(both.standard_error, error, rtol=1e-12)
+    # For complete rows the error of log sigma is 1 / sqrt(2 n).
+    np.testing.assert_allclose(fit.errors[2], 1.0 / np.sqrt(2.0 * 60.0), rtol=1e-9)
+    constant = fit.delta(lambda e: 2.0)
+    assert constant.value == 2.0 and constant.standard_error == 0.0
+    with pytest.raises(ValueError, match="real numbers, got dtype bool"):
+        fit.delta(lambda e: e[0] > 0)
+
+
+def test_likelihood_ratios_compare_nested_fits_of_the_same_rows():
+    y, design = regression()
+    large = tg.fit_regression(y, design)
+    small = tg.fit_regression(y, design[:, :1])
+    test = tg.likelihood_ratio(small, large)
+    # n log(RSS_0 / RSS_1)
+    expected = 60.0 * np.log(y.var() / np.var(y - design @ large.coefficients))
+    np.testing.assert_allclose(test.statistic, expected, rtol=1e-10)
+    assert test.degrees == 1
+    np.testing.assert_allclose(test.p_value, stats.chi2.sf(expected, 1), rtol=1e-6)
+    with pytest.raises(ValueError, match="must have more parameters, got 3 and 2"):
+        tg.likelihood_ratio(large, small)
+    with pytest.raises(ValueError, match="are of different rows"):
+        tg.likelihood_ratio(small, tg.fit_regression(y + 1.0, design))
+    other = np.column_stack([design[:, 1], design[:, 1] ** 2])
+    with pytest.raises(ValueError, match="log-likelihood is lower"):
+        tg.likelihood_ratio(tg.fit_regression(y, design[:, 1:]), tg.fit_regression(
+            y, np.column_stack([other[:, 1], np.sin(9.0 * other[:, 0])])))  # fmt: skip
+    bad = tg.fit_regression(np.column_stack([np.full(60, -INF), y]), design)
+    with pytest.raises(ValueError, match="has not converged. There is no maximum"):
+        tg.likelihood_ratio(small, bad)
+
+
+def test_wald_ratios_of_a_function_with_a_known_fall():
+    # f(x) = cosh(x) - 1: at x the fall is that much, and Wald's interval a half-width of 1.
+    ratios = wald_ratios(
+        lambda x: float(np.cosh(x[0])),
+        1.0,
+        np.zeros(1),
+        np.eye(1),
+        lambda x: np.array([x[0], np.exp(x[0])]),
+        np.array([[1.0], [1.0]]),
+        quantile=1.0,
+    )
+    fall = np.sqrt(2.0 * (np.cosh(1.0) - 1.0))
+    np.testing.assert_allclose(ratios[0], 1.0 / fall)
+    np.testing.assert_allclose(ratios[1], [(1.0 - np.exp(-1.0)) / fall, (np.e - 1.0) / fall])
+    assert untrusted(ratios).tolist() == [False, True]
+    nowhere = wald_ratios(lambda x: np.nan if x[0] > 0 else x[0] ** 2, 1.0, np.zeros(1), np.eye(1),
+                          lambda x: x, np.eye(1))  # fmt: skip
+    assert nowhere[0, 1] == INF and untrusted(nowhere).all()
+
+
+def test_fits_say_which_wald_intervals_not_to_trust():
+    q = (np.arange(60) + 0.5) / 60
+    rows = tg.Observations.exact(stats.gamma.ppf(q, 1.3), region=tg.Box([0.0], [INF]))
+    fit = tg.fit_observations(rows)
+    assert untrusted(fit.wald_ratios)[0]
+    [note] = [note for note in fit.notes if "Do not trust the Wald intervals of loc[0]" in note]
+    assert "profile()" in note and note in str(fit)
+    assert any("may cover less than they say" in note for note in fit.notes)
+    # Where they are to be trusted the likelihood's own interval is about the same.
+    y, design = regression(400)
+    fit = tg.fit_regression(np.maximum(y, 0.0), design, censored_low=0.0)
+    assert not any("Do not trust" in note for note in fit.notes)
+    for k, name in enumerate(fit.names):
+        ends = np.abs(np.array(fit.profile(name)) - fit.estimates[k])
+        ratios = ends / (1.959964 * fit.errors[k])
+        np.testing.assert_allclose(fit.wald_ratios[k], ratios, atol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "low, high, n, name",
+    [
+        (1.0, INF, 200, "loc[0]"),
+        (2.0, INF, 50, "loc[0]"),
+        (3.0, INF, 50, "loc[0]"),
+        (-0.5, 0.5, 500, "covariance[0, 0]"),
+    ],
+)
+def test_profile_intervals_cover_or_fits_say_that_they_may_not(low, high, n, name):
+    rng, inside, wald, warned = np.random.default_rng(11), [], [], []
+    truth, k = float(name != "loc[0]"), int(name != "loc[0]")
+    for _ in range(500):
+        y = stats.truncnorm.rvs(low, high, size=n, random_state=rng)
+        fit = tg.fit_observations(tg.Observations.exact(y, region=tg.Box([low], [high])))
+        if not fit.converged:
+            assert "no maximum" in fit.reason
+            continue
+        ends = fit.profile(name)
+        inside.append(ends[0] <= truth <= ends[1])
+        wald.append(abs(fit.estimates[k] - truth) <= 1.959964 * fit.errors[k])
+        assert any(f"Do not trust the Wald intervals of {name}" in note or
+                   f", {name}" in note for note in fit.notes)  # fmt: skip
+        warned.append(any("may cover less" in note and name in note for note in fit.notes))
+    assert np.mean(wald) < 0.9
+    assert np.mean(inside) >= 0.93 or np.all(warned), (np.mean(inside), np.mean(warned))
+
+
+def test_tables_of_estimates_are_data_frames(monkeypatch):
+    made = {}
+
+    class Frame:
+        def __init__(self, columns, index):
+            made.update(columns=columns, index=index)
+
+    pandas = types.SimpleNamespace(DataFrame=Frame, Index=lambda names, name: (name, list(names)))
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    y, design = regression()
+    fit = tg.fit_regression(y, {"constant": design[:, 0], "slope": design[:, 1]})
+    assert isinstance(fit.to_frame(level=0.9), Frame)
+    assert made["index"] == ("name", ["constant", "slope", "log_scale"])
+    columns = made["columns"]
+    assert list(columns) == ["estimate", "standard_error", "low", "high"]
+    np.testing.assert_array_equal(columns["estimate"], fit.estimates)
+    half = 0.5 * (columns["high"] - columns["low"])
+    np.testing.assert_allclose(half, stats.norm.ppf(0.95) * fit.errors)
+
+
+def test_citations_name_the_methods_that_were_used():
+    y, design = regression()
+    complete, censored = (
+        tg.fit_regression(y, design, **more).citation() for more in ({}, {"censored_low": 0.0})
+    )
+    assert f"version = {{{tg.__version__}}}" in complete
+    assert "tobin1958" not in complete and "@article{tobin1958" in censored
+    assert "olsen1978" in censored and "cohen1991" not in censored
+    truncated = tg.fit_observations(tg.Observations.exact(np.abs(y), region=tg.Box([0.0], [INF])))
+    assert "cohen1991" in truncated.citation() and "barndorff1978" in truncated.citation()
+    for entry in censored.split("\n\n"):
+        assert entry.startswith("@") and entry.count("{") == entry.count("}")
