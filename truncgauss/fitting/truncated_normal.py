@@ -128,7 +128,12 @@ def fit_truncated_normal(
     References:
         Cohen, "Truncated and Censored Samples" (1991).
     """
-    settings = {"method": method, "key": key, "num_steps": num_steps, "progress": progress}
+    settings: dict[str, Any] = {
+        "method": method,
+        "key": key,
+        "num_steps": num_steps,
+        "progress": progress,
+    }
     if statistics is not None:
         if not (data is None and noise is None and weights is None):
             raise ValueError(
@@ -170,11 +175,10 @@ def fit_statistics(
     unchecked = () if statistics.lowest is not None else (UNCHECKED,)
     own, _ = first_natural(sample, None)
     x, notes = first_natural(sample, start)
-    fit = functools.partial(fit_sample, sample, dtype, **settings)
-    result = fit(x, notes + unchecked)
+    result = fit_sample(sample, dtype, x, notes + unchecked, **settings)
     if result.converged or np.array_equal(x, own):
         return result
-    return fit(own, (UNUSED_START, *unchecked))
+    return fit_sample(sample, dtype, own, (UNUSED_START, *unchecked), **settings)
 
 
 def fit_each_row(
@@ -233,7 +237,9 @@ def fit_sample(
     return finished(sample, loss, here, visited, notes, dtype)
 
 
-def first_natural(sample: Sample, start: tuple[Any, Any] | None) -> tuple[np.ndarray, tuple]:
+def first_natural(
+    sample: Sample, start: tuple[Any, Any] | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
     """Packed natural parameters to begin with, and a note if they are not those asked for."""
     d = len(sample.centre)
     own = np.asarray(natural_parameters(np.zeros(d), sample.correlation))
@@ -320,7 +326,12 @@ def precision_of(x: np.ndarray) -> np.ndarray:
 
 
 def finished(
-    sample: Sample, loss: TruncatedLoss, here: Point, visited: list[Point], notes: tuple, dtype: Any
+    sample: Sample,
+    loss: TruncatedLoss,
+    here: Point,
+    visited: list[Point],
+    notes: tuple[str, ...],
+    dtype: Any,
 ) -> TruncatedFit:
     """The result in the user's units."""
     n, d, scale = sample.weight, len(sample.centre), sample.scale
@@ -355,7 +366,7 @@ def finished(
     )
 
 
-def errors_of(n: float, here: Point, dimension: int, exists: bool):
+def errors_of(n: float, here: Point, dimension: int, exists: bool) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors and covariance of packed (loc, covariance) in standard units.
 
     At the maximum the gradient is zero, so that the information transforms by the Jacobian alone.
