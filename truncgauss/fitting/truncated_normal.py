@@ -28,7 +28,6 @@ from truncgauss.fitting.truncated_normal_result import GaussianErrors, Truncated
 from truncgauss.fitting.truncated_normal_rows import (
     UNCHECKED,
     Sample,
-    as_limits,
     as_noise,
     as_rows,
     as_sample,
@@ -134,19 +133,25 @@ def fit_truncated_normal(
         "num_steps": num_steps,
         "progress": progress,
     }
-    if statistics is not None:
-        if not (data is None and noise is None and weights is None):
-            raise ValueError(
-                "fit_truncated_normal: statistics stand in place of data, noise and weights. Rows "
-                "with noise have no statistics; weights belong to tg.Statistics.from_rows."
-            )
-        dtype = jnp.result_type(float)
-        with jax.enable_x64(True):
-            limits = as_limits(low, high, (1, len(statistics.mean)))
-            return fit_statistics(statistics, *limits, start, dtype, **settings)
-    if data is None:
-        raise ValueError("fit_truncated_normal: give data, or statistics.")
-    table = tables.read(data)
+    if statistics is None:
+        if data is None:
+            raise ValueError("fit_truncated_normal: give data, or statistics.")
+        return fit_table(tables.read(data), low, high, noise, weights, start, **settings)
+    if not (data is None and noise is None and weights is None):
+        raise ValueError(
+            "fit_truncated_normal: statistics stand in place of data, noise and weights. Rows "
+            "with noise have no statistics; weights belong to tg.Statistics.from_rows."
+        )
+    dtype = jnp.result_type(float)
+    with jax.enable_x64(True):
+        limits = limits_of(low, high, Table(statistics.mean[None]))
+        return fit_statistics(statistics, *limits, start, dtype, **settings)
+
+
+def fit_table(
+    table: Table, low: Any, high: Any, noise: Any, weights: Any, start: Any, **settings: Any
+) -> TruncatedFit:
+    """The fit of the rows of a table."""
     dtype = jnp.result_type(table.values.dtype)
     with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
         rows = as_rows(table)
