@@ -203,7 +203,7 @@ def fit_each_row(
         ),
         log_likelihood=fit.log_likelihood,
         fraction_not_truncated=fit.fraction_not_truncated,
-        num_rows=int(np.sum(weights > 0)),
+        num_rows=len(rows) if weights is None else int(np.sum(weights > 0)),
         newton_decrement_trace=fit.newton_decrement_trace,
         **{field.name: getattr(fit, field.name) for field in dataclasses.fields(Fit)},
     )
