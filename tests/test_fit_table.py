@@ -47,6 +47,8 @@ profile: [age]"""
     check(results, -28.94013320, coefficients, [16.0794532, 0.2185836, 0.0582541])
     low, high = results["profile"]["age"]
     assert low < -0.12905928 < high
+    notes = " ".join(results["summary"])
+    assert "Wald intervals of age, variance of durable" in notes and "covariance[" not in notes
     values = runs.summary(results)["values"]
     assert values["by_name/age"] == pytest.approx(-0.12905928, rel=1e-5)
     assert np.isfinite(results["residuals"]).all()

@@ -135,6 +135,8 @@ def test_a_fit_from_statistics_is_the_fit_from_rows():
     assert any("was not checked" in note for note in told.notes) and not fit.notes
     with pytest.raises(ValueError, match="column 0 reach from .* outside the limits"):
         tg.fit_truncated_normal(statistics=whole, low=0.0)
+    with pytest.raises(ValueError, match="the columns of the data have no names"):
+        tg.fit_truncated_normal(statistics=whole, low={"x": 0.0})
     with pytest.raises(ValueError, match="in place of data"):
         tg.fit_truncated_normal(rows, statistics=whole)
     with pytest.raises(ValueError, match="give data, or statistics"):

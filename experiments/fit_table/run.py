@@ -211,4 +211,14 @@ def summary(results, fit):
         shown = ", ".join(map(str, dropped[:10])) + (", ..." if len(dropped) > 10 else "")
         lines.append(f"dropped {len(dropped)} stray row(s), counted from 0: {shown}")
     certificate = [] if fit.certificate is None else [f"Certificate: {fit.certificate}."]
-    return [*lines, fit.reason, *certificate, *fit.notes]
+    return [
+        *lines,
+        *(in_words(text, results, fit) for text in (fit.reason, *certificate, *fit.notes)),
+    ]
+
+
+def in_words(text, results, fit):
+    """A sentence of the fit with the names that its estimates have here."""
+    for own, name in zip(fit.names, results["names"]):
+        text = text.replace(own, str(name))
+    return text

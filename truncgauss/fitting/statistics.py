@@ -106,7 +106,7 @@ class Statistics:
         """
         if not is_concrete((rows, weights)):
             raise ValueError("Statistics: are made of numbers, outside of jit and vmap.")
-        rows = tables.read(rows, what="Statistics: rows").values.astype(np.float64)
+        rows = tables.read(rows, what="Statistics: rows").values.astype(np.float64, copy=False)
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or 0 in rows.shape:
             raise ValueError(f"Statistics: rows must have shape (n, d), got {rows.shape}.")
@@ -116,13 +116,13 @@ class Statistics:
                 f"Statistics: {len(wrong)} of {len(rows)} row(s) hold NaN or infinity, first row "
                 f"{wrong[0]}: {rows[wrong[0]]}. Only complete rows have statistics."
             )
-        weights = as_weights(weights, len(rows))
-        counted = weights > 0
-        if not counted.all():
-            rows, weights = rows[counted], weights[counted]
+        if weights is not None:
+            weights = as_weights(weights, len(rows))
+            rows, weights = rows[weights > 0], weights[weights > 0]
+        begins = range(0, len(rows), CHUNK)
         parts = [
-            _of_chunk(rows[begin : begin + CHUNK], weights[begin : begin + CHUNK])
-            for begin in range(0, len(rows), CHUNK)
+            _of_chunk(rows[i : i + CHUNK], None if weights is None else weights[i : i + CHUNK])
+            for i in begins
         ]
         while len(parts) > 1:  # by pairs, whose sums are of one size
             pairs = (parts[i : i + 2] for i in range(0, len(parts), 2))
@@ -162,9 +162,7 @@ class Statistics:
 
 
 def as_weights(weights: Any, n: int) -> np.ndarray:
-    """Weights (n,), checked; ones if there are none."""
-    if weights is None:
-        return np.ones(n)
+    """Weights (n,), checked."""
     weights = np.asarray(weights, np.float64)
     if weights.shape != (n,):
         raise ValueError(f"weights must have shape ({n},), one a row, got {weights.shape}.")
@@ -179,17 +177,20 @@ def _of_pairs(num_rows: int, weight: Pair, mean: Pair, scatter: Pair, *ends: Any
     return Statistics(num_rows, m, s, n, low, high, rest=(n_rest, m_rest, s_rest))
 
 
-def _of_chunk(rows: np.ndarray, weights: np.ndarray) -> Statistics:
+def _of_chunk(rows: np.ndarray, weights: np.ndarray | None) -> Statistics:
     """The statistics of at most CHUNK rows."""
     with np.errstate(over="ignore", invalid="ignore"):  # the result is checked
         centre = rows.mean(axis=0)
         residual = two_sum(rows, -centre)
-        weighted = times(residual, (weights[:, None], 0.0))
-        ones = np.ones((len(rows), 1))
-        sums = tuple(part[0] for part in product((ones, 0.0 * ones), weighted))
-        total = tuple(part[0, 0] for part in product((ones, 0.0 * ones), (weights[:, None], 0.0)))
-        gap = over(sums, total)
-        squares = product(residual, weighted)
+        one = np.ones((len(rows), 1))
+        left = np.hstack([one, residual[0]]), np.hstack([0.0 * one, residual[1]])
+        right = left if weights is None else times(left, (weights[:, None], 0.0))
+        sums = product(left, right)
+        total, first, squares = (
+            tuple(part[place] for part in sums)
+            for place in ((0, 0), (0, slice(1, None)), (slice(1, None), slice(1, None)))
+        )
+        gap = over(first, total)
         scatter = plus(squares, negative(times(outer(gap), total)))
         scatter = tuple(0.5 * (part + part.T) for part in scatter)
         mean = plus((centre, np.zeros_like(centre)), gap)
@@ -202,9 +203,11 @@ def product(left: Pair, right: Pair) -> Pair:
     Each factor is cut into slices of few bits, on one grid a column, whose products and their sums
     are exact in float64.
     """
+    ones = slices(left)
+    twos = ones if right is left else slices(right)
     total: Pair | None = None
-    for one in slices(left):
-        for two in slices(right):
+    for one in ones:
+        for two in twos:
             part = one.T @ two
             total = (part, np.zeros_like(part)) if total is None else plus(total, (part, 0.0))
     assert total is not None

@@ -28,7 +28,6 @@ from truncgauss.fitting.truncated_normal_result import GaussianErrors, Truncated
 from truncgauss.fitting.truncated_normal_rows import (
     UNCHECKED,
     Sample,
-    as_limits,
     as_noise,
     as_rows,
     as_sample,
@@ -128,20 +127,31 @@ def fit_truncated_normal(
     References:
         Cohen, "Truncated and Censored Samples" (1991).
     """
-    settings: Any = {"method": method, "key": key, "num_steps": num_steps, "progress": progress}
-    if statistics is not None:
-        if not (data is None and noise is None and weights is None):
-            raise ValueError(
-                "fit_truncated_normal: statistics stand in place of data, noise and weights. Rows "
-                "with noise have no statistics; weights belong to tg.Statistics.from_rows."
-            )
-        dtype = jnp.result_type(float)
-        with jax.enable_x64(True):
-            limits = as_limits(low, high, (1, len(statistics.mean)))
-            return fit_statistics(statistics, *limits, start, dtype, **settings)
-    if data is None:
-        raise ValueError("fit_truncated_normal: give data, or statistics.")
-    table = tables.read(data)
+    settings: dict[str, Any] = {
+        "method": method,
+        "key": key,
+        "num_steps": num_steps,
+        "progress": progress,
+    }
+    if statistics is None:
+        if data is None:
+            raise ValueError("fit_truncated_normal: give data, or statistics.")
+        return fit_table(tables.read(data), low, high, noise, weights, start, **settings)
+    if not (data is None and noise is None and weights is None):
+        raise ValueError(
+            "fit_truncated_normal: statistics stand in place of data, noise and weights. Rows "
+            "with noise have no statistics; weights belong to tg.Statistics.from_rows."
+        )
+    dtype = jnp.result_type(float)
+    with jax.enable_x64(True):
+        limits = limits_of(low, high, Table(statistics.mean[None]))
+        return fit_statistics(statistics, *limits, start, dtype, **settings)
+
+
+def fit_table(
+    table: Table, low: Any, high: Any, noise: Any, weights: Any, start: Any, **settings: Any
+) -> TruncatedFit:
+    """The fit of the rows of a table."""
     dtype = jnp.result_type(table.values.dtype)
     with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
         rows = as_rows(table)
@@ -170,11 +180,10 @@ def fit_statistics(
     unchecked = () if statistics.lowest is not None else (UNCHECKED,)
     own, _ = first_natural(sample, None)
     x, notes = first_natural(sample, start)
-    fit: Any = functools.partial(fit_sample, sample, dtype, **settings)
-    result = fit(x, notes + unchecked)
+    result = fit_sample(sample, dtype, x, notes + unchecked, **settings)
     if result.converged or np.array_equal(x, own):
         return result
-    return fit(own, (UNUSED_START, *unchecked))
+    return fit_sample(sample, dtype, own, (UNUSED_START, *unchecked), **settings)
 
 
 def fit_each_row(
@@ -194,7 +203,7 @@ def fit_each_row(
         ),
         log_likelihood=fit.log_likelihood,
         fraction_not_truncated=fit.fraction_not_truncated,
-        num_rows=int(np.sum(weights > 0)),
+        num_rows=len(rows) if weights is None else int(np.sum(weights > 0)),
         newton_decrement_trace=fit.newton_decrement_trace,
         **{field.name: getattr(fit, field.name) for field in dataclasses.fields(Fit)},
     )

@@ -58,7 +58,7 @@ def as_sample(
 
 def as_rows(table: Table) -> np.ndarray:
     """Rows (n, d) of float64."""
-    rows = table.values.astype(np.float64)
+    rows = table.values.astype(np.float64, copy=False)
     rows = rows[:, None] if rows.ndim == 1 else rows
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise ValueError(
@@ -82,11 +82,11 @@ def as_noise(noise: Any, table: Table) -> np.ndarray:
     return tables.aligned(noise, table._replace(values=as_rows(table)), "noise")
 
 
-def as_weights(weights: Any, table: Table) -> np.ndarray:
+def as_weights(weights: Any, table: Table) -> np.ndarray | None:
     """Weights (n,), checked, by the labels of the rows where both have some."""
-    if weights is not None:
-        weights = tables.row_values(weights, table, "weights")
-    return weights_of_rows(weights, len(table.values))
+    if weights is None:
+        return None
+    return weights_of_rows(tables.row_values(weights, table, "weights"), len(table.values))
 
 
 def as_limits(low: Any, high: Any, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -185,7 +185,7 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
             "it, or leave it out."
         )
     if array.dtype not in (np.float16, np.float32):
-        array = array.astype(np.float64)
+        array = array.astype(np.float64, copy=False)
     return array, np.broadcast_to(absent, array.shape)
 
 
