@@ -248,3 +248,12 @@ def faces_on_one(factor, low, high, row, rest):
             pair = sorted([(a - known) / face[rest], (b - known) / face[rest]])
             ends = [max(ends[0], pair[0]), min(ends[1], pair[1])]
     return ends
+
+
+def test_many_rows_with_noise_of_their_own_are_factorised_a_few_at_a_time():
+    """More operations in a batch than one thread is given stood still, see `truncgauss.rows`."""
+    rng = np.random.default_rng(3)
+    y, noise = rng.normal(size=(1500, 9)), rng.uniform(0.1, 0.3, size=(1500, 9))
+    found = tg.log_likelihood(tg.Observations.exact(y, noise=noise), np.zeros(9), np.eye(9))
+    expected = stats.norm.logpdf(y, scale=np.sqrt(1.0 + noise)).sum(axis=1)
+    np.testing.assert_allclose(found.log_prob, expected, rtol=1e-12)

@@ -54,10 +54,12 @@ def _in_turns(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[A
     def apart(leaf: jax.Array) -> jax.Array:
         more = jnp.broadcast_to(leaf[-1:], (missing, *leaf.shape[1:]))
         leaf = jnp.concatenate([leaf, more]) if missing else leaf
-        return jnp.moveaxis(leaf.reshape((-1, turns, *leaf.shape[1:])), 1, 0)
+        # By lengths, not -1: a row may hold no number.
+        return jnp.moveaxis(leaf.reshape((len(leaf) // turns, turns, *leaf.shape[1:])), 1, 0)
 
     def together(leaf: jax.Array) -> jax.Array:
-        return jnp.moveaxis(leaf, 0, 1).reshape((-1, *leaf.shape[2:]))[:size]
+        count = leaf.shape[0] * leaf.shape[1]
+        return jnp.moveaxis(leaf, 0, 1).reshape((count, *leaf.shape[2:]))[:size]
 
     def turn(own: list[Any]) -> Any:
         of_turn = iter(own)

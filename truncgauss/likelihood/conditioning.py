@@ -11,6 +11,7 @@ from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.likelihood.patterns import Pattern
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.regions import Box, Polyhedron
+from truncgauss.rows import mapped
 
 FEW_FACES = 2  # of a polyhedron whose probability is that of a box, by a closed form or quadrature
 
@@ -85,19 +86,25 @@ def conditioned(rows: Rows, pattern: Pattern, key: jax.Array) -> tuple[jax.Array
 def _given(
     values: jax.Array, loc: jax.Array, matrix: jax.Array
 ) -> tuple[jax.Array, Covariance, jax.Array]:
-    """Mean and covariance of the others given the values (u, e) of the first, and their density."""
+    """Mean and covariance of the others given the values (u, e) of the first, and their density.
+
+    Rows are factorised a few at a time, see `rows`.
+    """
     e = values.shape[1]
-    factor = jnp.linalg.cholesky(matrix)
-    head, below, rest = factor[..., :e, :e], factor[..., e:, :e], factor[..., e:, e:]
+    own = matrix.ndim == 3
+    factor = matrix if own else jnp.linalg.cholesky(matrix)
 
-    def solve(head: jax.Array, gap: jax.Array) -> jax.Array:
-        return jax.scipy.linalg.solve_triangular(head, gap, lower=True)
+    def one(values: jax.Array, loc: jax.Array, factor: jax.Array) -> tuple[jax.Array, ...]:
+        factor = jnp.linalg.cholesky(factor) if own else factor
+        head, below = factor[:e, :e], factor[e:, :e]
+        white = jax.scipy.linalg.solve_triangular(head, values - loc[:e], lower=True)
+        density = -0.5 * jnp.sum(white**2) - jnp.sum(jnp.log(jnp.diagonal(head)))
+        mean = loc[e:] + below @ white
+        return mean, density, *([factor[e:, e:]] if own else [])
 
-    white = jax.vmap(solve, (0 if matrix.ndim == 3 else None, 0))(head, values - loc[:, :e])
-    scales = jnp.diagonal(head, axis1=-2, axis2=-1)
-    density = -0.5 * jnp.sum(white**2, axis=-1) - jnp.sum(jnp.log(scales), axis=-1)
+    mean, density, *rest = mapped(one, (values, loc, factor), (0, 0, 0 if own else None))
     density = density - 0.5 * e * math.log(2.0 * math.pi)
-    return loc[:, e:] + jnp.einsum("...le,...e->...l", below, white), ScaleTril(rest), density
+    return mean, ScaleTril(rest[0] if own else factor[e:, e:]), density
 
 
 def _allowed(rows: Rows, pattern: Pattern, values: jax.Array) -> jax.Array:
@@ -162,7 +169,11 @@ def _across_faces(
     second does, and its limits are put on the first.
     """
     matrix, low, high = region.matrix, region.low, region.high
-    root = matrix @ jnp.broadcast_to(covariance.scale_tril, (len(matrix), *matrix.shape[-1:] * 2))
+    if isinstance(covariance, ScaleTril):
+        root = matrix @ covariance.matrix
+        whole = root @ jnp.swapaxes(root, -1, -2)
+    else:
+        whole = matrix @ covariance.covariance_matrix @ jnp.swapaxes(matrix, -1, -2)
     idle = jnp.all(matrix == 0, axis=-1)
     if matrix.shape[1] == 2:
         first, second = matrix[:, 0], matrix[:, 1]
@@ -176,9 +187,9 @@ def _across_faces(
         high = high.at[:, :1].min(jnp.where(parallel[:, None], above, jnp.inf))
         idle = idle.at[:, 1].set(idle[:, 1] | parallel)
     low, high = jnp.where(idle, -jnp.inf, low), jnp.where(idle, jnp.inf, high)
-    root = jnp.where(idle[..., None], 0.0, root)
-    own = idle[..., None] * jnp.eye(idle.shape[1], dtype=root.dtype)
-    whole = root @ jnp.swapaxes(root, -1, -2) + own
+    still = idle[..., None] | idle[..., None, :]
+    own = idle[..., None] * jnp.eye(idle.shape[1], dtype=whole.dtype)
+    whole = jnp.where(still, own, whole)
     return jnp.einsum("uml,ul->um", matrix, loc), CovarianceMatrix(whole), Box(low, high)
 
 
