@@ -134,6 +134,7 @@ def test_a_fit_predicts_draws_and_refuses_what_is_no_gaussian():
         fit.completed(jax.random.key(0), censored)
 
 
+@pytest.mark.slow
 def test_a_path_reports_the_criterion_of_each_number():
     y = stats.norm.ppf((np.arange(60) + 0.5) / 60)
     rows = tg.Observations.exact(np.concatenate([y, 8.0 + 0.5 * y]))

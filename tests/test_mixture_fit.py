@@ -140,6 +140,7 @@ def test_selected_components_have_errors_of_weights_seen_and_unseen():
     assert "covariances[1][1, 0]" in table and "ICL" in table and "3 of 3 start(s)" in table
 
 
+@pytest.mark.slow
 def test_the_hessian_by_differences_is_that_of_derivatives():
     y, spread = simulated(n=40, noise=0.5)
     loss, _ = prepared_loss(tg.Observations.exact(y, noise=spread), 2, "full", Automatic(), None)

@@ -5,6 +5,7 @@ import pytest
 
 import truncgauss as tg
 from tests.mixture_em import INF, TRUTH, drawn
+from tests.test_experiments import check_picture, completed
 
 REGION = tg.Polyhedron([[1.0, 0.0], [1.0, 1.0]], [-0.8, -INF], [INF, 6.5])
 
@@ -53,3 +54,17 @@ def test_intervals_cover_the_truth():
     assert abs(inside.mean() - 0.95) < 3 * (0.95 * 0.05 / 300) ** 0.5
     # Five binomial standard errors for each number by itself.
     assert np.all(inside.mean(axis=0) > 0.95 - 5 * (0.95 * 0.05 / 60) ** 0.5)
+
+
+@pytest.mark.slow
+def test_the_experiment_corrects_what_the_naive_mixture_gets_wrong():
+    reduced = {"num_rows": 400, "num_starts": 1, "num_repeats": 4}
+    results, picture = completed("mixture_survey", **reduced)
+    assert results["failed"] == "" and results["num_reached"] == 1
+    k = 3
+    # The mean of the first component, of which the cut hides a third, along the first axis.
+    pull = (results["fit"][k] - results["truth"][k]) / results["fit_errors"][k]
+    assert abs(pull) < 4.0 and results["naive"][k] > results["truth"][k] + 0.2
+    ratio = results["repeats"].std(axis=0) / np.median(results["repeat_errors"], axis=0)
+    assert 0.2 < np.median(ratio) < 3.0
+    check_picture(picture)

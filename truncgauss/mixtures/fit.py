@@ -26,8 +26,9 @@ from truncgauss.problem import as_key
 MOST_NEWTON = 120  # parameters up to which Newton steps finish; quasi-Newton steps go before beyond
 ENOUGH = 1e-2  # nats a step, below which EM has come near
 COLLAPSED = (
-    "In every start a component shrank onto a few rows, where the likelihood has no maximum. Use "
-    'fewer components, more rows, covariance="tied" or "diagonal", or state the noise of the rows.'
+    "In every start a component shrank onto a few rows, where the likelihood has no maximum, or "
+    "its derivatives were not finite. Use fewer components, more rows, "
+    'covariance="tied" or "diagonal", or state the noise of the rows.'
 )
 
 

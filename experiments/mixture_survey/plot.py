@@ -1,0 +1,78 @@
+"""The rows with the true, naive and corrected mixture, the climb of the fit, and its errors."""
+
+import numpy as np
+
+from truncgauss import plotting
+
+from .run import scatter_of
+
+
+def plot(results):
+    """Rows and ellipses, the log-likelihood at each step, and errors beside the scatter."""
+    picture, axes = plotting.mosaic([["rows", "climb", "errors"]], size=(4.6, 4.6))
+    survey(results, axes["rows"])
+    climb(results, axes["climb"])
+    errors(results, axes["errors"])
+    for ax in axes.values():
+        plotting.legend(columns=2, ax=ax)
+    return picture
+
+
+def survey(results, ax):
+    """Complete rows, the cuts, and an ellipse of 90 % of each component."""
+    seen = results["seen"]
+    ax.plot(*seen.T, ".", markersize=2, color="#bbbbbb", zorder=0, label="rows seen, with noise")
+    for name, series in (("truth", 0), ("naive", 3), ("fit", 1)):
+        label = {"fit": "corrected"}.get(name, name)
+        for number, (loc, covariance) in enumerate(components(results[name])):
+            shown = {"label": label} if number == 0 else {}
+            plotting.contours(loc, covariance, levels=(0.9,), series=series, ax=ax, **shown)
+    low, high = ax.get_xlim(), ax.get_ylim()
+    ends = np.stack([results["low"], results["high"]], axis=1)
+    for number, (i, j) in enumerate(np.argwhere(np.isfinite(ends))):
+        face, end = results["matrix"][i], ends[i, j]
+        point = face * end / (face @ face)
+        shown = {"label": "cuts"} if number == 0 else {}
+        ax.axline(point, point + [-face[1], face[0]], color="#000000", linewidth=0.7, **shown)
+    ax.set(xlim=low, ylim=high, xlabel=results["names"][0], ylabel=results["names"][1])
+    plotting.title("A survey, and 90 % of each component", ax=ax)
+
+
+def components(numbers):
+    """Means and covariance matrices, of numbers in the order of the labels."""
+    k = len(numbers) // 6
+    locs = numbers[k : 3 * k].reshape(k, 2)
+    entries = numbers[3 * k :].reshape(k, 3)
+    return [(loc, np.array([[a, b], [b, c]])) for loc, (a, b, c) in zip(locs, entries)]
+
+
+def climb(results, ax):
+    """How far the log-likelihood is below its maximum at each step, EM's and the finish's."""
+    em, finish = results["em"], results["finish"]
+    best = finish.max()
+    gap = best - finish
+    shown = gap > 1e-9
+    plotting.points(np.arange(len(em)), best - em, series=0, label="EM", ax=ax)
+    steps = len(em) - 1 + np.arange(len(finish))
+    plotting.points(steps[shown], gap[shown], series=1, label="Newton", ax=ax)
+    ax.set(yscale="log", xlabel="step", ylabel="nats below the maximum")
+    plotting.title("The climb of one start", ax=ax)
+
+
+def errors(results, ax):
+    """Standard errors, their medians, against the scatter of the estimates."""
+    good = np.isfinite(results["repeat_errors"]).all(axis=1)
+    scatter = scatter_of(results["repeats"][good])
+    stated = np.median(results["repeat_errors"][good], axis=0)
+    k = len(scatter) // 6
+    parts = {"weights": slice(0, k), "means": slice(k, 3 * k), "covariances": slice(3 * k, None)}
+    for series, (name, part) in enumerate(parts.items()):
+        plotting.points(scatter[part], stated[part], series=series, label=name, ax=ax)
+    ends = [0.8 * min(scatter.min(), stated.min()), 1.25 * max(scatter.max(), stated.max())]
+    ax.plot(ends, ends, color="#000000", linewidth=0.7, zorder=0, label="equal")
+    ax.set(
+        xscale="log", yscale="log",
+        xlabel=f"scatter over {good.sum()} surveys, half of the central 68 %",
+        ylabel="standard error, median",
+    )  # fmt: skip
+    plotting.title("Errors stated and found", ax=ax)

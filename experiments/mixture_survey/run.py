@@ -1,0 +1,146 @@
+"""The mixture behind a survey: what is seen of it, what a naive fit takes it for, and what
+`tg.fit_mixture` finds, over many surveys of one population.
+"""
+
+import jax
+import numpy as np
+
+import truncgauss as tg
+
+
+def run(config):
+    """The naive and the corrected mixture, and the scatter of estimates beside their errors."""
+    truth, rng = truth_of(config), np.random.default_rng(config.seed)
+    seen, noise = survey(config, truth, rng)
+    region = region_of(config)
+    rows = tg.Observations.exact(seen, nan_is_missing=True, noise=noise, region=region)
+    k, starts = len(config.components), {"num_starts": config.num_starts}
+    key = jax.random.key(config.seed)
+    fit = tg.fit_mixture(rows, k, key=key, **starts)
+    # As if every row were complete, exact, and the survey showed everything.
+    whole = seen[~np.isnan(seen).any(axis=1)]
+    naive = tg.fit_mixture(tg.Observations.exact(whole), k, key=key, **starts)
+    repeats = [one_more(config, truth, rng) for _ in range(config.num_repeats)]
+    results = {
+        "names": np.array(config.names),
+        "seen": seen,
+        "truth": named(*truth),
+        "naive": matched(naive, truth)[0],
+        "fit": matched(fit, truth)[0],
+        "fit_errors": matched(fit, truth)[1],
+        "labels": labels(k),
+        "em": fit.em_log_likelihoods,
+        "finish": -fit.loss_trace * fit.num_rows,
+        "num_reached": fit.num_reached,
+        "num_starts": len(fit.start_log_likelihoods),
+        "repeats": np.array([values for values, _ in repeats]),
+        "repeat_errors": np.array([errors for _, errors in repeats]),
+        **drawn_region(config),
+    }
+    bad = "" if fit.converged else f"the fit has not converged: {fit.reason}"
+    return results | {"failed": bad, "summary": summary(results)}
+
+
+def truth_of(config):
+    """Weights, means and covariances of the population."""
+    weights = np.array([part.weight for part in config.components])
+    locs = np.array([part.gaussian.loc for part in config.components])
+    covariances = np.array([part.gaussian.covariance for part in config.components])
+    return weights / weights.sum(), locs, covariances
+
+
+def region_of(config):
+    return tg.Polyhedron(config.cuts.matrix, config.cuts.low, config.cuts.high)
+
+
+def survey(config, truth, rng):
+    """Rows that pass the cuts, NaN where an entry is missing, and the variances of their noise."""
+    weights, locs, covariances = truth
+    n = config.num_rows
+    size = 20 * n
+    own = rng.choice(len(weights), p=weights, size=size)
+    factors = np.linalg.cholesky(covariances)[own]
+    y = locs[own] + np.einsum("nij,nj->ni", factors, rng.normal(size=(size, 2)))
+    noise = rng.uniform(*config.noise, size=(size, 2))
+    y = y + rng.normal(size=y.shape) * np.sqrt(noise)
+    across = y @ np.array(config.cuts.matrix).T
+    passed = np.all((across >= config.cuts.low) & (across <= config.cuts.high), axis=1)
+    if passed.sum() < n:
+        raise ValueError(
+            f"The cuts let {passed.sum()} of {size} rows pass, but {n} are asked for: widen them."
+        )
+    y, noise = y[passed][:n], noise[passed][:n]
+    lacking = int(round(config.missing * n / 2))
+    y[:lacking, 0] = y[lacking : 2 * lacking, 1] = np.nan  # rows have no order: at random
+    return y, noise
+
+
+def one_more(config, truth, rng):
+    """Estimates and errors from another survey of the same population."""
+    y, noise = survey(config, truth, rng)
+    rows = tg.Observations.exact(y, nan_is_missing=True, noise=noise, region=region_of(config))
+    fit = tg.fit_mixture(rows, len(truth[0]), start=truth)
+    values, errors = matched(fit, truth)
+    return values, errors if fit.converged else np.full_like(errors, np.nan)
+
+
+def named(weights, locs, covariances):
+    """Weights, means and the lower triangles of covariances, one after the other."""
+    i, j = np.tril_indices(2)
+    return np.concatenate([weights, locs.ravel(), covariances[:, i, j].ravel()])
+
+
+def labels(k):
+    entries = ["0,0", "1,0", "1,1"]
+    return np.array(
+        [f"weight {c}" for c in range(k)]
+        + [f"mean {c} [{j}]" for c in range(k) for j in range(2)]
+        + [f"covariance {c} [{entry}]" for c in range(k) for entry in entries]
+    )
+
+
+def matched(fit, truth):
+    """Estimates and errors, the components in the order of the true ones nearest to them."""
+    gaps = np.linalg.norm(fit.locs[:, None] - truth[1], axis=-1)
+    order, free = [], list(range(len(gaps)))
+    for column in gaps.T:
+        order.append(min(free, key=lambda c, column=column: column[c]))
+        free.remove(order[-1])
+    errors = fit.standard_errors
+    values = named(fit.weights[order], fit.locs[order], fit.covariances[order])
+    return values, named(errors.weights[order], errors.locs[order], errors.covariances[order])
+
+
+def drawn_region(config):
+    """The faces of the cuts, for the picture."""
+    return {
+        "matrix": np.array(config.cuts.matrix),
+        "low": np.array(config.cuts.low),
+        "high": np.array(config.cuts.high),
+    }
+
+
+def scatter_of(repeats):
+    """Half of the central 68 % of estimates, (surveys, q) -> (q,): what a wild one cannot move."""
+    low, high = np.quantile(repeats, [0.1587, 0.8413], axis=0)
+    return (high - low) / 2
+
+
+def summary(results):
+    """The truth, both fits, and the errors beside the scatter."""
+    good = np.isfinite(results["repeat_errors"]).all(axis=1)
+    repeats, errors = results["repeats"][good], results["repeat_errors"][good]
+    inside = np.abs(repeats - results["truth"]) < 1.959964 * errors
+    lines = [f"{'':<22}{'truth':>9}{'naive':>9}{'corrected':>18}{'scatter / error':>18}"]
+    for j, label in enumerate(results["labels"]):
+        cell = f"{results['fit'][j]:.3f} ± {results['fit_errors'][j]:.3f}"
+        ratio = scatter_of(repeats)[j] / np.median(errors[:, j])
+        line = f"{label:<22}{results['truth'][j]:>9.3f}{results['naive'][j]:>9.3f}{cell:>18}"
+        lines.append(line + f"{ratio:>18.2f}")
+    return [
+        f"{len(results['seen'])} rows; {results['num_reached']} of {results['num_starts']} starts "
+        "reached the maximum",
+        *lines,
+        f"95 % intervals over {good.sum()} of {len(good)} surveys (the others did not converge) "
+        f"cover {100 * inside.mean():.0f} % of the true values",
+    ]
