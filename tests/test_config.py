@@ -1,5 +1,6 @@
 """Settings: every mistake is told in one line with its place, and nothing else is raised."""
 
+import json
 import pathlib
 import re
 import string
@@ -340,6 +341,13 @@ def test_every_shipped_file_is_fine(path):
     loaded_one = config.load(path)
     assert loaded_one.experiment == path.stem
     assert loaded(config.dump(loaded_one)) == loaded_one
+
+
+def test_editors_find_the_schema_of_every_shipped_file():
+    written = json.loads((ROOT / "configs" / "schema.json").read_text())
+    assert written == config.schema(), "write it anew: truncgauss schema > configs/schema.json"
+    for path in ROOT.glob("configs/*.yaml"):
+        assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n"), path
 
 
 def test_settings_and_help_do_not_import_jax():

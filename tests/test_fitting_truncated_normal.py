@@ -186,6 +186,18 @@ def test_rows_that_cannot_be_fitted_are_refused_in_a_sentence(rows, low, high, s
         tg.fit_truncated_normal(rows, low, high)
 
 
+def test_errors_that_do_not_hold_are_told():
+    """An exponential sample may have a maximum, far out and flat on one side."""
+    x = np.random.default_rng(0).exponential(size=500)
+    fit = tg.fit_truncated_normal(x, 0.0)
+    assert fit.converged and fit.loc[0] < -10.0
+    seen, wald = fit.notes
+    assert "seen with probability 3.4e-05 only" in seen
+    assert "Do not trust the Wald intervals of loc[0], covariance_matrix[0, 0]" in wald
+    good = tg.fit_truncated_normal(np.random.default_rng(0).normal(5.0, 1.0, size=2000), 0.0)
+    assert good.converged and good.notes == ()
+
+
 @pytest.mark.slow
 def test_standard_errors_cover_the_truth():
     rng = np.random.default_rng(11)

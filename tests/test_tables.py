@@ -218,6 +218,17 @@ def test_rows_known_in_part_come_from_a_table_by_name():
     np.testing.assert_array_equal(rows.weights, [1, 2, 1, 1, 3])
 
 
+def test_both_ends_of_rows_have_the_same_columns():
+    lower, upper = {"x": X, "y": Y}, {"y": np.add(Y, 1.0), "x": np.add(X, 2.0)}
+    rows = tg.Observations(lower, upper)
+    np.testing.assert_array_equal(rows.upper, WANTED + [2.0, 1.0])
+    with pytest.raises(ValueError, match="upper: is labelled 'x', 'z', but .* called 'x', 'y'"):
+        tg.Observations(lower, {"x": X, "z": Y})
+    frame = pandas_frame()
+    with pytest.raises(ValueError, match="rows are labelled otherwise"):
+        tg.Observations(frame, frame.iloc[::-1])
+
+
 @pytest.mark.parametrize(
     "arguments, sentence",
     [

@@ -41,6 +41,11 @@ def total_of(loss: Any, x: jax.Array) -> Estimate:
 
 
 @Compiled
+def fraction_of(loss: Any, x: jax.Array) -> jax.Array:
+    return loss.fraction(x)
+
+
+@Compiled
 def scores_of(loss: Any, x: jax.Array) -> jax.Array:
     return loss.scores(x)
 

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.descent import WIDEST, Descent, Path
 from truncgauss.fitting.existence import AT_ZERO, NO_VARIANCE, rising_direction
-from truncgauss.fitting.inference import check_information, notes_of, summary
+from truncgauss.fitting.inference import check_information, fraction_of, notes_of, summary
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss
 from truncgauss.fitting.observations_start import (
@@ -369,7 +370,7 @@ class Rows:
         compare = self.simple or rows.lower.size <= FEW_ENTRIES
         fields = summary(path, place, names, rows, information, self.no_maximum(path), compare)
         if self.simple:
-            fraction = float(path.loss.fraction(x))
+            fraction = float(fraction_of(path.loss, x, effort=MEDIUM))
         else:
             loc, covariance = path.loss.gaussian(x)
             held = path.loss.method, path.loss.key

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
+from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.descent import Descent, Path
 from truncgauss.fitting.existence import AT_ZERO, NO_VARIANCE, rising_direction
-from truncgauss.fitting.inference import check_information, notes_of, summary
+from truncgauss.fitting.inference import check_information, fraction_of, notes_of, summary
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import (
     ENDLESS,
@@ -366,7 +367,8 @@ class Regression:
         fields = summary(
             path, self.coordinates, self.names, self.rows, information, self.no_maximum(path), True
         )
-        p, fraction = self.design.shape[1], float(path.loss.fraction(jnp.asarray(path.end.x)))
+        x, p = jnp.asarray(path.end.x), self.design.shape[1]
+        fraction = float(fraction_of(path.loss, x, effort=MEDIUM))
         return RegressionFit(
             **fields,
             coefficients=fields["estimates"][:p],

@@ -24,6 +24,7 @@ from truncgauss.fitting.truncated_normal_loss import (
     packed,
     unpacked,
 )
+from truncgauss.fitting.truncated_normal_notes import notes_of
 from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
 from truncgauss.fitting.truncated_normal_rows import (
     UNCHECKED,
@@ -54,6 +55,9 @@ WIDENING = 10.0  # the most by which a step may lower an eigenvalue of the preci
 ROUNDS = 10  # how often the method's plan may be made anew
 
 
+ROUGHLY_KNOWN = (
+    "The log-likelihood is known to {:.2g} only, as P is an estimate: give the method more points."
+)
 UNUSED_START = (
     "The start is no covariance matrix, or too far from the sample; the sample's mean and "
     "covariance were used instead. The maximum does not depend on it."
@@ -347,12 +351,13 @@ def finished(
     if np.isinf(estimate.stderr):
         converged, reason = False, BASELESS
     errors, spread = errors_of(n, here, d, exists=not wide_directions(here).size)
-    units = packed(scale, np.outer(scale, scale))
+    units, fraction = packed(scale, np.outer(scale, scale)), math.exp(estimate.log_prob)
+    if converged:
+        evaluate = functools.partial(point, loss) if estimate.stderr == 0 else None
+        slopes = np.asarray(gaussian_slopes(jnp.asarray(here.x), d))
+        notes += notes_of(evaluate, n, here, slopes, errors, fraction)
     if 0.1 < proof.stderr < np.inf:
-        notes += (
-            f"The log-likelihood is known to {proof.stderr:.2g} only, as P is an estimate: give "
-            "the method more points.",
-        )
+        notes += (ROUGHLY_KNOWN.format(proof.stderr),)
     return TruncatedFit(
         loc=jnp.asarray(sample.centre + scale * loc, dtype),
         covariance_matrix=jnp.asarray(covariance * np.outer(scale, scale), dtype),
@@ -360,7 +365,7 @@ def finished(
         log_likelihood=-n * (here.loss + float(np.log(scale).sum())),
         converged=converged,
         reason=reason,
-        fraction_not_truncated=math.exp(estimate.log_prob),
+        fraction_not_truncated=fraction,
         num_rows=sample.num_rows,
         num_steps=len(visited) - 1,
         loss_trace=np.array([p.loss for p in visited]) + np.log(scale).sum(),

@@ -64,7 +64,8 @@ class Observations:
             raise ValueError(
                 f'Observations: limits_on must be "observed" or "latent", got {self.limits_on!r}.'
             )
-        lower, upper = as_table("lower", self.lower), as_table("upper", self.upper)
+        lower = as_table("lower", self.lower)
+        upper = as_table("upper", in_order_of(self.upper, self.lower))
         dtype = jnp.result_type(lower, upper)
         self._set(lower=lower.astype(dtype), upper=upper.astype(dtype))
         if lower.shape != upper.shape or 0 in lower.shape:
@@ -321,6 +322,17 @@ def as_table(name: str, values: Any, missing: bool = False) -> jax.Array:
     if table.ndim != 2:
         raise ValueError(f"Observations: {name} must have shape (n, d), got {table.shape}.")
     return table
+
+
+def in_order_of(upper: Any, lower: Any) -> Any:
+    """Upper ends in the order of the columns of the lower ones, where both have names."""
+    if isinstance(upper, jax.Array) or isinstance(lower, jax.Array):
+        return upper
+    first = tables.read(lower, what="Observations: lower")
+    if first.names is None or tables.named_columns(upper) is None:
+        tables.check_labels(upper, first, "Observations: upper")
+        return upper
+    return tables.aligned(upper, first, "Observations: upper")
 
 
 def check_limits(lower: np.ndarray, upper: np.ndarray) -> None:
