@@ -12,6 +12,7 @@ from scipy import integrate, stats
 import truncgauss as tg
 
 # Two-sided, 15 degrees of freedom: one false alarm in 10^4 for each of about a hundred problems.
+INF = math.inf
 T_QUANTILE = stats.t.ppf(1 - 0.5e-4, 15)
 
 
@@ -288,6 +289,20 @@ def test_gradient_of_a_polyhedron():
     for step in 1e-5 * np.eye(2):
         slope = (both(loc + step)[0] - both(loc - step)[0]) / 2e-5
         np.testing.assert_allclose(both(loc)[1] @ step, slope * 1e-5, rtol=1e-6)
+
+
+def test_hessian_of_a_polygon_in_every_mode():
+    """Reverse mode through a loop would lose the custom rules, and be NaN."""
+    covariance = jnp.array([[1.0, 0.3], [0.3, 1.0]])
+    polygon = tg.Polyhedron([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], -1.0, [INF, INF, 3.0])
+    method = tg.Separation(num_points=16, num_replicates=2).hold(jnp.zeros(2), covariance, polygon)
+    log_prob = lambda loc: tg.log_probability(loc, covariance, polygon, method).log_prob
+    loc, h = jnp.array([0.1, -0.2]), 1e-5
+    gradient = jax.jit(jax.grad(log_prob))
+    moved = [(gradient(loc + h * e) - gradient(loc - h * e)) / (2 * h) for e in jnp.eye(2)]
+    for first, second in ((jax.jacrev, jax.jacfwd), (jax.jacrev, jax.jacrev)):
+        found = jax.jit(second(first(log_prob)))(loc)
+        np.testing.assert_allclose(found, jnp.stack(moved), rtol=1e-7)
 
 
 def test_what_is_known_and_outside_has_no_probability():

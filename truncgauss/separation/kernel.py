@@ -24,6 +24,9 @@ from truncgauss.special import Interval, log_interval_mass, separation_step, sta
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 BLOCK = 32
+# Variables up to which draws under more constraints than variables are no loop: of a loop JAX would
+# differentiate the derivative in reverse mode without the custom rules, which is made to be NaN.
+MOST_UNROLLED = 6
 BATCH_SIZE = 2**16  # numbers of an array at a time, on a CPU
 
 
@@ -166,7 +169,14 @@ def intersected_paths(
     strict = jnp.tril(constraints.factor, -1)
     rows = index, strict, *constraints[:3], constraints.scale, tilt, shares
     start = varying_like(jnp.zeros((d, num_lanes), uniforms.dtype), rows, extra)
-    draws, log_mass = lax.scan(step, start, rows)
+    if d <= MOST_UNROLLED:
+        draws, masses = start, []
+        for k in range(d):
+            draws, mass = step(draws, jax.tree.map(lambda row: row[k], rows))
+            masses.append(mass)
+        log_mass = jnp.stack(masses)
+    else:
+        draws, log_mass = lax.scan(step, start, rows)
     # Constraints of variance 0 are met or not, whatever the draws.
     broken = (ends < 0) & ~((extra.low <= extra.loc) & (extra.loc <= extra.high))
     return draws[:-1], jnp.where(jnp.any(broken), -jnp.inf, log_mass)
