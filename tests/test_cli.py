@@ -6,12 +6,14 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
 import pytest
 
 from truncgauss import __version__, cli, running, runs
+from truncgauss.interrupts import interrupts
 
 ROOT = pathlib.Path(__file__).parents[1]
 SETTINGS = "experiment: tiny.py\nseed: 3\nmode: fine\n"
@@ -282,6 +284,30 @@ def test_the_commit_is_that_of_a_checkout_only(tmp_path):
     assert runs.circumstances(tmp_path, [], [])["commit"] is None
     if (ROOT / ".git").exists():
         assert len(runs.circumstances(ROOT, [], [])["commit"]) == 40
+
+
+def test_a_signal_that_python_drops_comes_again():
+    """What a finaliser raises is dropped, and JAX has callbacks while garbage is collected."""
+
+    class Finalised:
+        def __del__(self):
+            raise KeyboardInterrupt("SIGTERM")
+
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), interrupts():
+        Finalised()
+        time.sleep(10)
+
+
+def test_a_figure_that_fails_leaves_the_numbers(capsys):
+    text = pathlib.Path("tiny.py").read_text()
+    pathlib.Path("tiny.py").write_text(text.replace("plotting.figure()", "plotting.nothing()"))
+    with pytest.raises(AttributeError):
+        cli.main(["run", "tiny.yaml"])
+    (folder,) = folders()
+    assert f"the numbers are in {folder}, but plot failed" in capsys.readouterr().err
+    assert (folder / "result.npz").exists() and (folder / "report.html").exists()
+    pathlib.Path("tiny.py").write_text(text)
+    assert cli.main(["plot", str(folder)]) == 0 and (folder / "tiny.png").exists()
 
 
 def process(*words: str) -> subprocess.Popen:

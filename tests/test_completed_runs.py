@@ -82,7 +82,8 @@ def test_what_is_not_a_number_cannot_break_a_report(tmp_path):
     nothing = np.full(20, np.nan)
     results = {"<b>": "<script>alert(1)</script>", "line": nothing, "gap": np.arange(20.0)}
     results["gap"][3] = np.inf
-    results["metrics"] = [{"loss": "inf"}, {"loss": 2.0}, {"loss": 1.0}]
+    losses = ("inf", 2.0, 1.0)
+    results["metrics"] = [{"loss": loss, "dtype": "float32"} for loss in losses]
     summary = {
         "experiment": "x",
         "status": "failed",
@@ -119,7 +120,7 @@ def test_runs_are_listed_and_compared(folders, capsys, tmp_path):
     (tmp_path / "mine-20200103T000000Z").symlink_to(folders[0])
     assert cli.main(["list", str(tmp_path)]) == 0
     first, second, third = capsys.readouterr().out.splitlines()
-    assert "interrupted" in first and "truncgauss run --resume" in first
+    assert "unfinished" in first and "truncgauss run --resume" in first
     assert "damaged" in second and "cannot be read" in second
     assert "finished" in third and "the probability is largest" in third
 

@@ -186,3 +186,41 @@ def test_citations_name_the_methods_that_were_used():
     assert "cohen1991" in truncated.citation() and "barndorff1978" in truncated.citation()
     for entry in censored.split("\n\n"):
         assert entry.startswith("@") and entry.count("{") == entry.count("}")
+
+
+@pytest.mark.parametrize("unit", [1e-17, 1e17])
+def test_errors_do_not_depend_on_the_unit_of_a_covariate(unit):
+    random = np.random.default_rng(1)
+    x = random.normal(size=30)
+    y = 1.0 + x + random.normal(size=30)
+    errors = []
+    for scale in (1.0, unit):
+        fit = tg.fit_regression(y, np.c_[np.ones(30), x * scale], censored_low=0.0)
+        assert fit.converged
+        errors.append(fit.errors * [1.0, scale, 1.0])
+    np.testing.assert_allclose(*errors, rtol=1e-6)
+
+
+def test_what_rounding_hides_is_no_maximum():
+    """A probit of a Julian date: far from 0 in units of its spread."""
+    random = np.random.default_rng(0)
+    date = 2.45e6 + random.random(400)
+    happened = random.normal(size=400) + 3.0 * (date - 2.45e6 - 0.5) > 0
+    rows = tg.Observations(np.where(happened, 0.0, -np.inf), np.where(happened, np.inf, 0.0))
+    fit = tg.fit_observations(rows, np.c_[np.ones(400), date], [[1.0]])
+    assert not fit.converged and "subtract a value from their middle" in fit.reason
+    fit = tg.fit_observations(rows, np.c_[np.ones(400), date - 2.45e6], [[1.0]])
+    assert fit.converged and abs(fit.estimates[1] - 2.7727) < 1e-3
+
+
+def test_profile_intervals_go_round_what_is_not_finite():
+    """Ends by nested optimisation with SciPy, to two digits."""
+    # fmt: off
+    y = [2.0867, 1.953, -0.0033, 0.0855, 1.9733, 1.6941, 0.1969,
+         2.3669, 2.788, -0.0203, 0.8708, 1.3507]
+    x = [0.989, -0.1568, 0.0719, -1.2003, 2.1234, 0.0324, 0.6432,
+         2.5381, 0.7858, -0.1141, 0.0546, -0.7445]
+    # fmt: on
+    fit = tg.fit_regression(np.array(y), np.c_[np.ones(12), x], truncated_low=-0.3)
+    np.testing.assert_allclose(fit.profile("coefficients[0]"), [-2.8, 1.488], rtol=0.01)
+    np.testing.assert_allclose(fit.profile("coefficients[1]"), [0.058, 2.14], rtol=0.01)

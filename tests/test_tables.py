@@ -237,6 +237,7 @@ def test_both_ends_of_rows_have_the_same_columns():
         ({"columns": "fluks"}, "no column 'fluks', but 'flux', 'colour'"),
         ({"columns": "colour", "truncated_low": {"flux": 0.0}}, "truncated_low names 'flux'"),
         ({"columns": "colour", "left_censored": "detected"}, "wants .column, mark."),
+        ({"columns": "colour", "left_censored": ("detected", "nope")}, "no cell of .* is 'nope'"),
         ({"columns": "colour", "noise_scale": -1.0}, "never negative"),
         ({"columns": "colour", "weights": "weight"}, "no column 'weight'"),
     ],

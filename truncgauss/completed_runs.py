@@ -120,7 +120,7 @@ def listed(runs: Path) -> list[str]:
     rows = []
     for folder in sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file()):
         if folder.suffix == PARTIAL:
-            rows.append((folder.name, "interrupted", "", f"truncgauss run --resume {folder}"))
+            rows.append((folder.name, "unfinished", "", f"truncgauss run --resume {folder}"))
             continue
         try:
             run = read(folder)

@@ -1,11 +1,15 @@
 """Signals that end a process, as exceptions that let it save its state first."""
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
+
+SOON = 0.02  # seconds after which a signal is sent again that came at a bad moment
 
 
 @contextlib.contextmanager
@@ -27,11 +31,23 @@ def interrupts() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
+    def raise_again(failure: "sys.UnraisableHookArgs") -> None:
+        # Python drops what is raised while it collects garbage, where JAX has callbacks.
+        if not isinstance(failure.exc_value, KeyboardInterrupt):
+            return hook(failure)
+        number = signal.Signals.__members__.get(str(failure.exc_value), signal.SIGINT)
+        again = threading.Timer(SOON, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+
+    hook = sys.unraisablehook
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         for number in before:
             signal.signal(number, interrupt)
+        sys.unraisablehook = raise_again
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,6 +1,7 @@
 """One page of HTML about a complete run, which needs no other file and no network."""
 
 import base64
+import math
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -128,13 +129,22 @@ def _curves(run: CompletedRun) -> Iterator[str]:
         for name, array in arrays(run.results)
         if array.ndim == 1 and array.size > FEW and array.dtype.kind in "fiu"
     ]
-    for name in (run.results.get("metrics") or [{}])[0]:
-        column = [float(row.get(name, np.nan)) for row in run.results["metrics"]]
-        if len(column) > 1:
-            found.append((f"metrics / {name}", _line(np.array(column))))
+    metrics = run.results.get("metrics") or []
+    for name in dict.fromkeys(name for row in metrics for name in row):
+        column = [_number(row.get(name)) for row in metrics]
+        if len(column) > 1 and None not in column:
+            found.append((f"metrics / {name}", _line(np.array(column, float))))
     if found:
         yield "<h2>Curves</h2>"
         yield _table(("name", "by index"), iter(found))
+
+
+def _number(cell: Any) -> float | None:
+    """A cell of metrics.jsonl as a number, nan if it is not there; None for text."""
+    try:
+        return math.nan if cell is None else float(cell)
+    except ValueError:
+        return None
 
 
 def _line(values: np.ndarray) -> str:

@@ -76,8 +76,17 @@ def compute(folder: Path, config: Experiment, command: list[str]) -> tuple[dict[
         "warnings": said,
     }
     summary = runs.summary(results)
-    if not summary["reason"]:
-        _draw(config, results, folder)
+    try:
+        if not summary["reason"]:
+            _draw(config, results, folder)
+    except Exception:
+        final = runs.finish(folder, name, results, provenance)
+        print(
+            f"truncgauss: the numbers are in {final}, but plot failed. Correct it, and then: "
+            f"truncgauss plot {final}",
+            file=sys.stderr,
+        )
+        raise
     return summary, runs.finish(folder, name, results, provenance)
 
 

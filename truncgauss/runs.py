@@ -135,9 +135,10 @@ def finish(
         (folder / "metrics.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
     _write_json(folder / "provenance.json", provenance)
     _write_json(folder / "summary.json", {"experiment": experiment, **summary(results)})
-    report.write(read(folder))
     shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
-    return folder.rename(folder.with_name(folder.name.removesuffix(PARTIAL)))
+    final = folder.rename(folder.with_name(folder.name.removesuffix(PARTIAL)))
+    report.write(read(final))  # last, so that no mistake in it leaves the run unfinished
+    return final
 
 
 def publish(figures: Path, stem: str, folder: Path) -> None:

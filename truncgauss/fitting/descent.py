@@ -40,8 +40,7 @@ class Path(NamedTuple):
         """Whether this is a minimum, near enough."""
         size, here = float(self.loss.size), self.end
         proof = certificate(size * here.gradient, size * here.hessian)
-        near = here.decrement * size**0.5 <= CLOSE
-        return proof.positive_definite and bool(near) and not self.endless
+        return proof.positive_definite and proof.distance <= CLOSE and not self.endless
 
 
 @dataclasses.dataclass(frozen=True)

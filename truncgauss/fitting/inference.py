@@ -75,7 +75,9 @@ def summary(
     x, total = jnp.asarray(here.x), total_of(path.loss, jnp.asarray(here.x), effort=MEDIUM)
     estimates, jacobian = (np.asarray(part) for part in described(coordinates, x, effort=MEDIUM))
     proof = certificate(size * here.gradient, size * here.hessian, float(total.stderr))
-    bars = error_bars(information_factor(size * here.hessian), jacobian)
+    # In units of each coordinate, so that those of covariates and outcomes do not matter.
+    units = here.units * size**0.5
+    bars = error_bars(information_factor(size * here.hessian) / units, jacobian / units)
     if information == "sandwich":
         bars = sandwich(bars, loss, here, jacobian, observations, proof)
     converged, reason = ending(path, proof, endless)
@@ -120,10 +122,12 @@ def ending(path: Path, proof: Certificate, endless: str | None) -> tuple[bool, s
     if endless is not None:
         return False, endless
     if proof.positive_definite:
-        return verdict(path.end.decrement * float(path.loss.size) ** 0.5, len(path.visited) - 1)
+        return verdict(proof.distance, len(path.visited) - 1)
     return False, (
-        "Not converged: the curvature of the likelihood is not positive at the end (smallest "
-        f"scaled eigenvalue {proof.curvature:.1e}). The rows do not determine the parameters."
+        "Not converged: the curvature of the likelihood is not positive beyond rounding at the end "
+        f"(smallest scaled eigenvalue {proof.curvature:.1e}). The rows do not determine the "
+        "parameters, or outcomes or covariates lie so far from 0 that rounding hides it: subtract "
+        "a value from their middle."
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from truncgauss.fitting.newton import Point, point
 
 STAGES = 4  # of a way from the optimum to the end of an interval
+MOST_STAGES = 128  # if some of them have to be divided
 MOST_STEPS = 30  # of Newton's method in each
 SMALL = 1e-7  # standard errors by which an end may be off
 
@@ -62,24 +63,34 @@ def profile_end(
         upper = np.column_stack([hessian - ratio * bend, -along])
         return values, np.vstack([upper, np.append(gradient, 0.0)]), target.loss
 
-    whole, end = float(np.sqrt(2.0 * fall)), np.nan
-    z = np.append(side * slope / unit, 1.0) * whole / STAGES
-    for stage in range(1, STAGES + 1):
-        solved = solve(equations, z, whole * stage / STAGES)
+    whole, reached, end = float(np.sqrt(2.0 * fall)), 0.0, np.nan
+    direction, z = np.append(side * slope / unit, 1.0), np.zeros(len(slope) + 1)
+    stage = whole / STAGES
+    while reached < whole:
+        radius = min(reached + stage, whole)
+        guess = z * radius / reached if reached else direction * radius
+        solved = solve(equations, guess, z, radius)
         if solved is None:
-            return side * np.inf
+            stage *= 0.5
+            if stage < whole / MOST_STAGES:
+                return side * np.inf
+            continue
         z, end = solved
-        z = z * (stage + 1) / stage
+        reached = radius
     return end
 
 
-def solve(equations: Any, z: np.ndarray, radius: float) -> tuple[np.ndarray, float] | None:
+def solve(
+    equations: Any, z: np.ndarray, finite: np.ndarray, radius: float
+) -> tuple[np.ndarray, float] | None:
     """Newton's method from z = (y, ratio), with steps no longer than half the way; None if it does
-    not arrive."""
+    not arrive. Where the loss is not finite the step back to `finite` is halved."""
     for _ in range(MOST_STEPS):
         values, jacobian, end = equations(z[:-1], z[-1], radius)
         if not (np.all(np.isfinite(values)) and np.all(np.isfinite(jacobian))):
-            return None
+            z = 0.5 * (z + finite)
+            continue
+        finite = z
         if np.max(np.abs(values)) <= SMALL * max(radius, 1.0):
             return z, end
         try:

@@ -10,6 +10,10 @@ from jax.flatten_util import ravel_pytree
 
 from truncgauss.fitting.parameters import coordinates
 
+# Of the scaled curvature: below, the rounding of a gradient in float64 moves an optimum by a
+# visible part of its standard error.
+RESOLVED = 1e-10
+
 
 class ErrorBars(NamedTuple):
     """Standard errors of p parameters that are functions of q free coordinates.
@@ -37,7 +41,8 @@ class Certificate(NamedTuple):
             of the log-likelihood, in units of log-likelihood a standard error.
         distance: sqrt(g . H^-1 g): how far the optimum is estimated to be, in standard errors.
         curvature: the smallest eigenvalue of the Hessian, scaled to a unit diagonal.
-        positive_definite: whether that is positive beyond rounding, so that it is a minimum.
+        positive_definite: whether that is positive beyond rounding, so that it is a minimum and the
+            distance to it can be told.
         stderr: the sampling error of the log-likelihood; 0 if exact, nan if unknown.
     """
 
@@ -135,7 +140,7 @@ def certificate(gradient: Any, hessian: Any, stderr: float = 0.0) -> Certificate
     units = np.sqrt(np.abs(np.diagonal(hessian)).astype(float))
     units = np.where(units > 0, units, 1.0)
     values, vectors = np.linalg.eigh(hessian / units[:, None] / units)
-    positive = bool(values[0] > 8 * eps * len(values) * values[-1])
+    positive = bool(values[0] > max(8 * eps * len(values), RESOLVED) * values[-1])
     if not positive:
         return Certificate(np.nan, np.nan, float(values[0]), False, float(stderr))
     inverse = (vectors / values) @ vectors.T

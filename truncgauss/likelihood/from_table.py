@@ -72,8 +72,16 @@ class Reader:
             )
         name, mark = given
         if isinstance(mark, str):
-            return np.asarray([str(value) == mark for value in np.asarray(self.raw(name))])
-        return np.asarray(self.numbers(name, False) == mark)
+            cells = np.asarray([str(value) for value in np.asarray(self.raw(name))])
+        else:
+            cells = self.numbers(name, False)
+        found = cells == mark
+        if not found.any():
+            held = ", ".join(str(cell) for cell in np.unique(cells)[:6])
+            raise ValueError(
+                f"from_table: {kind}: no cell of column {name!r} is {mark!r}; it holds: {held}."
+            )
+        return np.asarray(found)
 
     def ends(self, name: Hashable, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
         """Between which ends an entry lies in each row."""

@@ -172,7 +172,7 @@ def intersected_paths(
     if d <= MOST_UNROLLED:
         draws, masses = start, []
         for k in range(d):
-            draws, mass = step(draws, jax.tree.map(lambda row: row[k], rows))
+            draws, mass = step(draws, tuple(row[k] for row in rows))
             masses.append(mass)
         log_mass = jnp.stack(masses)
     else:
