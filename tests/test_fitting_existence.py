@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.fitting.existence import recession, rising_direction
+from truncgauss.fitting.existence import absurd, recession, refuse, rising_direction
+from truncgauss.fitting.rising import endless
 
 INF = np.inf
 
@@ -114,3 +115,83 @@ def test_samples_without_a_maximum_are_told_from_others():
         assert fit.converged == exists, (fit.reason, np.mean(y**2) / np.mean(y) ** 2)
         found.append(exists)
     assert 0.3 < np.mean(found) < 0.99
+
+
+@pytest.mark.parametrize("value", [3e6, 2.5])
+def test_equal_rows_leave_no_variance(value):
+    for fit in (
+        tg.fit_observations(tg.Observations.exact(np.full(10, value))),
+        tg.fit_regression(np.full(10, value), np.ones((10, 1))),
+    ):
+        assert not fit.converged and f"= {value:.6g} meets every row exactly" in fit.reason
+        assert not any("no other maximum" in note for note in fit.notes)
+
+
+def test_rows_far_from_zero_are_not_met_exactly():
+    y = 1e9 + np.random.default_rng(0).normal(size=30)
+    assert rising_direction(y, y, np.ones((30, 1)), scale_known=False) is None
+    assert rising_direction(np.full(30, 1e9), np.full(30, 1e9), np.ones((30, 1)), False) is not None
+
+
+def test_limits_without_an_exact_row_do_not_speak_of_the_scale():
+    lower, upper = np.r_[np.zeros(5), np.full(5, -INF)], np.r_[np.full(5, INF), np.zeros(5)]
+    assert rising_direction(lower, upper, np.ones((10, 1)), scale_known=False) is None
+
+
+@pytest.mark.parametrize("low", [None, -1e3, -0.5])
+def test_regions_do_not_hide_that_there_is_no_maximum(low):
+    y = np.array([0.0, 0, 0, 0, 1, 2, 3])
+    design = np.column_stack([np.ones(7), [-4, -3, -2, -1, 1, 2, 3]])
+    fit = tg.fit_regression(y, design, censored_low=0.0, truncated_low=low)
+    assert not fit.converged and "variance falls to 0" in fit.reason
+    # Exact rows at which the likelihood can be followed up: sigma falls on the line that meets all.
+    loss, place = fit.loss, fit.coordinates
+    totals = [
+        float(loss.total(place.free(np.array([0.0, 1.0]), np.array([s]))).log_prob)
+        for s in (-2.0, -4.0, -6.0)
+    ]
+    assert totals[0] + 5 < totals[1] and totals[1] + 5 < totals[2]
+
+
+def test_rows_separated_inside_a_region_have_no_maximum():
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=60)
+    y, apart = 0.5 + x + rng.normal(size=60), x > 0.5
+    design = np.column_stack([np.ones(60), apart])
+    fit = tg.fit_regression(np.where(apart, -1, y), design, censored_low=-0.9, truncated_low=-100.0)
+    assert not fit.converged and "separated" in fit.reason and "-1 in coefficients[1]" in fit.reason
+
+
+def test_coefficients_without_information_are_absurd():
+    design = np.column_stack([np.ones(50), np.linspace(0.0, 1.0, 50)])
+    usual = np.sqrt(np.diagonal(np.linalg.inv(design.T @ design / 50)))
+    weights = np.r_[1.0, np.zeros(49)]
+    assert not absurd(9e3 * usual, 1.0, design, None).any()
+    assert list(absurd(usual * [9e3, 2e4], 1.0, design, None)) == [False, True]
+    assert absurd(np.array([1.0, INF]), 1.0, design, None)[1]
+    assert absurd(usual, 1.0, design, weights).all()
+    fields = {"converged": True, "names": ("a", "b"), "errors": usual}
+    refuse(fields, np.array([False, True]))
+    assert not fields["converged"] and "next to nothing of b," in fields["reason"]
+    assert np.all(np.isinf(fields["errors"]))
+
+
+def test_noise_that_differs_explains_rows_by_their_likelihood():
+    rng = np.random.default_rng(6)
+    noise = np.r_[np.full(30, 1e-14), np.full(30, 1.0)]
+    y = np.r_[1e-5 * rng.normal(size=30), rng.normal(size=30)]
+    for fit in (
+        tg.fit_regression(y, np.ones((60, 1)), noise=noise),
+        tg.fit_regression(y, np.ones((60, 1)), noise=noise, scale_design=np.ones((60, 1))),
+        tg.fit_observations(tg.Observations.exact(y, noise=noise[:, None])),
+    ):
+        assert fit.converged and fit.log_likelihood > 200, fit.reason
+        variance = np.exp(2 * fit.estimates[1]) if "log" in fit.names[1] else fit.estimates[1]
+        np.testing.assert_allclose(variance, np.mean((y[:30] - y[:30].mean()) ** 2), rtol=1e-3)
+
+
+def test_what_is_said_of_a_gaussian_without_an_end_fits_its_rows():
+    y = -np.log1p(-(np.linspace(0.01, 0.995, 20) ** 0.5))
+    rows = tg.Observations.exact(y)
+    assert "regions" not in endless(rows)
+    assert "regions" in endless(tg.Observations.exact(y, region=tg.Box([0.0], [INF])))

@@ -61,7 +61,7 @@ ROOMS = {
         "observations_start": 1,
         "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 2, "loop": 3,
         "fraction_search": 3, "profile": 1, "truncated_normal_result": 3, "observations": 4,
-        "truncated_normal_notes": 2,
+        "truncated_normal_notes": 2, "rising": 2,
     },
     "mixtures": {
         "likelihood": 0, "distribution": 0, "parameters": 1, "posterior": 1, "loss": 2, "em": 3,

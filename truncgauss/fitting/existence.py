@@ -9,11 +9,18 @@ of which not all are equations with t = 0. With t = 0 the rows are separated: so
 are met the better the farther the coefficients go. With t > 0 the coefficients b / t meet every
 row, and sigma falls to 0. Such a direction is the solution of a linear program.
 
+With regions there may be no maximum for other reasons too, but such a direction still leads up for
+ever: truncated Gaussians are ordered by their means, and a region has mass 1 around exact rows as
+sigma falls to 0.
+
 References:
     Albert and Anderson, "On the existence of maximum likelihood estimates in logistic regression
         models", Biometrika (1984).
     Rockafellar, "Convex Analysis" (1970), section 27: directions of recession.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy import optimize
@@ -22,6 +29,9 @@ MANY = 4000  # rows of a linear program; beyond, it is solved for some and the o
 MOST_ROUNDS = 100
 FEASIBLE = 1e-7  # of the largest entry: what the program's solver calls 0
 MEANT = 1e-6  # by which the rows together must be met better
+FALLING = 1e-3  # t in the unit box: what counts as a sigma that falls where all rows are equations
+ROUNDING = 64 * np.finfo(float).eps  # of the terms of a sum
+ABSURD = 1e4  # errors of coefficients, in what a Gaussian's own width over the covariates allows
 
 NO_VARIANCE = 1e-8  # of the square of the rows' spread
 AT_ZERO = (
@@ -29,6 +39,23 @@ AT_ZERO = (
     "how far the rows spread. Standard errors and intervals do not hold there; the noise may be "
     "overstated."
 )
+
+UNDETERMINED = (
+    "No maximum was found: the steps ended where the rows say next to nothing of {}, whose "
+    f"standard errors are more than {ABSURD:.0f} times what the width of the Gaussian over that of "
+    "the covariates allows. The likelihood may grow for ever there; drop those covariates, or use "
+    "a prior."
+)
+
+
+def explained(log_likelihood: Callable[[float], float]) -> bool:
+    """Whether the likelihood is no lower without variance, as far as numbers show.
+
+    Args:
+        log_likelihood: of all rows, by a factor of all standard deviations.
+    """
+    here, without = log_likelihood(1.0), log_likelihood(1e-6)
+    return without >= here - 1e-6 * max(1.0, abs(here) * 1e-3)
 
 
 def rising_direction(
@@ -50,11 +77,20 @@ def rising_direction(
     """
     known = np.isfinite(lower) | np.isfinite(upper)
     lower, upper, design = lower[known], upper[known], design[known]
-    sizes = np.abs(design).max(axis=0, initial=0.0)
-    finite = np.abs(np.concatenate([lower, upper]))
-    unit = max(finite[np.isfinite(finite)].max(initial=0.0), np.finfo(float).tiny)
-    sizes = np.append(np.where(sizes > 0, sizes, 1.0), unit)
     exact = lower == upper
+    # From the line through the exact rows: their spread must not drown in how far they are from 0.
+    line = np.linalg.lstsq(design[exact], lower[exact], rcond=None)[0]
+    fitted = design @ line
+    terms = np.abs(design[exact]) @ np.abs(line) + np.abs(lower[exact])
+    rounding = ROUNDING * terms.max(initial=0.0)
+    lower, upper = lower - fitted, upper - fitted
+    met = np.flatnonzero(exact)[np.abs(lower[exact]) <= rounding]
+    lower[met] = upper[met] = 0.0
+    sizes = np.abs(design).max(axis=0, initial=0.0)
+    line = np.where(np.abs(line) * sizes > rounding, line, 0.0)
+    finite = np.abs(np.concatenate([lower, upper]))
+    unit = np.abs(lower[exact]).max(initial=0.0) or finite[np.isfinite(finite)].max(initial=0.0)
+    sizes = np.append(np.where(sizes > 0, sizes, 1.0), unit or 1.0)
     points = np.column_stack([design[exact], -lower[exact]]) / sizes
     if scale_known:
         points = points[:, :-1]
@@ -65,8 +101,73 @@ def rising_direction(
         for sign, limit in ((1.0, lower), (-1.0, upper))
         for side in [np.isfinite(limit)]
     ]
-    direction = recession(np.concatenate(sides), scale_known)
-    return None if direction is None else direction / sizes
+    rows = np.concatenate(sides)
+    rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), 1.0)
+    direction = recession(rows, scale_known, bool(exact.any()))
+    if direction is None:
+        return None
+    direction = direction / sizes
+    return np.append(direction[:-1] + direction[-1] * line, direction[-1])
+
+
+def rising_sentence(direction: np.ndarray, names: list[str]) -> str:
+    """What a direction from `rising_direction` means."""
+    slopes, falling = direction[:-1], direction[-1]
+    if falling > 0:
+        met = ", ".join(f"{name} = {b / falling:.6g}" for name, b in zip(names, slopes))
+        return (
+            f"There is no maximum: the likelihood grows as the variance falls to 0, since {met} "
+            "meets every row exactly. Use more rows, fewer covariates, or say what noise there is."
+        )
+    slopes = slopes / np.abs(slopes).max()
+    moved = ", ".join(f"{b:.3g} in {name}" for name, b in zip(names, slopes) if b)
+    return (
+        "There is no maximum: the rows are separated. The likelihood grows for ever along the "
+        f"direction of {moved}: censored rows are met the better the farther that goes, and no "
+        "other row objects. Drop the covariates that separate them, or use a prior."
+    )
+
+
+def inside_regions(
+    lower: np.ndarray, upper: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Limits that the mean must meet for a row to be certain as sigma falls to 0, all (n,), where a
+    row is seen from `low` to `high` only: none on the side where its interval reaches as far."""
+    exact = lower == upper
+    return (
+        np.where(exact | (lower > low), lower, -np.inf),
+        np.where(exact | (upper < high), upper, np.inf),
+    )
+
+
+def absurd(
+    errors: np.ndarray, width: float, design: np.ndarray, weights: np.ndarray | None
+) -> np.ndarray:
+    """Which coefficients, (p,), are not determined: their errors exceed by `ABSURD` the width of
+    the Gaussian over the spread of their covariates that the other covariates leave.
+
+    Args:
+        errors: (p,).
+        width: the rows' standard deviation.
+        design: (n, p).
+        weights: (n,), or None.
+    """
+    chosen = design if weights is None else design[weights > 0]
+    triangle = np.asarray(np.linalg.qr(chosen / np.sqrt(len(chosen)), mode="r"))
+    if np.linalg.matrix_rank(triangle) < triangle.shape[1]:
+        return np.ones(len(errors), bool)
+    allowed = width * np.linalg.norm(np.linalg.inv(triangle), axis=1)
+    return ~(np.asarray(errors) <= ABSURD * allowed)
+
+
+def refuse(fields: dict[str, Any], undetermined: np.ndarray) -> None:
+    """Take back that a fit has converged whose coefficients are not determined, in place."""
+    if fields["converged"] and undetermined.any():
+        named = ", ".join(fields["names"][k] for k in np.flatnonzero(undetermined))
+        errors = np.full(len(fields["names"]), np.inf)
+        nothing = np.zeros((0, 2))
+        fields |= {"converged": False, "errors": errors, "wald_ratios": nothing}
+        fields["reason"] = UNDETERMINED.format(named)
 
 
 def determined(points: np.ndarray) -> bool:
@@ -77,15 +178,17 @@ def determined(points: np.ndarray) -> bool:
     return bool(values[0] > 1e-10 * values[-1])
 
 
-def recession(rows: np.ndarray, flat: bool) -> np.ndarray | None:
+def recession(rows: np.ndarray, flat: bool, exact: bool = False) -> np.ndarray | None:
     """A direction v in the unit box with rows @ v >= 0, not all of them 0; None if there is none.
 
+    With `flat` its last entry is 0; with `exact` rows all may be 0 if its last entry is positive.
     With many rows the program is solved for some, and those that its solution violates are added.
     """
     n, q = rows.shape
     bounds = [(-1.0, 1.0)] * (q - 1) + [(0.0, 0.0 if flat else 1.0)]
     total = rows.sum(axis=0)
     aim = -total / max(np.abs(total).max(), 1.0)
+    aim[-1] -= exact
     chosen = np.arange(n)
     if n > MANY:
         chosen = np.random.default_rng(0).choice(n, MANY // 2, replace=False)
@@ -96,7 +199,8 @@ def recession(rows: np.ndarray, flat: bool) -> np.ndarray | None:
         if not found.success:
             raise RuntimeError(f"The linear program of existence failed: {found.message}")
         values = rows @ found.x
-        if values.sum() <= MEANT:  # the most that any direction reaches
+        falls = exact and found.x[-1] > FALLING
+        if values.sum() <= MEANT and not falls:  # the most that any direction reaches
             return None
         violated = np.setdiff1d(np.flatnonzero(values < -FEASIBLE), chosen)
         if not len(violated):

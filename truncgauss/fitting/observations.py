@@ -9,9 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.compiling import MEDIUM
-from truncgauss.fitting.descent import WIDEST, Descent, Path
-from truncgauss.fitting.existence import AT_ZERO, NO_VARIANCE, rising_direction
-from truncgauss.fitting.inference import check_information, fraction_of, notes_of, summary
+from truncgauss.fitting.descent import Descent, Path
+from truncgauss.fitting.existence import (
+    AT_ZERO,
+    NO_VARIANCE,
+    absurd,
+    explained,
+    refuse,
+    rising_sentence,
+)
+from truncgauss.fitting.inference import check_information, fraction_of, notes_of, summary, total_of
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss
 from truncgauss.fitting.observations_start import (
@@ -28,6 +35,7 @@ from truncgauss.fitting.regression_loss import (
     is_simple,
     terms_of,
 )
+from truncgauss.fitting.rising import direction_of, endless
 from truncgauss.likelihood import Observations, fraction_not_truncated, hold, log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
@@ -40,11 +48,6 @@ MOST_ROWS = 10**5  # for so many starts
 SINGULAR = 1e-10  # smallest eigenvalue of a correlation matrix that is one no longer
 UNUSED_START = (
     "From the start that was given the steps did not converge; these began at least squares."
-)
-ENDLESS = (
-    "There is no maximum: the likelihood grows as the Gaussian widens, already to "
-    f"{WIDEST:.0f} times the spread of its rows. Inside their regions they look as spread as an "
-    "exponential or uniform distribution: use wider regions, more rows, or a prior."
 )
 
 
@@ -300,15 +303,17 @@ class Rows:
     def no_maximum(self, path: Path) -> str | None:
         """Why there is no maximum, if there is none."""
         matrix = np.asarray(self.coordinates.values(jnp.asarray(path.end.x))[1])
+        risen = self.rising()
+        if risen is not None:
+            return risen
         if path.endless:
-            return ENDLESS + self.towards(matrix, -1)
+            return endless(self.observations) + self.towards(matrix, -1)
         if self.observations.noise is not None and self.coordinates.scales:
             shares = np.diagonal(matrix) / self.scale**2
-            if shares[list(self.coordinates.scales)].min() < NO_VARIANCE:
+            if shares[list(self.coordinates.scales)].min() < NO_VARIANCE and self.explained(path):
                 return AT_ZERO
-        risen = self.rising()
-        if risen is not None or len(matrix) == 1:
-            return risen
+        if len(matrix) == 1:
+            return None
         root = np.sqrt(np.diagonal(matrix))
         if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
             return None
@@ -316,6 +321,21 @@ class Rows:
             "There is no maximum: the likelihood grows as the covariance becomes singular. Some "
             "outcomes are linear functions of others in every row." + self.towards(matrix, 0)
         )
+
+    def explained(self, path: Path) -> bool:
+        """Whether the likelihood is no lower without the variances that are negligible."""
+        place = self.coordinates
+        coefficients, matrix = place.values(jnp.asarray(path.end.x))
+        shares = np.diagonal(np.asarray(matrix)) / self.scale**2
+        small = np.isin(np.arange(len(shares)), place.scales) & (shares < NO_VARIANCE)
+        flat = np.concatenate([np.asarray(own) for own in coefficients])
+
+        def log_likelihood(factor: float) -> float:
+            factors = np.where(small, factor, 1.0)
+            x = place.free(flat, np.asarray(matrix) * np.outer(factors, factors))
+            return float(total_of(path.loss, jnp.asarray(x), effort=MEDIUM).log_prob)
+
+        return explained(log_likelihood)
 
     def towards(self, matrix: np.ndarray, which: int) -> str:
         """In which direction of the outcomes that happens."""
@@ -326,19 +346,13 @@ class Rows:
         return f" This happens along ({listed}), in units of the outcomes' spread."
 
     def rising(self) -> str | None:
-        """The direction along which the likelihood of rows without a region never falls."""
+        """The direction along which the likelihood never falls, in words."""
         rows, place = self.observations, self.coordinates
-        if rows.region is not None:
-            return None
-        weights = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
+        apart = np.count_nonzero(np.asarray(place.fixed), axis=1) == 1
         for j, size in enumerate(place.sizes):
             design = np.ones((rows.num_rows, 1)) if self.designs is None else self.designs[j]
-            lower, upper, design = (
-                np.asarray(part)[weights > 0]
-                for part in (rows.lower[:, j], rows.upper[:, j], design)
-            )
-            known = rows.noise is not None or not place.single
-            found = rising_direction(lower, upper, design, known)
+            known = rows.noise is not None or j not in place.scales or not apart[j]
+            found = direction_of(rows, j, np.asarray(design), known)
             if found is not None:
                 start = sum(place.sizes[:j])
                 names = place.names(self.designs is not None)[start : start + size]
@@ -376,15 +390,29 @@ class Rows:
             held = path.loss.method, path.loss.key
             fraction = float(jnp.mean(fraction_not_truncated(rows, loc, covariance, *held)))
         coefficients, matrix = place.values(x)
+        if not self.unique:
+            refuse(fields, self.undetermined(fields["errors"], np.asarray(matrix)))
         return ObservationsFit(
             **fields,
             coefficients=tuple(np.asarray(own) for own in coefficients),
             covariance_matrix=np.asarray(matrix),
             standard_errors=shaped(place, names, fields["errors"]),
             fraction_not_truncated=fraction,
-            notes=notes_of(fields, self.unique, starts, fraction),
+            notes=notes_of_end(fields, self.unique, starts, fraction),
             references=self.references(information),
         )
+
+    def undetermined(self, errors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Which coefficients the rows do not determine."""
+        rows, found, start = self.observations, [], 0
+        weights = None if rows.weights is None else np.asarray(rows.weights)
+        for j, size in enumerate(self.coordinates.sizes):
+            design = np.ones((rows.num_rows, 1)) if self.designs is None else self.designs[j]
+            width = max(self.scale[j], float(matrix[j, j]) ** 0.5)
+            own = errors[start : start + size]
+            found.append(absurd(own, width, np.asarray(design), weights))
+            start += size
+        return np.concatenate(found)
 
     def references(self, information: str) -> tuple[str, ...]:
         """What the fit rests on, as keys of the literature."""
@@ -403,22 +431,13 @@ class Rows:
         return tuple(key for key, used in found.items() if used)
 
 
-def rising_sentence(direction: np.ndarray, names: list[str]) -> str:
-    """What a direction from `rising_direction` means."""
-    slopes, falling = direction[:-1], direction[-1]
-    if falling > 0:
-        met = ", ".join(f"{name} = {b / falling:.6g}" for name, b in zip(names, slopes))
-        return (
-            f"There is no maximum: the likelihood grows as the variance falls to 0, since {met} "
-            "meets every row exactly. Use more rows, fewer covariates, or say what noise there is."
-        )
-    slopes = slopes / np.abs(slopes).max()
-    moved = ", ".join(f"{b:.3g} in {name}" for name, b in zip(names, slopes) if b)
-    return (
-        "There is no maximum: the rows are separated. The likelihood grows for ever along the "
-        f"direction of {moved}: censored rows are met the better the farther that goes, and no "
-        "other row objects. Drop the covariates that separate them, or use a prior."
-    )
+def notes_of_end(
+    fields: dict[str, Any], unique: bool, starts: str, fraction: float
+) -> tuple[str, ...]:
+    """See `notes_of`; nothing is said of other maxima where this is none of a likelihood that has
+    one at most."""
+    notes = notes_of(fields, unique, starts, fraction)
+    return notes if fields["converged"] or not unique else notes[1:]
 
 
 def shaped(

@@ -10,15 +10,21 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.descent import Descent, Path
-from truncgauss.fitting.existence import AT_ZERO, NO_VARIANCE, rising_direction
-from truncgauss.fitting.inference import check_information, fraction_of, notes_of, summary
+from truncgauss.fitting.existence import (
+    AT_ZERO,
+    NO_VARIANCE,
+    absurd,
+    explained,
+    refuse,
+    rising_sentence,
+)
+from truncgauss.fitting.inference import check_information, fraction_of, summary, total_of
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import (
-    ENDLESS,
     MANY_STARTS,
     MOST_ROWS,
     fitted,
-    rising_sentence,
+    notes_of_end,
 )
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
 from truncgauss.fitting.regression_loss import (
@@ -28,6 +34,7 @@ from truncgauss.fitting.regression_loss import (
     impossible_rows,
     terms_of,
 )
+from truncgauss.fitting.rising import direction_of, endless
 from truncgauss.likelihood import Observations
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.regions import Box
@@ -344,24 +351,50 @@ class Regression:
 
     def no_maximum(self, path: Path) -> str | None:
         """Why there is no maximum, if there is none."""
+        risen = self.rising()
+        if risen is not None:
+            return risen
         if path.endless:
-            return ENDLESS
-        rows = self.rows
+            return endless(self.rows)
         narrowest = self.scales(path.end.x).min() / self.spread
-        if rows.noise is not None and narrowest**2 < NO_VARIANCE:
-            return AT_ZERO
+        if self.rows.noise is not None:
+            zero = narrowest**2 < NO_VARIANCE and self.explained(path)
+            return AT_ZERO if zero else None
         if narrowest < NARROW:
             return (
                 "There is no maximum: the likelihood grows as sigma falls to 0, since some rows "
                 "are met exactly. Use fewer covariates, or say what noise there is."
             )
-        if rows.region is not None:
-            return None
-        counted = slice(None) if rows.weights is None else np.asarray(rows.weights) > 0
-        lower, upper = np.asarray(rows.lower)[counted, 0], np.asarray(rows.upper)[counted, 0]
-        known = rows.noise is not None or self.scale_design is not None
-        found = rising_direction(lower, upper, self.design[counted], known)
+        return None
+
+    def explained(self, path: Path) -> bool:
+        """Whether the likelihood is no lower without the scales that are negligible."""
+        p, scales = self.design.shape[1], self.scales(path.end.x)
+        values = np.asarray(self.coordinates.estimates(jnp.asarray(path.end.x)))
+        columns = np.column_stack([np.log(scales), (scales / self.spread) ** 2 < NO_VARIANCE])
+        columns = np.broadcast_to(columns, (len(self.design), 2))
+        loss = dataclasses.replace(path.loss, scale_design=full_design(columns), link=LOG)
+
+        def log_likelihood(factor: float) -> float:
+            x = np.append(values[:p], [1.0, np.log(factor)])
+            return float(total_of(loss, jnp.asarray(x), effort=MEDIUM).log_prob)
+
+        return explained(log_likelihood)
+
+    def rising(self) -> str | None:
+        """The direction along which the likelihood never falls, in words."""
+        known = self.rows.noise is not None or not self.free_scale
+        found = direction_of(self.rows, 0, self.design, known)
         return None if found is None else rising_sentence(found, list(self.names))
+
+    @property
+    def free_scale(self) -> bool:
+        """Whether all scales can fall together."""
+        if self.scale_design is None:
+            return True
+        ones = np.ones(len(self.scale_design))
+        nearest = self.scale_design @ np.linalg.lstsq(self.scale_design, ones, rcond=None)[0]
+        return bool(np.abs(nearest - ones).max() < 1e-9)
 
     def result(self, path: Path, information: str, starts: str) -> RegressionFit:
         fields = summary(
@@ -369,13 +402,17 @@ class Regression:
         )
         x, p = jnp.asarray(path.end.x), self.design.shape[1]
         fraction = float(fraction_of(path.loss, x, effort=MEDIUM))
+        if not self.unique:
+            width = max(self.spread, float(self.scales(path.end.x).max()))
+            weights = None if self.rows.weights is None else np.asarray(self.rows.weights)
+            refuse(fields, absurd(fields["errors"][:p], width, self.design, weights))
         return RegressionFit(
             **fields,
             coefficients=fields["estimates"][:p],
             log_scale=fields["estimates"][p:],
             standard_errors=RegressionErrors(fields["errors"][:p], fields["errors"][p:]),
             fraction_not_truncated=fraction,
-            notes=notes_of(fields, self.unique, starts, fraction),
+            notes=notes_of_end(fields, self.unique, starts, fraction),
             references=self.references(information),
         )
 
