@@ -116,6 +116,23 @@ def test_weights_count_rows_and_float32_rows_are_welcome():
     )
 
 
+@pytest.mark.parametrize("outcomes", [1, 2])
+def test_rows_of_weight_zero_do_not_matter(outcomes):
+    y, weights = np.random.default_rng(9).normal(size=(20, outcomes)), np.ones(20)
+    others = np.arange(20) != 3
+    y[3], weights[3] = 1e9, 0.0
+    fit = tg.fit_observations(tg.Observations.exact(y, weights=weights))
+    without = tg.fit_observations(tg.Observations.exact(y[others]))
+    assert fit.converged and without.converged, fit.reason
+    np.testing.assert_allclose(fit.estimates, without.estimates, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(fit.log_likelihood, without.log_likelihood, rtol=1e-10)
+    if outcomes == 1:
+        fit = tg.fit_regression(y[:, 0], np.ones((20, 1)), weights=weights)
+        without = tg.fit_regression(y[others, 0], np.ones((19, 1)))
+        assert fit.converged, fit.reason
+        np.testing.assert_allclose(fit.estimates, without.estimates, rtol=1e-8)
+
+
 def test_a_method_of_ones_own_is_used_for_one_outcome_too():
     y = np.random.default_rng(8).normal(size=40)
     rows = tg.Observations.exact(np.abs(y), region=tg.Box([0.0], [INF]))

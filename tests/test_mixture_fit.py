@@ -10,6 +10,7 @@ from tests.mixture_em import INF, TRUTH, drawn, em_step, log_likelihood
 from truncgauss.mixtures.em import Components, expectation, maximised
 from truncgauss.mixtures.fit import prepared_loss
 from truncgauss.mixtures.loss import point
+from truncgauss.mixtures.starts import standard_rows
 from truncgauss.probability.automatic import Automatic
 
 START = (np.array([0.4, 0.6]), np.array([[-0.5, 0.3], [3.0, 1.5]]), np.stack([np.eye(2)] * 2))
@@ -84,6 +85,14 @@ def test_the_maximum_is_where_em_in_a_few_lines_ends(noise, gaps):
     np.testing.assert_allclose(fit.responsibilities.sum(axis=1), 1.0)
     assert fit.aic == pytest.approx(22 - 2 * expected)
     assert fit.bic == pytest.approx(11 * np.log(120) - 2 * expected) and fit.icl > fit.bic
+
+
+def test_a_row_of_weight_zero_does_not_hide_the_spread_of_the_others():
+    y, weights = np.random.default_rng(4).normal(size=(30, 1)), np.ones(30)
+    y[7], weights[7] = 1e12, 0.0
+    _, centre, scale = standard_rows(tg.Observations.exact(y, weights=weights))
+    others = np.delete(y, 7)
+    np.testing.assert_allclose([centre[0], scale[0]], [others.mean(), others.std()], rtol=1e-5)
 
 
 def test_one_component_behind_a_limit_is_the_fit_of_a_truncated_gaussian():

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.observations_loss import Coordinates
 from truncgauss.likelihood import Observations
 
@@ -91,7 +92,10 @@ def first_guess(
     taken.
     """
     lower, upper = np.asarray(observations.lower), np.asarray(observations.upper)
-    known = np.isfinite(lower) | np.isfinite(upper)
+    given = observations.weights
+    weights = np.ones(len(lower)) if given is None else np.asarray(given)
+    known = (np.isfinite(lower) | np.isfinite(upper)) & (weights > 0)[:, None]
+    total = (weights[:, None] * known).sum(axis=0)
     low = np.where(np.isfinite(lower), lower, upper)
     high = np.where(np.isfinite(upper), upper, lower)
     filled = np.where(
@@ -101,16 +105,20 @@ def first_guess(
     coefficients, residuals = [], np.zeros((n, d))
     for j in range(d):
         rows, columns = known[:, j], np.ones((n, 1)) if designs is None else np.asarray(designs[j])
-        own = np.linalg.lstsq(columns[rows], filled[rows, j], rcond=None)[0]
+        root = np.sqrt(weights[rows])
+        own = np.linalg.lstsq(root[:, None] * columns[rows], root * filled[rows, j], rcond=None)[0]
         coefficients.append(own)
         residuals[rows, j] = filled[rows, j] - columns[rows] @ own
-    scale = np.sqrt(np.sum(residuals**2, axis=0) / np.maximum(known.sum(axis=0), 1))
-    scale = np.where(scale > 1e-9 * np.abs(filled).max(axis=0, initial=0.0), scale, 1.0)
+    scale = np.sqrt(np.sum(weights[:, None] * residuals**2, axis=0) / np.maximum(total, 1e-300))
+    largest = np.abs(filled).max(axis=0, initial=0.0)
+    # Rows met exactly, but for rounding, say of the scale no more than that it is less than they.
+    scale = np.where(scale > ROUNDING * largest, scale, np.where(largest > 0, largest, 1.0))
     scale = np.where(np.isin(np.arange(d), coordinates.scales), scale,
                      np.sqrt(np.diagonal(coordinates.fixed)))  # fmt: skip
     matrix = np.asarray(coordinates.fixed).copy()
     matrix[np.diag_indices(d)] = scale**2
-    correlation = 0.5 * (residuals / scale).T @ (residuals / scale) / n
+    standard = residuals / scale
+    correlation = 0.5 * (weights[:, None] * standard).T @ standard / weights.sum()
     for i, j in coordinates.pairs:
         matrix[i, j] = matrix[j, i] = np.clip(correlation[i, j], -0.9, 0.9) * scale[i] * scale[j]
     if np.linalg.eigvalsh(matrix)[0] <= 0:

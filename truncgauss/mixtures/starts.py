@@ -36,7 +36,8 @@ def standard_rows(observations: Observations) -> tuple[np.ndarray, np.ndarray, n
         )
     centre = (weights * table).sum(axis=0) / count
     scale = np.sqrt((weights * (table - centre) ** 2).sum(axis=0) / count)
-    flat = np.flatnonzero(~(scale > 1e-9 * np.abs(table).max(axis=0, initial=1e-300)))
+    largest = np.abs(np.where(weights > 0, table, 0.0)).max(axis=0, initial=1e-300)
+    flat = np.flatnonzero(~(scale > 1e-9 * largest))
     if len(flat):
         raise ValueError(
             f"fit_mixture: all rows have the same entry {flat[0]}, {centre[flat[0]]:.6g}, so that "
