@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
+from truncgauss.fitting.likelihood_fit import same_rows
 from truncgauss.fitting.wald import untrusted, wald_ratios
 
 INF = np.inf
@@ -85,6 +86,14 @@ def test_likelihood_ratios_compare_nested_fits_of_the_same_rows():
     bad = tg.fit_regression(np.column_stack([np.full(60, -INF), y]), design)
     with pytest.raises(ValueError, match="has not converged. There is no maximum"):
         tg.likelihood_ratio(small, bad)
+
+
+def test_limits_of_the_outcome_or_of_what_is_behind_its_noise_are_different_rows():
+    y = jnp.array([[0.5], [1.0], [2.0]])
+    settings = {"region": tg.Box([0.0], [INF]), "noise": jnp.ones((3, 1))}
+    one = tg.Observations.exact(y, **settings)
+    assert same_rows(one, tg.Observations.exact(y, **settings))
+    assert not same_rows(one, tg.Observations.exact(y, limits_on="latent", **settings))
 
 
 def test_wald_ratios_of_a_function_with_a_known_fall():

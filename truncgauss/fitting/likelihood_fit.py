@@ -274,7 +274,7 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
 
 def same_rows(one: Observations, other: Observations) -> bool:
     """Whether two objects hold the same observations."""
-    mine, yours = ((o.lower, o.upper, o.region, o.noise, o.weights) for o in (one, other))
+    mine, yours = ((o.lower, o.upper, o.region, o.noise, o.weights, o.latent) for o in (one, other))
     if str(jax.tree.structure(mine)) != str(jax.tree.structure(yours)):
         return False
     pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(yours))
