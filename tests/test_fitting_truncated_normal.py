@@ -4,6 +4,7 @@ import csv
 import os
 import pathlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -234,4 +235,4 @@ def test_a_fit_without_float64_is_no_warning():
     rows = np.random.default_rng(0).normal(size=(300, 1))
     with jax.enable_x64(False):
         fit = tg.fit_truncated_normal(rows[rows[:, 0] > -0.5], low=[-0.5])
-    assert fit.converged and fit.loc.dtype == jnp.float32
+    assert fit.converged and fit.loc.dtype == np.float32
