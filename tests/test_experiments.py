@@ -9,7 +9,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy.optimize import brentq
 from scipy.stats import multivariate_normal, norm
 
-from truncgauss import completed_runs, config, runs, tables
+from truncgauss import completed_runs, config, report, runs, tables
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -26,6 +26,9 @@ def completed(name, **changes):
     results = config.function(name, "run")(settings(name, **changes))
     results = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
     results = completed_runs.as_stored(results)
+    ended = runs.summary(results) | {"experiment": name}
+    run = completed_runs.CompletedRun(pathlib.Path("nowhere"), "", results, ended, {})
+    assert report.page(run).endswith("</html>\n")
     return results, config.function(name, "plot")(results)
 
 

@@ -4,6 +4,7 @@ import csv
 import os
 import pathlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -228,3 +229,10 @@ def test_a_fit_does_not_converge_on_too_few_samples():
     assert known.converged and not doubted.converged
     assert "too few effective samples" in doubted.reason and doubted.notes == ()
     np.testing.assert_allclose(doubted.loc, known.loc)
+
+
+def test_a_fit_without_float64_is_no_warning():
+    rows = np.random.default_rng(0).normal(size=(300, 1))
+    with jax.enable_x64(False):
+        fit = tg.fit_truncated_normal(rows[rows[:, 0] > -0.5], low=[-0.5])
+    assert fit.converged and fit.loc.dtype == np.float32

@@ -209,3 +209,8 @@ def test_a_selection_that_nothing_passes_is_refused():
     y = np.linspace(-3.0, 1.0, 20)
     with pytest.raises(ValueError, match="14 of 20 row.s. are impossible, first row 0"):
         tg.fit_mixture(tg.Observations.exact(y, region=tg.Box([-0.1], [INF])), 1)
+
+
+def test_arrays_are_told_what_they_should_be():
+    with pytest.raises(ValueError, match=r"needs tg.Observations, got ndarray"):
+        tg.fit_mixture(np.zeros((10, 2)), 2)

@@ -166,12 +166,13 @@ def summary(results: Mapping[str, Any]) -> dict[str, Any]:
         >>> runs.summary({"fit": {"loss": 0.5}, "summary": ["all well"]})["values"]
         {'fit/loss': 0.5}
     """
-    failed = str(results.get("failed") or "")
+    failed, lines = str(results.get("failed") or ""), results.get("summary", ())
+    lines = [lines] if isinstance(lines, str) else lines
     scalars = {key: array for key, array in arrays(results) if array.ndim == 0}
     return {
         "status": "failed" if failed else "finished",
         "reason": failed,
-        "summary": [str(line) for line in results.get("summary", ())],
+        "summary": [str(line) for line in lines],
         "values": _jsonable(scalars),
     }
 

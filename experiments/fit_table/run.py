@@ -195,7 +195,12 @@ def summary(results, fit):
     """The table of estimates, the certificate, and what was dropped."""
     width = max(map(len, results["names"]))
     row = f"{{:<{width}}} {{:>12}} {{:>12}} {{:>26}} {{:>12}}".format
-    lines = [row("", "estimate", "std. error", "95 % Wald interval", "naive")]
+    said = repr(fit.observations).removeprefix("Observations(").removesuffix(")")
+    verdict = "converged" if fit.converged else "not converged"
+    lines = [
+        f"{said}; {verdict}, log-likelihood {fit.log_likelihood:.6g}",
+        row("", "estimate", "std. error", "95 % Wald interval", "naive"),
+    ]
     columns = zip(results["names"], results["estimates"], results["stderr"], results["naive"])
     for name, estimate, error, simple in columns:
         ends = f"[{estimate - 1.959964 * error:.6g}, {estimate + 1.959964 * error:.6g}]"

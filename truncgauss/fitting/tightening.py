@@ -78,6 +78,11 @@ def tightened(fit: LikelihoodFit, share: float = 0.1) -> Tightening:
     References:
         Hausman, "Specification tests in econometrics", Econometrica (1978).
     """
+    if not isinstance(fit, LikelihoodFit):
+        raise ValueError(
+            "tightened: needs a fit of fit_regression or fit_observations; one of "
+            "fit_truncated_normal does not keep its rows."
+        )
     loss, rows = fit.loss, fit.observations
     if not isinstance(loss, RegressionLoss) or not isinstance(rows.region, Box):
         raise ValueError("tightened: the fit must be of one outcome, with limits of truncation.")

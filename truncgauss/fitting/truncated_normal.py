@@ -156,7 +156,7 @@ def fit_table(
     table: Table, low: Any, high: Any, noise: Any, weights: Any, start: Any, **settings: Any
 ) -> TruncatedFit:
     """The fit of the rows of a table."""
-    dtype = jnp.result_type(table.values.dtype)
+    dtype = jnp.result_type(table.values)
     with jax.enable_x64(True):  # half a dozen sums, where float32 would lose the curvature
         rows = as_rows(table)
         low, high = limits_of(low, high, table)

@@ -186,6 +186,24 @@ class Observations:
     def dimension(self) -> int:
         return self.lower.shape[1]
 
+    def __repr__(self) -> str:
+        """How many rows there are, and of what kind."""
+        kinds = ""
+        if is_concrete((self.lower, self.upper)):
+            lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+            low, high = np.isinf(lower), np.isinf(upper)
+            counts = {
+                "exact": np.all(lower == upper, axis=1),
+                "with a censored entry": np.any(low ^ high, axis=1),
+                "with an interval": np.any((lower < upper) & ~low & ~high, axis=1),
+                "with a missing entry": np.any(low & high, axis=1),
+            }
+            said = [f"{rows.sum()} {kind}" for kind, rows in counts.items() if rows.any()]
+            kinds = f": {', '.join(said)}"
+        more = [name for name in ("region", "noise", "weights") if getattr(self, name) is not None]
+        ending = f"; with {' and '.join(more)}" if more else ""
+        return f"Observations({self.num_rows} rows of {self.dimension} entries{kinds}{ending})"
+
     @property
     def latent(self) -> bool:
         """Whether region and entries limit different things: there is noise between them."""

@@ -99,6 +99,11 @@ def fit_mixture(
         >>> fit.converged, fit.locs.ravel().round(2), fit.weights.round(2)
         (True, array([6.5, 1. ]), array([0.6, 0.4]))
     """
+    if not isinstance(observations, Observations):
+        raise ValueError(
+            f"fit_mixture: needs tg.Observations, got {type(observations).__name__}. For complete "
+            "rows write tg.Observations.exact(rows)."
+        )
     with jax.enable_x64(True):
         observations = jax.tree.map(as_double, observations)
         loss, table = prepared_loss(observations, num_components, covariance, method, key)

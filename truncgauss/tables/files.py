@@ -42,7 +42,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def from_file(
-    path: Path,
+    path: str | Path,
     columns: Collection[str],
     where: Mapping[str, str] | None = None,
     *,
@@ -73,6 +73,7 @@ def from_file(
         ...     tables.from_file(path, ["flux"], {"kind": "a"})["flux"]
         array([1.5])
     """
+    path = Path(path)
     where = where or {}
     names = header(path)
     for name in (*columns, *text, *where):
