@@ -31,11 +31,10 @@ from truncgauss.fitting.regression_loss import (
     LOG,
     RegressionLoss,
     full_design,
-    impossible_rows,
     is_simple,
     terms_of,
 )
-from truncgauss.fitting.rising import direction_of, endless
+from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations, fraction_not_truncated, hold, log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
@@ -279,7 +278,7 @@ class Rows:
         """Raise ValueError if a row cannot be, or nothing is known of the start."""
         rows, n = self.observations, self.observations.num_rows
         if self.simple:
-            wrong = impossible_rows(rows)
+            wrong = impossible(rows)
         else:
             loss = renewed(x)
             loc, covariance = loss.gaussian(jnp.asarray(x))

@@ -31,10 +31,9 @@ from truncgauss.fitting.regression_loss import (
     LOG,
     RegressionLoss,
     full_design,
-    impossible_rows,
     terms_of,
 )
-from truncgauss.fitting.rising import direction_of, endless
+from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.regions import Box
@@ -271,7 +270,7 @@ class Regression:
                 f"fit_regression: {n} row(s) cannot determine so many coefficients; more are "
                 "needed, or fewer covariates."
             )
-        wrong = impossible_rows(rows)
+        wrong = impossible(rows)
         if len(wrong):
             raise ValueError(
                 f"fit_regression: {len(wrong)} of {n} row(s) lie outside their limits of "

@@ -4,7 +4,7 @@ import numpy as np
 
 from truncgauss.fitting.descent import WIDEST
 from truncgauss.fitting.existence import inside_regions, rising_direction
-from truncgauss.fitting.regression_loss import is_simple, limits_of
+from truncgauss.fitting.regression_loss import impossible_rows, is_simple, limits_of
 from truncgauss.likelihood import Observations
 
 ENDLESS = (
@@ -20,6 +20,12 @@ SPREAD_OUT = (
 def endless(rows: Observations) -> str:
     """That the likelihood grows as the Gaussian widens, in words."""
     return ENDLESS + (" Use more rows, or a prior." if rows.region is None else SPREAD_OUT)
+
+
+def impossible(rows: Observations) -> np.ndarray:
+    """Numbers of the rows of one outcome that count, but lie outside their regions."""
+    wrong = impossible_rows(rows)
+    return wrong if rows.weights is None else wrong[np.asarray(rows.weights)[wrong] > 0]
 
 
 def direction_of(
