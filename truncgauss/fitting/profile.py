@@ -80,6 +80,15 @@ def profile_end(
     return end
 
 
+def is_lowest(jacobian: np.ndarray, ratio: float) -> bool:
+    """Whether the loss is lowest there among all points with that value of the estimate, and rises
+    beyond: other points solve the equations too."""
+    curvature, along = jacobian[:-1, :-1], jacobian[:-1, -1:]
+    tangents = np.linalg.svd(along.T)[2][1:]
+    values = np.linalg.eigvalsh(tangents @ curvature @ tangents.T)
+    return ratio > 0 and bool(np.all(values > 0))
+
+
 def solve(
     equations: Any, z: np.ndarray, finite: np.ndarray, radius: float
 ) -> tuple[np.ndarray, float] | None:
@@ -92,7 +101,7 @@ def solve(
             continue
         finite = z
         if np.max(np.abs(values)) <= SMALL * max(radius, 1.0):
-            return z, end
+            return (z, end) if is_lowest(jacobian, z[-1]) else None
         try:
             step = -np.linalg.solve(jacobian, values)
         except np.linalg.LinAlgError:
