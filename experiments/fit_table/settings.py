@@ -5,8 +5,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import Count, DataFile, Experiment, Limit, Model, Positive, problem
-from truncgauss.tables import header, mismatch
+from truncgauss.config import (
+    Count,
+    DataFile,
+    Experiment,
+    Limit,
+    Model,
+    Positive,
+    columns_of,
+    problem,
+)
+from truncgauss.tables import mismatch
 
 ColumnOrNumber = Limit | str
 """A number for all rows, or the name of the column that has one for each."""
@@ -91,10 +100,7 @@ class Settings(Experiment):
 
     @model_validator(mode="after")
     def _columns_are_in_the_header(self) -> "Settings":
-        try:
-            names = header(self.data)
-        except (ValueError, OSError) as error:
-            raise problem(str(error), "data", got=str(self.data)) from error
+        names = columns_of(self.data)
         where = [(("where", name), name) for name in self.where]
         for place, name in (*self.numbers(), *self.texts(), *where):
             if why := mismatch(name, names):

@@ -4,8 +4,17 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import Count, DataFile, Experiment, Limit, Model, Positive, problem
-from truncgauss.tables import header, mismatch
+from truncgauss.config import (
+    Count,
+    DataFile,
+    Experiment,
+    Limit,
+    Model,
+    Positive,
+    columns_of,
+    problem,
+)
+from truncgauss.tables import mismatch
 
 
 class Sample(Model):
@@ -28,10 +37,7 @@ class Sample(Model):
 
     @model_validator(mode="after")
     def _column_is_in_the_header(self) -> "Sample":
-        try:
-            names = header(self.data)
-        except (ValueError, OSError) as error:
-            raise problem(str(error), "data", got=str(self.data)) from error
+        names = columns_of(self.data)
         for place, name in (("column", self.column), *(("where", name) for name in self.where)):
             if why := mismatch(name, names):
                 raise problem(why, place, got=name)

@@ -4,8 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import Count, DataFile, Edge, Experiment, Grid, Limits, problem
-from truncgauss.tables import header, mismatch
+from truncgauss.config import Count, DataFile, Edge, Experiment, Grid, Limits, columns_of, problem
+from truncgauss.tables import mismatch
 
 
 class Settings(Experiment):
@@ -46,10 +46,7 @@ class Settings(Experiment):
 
     @model_validator(mode="after")
     def _columns_are_in_the_header(self) -> "Settings":
-        try:
-            names = header(self.data)
-        except (ValueError, OSError) as error:
-            raise problem(str(error), "data", got=str(self.data)) from error
+        names = columns_of(self.data)
         places = {("columns", i): name for i, name in enumerate(self.columns)}
         places |= {("where", name): name for name in self.where}
         for place, name in places.items():

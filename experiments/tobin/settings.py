@@ -2,8 +2,8 @@
 
 from pydantic import model_validator
 
-from truncgauss.config import Count, DataFile, Experiment, Share, problem
-from truncgauss.tables import header, mismatch
+from truncgauss.config import Count, DataFile, Experiment, Share, columns_of, problem
+from truncgauss.tables import mismatch
 
 COLUMNS = ("durable", "age", "quant")
 
@@ -20,10 +20,7 @@ class Settings(Experiment):
 
     @model_validator(mode="after")
     def _has_the_columns(self) -> "Settings":
-        try:
-            names = header(self.data)
-        except (ValueError, OSError) as error:
-            raise problem(str(error), "data", got=str(self.data)) from error
+        names = columns_of(self.data)
         for name in COLUMNS:
             if why := mismatch(name, names):
                 raise problem(why, "data", got=str(self.data))

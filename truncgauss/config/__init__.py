@@ -34,6 +34,7 @@ from truncgauss.config.sections import (
     Share,
     Tanh,
     Vector,
+    columns_of,
     problem,
     suggestion,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "Share",
     "Tanh",
     "Vector",
+    "columns_of",
     "dump",
     "folder",
     "function",

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from truncgauss.tables.files import nearest
+from truncgauss.tables.files import header, nearest
 
 
 def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
@@ -88,6 +88,14 @@ def _existing(value: Any, info: ValidationInfo) -> Any:
 
 DataFile = Annotated[Path, BeforeValidator(_existing)]
 """A file that exists; a relative path starts at the config file's folder, else at the current."""
+
+
+def columns_of(data: Path) -> list[str]:
+    """The columns of a data file; if it has none that can be read, a problem of the key `data`."""
+    try:
+        return header(data)
+    except (ValueError, OSError) as error:
+        raise problem(str(error), "data", got=str(data)) from error
 
 
 # ---------------------------------------------------------------- sections that experiments share
