@@ -116,6 +116,15 @@ def as_float_array(value: Any) -> jax.Array:
     return array.astype(jnp.result_type(float))
 
 
+def floats_as_float64(tree: T) -> T:
+    """The tree with its arrays of floating numbers in float64, which must be enabled."""
+
+    def wide(leaf: jax.Array) -> jax.Array:
+        return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+
+    return jax.tree.map(wide, tree)
+
+
 def as_dtype(array: jax.Array, dtype: Any) -> jax.Array:
     """The array in a dtype; the same object if it has that dtype, which saves an operation."""
     return array if array.dtype == dtype else array.astype(dtype)

@@ -178,13 +178,17 @@ def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) ->
 
 def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float) -> tuple[str, ...]:
     """What a reader of the numbers must know: is it global, what does it rest on, and do Wald's
-    intervals hold?"""
-    notes = [
-        "The likelihood has no other maximum."
-        if unique
-        else "The likelihood may have other maxima"
-        + (f". {starts}" if starts else "; try num_starts.")
-    ]
+    intervals hold?
+
+    Where a likelihood that has one maximum at most was not followed to it, nothing is said of
+    others.
+    """
+    notes = []
+    if not unique:
+        others = f". {starts}" if starts else "; try num_starts."
+        notes.append(f"The likelihood may have other maxima{others}")
+    elif fields["converged"]:
+        notes.append("The likelihood has no other maximum.")
     stderr, ratios, names = fields["certificate"].stderr, fields["wald_ratios"], fields["names"]
     if 0.1 < stderr < np.inf:
         notes.append(

@@ -14,7 +14,7 @@ from truncgauss import __version__
 from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.newton import Point
 from truncgauss.fitting.profile import profile_interval
-from truncgauss.fitting.result import Fit
+from truncgauss.fitting.result import Fit, InformationCriteria
 from truncgauss.likelihood import Observations
 from truncgauss.pytrees import frozen_pytree
 
@@ -38,7 +38,7 @@ class Derived(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LikelihoodFit(Fit):
+class LikelihoodFit(InformationCriteria, Fit):
     """A maximum of the likelihood of observed rows, and how far to trust it.
 
     Attributes, besides those of `Fit`:
@@ -140,16 +140,6 @@ class LikelihoodFit(Fit):
             used = slope != 0
             errors.append(slope[used] @ covariance[np.ix_(used, used)] @ slope[used])
         return Derived(value, np.sqrt(np.reshape(errors, value.shape)))
-
-    @property
-    def aic(self) -> float:
-        """Akaike's criterion, 2 q - 2 log L."""
-        return 2 * self.num_parameters - 2 * self.log_likelihood
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion, q log n - 2 log L."""
-        return self.num_parameters * math.log(self.num_rows) - 2 * self.log_likelihood
 
     def wald(self, level: float = 0.95) -> np.ndarray:
         """The Wald intervals of all estimates, (p, 2): symmetric, from the standard errors."""

@@ -40,6 +40,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
+from truncgauss.pytrees import floats_as_float64
 
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
 MANY_STARTS = 4  # by default, where one outcome may have several maxima
@@ -135,7 +136,7 @@ def fit_observations(
     """
     check_information(information)
     with jax.enable_x64(True):
-        observations = jax.tree.map(as_double, observations)
+        observations = floats_as_float64(observations)
         n, d = observations.lower.shape
         designs = as_designs(design, n, d)
         sizes = (1,) * d if designs is None else tuple(part.shape[1] for part in designs)
@@ -173,10 +174,6 @@ def as_start(start: tuple[Any, Any], coordinates: Coordinates) -> np.ndarray:
             "fit_observations: start must be finite, its covariance positive definite."
         )
     return coordinates.free(coefficients, matrix)
-
-
-def as_double(leaf: jax.Array) -> jax.Array:
-    return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
 
 class Problem(Protocol[R]):
@@ -397,7 +394,7 @@ class Rows:
             covariance_matrix=np.asarray(matrix),
             standard_errors=shaped(place, names, fields["errors"]),
             fraction_not_truncated=fraction,
-            notes=notes_of_end(fields, self.unique, starts, fraction),
+            notes=notes_of(fields, self.unique, starts, fraction),
             references=self.references(information),
         )
 
@@ -428,15 +425,6 @@ class Rows:
             "white1982": information == "sandwich",
         }
         return tuple(key for key, used in found.items() if used)
-
-
-def notes_of_end(
-    fields: dict[str, Any], unique: bool, starts: str, fraction: float
-) -> tuple[str, ...]:
-    """See `notes_of`; nothing is said of other maxima where this is none of a likelihood that has
-    one at most."""
-    notes = notes_of(fields, unique, starts, fraction)
-    return notes if fields["converged"] or not unique else notes[1:]
 
 
 def shaped(

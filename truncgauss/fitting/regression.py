@@ -18,13 +18,18 @@ from truncgauss.fitting.existence import (
     refuse,
     rising_sentence,
 )
-from truncgauss.fitting.inference import check_information, fraction_of, summary, total_of
+from truncgauss.fitting.inference import (
+    check_information,
+    fraction_of,
+    notes_of,
+    summary,
+    total_of,
+)
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import (
     MANY_STARTS,
     MOST_ROWS,
     fitted,
-    notes_of_end,
 )
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
 from truncgauss.fitting.regression_loss import (
@@ -411,7 +416,7 @@ class Regression:
             log_scale=fields["estimates"][p:],
             standard_errors=RegressionErrors(fields["errors"][:p], fields["errors"][p:]),
             fraction_not_truncated=fraction,
-            notes=notes_of_end(fields, self.unique, starts, fraction),
+            notes=notes_of(fields, self.unique, starts, fraction),
             references=self.references(information),
         )
 

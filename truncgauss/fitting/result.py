@@ -1,6 +1,7 @@
 """What every fit returns: how it ended, and how far to trust it."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,24 @@ class Fit:
     parameter_covariance: np.ndarray | None = None
     certificate: Certificate | None = None
     notes: tuple[str, ...] = ()
+
+
+class InformationCriteria:
+    """The criteria by which fits of the same rows are compared: q parameters, n rows, log L."""
+
+    log_likelihood: float
+    num_rows: float
+    num_parameters: int
+
+    @property
+    def aic(self) -> float:
+        """Akaike's criterion, 2 q - 2 log L."""
+        return 2 * self.num_parameters - 2 * self.log_likelihood
+
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, q log n - 2 log L."""
+        return self.num_parameters * math.log(self.num_rows) - 2 * self.log_likelihood
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

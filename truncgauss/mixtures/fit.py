@@ -22,6 +22,7 @@ from truncgauss.mixtures.starts import seeded, standard_rows
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
+from truncgauss.pytrees import floats_as_float64
 
 MOST_NEWTON = 120  # parameters up to which Newton steps finish; quasi-Newton steps go before beyond
 ENOUGH = 1e-2  # nats a step, below which EM has come near
@@ -105,7 +106,7 @@ def fit_mixture(
             "rows write tg.Observations.exact(rows)."
         )
     with jax.enable_x64(True):
-        observations = jax.tree.map(as_double, observations)
+        observations = floats_as_float64(observations)
         loss, table = prepared_loss(observations, num_components, covariance, method, key)
         starts = [given(start, loss.coordinates)] if start is not None else []
         for number in range(0 if starts else num_starts if num_components > 1 else 1):
@@ -125,10 +126,6 @@ def fit_mixture(
             raise NoMaximum(f"fit_mixture: {COLLAPSED}")
         best = ends[int(np.nanargmax(np.where(np.isfinite(reached), reached, -np.inf)))]
         return reported(loss, best, reached, num_steps)
-
-
-def as_double(leaf: jax.Array) -> jax.Array:
-    return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
 
 def prepared_loss(

@@ -1,7 +1,6 @@
 """The mixture behind observed rows, and how far to trust it."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.fitting.result import Fit
+from truncgauss.fitting.result import Fit, InformationCriteria
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.loss import MixtureLoss
 from truncgauss.mixtures.posterior import Posterior, completed, posterior
@@ -28,7 +27,7 @@ class MixtureErrors(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MixtureFit(Fit):
+class MixtureFit(InformationCriteria, Fit):
     """The mixture of Gaussians behind observed rows; `print` shows a table.
 
     Components are sorted by their observed weights, the largest first.
@@ -75,16 +74,6 @@ class MixtureFit(Fit):
     em_log_likelihoods: np.ndarray
     loss: MixtureLoss = dataclasses.field(repr=False)
     best: np.ndarray = dataclasses.field(repr=False)
-
-    @property
-    def aic(self) -> float:
-        """Akaike's criterion, 2 q - 2 log L."""
-        return 2 * self.num_parameters - 2 * self.log_likelihood
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion, q log n - 2 log L."""
-        return self.num_parameters * math.log(self.num_rows) - 2 * self.log_likelihood
 
     @property
     def icl(self) -> float:
