@@ -15,7 +15,8 @@ import truncgauss as tg
 LIMIT = 500  # seconds, after which a stand-still is reported
 COVARIANCE, REGION = 0.5 * np.eye(4) + 0.5, tg.Box(np.full(4, -1.0), np.full(4, 1.5))
 MEANS = np.linspace(-1.0, 1.0, 7)[:, None] + np.zeros(4)  # a prime number of rows
-FEW = tg.Separation(32, 5)  # a prime number of replicates
+FEW = tg.Separation(32, 5, tilted=False)  # a prime number of replicates
+PLANNED = tg.Separation(32, 5)
 
 
 def log_prob(loc, covariance=COVARIANCE, method=FEW):
@@ -70,28 +71,22 @@ def shift(_):
 
 
 def optimised(_):
-    loss = lambda loc: -log_prob(MEANS + loc, method=tg.Separation(32, 5, tilted=False)).sum()
+    loss = lambda loc: -log_prob(MEANS + loc, method=FEW).sum()
     return tg.fit(loss, jnp.full(4, 0.3), num_steps=5, progress=False).params
 
 
 def likelihood(loc):
     rows = own_limits(4)
-    method = tg.Separation(32, 4, tilted=False)
-    of_loc = lambda loc: tg.log_likelihood(rows, loc, COVARIANCE, method).log_prob
+    of_loc = lambda loc: tg.log_likelihood(rows, loc, COVARIANCE, FEW).log_prob
     return of_loc(loc), jax.grad(lambda loc: of_loc(loc).sum())(loc)
-
-
-def untilted_gradient(loc):
-    return jax.grad(lambda loc: log_prob(loc, method=tg.Separation(32, 4, tilted=False)).sum())(loc)
 
 
 # Contexts, functions and what they are called with.
 WORK = {
-    "value": of_rows(jax.jit(log_prob)),
-    "one problem": of_replicates(jax.jit(log_prob)),
+    "value": of_rows(lambda loc: log_prob(loc, method=PLANNED)),
+    "one problem": of_replicates(lambda loc: log_prob(loc, method=PLANNED)),
     "default": of_rows(lambda loc: tg.log_probability(loc, COVARIANCE, REGION)),
     "gradient": of_rows(jax.jit(jax.grad(lambda loc: log_prob(loc).sum()))),
-    "untilted gradient": of_rows(untilted_gradient),
     "gradient by the covariance": (
         tg.parallel.rows, jax.jit(jax.grad(lambda c: log_prob(MEANS, c).sum())), COVARIANCE
     ),

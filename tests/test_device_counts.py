@@ -59,7 +59,7 @@ def test_a_process_with_two_devices_gives_the_number_of_one(tmp_path):
     assert_same(found[1], found[2], 1e-12)
 
 
-def test_no_collective_stands_in_a_loop(name="untilted gradient"):
+def test_no_collective_stands_in_a_loop(name="gradient"):
     """A loop of a solver that asks the other devices would wait for the slowest in every round."""
     context, function, argument = device_work.WORK[name]
     with context(tg.parallel.device_mesh(3)):
@@ -71,7 +71,7 @@ def test_no_collective_stands_in_a_loop(name="untilted gradient"):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["value", "propagation", "gradient", "Hessian", "log_likelihood", "moments of one problem"],
+    ["value", "propagation", "Hessian", "log_likelihood", "moments of one problem"],
 )
 def test_no_collective_stands_in_any_loop(name):
     test_no_collective_stands_in_a_loop(name)

@@ -18,7 +18,7 @@ TESTS = sorted((ROOT / "tests").glob("*.py"))
 # before the point is the floor, the one behind it a step of the stairs within the floor.
 FLOORS = {
     "interrupts": 0.0, "tables": 0.0, "parallel": 0.0, "pytrees": 0.0, "tape": 0.0, "special": 0.0,
-    "points": 0.1, "compiling": 0.1, "safe": 0.1, "diagnostics": 0.1,
+    "distributed": 0.1, "points": 0.1, "compiling": 0.1, "safe": 0.1, "diagnostics": 0.1,
     "linalg": 0.1, "rows": 0.1, "indicators": 1.0, "covariances": 1.0,
     "limits": 1.0, "regions": 1.1,
     "total_moments": 1.1, "problem": 1.2, "units": 1.3,
@@ -69,7 +69,7 @@ ROOMS = {
     },
     "regions": {"region": 0},
     "plotting": {"panels": 0},
-    "tables": {"interchange": 0, "columns": 1, "alignment": 2, "files": 2},
+    "tables": {"interchange": 0, "columns": 1, "alignment": 2, "files": 2, "streams": 3},
     "config": {"yaml": 0, "sections": 0, "experiment": 1},
 }  # fmt: skip
 TOP = 5  # rooms that are not named, the methods and the estimators, are neighbours

@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         indicators as indicators,
         likelihood as likelihood,
         mixtures as mixtures,
+        distributed as distributed,
         parallel as parallel,
         plotting as plotting,
         regions as regions,
@@ -163,8 +164,8 @@ _HOMES = {
     "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
 _MODULES = (
-    "config", "fitting", "indicators", "likelihood", "mixtures", "parallel", "plotting", "regions",
-    "safe", "special",
+    "config", "distributed", "fitting", "indicators", "likelihood", "mixtures", "parallel",
+    "plotting", "regions", "safe", "special",
 )  # fmt: skip
 _EXTRAS = ("sklearn",)  # modules that need a package which may be absent
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

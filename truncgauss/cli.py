@@ -9,9 +9,10 @@ import dataclasses
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import tyro
 
@@ -42,6 +43,14 @@ class Run:
     """Also put the figure, with its values, here under the experiment's name."""
     resume: Path | None = None
     """Continue the interrupted run in this folder instead."""
+    distributed: bool = False
+    """Share the run with other processes, as started by Slurm, Open MPI or Kubernetes, or given:"""
+    coordinator: str | None = None
+    """HOST:PORT of the first process,"""
+    num_processes: int | None = None
+    """how many there are,"""
+    process_index: int | None = None
+    """and which of them this is, from 0."""
     traceback: bool = False
     """Show where in the code an error came from."""
 
@@ -129,12 +138,34 @@ def console() -> NoReturn:
     JAX's clean-up at exit frees what a computation that cannot be stopped still uses: after an
     interruption that ended in a segmentation fault, and its exit code. So it is left out then.
     """
-    code = main()
+    try:
+        code = main()
+    except Exception:
+        if not _joined():
+            raise
+        traceback.print_exc()
+        print(f"{ERROR}: this process failed, or another one that it waited for", file=sys.stderr)
+        code = FAILED
+        _leave(code)
+    if code not in (FINE, FAILED) and _joined():
+        _leave(code)
     if code in (INTERRUPTED, TERMINATED):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _joined() -> bool:
+    """Whether this process is one of several; their module need not be imported to know it."""
+    module = sys.modules.get("truncgauss.distributed")
+    return module is not None and module.joined()
+
+
+def _leave(code: int) -> NoReturn:
+    from truncgauss import distributed
+
+    distributed.leave(code)
 
 
 def _act(words: list[str]) -> int:
@@ -230,7 +261,9 @@ def _run(asked: Run, rest: list[str], words: list[str]) -> int:
         raise ConfigError(f"{ERROR}: run takes either a config or --resume FOLDER")
     if asked.figures:
         runs.writable(asked.figures)
-    running.prepare(config)
+    running.prepare(config, _others(asked))
+    if asked.distributed and not _first():
+        return FAILED if running.assist(config) else FINE
     stem = settings.stem(config.experiment)
     source = Path(config.experiment) if settings.is_file(config.experiment) else None
     if folder and source:
@@ -247,6 +280,22 @@ def _run(asked: Run, rest: list[str], words: list[str]) -> int:
     print(*summary["summary"], *([f"failed: {failed}"] if failed else ()), sep="\n")
     print(f"run folder: {final}")
     return FAILED if failed else FINE
+
+
+def _others(asked: Run) -> tuple[Any, ...] | None:
+    """Where to join other processes, if that was asked for."""
+    given = (asked.coordinator, asked.num_processes, asked.process_index)
+    if asked.distributed:
+        return given
+    if given != (None, None, None):
+        raise ConfigError(f"{ERROR}: --coordinator and its company belong to --distributed")
+    return None
+
+
+def _first() -> bool:
+    from truncgauss import distributed
+
+    return distributed.first()
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ device computes all of them.
 """
 
 import contextlib
+import hashlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -92,7 +93,8 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
     """A one-axis mesh over the first `num_devices` devices, by default all of them.
 
     Args:
-        num_devices: the number of devices, at most `jax.device_count()`.
+        num_devices: of this process, at most `jax.local_device_count()`; None for all devices of
+            all processes.
 
     Raises:
         ValueError: if there are fewer devices.
@@ -101,7 +103,7 @@ def device_mesh(num_devices: int | None = None) -> Mesh:
         >>> tg.parallel.device_mesh(1).size
         1
     """
-    devices = jax.devices()
+    devices = jax.devices() if num_devices is None else jax.local_devices()
     num_devices = len(devices) if num_devices is None else num_devices
     if not 1 <= num_devices <= len(devices):
         raise ValueError(
@@ -209,7 +211,12 @@ def each_replicate(function: Callable[[jax.Array], Any], keys: jax.Array) -> Any
 
 
 def like(tree: Any) -> contextlib.AbstractContextManager[Any]:
-    """The context `rows` for the mesh over which arrays of a tree are spread, if they are."""
+    """The context `rows` for the mesh over which arrays of a tree are spread, if they are.
+
+    Work that is spread over processes is compared between them first, see `agreed`.
+    """
+    if any(mesh is not None and mesh.is_multi_process for mesh in plan()):
+        agreed("the arguments", tree)
     for leaf in jax.tree.leaves(tree):
         mesh = leaf.sharding.mesh if is_spread(leaf) and hasattr(leaf.sharding, "mesh") else None
         if isinstance(mesh, Mesh):
@@ -221,6 +228,51 @@ def is_spread(array: Any) -> bool:
     """Whether the elements of an array lie on different devices; False under a trace."""
     concrete = isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer)
     return concrete and not array.sharding.is_fully_replicated
+
+
+def agreed(what: str, tree: Any) -> None:
+    """Compare values that all processes must have in common; nothing to do for one, or in a trace.
+
+    Raises:
+        ValueError: on every process, if they differ on some.
+    """
+    leaves = jax.tree.leaves(tree)
+    if jax.process_count() == 1 or any(map(_is_elsewhere, leaves)):
+        return
+    digest = hashlib.sha256()
+    for leaf in leaves:
+        if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        array = np.asarray(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    all_digests = all_bytes(digest.digest())
+    differing = [i for i, other in enumerate(all_digests) if other != all_digests[0]]
+    if differing:
+        raise ValueError(
+            f"{what} of process(es) {', '.join(map(str, differing))} differ from those of process "
+            "0. All processes must run the same program on the same numbers."
+        )
+
+
+def all_bytes(content: bytes) -> list[bytes]:
+    """What each process gives, in their order, on all of them."""
+    from jax.experimental import multihost_utils  # which one process does without
+
+    length = np.array([len(content)], np.int32)
+    lengths = np.asarray(multihost_utils.process_allgather(length)).reshape(-1)
+    filled = np.zeros(int(lengths.max()), np.uint8)
+    filled[: len(content)] = np.frombuffer(content, np.uint8)
+    every = np.asarray(multihost_utils.process_allgather(filled)).reshape(len(lengths), -1)
+    return [row[:size].tobytes() for row, size in zip(every, lengths)]
+
+
+def _is_elsewhere(leaf: Any) -> bool:
+    """Whether a leaf is a tracer, or has elements on other processes that are not here."""
+    if isinstance(leaf, jax.core.Tracer):
+        return True
+    return isinstance(leaf, jax.Array) and not (
+        leaf.is_fully_addressable or leaf.is_fully_replicated
+    )
 
 
 def plan() -> Plan:
@@ -253,6 +305,9 @@ def _divided(
     # Derivatives are taken outside or wholly inside, where nothing is exchanged.
     each = jax.shard_map(own, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)
     result = each(*args)
+    if mesh.is_multi_process:  # so that each process can read all of it
+        everywhere = NamedSharding(mesh, whole)
+        result = jax.lax.with_sharding_constraint(result, everywhere)
     return jax.tree.map(lambda leaf: leaf[:size], result) if missing else result
 
 

@@ -175,5 +175,12 @@ def values_of(tree: T) -> T | None:
 
 
 def is_concrete(tree: Any) -> bool:
-    """Whether every leaf holds concrete numbers, rather than tracers."""
-    return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+    """Whether every leaf holds numbers that are here, rather than traced or in other processes."""
+    return all(map(_is_here, jax.tree.leaves(tree)))
+
+
+def _is_here(leaf: Any) -> bool:
+    if isinstance(leaf, jax.core.Tracer):
+        return False
+    whole = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
+    return whole or leaf.is_fully_replicated

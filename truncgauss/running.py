@@ -6,13 +6,19 @@ JAX is imported when an experiment starts, not before: settings decide precision
 import contextlib
 import datetime
 import inspect
+import io
 import os
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from truncgauss import completed_runs, report, runs
 from truncgauss import config as settings
@@ -22,8 +28,12 @@ from truncgauss.config import ConfigError, Experiment
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def prepare(config: Experiment) -> None:
+def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
     """Set precision, devices and cache, which JAX takes before its first computation only.
+
+    Args:
+        config: the settings; their devices are those of each process.
+        others: what `distributed.join` takes, to share the run with other processes.
 
     Raises:
         ConfigError: there are fewer devices than the settings ask for.
@@ -38,6 +48,10 @@ def prepare(config: Experiment) -> None:
     with contextlib.suppress(RuntimeError):
         if config.devices > 1:
             jax.config.update("jax_num_cpu_devices", config.devices)
+    if others is not None:
+        from truncgauss import distributed
+
+        print(f"truncgauss: {distributed.join(*others)}", file=sys.stderr)
     here = jax.local_devices()
     if len(here) < config.devices:
         raise ConfigError(
@@ -46,7 +60,7 @@ def prepare(config: Experiment) -> None:
             "their own"
         )
     name = settings.stem(config.experiment)
-    what = f"{name}, {config.dtype}, {config.devices} x {here[0].device_kind}"
+    what = f"{name}, {config.dtype}, {jax.device_count()} x {here[0].device_kind}"
     print(f"truncgauss: {what}", file=sys.stderr)
 
 
@@ -90,6 +104,12 @@ def compute(folder: Path, config: Experiment, command: list[str]) -> tuple[dict[
     return summary, runs.finish(folder, name, results, provenance)
 
 
+def assist(config: Experiment) -> str:
+    """Do this process's part of a run of which another one writes the files; why it failed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        return runs.summary(_results(config, Path(scratch) / runs.CHECKPOINT))["reason"]
+
+
 def redraw(run: CompletedRun) -> list[str]:
     """Draw the figure of a complete run again and renew its report; the paths of both.
 
@@ -117,16 +137,47 @@ def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[
 def _results(config: Experiment, checkpoint: Path) -> dict[str, Any]:
     """What an experiment returns, its arrays as NumPy's."""
     import jax
-    import numpy as np
+
+    from truncgauss import parallel
 
     run = settings.function(config.experiment, "run")
     more = {"checkpoint": checkpoint} if "checkpoint" in inspect.signature(run).parameters else {}
+    alone = jax.process_count() == 1
+    if not alone:
+        _agree(config, checkpoint)
+    mesh = parallel.device_mesh(config.devices if alone else None) if config.spreads else None
     try:
-        results: Mapping[str, Any] = run(config, **more)
+        with parallel.rows(mesh):
+            results: Mapping[str, Any] = run(config, **more)
     except ArithmeticError as error:
         return {"failed": str(error) or type(error).__name__}
     as_numpy = lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
     return jax.tree.map(as_numpy, dict(results))
+
+
+def _agree(config: Experiment, checkpoint: Path) -> None:
+    """Compare settings and programs with those of the other processes, and hand on the first one's
+    checkpoint."""
+    import jax
+
+    from truncgauss import distributed, parallel
+
+    own_file = Path(config.experiment) if settings.is_file(config.experiment) else None
+    files = [*sorted(ROOT.glob("truncgauss/**/*.py")), *([own_file] if own_file else [])]
+    program = zlib.crc32(b"".join(path.read_bytes() for path in files))
+    versions = jax.__version__, np.__version__
+    text = f"{versions}\n" + settings.dump(config).replace(
+        config.experiment, ""
+    )  # a path may differ
+    parallel.agreed("the settings", np.frombuffer(text.encode(), np.uint8))
+    parallel.agreed("the programs", np.uint32(program))
+    saved = io.BytesIO()
+    with zipfile.ZipFile(saved, "w") as archive:
+        for path in checkpoint.rglob("*") if distributed.first() else ():
+            archive.write(path, path.relative_to(checkpoint))
+    first = parallel.all_bytes(saved.getvalue())[0]
+    if not distributed.first():
+        zipfile.ZipFile(io.BytesIO(first)).extractall(checkpoint)
 
 
 @contextlib.contextmanager

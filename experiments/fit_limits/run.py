@@ -10,17 +10,10 @@ import numpy as np
 from tqdm import tqdm
 
 import truncgauss as tg
-from truncgauss import parallel
 
 
 def run(config):
     """Recovered parameters with standard errors, traces, residuals, pulls of repetitions."""
-    with parallel.rows(parallel.device_mesh(config.devices)):
-        return computed(config)
-
-
-def computed(config):
-    """What `run` returns, on the devices that it chose."""
     questions = {"shift": Shift(config), "limits": Limits(config)}
     results = {"num_trials": config.num_trials}
     for number, (name, question) in enumerate(questions.items()):

@@ -15,6 +15,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
+from truncgauss import parallel
 from truncgauss.diagnostics import Report, first_nonfinite
 from truncgauss.fitting import checkpoint as checkpoints
 from truncgauss.fitting.parameters import Coordinates, coordinates, covers, named_leaves
@@ -103,6 +104,7 @@ def fit(
         raise ValueError(f"fit: num_steps must not be negative, got {num_steps}.")
     objective = as_tree(objective)
     place = coordinates(start, constraints)
+    parallel.agreed("fit: the start and the objective", (place, objective, key))
     check_objective(objective, place, key)
     if optimizer is None:
         optimizer = default_optimizer(None if key is None else num_steps)
@@ -164,7 +166,9 @@ class Run:
                 done = self.advanced(done, size)
                 now = time.monotonic()
                 # As long as the eye and the keyboard can wait; a step is the same in any chunk.
-                size = min(2 * size, CHUNK) if now - began < 0.2 else max(size // 2, 1)
+                # Processes that share the work must take the same number of steps.
+                quick = now - began < 0.2 or jax.process_count() > 1
+                size = min(2 * size, CHUNK) if quick else max(size // 2, 1)
                 show(bar, done)
                 if self.checkpoint is not None and now - saved > self.save_every:
                     checkpoints.save(self.checkpoint, done, fingerprint)

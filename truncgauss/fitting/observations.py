@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import parallel
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.descent import Descent, Path
 from truncgauss.fitting.existence import (
@@ -137,6 +138,7 @@ def fit_observations(
     check_information(information)
     with jax.enable_x64(True):
         observations = floats_as_float64(observations)
+        parallel.agreed("fit_observations: rows, design and start", (observations, design, start))
         n, d = observations.lower.shape
         designs = as_designs(design, n, d)
         sizes = (1,) * d if designs is None else tuple(part.shape[1] for part in designs)

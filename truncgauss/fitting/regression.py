@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import tables
+from truncgauss import parallel, tables
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.descent import Descent, Path
 from truncgauss.fitting.existence import (
@@ -148,6 +148,7 @@ def fit_regression(
         rows = as_rows(ends, limits, noise, weights)
         covariates = columns_of(design, "design", ends)
         scales = None if scale_design is None else columns_of(scale_design, "scale_design", ends)
+        parallel.agreed("fit_regression: rows, designs and start", (rows, covariates.values, start))
         problem = Regression.of(rows, covariates, scales)
         descent = Descent(problem.renewed, problem.width, scales is None, num_steps, progress)
         given = None if start is None else problem.as_start(start)

@@ -2,6 +2,8 @@
 
 import functools
 import operator
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,6 +130,59 @@ class Statistics:
             pairs = (parts[i : i + 2] for i in range(0, len(parts), 2))
             parts = [functools.reduce(operator.add, pair) for pair in pairs]
         return parts[0]
+
+    @classmethod
+    def from_file(
+        cls,
+        path: str | Path,
+        columns: Sequence[str] | None = None,
+        *,
+        weights: str | None = None,
+        part: tuple[int, int] = (0, 1),
+    ) -> "Statistics":
+        """The statistics of the rows of a file, in one reading and in the memory of a few chunks.
+
+        Args:
+            path: a Parquet, NPY, NPZ or CSV file, see `tables.chunks`.
+            columns: names of the columns; None for all (besides that of the weights).
+            weights: the column that says how often each row counts.
+            part: (i, k) for the i-th of k parts. The statistics of all parts add up to those of
+                the file; with several processes, `(jax.process_index(), jax.process_count())` and
+                `sum(tg.distributed.exchanged(...))`.
+
+        Raises:
+            ValueError: for a column that is not there, a missing or infinite number, or no rows.
+
+        Example:
+            >>> import pathlib, tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = pathlib.Path(folder, "my.csv")
+            ...     _ = path.write_text("x,y\\n1,10\\n2,20\\n6,60\\n", "utf-8")
+            ...     whole = tg.Statistics.from_file(path)
+            >>> whole.num_rows, whole.mean
+            (3, array([ 3., 30.]))
+        """
+        names = None if columns is None else list(columns)
+        if weights is not None:
+            every = tables.column_names(path) if names is None else names
+            names = [*(name for name in every if name != weights), weights]
+        found: Statistics | None = None
+        begin = 0
+        for rows in tables.chunks(path, names, part):
+            own = None if weights is None else rows[:, -1]
+            try:
+                if own is None or own.any():  # else a chunk of weights 0, which adds nothing
+                    added = cls.from_rows(rows if own is None else rows[:, :-1], own)
+                    found = added if found is None else found + added
+            except ValueError as error:
+                place = f"{path}, part {part[0]} of {part[1]}, row {begin} of it onwards"
+                raise ValueError(f"{place}: {error}") from error
+            begin += len(rows)
+        if found is None:
+            raise ValueError(
+                f"Statistics: part {part[0]} of {part[1]} of {path} has no row that counts."
+            )
+        return found
 
     def __add__(self, other: "Statistics") -> "Statistics":
         if not isinstance(other, Statistics):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from truncgauss import tables
+from truncgauss import parallel, tables
 from truncgauss.fitting.held import hold
 from truncgauss.fitting.newton import Point, newton_steps, point, settled_within, verdict
 from truncgauss.fitting.observations import fit_observations
@@ -181,6 +181,7 @@ def fit_statistics(
 ) -> TruncatedFit:
     """The fit of rows with shared limits, by natural parameters."""
     sample = as_sample(statistics, low, high, table)
+    parallel.agreed("fit_truncated_normal: the rows and the start", (sample, start))
     unchecked = () if statistics.lowest is not None else (UNCHECKED,)
     own, _ = first_natural(sample, None)
     x, notes = first_natural(sample, start)

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import optimize
 from tqdm import tqdm
 
+from truncgauss import parallel
 from truncgauss.fitting.newton import newton_steps
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.certificate import finished
@@ -107,6 +108,7 @@ def fit_mixture(
         )
     with jax.enable_x64(True):
         observations = floats_as_float64(observations)
+        parallel.agreed("fit_mixture: rows and start", (observations, start))
         loss, table = prepared_loss(observations, num_components, covariance, method, key)
         starts = [given(start, loss.coordinates)] if start is not None else []
         for number in range(0 if starts else num_starts if num_components > 1 else 1):

@@ -3,12 +3,15 @@
 from truncgauss.tables.alignment import aligned, check_labels, row_values
 from truncgauss.tables.columns import Table, chosen, named_columns, numbers, read
 from truncgauss.tables.files import from_file, header, mismatch
+from truncgauss.tables.streams import chunks, column_names
 
 __all__ = [
     "Table",
     "aligned",
     "check_labels",
     "chosen",
+    "chunks",
+    "column_names",
     "from_file",
     "header",
     "mismatch",

@@ -1,0 +1,310 @@
+"""Several processes share a run: the numbers of one, one folder, and an end if one of them dies.
+
+Real processes on this host, which meet on the loopback interface. Each has a hard time limit.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss import distributed
+
+LIMIT = 240  # seconds for any process here
+STOPPED = 60  # seconds within which processes stop after another one was killed
+EXPERIMENT = '''\
+"""Work that is spread over rows."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import truncgauss as tg
+from truncgauss import config
+
+
+class Settings(config.Experiment):
+    spreads: ClassVar[bool] = True
+    mode: str
+    steps: int = 30
+
+
+def run(settings, checkpoint):
+    box, soft = tg.Box([-1.0, -1.0], [1.0, 1.5]), tg.SoftMonteCarlo(num_samples=64)
+    means = jnp.linspace(-1.0, 1.0, 8)[:, None] + jnp.zeros(2)
+    rows = np.clip(np.random.default_rng(0).normal(size=(24, 1)), -0.9, 0.9)
+    log_prob = lambda loc: tg.log_probability(loc, jnp.eye(2), box, soft).log_prob
+    found = {"processes": jax.process_count(), "devices": jax.device_count()}
+    if settings.mode == "differ":
+        means = means + jax.process_index()
+    if settings.mode == "fail" and jax.process_index() == 1:
+        raise KeyError("a bug on one process")
+    found["rows"] = log_prob(means)
+    if settings.mode == "all":
+        found["slope"] = jax.grad(lambda means: log_prob(means).sum())(means)
+        found["default"] = tg.log_probability(jnp.zeros((5, 4)), 0.5 * jnp.eye(4) + 0.5,
+            tg.Box(jnp.full(4, -1.0), 1.5 + jnp.arange(5.0)[:, None])).log_prob
+        normal = tg.fit_truncated_normal(rows, low=-1.0, high=1.0)
+        limits = tg.Box(rows - 1.0 - rows**2, jnp.inf)
+        partly = tg.fit_observations(tg.Observations.exact(rows, region=limits))
+        pairs = np.hstack([rows, rows[::-1]])
+        own = tg.Observations.exact(pairs, region=tg.Box(pairs - 1.5, jnp.inf))
+        both = tg.fit_observations(own, covariance="diagonal")
+        found |= {"normal": normal.loc, "partly": partly.estimates, "both": both.estimates}
+    if settings.mode == "rows":
+        return found | {"summary": ["done"]}
+    loss = jax.tree_util.Partial(lambda means, loc: -log_prob(means + loc).sum(), means)
+    fit = tg.fit(loss, jnp.full(2, 0.3), num_steps=settings.steps, progress=False,
+                 tolerance=0.0 if settings.mode == "long" else None,
+                 optimizer=__import__("optax").sgd(1e-6) if settings.mode == "long" else None,
+                 checkpoint=checkpoint / "fit.npz", save_every=0.2)
+    return found | {"params": fit.params, "trace": fit.loss_trace, "summary": ["done"]}
+
+
+def plot(results):
+    from truncgauss import plotting
+
+    return plotting.figure()[0]
+'''
+
+
+def port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def launch(folder, count, *words, devices=1, environment=None):
+    """Processes of one run, which write to `folder`."""
+    meeting = f"127.0.0.1:{port()}"
+    command = [sys.executable, "-m", "truncgauss.cli", "run", *words, "--runs", folder / "runs"]
+    shared = ["--distributed", "--coordinator", meeting, "--num_processes", count]
+    return [
+        subprocess.Popen(
+            list(map(str, [*command, *shared, "--process_index", index])),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "JAX_NUM_CPU_DEVICES": str(devices), **(environment or {})},
+        )
+        for index in range(count)
+    ]
+
+
+def ends(processes, limit=LIMIT):
+    """Exit codes and what was printed; whatever happens, no process is left behind."""
+    until, found = time.monotonic() + limit, []
+    try:
+        for process in processes:
+            out, err = process.communicate(timeout=max(until - time.monotonic(), 0.1))
+            found.append((process.returncode, out, err))
+    finally:
+        for process in processes:
+            process.kill()
+    return found
+
+
+@pytest.fixture
+def config(tmp_path):
+    (tmp_path / "shared.py").write_text(EXPERIMENT)
+
+    def written(mode, **more):
+        path = tmp_path / f"{mode}.yaml"
+        lines = {"experiment": "shared.py", "seed": 1, "mode": mode, **more}
+        path.write_text("".join(f"{key}: {value}\n" for key, value in lines.items()))
+        return path
+
+    return written
+
+
+def result(folder):
+    [run] = folder.glob("shared-*")
+    assert not run.name.endswith(".partial")
+    return dict(np.load(run / "result.npz")), run
+
+
+def alone(path, folder):
+    """The results of one process."""
+    words = [sys.executable, "-m", "truncgauss.cli", "run", path, "--runs", folder / "runs"]
+    subprocess.run(list(map(str, words)), check=True, timeout=LIMIT, capture_output=True)
+    return result(folder / "runs")[0]
+
+
+def assert_same(one, many, count):
+    assert one.keys() == many.keys()
+    assert many["processes"] == many["devices"] == count
+    for name in one.keys() - {"processes", "devices"}:
+        np.testing.assert_allclose(many[name], one[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+# ---------------------------------------------------------------- where to meet
+
+
+def test_explicit_numbers_win_over_the_cluster():
+    slurm = {name: "3" for name in distributed.ENVIRONMENTS["slurm"]} | {"SLURM_NTASKS": "8"}
+    found = distributed.address(environment=slurm)
+    assert (found.num_processes, found.process_index, found.cluster) == (8, 3, "slurm")
+    assert str(found) == "found: Slurm, process 3 of 8"
+    given = distributed.address("here:99", 2, 1, slurm)
+    assert given == distributed.Address("here:99", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "message"),
+    [
+        ((), {}, "no cluster"),
+        ((), {"SLURM_JOB_ID": "5"}, "SLURM_JOB_ID, but not SLURM_NTASKS, SLURM_PROCID"),
+        (("here:99",), {}, "belong together"),
+        (("here", 2, 1), {}, "HOST:PORT, got 'here'"),
+        (("here:99", 2, 2), {}, "from 0 to 1, got 2"),
+    ],
+)
+def test_an_unclear_meeting_point_is_refused(given, environment, message):
+    with pytest.raises(ValueError, match=message):
+        distributed.address(*given, environment=environment)
+
+
+def test_one_process_exchanges_with_itself():
+    assert distributed.exchanged({"a": 1}) == [{"a": 1}]
+    np.testing.assert_array_equal(distributed.gathered([1.0, 2.0]), [1.0, 2.0])
+    assert distributed.share(7) == slice(0, 7) and distributed.first()
+    tg.parallel.agreed("anything", (1.0, lambda: None))
+
+
+def test_a_meeting_point_alone_is_refused(capsys):
+    from truncgauss import cli
+
+    assert cli.main(["run", "nan_gallery", "--num_processes", "2"]) == cli.USAGE
+    assert "--distributed" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- shared runs
+
+
+def test_two_processes_give_the_numbers_of_one_and_write_one_folder(config, tmp_path):
+    path = config("rows")
+    found = ends(launch(tmp_path / "two", 2, path))
+    assert [code for code, _, _ in found] == [0, 0], found
+    assert "process 1 of 2" in found[1][2] and "run folder" in found[0][1]
+    assert "run folder" not in found[1][1]
+    many = result(tmp_path / "two" / "runs")[0]
+    means, box = jnp.linspace(-1.0, 1.0, 8)[:, None] + jnp.zeros(2), tg.Box([-1.0] * 2, [1.0, 1.5])
+    one = tg.log_probability(means, jnp.eye(2), box, tg.SoftMonteCarlo(num_samples=64))
+    np.testing.assert_allclose(many["rows"], one.log_prob, rtol=1e-12)
+    assert many["processes"] == many["devices"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
+def test_processes_share_all_work(count, config, tmp_path):
+    path = config("all")
+    found = ends(launch(tmp_path / "many", count, path))
+    assert [code for code, _, _ in found] == [0] * count, found
+    many, run = result(tmp_path / "many" / "runs")
+    assert_same(alone(path, tmp_path / "one"), many, count)
+    assert len(json.loads((run / "provenance.json").read_text())["command"]) > 3
+
+
+@pytest.mark.slow
+def test_processes_that_differ_all_stop(config, tmp_path):
+    for code, _, err in ends(launch(tmp_path, 2, config("differ"))):
+        assert code == 2 and "the arguments of process(es) 1 differ" in err
+    assert not list((tmp_path / "runs").glob("shared-*Z"))
+
+
+@pytest.mark.slow
+def test_settings_that_differ_are_refused_on_every_process(config, tmp_path):
+    meeting, found = f"127.0.0.1:{port()}", []
+    for index, mode in enumerate(("rows", "all")):
+        words = [
+            "run", config(mode), "--runs", tmp_path / "runs", "--distributed", "--coordinator",
+            meeting, "--num_processes", 2, "--process_index", index,
+        ]  # fmt: skip
+        found.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "truncgauss.cli", *map(str, words)],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            )
+        )  # fmt: skip
+    for code, _, err in ends(found):
+        assert code == 2 and "the settings of process(es) 1 differ" in err
+    assert not list((tmp_path / "runs").glob("*"))
+
+
+@pytest.mark.slow
+def test_a_failure_on_one_process_ends_all(config, tmp_path):
+    began = time.monotonic()
+    found = ends(launch(tmp_path, 2, config("fail")))
+    assert time.monotonic() - began < LIMIT
+    assert all(code != 0 for code, _, _ in found)
+    assert "a bug on one process" in found[1][2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_others_and_the_run_goes_on_with_any_number(
+    victim, config, tmp_path
+):
+    path, folder = config("long", steps=400), tmp_path / "runs"
+    processes = launch(tmp_path, 2, path)
+    until = time.monotonic() + LIMIT
+    while not list(folder.glob("shared-*/checkpoint/fit.npz")) and time.monotonic() < until:
+        time.sleep(0.05)
+    processes[victim].send_signal(signal.SIGKILL)
+    began = time.monotonic()
+    code, _, err = ends(processes)[1 - victim]
+    assert time.monotonic() - began < STOPPED
+    assert code not in (0, None) and ("another one" in err or "coordination" in err.lower()), err
+    [partial] = folder.glob("shared-*.partial")
+    resumed = subprocess.run(
+        list(map(str, [sys.executable, "-m", "truncgauss.cli", "run", "--resume", partial])),
+        capture_output=True, text=True, timeout=LIMIT, check=False,
+    )  # fmt: skip
+    assert resumed.returncode == 0, resumed.stderr
+    many, one = result(folder)[0], alone(path, tmp_path / "one")
+    np.testing.assert_allclose(many["trace"], one["trace"], rtol=1e-12)
+    assert len(many["trace"]) == 401
+
+
+EXCHANGE = """
+import sys, numpy as np, jax, truncgauss as tg
+jax.config.update("jax_enable_x64", False)
+index, count = int(sys.argv[1]), int(sys.argv[2])
+where = tg.distributed.join(sys.argv[3], count, index)
+rows = np.random.default_rng(0).normal(1e8, 1.0, size=(1001, 2))
+own = rows[tg.distributed.share(len(rows))]
+whole = sum(tg.distributed.exchanged(tg.Statistics.from_rows(own)))
+every = tg.distributed.gathered(own)
+truth = tg.Statistics.from_rows(rows)
+assert np.array_equal(every, rows) and whole.num_rows == 1001
+assert np.allclose(whole.scatter, truth.scatter, rtol=1e-15, atol=0), whole.scatter - truth.scatter
+assert np.array_equal(whole.lowest, truth.lowest)
+print(repr(whole.mean.tolist()), len(own))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
+def test_statistics_of_processes_add_up_exactly(count):
+    words = [sys.executable, "-c", EXCHANGE]
+    meeting = f"127.0.0.1:{port()}"
+    processes = [
+        subprocess.Popen(
+            [*words, str(index), str(count), meeting],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for index in range(count)
+    ]  # fmt: skip
+    found = ends(processes)
+    assert all(code == 0 for code, _, _ in found), found
+    assert len({out.rsplit(" ", 1)[0] for _, out, _ in found}) == 1
