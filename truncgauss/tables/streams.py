@@ -145,14 +145,20 @@ def _of_parquet(
         raise ValueError(
             f"{path}: reading Parquet needs pyarrow: pip install 'truncgauss[parquet]'."
         ) from None
-    with parquet.ParquetFile(path) as file:
+    # Without buffers of whole columns ahead, which would grow with the file.
+    with parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
         wanted = _wanted(path, columns, file.schema_arrow.names)
         groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         starts = np.concatenate([[0], np.cumsum(groups)]).astype(int)
         begin, end = _ends(int(starts[-1]), index, count)
         own = [i for i in range(len(groups)) if starts[i] < end and starts[i + 1] > begin]
         at = starts[own[0]] if own else 0
-        for batch in file.iter_batches(size, row_groups=own, columns=wanted):
+        batches = (
+            batch
+            for group in own
+            for batch in file.iter_batches(size, row_groups=[group], columns=wanted)
+        )
+        for batch in batches:
             first, at = at, at + batch.num_rows
             inside = slice(max(begin - first, 0), max(min(end, at) - first, 0))
             found = [_numbers(path, name, batch.column(name)) for name in wanted]
