@@ -195,8 +195,10 @@ def gallery() -> str:
         caption = re.match(r'r?"""(.*?)(?:\n\n|""")', code, re.DOTALL)
         if caption is None:
             raise BuildError(f"experiments/{name} has no docstring to caption its figure")
+        moving = f"figures/{name}.gif"
+        moved = f"![{name}, moving]({moving})\n\n" if (ROOT / moving).is_file() else ""
         parts.append(
-            f"## {name}\n\n{caption[1]}\n\n![{name}](figures/{name}.png)\n\n"
+            f"## {name}\n\n{caption[1]}\n\n![{name}](figures/{name}.png)\n\n{moved}"
             f"[experiments/{name}](experiments/{name}) · "
             f"[configs/{name}.yaml](configs/{name}.yaml) · [as SVG](figures/{name}.svg)\n"
         )
@@ -209,7 +211,7 @@ def build(site: pathlib.Path) -> None:
     pdoc.render.configure(docformat="google", include_undocumented=False, footer_text="truncgauss")
     write_reference(site)
     (site / "figures").mkdir()
-    for suffix in ("png", "svg"):
+    for suffix in ("png", "svg", "gif"):
         for path in (ROOT / "figures").glob(f"*.{suffix}"):
             shutil.copy(path, site / "figures")
     sources: set[str] = set()

@@ -74,6 +74,6 @@ def test_the_site_builds_with_every_public_name_figure_and_link(tmp_path):
             assert f'id="{name}"' in reference, f"{name} is not in the reference"
     assert "<math" in reference and "FORMULA" not in reference
     gallery = (site / "gallery.html").read_text()
-    for figure in (ROOT / "figures").glob("*.png"):
+    for figure in (ROOT / "figures").glob("*.[pg][ni][gf]"):
         assert f'src="figures/{figure.name}"' in gallery
     assert "Truncated" in (site / "index.html").read_text()

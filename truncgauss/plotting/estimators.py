@@ -25,6 +25,8 @@ from truncgauss.plotting.style import (
 )
 from truncgauss.safe import bump as bump_function
 
+bump_and_growth = jax.jit(jax.vmap(jax.value_and_grad(bump_function, argnums=1), (0, None)))
+
 
 @in_house_style
 def annealing(
@@ -142,7 +144,7 @@ def bump(width: float, reach: float = 2.5, *, xlabel: str = "x", ax: Axes = NEW_
         'bump Ψ(x; σ)'
     """
     x = np.linspace(-reach, reach, 501)
-    value, growth = jax.vmap(jax.value_and_grad(bump_function, argnums=1), (0, None))(x, width)
+    value, growth = bump_and_growth(x, width)
     value_and_gradient(
         x, value, growth, xlabel=xlabel, value_label="bump Ψ(x; σ)", gradient_label="∂Ψ/∂σ", ax=ax
     )

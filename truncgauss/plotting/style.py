@@ -130,7 +130,7 @@ def figure(
         >>> len(picture.axes)
         2
     """
-    picture = empty(columns * size[0], rows * size[1])
+    picture = page(columns * size[0], rows * size[1])
     with matplotlib.rc_context(STYLE):
         return picture, picture.subplots(rows, columns, **settings)
 
@@ -153,13 +153,29 @@ def mosaic(
         >>> sorted(axes)
         ['bottom', 'tall', 'top']
     """
-    picture = empty(len(layout[0]) * size[0], len(layout) * size[1])
+    picture = page(len(layout[0]) * size[0], len(layout) * size[1])
+    return picture, panels_of(picture, layout, **settings)
+
+
+def panels_of(picture: Any, layout: Sequence[Sequence[str]], **settings: Any) -> dict[str, Axes]:
+    """The panels of a figure or subfigure by name; arguments as of `mosaic`.
+
+    Example:
+        >>> sorted(tg.plotting.panels_of(tg.plotting.page(6.0, 2.0), [["left", "right"]]))
+        ['left', 'right']
+    """
     with matplotlib.rc_context(STYLE):
-        return picture, picture.subplot_mosaic([list(row) for row in layout], **settings)
+        return dict(picture.subplot_mosaic([list(row) for row in layout], **settings))
 
 
-def empty(width: float, height: float) -> Figure:
-    """A figure without axes, its size in inches."""
+def page(width: float, height: float) -> Figure:
+    """A figure without axes, its size in inches, to be divided by `subfigures`.
+
+    Example:
+        >>> left, right = tg.plotting.page(8.0, 3.0).subfigures(1, 2)
+        >>> sorted(tg.plotting.panels_of(left, [["a", "b"]]))
+        ['a', 'b']
+    """
     return Figure(figsize=(width, height), layout=layout_engine(), dpi=STYLE["savefig.dpi"])
 
 

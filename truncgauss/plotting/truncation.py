@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import jax
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,14 +21,15 @@ from truncgauss.plotting.style import (
     STYLE,
     UNSEEN,
     entries,
-    figure,
     in_house_style,
+    page,
     with_given,
 )
 from truncgauss.regions import Box
 from truncgauss.special import truncated_log_density, truncated_quantile
 
 CELLS = 401  # of a grid, along each axis
+quantile_of, log_density_of = jax.jit(truncated_quantile), jax.jit(truncated_log_density)
 FAINT = 12.0  # nats below the highest density: what is fainter is not looked at
 
 
@@ -60,10 +62,9 @@ def density(
         raise ValueError(
             f"density: scale must be positive and low below high, got {scale}, {low} and {high}."
         )
-    kept = np.asarray(truncated_quantile(np.array([1e-3, 0.999]), loc, scale, low, high))
+    kept = np.asarray(quantile_of(np.array([1e-3, 0.999]), loc, scale, low, high))
     left, right = min(loc - 3.5 * scale, kept[0]), max(loc + 3.5 * scale, kept[1])
-    within = [limit for limit in (low, high) if left < limit < right]
-    x = np.unique(np.concatenate([np.linspace(left, right, 801), within]))
+    x = np.sort(np.append(np.linspace(left, right, 801), np.clip([low, high], left, right)))
     whole = np.exp(-0.5 * ((x - loc) / scale) ** 2) / (scale * np.sqrt(2 * np.pi))
     ax.plot(x, whole, color=SERIES[0].color, linewidth=0.9, label="Gaussian")
     removed = normal.ndtr((low - loc) / scale) + normal.ndtr((loc - high) / scale)
@@ -74,12 +75,12 @@ def density(
                 linewidth=0, label=removed_text(removed) if removed is not None else None,
             )  # fmt: skip
             removed = None
-    inside = x[(x >= low) & (x <= high)]
-    left_over = np.exp(np.asarray(truncated_log_density(inside, loc, scale, low, high), float))
+    inside = (x >= low) & (x <= high)
+    left_over = np.exp(np.asarray(log_density_of(x, loc, scale, low, high), float))
     # It falls to zero at the limits.
-    inside = np.concatenate([inside[:1], inside, inside[-1:]])
+    inside, left_over = np.pad(x[inside], 1, mode="edge"), np.pad(left_over[inside], 1)
     line = {"color": SERIES[series].color, "label": label, "linestyle": SERIES[series].linestyle}
-    ax.plot(inside, np.pad(left_over, 1), **with_given(Line2D, line, kwargs))
+    ax.plot(inside, left_over, **with_given(Line2D, line, kwargs))
     ax.set(xlabel=xlabel, ylabel="density", ylim=(0, None))
     return ax
 
@@ -239,8 +240,7 @@ def corner(
             f"(d, d), low and high (d,); got draws {draws.shape}, {len(names)} names and {shapes}."
         )
     if picture is None:
-        picture = figure(size=(1.3 + 1.7 * d, 1.1 + 1.7 * d))[0]
-        picture.clear()
+        picture = page(1.3 + 1.7 * d, 1.1 + 1.7 * d)
     with matplotlib.rc_context(STYLE):
         axes = {(i, j): picture.add_subplot(d, d, i * d + j + 1) for i in range(d)
                 for j in range(i + 1)}  # fmt: skip
