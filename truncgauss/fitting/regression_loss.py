@@ -117,6 +117,31 @@ def gaussian_of(u: jax.Array, v: jax.Array, link: int) -> tuple[jax.Array, jax.A
 
 
 @frozen_pytree
+class RegressionCoordinates:
+    """Free coordinates of a regression: coefficients of both predictors.
+
+    Attributes:
+        num_coefficients: p (static).
+        link: how mean and scale follow from the predictors, see `regression_loss` (static).
+    """
+
+    num_coefficients: int = static_field()
+    link: int = static_field()
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        """Coefficients of the mean, then of the log scale."""
+        if self.link == LOG:
+            return x
+        theta, v = x[: self.num_coefficients], x[self.num_coefficients :]
+        return jnp.concatenate([theta / v, -jnp.log(v) / self.link])
+
+    def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
+        if self.link == LOG:
+            return np.concatenate([coefficients, log_scale])
+        return np.append(coefficients, 1.0) * np.exp(-self.link * log_scale[0])
+
+
+@frozen_pytree
 class RegressionLoss:
     """Minus the mean log-likelihood of a row, by x: coefficients of u, then of v.
 

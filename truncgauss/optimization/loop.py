@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from truncgauss import parallel
 from truncgauss.diagnostics import Report, first_nonfinite
-from truncgauss.fitting import checkpoint as checkpoints
-from truncgauss.fitting.parameters import Coordinates, coordinates, covers, named_leaves
-from truncgauss.fitting.result import FitResult
-from truncgauss.fitting.steps import (
+from truncgauss.optimization import checkpoint as checkpoints
+from truncgauss.optimization.parameters import Coordinates, coordinates, covers, named_leaves
+from truncgauss.optimization.result import FitResult
+from truncgauss.optimization.steps import (
     CHUNK,
     Optimizer,
     Rules,
@@ -29,7 +29,7 @@ from truncgauss.fitting.steps import (
     loss_function,
     searches_lines,
 )
-from truncgauss.fitting.termination import (
+from truncgauss.optimization.termination import (
     EXHAUSTED,
     NONFINITE,
     RUNNING,
