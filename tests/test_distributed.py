@@ -186,6 +186,9 @@ def test_a_meeting_point_alone_is_refused(capsys):
 
     assert cli.main(["run", "nan_gallery", "--num_processes", "2"]) == cli.USAGE
     assert "--distributed" in capsys.readouterr().err
+    words = ["--distributed", "--coordinator", "here:99", "--num_processes", "2"]
+    assert cli.main(["run", "nan_gallery", *words, "--process_index", "0"]) == cli.USAGE
+    assert "does not spread its work" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- shared runs

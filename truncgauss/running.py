@@ -36,7 +36,8 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
         others: what `distributed.join` takes, to share the run with other processes.
 
     Raises:
-        ConfigError: there are fewer devices than the settings ask for.
+        ConfigError: there are fewer devices than the settings ask for, or the experiment does not
+            spread its work, which others are to share.
     """
     os.environ.setdefault("MPLBACKEND", "Agg")
     import jax
@@ -49,6 +50,11 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
         if config.devices > 1:
             jax.config.update("jax_num_cpu_devices", config.devices)
     if others is not None:
+        if not config.spreads:
+            raise ConfigError(
+                "truncgauss: error: --distributed: this experiment does not spread its work, so "
+                "that every process would do all of it"
+            )
         from truncgauss import distributed
 
         print(f"truncgauss: {distributed.join(*others)}", file=sys.stderr)
@@ -169,9 +175,8 @@ def _agree(config: Experiment, checkpoint: Path) -> None:
     files = [*sorted(ROOT.glob("truncgauss/**/*.py")), *([own_file] if own_file else [])]
     program = zlib.crc32(b"".join(path.read_bytes() for path in files))
     versions = jax.__version__, np.__version__
-    text = f"{versions}\n" + settings.dump(config).replace(
-        config.experiment, ""
-    )  # a path may differ
+    same = settings.dump(config).replace(config.experiment, "")  # a path may differ
+    text = f"{versions}\n{same}"
     parallel.agreed("the settings", np.frombuffer(text.encode(), np.uint8))
     parallel.agreed("the programs", np.uint32(program))
     saved = io.BytesIO()

@@ -1,7 +1,7 @@
 """The settings of `fit_table`."""
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -48,6 +48,8 @@ class Entry(Model):
 
 class Settings(Experiment):
     """A Gaussian, or a Gaussian regression, fitted to a table of one's own."""
+
+    spreads: ClassVar[bool] = True
 
     data: DataFile
     """A CSV, NPZ or Parquet table with named columns."""

@@ -1,6 +1,6 @@
 """The settings of `mixture_survey`."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -35,6 +35,8 @@ class Cuts(Model):
 
 class Settings(Experiment):
     """A mixture behind the cuts, the noise and the gaps of a survey, naive and corrected."""
+
+    spreads: ClassVar[bool] = True
 
     names: tuple[str, str]
     """Of the two coordinates, with their units."""

@@ -1,6 +1,6 @@
 """The settings of `survey`."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,8 @@ from truncgauss.config import Count, Experiment, Gaussian, Grid, LogGrid, proble
 
 class Settings(Experiment):
     """A survey that sees an object if its measured brightness passes a limit of its own."""
+
+    spreads: ClassVar[bool] = True
 
     population: Gaussian
     """What is to be found out: brightness first, then what goes along with it."""
