@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 T = TypeVar("T")
+SINGLE = jax.sharding.SingleDeviceSharding
 
 
 def static_field(**options: Any) -> Any:
@@ -182,5 +183,7 @@ def is_concrete(tree: Any) -> bool:
 def _is_here(leaf: Any) -> bool:
     if isinstance(leaf, jax.core.Tracer):
         return False
-    whole = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
-    return whole or leaf.is_fully_replicated
+    place = getattr(leaf, "sharding", None)
+    if place is None or type(place) is SINGLE:  # which is asked many times a call
+        return True
+    return place.is_fully_addressable or place.is_fully_replicated
