@@ -39,6 +39,9 @@ def own_limits(d, size=53):
     return tg.Observations.exact(rows, region=tg.Box(low, np.inf))
 
 
+LIMITED = own_limits(4)  # which cannot be made under a trace
+
+
 def estimates(fit):
     return fit.estimates, fit.errors, fit.log_likelihood
 
@@ -76,8 +79,7 @@ def optimised(_):
 
 
 def likelihood(loc):
-    rows = own_limits(4)
-    of_loc = lambda loc: tg.log_likelihood(rows, loc, COVARIANCE, FEW).log_prob
+    of_loc = lambda loc: tg.log_likelihood(LIMITED, loc, COVARIANCE, FEW).log_prob
     return of_loc(loc), jax.grad(lambda loc: of_loc(loc).sum())(loc)
 
 

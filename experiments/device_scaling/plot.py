@@ -1,0 +1,29 @@
+"""Efficiencies against the number of devices, and seconds of the work."""
+
+from truncgauss import plotting
+
+
+def plot(results):
+    """Seconds, the efficiency by the clock and that by processor seconds, a line for each work."""
+    scaling = results["scaling"]
+    picture, axes = plotting.figure(1, 3, size=(3.6, 3.2))
+    labels = {
+        "wall": "seconds of a call",
+        "efficiency": f"by the clock, {int(results['cores'])} cores, load {results['load']:.0f}",
+        "work_efficiency": "efficiency by processor seconds",
+    }
+    for ax, (field, label) in zip(axes, labels.items(), strict=True):
+        for number, (name, curve) in enumerate(scaling.items()):
+            plotting.curves(
+                curve["counts"], [curve[field]], [name], series=[number],
+                xlabel="devices, or processes of one device", ylabel=label, ax=ax,
+            )  # fmt: skip
+        counts = sorted({int(n) for curve in scaling.values() for n in curve["counts"]})
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(counts, [str(n) for n in counts])
+        ax.minorticks_off()
+        if field == "wall":
+            ax.set_yscale("log")
+        else:
+            ax.set_ylim(0.0, 1.2)
+    return plotting.shared_legend(picture, columns=3)

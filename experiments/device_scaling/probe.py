@@ -1,0 +1,96 @@
+"""Pieces of work on some devices, in a fresh process: a JSON line of what each cost.
+
+Run as `python probe.py WORK NUM_CALLS NUM_DEVICES NUM_CORES [COORDINATOR COUNT INDEX]`, where WORK
+is JSON: by name what is spread (rows or points) and its settings. With a coordinator it is one of
+COUNT processes.
+"""
+
+import json
+import os
+import sys
+import time
+
+
+def problems(num_rows, d):
+    """Means of different problems, one covariance matrix, and limits on both sides."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(d, d + 2))
+    covariance = factor @ factor.T
+    scale = np.sqrt(np.diag(covariance))
+    return 0.3 * rng.normal(size=(num_rows, d)), covariance / np.outer(scale, scale)
+
+
+def work(kind, given, mesh):
+    """A jitted function that is spread over a mesh, its argument, and the context of its call."""
+    import jax
+    import numpy as np
+
+    import truncgauss as tg
+
+    d = given["dimension"]
+    means, covariance = problems(given.get("num_rows", 1), d)
+    box = tg.Box(np.full(d, -1.0), np.full(d, 1.5))
+    replicates = given.get("num_replicates", 1)
+    method = tg.Separation(given["num_points"], replicates, tilted=False)
+    value = lambda loc: tg.log_probability(loc, covariance, box, method).log_prob
+    if kind == "rows":
+        # Every process has all means, as a user's program would.
+        return jax.jit(value), means, tg.parallel.rows(mesh)
+    return jax.jit(value), means[0], tg.parallel.replicates(mesh)
+
+
+def measured(kind, given, num_calls):
+    """Seconds and processor seconds of the fastest of the warm calls, memory, and the numbers."""
+    import jax
+    import numpy as np
+
+    import truncgauss as tg
+
+    mesh = tg.parallel.device_mesh()
+    function, argument, context = work(kind, given, mesh)
+    with context:
+        compiled = function.lower(argument).compile()
+        memory = compiled.memory_analysis()
+        result = jax.block_until_ready(compiled(argument))
+        held = {shard.device for shard in result.addressable_shards}
+        calls = []
+        for _ in range(num_calls):
+            clock, start = time.perf_counter(), time.process_time()
+            jax.block_until_ready(compiled(argument))
+            calls.append((time.perf_counter() - clock, time.process_time() - start))
+    return {
+        "wall": min(wall for wall, _ in calls),
+        "work": min(seconds for _, seconds in calls),
+        "memory": memory.temp_size_in_bytes + memory.output_size_in_bytes,
+        "held": len(held),
+        "values": np.asarray(result).ravel()[:100].tolist(),
+    }
+
+
+def main(words):
+    """Measure and print."""
+    asked, (num_calls, num_devices, num_cores) = json.loads(words[0]), map(int, words[1:4])
+    joining = words[4:]
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if cores:  # a device of one process has a core of its own, as long as there are cores
+        shift = int(joining[2]) if joining else 0
+        os.sched_setaffinity(0, {cores[(shift + i) % len(cores)] for i in range(num_cores)})
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_num_cpu_devices", num_devices)
+    import truncgauss as tg
+
+    if joining:
+        tg.distributed.join(joining[0], int(joining[1]), int(joining[2]))
+    print(
+        json.dumps(
+            {name: measured(kind, given, num_calls) for name, (kind, given) in asked.items()}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
