@@ -70,6 +70,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         LogProbabilityAndGradient as LogProbabilityAndGradient,
         log_probability_and_gradient as log_probability_and_gradient,
     )
+    from truncgauss.probability.importance import ImportanceSampling as ImportanceSampling
     from truncgauss.probability.method import Method as Method
     from truncgauss.probability.separation import Separation as Separation
     from truncgauss.probability.sequential import SequentialMonteCarlo as SequentialMonteCarlo
@@ -81,6 +82,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Ellipsoid as Ellipsoid,
         Polyhedron as Polyhedron,
         Region as Region,
+        Selection as Selection,
     )
     from truncgauss.safe import (
         bell as bell,
@@ -147,11 +149,12 @@ _HOMES = {
     ),
     "truncgauss.probability.expectation_propagation": ("ExpectationPropagation",),
     "truncgauss.probability.factor_lattice": ("FactorLattice",),
+    "truncgauss.probability.importance": ("ImportanceSampling",),
     "truncgauss.probability.method": ("Method",),
     "truncgauss.probability.separation": ("Separation",),
     "truncgauss.probability.sequential": ("SequentialMonteCarlo",),
     "truncgauss.probability.soft": ("SoftMonteCarlo",),
-    "truncgauss.regions": ("Ball", "Box", "Ellipsoid", "Polyhedron", "Region"),
+    "truncgauss.regions": ("Ball", "Box", "Ellipsoid", "Polyhedron", "Region", "Selection"),
     "truncgauss.sampling": (
         "Draws",
         "Weighted",
