@@ -61,14 +61,8 @@ def mean_posterior(results, series, ax):
     loc = {name: results["chains"][name]["draws"]["loc"].reshape(-1, 2) for name in series}
     name, drawn = list(loc.items())[-1]
     thin = drawn[:: max(len(drawn) // 500, 1)]
-    ax.plot(
-        *thin.T,
-        ".",
-        markersize=1.5,
-        color="#bbbbbb",
-        zorder=1,
-        label=f"draws, {LABELS.get(name, name)}",
-    )
+    label = f"draws, {LABELS.get(name, name)}"
+    ax.plot(*thin.T, ".", markersize=1.5, color="#bbbbbb", zorder=1, label=label)
     for name, draws in loc.items():
         plotting.contours(
             draws.mean(0), np.cov(draws, rowvar=False), series=series[name],
@@ -88,7 +82,8 @@ def estimates(results, series, ax):
     for i, (name, each) in enumerate(shown.items()):
         plotting.points(
             places + (i + 1) * step - 0.3, (each["mean"] - results["truth"]) / unit,
-            stderr=np.sqrt(each["variance"]) / unit, series=series[name], label=LABELS.get(name, name), ax=ax,
+            stderr=np.sqrt(each["variance"]) / unit, series=series[name],
+            label=LABELS.get(name, name), ax=ax,
         )  # fmt: skip
     plotting.points(
         places - 0.3, (results["naive"] - results["truth"]) / unit,
