@@ -15,6 +15,7 @@ from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.newton import Point
 from truncgauss.fitting.profile import profile_interval
 from truncgauss.fitting.result import Fit, InformationCriteria
+from truncgauss.fitting.uncertainty import FreeErrors
 from truncgauss.likelihood import Observations
 from truncgauss.pytrees import frozen_pytree
 
@@ -58,8 +59,10 @@ class LikelihoodFit(InformationCriteria, Fit):
         newton_decrement_trace: at each step; times sqrt(n) the estimated distance to the maximum
             in standard errors.
         observations: the rows.
-        loss, coordinates, best: minus the mean log-likelihood of a row, what its argument stands
-            for, and the point where it is lowest.
+        centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
+        loss, coordinates, best: minus the mean log-likelihood of a row of these, what its argument
+            stands for, and the point where it is lowest.
+        free_errors: what is known of that argument's errors.
         references: keys of the literature that `citation` lists.
     """
 
@@ -75,9 +78,11 @@ class LikelihoodFit(InformationCriteria, Fit):
     fraction_not_truncated: float
     newton_decrement_trace: np.ndarray
     observations: Observations = dataclasses.field(repr=False)
+    centred: Observations = dataclasses.field(repr=False)
     loss: Any = dataclasses.field(repr=False)
     coordinates: Any = dataclasses.field(repr=False)
     best: Point = dataclasses.field(repr=False)
+    free_errors: FreeErrors = dataclasses.field(repr=False)
     references: tuple[str, ...] = ()
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
@@ -143,15 +148,17 @@ class LikelihoodFit(InformationCriteria, Fit):
     def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
         """A function of the estimates with its standard error, by the delta method.
 
-        With J the Jacobian and C the covariance of the estimates, the covariance is J C J^T.
+        With J the Jacobian in the coordinates of the fit, and C their covariance, that of the
+        function is J C J^T. This has its digits also where those of `parameter_covariance` cancel,
+        as for a prediction in the middle of covariates that lie far from 0.
 
         Args:
             function: of the vector `estimates`, in the order of `names`, in JAX; its result may
                 have any shape.
 
         Returns:
-            Derived(value, standard_error). inf or nan where an estimate that it needs is not
-            identified.
+            Derived(value, standard_error). inf or nan where it is not identified, or the fit has
+            found no maximum.
 
         Raises:
             ValueError: if the result is not made of real numbers.
@@ -168,12 +175,12 @@ class LikelihoodFit(InformationCriteria, Fit):
             if not np.issubdtype(value.dtype, np.floating):
                 raise ValueError(f"delta: expected real numbers, got dtype {value.dtype}.")
             slopes = np.asarray(jax.jacfwd(lambda x: jnp.asarray(function(x)))(at))
-        covariance = np.asarray(self.parameter_covariance)
-        errors = []
-        for slope in slopes.reshape(-1, len(self.estimates)):
-            used = slope != 0
-            errors.append(slope[used] @ covariance[np.ix_(used, used)] @ slope[used])
-        return Derived(value, np.sqrt(np.reshape(errors, value.shape)))
+            jacobian = jax.jacfwd(self.coordinates.estimates)(jnp.asarray(self.best.x))
+        slopes = slopes.reshape(-1, len(self.estimates))
+        errors = self.free_errors.of(slopes @ np.asarray(jacobian)).standard_errors
+        if len(self.errors) and np.all(np.isinf(self.errors)):
+            errors = np.where(np.any(slopes != 0, axis=1), np.inf, 0.0)
+        return Derived(value, np.reshape(errors, value.shape))
 
     def wald(self, level: float = 0.95) -> np.ndarray:
         """The Wald intervals of all estimates, (p, 2): symmetric, from the standard errors."""

@@ -83,7 +83,7 @@ def tightened(fit: LikelihoodFit, share: float = 0.1) -> Tightening:
             "tightened: needs a fit of fit_regression or fit_observations; one of "
             "fit_truncated_normal does not keep its rows."
         )
-    loss, rows = fit.loss, fit.observations
+    loss, rows = fit.loss, fit.centred
     if not isinstance(loss, RegressionLoss) or not isinstance(rows.region, Box):
         raise ValueError("tightened: the fit must be of one outcome, with limits of truncation.")
     if not fit.converged:
