@@ -51,8 +51,8 @@ def pytest_configure(config):
 
 def pytest_ignore_collect(collection_path):
     """The examples of a module whose package is absent cannot be run."""
-    name = collection_path.name
-    if name == "sklearn.py" and importlib.util.find_spec("sklearn") is None:
+    extra = collection_path.stem
+    if extra in ("sklearn", "torch") and importlib.util.find_spec(extra) is None:
         return True
     return None
 
