@@ -18,7 +18,7 @@ TESTS = sorted((ROOT / "tests").glob("*.py"))
 # before the point is the floor, the one behind it a step of the stairs within the floor.
 FLOORS = {
     "interrupts": 0.0, "tables": 0.0, "parallel": 0.0, "pytrees": 0.0, "tape": 0.0, "special": 0.0,
-    "points": 0.1, "compiling": 0.1, "safe": 0.1, "diagnostics": 0.1,
+    "points": 0.1, "compiling": 0.1, "safe": 0.1, "diagnostics": 0.1, "optimization": 1.0,
     "linalg": 0.1, "rows": 0.1, "indicators": 1.0, "covariances": 1.0,
     "limits": 1.0, "regions": 1.1,
     "total_moments": 1.1, "problem": 1.2, "units": 1.3,
@@ -54,15 +54,16 @@ ROOMS = {
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
     },
+    "optimization": {
+        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "uncertainty": 1,
+        "result": 2, "steps": 2, "descent": 3, "loop": 3,
+    },
     "fitting": {
-        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "held": 0,
-        "regression_loss": 0, "existence": 0, "centring": 0.5, "citations": 0, "wald": 0,
-        "descent": 1.5, "steps": 2, "likelihood_fit": 3, "inference": 3,
-        "statistics": 0, "truncated_normal_rows": 1, "observations_loss": 0,
-        "observations_start": 1,
-        "fraction_loss": 1, "truncated_normal_loss": 1, "uncertainty": 1, "result": 1.2, "loop": 3,
-        "fraction_search": 3, "profile": 1, "truncated_normal_result": 3, "observations": 4,
-        "truncated_normal_notes": 2, "rising": 2,
+        "held": 0, "regression_loss": 0, "observations_loss": 0, "statistics": 0, "existence": 0,
+        "citations": 0, "wald": 0, "profile": 0, "centring": 1, "fraction_loss": 1,
+        "truncated_normal_loss": 1, "truncated_normal_rows": 1, "truncated_normal_result": 1,
+        "rising": 1, "observations_start": 2, "truncated_normal_notes": 2,
+        "inference": 3, "likelihood_fit": 3, "fraction_search": 3, "observations": 4,
     },
     "mixtures": {
         "likelihood": 0, "distribution": 0, "parameters": 1, "posterior": 1, "loss": 2, "em": 3,
@@ -80,10 +81,10 @@ DOORS = {
         "distributions.events",
         "distributions.normal",
         "distributions.multivariate_normal",
-        "fitting.parameters",
+        "optimization.parameters",
         "mixtures.distribution",
     },
-    "optax": {"fitting.loop", "fitting.steps"},
+    "optax": {"optimization.loop", "optimization.steps"},
     "matplotlib": {
         "plotting.style",
         "plotting.panels",

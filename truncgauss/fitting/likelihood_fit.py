@@ -12,11 +12,11 @@ from scipy import stats
 
 from truncgauss import __version__
 from truncgauss.fitting.citations import bibtex
-from truncgauss.fitting.newton import Point
 from truncgauss.fitting.profile import profile_interval
-from truncgauss.fitting.result import Fit, InformationCriteria
-from truncgauss.fitting.uncertainty import FreeErrors
 from truncgauss.likelihood import Observations
+from truncgauss.optimization.newton import Point
+from truncgauss.optimization.result import Fit, InformationCriteria
+from truncgauss.optimization.uncertainty import FreeErrors
 from truncgauss.pytrees import frozen_pytree
 
 
