@@ -61,7 +61,8 @@ EXAMPLE = re.compile(r"^( *)>>> (?:.*\n?)(?:\1\S.*(?:\n|$))*", re.MULTILINE)
 TOKEN = re.compile(r"FORMULA(\d+)END")
 BUILT_IN = ("@staticmethod", "@classmethod", "@property", "@functools.")
 ARRAY_LIKE = re.compile(
-    r"jaxtyping\.(\w+)\[(?:jax\.)?jaxlib\._jax\.Array, '([^']*)'\], jaxtyping\.\1\[ndarray, '\2'\]"
+    r"jaxtyping\.(\w+)\[(?:(?:jax\.)?jaxlib\._jax\.)?Array, '([^']*)'\], "
+    r"jaxtyping\.\1\[ndarray, '\2'\]"
     r"(?:, (?:numpy\.number|numpy\.bool_?|bool|int|float|complex))*"
 )
 
