@@ -9,10 +9,13 @@ import time
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Nearly all of the time of a test goes into compiling, most of that into fusions which save
 # microseconds. `make test-slow` and `make test-all` compile as users do, with XLA_FLAGS set empty.
-FLAGS = "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
-if importlib.metadata.version("jaxlib").startswith("0.10."):  # a flag that is unknown is fatal
-    FLAGS += " --xla_cpu_use_fusion_emitters=false"
-os.environ.setdefault("XLA_FLAGS", FLAGS)
+# A flag that this XLA does not know would be fatal.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
+    + " --xla_cpu_use_fusion_emitters=false"
+    * importlib.metadata.version("jaxlib").startswith("0.10."),
+)
 
 import importlib.util
 
