@@ -97,18 +97,52 @@ def chain_lines(chains):
 
 
 def inference_data(chain):
-    """One posterior as ArviZ's InferenceData: draws by site, and where NUTS diverged.
+    """One posterior for ArviZ: its InferenceData before version 1, xarray's DataTree from then on.
 
     Args:
-        chain: `results["chains"][name]`.
+        chain: `results["chains"][name]`, of a run or of the folder of a complete one.
 
     Raises:
         ImportError: without ArviZ; `pip install "truncgauss[arviz]"` brings it.
     """
+    arviz = optional("arviz", "inference_data")
+    if int(arviz.__version__.split(".")[0]) < 1:
+        return arviz.from_dict(**groups(chain))
+    return arviz.from_dict(groups(chain))
+
+
+def write_netcdf(chain, path):
+    """Write one posterior to a netCDF file, which `arviz.from_netcdf` of any version reads.
+
+    Args:
+        chain: as for `inference_data`.
+        path: of the file, which is replaced.
+
+    Raises:
+        ImportError: without xarray, h5netcdf and h5py; `pip install "truncgauss[arviz]"` brings
+            them.
+    """
+    xarray, *_ = (optional(name, "write_netcdf") for name in ("xarray", "h5netcdf", "h5py"))
+    for number, (group, sites) in enumerate(groups(chain).items()):
+        variables = {}
+        for name, x in sites.items():
+            inner = [f"{name}_dim_{k}" for k in range(np.ndim(x) - 2)]
+            variables[name] = (["chain", "draw", *inner], np.asarray(x))
+        sizes = {axis: np.arange(n) for axis, n in zip(("chain", "draw"), chain["diverging"].shape)}
+        data = xarray.Dataset(variables, sizes, {"inference_library": "numpyro"})
+        data.to_netcdf(path, mode="a" if number else "w", group=group, engine="h5netcdf")
+
+
+def groups(chain):
+    """Draws by site and where NUTS diverged, each (chains, draws, ...), under ArviZ's names."""
+    return {"posterior": chain["draws"], "sample_stats": {"diverging": chain["diverging"]}}
+
+
+def optional(package, what):
+    """A package that the extra `arviz` brings."""
     try:
-        arviz = importlib.import_module("arviz")
+        return importlib.import_module(package)
     except ImportError as error:
         raise ImportError(
-            'inference_data needs ArviZ, which is optional: pip install "truncgauss[arviz]".'
+            f'{what} needs {package}, which is optional: pip install "truncgauss[arviz]".'
         ) from error
-    return arviz.from_dict(posterior=chain["draws"], sample_stats={"diverging": chain["diverging"]})

@@ -25,7 +25,8 @@ FLOORS = {
     "quadrature": 1.2, "separation": 1.4,
     "probability": 2.0, "moments": 4.0, "sampling": 4.0,
     "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0, "mixtures": 5.5,
-    "plotting": 6.0, "sklearn": 6.0, "config": 6.0, "completed_runs": 6.0, "report": 6.1,
+    "plotting": 6.0, "exporting": 6.0, "torch": 6.0, "sklearn": 6.0, "config": 6.0,
+    "completed_runs": 6.0, "report": 6.1,
     "runs": 7.0, "starting_point": 7.0, "running": 7.1, "cli": 7.2,
 }  # fmt: skip
 ROOMS = {
@@ -97,6 +98,7 @@ DOORS = {
     "pydantic": {"config.loading", "config.sections"},
     "tyro": {"cli"},
     "sklearn": {"sklearn"},
+    "torch": {"torch"},
 }
 
 

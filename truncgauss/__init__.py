@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         TruncatedMultivariateNormal as TruncatedMultivariateNormal,
         TruncatedNormal as TruncatedNormal,
     )
+    from truncgauss.exporting import export as export
     from truncgauss.fitting import (
         FitResult as FitResult,
         ObservationsFit as ObservationsFit,
@@ -108,6 +109,7 @@ _HOMES = {
     "truncgauss.covariances": ("LowRank", "Markov", "ScaleTril"),
     "truncgauss.diagnostics": ("first_nonfinite",),
     "truncgauss.distributions": ("TruncatedMultivariateNormal", "TruncatedNormal"),
+    "truncgauss.exporting": ("export",),
     "truncgauss.fitting": (
         "FitResult",
         "ObservationsFit",
@@ -169,7 +171,7 @@ _MODULES = (
     "config", "fitting", "indicators", "likelihood", "mixtures", "parallel", "plotting", "regions",
     "safe", "special",
 )  # fmt: skip
-_EXTRAS = ("sklearn",)  # modules that need a package which may be absent
+_EXTRAS = ("sklearn", "torch")  # modules that need a package which may be absent
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
