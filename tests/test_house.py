@@ -54,7 +54,7 @@ ROOMS = {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
     },
     "fitting": {
-        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "held": 0,
+        "parameters": 0, "checkpoint": -1, "termination": 0, "newton": 0, "held": 0,
         "regression_loss": 0, "existence": 0, "citations": 0, "wald": 0, "descent": 1.5, "steps": 2,
         "likelihood_fit": 3, "inference": 3,
         "statistics": 0, "truncated_normal_rows": 1, "observations_loss": 0,

@@ -42,6 +42,8 @@ class Run:
     """Also put the figure, with its values, here under the experiment's name."""
     resume: Path | None = None
     """Continue the interrupted run in this folder instead."""
+    save_every: float = 10.0
+    """Seconds between two checkpoints."""
     traceback: bool = False
     """Show where in the code an error came from."""
 
@@ -180,8 +182,8 @@ def _act(words: list[str]) -> int:
 def _check_resume(words: Sequence[str]) -> None:
     """Refuse settings beside --resume, which the parser would take for the name of a config."""
     options = [word.split("=")[0] for word in words if word.startswith("--")]
-    known = [f"--{field.name}" for field in dataclasses.fields(Run)] + ["--help"]
-    changed = [option for option in options if option not in known]
+    known = [field.name for field in dataclasses.fields(Run)] + ["help"]
+    changed = [option for option in options if option[2:].replace("-", "_") not in known]
     if words[:1] == ["run"] and "--resume" in options and changed:
         raise ConfigError(
             f"{ERROR}: run --resume continues with the settings of that run; for others start a "
@@ -233,14 +235,20 @@ def _run(asked: Run, rest: list[str], words: list[str]) -> int:
     running.prepare(config)
     stem = settings.stem(config.experiment)
     source = Path(config.experiment) if settings.is_file(config.experiment) else None
-    if folder and source:
-        runs.check_source(folder, source)
-    folder = folder or runs.begin(asked.runs, stem, settings.dump(config), source)
-    try:
-        summary, final = running.compute(folder, config, ["truncgauss", *words])
-    finally:
-        if folder.is_dir() and runs.abandon(folder):
-            print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
+    if folder:
+        if source:
+            runs.check_source(folder, source)
+        runs.check_inputs(folder)
+    else:
+        inputs = settings.files(config)
+        folder = runs.begin(asked.runs, stem, settings.dump(config), source, inputs)
+    with runs.claimed(folder):
+        try:
+            command = ["truncgauss", *words]
+            summary, final = running.compute(folder, config, command, asked.save_every)
+        finally:
+            if folder.is_dir() and runs.abandon(folder):
+                print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
     failed = summary["reason"]
     if asked.figures and not failed:
         runs.publish(asked.figures, stem, final)

@@ -6,7 +6,7 @@ error is then reported at the line of the key that it names.
 """
 
 from truncgauss.config.experiment import Experiment, folder, function, is_file, names, stem
-from truncgauss.config.loading import dump, load, override, schema
+from truncgauss.config.loading import dump, files, load, override, schema
 from truncgauss.config.sections import (
     Adam,
     Bounds,
@@ -71,6 +71,7 @@ __all__ = [
     "Vector",
     "columns_of",
     "dump",
+    "files",
     "folder",
     "function",
     "is_file",

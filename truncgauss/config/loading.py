@@ -42,9 +42,10 @@ def _complaint(item: Any, document: Document) -> str | None:
         known = item["ctx"]["expected_tags"].replace("'", "").split(", ")
         message = f"unknown; {suggestion(got, known)}"
     elif kind == "too_short":
-        if got:  # pydantic counts what is valid, and what is not has its own line
+        least = item["ctx"]["min_length"]
+        if len(got) >= least:  # pydantic counts what is valid, and what is not has its own line
             return None
-        message = "must not be empty"
+        message = f"must have at least {least} entries" if got else "must not be empty"
     elif kind in ("value_error", "assertion_error"):
         message = message.partition(", ")[2]
     elif kind == "tuple_type":
@@ -151,6 +152,19 @@ def _validated(model: type[Experiment], document: Document, folder: Path) -> Exp
     except ValidationError as error:
         lines = (_complaint(item, document) for item in error.errors())
         raise ConfigError("\n".join(line for line in lines if line)) from error
+
+
+def files(config: Experiment) -> list[Path]:
+    """The data files that settings name."""
+
+    def inside(value: Any) -> Iterator[Path]:
+        if isinstance(value, Path):
+            yield value
+        elif isinstance(value, dict | tuple):
+            for item in value.values() if isinstance(value, dict) else value:
+                yield from inside(item)
+
+    return list(dict.fromkeys(inside(config.model_dump())))
 
 
 def dump(config: Experiment) -> str:

@@ -1,5 +1,6 @@
 """Fits of shifts, limits and whole Gaussians to truncated data."""
 
+from truncgauss.fitting.checkpoint import computed, resumable
 from truncgauss.fitting.fractions import fit_limits, fit_shift
 from truncgauss.fitting.likelihood_fit import (
     Derived,
@@ -67,6 +68,7 @@ __all__ = [
     "Tightening",
     "TruncatedFit",
     "certificate",
+    "computed",
     "coordinates",
     "error_bars",
     "fit",
@@ -78,6 +80,7 @@ __all__ = [
     "interrupts",
     "likelihood_ratio",
     "quantile_residuals",
+    "resumable",
     "standard_errors",
     "tightened",
 ]

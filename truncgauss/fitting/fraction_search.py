@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from truncgauss.fitting import newton
+from truncgauss.fitting.checkpoint import computed
 from truncgauss.fitting.fraction_loss import FractionLoss
 from truncgauss.fitting.parameters import Constraint, Coordinates, coordinates
 from truncgauss.fitting.result import BASELESS, FitResult
@@ -108,7 +109,7 @@ def derivatives(flat: Flat, x: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def point(flat: Flat, x: np.ndarray) -> Point:
-    loss, *parts = (np.asarray(part) for part in derivatives(flat, jnp.asarray(x)))
+    loss, *parts = map(np.asarray, computed("fractions", derivatives, flat, jnp.asarray(x)))
     return Point(np.asarray(x), float(loss), *parts)
 
 
