@@ -17,7 +17,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import NUTS, init_to_median
 from tqdm import tqdm
 
-from truncgauss.fitting import checkpoint
+from truncgauss.optimization import checkpoint
 
 MOST_R_HAT = 1.05
 BLOCK = 128  # transitions between two looks at the clock and the keyboard, at most

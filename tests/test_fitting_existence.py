@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from truncgauss.fitting.centring import whitened
 from truncgauss.fitting.existence import absurd, recession, refuse, rising_direction
 from truncgauss.fitting.rising import endless
 
@@ -165,11 +166,12 @@ def test_rows_separated_inside_a_region_have_no_maximum():
 def test_coefficients_without_information_are_absurd():
     design = np.column_stack([np.ones(50), np.linspace(0.0, 1.0, 50)])
     usual = np.sqrt(np.diagonal(np.linalg.inv(design.T @ design / 50)))
-    weights = np.r_[1.0, np.zeros(49)]
-    assert not absurd(9e3 * usual, 1.0, design, None).any()
-    assert list(absurd(usual * [9e3, 2e4], 1.0, design, None)) == [False, True]
-    assert absurd(np.array([1.0, INF]), 1.0, design, None)[1]
-    assert absurd(usual, 1.0, design, weights).all()
+    transform = whitened(design, None, "columns").transform
+    assert not absurd(9e3 * usual, 1.0, transform).any()
+    assert list(absurd(usual * [9e3, 2e4], 1.0, transform)) == [False, True]
+    assert absurd(np.array([1.0, INF]), 1.0, transform)[1]
+    with pytest.raises(ValueError, match="more of them .* than rows that count"):
+        whitened(design, np.r_[1.0, np.zeros(49)], "columns")
     fields = {"converged": True, "names": ("a", "b"), "errors": usual}
     refuse(fields, np.array([False, True]))
     assert not fields["converged"] and "next to nothing of b," in fields["reason"]

@@ -140,24 +140,16 @@ def inside_regions(
     )
 
 
-def absurd(
-    errors: np.ndarray, width: float, design: np.ndarray, weights: np.ndarray | None
-) -> np.ndarray:
+def absurd(errors: np.ndarray, width: float, transform: np.ndarray) -> np.ndarray:
     """Which coefficients, (p,), are not determined: their errors exceed by `ABSURD` the width of
     the Gaussian over the spread of their covariates that the other covariates leave.
 
     Args:
         errors: (p,).
         width: the rows' standard deviation.
-        design: (n, p).
-        weights: (n,), or None.
+        transform: T, (p, p), such that the mean square of the covariates times T is the identity.
     """
-    chosen = design if weights is None else design[weights > 0]
-    triangle = np.asarray(np.linalg.qr(chosen / np.sqrt(len(chosen)), mode="r"))
-    if np.linalg.matrix_rank(triangle) < triangle.shape[1]:
-        return np.ones(len(errors), bool)
-    allowed = width * np.linalg.norm(np.linalg.inv(triangle), axis=1)
-    return ~(np.asarray(errors) <= ABSURD * allowed)
+    return ~(np.asarray(errors) <= ABSURD * width * np.linalg.norm(transform, axis=1))
 
 
 def refuse(fields: dict[str, Any], undetermined: np.ndarray) -> None:

@@ -7,18 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.compiling import MEDIUM, Compiled
-from truncgauss.fitting.descent import Path
-from truncgauss.fitting.newton import FEW_NUMBERS, Point, point, verdict
-from truncgauss.fitting.result import BASELESS
-from truncgauss.fitting.uncertainty import (
-    Certificate,
-    ErrorBars,
-    certificate,
-    error_bars,
-    information_factor,
-)
 from truncgauss.fitting.wald import far_from_quadratic, untrusted, wald_ratios
 from truncgauss.likelihood import Observations
+from truncgauss.optimization.descent import Path
+from truncgauss.optimization.newton import FEW_NUMBERS, Point, point, verdict
+from truncgauss.optimization.result import BASELESS
+from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.problem import Estimate
 
 INFORMATION = ("observed", "sandwich")
@@ -54,7 +48,7 @@ def summary(
     path: Path,
     coordinates: Any,
     names: tuple[str, ...],
-    observations: Observations,
+    rows: tuple[Observations, Observations],
     information: str,
     endless: str | None,
     compare: bool,
@@ -66,23 +60,21 @@ def summary(
         path: the descent.
         coordinates: what x stands for.
         names: of the estimates.
-        observations: the rows.
+        rows: as the user has them, and centred as in the loss.
         information: "observed" or "sandwich".
         endless: why there is no maximum, or None.
         compare: whether to compare Wald's intervals with the likelihood.
     """
-    here, loss, size = path.end, path.loss, float(path.loss.size)
-    x, total = jnp.asarray(here.x), total_of(path.loss, jnp.asarray(here.x), effort=MEDIUM)
-    estimates, jacobian = (np.asarray(part) for part in described(coordinates, x, effort=MEDIUM))
-    proof = certificate(size * here.gradient, size * here.hessian, float(total.stderr))
-    # In units of each coordinate, so that those of covariates and outcomes do not matter.
-    units = here.units * size**0.5
-    bars = error_bars(information_factor(size * here.hessian) / units, jacobian / units)
-    if information == "sandwich":
-        bars = sandwich(bars, loss, here, jacobian, observations, proof)
+    loss, here = path.loss, path.end
+    x, total = jnp.asarray(here.x), total_of(loss, jnp.asarray(here.x), effort=MEDIUM)
+    estimates, jacobian = map(np.asarray, described(coordinates, x, effort=MEDIUM))
+    slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
+    proof = certificate(slope, curvature, float(total.stderr))
+    free_errors = free_errors_of(information, loss, here, rows[0], proof)
+    bars = free_errors.of(jacobian)
     converged, reason = ending(path, proof, endless)
     errors = bars.standard_errors if endless is None else np.full(len(names), np.inf)
-    compare = compare and converged
+    compare &= converged
     ratios = ratios_of(loss, here, coordinates, jacobian) if compare else np.zeros((0, 2))
     return {
         "names": names,
@@ -92,14 +84,16 @@ def summary(
         "wald_ratios": ratios,
         "log_likelihood": float(total.log_prob),
         "log_likelihood_stderr": float(total.stderr),
-        "num_rows": observations.num_rows,
+        "num_rows": rows[0].num_rows,
         "num_parameters": len(here.x),
         "converged": converged,
         "reason": reason,
         **traces(path),
         "parameter_covariance": bars.covariance,
+        "free_errors": free_errors,
         "certificate": proof,
-        "observations": observations,
+        "observations": rows[0],
+        "centred": rows[1],
         "loss": loss,
         "coordinates": coordinates,
         "best": here,
@@ -126,19 +120,25 @@ def ending(path: Path, proof: Certificate, endless: str | None) -> tuple[bool, s
     return False, (
         "Not converged: the curvature of the likelihood is not positive beyond rounding at the end "
         f"(smallest scaled eigenvalue {proof.curvature:.1e}). The rows do not determine the "
-        "parameters, or outcomes or covariates lie so far from 0 that rounding hides it: subtract "
-        "a value from their middle."
+        "parameters, or some of these lie so far off that rounding hides it."
+    )
+
+
+def free_errors_of(
+    information: str, loss: Any, here: Point, observations: Observations, proof: Certificate
+) -> FreeErrors:
+    """What is known of the errors of the coordinates, by the information asked for."""
+    observed = FreeErrors.observed(float(loss.size) * here.hessian)
+    return (
+        observed
+        if information == "observed"
+        else sandwich(observed, loss, here, observations, proof)
     )
 
 
 def sandwich(
-    bars: ErrorBars,
-    loss: Any,
-    here: Point,
-    jacobian: np.ndarray,
-    observations: Observations,
-    proof: Certificate,
-) -> ErrorBars:
+    observed: FreeErrors, loss: Any, here: Point, observations: Observations, proof: Certificate
+) -> FreeErrors:
     """Error bars that hold for many rows even if their distribution is not Gaussian (White, 1982):
     with H the Hessian and s_i the rows' scores, the covariance H^-1 (sum_i s_i s_i^T) H^-1.
 
@@ -149,13 +149,11 @@ def sandwich(
     weights = np.ones(observations.num_rows) if given is None else np.asarray(given)
     scores = np.asarray(scores_of(loss, jnp.asarray(here.x)))[: observations.num_rows]
     seen = weights > 0
-    middle = scores[seen].T @ (scores[seen] / weights[seen, None])
     if not proof.positive_definite:
-        unknown = np.full_like(bars.covariance, np.nan)
-        return bars._replace(standard_errors=np.diagonal(unknown), covariance=unknown)
-    slopes = np.linalg.solve(size * here.hessian, jacobian.T)
-    covariance = slopes.T @ middle @ slopes
-    return bars._replace(standard_errors=np.sqrt(np.diagonal(covariance)), covariance=covariance)
+        return observed._replace(root=np.full_like(here.hessian, np.nan))
+    # The root of the scores' squares by QR, which loses no digits to squaring.
+    root = np.asarray(np.linalg.qr(scores[seen] / np.sqrt(weights[seen, None]), mode="r"))
+    return observed._replace(root=np.linalg.solve(size * here.hessian, root.T))
 
 
 def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:

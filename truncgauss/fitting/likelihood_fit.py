@@ -12,10 +12,11 @@ from scipy import stats
 
 from truncgauss import __version__
 from truncgauss.fitting.citations import bibtex
-from truncgauss.fitting.newton import Point
 from truncgauss.fitting.profile import profile_interval
-from truncgauss.fitting.result import Fit, InformationCriteria
 from truncgauss.likelihood import Observations
+from truncgauss.optimization.newton import Point
+from truncgauss.optimization.result import Fit, InformationCriteria
+from truncgauss.optimization.uncertainty import FreeErrors
 from truncgauss.pytrees import frozen_pytree
 
 
@@ -58,8 +59,10 @@ class LikelihoodFit(InformationCriteria, Fit):
         newton_decrement_trace: at each step; times sqrt(n) the estimated distance to the maximum
             in standard errors.
         observations: the rows.
-        loss, coordinates, best: minus the mean log-likelihood of a row, what its argument stands
-            for, and the point where it is lowest.
+        centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
+        loss, coordinates, best: minus the mean log-likelihood of a row of these, what its argument
+            stands for, and the point where it is lowest.
+        free_errors: what is known of that argument's errors.
         references: keys of the literature that `citation` lists.
     """
 
@@ -75,9 +78,11 @@ class LikelihoodFit(InformationCriteria, Fit):
     fraction_not_truncated: float
     newton_decrement_trace: np.ndarray
     observations: Observations = dataclasses.field(repr=False)
+    centred: Observations = dataclasses.field(repr=False)
     loss: Any = dataclasses.field(repr=False)
     coordinates: Any = dataclasses.field(repr=False)
     best: Point = dataclasses.field(repr=False)
+    free_errors: FreeErrors = dataclasses.field(repr=False)
     references: tuple[str, ...] = ()
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
@@ -95,13 +100,47 @@ class LikelihoodFit(InformationCriteria, Fit):
             >>> [round(end, 3) for end in fit.profile("loc[0]")]
             [1.08, 3.92]
         """
+        return self._interval(name, 0.5 * float(stats.chi2.ppf(level, 1)))
+
+    def profile_curve(self, name: str, num: int = 13) -> tuple[np.ndarray, np.ndarray]:
+        """The profile log-likelihood of an estimate, for `tg.plotting.profile`.
+
+        Args:
+            name: of the estimate.
+            num: number of values, odd and at least 3: the estimate and as many on either side, up
+                to where the log-likelihood has fallen by 4.5, as at three standard errors.
+
+        Returns:
+            (values, fall), each of shape (num,): values of the parameter in ascending order, and by
+            how many nats the log-likelihood, over all other parameters, is below its maximum. A
+            value is infinite where it does not fall that far.
+
+        Raises:
+            ValueError: as `profile`, or if num is not an odd number from 3 on.
+
+        Example:
+            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+            >>> values, fall = fit.profile_curve("loc[0]", num=3)
+            >>> values.round(3), fall
+            (array([-0.757,  2.5  ,  5.757]), array([4.5, 0. , 4.5]))
+        """
+        if num < 3 or num % 2 == 0:
+            raise ValueError(f"profile_curve: num must be odd and at least 3, got {num}.")
+        radii = np.linspace(0.0, 3.0, num // 2 + 1)
+        falls = 0.5 * radii[1:] ** 2
+        low, high = np.array([self._interval(name, fall) for fall in falls]).T
+        middle = self.estimates[self.names.index(name)]
+        values = np.concatenate([low[::-1], [middle], high])
+        return values, np.concatenate([falls[::-1], [0.0], falls])
+
+    def _interval(self, name: str, fall: float) -> tuple[float, float]:
+        """All values of an estimate whose log-likelihood is within `fall` of the maximum."""
         if name not in self.names:
             raise ValueError(
                 f"profile: there is no estimate {name!r}, but {', '.join(self.names)}."
             )
         if not self.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
-        fall = 0.5 * float(stats.chi2.ppf(level, 1))
         with jax.enable_x64(True):
             estimate = OneEstimate(self.coordinates, jnp.asarray(self.names.index(name)))
             return profile_interval(self.loss, float(self.loss.size), self.best, estimate, fall)
@@ -109,15 +148,17 @@ class LikelihoodFit(InformationCriteria, Fit):
     def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
         """A function of the estimates with its standard error, by the delta method.
 
-        With J the Jacobian and C the covariance of the estimates, the covariance is J C J^T.
+        With J the Jacobian in the coordinates of the fit, and C their covariance, that of the
+        function is J C J^T. This has its digits also where those of `parameter_covariance` cancel,
+        as for a prediction in the middle of covariates that lie far from 0.
 
         Args:
             function: of the vector `estimates`, in the order of `names`, in JAX; its result may
                 have any shape.
 
         Returns:
-            Derived(value, standard_error). inf or nan where an estimate that it needs is not
-            identified.
+            Derived(value, standard_error). inf or nan where it is not identified, or the fit has
+            found no maximum.
 
         Raises:
             ValueError: if the result is not made of real numbers.
@@ -134,12 +175,12 @@ class LikelihoodFit(InformationCriteria, Fit):
             if not np.issubdtype(value.dtype, np.floating):
                 raise ValueError(f"delta: expected real numbers, got dtype {value.dtype}.")
             slopes = np.asarray(jax.jacfwd(lambda x: jnp.asarray(function(x)))(at))
-        covariance = np.asarray(self.parameter_covariance)
-        errors = []
-        for slope in slopes.reshape(-1, len(self.estimates)):
-            used = slope != 0
-            errors.append(slope[used] @ covariance[np.ix_(used, used)] @ slope[used])
-        return Derived(value, np.sqrt(np.reshape(errors, value.shape)))
+            jacobian = jax.jacfwd(self.coordinates.estimates)(jnp.asarray(self.best.x))
+        slopes = slopes.reshape(-1, len(self.estimates))
+        errors = self.free_errors.of(slopes @ np.asarray(jacobian)).standard_errors
+        if len(self.errors) and np.all(np.isinf(self.errors)):
+            errors = np.where(np.any(slopes != 0, axis=1), np.inf, 0.0)
+        return Derived(value, np.reshape(errors, value.shape))
 
     def wald(self, level: float = 0.95) -> np.ndarray:
         """The Wald intervals of all estimates, (p, 2): symmetric, from the standard errors."""

@@ -2,14 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.compiling import MEDIUM
-from truncgauss.fitting.descent import Descent, Path
+from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
 from truncgauss.fitting.existence import (
     AT_ZERO,
     NO_VARIANCE,
@@ -36,6 +36,7 @@ from truncgauss.fitting.regression_loss import (
 )
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations, fraction_not_truncated, hold, log_likelihood
+from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
@@ -43,15 +44,7 @@ from truncgauss.problem import as_key
 from truncgauss.pytrees import floats_as_float64
 
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
-MANY_STARTS = 4  # by default, where one outcome may have several maxima
-MOST_ROWS = 10**5  # for so many starts
 SINGULAR = 1e-10  # smallest eigenvalue of a correlation matrix that is one no longer
-UNUSED_START = (
-    "From the start that was given the steps did not converge; these began at least squares."
-)
-
-
-R = TypeVar("R", bound=LikelihoodFit, covariant=True)
 
 
 class ObservationsErrors(NamedTuple):
@@ -136,12 +129,14 @@ def fit_observations(
     """
     check_information(information)
     with jax.enable_x64(True):
-        observations = floats_as_float64(observations)
+        hidden, observations = coarse(observations), floats_as_float64(observations)
         n, d = observations.lower.shape
-        designs = as_designs(design, n, d)
-        sizes = (1,) * d if designs is None else tuple(part.shape[1] for part in designs)
+        weights = None if observations.weights is None else np.asarray(observations.weights)
+        designs = as_designs(design, n, d, weights)
+        sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
         coordinates = as_coordinates(covariance, sizes, observations)
-        x, scale = first_guess(observations, designs, coordinates)
+        near = centred(observations, designs, coordinates.known_scale, is_simple(observations))
+        x, scale = first_guess(near.rows, near.covariates, coordinates)
         if len(x) >= n:
             raise ValueError(
                 f"fit_observations: {n} row(s) cannot determine {len(x)} parameters; more are "
@@ -149,65 +144,32 @@ def fit_observations(
             )
         closed = is_simple(observations) and isinstance(method, Automatic | Exact)
         robust = information == "sandwich"
-        problem = Rows(observations, designs, coordinates, scale, robust, closed)
+        problem = Rows(observations, near, coordinates, scale, robust, closed)
         renewed = problem.losses(method, as_key(key))
         problem.check_possible(renewed, x)
         descent = Descent(renewed, problem.width, coordinates.single, num_steps, progress)
-        given = None if start is None else as_start(start, coordinates)
+        given = None if start is None else as_start(start, problem.estimated, coordinates.sizes)
         count = num_starts or problem.default_starts
-        starts = [x, *scattered(x, scale, designs, coordinates, count - 1)]
-        return fitted(problem, descent, given, starts, information)
+        starts = [x, *scattered(x, scale, coordinates, count - 1)]
+        fit = fitted(problem, descent, given, starts, information)
+        return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
 
 
-def as_start(start: tuple[Any, Any], coordinates: Coordinates) -> np.ndarray:
+def as_start(start: tuple[Any, Any], estimated: UserUnits, sizes: tuple[int, ...]) -> np.ndarray:
     """Free coordinates of the coefficients and covariance matrix to begin with."""
     coefficients = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in start[0]])
-    matrix, d = np.asarray(start[1], np.float64), len(coordinates.sizes)
-    if coefficients.shape != (sum(coordinates.sizes),) or matrix.shape != (d, d):
+    matrix, d = np.asarray(start[1], np.float64), len(sizes)
+    if coefficients.shape != (sum(sizes),) or matrix.shape != (d, d):
         raise ValueError(
             f"fit_observations: start must be (coefficients, covariance) of "
-            f"{sum(coordinates.sizes)} numbers and shape ({d}, {d}), got {coefficients.shape} and "
+            f"{sum(sizes)} numbers and shape ({d}, {d}), got {coefficients.shape} and "
             f"{matrix.shape}."
         )
     if not np.all(np.isfinite(coefficients)) or not np.linalg.eigvalsh(matrix)[0] > 0:
         raise ValueError(
             "fit_observations: start must be finite, its covariance positive definite."
         )
-    return coordinates.free(coefficients, matrix)
-
-
-class Problem(Protocol[R]):
-    """What is to be fitted, as far as `fitted` needs to know."""
-
-    def result(self, path: Path, information: str, starts: str) -> R: ...
-
-
-def fitted(
-    problem: Problem[R],
-    descent: Descent,
-    given: np.ndarray | None,
-    starts: list[np.ndarray],
-    information: str,
-) -> R:
-    """The fit from a start that was given or, if that leads nowhere, the best from the others.
-
-    Raises:
-        ValueError: if the likelihood is not finite at any of these.
-    """
-    if given is not None:
-        path = descent.path(given)
-        if path.arrived:
-            return problem.result(path, information, "")
-    best, sentence = descent.best(starts)
-    if not best.end.finite:
-        raise ValueError(
-            "The likelihood or its derivatives are not finite at the start. Give another start, or "
-            "another method."
-        )
-    result = problem.result(best, information, sentence if len(starts) > 1 else "")
-    if given is None:
-        return result
-    return dataclasses.replace(result, notes=(UNUSED_START, *result.notes))
+    return estimated.free(coefficients, matrix)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,25 +177,38 @@ class Rows:
     """What is to be fitted.
 
     Attributes:
-        observations: the rows.
-        designs: covariates of each outcome, or None.
-        coordinates: of the coefficients and the covariance.
+        given: the rows, as the user has them.
+        near: what is fitted.
+        coordinates: of the coefficients and the covariance of that.
         scale: spread of each outcome (d,), in whose units a Gaussian is wide.
         each: whether the scores of single rows are asked for.
         simple: whether the rows are intervals of one outcome, whose masses have closed forms.
     """
 
-    observations: Observations
-    designs: tuple[jax.Array, ...] | None
+    given: Observations
+    near: Centred
     coordinates: Coordinates
     scale: np.ndarray
     each: bool
     simple: bool
 
     @property
+    def observations(self) -> Observations:
+        """The rows as they are fitted."""
+        return self.near.rows
+
+    @property
+    def designs(self) -> tuple[jax.Array, ...] | None:
+        return self.near.covariates
+
+    @property
+    def estimated(self) -> UserUnits:
+        """The coordinates in the units of the user."""
+        return self.near.coordinates(self.coordinates)
+
+    @property
     def size(self) -> jax.Array:
-        weights = self.observations.weights
-        return jnp.asarray(self.observations.num_rows * 1.0 if weights is None else weights.sum())
+        return self.near.size
 
     @property
     def default_starts(self) -> int:
@@ -285,8 +260,8 @@ class Rows:
             first = wrong[0]
             raise ValueError(
                 f"fit_observations: {len(wrong)} of {n} row(s) are impossible, first row "
-                f"{first}: lower {rows.lower[first]}, upper {rows.upper[first]} do not meet its "
-                "region. Correct the region, or remove those rows."
+                f"{first}: lower {self.given.lower[first]}, upper {self.given.upper[first]} do not "
+                "meet its region. Correct the region, or remove those rows."
             )
 
     def width(self, x: np.ndarray) -> float:
@@ -346,10 +321,10 @@ class Rows:
         rows, place = self.observations, self.coordinates
         apart = np.count_nonzero(np.asarray(place.fixed), axis=1) == 1
         for j, size in enumerate(place.sizes):
-            design = np.ones((rows.num_rows, 1)) if self.designs is None else self.designs[j]
             known = rows.noise is not None or j not in place.scales or not apart[j]
-            found = direction_of(rows, j, np.asarray(design), known)
+            found = direction_of(rows, j, self.near.design_of(j), known)
             if found is not None:
+                found = self.near.direction_of(j, found)
                 start = sum(place.sizes[:j])
                 names = place.names(self.designs is not None)[start : start + size]
                 return rising_sentence(found, names)
@@ -378,20 +353,23 @@ class Rows:
         rows, place, x = self.observations, self.coordinates, jnp.asarray(path.end.x)
         names = tuple(place.names(self.designs is not None))
         compare = self.simple or rows.lower.size <= FEW_ENTRIES
-        fields = summary(path, place, names, rows, information, self.no_maximum(path), compare)
+        fields = summary(
+            path, self.estimated, names, (self.given, rows), information,
+            self.no_maximum(path), compare,
+        )  # fmt: skip
         if self.simple:
             fraction = float(fraction_of(path.loss, x, effort=MEDIUM))
         else:
             loc, covariance = path.loss.gaussian(x)
             held = path.loss.method, path.loss.key
             fraction = float(jnp.mean(fraction_not_truncated(rows, loc, covariance, *held)))
-        coefficients, matrix = place.values(x)
+        matrix, ends = np.asarray(place.values(x)[1]), np.cumsum(place.sizes)
         if not self.unique:
-            refuse(fields, self.undetermined(fields["errors"], np.asarray(matrix)))
+            refuse(fields, self.undetermined(fields["errors"], matrix))
         return ObservationsFit(
             **fields,
-            coefficients=tuple(np.asarray(own) for own in coefficients),
-            covariance_matrix=np.asarray(matrix),
+            coefficients=tuple(np.split(fields["estimates"][: ends[-1]], ends[:-1])),
+            covariance_matrix=matrix,
             standard_errors=shaped(place, names, fields["errors"]),
             fraction_not_truncated=fraction,
             notes=notes_of(fields, self.unique, starts, fraction),
@@ -400,13 +378,11 @@ class Rows:
 
     def undetermined(self, errors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Which coefficients the rows do not determine."""
-        rows, found, start = self.observations, [], 0
-        weights = None if rows.weights is None else np.asarray(rows.weights)
+        found, start = [], 0
         for j, size in enumerate(self.coordinates.sizes):
-            design = np.ones((rows.num_rows, 1)) if self.designs is None else self.designs[j]
             width = max(self.scale[j], float(matrix[j, j]) ** 0.5)
             own = errors[start : start + size]
-            found.append(absurd(own, width, np.asarray(design), weights))
+            found.append(absurd(own, width, self.near.transform_of(j)))
             start += size
         return np.concatenate(found)
 

@@ -44,6 +44,12 @@ class Coordinates:
         """Whether there is one outcome, of unknown variance."""
         return len(self.sizes) == 1 and len(self.scales) == 1
 
+    @property
+    def known_scale(self) -> np.ndarray:
+        """Standard deviations of the outcomes, (d,), 0 where they are free."""
+        scale = np.sqrt(np.diagonal(np.asarray(self.fixed)))
+        return np.where(np.isin(np.arange(len(scale)), self.scales), 0.0, scale)
+
     def values(self, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """Coefficients of each outcome, and the covariance matrix; NaN where it is none."""
         count = sum(self.sizes)

@@ -6,23 +6,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.observations_loss import Coordinates
 from truncgauss.likelihood import Observations
 
 
 def as_designs(
-    design: Any, n: int, d: int, what: str = "fit_observations"
-) -> tuple[jax.Array, ...] | None:
-    """Covariates of each outcome, checked; None for a constant mean.
+    design: Any, n: int, d: int, weights: Any, what: str = "fit_observations"
+) -> tuple[Whitened, ...] | None:
+    """Covariates of each outcome, checked and whitened; None for a constant mean.
 
     Raises:
         ValueError: for NaN, wrong shapes, more columns than rows, or collinear columns.
     """
     if design is None:
         return None
-    parts = list(design) if isinstance(design, tuple | list) else [design] * d
-    parts = [np.asarray(part, np.float64) for part in parts]
+    shared = not isinstance(design, tuple | list)
+    parts = [np.asarray(part, np.float64) for part in ([design] if shared else design)]
+    parts = parts * d if shared else parts
     if len(parts) != d or any(part.ndim != 2 or part.shape[0] != n for part in parts):
         raise ValueError(
             f"{what}: design must have shape ({n}, p), or be a tuple of {d} such, one "
@@ -31,15 +33,11 @@ def as_designs(
     for j, part in enumerate(parts):
         if not np.all(np.isfinite(part)):
             raise ValueError(f"{what}: the design of outcome {j} holds NaN or infinity.")
-        size = np.linalg.norm(part, axis=0)
-        triangle = np.linalg.qr(part / np.where(size > 0, size, 1.0), mode="r")
-        values = np.linalg.svd(triangle, compute_uv=False)
-        if part.shape[1] > n or np.any(size == 0) or values[-1] < 1e-10 * values[0]:
-            raise ValueError(
-                f"{what}: the columns of the design of outcome {j} are collinear, or "
-                f"there are more of them ({part.shape[1]}) than rows ({n}). Drop some."
-            )
-    return tuple(jnp.asarray(part) for part in parts)
+    found: list[Whitened] = []
+    for j, part in enumerate(parts):
+        columns = f"{what}: the columns of the design of outcome {j}"
+        found.append(found[0] if shared and j else whitened(part, weights, columns))
+    return tuple(found)
 
 
 def as_coordinates(
@@ -133,25 +131,16 @@ def first_guess(
 
 
 def scattered(
-    x: np.ndarray,
-    scale: np.ndarray,
-    designs: tuple[jax.Array, ...] | None,
-    coordinates: Coordinates,
-    count: int,
+    x: np.ndarray, scale: np.ndarray, coordinates: Coordinates, count: int
 ) -> list[np.ndarray]:
     """So many free coordinates around x: means moved by about the outcomes' scale in each direction
-    of the covariates, and scales by a factor of about e."""
+    of the covariates, which are whitened, and scales by a factor of about e."""
     random, starts = np.random.default_rng(0), []
     values = coordinates.values(jnp.asarray(x))
     coefficients, matrix = jax.tree.map(np.asarray, values)
-    roots = [np.eye(1)] * len(scale)
-    if designs is not None:
-        squares = [np.asarray(part).T @ np.asarray(part) / len(part) for part in designs]
-        roots = [np.linalg.inv(np.linalg.cholesky(square)).T for square in squares]
     for _ in range(count):
         moved = [
-            own + size * root @ random.normal(size=len(own))
-            for own, size, root in zip(coefficients, scale, roots)
+            own + size * random.normal(size=len(own)) for own, size in zip(coefficients, scale)
         ]
         factors = np.ones(len(scale))
         factors[list(coordinates.scales)] = np.exp(random.normal(size=len(coordinates.scales)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from truncgauss import tables
 from truncgauss.compiling import MEDIUM
-from truncgauss.fitting.descent import Descent, Path
+from truncgauss.fitting.centring import Centred, UserUnits, Whitened, centred
 from truncgauss.fitting.existence import (
     AT_ZERO,
     NO_VARIANCE,
@@ -26,21 +26,17 @@ from truncgauss.fitting.inference import (
     total_of,
 )
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
-from truncgauss.fitting.observations import (
-    MANY_STARTS,
-    MOST_ROWS,
-    fitted,
-)
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
 from truncgauss.fitting.regression_loss import (
     LOG,
+    RegressionCoordinates,
     RegressionLoss,
     full_design,
     terms_of,
 )
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations
-from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
 from truncgauss.regions import Box
 
 NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
@@ -156,6 +152,23 @@ def fit_regression(
         return fitted(problem, descent, given, [problem.first, *others], information)
 
 
+def check_possible(rows: Observations, count: int) -> None:
+    """Raise ValueError if a row lies outside its limits of truncation, or there are too few rows
+    for so many parameters."""
+    if count >= rows.num_rows:
+        raise ValueError(
+            f"fit_regression: {rows.num_rows} row(s) cannot determine so many coefficients; more "
+            "are needed, or fewer covariates."
+        )
+    wrong = impossible(rows)
+    if len(wrong):
+        raise ValueError(
+            f"fit_regression: {len(wrong)} of {rows.num_rows} row(s) lie outside their limits of "
+            f"truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper "
+            f"{rows.upper[wrong[0]]}. Correct the limits, or remove those rows."
+        )
+
+
 def columns_of(given: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
     """A table of numbers (n, k), whose rows have the labels of the outcomes, if any."""
     table = tables.read(given, what=f"fit_regression: {word}")
@@ -212,48 +225,24 @@ def of_each_row(given: Any, ends: tables.Table, word: str, default: float) -> np
     return values
 
 
-@frozen_pytree
-class RegressionCoordinates:
-    """Free coordinates of a regression: coefficients of both predictors.
-
-    Attributes:
-        num_coefficients: p (static).
-        link: how mean and scale follow from the predictors, see `regression_loss` (static).
-    """
-
-    num_coefficients: int = static_field()
-    link: int = static_field()
-
-    def estimates(self, x: jax.Array) -> jax.Array:
-        """Coefficients of the mean, then of the log scale."""
-        if self.link == LOG:
-            return x
-        theta, v = x[: self.num_coefficients], x[self.num_coefficients :]
-        return jnp.concatenate([theta / v, -jnp.log(v) / self.link])
-
-    def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
-        if self.link == LOG:
-            return np.concatenate([coefficients, log_scale])
-        return np.append(coefficients, 1.0) * np.exp(-self.link * log_scale[0])
-
-
 @dataclasses.dataclass(frozen=True)
 class Regression:
     """What is to be fitted.
 
     Attributes:
-        rows: the observations.
-        design, scale_design: covariates (n, p), and (n, k) or None.
+        given: the observations, as the user has them.
+        near: as they are fitted.
+        white_scales: covariates of the log scale, or None.
         names: of the estimates.
-        coordinates: of the coefficients.
+        coordinates: of the coefficients as they are fitted.
         loss: minus the mean log-likelihood.
         first: free coordinates by least squares.
         spread: of the rows about that.
     """
 
-    rows: Observations
-    design: np.ndarray
-    scale_design: np.ndarray | None
+    given: Observations
+    near: Centred
+    white_scales: Whitened | None
     names: tuple[str, ...]
     coordinates: RegressionCoordinates
     loss: RegressionLoss
@@ -262,47 +251,66 @@ class Regression:
 
     @classmethod
     def of(
-        cls, rows: Observations, design: tables.Table, scales: tables.Table | None
+        cls, given: Observations, design: tables.Table, scales: tables.Table | None
     ) -> "Regression":
         """The problem, checked."""
-        n = rows.num_rows
-        parts = [part for part in (design, scales) if part is not None]
-        checked = [as_designs(part.values, n, 1, "fit_regression") for part in parts]
-        arrays = [np.asarray(part[0]) for part in checked if part is not None]
-        p = arrays[0].shape[1]
-        if sum(part.shape[1] for part in arrays) + (scales is None) >= n:
-            raise ValueError(
-                f"fit_regression: {n} row(s) cannot determine so many coefficients; more are "
-                "needed, or fewer covariates."
-            )
-        wrong = impossible(rows)
-        if len(wrong):
-            raise ValueError(
-                f"fit_regression: {len(wrong)} of {n} row(s) lie outside their limits of "
-                f"truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper "
-                f"{rows.upper[wrong[0]]}. Correct the limits, or remove those rows."
-            )
-        place = as_coordinates("full", (p,), rows)
-        x, spread = first_guess(rows, (jnp.asarray(arrays[0]),), place)
+        n = given.num_rows
+        weights = None if given.weights is None else np.asarray(given.weights)
+        parts = [part.values for part in (design, scales) if part is not None]
+        checked = [as_designs(part, n, 1, weights, "fit_regression") for part in parts]
+        white = [part[0] for part in checked if part is not None]
+        p = parts[0].shape[1]
+        check_possible(given, sum(part.shape[1] for part in parts) + (scales is None))
+        place = as_coordinates("full", (p,), given)
+        near = centred(given, (white[0],), np.zeros(1), by_line=True)
+        x, spread = first_guess(near.rows, near.covariates, place)
         coefficients = x[:p] / x[p]
-        link, scale_design = place.power, arrays[1] if len(arrays) > 1 else None
+        white_scales = white[1] if len(white) > 1 else None
+        link, scale_design = place.power, None if white_scales is None else white_scales.design
         log_scale = np.log(spread)
         if scale_design is not None:
             link = LOG
             log_scale = np.linalg.lstsq(scale_design, np.full(n, log_scale[0]), rcond=None)[0]
         coordinates = RegressionCoordinates(p, link)
         loss = RegressionLoss(
-            terms=terms_of(rows, each=True),
-            design=full_design(arrays[0]),
+            terms=terms_of(near.rows, each=True),
+            design=full_design(white[0].design),
             scale_design=None if scale_design is None else full_design(scale_design),
             fixed_scale=None,
-            size=jnp.asarray(float(n) if rows.weights is None else jnp.sum(rows.weights)),
+            size=near.size,
             link=link,
         )
-        first = coordinates.free(coefficients, log_scale)
-        names = names_of(design, "coefficients")
-        names += ("log_scale",) if scales is None else names_of(scales, "log_scale", nested=True)
-        return cls(rows, arrays[0], scale_design, names, coordinates, loss, first, float(spread[0]))
+        last = ("log_scale",) if scales is None else names_of(scales, "log_scale", nested=True)
+        return cls(
+            given=given,
+            near=near,
+            white_scales=white_scales,
+            names=(*names_of(design, "coefficients"), *last),
+            coordinates=coordinates,
+            loss=loss,
+            first=coordinates.free(coefficients, log_scale),
+            spread=float(spread[0]),
+        )
+
+    @property
+    def rows(self) -> Observations:
+        return self.near.rows
+
+    @property
+    def design(self) -> np.ndarray:
+        """Whitened covariates (n, p)."""
+        return self.near.design_of(0)
+
+    @property
+    def scale_design(self) -> np.ndarray | None:
+        """Whitened covariates of the log scale (n, k), or None."""
+        return None if self.white_scales is None else self.white_scales.design
+
+    @property
+    def estimated(self) -> UserUnits:
+        """The coordinates in the units of the user."""
+        others = () if self.white_scales is None else (self.white_scales.transform,)
+        return self.near.coordinates(self.coordinates, *others)
 
     def renewed(self, x: np.ndarray) -> RegressionLoss:
         return self.loss
@@ -335,20 +343,20 @@ class Regression:
             )
         if not (np.all(np.isfinite(coefficients)) and np.all(np.isfinite(log_scale))):
             raise ValueError("fit_regression: start must be finite.")
-        return self.coordinates.free(coefficients, log_scale)
+        if self.scale_design is not None:
+            coefficients, log_scale = np.append(coefficients, log_scale), np.zeros(0)
+        return self.estimated.free(coefficients, log_scale)
 
     def scattered(self, count: int) -> list[np.ndarray]:
         """So many starts around the first: means moved by about the rows' spread along each
-        direction of the covariates, and scales by a factor of about e."""
+        direction of the covariates, which are whitened, and scales by a factor of about e."""
         random = np.random.default_rng(0)
         p = self.design.shape[1]
         values = np.asarray(self.coordinates.estimates(jnp.asarray(self.first)))
-        root = self.spread * inverse_root(self.design)
-        scale_root = np.eye(1) if self.scale_design is None else inverse_root(self.scale_design)
         return [
             self.coordinates.free(
-                values[:p] + root @ random.normal(size=p),
-                values[p:] + scale_root @ random.normal(size=len(scale_root)),
+                values[:p] + self.spread * random.normal(size=p),
+                values[p:] + random.normal(size=len(values) - p),
             )
             for _ in range(count)
         ]
@@ -389,7 +397,9 @@ class Regression:
         """The direction along which the likelihood never falls, in words."""
         known = self.rows.noise is not None or not self.free_scale
         found = direction_of(self.rows, 0, self.design, known)
-        return None if found is None else rising_sentence(found, list(self.names))
+        if found is None:
+            return None
+        return rising_sentence(self.near.direction_of(0, found), list(self.names))
 
     @property
     def free_scale(self) -> bool:
@@ -402,14 +412,14 @@ class Regression:
 
     def result(self, path: Path, information: str, starts: str) -> RegressionFit:
         fields = summary(
-            path, self.coordinates, self.names, self.rows, information, self.no_maximum(path), True
-        )
+            path, self.estimated, self.names, (self.given, self.rows), information,
+            self.no_maximum(path), compare=True,
+        )  # fmt: skip
         x, p = jnp.asarray(path.end.x), self.design.shape[1]
         fraction = float(fraction_of(path.loss, x, effort=MEDIUM))
         if not self.unique:
             width = max(self.spread, float(self.scales(path.end.x).max()))
-            weights = None if self.rows.weights is None else np.asarray(self.rows.weights)
-            refuse(fields, absurd(fields["errors"][:p], width, self.design, weights))
+            refuse(fields, absurd(fields["errors"][:p], width, self.near.transform_of(0)))
         return RegressionFit(
             **fields,
             coefficients=fields["estimates"][:p],
@@ -440,8 +450,3 @@ def names_of(table: tables.Table, word: str, nested: bool = False) -> tuple[str,
     if table.names is None:
         return tuple(f"{word}[{i}]" for i in range(table.values.shape[1]))
     return tuple(f"{word}[{name}]" if nested else str(name) for name in table.names)
-
-
-def inverse_root(design: np.ndarray) -> np.ndarray:
-    """L^-T with L L^T the mean of x x^T."""
-    return np.linalg.inv(np.linalg.cholesky(design.T @ design / len(design))).T

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import parallel
 from truncgauss.likelihood import Observations
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.problem import Estimate
@@ -67,7 +68,11 @@ class Term:
     kind: int = static_field()
 
     def __call__(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
-        """The terms (t,), by their predictors."""
+        """The terms (t,), by their predictors; rows are shared among `parallel.rows`."""
+        of_rows = lambda term, u, v: term._values(u, v, link)
+        return parallel.over_rows(of_rows, (self, u, v), (0, 0, 0 if jnp.ndim(v) else None))
+
+    def _values(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
         loc, scale = gaussian_of(u, v, link)
         if self.noise is not None:
             scale = jnp.sqrt(scale**2 + self.noise)
@@ -86,12 +91,15 @@ class Term:
 
     def derivatives(self, predictors: Predictors, link: int) -> Derivatives:
         u, v = self.own(predictors)
-        v = jnp.broadcast_to(v, u.shape)
+        of_rows = lambda term, u, v: term._derivatives(u, v, link)
+        return parallel.over_rows(of_rows, (self, u, jnp.broadcast_to(v, u.shape)), (0, 0, 0))
+
+    def _derivatives(self, u: jax.Array, v: jax.Array, link: int) -> Derivatives:
         one, zero = jnp.ones_like(u), jnp.zeros_like(u)
         along = {"u": (one, zero), "v": (zero, one)}
 
         def slopes(u: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            function = lambda u, v: self(u, v, link)
+            function = lambda u, v: self._values(u, v, link)
             value, by_u = jax.jvp(function, (u, v), along["u"])
             return value, by_u, jax.jvp(function, (u, v), along["v"])[1]
 
@@ -106,6 +114,31 @@ def gaussian_of(u: jax.Array, v: jax.Array, link: int) -> tuple[jax.Array, jax.A
         return u, jnp.exp(v)
     v = jnp.where(v > 0, v, jnp.nan)
     return u / v, v ** (-1.0 / link)
+
+
+@frozen_pytree
+class RegressionCoordinates:
+    """Free coordinates of a regression: coefficients of both predictors.
+
+    Attributes:
+        num_coefficients: p (static).
+        link: how mean and scale follow from the predictors, see `regression_loss` (static).
+    """
+
+    num_coefficients: int = static_field()
+    link: int = static_field()
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        """Coefficients of the mean, then of the log scale."""
+        if self.link == LOG:
+            return x
+        theta, v = x[: self.num_coefficients], x[self.num_coefficients :]
+        return jnp.concatenate([theta / v, -jnp.log(v) / self.link])
+
+    def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
+        if self.link == LOG:
+            return np.concatenate([coefficients, log_scale])
+        return np.append(coefficients, 1.0) * np.exp(-self.link * log_scale[0])
 
 
 @frozen_pytree

@@ -78,7 +78,7 @@ def as_model(fit: Any) -> tuple[Observations, Any, Any]:
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         observations, loc, covariance = fit
     elif isinstance(fit, LikelihoodFit):
-        observations = fit.observations
+        observations = fit.centred
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
         n = observations.num_rows  # covariates may be filled up by rows that are none
         loc = loc[:n] if loc.ndim == 2 else loc

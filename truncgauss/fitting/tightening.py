@@ -12,7 +12,6 @@ from scipy import stats
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.inference import described, scores_of
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
-from truncgauss.fitting.newton import CLOSE, Point, newton_steps, point
 from truncgauss.fitting.regression_loss import (
     RegressionLoss,
     full_design,
@@ -21,6 +20,7 @@ from truncgauss.fitting.regression_loss import (
     terms_of,
 )
 from truncgauss.likelihood import Observations
+from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point
 from truncgauss.regions import Box
 
 MOST_STEPS = 100
@@ -83,7 +83,7 @@ def tightened(fit: LikelihoodFit, share: float = 0.1) -> Tightening:
             "tightened: needs a fit of fit_regression or fit_observations; one of "
             "fit_truncated_normal does not keep its rows."
         )
-    loss, rows = fit.loss, fit.observations
+    loss, rows = fit.loss, fit.centred
     if not isinstance(loss, RegressionLoss) or not isinstance(rows.region, Box):
         raise ValueError("tightened: the fit must be of one outcome, with limits of truncation.")
     if not fit.converged:

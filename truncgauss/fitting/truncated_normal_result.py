@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from truncgauss.fitting.result import Fit
+from truncgauss.optimization.result import Fit
 
 
 class GaussianErrors(NamedTuple):

@@ -32,9 +32,9 @@ import numpy as np
 
 from truncgauss.compiling import Compiled
 from truncgauss.covariances import CovarianceMatrix
-from truncgauss.fitting.checkpoint import computed
 from truncgauss.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.loss import MixtureLoss, effort_of
+from truncgauss.optimization.checkpoint import computed
 
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
 FLAT = 1e-10  # variance of a component in units of the rows', at which it has no spread left

@@ -16,10 +16,10 @@ from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from truncgauss.diagnostics import Report, first_nonfinite
-from truncgauss.fitting import checkpoint as checkpoints
-from truncgauss.fitting.parameters import Coordinates, coordinates, covers, named_leaves
-from truncgauss.fitting.result import FitResult
-from truncgauss.fitting.steps import (
+from truncgauss.optimization import checkpoint as checkpoints
+from truncgauss.optimization.parameters import Coordinates, coordinates, covers, named_leaves
+from truncgauss.optimization.result import FitResult
+from truncgauss.optimization.steps import (
     CHUNK,
     Optimizer,
     Rules,
@@ -28,7 +28,7 @@ from truncgauss.fitting.steps import (
     loss_function,
     searches_lines,
 )
-from truncgauss.fitting.termination import (
+from truncgauss.optimization.termination import (
     EXHAUSTED,
     NONFINITE,
     RUNNING,
@@ -55,7 +55,7 @@ def fit(
     constraints: Any = None,
     tolerance: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    save_every: float = 10.0,
+    save_every: float | None = None,
 ) -> FitResult:
     """The parameters that minimise an objective, by any optax optimiser.
 
@@ -83,7 +83,7 @@ def fit(
             7e-5 in float32.
         checkpoint: a file. The fit saves its state there every `save_every` seconds, at the end and
             on KeyboardInterrupt, and goes on from it, bitwise, if it is there.
-        save_every: seconds between two checkpoints.
+        save_every: seconds between two checkpoints; by default 10, or what `resumable` says.
 
     Returns:
         FitResult. If a loss or gradient is not finite the fit stops, keeps the last good
@@ -146,7 +146,7 @@ class Run:
     rules: Rules
     key: Any
     checkpoint: str | os.PathLike[str] | None
-    save_every: float
+    save_every: float | None
 
     def through(self, done: Progress, progress: bool) -> Progress:
         """The end of the fit, from its start or its checkpoint."""

@@ -54,7 +54,7 @@ class Checkpoint(Generic[S]):
         ValueError: on entering, if the file is damaged or belongs to something else.
 
     Example:
-        >>> from truncgauss.fitting.checkpoint import Checkpoint
+        >>> from truncgauss.optimization.checkpoint import Checkpoint
         >>> with Checkpoint(None, {"sum": jnp.zeros(())}, {}) as kept:
         ...     for _ in range(3):
         ...         kept.update({"sum": kept.state["sum"] + 1.0})

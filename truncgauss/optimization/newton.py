@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.compiling import MEDIUM, Compiled
-from truncgauss.fitting.checkpoint import computed
+from truncgauss.optimization.checkpoint import computed
 
 # The tolerances of all fits by Newton steps. Losses are means over rows or trials, so that a
 # decrement times sqrt(n) is a distance in standard errors.

@@ -3,19 +3,27 @@
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import numpy as np
 from tqdm import tqdm
 
-from truncgauss.fitting.newton import CLOSE, Point, newton_steps, point, settled_within
-from truncgauss.fitting.uncertainty import certificate
+from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point, settled_within
+from truncgauss.optimization.result import Fit
+from truncgauss.optimization.uncertainty import certificate
 
 WIDEST = 1e3  # of the rows' own spread: beyond, the Gaussian is a straight slope across them
 ROUNDS = 4  # how often the method's plans are made anew
 WIDENING = 10.0  # the most by which a step may lower the inverse of a scale or variance
+MANY_STARTS = 4  # by default, where one outcome may have several maxima
+MOST_ROWS = 10**5  # for so many starts
+UNUSED_START = (
+    "From the start that was given the steps did not converge; these began at least squares."
+)
 SAME = 1e-3  # nats of the whole sample between two maxima that are one
+
+R = TypeVar("R", bound=Fit, covariant=True)
 
 
 class Path(NamedTuple):
@@ -110,3 +118,37 @@ class Descent:
             listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
             sentence += f" {len(others)} other maxima are lower by {listed} nats."
         return best, sentence
+
+
+class Problem(Protocol[R]):
+    """What is to be fitted, as far as `fitted` needs to know."""
+
+    def result(self, path: Path, information: str, starts: str) -> R: ...
+
+
+def fitted(
+    problem: Problem[R],
+    descent: Descent,
+    given: np.ndarray | None,
+    starts: list[np.ndarray],
+    information: str,
+) -> R:
+    """The fit from a start that was given or, if that leads nowhere, the best from the others.
+
+    Raises:
+        ValueError: if the likelihood is not finite at any of these.
+    """
+    if given is not None:
+        path = descent.path(given)
+        if path.arrived:
+            return problem.result(path, information, "")
+    best, sentence = descent.best(starts)
+    if not best.end.finite:
+        raise ValueError(
+            "The likelihood or its derivatives are not finite at the start. Give another start, or "
+            "another method."
+        )
+    result = problem.result(best, information, sentence if len(starts) > 1 else "")
+    if given is None:
+        return result
+    return dataclasses.replace(result, notes=(UNUSED_START, *result.notes))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from truncgauss.fitting.parameters import coordinates
+from truncgauss.optimization.parameters import coordinates
 
 # Of the scaled curvature: below, the rounding of a gradient in float64 moves an optimum by a
 # visible part of its standard error.
@@ -31,6 +31,45 @@ class ErrorBars(NamedTuple):
     identified: np.ndarray
     rank: int
     num_free: int
+
+
+class FreeErrors(NamedTuple):
+    """What is known of the errors of q free coordinates.
+
+    Attributes:
+        factor: A, (q, q), with A^T A the information in units of each coordinate.
+        units: these, (q,).
+        root: R, (q, r), with R R^T the covariance of the coordinates, if that is not the inverse of
+            the information.
+    """
+
+    factor: np.ndarray
+    units: np.ndarray
+    root: np.ndarray | None = None
+
+    @classmethod
+    def observed(cls, information: np.ndarray) -> "FreeErrors":
+        """From an information matrix (q, q)."""
+        units = np.sqrt(np.abs(np.diagonal(information)))
+        units = np.where(units > 0, units, 1.0)
+        return cls(information_factor(information) / units, units)
+
+    def of(self, jacobian: np.ndarray) -> ErrorBars:
+        """The error bars of functions of the coordinates, by their Jacobian (p, q)."""
+        p, every = len(jacobian), np.eye(len(self.units))  # none is left out as if it were known
+        bars = error_bars(self.factor, np.concatenate([jacobian / self.units, every]))
+        bars = bars._replace(
+            standard_errors=bars.standard_errors[:p],
+            covariance=bars.covariance[:p, :p],
+            identified=bars.identified[:p],
+        )
+        if self.root is None:
+            return bars
+        moves = jacobian @ self.root
+        covariance = moves @ moves.T
+        return bars._replace(
+            standard_errors=np.sqrt(np.diagonal(covariance)), covariance=covariance
+        )
 
 
 class Certificate(NamedTuple):

@@ -1,0 +1,152 @@
+"""Fits of outcomes and covariates far from 0: the same as near 0, in the user's units."""
+
+import jax
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss.fitting.centring import moved, whitened
+
+INF = np.inf
+
+
+def sample(n: int = 200):
+    """Covariates and two outcomes in steps of 1/1024, which any sum with 1e9 holds exactly."""
+    random, step = np.random.default_rng(0), 1024.0
+    x, z = np.round(random.normal(size=(2, n)) * step) / step
+    errors = random.multivariate_normal([0, 0], [[1, 0.5], [0.5, 2]], size=n)
+    y = np.round((np.c_[1 + x - 0.5 * z, -x] + errors) * step) / step
+    keep = y[:, 0] > 0
+    return x[keep], z[keep], y[keep]
+
+
+@pytest.mark.parametrize(
+    ("by_x", "by_y", "information"),
+    [(1e6, 1e6, "observed"), (1e9, 0.0, "observed"), (1e9, 1e9, "sandwich")],
+)
+def test_a_regression_far_from_zero_is_the_one_near_zero(by_x, by_y, information):
+    x, z, y = sample()
+
+    def fit(by_x, by_y):
+        design = np.c_[np.ones(len(x)), x + by_x, z]
+        return tg.fit_regression(
+            y[:, 0] + by_y, design, truncated_low=by_y, information=information
+        )
+
+    def middle(fit, by_x):
+        return fit.delta(lambda b: b[0] + b[1] * (0.5 + by_x))
+
+    near, far = fit(0.0, 0.0), fit(by_x, by_y)
+    assert far.converged, far.reason
+    np.testing.assert_allclose(far.estimates[1:], near.estimates[1:], rtol=1e-7)
+    np.testing.assert_allclose(far.errors[1:], near.errors[1:], rtol=1e-7)
+    np.testing.assert_allclose(far.log_likelihood, near.log_likelihood, rtol=1e-9)
+    change = np.eye(4)
+    change[0, 1] = -by_x  # the constant is the mean where the covariate is 0
+    expected = change @ near.parameter_covariance @ change.T
+    np.testing.assert_allclose(far.parameter_covariance, expected, rtol=1e-6)
+    ours, theirs = middle(far, by_x), middle(near, 0.0)
+    np.testing.assert_allclose(ours.value - by_y, theirs.value, atol=1e-6)
+    np.testing.assert_allclose(ours.standard_error, theirs.standard_error, rtol=1e-5)
+    name = "coefficients[1]"
+    np.testing.assert_allclose(far.profile(name), near.profile(name), rtol=1e-6)
+    if by_y:  # residuals need the rows and their means, which cancel
+        draws = [tg.quantile_residuals(f, jax.random.key(0)) for f in (near, far)]
+        np.testing.assert_allclose(*draws, atol=1e-5)
+
+
+def test_a_scale_far_from_zero_and_a_constant_in_two_groups():
+    """The two columns of a group's members add up to a constant, and a covariate of the log scale
+    lies far off."""
+    x, z, y = sample()
+    group = np.arange(len(x)) % 2
+
+    def fit(by):
+        design = np.c_[group, 1 - group, x + by]
+        return tg.fit_regression(
+            y[:, 0] + by, design, censored_low=by, scale_design=np.c_[np.ones(len(x)), z + by]
+        )
+
+    near, far = fit(0.0), fit(1e9)
+    assert far.converged, far.reason
+    slopes = [2, 4]
+    np.testing.assert_allclose(far.estimates[slopes], near.estimates[slopes], rtol=1e-6)
+    np.testing.assert_allclose(far.errors[slopes], near.errors[slopes], rtol=1e-6)
+    apart = [f.delta(lambda b: b[0] - b[1]) for f in (near, far)]
+    np.testing.assert_allclose(apart[1], apart[0], atol=1e-6)
+    assert abs(far.log_likelihood - near.log_likelihood) < 1e-6
+
+
+def test_two_outcomes_far_from_zero():
+    x, _, y = sample()
+    censored = y[:, 1] < 0
+    lower, upper = y.copy(), y.copy()
+    lower[censored, 1], upper[censored, 1] = -INF, 0.0
+
+    def fit(by_x, by_y):
+        rows = tg.Observations(lower + by_y, upper + by_y, tg.Box([by_y, -INF], INF))
+        return tg.fit_observations(rows, np.c_[x + by_x, np.ones(len(x))])
+
+    near, far = fit(0.0, 0.0), fit(2.45e6, 1e9)
+    assert far.converged, far.reason
+    for j in (0, 1):
+        slope, constant = far.coefficients[j]
+        np.testing.assert_allclose(slope, near.coefficients[j][0], rtol=1e-6)
+        there = constant + 2.45e6 * slope - 1e9
+        np.testing.assert_allclose(there, near.coefficients[j][1], atol=1e-5)
+    np.testing.assert_allclose(far.covariance_matrix, near.covariance_matrix, rtol=1e-6)
+    np.testing.assert_allclose(far.errors[[0, 2, 4, 5]], near.errors[[0, 2, 4, 5]], rtol=1e-6)
+    assert abs(far.log_likelihood - near.log_likelihood) < 1e-6
+
+
+def test_a_line_without_a_constant_that_lies_far_off():
+    x = 1e3 + np.arange(40.0)
+    noise = np.random.default_rng(1).normal(size=40)
+    fit = tg.fit_regression(1e6 * x + noise, x[:, None])
+    slope = 1e6 + x @ noise / (x @ x)
+    error = np.sqrt(np.mean((noise - (slope - 1e6) * x) ** 2) / (x @ x))
+    assert fit.converged, fit.reason
+    np.testing.assert_allclose(fit.estimates[0], slope, atol=1e-3 * error)
+    np.testing.assert_allclose(fit.errors[0], error, rtol=1e-6)
+    begun = tg.fit_regression(1e6 * x + noise, x[:, None], start=([1e6], [0.5]))
+    np.testing.assert_allclose(begun.estimates, fit.estimates, rtol=1e-9)
+    assert not any("begun at least squares" in note for note in begun.notes)
+
+
+def test_whitened_covariates_are_orthogonal_and_lead_back():
+    random = np.random.default_rng(2)
+    group = random.integers(0, 2, 50)
+    design = np.c_[group, 1e7 + random.normal(size=50), 1 - group, 1e-9 * random.normal(size=50)]
+    weights = np.r_[np.zeros(5), np.ones(45)]
+    found = whitened(design, weights, "columns")
+    np.testing.assert_allclose(found.constant, [1.0, 0.0, 1.0, 0.0], atol=1e-12)
+    square = found.design[5:].T @ found.design[5:] / 45
+    np.testing.assert_allclose(square, np.eye(4), atol=1e-8)
+    np.testing.assert_allclose(design @ found.transform, found.design, atol=1e-6)
+    with pytest.raises(ValueError, match="no more than their rounding"):
+        whitened(np.c_[np.ones(50), 1e9 + 1e-7 * random.normal(size=50)], None, "columns")
+
+
+def test_a_polyhedron_moves_with_its_rows():
+    y = 1e6 + np.random.default_rng(4).normal(size=(30, 2))
+    region = tg.Polyhedron([[1.0, 1.0], [1.0, -1.0]], [2e6 - 9.0, -INF], [INF, 9.0])
+    near = moved(tg.Observations.exact(y, region=region), [1e6, 1e6 + 1.0])
+    np.testing.assert_array_equal(near.lower, y - [1e6, 1e6 + 1.0])
+    np.testing.assert_array_equal(near.region.low, [-10.0, -INF])
+    np.testing.assert_array_equal(near.region.high, [INF, 10.0])
+
+
+def test_limits_that_are_equal_where_the_others_lie_are_refused():
+    lower = np.append(1e9 + np.arange(20.0), 1e-9)
+    upper = np.append(lower[:-1], 2e-9)
+    with pytest.raises(ValueError, match="too close for their distance .* first row 20"):
+        tg.fit_observations(tg.Observations(lower, upper))
+
+
+def test_rows_in_float32_that_hide_their_differences_are_told():
+    y = np.random.default_rng(3).normal(size=50)
+    with jax.enable_x64(False):
+        far = tg.fit_observations(tg.Observations.exact(np.float32(2.45e6 + y)))
+        near = tg.fit_observations(tg.Observations.exact(np.float32(y)))
+    assert "kept in float32, in steps of 0.25" in far.notes[-1]
+    assert not any("float32" in note for note in near.notes)

@@ -1,0 +1,284 @@
+"""Outcomes and covariates near 0 and of one size, whatever the user's units, for rounding's sake.
+
+A fit that counts from the year 0 or from Julian day 0 determines intercepts far from its rows, and
+the curvature of its likelihood loses the digits in which the rows differ. So a middle is subtracted
+from the outcomes, their limits and their regions, and the covariates are centred, where they span a
+constant, and made orthogonal. The likelihood is the same; estimates and errors follow by linear
+maps.
+
+References:
+    Golub and Van Loan, "Matrix Computations" (2013), section 5.3: least squares by QR.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.fitting.existence import ROUNDING
+from truncgauss.likelihood import Observations
+from truncgauss.pytrees import frozen_pytree
+from truncgauss.regions import Box, Polyhedron
+
+FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
+CONSTANT = 1e-12  # how near to 1 a sum of covariates must be to count as constant
+COLLINEAR = 1e-10  # smallest singular value of columns of length 1, over the largest
+COARSE = 1e-2  # of an outcome's spread: steps of float32 that a reader must hear of
+
+
+class Whitened(NamedTuple):
+    """Covariates whose mean square is the identity matrix, and the way back.
+
+    Attributes:
+        design: Q = X T, (n, p).
+        transform: T, (p, p): coefficients b of Q are T b of X.
+        constant: c with X c = 1 in every row, (p,); None if there is none.
+    """
+
+    design: np.ndarray
+    transform: np.ndarray
+    constant: np.ndarray | None
+
+
+def whitened(design: np.ndarray, weights: np.ndarray | None, what: str) -> Whitened:
+    """Covariates (n, p), centred if they span a constant, and made orthogonal over the rows of
+    positive weight.
+
+    Raises:
+        ValueError: if the columns are collinear, or vary by rounding only.
+    """
+    counted = slice(None) if weights is None else weights > 0
+    constant = constant_of(design)
+    change, centred = np.eye(design.shape[1]), design
+    if constant is not None:
+        sizes = np.abs(constant) * np.abs(design).max(axis=0)
+        kept = int(np.argmax(sizes))  # the column in whose place the constant comes
+        middles = np.median(design[counted], axis=0)
+        change = change - np.outer(constant, middles)
+        change[:, kept] = constant
+        centred = design - middles
+        centred[:, kept] = 1.0
+    lengths = np.linalg.norm(centred[counted], axis=0)
+    total = len(centred[counted])
+    units = np.where(lengths > 0, lengths, 1.0) / total**0.5
+    triangle = np.linalg.qr(centred[counted] / units / total**0.5, mode="r")
+    values = np.linalg.svd(triangle, compute_uv=False)
+    rounding = ROUNDING * np.linalg.norm(design[counted], axis=0)
+    if total < len(lengths) or np.any(lengths <= rounding) or values[-1] < COLLINEAR * values[0]:
+        raise ValueError(
+            f"{what} are collinear, some vary by no more than their rounding, or there are more of "
+            f"them ({design.shape[1]}) than rows that count ({total}). Drop some."
+        )
+    inverse = np.linalg.inv(triangle) / units[:, None]
+    return Whitened(centred @ inverse, change @ inverse, constant)
+
+
+def constant_of(design: np.ndarray) -> np.ndarray | None:
+    """Coefficients whose sum of covariates is 1 in every row; None if there are none."""
+    first, p = design[0], design.shape[1]
+    for j in np.flatnonzero(np.all(design == first, axis=0) & (first != 0)):
+        return np.eye(p)[j] / first[j]
+    # Members of groups; what lies far off is as good as constant, and would blur them.
+    sizes = np.abs(design).max(axis=0)
+    near = design.std(axis=0) > sizes / FAR
+    part = design[:, near] / sizes[near]
+    own = np.linalg.lstsq(part, np.ones(len(part)), rcond=None)[0]
+    found = np.zeros(p)
+    found[near] = np.where(np.abs(own) > CONSTANT, own, 0.0) / sizes[near]
+    return found if np.all(np.abs(design @ found - 1.0) <= CONSTANT) else None
+
+
+@frozen_pytree
+class UserUnits:
+    """Free coordinates whose coefficients are told in the units of the user.
+
+    Attributes:
+        inner: what the coordinates are to centred rows.
+        transform: of their first estimates, the coefficients, (p, p).
+        shift: what is added to these, (p,).
+    """
+
+    inner: Any
+    transform: jax.Array
+    shift: jax.Array
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        own, p = self.inner.estimates(x), len(self.shift)
+        return jnp.concatenate([self.shift + self.transform @ own[:p], own[p:]])
+
+    def free(self, coefficients: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+        """The coordinates of the user's coefficients; the rest is what the inner ones ask for."""
+        return np.asarray(self.inner.free(self.inwards(coefficients), *rest))
+
+    def inwards(self, coefficients: np.ndarray) -> np.ndarray:
+        """Coefficients of the user's as those of centred rows."""
+        return np.linalg.solve(np.asarray(self.transform), coefficients - np.asarray(self.shift))
+
+
+@dataclasses.dataclass(frozen=True)
+class Centred:
+    """Rows as they are fitted.
+
+    Attributes:
+        rows: with a middle subtracted from outcomes, limits and regions.
+        designs: covariates of each outcome, whitened; None for a constant mean.
+        shifts: of each outcome, the user's coefficients of what was subtracted.
+    """
+
+    rows: Observations
+    designs: tuple[Whitened, ...] | None
+    shifts: tuple[np.ndarray, ...]
+
+    @property
+    def size(self) -> jax.Array:
+        """The total weight of the rows."""
+        weights = self.rows.weights
+        return jnp.asarray(self.rows.num_rows * 1.0 if weights is None else jnp.sum(weights))
+
+    @property
+    def covariates(self) -> tuple[jax.Array, ...] | None:
+        """The whitened covariates of each outcome."""
+        return None if self.designs is None else tuple(jnp.asarray(w.design) for w in self.designs)
+
+    def design_of(self, j: int) -> np.ndarray:
+        """The whitened covariates of outcome j, (n, p)."""
+        return np.ones((self.rows.num_rows, 1)) if self.designs is None else self.designs[j].design
+
+    def transform_of(self, j: int) -> np.ndarray:
+        """What makes coefficients of outcome j the user's."""
+        return np.eye(1) if self.designs is None else self.designs[j].transform
+
+    def direction_of(self, j: int, direction: np.ndarray) -> np.ndarray:
+        """A direction of outcome j, (coefficients, t) with values t y, in the user's units."""
+        slopes, t = direction[:-1], direction[-1]
+        return np.append(self.transform_of(j) @ slopes + t * self.shifts[j], t)
+
+    def coordinates(self, inner: Any, *others: np.ndarray) -> UserUnits:
+        """Free coordinates in the user's units; `others` are transforms of further coefficients."""
+        blocks = [self.transform_of(j) for j in range(len(self.shifts))] + list(others)
+        ends = np.cumsum([0, *map(len, blocks)])
+        whole, shift = np.zeros((ends[-1], ends[-1])), np.zeros(ends[-1])
+        for start, block in zip(ends, blocks):
+            whole[start : start + len(block), start : start + len(block)] = block
+        shift[: sum(map(len, self.shifts))] = np.concatenate(self.shifts)
+        return UserUnits(inner, jnp.asarray(whole), jnp.asarray(shift))
+
+
+def centred(
+    rows: Observations,
+    designs: tuple[Whitened, ...] | None,
+    scale: np.ndarray,
+    by_line: bool,
+) -> Centred:
+    """Rows with a middle subtracted from each outcome that is far from 0.
+
+    Args:
+        rows: the observations.
+        designs: whitened covariates of each outcome, or None.
+        scale: known standard deviations of outcomes, (d,), 0 where they are to be estimated.
+        by_line: whether rows may be moved one by one, so that a line may be subtracted too.
+
+    Raises:
+        ValueError: if limits that differ are the same after the subtraction.
+    """
+    shifts, moves = [], []
+    for j in range(rows.dimension):
+        own = None if designs is None else designs[j]
+        constant = np.ones(1) if own is None else own.constant
+        lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
+        counted = (
+            np.ones(len(lower), bool) if rows.weights is None else np.asarray(rows.weights) > 0
+        )
+        shift, middle = np.zeros(1 if own is None else len(own.transform)), 0.0
+        if constant is not None:
+            middle = middle_of(lower[counted], upper[counted], scale[j])
+            shift = shift + middle * constant
+        move: Any = middle
+        if by_line and own is not None:
+            line = line_of(lower - middle, upper - middle, counted, own.design)
+            shift, move = shift + own.transform @ line, middle + own.design @ line
+            move = move if line.any() else middle
+        shifts.append(shift)
+        moves.append(move)
+    return Centred(moved(rows, moves), designs, tuple(shifts))
+
+
+def middle_of(lower: np.ndarray, upper: np.ndarray, scale: float) -> float:
+    """The median of an outcome's ends if it is far from 0 in units of their spread; else 0."""
+    ends = np.concatenate([lower, upper])
+    ends = ends[np.isfinite(ends)]
+    if not len(ends):
+        return 0.0
+    middle = float(np.median(ends))
+    spread = float(np.median(np.abs(ends - middle))) or float(np.std(ends))
+    return middle if worth(abs(middle), max(spread, scale)) else 0.0
+
+
+def line_of(
+    lower: np.ndarray, upper: np.ndarray, counted: np.ndarray, design: np.ndarray
+) -> np.ndarray:
+    """Coefficients of least squares through the exact rows, if these are near to a line that is far
+    from 0; else zeros."""
+    exact, p = counted & (lower == upper), design.shape[1]
+    nothing = np.zeros(p)
+    if exact.sum() <= p:
+        return nothing
+    line = np.linalg.lstsq(design[exact], lower[exact], rcond=None)[0]
+    fitted = design[exact] @ line
+    spread = float(np.sqrt(np.mean((lower[exact] - fitted) ** 2)))
+    return line if worth(float(np.abs(fitted).max()), spread) else nothing
+
+
+def worth(distance: float, spread: float) -> bool:
+    """Whether values so far from 0 should be moved; not if they differ by rounding only."""
+    return bool(ROUNDING * distance < spread < distance / FAR)
+
+
+def moved(rows: Observations, moves: list[Any]) -> Observations:
+    """Rows with a number, or one for each row, subtracted from each outcome.
+
+    Raises:
+        ValueError: if limits that differ are the same after that.
+    """
+    if not any(np.any(move) for move in moves):
+        return rows
+    by = np.stack([np.asarray(move, float) for move in moves], axis=-1)  # (d,), or (n, 1)
+    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
+    low, high = lower - by, upper - by
+    lost = np.flatnonzero(np.any((low == high) & (lower < upper), axis=1))
+    if len(lost):
+        raise ValueError(
+            f"The limits of {len(lost)} row(s) are too close for their distance from the others, "
+            f"first row {lost[0]}: lower {lower[lost[0]]}, upper {upper[lost[0]]}. Measured from "
+            f"{by if by.ndim == 1 else by[lost[0]]}, where the outcomes lie, they are equal. Give "
+            "an exact value instead, or correct them."
+        )
+    region = rows.region
+    if isinstance(region, Box):
+        region = Box(region.low - by, region.high - by)
+    elif isinstance(region, Polyhedron):
+        there = region.matrix @ jnp.asarray(by)
+        region = Polyhedron(region.matrix, region.low - there, region.high - there)
+    return dataclasses.replace(rows, lower=jnp.asarray(low), upper=jnp.asarray(high), region=region)
+
+
+def coarse(rows: Observations) -> str | None:
+    """That rows in float32 hide how outcomes differ, in words, if so."""
+    if rows.lower.dtype != jnp.float32:
+        return None
+    for j in range(rows.dimension):
+        ends = np.concatenate([np.asarray(rows.lower)[:, j], np.asarray(rows.upper)[:, j]])
+        ends = ends[np.isfinite(ends)]
+        if not len(ends):
+            continue
+        step = float(np.spacing(np.abs(np.median(ends))))
+        spread = float(np.std(ends.astype(float)))
+        if step > COARSE * spread > 0:
+            return (
+                f"Outcome {j} is kept in float32, in steps of {step:.2g} where it lies, and its "
+                f"spread is {spread:.2g}: errors do not count that rounding. Subtract a value from "
+                'its middle, or set jax.config.update("jax_enable_x64", True) before making rows.'
+            )
+    return None
