@@ -26,7 +26,7 @@ FLOORS = {
     "probability": 2.0, "moments": 4.0, "sampling": 4.0,
     "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0, "mixtures": 5.5,
     "plotting": 6.0, "sklearn": 6.0, "config": 6.0, "completed_runs": 6.0, "report": 6.1,
-    "runs": 7.0, "starting_point": 7.0, "running": 7.1, "cli": 7.2,
+    "runs": 7.0, "starting_point": 7.0, "running": 7.1, "sweeps": 7.15, "cli": 7.2,
 }  # fmt: skip
 ROOMS = {
     "special": {"tails": 0, "logspace": 0, "intervals": 1, "moments": 2, "normal": 3},

@@ -93,6 +93,45 @@ def compute(
     return summary, runs.finish(folder, name, results, provenance)
 
 
+def run(
+    config: Experiment,
+    command: list[str],
+    save_every: float,
+    place: Path,
+    resumed: Path | None = None,
+    name: str | None = None,
+) -> tuple[dict[str, Any], Path]:
+    """Begin a run, or continue one, and compute it; `prepare` has been called.
+
+    Args:
+        config: the settings.
+        command: the words typed, for the provenance.
+        save_every: seconds between two checkpoints.
+        place: the folder of run folders.
+        resumed: the folder of an interrupted run of these settings.
+        name: of the new folder; by default the experiment and the time.
+
+    Raises:
+        ValueError: the run cannot be continued, since another process runs it, or since its data or
+            code have changed.
+    """
+    stem = settings.stem(config.experiment)
+    source = Path(config.experiment) if settings.is_file(config.experiment) else None
+    if resumed:
+        if source:
+            runs.check_source(resumed, source)
+        runs.check_inputs(resumed)
+    folder = resumed or runs.begin(
+        place, stem, settings.dump(config), source, settings.files(config), name
+    )
+    with runs.claimed(folder):
+        try:
+            return compute(folder, config, command, save_every)
+        finally:
+            if folder.is_dir() and runs.abandon(folder):
+                print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
+
+
 def redraw(run: CompletedRun) -> list[str]:
     """Draw the figure of a complete run again and renew its report; the paths of both.
 

@@ -45,6 +45,7 @@ def begin(
     config: str,
     source: Path | None = None,
     inputs: Sequence[Path] = (),
+    name: str | None = None,
 ) -> Path:
     """A new folder for a run in progress, its own even if two start in the same second.
 
@@ -54,11 +55,16 @@ def begin(
         config: the settings as YAML text.
         source: the file of an experiment of the user's own, which is copied.
         inputs: data files, whose digests are noted.
+        name: of the folder; by default the experiment and the time.
+
+    Raises:
+        ValueError: there is a folder of that name.
     """
+    given = name
     stem = f"{experiment}-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
     number = 1
     while True:
-        name = stem if number == 1 else f"{stem}-{number}"
+        name = given or (stem if number == 1 else f"{stem}-{number}")
         number += 1
         try:
             # Claim first and look afterwards: a run that ends meanwhile gives up its claim.
@@ -66,22 +72,33 @@ def begin(
         except FileExistsError:
             if not runs.is_dir():
                 raise
-            continue
-        if (runs / name).exists():
+        else:
+            if not (runs / name).exists():
+                break
             folder.rmdir()
-            continue
-        try:
-            if source:
-                shutil.copyfile(source, folder / source.name)
-            if inputs:
-                _write_json(folder / INPUTS, {str(path): _digest(path) for path in inputs})
-            # Last and in one step: a folder with settings is a run that can be continued.
-            (folder / ".config.yaml").write_text(config, encoding="utf-8")
-            (folder / ".config.yaml").replace(folder / "config.yaml")
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
-        return folder
+        if given:
+            raise ValueError(f"{runs / name} is there already")
+    try:
+        if source:
+            shutil.copyfile(source, folder / source.name)
+        if inputs:
+            _write_json(folder / INPUTS, {str(path): _digest(path) for path in inputs})
+        # Last and in one step: a folder with settings is a run that can be continued.
+        write_text(folder / "config.yaml", config)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file in one step: whatever happens, it is the old one or the new one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def writable(folder: Path) -> None:

@@ -6,7 +6,7 @@ error is then reported at the line of the key that it names.
 """
 
 from truncgauss.config.experiment import Experiment, folder, function, is_file, names, stem
-from truncgauss.config.loading import dump, files, load, override, schema
+from truncgauss.config.loading import dump, files, load, members, override, schema
 from truncgauss.config.sections import (
     Adam,
     Bounds,
@@ -76,6 +76,7 @@ __all__ = [
     "function",
     "is_file",
     "load",
+    "members",
     "names",
     "override",
     "problem",

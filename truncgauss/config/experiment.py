@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from truncgauss.config.sections import Count, Dtype, Model, Seed, problem, suggestion
+from truncgauss.config.sections import Count, Dtype, Model, Seed, Swept, problem, suggestion
 from truncgauss.config.yaml import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,6 +49,8 @@ class Experiment(Model):
     """Devices of the host to start; an experiment that `spreads` shares its work among them."""
     dtype: Dtype = "float64"
     """The precision of the run."""
+    sweep: Swept | None = None
+    """Values for some settings, as `section.field: [value, ...]`; their product is run."""
 
     def model_post_init(self, context: Any) -> None:
         """Refuse devices that would stand idle."""

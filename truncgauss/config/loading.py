@@ -8,10 +8,12 @@ Nothing here imports JAX: a file is checked in a moment.
 """
 
 import difflib
+import itertools
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic.json_schema import models_json_schema
@@ -19,6 +21,8 @@ from pydantic.json_schema import models_json_schema
 from truncgauss.config.experiment import Experiment, is_file, names, settings_of
 from truncgauss.config.sections import suggestion
 from truncgauss.config.yaml import ConfigError, Document, Place, parse, read, write
+
+MOST_MEMBERS = 1000  # of a sweep
 
 
 def _complaint(item: Any, document: Document) -> str | None:
@@ -84,7 +88,9 @@ def load(path: str | Path) -> Experiment:
         model = settings_of(str(document.data["experiment"]))
     except ConfigError as error:
         raise ConfigError(document.line(str(error), ("experiment",), got=given)) from error
-    return _validated(model, document, folder)
+    config = _validated(model, document, folder)
+    _check_sweep(config, document)
+    return config
 
 
 def override(config: Experiment, words: Sequence[str]) -> Experiment:
@@ -154,6 +160,77 @@ def _validated(model: type[Experiment], document: Document, folder: Path) -> Exp
         raise ConfigError("\n".join(line for line in lines if line)) from error
 
 
+def members(config: Experiment) -> list[tuple[dict[str, Any], Experiment]]:
+    """The settings of a sweep's runs, each with what distinguishes it, in the order of the product.
+
+    Args:
+        config: settings with `sweep`; without it they are the only member.
+
+    Raises:
+        ConfigError: for values that cannot be used, or too many of them.
+
+    Example:
+        >>> from truncgauss import config
+        >>> bump = config.load(config.folder("configs") / "bump_width.yaml")
+        >>> swept = bump.model_copy(update={"sweep": {"seed": (1, 2), "span": (3.0, 4.0)}})
+        >>> [changes for changes, _ in config.members(swept)][1]
+        {'seed': 1, 'span': 4.0}
+    """
+    return [(changes, _member(config, changes)) for changes in products(config.sweep or {})]
+
+
+def products(axes: dict[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Every choice of one value for each name."""
+    count = math.prod(len(values) for values in axes.values())
+    if count > MOST_MEMBERS:
+        raise ConfigError(f"makes {count} runs, at most {MOST_MEMBERS} are possible")
+    return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+
+
+def _member(config: Experiment, changes: dict[str, Any]) -> Experiment:
+    """The settings of one run of a sweep."""
+    values: dict[str, Any] = config.model_dump() | {"sweep": None}
+    for name, value in changes.items():
+        *sections, field = name.split(".")
+        inner = values
+        for section in sections:
+            inner = inner.get(section) if isinstance(inner, dict) else None  # type: ignore[assignment]
+        if name in ("experiment", "devices", "sweep") or not isinstance(inner, dict):
+            why = "cannot be swept" if name in values else "names no setting"
+            raise ConfigError(Document(None).line(why, (name,), got=value))
+        inner[field] = value
+    return _validated(type(config), Document.of(values), Path.cwd())
+
+
+def _check_sweep(config: Experiment, document: Document) -> None:
+    """Raise ConfigError, at its place, if one of a sweep's runs has settings that are wrong."""
+    if not config.sweep:
+        return
+    axes, reported = config.sweep, cast(Place, ("sweep",))
+    try:
+        if all(axes.values()):
+            products(axes)
+        first = {name: values[0] for name, values in axes.items() if values}
+        for name, values in axes.items():
+            reported = ("sweep", name)
+            if not values:
+                raise ConfigError("must not be empty")
+            for i, value in enumerate(values):
+                reported = ("sweep", name, i)
+                try:  # alone, else with the first of the others, which it may have to fit
+                    _member(config, {name: value})
+                except ConfigError:
+                    _member(config, first | {name: value})
+        reported = ("sweep",)
+        members(config)
+    except ConfigError as error:
+        said = str(error).splitlines()[0].partition(" (got ")[0].removeprefix("--")
+        got = document.data["sweep"]
+        for key in reported[1:]:
+            got = got[key]
+        raise ConfigError(document.line(said, reported, got=got)) from error
+
+
 def files(config: Experiment) -> list[Path]:
     """The data files that settings name."""
 
@@ -169,7 +246,8 @@ def files(config: Experiment) -> list[Path]:
 
 def dump(config: Experiment) -> str:
     """The YAML text of settings; `load` reads it back to an equal value."""
-    return write(config.model_dump())
+    values = config.model_dump()
+    return write(values if values["sweep"] else {k: v for k, v in values.items() if k != "sweep"})
 
 
 def schema(experiment: str | None = None) -> dict[str, Any]:
