@@ -36,6 +36,8 @@ class Settings(config.Experiment):
     fit: config.Fit
     pair: Annotated[tuple[int, ...], Field(min_length=2)] = (1, 2)
     names: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    pairs: dict[str, str] = {}
     data: config.DataFile | None = None
 
 
@@ -208,6 +210,10 @@ OVERRIDES = [
     ("--fit.optimizer.learning-rate 3", {"fit": {"optimizer": {"learning_rate": 3.0}}}),
     ("--names x 3", {"names": ("x", "3")}),
     ("--names x", {"names": ("x",)}),
+    ("--words NA -", {"words": ("NA", "-")}),
+    ("--words 3", {"words": ("3",)}),
+    ("--pairs a 1 c-d x", {"pairs": {"a": "1", "c-d": "x"}}),
+    ("--pairs.a yes", {"pairs": {"a": "yes"}}),
     ("--gaussian.loc [3,4]", {"gaussian": {"loc": (3.0, 4.0)}}),
 ]
 
@@ -229,6 +235,7 @@ def test_a_section_may_be_replaced_as_a_whole():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--pairs a", "--pairs: needs pairs of a key and a text (got 'a')"),
         ("--sede 3", "--sede: unknown key; did you mean 'seed'? (got 'sede')"),
         ("--limit.low 3", "--limit: unknown key; did you mean 'limits'? (got 'limit')"),
         ("--limits.low 3 3", "--limits.high[0]: must be greater than low, which is 3.0 (got 1.0)"),
@@ -309,9 +316,9 @@ OWN_FILES = [
     ("def run(settings): ...", "", "needs a function run"),
     ("def plot(results): ...", "plot = 3", "needs a function plot"),
     ("def plot", "deff plot", "cannot be loaded: SyntaxError"),
-    ("def plot", "1 / 0\ndef plot", "ZeroDivisionError: division by zero (line 22)"),
-    ("def plot", "import nowhere\ndef plot", "No module named 'nowhere' (line 22)"),
-    ("def plot", "raise SystemExit\ndef plot", "cannot be loaded: SystemExit (line 22)"),
+    ("def plot", "1 / 0\ndef plot", "ZeroDivisionError: division by zero (line 24)"),
+    ("def plot", "import nowhere\ndef plot", "No module named 'nowhere' (line 24)"),
+    ("def plot", "raise SystemExit\ndef plot", "cannot be loaded: SystemExit (line 24)"),
 ]
 
 

@@ -222,8 +222,10 @@ def _check(paths: Sequence[Path]) -> int:
     for path in paths:
         try:
             config = settings.load(_file(path))
-        except ConfigError as error:
-            print(error, file=sys.stderr)
+            config.read_data()
+        except (ValueError, OSError, ImportError) as error:
+            located = isinstance(error, ConfigError)
+            print(error if located else f"{path}: {error}", file=sys.stderr)
             code = USAGE
         else:
             runs_of = f", a sweep of {len(settings.members(config))} runs" if config.sweep else ""

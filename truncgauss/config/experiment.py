@@ -52,6 +52,15 @@ class Experiment(Model):
     sweep: Swept | None = None
     """Values for some settings, as `section.field: [value, ...]`; their product is run."""
 
+    def read_data(self) -> Any:
+        """What the data files hold of what the settings name; `check` reads it too. Here nothing.
+
+        Raises:
+            ValueError: a file that cannot be used, or a value in it; the sentence has the place.
+            OSError: a file that cannot be read.
+        """
+        return None
+
     def model_post_init(self, context: Any) -> None:
         """Refuse devices that would stand idle."""
         if self.devices > 1 and not self.spreads:

@@ -114,7 +114,7 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise ConfigError(Document(None).line(f"{section} has no keys", key, got=given))
-        inner[field] = _typed(given, inner.get(field), key)
+        inner[field] = _typed(given, inner.get(field), key, _annotation(type(config), key))
     if values["experiment"] != config.experiment:
         message = "cannot be changed, name another config"
         line = Document(None).line(message, ("experiment",), got=values["experiment"])
@@ -139,8 +139,23 @@ def _options(words: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
         yield place, given
 
 
-def _typed(given: list[str], before: Any, key: Place) -> Any:
-    """Words as the kind of value that stood there before."""
+def _annotation(model: Any, key: Place) -> Any:
+    """The type of a setting, None for one inside of a union or a dictionary."""
+    found = model.model_fields.get(key[0]) if hasattr(model, "model_fields") else None
+    if found is None or len(key) == 1:
+        return found and found.annotation
+    return _annotation(found.annotation, key[1:])
+
+
+def _typed(given: list[str], before: Any, key: Place, kind: Any = None) -> Any:
+    """Words as the kind of value that stood there before, or of the setting's type."""
+    if kind == dict[str, str]:
+        if len(given) % 2:
+            line = Document(None).line("needs pairs of a key and a text", key, got=" ".join(given))
+            raise ConfigError(line)
+        return dict(zip(given[::2], given[1::2]))
+    if kind == tuple[str, ...]:
+        return tuple(given)
     many = isinstance(before, tuple)
     if isinstance(before[0] if many and before else before, str | Path):
         return tuple(given) if many else " ".join(given)
