@@ -34,7 +34,7 @@ def run(folder, words, number=None, after=0.0, most_bytes=None):
         folder: where.
         words: of the command line.
         number: the signal, if any.
-        after: seconds until it is sent.
+        after: seconds until it is sent, from the first line that the run prints.
         most_bytes: the largest file that the child can write, as on a full disk.
     """
     (out, into), began = os.pipe(), time.monotonic()
@@ -49,14 +49,16 @@ def run(folder, words, number=None, after=0.0, most_bytes=None):
         sys.argv = ["truncgauss", *words]
         cli.console()
     os.close(into)
-    text, sent = b"", number is None
+    text, sent, spoke = b"", number is None, 0.0
     while True:
-        left = None if sent else max(began + after - time.monotonic(), 0.0)
+        waits = sent or not text
+        left = None if waits else max(spoke + after - time.monotonic(), 0.0)
         ready, _, _ = select.select([out], [], [], left)
         if not ready:
             os.kill(child, number)
             sent = True
         elif part := os.read(out, 65536):
+            spoke = spoke if text else time.monotonic()
             text += part
         else:
             break
