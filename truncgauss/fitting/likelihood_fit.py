@@ -195,7 +195,13 @@ class LikelihoodFit(InformationCriteria, Fit):
         Raises:
             ImportError: without pandas, which is not installed with this package.
         """
-        import pandas
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(
+                "to_frame needs pandas, which is optional: pip install pandas. Without it: print "
+                "the fit, or take `names`, `estimates`, `errors` and `wald()`."
+            ) from error
 
         low, high = self.wald(level).T
         columns = {

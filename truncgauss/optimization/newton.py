@@ -11,6 +11,7 @@ References:
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.compiling import MEDIUM, Compiled
+from truncgauss.optimization.checkpoint import computed
 
 # The tolerances of all fits by Newton steps. Losses are means over rows or trials, so that a
 # decrement times sqrt(n) is a distance in standard errors.
@@ -92,7 +94,8 @@ def point(loss: Any, x: np.ndarray) -> Point:
     """A callable pytree's loss with its exact derivatives at x, in float64."""
     size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(loss))
     effort = MEDIUM if size <= FEW_NUMBERS else None
-    parts = derivatives(loss, jnp.asarray(x, jnp.float64), effort=effort)
+    compiled = functools.partial(derivatives, effort=effort)
+    parts = computed("derivatives", compiled, loss, jnp.asarray(x, jnp.float64))
     value, gradient, hessian = map(np.asarray, parts)
     return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
 

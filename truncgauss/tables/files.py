@@ -3,6 +3,7 @@
 import csv
 import difflib
 import importlib
+import itertools
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -99,6 +100,37 @@ def from_file(
     if not len(next(iter(result.values()))):
         raise ValueError(f"{path}: no row to fit. {_choice(path, names, where)}".strip())
     return result
+
+
+def place(path: str | Path, row: int, where: Mapping[str, str] | None = None) -> str:
+    """Where the row with an index is that `from_file` returned, such as `my.csv:17`.
+
+    Args:
+        path: the file.
+        row: the index, 0 for the first row.
+        where: as for `from_file`.
+
+    Raises:
+        ValueError: there are fewer rows.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from truncgauss import tables
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "my.csv")
+        ...     _ = path.write_text("flux,kind\\n1.5,a\\n2.5,b\\n3.5,a\\n", "utf-8")
+        ...     tables.place(path, 1, {"kind": "a"})[-8:]
+        'my.csv:4'
+    """
+    path, where = Path(path), where or {}
+    if path.suffix in (".npz", ".parquet"):
+        columns = _typed(path, list(where))
+        kept = [[str(cell) == text for cell in columns[name]] for name, text in where.items()]
+        return f"{path}, row {np.flatnonzero(np.all(kept, axis=0))[row] if where else row}"
+    found = itertools.islice(_cells(path, header(path), list(where), where), row, None)
+    for line, _ in found:
+        return f"{path}:{line}"
+    raise ValueError(f"{path} has no row {row}")
 
 
 def number(text: str, place: str, missing: Collection[str] = ()) -> float:
