@@ -195,7 +195,7 @@ def test_errors_that_do_not_hold_are_told():
     fit = tg.fit_truncated_normal(x, 0.0)
     assert fit.converged and fit.loc[0] < -10.0
     seen, wald = fit.notes
-    assert "seen with probability 3.4e-05 only" in seen
+    assert "Only 3.4e-05 of the fitted distribution" in seen
     assert "Do not trust the Wald intervals of loc[0], covariance_matrix[0, 0]" in wald
     good = tg.fit_truncated_normal(np.random.default_rng(0).normal(5.0, 1.0, size=2000), 0.0)
     assert good.converged and good.notes == ()

@@ -44,6 +44,10 @@ from truncgauss.problem import as_key
 from truncgauss.pytrees import floats_as_float64
 
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
+NOT_DECIDED = (
+    "This is a maximum, but whether the likelihood grows beyond it far away could not be decided: "
+    "for several outcomes inside regions no test is known."
+)
 SINGULAR = 1e-10  # smallest eigenvalue of a correlation matrix that is one no longer
 
 
@@ -372,9 +376,16 @@ class Rows:
             covariance_matrix=matrix,
             standard_errors=shaped(place, names, fields["errors"]),
             fraction_not_truncated=fraction,
-            notes=notes_of(fields, self.unique, starts, fraction),
+            notes=notes_of(fields, self.unique, starts, fraction) + self.undecided(fields),
             references=self.references(information),
         )
+
+    def undecided(self, fields: dict[str, Any]) -> tuple[str, ...]:
+        """What is not known of the maximum's existence."""
+        several = len(self.coordinates.sizes) > 1 and self.observations.region is not None
+        if not several or self.unique or not fields["converged"]:
+            return ()
+        return (NOT_DECIDED,)
 
     def undetermined(self, errors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Which coefficients the rows do not determine."""

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.fitting.newton import Point
+from truncgauss.fitting.result import UNSEEN
 from truncgauss.fitting.truncated_normal_loss import gaussian, packed
 from truncgauss.fitting.wald import untrusted, wald_ratios
 
@@ -33,10 +34,7 @@ def notes_of(
     """
     notes = []
     if fraction < 0.5:
-        notes.append(
-            f"A row could be seen with probability {fraction:.2g} only: most of the fitted "
-            "distribution rests on its shape, which no row can check."
-        )
+        notes.append(UNSEEN.format(fraction))
     return (*notes, *wald_notes(evaluate, size, here, slopes, errors))
 
 
