@@ -9,6 +9,7 @@ Formulas become MathML, which browsers draw without a script.
 
 import functools
 import html
+import inspect
 import pathlib
 import posixpath
 import re
@@ -58,6 +59,10 @@ DISPLAY = re.compile(
 INLINE = re.compile(r":math:`([^`]+)`")
 EXAMPLE = re.compile(r"^( *)>>> (?:.*\n?)(?:\1\S.*(?:\n|$))*", re.MULTILINE)
 TOKEN = re.compile(r"FORMULA(\d+)END")
+ARRAY_LIKE = re.compile(
+    r"jaxtyping\.(\w+)\[(?:jax\.)?jaxlib\._jax\.Array, '([^']*)'\], jaxtyping\.\1\[ndarray, '\2'\]"
+    r"(?:, (?:numpy\.number|numpy\.bool_?|bool|int|float|complex))*"
+)
 
 
 class BuildError(Exception):
@@ -94,12 +99,59 @@ class Formulas:
         return TOKEN.sub(lambda m: self.mathml[int(m[1])], page)
 
 
+class Words:
+    """An annotation that is shown as it is written here."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def readable(annotation: str) -> str:
+    """An annotation as it was written: `Union[jaxtyping.Real[...], ...]` is `Real[ArrayLike, ...]`.
+
+    Aliases such as `ArrayLike` are spelt out when they meet jaxtyping, and names bring the modules
+    where they are defined.
+    """
+    text = ARRAY_LIKE.sub(r"\1[ArrayLike, '\2']", annotation)
+    text = re.sub(
+        r"\b(?:jaxtyping|jax\.jaxlib\._jax|jaxlib\._jax|typing|collections\.abc)\.", "", text
+    )
+    text = re.sub(r"\btruncgauss(?:\.\w+)*\.(\w+)", r"\1", text)
+    while found := re.search(r"\bUnion\[((?:[^\[\]]|\[[^\[\]]*\])*)\]", text):
+        parts = re.findall(r"(?:[^\[\],]|\[[^\[\]]*\])+", found[1])
+        text = text.replace(found[0], " | ".join(part.strip() for part in parts))
+    return text
+
+
+def formatted(signature: inspect.Signature, colon: bool) -> str:
+    """A signature as HTML, its annotations readable."""
+
+    def words(annotation: object) -> object:
+        if annotation is inspect.Signature.empty:
+            return annotation
+        return Words(readable(inspect.formatannotation(annotation)))
+
+    parameters = [p.replace(annotation=words(p.annotation)) for p in signature.parameters.values()]
+    returned = words(signature.return_annotation)
+    shown = signature.replace(parameters=parameters, return_annotation=returned)
+    return pdoc.render_helpers.format_signature(shown, colon)
+
+
 def prepared(entry: pdoc.doc.Doc, formulas: Formulas, seen: set[int]) -> None:
-    """Take the formulas out of the docstrings of an entry and all that it contains."""
+    """Take the formulas out of the docstrings of an entry and all that it contains.
+
+    What named tuples say of their fields by themselves is left out: the class's docstring does.
+    """
     if id(entry) in seen:
         return
     seen.add(id(entry))
-    vars(entry)["docstring"] = formulas.hidden(entry.docstring)
+    by_itself = re.match(r"(Alias for field number|Create new instance of) ", entry.docstring)
+    vars(entry)["docstring"] = "" if by_itself else formulas.hidden(entry.docstring)
+    if isinstance(entry, pdoc.doc.Variable):
+        vars(entry)["annotation_str"] = readable(entry.annotation_str)
     for member in getattr(entry, "members", {}).values():
         prepared(member, formulas, seen)
 
@@ -135,8 +187,7 @@ def write(path: pathlib.Path, text: str) -> None:
 def write_page(site: pathlib.Path, name: str, title: str, body: str) -> None:
     template = pdoc.render.env.from_string(PAGE)
     up = "../" * name.count("/")
-    version = truncgauss.__version__
-    page = template.render(title=title, body=body, version=version, contents=CONTENTS, up=up)
+    page = template.render(title=title, body=body, version=truncgauss.__version__, up=up)
     write(site / name, page)
 
 
@@ -189,14 +240,16 @@ def write_source(site: pathlib.Path, target: str) -> None:
 def gallery() -> str:
     """Every figure, with the first paragraph of its experiment's docstring and links to both."""
     parts = ["# Gallery\n\nEach figure is drawn by one experiment from one config.\n"]
-    for path in sorted((ROOT / "figures").glob("*.png")):
-        name = path.stem
+    names = sorted(path.stem for path in (ROOT / "figures").glob("*.png"))
+    for name in sorted(names, key=lambda name: name != "gallery"):  # that one first
         code = text_of(ROOT / "experiments" / name / "__init__.py")
         caption = re.match(r'r?"""(.*?)(?:\n\n|""")', code, re.DOTALL)
         if caption is None:
             raise BuildError(f"experiments/{name} has no docstring to caption its figure")
+        moving = f"figures/{name}.gif"
+        moved = f"![{name}, moving]({moving})\n\n" if (ROOT / moving).is_file() else ""
         parts.append(
-            f"## {name}\n\n{caption[1]}\n\n![{name}](figures/{name}.png)\n\n"
+            f"## {name}\n\n{caption[1]}\n\n![{name}](figures/{name}.png)\n\n{moved}"
             f"[experiments/{name}](experiments/{name}) · "
             f"[configs/{name}.yaml](configs/{name}.yaml) · [as SVG](figures/{name}.svg)\n"
         )
@@ -206,10 +259,15 @@ def gallery() -> str:
 def build(site: pathlib.Path) -> None:
     """Write the whole site, in place of an older one."""
     shutil.rmtree(site, ignore_errors=True)
-    pdoc.render.configure(docformat="google", include_undocumented=False, footer_text="truncgauss")
+    pdoc.render.configure(
+        docformat="google", include_undocumented=False, footer_text="truncgauss",
+        template_directory=ROOT / ".ci" / "templates",
+    )  # fmt: skip
+    pdoc.render.env.filters["format_signature"] = formatted
+    pdoc.render.env.globals["contents"] = CONTENTS
     write_reference(site)
     (site / "figures").mkdir()
-    for suffix in ("png", "svg"):
+    for suffix in ("png", "svg", "gif"):
         for path in (ROOT / "figures").glob(f"*.{suffix}"):
             shutil.copy(path, site / "figures")
     sources: set[str] = set()

@@ -27,6 +27,9 @@ also for SIGTERM; let it pass) with a file in there, `truncgauss run --resume ru
 import each other relatively: they belong to the package `truncgauss.experiments`, wherever their
 folder is.
 
+`plot` may return a pair, the Figure and the frames of an animation (Figures of one size), which is
+stored as a GIF.
+
 `run` returns names with arrays, numbers, booleans or texts (dictionaries of them may nest; the
 stored name is then `outer/inner`). They reach `plot` as NumPy arrays and end in `result.npz`;
 scalars also in `summary.json`. Three names are special:

@@ -15,7 +15,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.fitting import checkpoint
+from truncgauss.optimization import checkpoint, loop
 
 
 def valley(x):
@@ -59,7 +59,7 @@ def test_a_fit_in_two_parts_equals_one_fit_to_the_bit(kind, tmp_path):
 def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
     whole = tg.fit(num_steps=60, **settings("fixed"))
     path, chunks = tmp_path / "fit.npz", []
-    advance = fitting.loop.advance
+    advance = loop.advance
 
     def interrupted(*args, **kwargs):
         chunks.append(1)
@@ -67,7 +67,7 @@ def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return advance(*args, **kwargs)
 
-    monkeypatch.setattr(fitting.loop, "advance", interrupted)
+    monkeypatch.setattr(loop, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tg.fit(num_steps=60, checkpoint=path, **settings("fixed"))
     monkeypatch.undo()

@@ -1,11 +1,15 @@
 """The documentation builds, is whole without a network, and a broken link is an error."""
 
+import inspect
 import pathlib
 import runpy
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Real
 
 import truncgauss as tg
 
@@ -52,6 +56,20 @@ def test_broken_links_are_found(tmp_path, body, said):
     assert BUILDER["broken_links"](tmp_path) == ([f"a.html: {said}"] if said else [])
 
 
+@pytest.mark.parametrize(
+    "annotation, shown",
+    [
+        (Float[Array, "*batch d"], "Float[Array, '*batch d']"),
+        (Real[ArrayLike, "*shape"], "Real[ArrayLike, '*shape']"),
+        (Real[ArrayLike, "d"] | Sequence[int], "Real[ArrayLike, 'd'] | Sequence[int]"),
+        (tg.Region | None, "Region | None"),
+        (int, "int"),
+    ],
+)
+def test_annotations_are_shown_as_they_are_written(annotation, shown):
+    assert BUILDER["readable"](inspect.formatannotation(annotation)) == shown
+
+
 @pytest.mark.slow  # renders every public docstring
 def test_the_site_builds_with_every_public_name_figure_and_link(tmp_path):
     site = tmp_path / "site"
@@ -73,7 +91,10 @@ def test_the_site_builds_with_every_public_name_figure_and_link(tmp_path):
         else:
             assert f'id="{name}"' in reference, f"{name} is not in the reference"
     assert "<math" in reference and "FORMULA" not in reference
+    special = (site / "truncgauss" / "special.html").read_text()
+    assert "Union" not in special and "Alias for field" not in special
+    assert 'href="../gallery.html"' in special and "max-width:100%" in special.replace(" ", "")
     gallery = (site / "gallery.html").read_text()
-    for figure in (ROOT / "figures").glob("*.png"):
+    for figure in (ROOT / "figures").glob("*.[pg][ni][gf]"):
         assert f'src="figures/{figure.name}"' in gallery
     assert "Truncated" in (site / "index.html").read_text()

@@ -13,7 +13,7 @@ from scipy import optimize, stats
 import truncgauss as tg
 from truncgauss import fitting
 from truncgauss.fitting import truncated_normal
-from truncgauss.fitting.newton import Chord, newton_steps
+from truncgauss.optimization.newton import Chord, newton_steps
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree

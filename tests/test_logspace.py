@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from truncgauss import special
+from truncgauss.special.logspace import standard_error
 
 INF = math.inf
 
@@ -68,3 +70,27 @@ def test_naive_forms_fail_where_these_do_not():
     assert np.isnan(jax.grad(naive)(-1000.0)) and jax.grad(special.sigmoid)(-1000.0) == 0
     assert np.isnan(jax.grad(lambda x: jnp.log(1 + jnp.exp(x)))(1000.0))
     assert jax.grad(special.log1pexp)(1000.0) == 1
+
+
+def test_standard_error_of_skewed_numbers_holds_the_mean():
+    """Sixteen exponential numbers: the plain interval holds the mean in 91 % of samples.
+
+    The share of 20,000 samples has a standard deviation of 0.0018.
+    """
+    random, t = np.random.default_rng(0), stats.t.ppf(0.975, 15)
+    for x, mean, least, most in (
+        (random.exponential(size=(16, 20_000)), 1.0, 0.925, 0.95),
+        (random.normal(size=(16, 20_000)), 0.0, 0.943, 0.963),
+    ):
+        off, stderr = np.abs(x.mean(0) - mean), standard_error(x - x.mean(0))
+        assert np.all(stderr >= (1 - 1e-12) * x.std(0, ddof=1) / 4)
+        assert least < np.mean(off <= t * stderr) < most
+
+
+def test_standard_error_of_few_or_equal_numbers():
+    np.testing.assert_allclose(standard_error(np.array([-1.0, 1.0])), 1.0)
+    assert standard_error(np.zeros((5, 2))).tolist() == [0.0, 0.0]
+    for numbers in ([0.0], [0.0, math.nan]):
+        assert np.isnan(standard_error(np.array(numbers)))
+    tiny = standard_error(jnp.array([1.0, -2.0, 1.0], jnp.float32) * 1e-30)
+    np.testing.assert_allclose(tiny, 1e-30 * (1 + 2.16 * 0.5), rtol=1e-5)

@@ -304,6 +304,46 @@ def test_polyhedron_with_more_rows_than_dimensions():
 # --- The entry ------------------------------------------------------------------------------------
 
 
+NEARLY_SINGULAR = (
+    # covariance, is it a factor, limits: X1 above and X2 below, many of their difference's sd apart
+    ([[1.0, 1 - 1e-11], [1 - 1e-11, 1.0]], False, [1.0, -INF], [INF, 1 - 3e-4]),
+    (
+        [[1.0, 0.9, 0.9], [0.9, 1.0, 1 - 1e-9], [0.9, 1 - 1e-9, 1.0]],
+        False,
+        [0.0, 1.0, -9.0],
+        [9.0, 9.0, 0.999],
+    ),
+    ([[1.0, 0.0], [1.0, 1e-6]], True, [1.0, -INF], [INF, 1 - 1e-4]),
+)
+
+
+@pytest.mark.parametrize("matrix, by_factor, low, high", NEARLY_SINGULAR)
+def test_errors_include_the_rounding_of_the_inputs(matrix, by_factor, low, high):
+    """The moments of inputs whose last digits changed differ by about the error that is stated."""
+    random, eps = np.random.default_rng(0), np.finfo(float).eps
+    form = tg.ScaleTril if by_factor else jnp.asarray
+    moments = jax.jit(
+        lambda matrix, low, high: tg.truncated_moments(
+            jnp.zeros(len(low)), form(matrix), tg.Box(low, high), tg.Exact()
+        )
+    )
+    matrix, low, high = map(np.array, (matrix, low, high))
+    given, means, matrices = moments(matrix, low, high), [], []
+    for _ in range(20):
+        sign = np.triu(random.choice([-1, 1], matrix.shape))
+        sign = sign + np.triu(sign, 1).T
+        factors = 1 + eps * random.choice([-1, 1], (2, len(low)))
+        turned = moments(matrix * (1 + eps * sign), low * factors[0], high * factors[1])
+        means.append(turned.mean - given.mean)
+        matrices.append(turned.covariance - given.covariance)
+    seen, error = np.sqrt(np.mean(np.square(means), 0)), given.mean_stderr
+    largest = np.argmax(seen / np.sqrt(np.diag(given.covariance)))
+    assert 0.3 < seen[largest] / error[largest] < 3
+    size = 3e-5 * np.sqrt(np.diag(given.covariance))  # squared, 1e-9
+    seen = np.sqrt(np.mean(np.square(matrices), 0))
+    assert np.all(seen <= 3 * given.covariance_stderr + size * size[:, None])
+
+
 def test_wrong_inputs_are_told():
     box = tg.Box(jnp.zeros(5), INF)
     with pytest.raises(ValueError, match="Exact applies to"):

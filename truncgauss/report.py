@@ -1,8 +1,10 @@
 """One page of HTML about a complete run, which needs no other file and no network."""
 
 import base64
+import itertools
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,25 +14,37 @@ import numpy as np
 from truncgauss.completed_runs import CompletedRun, arrays, shown
 
 LARGEST_SVG = 2**21  # bytes of a drawing above which the pixels are shown instead
+STDERR = ".stderr"  # ends the name of a standard error
+ARRAYS = ("names", "estimates", "stderr")
 FEW = 16  # entries of an array that are all printed
 STYLE = """
-:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --rule: #bbb; --faint: #666; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e4e4; --paper: #16181b; --rule: #555; --faint: #a5a5a5; }
+:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --rule: #ccc; --faint: #595959; }
+@media screen and (prefers-color-scheme: dark) {
+  :root { --ink: #e4e4e4; --paper: #16181b; --rule: #4a4d52; --faint: #a5a5a5; }
 }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 60rem; margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.15rem; margin-top: 2rem; }
 p.about { color: var(--faint); margin-top: 0.2rem; }
 p.failed, p.warning { border-left: 4px solid #c0392b; padding-left: 0.7rem; }
-img { max-width: 100%; background: #fff; }
+p.said { margin: 0.4rem 0; overflow-wrap: break-word; }
 div.wide { overflow-x: auto; }
+img { width: 100%; min-width: 36rem; background: #fff; margin-top: 1rem; }
+@media (max-width: 36rem) { svg.line { width: 6rem !important; } }
 pre { overflow-x: auto; font-size: 0.85rem; border: 1px solid var(--rule); padding: 0.6rem; }
 table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: 0.15rem 1rem 0.15rem 0; border-bottom: 1px solid var(--rule);
-  vertical-align: top; overflow-wrap: anywhere; }
-svg.line { width: 10rem; height: 2rem; } svg.line polyline { fill: none; stroke: var(--ink); }
-@media print { body { max-width: none; } pre { white-space: pre-wrap; } }
+th, td { text-align: left; padding: 0.15rem 1.2rem 0.15rem 0; border-bottom: 1px solid var(--rule);
+  vertical-align: top; overflow-wrap: break-word; }
+td { overflow-wrap: anywhere; min-width: 6rem; } tr.head th { color: var(--faint); }
+th { font-weight: 500; }
+svg.line { width: 10rem; height: 2rem; display: block; }
+svg.line polyline { fill: none; stroke: var(--ink); }
+@media print {
+  :root { color-scheme: light; }
+  body { max-width: none; padding: 0; font-size: 11pt; }
+  pre { white-space: pre-wrap; } div.wide { overflow: visible; } img { min-width: 0; }
+  h2 { break-after: avoid; } tr, img, pre, p { break-inside: avoid; }
+}
 """
 
 
@@ -44,23 +58,23 @@ def write(run: CompletedRun) -> Path:
 def page(run: CompletedRun) -> str:
     """The report: summary, figure, estimates, curves, warnings, settings and provenance."""
     made, reason = run.provenance, run.summary["reason"]
-    facts = [made.get("started", ""), f"{made['seconds']} s" if "seconds" in made else ""]
-    about = " · ".join([run.summary["status"], *filter(None, map(str, facts))])
+    started = str(made.get("started", "")).replace("T", " ").replace("+00:00", " UTC")
+    facts = [started, f"{made['seconds']} s" if "seconds" in made else ""]
+    about = " · ".join([run.summary["status"], *filter(None, facts)])
     failed = f'<p class="failed">failed: {escape(reason)}</p>' if reason else ""
     body = [
         f"<h1>{escape(run.experiment)}</h1>",
         f'<p class="about">{escape(about)}</p>',
         failed,
         *(f'<p class="warning">{escape(text)}</p>' for text in made.get("warnings", ())),
-        _text("\n".join(run.summary["summary"])),
+        *_said(run.summary["summary"]),
         _figure(run),
-        "<h2>Results</h2>",
-        _table(("name", "value"), _values(run)),
-        *_curves(run),
+        _section("Estimates", ("", "estimate", "standard error"), _estimates(run)),
+        _section("Results", ("name", "value"), _values(run)),
+        _section("Curves", ("name", "by index", "values"), _curves(run)),
         "<h2>Settings</h2>",
         _text(run.config),
-        "<h2>Provenance</h2>",
-        _table(("", ""), _facts(made)),
+        _section("Provenance", (), _facts(made)),
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -75,6 +89,15 @@ def _text(text: str) -> str:
     return f"<pre>{escape(text)}</pre>" if text else ""
 
 
+def _said(lines: Sequence[str]) -> Iterator[str]:
+    """The summary: sentences, which a narrow page wraps, and rows of columns, which it must not."""
+    for columns, group in itertools.groupby(lines, lambda line: "  " in line):
+        if columns:
+            yield _text("\n".join(group))
+        else:
+            yield from (f'<p class="said">{escape(line)}</p>' for line in group if line)
+
+
 def _figure(run: CompletedRun) -> str:
     """The figure within the page, as a drawing unless that is too large."""
     drawing, pixels = (run.folder / f"{run.experiment}.{end}" for end in ("svg", "png"))
@@ -86,26 +109,55 @@ def _figure(run: CompletedRun) -> str:
         return ""
     data = base64.b64encode(path.read_bytes()).decode()
     label = escape(f"The figure of {run.experiment}")
-    return f'<p><img alt="{label}" src="data:image/{kind};base64,{data}"></p>'
+    return f'<div class="wide"><img alt="{label}" src="data:image/{kind};base64,{data}"></div>'
 
 
-def _table(header: tuple[str, ...], rows: Iterator[tuple[str, str]]) -> str:
-    """Rows of (text, HTML)."""
-    cells = "".join(f"<tr><th>{escape(name)}</th><td>{value}</td></tr>" for name, value in rows)
-    head = "".join(f"<th>{escape(word)}</th>" for word in header) if any(header) else ""
-    return f'<div class="wide"><table>{f"<tr>{head}</tr>" if head else ""}{cells}</table></div>'
+def _section(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A heading and a table; each row is a name and the HTML of its cells. Empty without rows."""
+    cells = "".join(
+        f"<tr><th>{_name(name)}</th>{''.join(f'<td>{value}</td>' for value in values)}</tr>"
+        for name, *values in rows
+    )
+    words = "".join(f"<th>{escape(word)}</th>" for word in header)
+    head = f'<tr class="head">{words}</tr>' if words else ""
+    table = f'<div class="wide"><table>{head}{cells}</table></div>'
+    return f"<h2>{escape(title)}</h2>\n{table}" if cells else ""
 
 
-def _values(run: CompletedRun) -> Iterator[tuple[str, str]]:
-    """Scalars, and arrays of few entries; of others the shape and range."""
-    for name, array in arrays(run.results):
+def _name(name: str) -> str:
+    """A name that breaks where its parts meet."""
+    return re.sub(r"([_\[/.])", r"\1<wbr>", escape(name.replace("/", " / ")))
+
+
+def _estimates(run: CompletedRun) -> Iterator[tuple[str, ...]]:
+    """The numbers that have a standard error beside them: scalars `NAME` and `NAME.stderr`; where
+    there are none, the arrays `names`, `estimates` and `stderr`."""
+    found = dict(arrays(run.results))
+    rows = [
+        (name.rsplit("/", 1)[-1], array.item(), found[f"{name}{STDERR}"].item())
+        for name, array in found.items()
+        if array.ndim == 0 and f"{name}{STDERR}" in found
+    ]
+    columns = [found[name].reshape(-1).tolist() for name in ARRAYS if name in found]
+    if not rows and len(columns) == len(ARRAYS) and len(set(map(len, columns))) == 1:
+        rows = list(zip(*columns))
+    for name, *numbers in rows:
+        yield str(name), *(escape(shown(number)) for number in numbers)
+
+
+def _values(run: CompletedRun) -> Iterator[tuple[str, ...]]:
+    """Other scalars, and arrays of few entries; of others the shape and range."""
+    found = dict(arrays(run.results))
+    for name, array in found.items():
+        if array.ndim == 0 and f"{name.removesuffix(STDERR)}{STDERR}" in found:
+            continue
         if array.ndim == 0:
             value = escape(shown(array.item()))
         elif array.size <= FEW:
             value = "<br>".join(escape(_row(row)) for row in np.atleast_2d(array))
         else:
             value = escape(_extent(array))
-        yield name.replace("/", " / "), value
+        yield name, value
 
 
 def _row(row: np.ndarray) -> str:
@@ -113,30 +165,27 @@ def _row(row: np.ndarray) -> str:
 
 
 def _extent(array: np.ndarray) -> str:
-    shape = " × ".join(map(str, array.shape))
+    shape = " × ".join(map(str, array.shape)) + " values"
     if array.dtype.kind not in "fiu":
         return shape
     finite = array[np.isfinite(array)]
     missing = array.size - finite.size
-    extent = f", {finite.min():.6g} to {finite.max():.6g}" if finite.size else ""
+    low, high = (f"{end:.6g}" for end in (finite.min(), finite.max())) if finite.size else ("", "")
+    extent = f", all {low}" if low == high != "" and not missing else f", {low} to {high}"
+    extent = extent if finite.size else ""
     return f"{shape}{extent}" + (f", {missing} not finite" if missing else "")
 
 
-def _curves(run: CompletedRun) -> Iterator[str]:
+def _curves(run: CompletedRun) -> Iterator[tuple[str, ...]]:
     """A small curve of each longer sequence of numbers, such as the trace of a fit."""
-    found = [
-        (name.replace("/", " / "), _line(array.astype(float)))
-        for name, array in arrays(run.results)
-        if array.ndim == 1 and array.size > FEW and array.dtype.kind in "fiu"
-    ]
+    for name, array in arrays(run.results):
+        if array.ndim == 1 and array.size > FEW and array.dtype.kind in "fiu":
+            yield name, *_line(array.astype(float))
     metrics = run.results.get("metrics") or []
     for name in dict.fromkeys(name for row in metrics for name in row):
         column = [_number(row.get(name)) for row in metrics]
         if len(column) > 1 and None not in column:
-            found.append((f"metrics / {name}", _line(np.array(column, float))))
-    if found:
-        yield "<h2>Curves</h2>"
-        yield _table(("name", "by index"), iter(found))
+            yield f"metrics/{name}", *_line(np.array(column, float))
 
 
 def _number(cell: Any) -> float | None:
@@ -147,11 +196,11 @@ def _number(cell: Any) -> float | None:
         return None
 
 
-def _line(values: np.ndarray) -> str:
-    """The values against their index; where one is not finite the line is broken."""
+def _line(values: np.ndarray) -> tuple[str, str]:
+    """The values against their index, broken where one is not finite; and their range."""
     finite = np.isfinite(values)
     if not finite.any():
-        return "no finite value"
+        return "", "no finite value"
     low, high = values[finite].min(), values[finite].max()
     x = np.linspace(1, 159, len(values))
     y = 30 - 28 * (values - low) / (high - low) if high > low else np.full(len(values), 16.0)
@@ -163,10 +212,10 @@ def _line(values: np.ndarray) -> str:
         for begin, end in zip(ends[::2], ends[1::2])
     )
     drawn = f'<svg class="line" viewBox="0 0 160 32" role="img">{lines}</svg>'
-    return f"{drawn} {escape(_extent(values))}"
+    return drawn, escape(_extent(values))
 
 
-def _facts(made: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(made: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     for name, value in made.items():
         if name == "warnings":
             continue

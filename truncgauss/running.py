@@ -110,8 +110,11 @@ def redraw(run: CompletedRun) -> list[str]:
 def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[str]:
     from truncgauss import plotting
 
-    picture = settings.function(config.experiment, "plot")(results)
-    return plotting.save(picture, folder / settings.stem(config.experiment))
+    stem = folder / settings.stem(config.experiment)
+    drawn = settings.function(config.experiment, "plot")(results)
+    picture, frames = drawn if isinstance(drawn, tuple) else (drawn, None)
+    paths = plotting.save(picture, stem)
+    return paths if frames is None else [*paths, plotting.animation(frames, f"{stem}.gif")]
 
 
 def _results(config: Experiment, checkpoint: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ written. Whatever interrupts it, a folder without that ending is complete.
     summary.json      how it ended, the summary's lines, the scalars
     metrics.jsonl     one line for each reported step, if there are any
     provenance.json   command, versions, devices, dtype, seed, commit
-    <experiment>.png  the figure, with an .svg beside it
+    <experiment>.png  the figure, with an .svg beside it, and a .gif if it moves
     report.html       all of this on one page
     <experiment>.py   a copy of the experiment, if it is a file of the user's own
 """
@@ -144,8 +144,9 @@ def finish(
 def publish(figures: Path, stem: str, folder: Path) -> None:
     """Copy the figure of a complete run, with a JSON file of what it shows and how it was made."""
     figures.mkdir(parents=True, exist_ok=True)
-    for picture in (*folder.glob(f"{stem}.png"), *folder.glob(f"{stem}.svg")):
-        shutil.copyfile(picture, figures / picture.name)
+    for suffix in ("png", "svg", "gif"):
+        for picture in folder.glob(f"{stem}.{suffix}"):
+            shutil.copyfile(picture, figures / picture.name)
     ended = json.loads((folder / "summary.json").read_text("utf-8"))
     made = json.loads((folder / "provenance.json").read_text("utf-8"))
     kept = ("versions", "devices", "dtype", "seed", "commit", "dirty")

@@ -21,7 +21,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from truncgauss.limits import Regression
-from truncgauss.special.logspace import effective_sample_size, log_sum_exp
+from truncgauss.special.logspace import effective_sample_size, log_sum_exp, standard_error
 
 MIN_EFFECTIVE_POINTS = 10.0
 
@@ -210,11 +210,10 @@ def pooled_moments(pieces: Pieces, origin: Array) -> Moments:
     mean, matrix, gaps, each = _mixture(pieces)
     count = len(shares)
     few = jnp.where(pieces.num_effective >= MIN_EFFECTIVE_POINTS, 0.0, shares).sum() > 0.5
-    divisor = (count - 1.0) ** 0.5 if count > 1 else float("nan")
 
     def error(x: Array) -> Array:
-        spread = jnp.sqrt(jnp.einsum("r,r...->...", shares * shares, x * x) * count)
-        return jnp.where(few | jnp.isnan(few), jnp.inf, spread / divisor)
+        terms = count * shares.reshape(-1, *(1,) * (x.ndim - 1)) * x
+        return jnp.where(few | jnp.isnan(few), jnp.inf, standard_error(terms))
 
     return Moments(origin + mean, matrix, error(gaps), error(each - matrix[None]))
 

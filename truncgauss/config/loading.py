@@ -51,6 +51,8 @@ def _complaint(item: Any, document: Document) -> str | None:
         message = "must be a list"
     elif kind in ("model_type", "dict_type", "model_attributes_type"):
         message = "must be a section with keys of its own"
+    if kind.startswith("float") and str(got).lower().lstrip("+-") in ("inf", "infinity"):
+        message += f"; write {'-' * str(got).startswith('-')}.inf"
     return document.line(message.replace("Input should be", "must be"), at, mark, got)
 
 

@@ -56,7 +56,8 @@ class Document:
         self, message: str, at: Place = (), mark: tuple[int, int] | None = None, got: Any = None
     ) -> str:
         """One mistake: `file:line:column: key: message (got ...)`, or `--key: ...`."""
-        name = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in at).lstrip(".")
+        name = "".join(f"[{k}]" if isinstance(k, int) else f".{_key(k)}" for k in at)
+        name = name.removeprefix(".")
         text = f"{name or 'file'}: {' '.join(message.split())} (got {_short(got)})"
         if self.path is None:
             return f"--{text}"
@@ -105,6 +106,12 @@ def _mark(mark: Any) -> tuple[int, int]:
 def _short(value: Any) -> str:
     text = "nothing" if value is None else repr(_plain(value))
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _key(key: str) -> str:
+    """A key as it is, unless it would break or blur the line that names it."""
+    plain = key.isprintable() and key == key.strip() != "" and len(key) <= 60
+    return key if plain else _short(key)
 
 
 def _quoted(text: str, row: int) -> str:

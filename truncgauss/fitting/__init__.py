@@ -7,13 +7,20 @@ from truncgauss.fitting.likelihood_fit import (
     LikelihoodRatio,
     likelihood_ratio,
 )
-from truncgauss.fitting.loop import fit
 from truncgauss.fitting.observations import (
     ObservationsErrors,
     ObservationsFit,
     fit_observations,
 )
-from truncgauss.fitting.parameters import (
+from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
+from truncgauss.fitting.residuals import quantile_residuals
+from truncgauss.fitting.statistics import Statistics
+from truncgauss.fitting.tightening import Tightening, tightened
+from truncgauss.fitting.truncated_normal import fit_truncated_normal
+from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
+from truncgauss.interrupts import interrupts
+from truncgauss.optimization.loop import fit
+from truncgauss.optimization.parameters import (
     Bijection,
     Constraint,
     Coordinates,
@@ -25,21 +32,14 @@ from truncgauss.fitting.parameters import (
     Real,
     coordinates,
 )
-from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
-from truncgauss.fitting.residuals import quantile_residuals
-from truncgauss.fitting.result import Fit, FitResult
-from truncgauss.fitting.statistics import Statistics
-from truncgauss.fitting.tightening import Tightening, tightened
-from truncgauss.fitting.truncated_normal import fit_truncated_normal
-from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
-from truncgauss.fitting.uncertainty import (
+from truncgauss.optimization.result import Fit, FitResult
+from truncgauss.optimization.uncertainty import (
     Certificate,
     ErrorBars,
     certificate,
     error_bars,
     standard_errors,
 )
-from truncgauss.interrupts import interrupts
 
 __all__ = [
     "Bijection",

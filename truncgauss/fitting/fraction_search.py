@@ -11,11 +11,11 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
-from truncgauss.fitting import newton
 from truncgauss.fitting.fraction_loss import FractionLoss
-from truncgauss.fitting.parameters import Constraint, Coordinates, coordinates
-from truncgauss.fitting.result import BASELESS, FitResult
-from truncgauss.fitting.uncertainty import Certificate, ErrorBars, certificate, error_bars
+from truncgauss.optimization import newton
+from truncgauss.optimization.parameters import Constraint, Coordinates, coordinates
+from truncgauss.optimization.result import BASELESS, FitResult
+from truncgauss.optimization.uncertainty import Certificate, ErrorBars, certificate, error_bars
 from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.special import log1mexp

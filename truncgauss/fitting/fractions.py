@@ -12,8 +12,8 @@ from truncgauss.covariances import CovarianceMatrix
 from truncgauss.fitting.fraction_loss import FractionLoss, LimitsProblem, ShiftProblem
 from truncgauss.fitting.fraction_search import Search
 from truncgauss.fitting.held import hold, hold_limited
-from truncgauss.fitting.parameters import Limits, coordinates
-from truncgauss.fitting.result import FitResult
+from truncgauss.optimization.parameters import Limits, coordinates
+from truncgauss.optimization.result import FitResult
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import Problem, as_problem

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.compiling import MEDIUM, Compiled
-from truncgauss.fitting.descent import Path
-from truncgauss.fitting.newton import FEW_NUMBERS, Point, point, verdict
-from truncgauss.fitting.result import BASELESS, UNSEEN
-from truncgauss.fitting.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.wald import far_from_quadratic, untrusted, wald_ratios
 from truncgauss.likelihood import Observations
+from truncgauss.optimization.descent import Path
+from truncgauss.optimization.newton import FEW_NUMBERS, Point, point, verdict
+from truncgauss.optimization.result import BASELESS, UNSEEN
+from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.problem import Estimate
 
 INFORMATION = ("observed", "sandwich")

@@ -12,11 +12,11 @@ from scipy import stats
 
 from truncgauss import __version__
 from truncgauss.fitting.citations import bibtex
-from truncgauss.fitting.newton import Point
 from truncgauss.fitting.profile import profile_interval
-from truncgauss.fitting.result import Fit, InformationCriteria, table_of
-from truncgauss.fitting.uncertainty import FreeErrors
 from truncgauss.likelihood import Observations
+from truncgauss.optimization.newton import Point
+from truncgauss.optimization.result import Fit, InformationCriteria, table_of
+from truncgauss.optimization.uncertainty import FreeErrors
 from truncgauss.pytrees import frozen_pytree
 
 
@@ -100,13 +100,47 @@ class LikelihoodFit(InformationCriteria, Fit):
             >>> [round(end, 3) for end in fit.profile("loc[0]")]
             [1.08, 3.92]
         """
+        return self._interval(name, 0.5 * float(stats.chi2.ppf(level, 1)))
+
+    def profile_curve(self, name: str, num: int = 13) -> tuple[np.ndarray, np.ndarray]:
+        """The profile log-likelihood of an estimate, for `tg.plotting.profile`.
+
+        Args:
+            name: of the estimate.
+            num: number of values, odd and at least 3: the estimate and as many on either side, up
+                to where the log-likelihood has fallen by 4.5, as at three standard errors.
+
+        Returns:
+            (values, fall), each of shape (num,): values of the parameter in ascending order, and by
+            how many nats the log-likelihood, over all other parameters, is below its maximum. A
+            value is infinite where it does not fall that far.
+
+        Raises:
+            ValueError: as `profile`, or if num is not an odd number from 3 on.
+
+        Example:
+            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+            >>> values, fall = fit.profile_curve("loc[0]", num=3)
+            >>> values.round(3), fall
+            (array([-0.757,  2.5  ,  5.757]), array([4.5, 0. , 4.5]))
+        """
+        if num < 3 or num % 2 == 0:
+            raise ValueError(f"profile_curve: num must be odd and at least 3, got {num}.")
+        radii = np.linspace(0.0, 3.0, num // 2 + 1)
+        falls = 0.5 * radii[1:] ** 2
+        low, high = np.array([self._interval(name, fall) for fall in falls]).T
+        middle = self.estimates[self.names.index(name)]
+        values = np.concatenate([low[::-1], [middle], high])
+        return values, np.concatenate([falls[::-1], [0.0], falls])
+
+    def _interval(self, name: str, fall: float) -> tuple[float, float]:
+        """All values of an estimate whose log-likelihood is within `fall` of the maximum."""
         if name not in self.names:
             raise ValueError(
                 f"profile: there is no estimate {name!r}, but {', '.join(self.names)}."
             )
         if not self.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
-        fall = 0.5 * float(stats.chi2.ppf(level, 1))
         with jax.enable_x64(True):
             estimate = OneEstimate(self.coordinates, jnp.asarray(self.names.index(name)))
             return profile_interval(self.loss, float(self.loss.size), self.best, estimate, fall)

@@ -10,7 +10,6 @@ import numpy as np
 
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
-from truncgauss.fitting.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
 from truncgauss.fitting.existence import (
     AT_ZERO,
     NO_VARIANCE,
@@ -37,6 +36,7 @@ from truncgauss.fitting.regression_loss import (
 )
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations, fraction_not_truncated, hold, log_likelihood
+from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method

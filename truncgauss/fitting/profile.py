@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.fitting.newton import Point, point
+from truncgauss.optimization.newton import Point, point
 
 STAGES = 4  # of a way from the optimum to the end of an interval
 MOST_STAGES = 128  # if some of them have to be divided

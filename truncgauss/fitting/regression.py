@@ -10,7 +10,6 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.centring import Centred, UserUnits, Whitened, centred
-from truncgauss.fitting.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
 from truncgauss.fitting.existence import (
     AT_ZERO,
     NO_VARIANCE,
@@ -37,6 +36,7 @@ from truncgauss.fitting.regression_loss import (
 )
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations
+from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
 from truncgauss.regions import Box
 
 NARROW = 1e-7  # of the rows' spread: a scale that falls to 0

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import parallel
 from truncgauss.likelihood import Observations
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.problem import Estimate
@@ -67,7 +68,11 @@ class Term:
     kind: int = static_field()
 
     def __call__(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
-        """The terms (t,), by their predictors."""
+        """The terms (t,), by their predictors; rows are shared among `parallel.rows`."""
+        of_rows = lambda term, u, v: term._values(u, v, link)
+        return parallel.over_rows(of_rows, (self, u, v), (0, 0, 0 if jnp.ndim(v) else None))
+
+    def _values(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
         loc, scale = gaussian_of(u, v, link)
         if self.noise is not None:
             scale = jnp.sqrt(scale**2 + self.noise)
@@ -86,12 +91,15 @@ class Term:
 
     def derivatives(self, predictors: Predictors, link: int) -> Derivatives:
         u, v = self.own(predictors)
-        v = jnp.broadcast_to(v, u.shape)
+        of_rows = lambda term, u, v: term._derivatives(u, v, link)
+        return parallel.over_rows(of_rows, (self, u, jnp.broadcast_to(v, u.shape)), (0, 0, 0))
+
+    def _derivatives(self, u: jax.Array, v: jax.Array, link: int) -> Derivatives:
         one, zero = jnp.ones_like(u), jnp.zeros_like(u)
         along = {"u": (one, zero), "v": (zero, one)}
 
         def slopes(u: jax.Array, v: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-            function = lambda u, v: self(u, v, link)
+            function = lambda u, v: self._values(u, v, link)
             value, by_u = jax.jvp(function, (u, v), along["u"])
             return value, by_u, jax.jvp(function, (u, v), along["v"])[1]
 

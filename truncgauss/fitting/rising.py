@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from truncgauss.fitting.descent import WIDEST
 from truncgauss.fitting.existence import inside_regions, rising_direction
 from truncgauss.fitting.regression_loss import impossible_rows, is_simple, limits_of
 from truncgauss.likelihood import Observations
+from truncgauss.optimization.descent import WIDEST
 
 ENDLESS = (
     "There is no maximum: the likelihood grows as the Gaussian widens, already to "

@@ -12,7 +12,6 @@ from scipy import stats
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.inference import described, scores_of
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
-from truncgauss.fitting.newton import CLOSE, Point, newton_steps, point
 from truncgauss.fitting.regression_loss import (
     RegressionLoss,
     full_design,
@@ -21,6 +20,7 @@ from truncgauss.fitting.regression_loss import (
     terms_of,
 )
 from truncgauss.likelihood import Observations
+from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point
 from truncgauss.regions import Box
 
 MOST_STEPS = 100

@@ -13,9 +13,7 @@ from tqdm import tqdm
 
 from truncgauss import tables
 from truncgauss.fitting.held import hold
-from truncgauss.fitting.newton import Chord, Point, newton_steps, point, settled_within, verdict
 from truncgauss.fitting.observations import fit_observations
-from truncgauss.fitting.result import BASELESS, Fit
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
@@ -37,13 +35,22 @@ from truncgauss.fitting.truncated_normal_rows import (
     check_statistics,
     limits_of,
 )
-from truncgauss.fitting.uncertainty import (
+from truncgauss.likelihood import Observations
+from truncgauss.optimization.newton import (
+    Chord,
+    Point,
+    newton_steps,
+    point,
+    settled_within,
+    verdict,
+)
+from truncgauss.optimization.result import BASELESS, Fit
+from truncgauss.optimization.uncertainty import (
     Certificate,
     certificate,
     error_bars,
     information_factor,
 )
-from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation

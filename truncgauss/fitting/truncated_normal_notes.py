@@ -5,10 +5,10 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.fitting.newton import Point
-from truncgauss.fitting.result import UNSEEN
 from truncgauss.fitting.truncated_normal_loss import gaussian, packed
 from truncgauss.fitting.wald import untrusted, wald_ratios
+from truncgauss.optimization.newton import Point
+from truncgauss.optimization.result import UNSEEN
 
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic
 

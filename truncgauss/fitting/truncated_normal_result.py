@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from truncgauss.fitting.result import Fit, table_of
+from truncgauss.optimization.result import Fit, table_of
 
 
 class GaussianErrors(NamedTuple):

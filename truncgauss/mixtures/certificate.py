@@ -6,18 +6,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.fitting.newton import Point, verdict
-from truncgauss.fitting.result import BASELESS
-from truncgauss.fitting.uncertainty import (
+from truncgauss.mixtures.em import Ascent
+from truncgauss.mixtures.likelihood import row_weights, total_of
+from truncgauss.mixtures.loss import MixtureLoss, found_terms, shares
+from truncgauss.mixtures.result import MixtureErrors, MixtureFit
+from truncgauss.optimization.newton import Point, verdict
+from truncgauss.optimization.result import BASELESS
+from truncgauss.optimization.uncertainty import (
     Certificate,
     certificate,
     error_bars,
     information_factor,
 )
-from truncgauss.mixtures.em import Ascent
-from truncgauss.mixtures.likelihood import row_weights, total_of
-from truncgauss.mixtures.loss import MixtureLoss, found_terms, shares
-from truncgauss.mixtures.result import MixtureErrors, MixtureFit
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
 HIDDEN = 0.1  # fraction not truncated, below which a component rests on what was never seen

@@ -10,7 +10,6 @@ import numpy as np
 from scipy import optimize
 from tqdm import tqdm
 
-from truncgauss.fitting.newton import newton_steps
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.certificate import finished
 from truncgauss.mixtures.em import Ascent, Components, ascended, has_collapsed
@@ -19,6 +18,7 @@ from truncgauss.mixtures.loss import MixtureLoss, found_terms, point, slope
 from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.mixtures.result import MixtureFit
 from truncgauss.mixtures.starts import seeded, standard_rows
+from truncgauss.optimization.newton import newton_steps
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.compiling import MEDIUM, Compiled
-from truncgauss.fitting.newton import FEW_NUMBERS, Point
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.likelihood import MixtureTerms, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.parameters import MixtureCoordinates
+from truncgauss.optimization.newton import FEW_NUMBERS, Point
 from truncgauss.probability.method import Method
 from truncgauss.pytrees import frozen_pytree
 

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.fitting.result import Fit, InformationCriteria
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.loss import MixtureLoss
 from truncgauss.mixtures.posterior import Posterior, completed, posterior
+from truncgauss.optimization.result import Fit, InformationCriteria
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 

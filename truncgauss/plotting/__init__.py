@@ -3,13 +3,33 @@
 No global state is touched: figures are made without pyplot, and the style applies only while a
 function of this module draws. Colours are those of Okabe and Ito, which colour-blind readers can
 distinguish; line style, marker and lightness differ too, for print in grey. Legends are outside of
-the axes, where they cover no data.
+the axes, where they cover no data. Further keyword arguments are properties of what is drawn, and
+`inverted="x"`, `"y"` or `"xy"` lets values decrease along an axis, as magnitudes do.
 
 References:
     M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
 """
 
+from truncgauss.plotting.estimators import (
+    animation,
+    annealing,
+    bias_and_spread,
+    bump,
+    growing_bump,
+)
+from truncgauss.plotting.fits import profile, residuals, trace
 from truncgauss.plotting.panels import (
+    band,
+    curves,
+    gradient_axes,
+    histogram,
+    nan_spans,
+    points,
+    value_and_gradient,
+)
+from truncgauss.plotting.plane import contours, region
+from truncgauss.plotting.quantiles import qq, worm
+from truncgauss.plotting.style import (
     ALARM,
     GRADIENT,
     MANY,
@@ -19,27 +39,18 @@ from truncgauss.plotting.panels import (
     UNSEEN,
     VALUE,
     Series,
-    band,
-    contours,
-    curves,
     entries,
     figure,
-    gradient_axes,
-    histogram,
     in_house_style,
     legend,
     mosaic,
-    nan_spans,
-    points,
-    region,
-    residuals,
+    page,
+    panels_of,
     save,
     shared_legend,
     title,
-    trace,
-    value_and_gradient,
 )
-from truncgauss.plotting.quantiles import qq, worm
+from truncgauss.plotting.truncation import corner, density, truncated_contours
 
 __all__ = [
     "ALARM",
@@ -51,18 +62,28 @@ __all__ = [
     "Series",
     "UNSEEN",
     "VALUE",
+    "animation",
+    "annealing",
     "band",
+    "bias_and_spread",
+    "bump",
     "contours",
+    "corner",
     "curves",
+    "density",
     "entries",
     "figure",
     "gradient_axes",
+    "growing_bump",
     "histogram",
     "in_house_style",
     "legend",
     "mosaic",
     "nan_spans",
+    "page",
+    "panels_of",
     "points",
+    "profile",
     "qq",
     "region",
     "residuals",
@@ -70,6 +91,7 @@ __all__ = [
     "shared_legend",
     "title",
     "trace",
+    "truncated_contours",
     "value_and_gradient",
     "worm",
 ]

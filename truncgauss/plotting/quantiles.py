@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 
-from truncgauss.plotting.panels import MANY, NEW_AXES, SERIES, band, in_house_style
+from truncgauss.plotting.panels import band
+from truncgauss.plotting.style import MANY, NEW_AXES, SERIES, in_house_style, with_given
 
 NORMAL = NormalDist()
 
@@ -14,7 +16,7 @@ NORMAL = NormalDist()
 @in_house_style
 def worm(
     residuals: Any, *, label: str | None = None, series: int = 0, bands: bool = True,
-    ax: Axes = NEW_AXES,
+    ax: Axes = NEW_AXES, **kwargs: Any,
 ) -> Axes:  # fmt: skip
     """A worm plot: sorted residuals less the normal quantiles expected of them.
 
@@ -29,6 +31,7 @@ def worm(
         series: which entry of `SERIES`, 0 to 6.
         bands: whether to draw the band that holds 95 % of all samples at each quantile.
         ax: where to draw; new axes if None.
+        **kwargs: properties of the markers.
 
     Raises:
         ValueError: for fewer than two finite residuals, or randomisations that differ in what is
@@ -42,13 +45,13 @@ def worm(
         van Buuren and Fredriks, "Worm plot: a simple diagnostic device for modelling growth
             reference curves", Statistics in Medicine (2001).
     """
-    return _quantiles(residuals, label, series, bands, True, ax)
+    return _quantiles(residuals, label, series, bands, True, ax, kwargs)
 
 
 @in_house_style
 def qq(
     residuals: Any, *, label: str | None = None, series: int = 0, bands: bool = True,
-    ax: Axes = NEW_AXES,
+    ax: Axes = NEW_AXES, **kwargs: Any,
 ) -> Axes:  # fmt: skip
     """Sorted residuals over the normal quantiles expected of them; arguments as in `worm`.
 
@@ -56,12 +59,13 @@ def qq(
         >>> tg.plotting.qq([-1.2, 0.1, 0.4, 1.3]).get_ylabel()
         'residual'
     """
-    return _quantiles(residuals, label, series, bands, False, ax)
+    return _quantiles(residuals, label, series, bands, False, ax, kwargs)
 
 
 def _quantiles(
-    residuals: Any, label: str | None, series: int, bands: bool, detrended: bool, ax: Axes
-) -> Axes:
+    residuals: Any, label: str | None, series: int, bands: bool, detrended: bool, ax: Axes,
+    kwargs: dict[str, Any],
+) -> Axes:  # fmt: skip
     """Sorted residuals, or what they exceed their normal quantiles by."""
     draws = np.atleast_2d(np.asarray(residuals, float))
     finite = np.isfinite(draws).all(axis=0)
@@ -88,9 +92,10 @@ def _quantiles(
             x, sorted_draws.min(axis=0), sorted_draws.max(axis=0), color=look.color, alpha=0.3,
             linewidth=0, label=f"range of {len(draws)} randomisations",
         )  # fmt: skip
-    ax.plot(
-        x, np.median(sorted_draws, axis=0), linestyle="none", marker=look.marker, markersize=2.5,
-        color=look.color, label=label, rasterized=n > MANY,
-    )  # fmt: skip
+    marks = {
+        "linestyle": "none", "marker": look.marker, "markersize": 2.5, "color": look.color,
+        "label": label, "rasterized": n > MANY,
+    }  # fmt: skip
+    ax.plot(x, np.median(sorted_draws, axis=0), **with_given(Line2D, marks, kwargs))
     ax.set(xlabel="normal quantile", ylabel="residual" + (" − quantile" if detrended else ""))
     return ax

@@ -19,6 +19,7 @@ from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
 from truncgauss.pytrees import Batched, is_concrete, values_of
 from truncgauss.regions import LinearRegion, Region
 from truncgauss.special import log_mean_exp
+from truncgauss.special.logspace import standard_error
 from truncgauss.total_moments import Moments
 from truncgauss.units import Standardized, standardized
 
@@ -349,8 +350,9 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     """The log of the mean of the replicates' probabilities, and its standard error.
 
     With p_r the R replicates and p their mean, stderr = sd(p_r) / (sqrt(R) p), computed from
-    exp(log p_r - max). For a single replicate it is that of the replicate. If replicates with too
-    few effective samples (stderr inf) make up more than half of the mean, stderr is inf.
+    exp(log p_r - max) and widened where the p_r are skewed, see `standard_error`. For a single
+    replicate it is that of the replicate. If replicates with too few effective samples (stderr inf)
+    make up more than half of the mean, stderr is inf.
     """
     if method.own_units and isinstance(problem.region, LinearRegion):
         row = standardized(*problem)
@@ -390,7 +392,7 @@ def spread(log_probs: Array, alone: Array) -> Array:
     size = jnp.max(log_probs)
     shares = jnp.exp(log_probs - jnp.where(jnp.isfinite(size), size, 0.0))
     total = shares.sum()
-    stderr = jnp.std(shares, ddof=1) * len(log_probs) ** 0.5 / total
+    stderr = standard_error(shares - shares.mean()) * len(log_probs) / total
     unsupported = jnp.sum(jnp.where(jnp.isinf(alone), shares, 0.0)) > 0.5 * total
     unsupported = unsupported | (size == -jnp.inf)
     return jnp.where(unsupported, jnp.inf, stderr)

@@ -3,11 +3,14 @@
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.scipy.linalg import cho_solve, solve_triangular
 
 from truncgauss.compiling import Compiled
+from truncgauss.covariances import CovarianceMatrix, ScaleTril
 from truncgauss.probability.method import Method
 from truncgauss.problem import Problem, over_rows
-from truncgauss.regions import LinearRegion
+from truncgauss.quadrature.conditioning import negligible
+from truncgauss.regions import Box, LinearRegion
 from truncgauss.total_moments import Moments
 from truncgauss.units import Standardized, standardized
 
@@ -65,4 +68,56 @@ def _finished(row: Problem, moments: Moments) -> Moments:
         mean = jnp.where(free, row.loc, mean)
         matrix = jnp.where(free, row.covariance.covariance_matrix, matrix)
         errors = [jnp.where(free & ~jnp.isnan(error), 0.0, error) for error in errors]
-    return Moments(mean, matrix, *map(lax.stop_gradient, errors))
+    found = Moments(mean, matrix, *map(lax.stop_gradient, errors))
+    return with_rounding(found, lax.stop_gradient(row))
+
+
+def with_rounding(moments: Moments, row: Problem) -> Moments:
+    r"""The moments with standard errors that include the rounding of the inputs.
+
+    A change of the covariance matrix S changes the log density at x by w^T dS w / 2 and a constant,
+    w = S^{-1} (x - mu), and one of the mean by w^T dmu. To first order the truncated mean changes
+    by its covariance with that. With C the truncated covariance, B = C S^{-1}, w at the truncated
+    mean, v the diagonal of S^{-1} C S^{-1}, and independent relative errors eps in all entries,
+
+    .. math:: e_i^2 = \epsilon^2 \Bigl\{ \sum_{jk} B_{ij}^2 S_{jk}^2 (w_k^2 + v_k)
+        + \sum_j B_{ij}^2 \mu_j^2 + b_i^2 \Bigr\}
+
+    where v stands for third moments, and b for the limits of a box, with which the mean moves. An
+    entry of C changes by about e_i s_k + s_i e_k, s^2 the diagonal of C. What is below the rounding
+    that every result has counts as 0, and so does the rounding of a low-rank or Markov form.
+    """
+    if not isinstance(row.covariance, CovarianceMatrix | ScaleTril):
+        return moments
+    eps = float(jnp.finfo(row.loc.dtype).eps)
+    inner = lax.stop_gradient(moments.covariance)
+    squares = _squared_changes(row, lax.stop_gradient(moments.mean), inner)
+    if isinstance(row.region, Box):
+        for limit in (row.region.low, row.region.high):
+            squares = squares + jnp.where(jnp.isfinite(limit), limit, 0.0) ** 2
+    scale = jnp.sqrt(jnp.diagonal(inner))
+    share = eps * jnp.sqrt(squares) / jnp.where(scale > 0, scale, jnp.inf)
+    share = jnp.where(share > negligible(row.loc.dtype), share, 0.0)
+    pairs = (share[:, None] + share[None, :]) * scale[:, None] * scale[None, :]
+    return moments._replace(
+        mean_stderr=jnp.hypot(moments.mean_stderr, share * scale),
+        covariance_stderr=jnp.hypot(moments.covariance_stderr, pairs),
+    )
+
+
+def _squared_changes(row: Problem, mean: Array, inner: Array) -> Array:
+    """The squared changes of the truncated mean by changes of size one in S or L, and in mu."""
+    loc, covariance, _ = row
+    factor = covariance.scale_tril
+    response = cho_solve((factor, True), inner).T
+    force = cho_solve((factor, True), mean - loc)
+    if isinstance(covariance, ScaleTril) and len(loc) != 3:  # three go by their covariance matrix
+        # With y = L^T w, a change of L changes the log density by w^T dL y.
+        along = solve_triangular(factor, inner, lower=True)
+        spread = jnp.diagonal(solve_triangular(factor, along.T, lower=True))
+        sizes = (factor.T @ force) ** 2 + spread
+        squares = response**2 @ (factor**2 @ sizes) + along.T**2 @ ((factor**2).T @ force**2)
+    else:
+        spread = jnp.diagonal(cho_solve((factor, True), response))
+        squares = response**2 @ (covariance.covariance_matrix**2 @ (force**2 + spread))
+    return squares + response**2 @ loc**2

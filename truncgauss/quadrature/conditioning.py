@@ -97,6 +97,11 @@ def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
     return jnp.stack([(right[0] - across[0] * second - across[1] * third) / first, second, third])
 
 
+def negligible(dtype: np.dtype) -> float:
+    """The relative rounding error that every result may have."""
+    return NEGLIGIBLE_64 if float(np.finfo(dtype).eps) < 1e-12 else NEGLIGIBLE_32
+
+
 def last_digit(
     log_prob: jax.Array, loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
 ) -> jax.Array:
@@ -135,5 +140,6 @@ def last_digit(
         shape = 0.5 * jnp.abs(matrix) @ jnp.abs(force)
     eps = float(np.finfo(loc.dtype).eps)
     bound = eps * jnp.abs(force) @ (shape + jnp.abs(loc) + jnp.abs(limits))
-    share = NEGLIGIBLE_64 if eps < 1e-12 else NEGLIGIBLE_32
-    return jnp.where(bound > share * jnp.maximum(1.0, jnp.abs(log_prob)), bound, 0.0)
+    return jnp.where(
+        bound > negligible(loc.dtype) * jnp.maximum(1.0, jnp.abs(log_prob)), bound, 0.0
+    )

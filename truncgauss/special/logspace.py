@@ -126,6 +126,36 @@ def effective_sample_size(
     return jnp.where(none, 0.0, weights.sum(axis) ** 2 / jnp.where(none, 1.0, squares))
 
 
+def standard_error(deviations: Real[Array, "..."]) -> Float[Array, "..."]:
+    r"""Standard error of the mean of n numbers, from their deviations, widened for skewness.
+
+    .. math:: \frac{s}{\sqrt n} \Bigl(1 + 1.08\, \frac{G^2}{n}\Bigr)
+
+    with s the standard deviation and G the adjusted skewness of the n numbers. An interval by
+    Student's law then holds the expectation in 95 % of cases up to order 1/n, also where the
+    numbers' distribution is skewed: 1.08 = (z^4 + 2 z^2 - 3) / 18 for z = 1.96. It carries no
+    derivative; nan for n = 1.
+
+    Args:
+        deviations: from the mean, or of a ratio's terms from its value, shape (n, ...).
+
+    Reference:
+        Hall (1992), The Bootstrap and Edgeworth Expansion, section 2.6, for Student's statistic.
+    """
+    deviations = jax.lax.stop_gradient(_as_float(deviations))
+    n = deviations.shape[0]
+    if n < 2:
+        return jnp.full(deviations.shape[1:], jnp.nan, deviations.dtype)
+    size = jnp.max(jnp.abs(deviations), axis=0)
+    unit = deviations / jnp.where(size > 0, size, 1.0)
+    square = jnp.mean(unit**2, axis=0)
+    stderr = jnp.sqrt(square / (n - 1)) * size
+    if n < 3:
+        return stderr
+    skewness = jnp.mean(unit**3, axis=0) / jnp.where(square > 0, square, 1.0) ** 1.5
+    return stderr * (1.0 + 1.08 * (n - 1) / (n - 2) ** 2 * skewness**2)
+
+
 # --- The logistic function and its logs -----------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from truncgauss.diagnostics import Report
-from truncgauss.fitting.uncertainty import Certificate
+from truncgauss.optimization.uncertainty import Certificate
 
 BASELESS = (
     "Not converged: at the end the estimate of log P rests on too few effective samples (its "

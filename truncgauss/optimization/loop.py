@@ -16,10 +16,10 @@ from jax.flatten_util import ravel_pytree
 from tqdm import tqdm
 
 from truncgauss.diagnostics import Report, first_nonfinite
-from truncgauss.fitting import checkpoint as checkpoints
-from truncgauss.fitting.parameters import Coordinates, coordinates, covers, named_leaves
-from truncgauss.fitting.result import FitResult
-from truncgauss.fitting.steps import (
+from truncgauss.optimization import checkpoint as checkpoints
+from truncgauss.optimization.parameters import Coordinates, coordinates, covers, named_leaves
+from truncgauss.optimization.result import FitResult
+from truncgauss.optimization.steps import (
     CHUNK,
     Optimizer,
     Rules,
@@ -28,7 +28,7 @@ from truncgauss.fitting.steps import (
     loss_function,
     searches_lines,
 )
-from truncgauss.fitting.termination import (
+from truncgauss.optimization.termination import (
     EXHAUSTED,
     NONFINITE,
     RUNNING,

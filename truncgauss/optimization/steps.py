@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from truncgauss.fitting.parameters import Coordinates
-from truncgauss.fitting.termination import (
+from truncgauss.optimization.parameters import Coordinates
+from truncgauss.optimization.termination import (
     EXHAUSTED,
     FLAT,
     NONFINITE,

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from truncgauss.fitting.newton import CLOSE, Point, newton_steps, point, settled_within
-from truncgauss.fitting.result import Fit
-from truncgauss.fitting.uncertainty import certificate
+from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point, settled_within
+from truncgauss.optimization.result import Fit
+from truncgauss.optimization.uncertainty import certificate
 
 WIDEST = 1e3  # of the rows' own spread: beyond, the Gaussian is a straight slope across them
 ROUNDS = 4  # how often the method's plans are made anew

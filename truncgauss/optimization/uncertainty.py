@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from truncgauss.fitting.parameters import coordinates
+from truncgauss.optimization.parameters import coordinates
 
 # Of the scaled curvature: below, the rounding of a gradient in float64 moves an optimum by a
 # visible part of its standard error.

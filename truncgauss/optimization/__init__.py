@@ -1,0 +1,1 @@
+"""Minimisation of any loss, with constraints, checkpoints, error bars and a certificate."""

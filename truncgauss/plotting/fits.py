@@ -1,0 +1,153 @@
+"""How a fit went and how well it describes its data: traces, residuals, profile likelihoods."""
+
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from truncgauss.plotting.panels import gradient_axes, nan_spans
+from truncgauss.plotting.style import (
+    GRADIENT,
+    NEW_AXES,
+    SERIES,
+    VALUE,
+    in_house_style,
+    with_given,
+)
+
+
+@in_house_style
+def trace(
+    loss: Any, gradient_norm: Any = None, *, ylabel: str = "loss",
+    norm_label: str = "norm of the gradient", ax: Axes = NEW_AXES,
+) -> Axes:  # fmt: skip
+    """A fit's loss at each step (left axis) and its gradient norm (right axis, logarithmic).
+
+    Args:
+        loss: shape (n,).
+        gradient_norm: shape (n,), or None.
+        ylabel: label of the left axis, with its unit.
+        norm_label: label of the right axis.
+        ax: where to draw; new axes if None.
+
+    Example:
+        >>> ax = tg.plotting.trace([3.0, 1.0, 0.5], [2.0, 1.0, 0.1])
+        >>> ax.get_xlabel()
+        'step'
+    """
+    steps = np.arange(len(np.asarray(loss)))
+    sides = [(ax, VALUE, loss, ylabel)]
+    if gradient_norm is not None:
+        right = gradient_axes(ax)
+        right.set_yscale("log")
+        sides.append((right, GRADIENT, gradient_norm, norm_label))
+    for side, look, y, label in sides:
+        side.plot(
+            steps, np.asarray(y), color=look.color, linestyle=look.linestyle, label=label,
+            marker=look.marker if len(steps) <= 60 else None, markersize=3,
+        )  # fmt: skip
+        side.set_ylabel(label, color=look.color)
+        side.tick_params(axis="y", which="both", labelcolor=look.color)
+        nan_spans(steps, y, name=label, ax=ax)
+    ax.set_xlabel("step")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    return ax
+
+
+@in_house_style
+def residuals(
+    x: Any, residual: Any, *, label: str | None = None, series: int = 0, xlabel: str = "x",
+    ylabel: str = "residual / standard error", bands: bool = True, ax: Axes = NEW_AXES,
+    **kwargs: Any,
+) -> Axes:  # fmt: skip
+    """Residuals in units of their standard errors, as stems, over bands of one and two.
+
+    Args:
+        x: abscissae, shape (n,).
+        residual: (observed - expected) / standard error, shape (n,).
+        label: name in the legend.
+        series: which entry of `SERIES`, 0 to 6.
+        xlabel: label of the x axis, with its unit.
+        ylabel: label of the y axis.
+        bands: whether to draw the bands, once for all series.
+        ax: where to draw; new axes if None.
+        **kwargs: properties of the markers.
+
+    Example:
+        >>> ax = tg.plotting.residuals([1, 2, 3], [0.3, -1.2, 0.8])
+        >>> ax.get_ylabel()
+        'residual / standard error'
+    """
+    x, residual, look = np.asarray(x, float), np.asarray(residual, float), SERIES[series]
+    marks = {"linestyle": "none", "marker": look.marker, "color": look.color, "label": label}
+    marks = with_given(Line2D, marks, kwargs)
+    ax.vlines(x, 0, residual, color=marks["color"], linewidth=1.0)
+    ax.plot(x, residual, **marks)
+    for reach in (2, 1) if bands else ():
+        ax.axhspan(-reach, reach, color="#888888", alpha=0.13, linewidth=0, zorder=0.4)
+    ax.axhline(0, color="#555555", linewidth=0.7)
+    highest = np.max(np.abs(residual[np.isfinite(residual)]), initial=2.5)
+    ax.set(xlabel=xlabel, ylabel=ylabel, ylim=(-1.15 * highest, 1.15 * highest))
+    nan_spans(x, residual, name="residual", ax=ax)
+    return ax
+
+
+@in_house_style
+def profile(
+    values: Any, fall: Any, *, estimate: float | None = None, stderr: float | None = None,
+    level: float = 0.95, label: str = "profile", xlabel: str = "parameter", ax: Axes = NEW_AXES,
+    **kwargs: Any,
+) -> Axes:  # fmt: skip
+    """A profile log-likelihood below its maximum, beside the parabola of the standard error.
+
+    The level's line lies half a quantile of chi-squared with one degree below the maximum: where
+    the curve crosses it is the profile interval, where the parabola does, Wald's.
+
+    Args:
+        values: of a parameter, shape (n,), increasing, as from `fit.profile_curve(name)`. Infinite
+            ones, where the likelihood does not fall that far, are left out.
+        fall: how far the log-likelihood, over all other parameters, is below its maximum there, in
+            nats, shape (n,).
+        estimate: the maximum-likelihood estimate.
+        stderr: its standard error; with the estimate it gives the parabola.
+        level: of the interval.
+        label: name in the legend.
+        xlabel: label of the x axis, with its unit.
+        ax: where to draw; new axes if None.
+        **kwargs: properties of the curve.
+
+    References:
+        Venzon and Moolgavkar, "A method for computing profile-likelihood-based confidence
+            intervals", Applied Statistics (1988).
+
+    Example:
+        >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+        >>> values, fall = fit.profile_curve("loc[0]", num=5)
+        >>> tg.plotting.profile(values, fall, xlabel="mean").get_xlabel()
+        'mean'
+    """
+    values, fall = np.asarray(values, float), np.asarray(fall, float)
+    known = np.isfinite(values)
+    values, fall = values[known], fall[known]
+    line = {"color": VALUE.color, "linestyle": "-", "marker": "o", "markersize": 3, "label": label}
+    ax.plot(values, -fall, **with_given(Line2D, line, kwargs))
+    if estimate is not None and stderr is not None:
+        x = np.linspace(estimate - 3 * stderr, estimate + 3 * stderr, 201)
+        ax.plot(
+            x, -0.5 * ((x - estimate) / stderr) ** 2, color=GRADIENT.color, linewidth=1.2,
+            linestyle=GRADIENT.linestyle, label="from the standard error", zorder=1.9,
+        )  # fmt: skip
+    threshold = -0.5 * NormalDist().inv_cdf(0.5 + 0.5 * level) ** 2
+    ax.axhline(
+        threshold,
+        color="#555555",
+        linewidth=0.9,
+        linestyle=":",
+        label=f"{100 * level:g} % interval",
+    )
+    ax.set(xlabel=xlabel, ylabel="log-likelihood − maximum (nats)")
+    ax.set_ylim(min(1.1 * -fall.max(initial=0.0), 1.6 * threshold), 0.35)
+    return ax

@@ -1,0 +1,109 @@
+"""Gaussians and regions in the plane."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Ellipse
+
+from truncgauss.plotting.style import NEW_AXES, SERIES, UNSEEN, in_house_style, with_given
+
+
+@in_house_style
+def contours(
+    loc: Any,
+    covariance: Any,
+    levels: Iterable[float] = (0.5, 0.9),
+    *,
+    label: str | None = None,
+    series: int = 0,
+    ax: Axes = NEW_AXES,
+    **kwargs: Any,
+) -> Axes:
+    """The ellipses that hold given probabilities of a Gaussian in the plane.
+
+    A level p has squared Mahalanobis radius -2 log(1 - p).
+
+    Args:
+        loc: mean, shape (2,), marked by a cross.
+        covariance: covariance matrix, shape (2, 2).
+        levels: probabilities inside each ellipse.
+        label: name in the legend.
+        series: which entry of `SERIES`, 0 to 6.
+        ax: where to draw; new axes if None.
+        **kwargs: properties of the ellipses.
+
+    Raises:
+        ValueError: if loc and covariance are not those of a Gaussian in the plane.
+
+    Example:
+        >>> ax = tg.plotting.contours([0.0, 0.0], jnp.eye(2), levels=[0.5])
+        >>> len(ax.patches)
+        1
+    """
+    loc, covariance = np.asarray(loc, float), np.asarray(covariance, float)
+    if loc.shape != (2,) or covariance.shape != (2, 2):
+        raise ValueError(
+            "contours: a Gaussian in the plane can be drawn, with loc (2,) and covariance (2, 2), "
+            f"got {loc.shape} and {covariance.shape}; give two of the coordinates."
+        )
+    variances, axes = np.linalg.eigh(covariance)
+    angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))
+    look = SERIES[series]
+    line = {"edgecolor": look.color, "linewidth": 1.5, "linestyle": look.linestyle, "fill": False}
+    line = with_given(Ellipse, line | {"angle": angle}, kwargs)
+    # A single point: it draws no line, but the legend shows its style.
+    ax.plot(
+        *loc, marker="+", markersize=10, markeredgewidth=2, color=line["edgecolor"], zorder=4,
+        linestyle=line["linestyle"], label=label,
+    )  # fmt: skip
+    for level in levels:
+        radius = np.sqrt(-2 * np.log1p(-level))
+        long, short = 2 * radius * np.sqrt(variances[1]), 2 * radius * np.sqrt(variances[0])
+        ax.add_patch(Ellipse(loc, long, short, **line))
+        # Patches alone do not move the view: their outermost points do.
+        reach = radius * np.sqrt(np.diagonal(covariance))
+        ax.update_datalim([loc - reach, loc + reach])
+    ax.autoscale_view()
+    return ax
+
+
+@in_house_style
+def region(shape: Any, *, label: str = "not seen", ax: Axes = NEW_AXES) -> Axes:
+    """The boundary of a region of the plane, with its outside hatched.
+
+    Call it last: it fills the present view and keeps it.
+
+    Args:
+        shape: `Box`, `Ball` or `Polyhedron` of dimension 2.
+        label: name of the outside in the legend.
+        ax: where to draw; new axes if None.
+
+    Raises:
+        ValueError: if the region is not one region of the plane.
+
+    Example:
+        >>> ax = tg.plotting.region(tg.Ball([0.5, 0.5], 0.25))
+        >>> ax.get_legend_handles_labels()[1]
+        ['not seen']
+    """
+    if shape.dimension != 2 or shape.batch_shape:
+        raise ValueError(
+            f"region: one region of the plane can be drawn, got dimension {shape.dimension} and "
+            f"batch shape {shape.batch_shape}."
+        )
+    across, up = ax.get_xlim(), ax.get_ylim()
+    grid = np.stack(np.meshgrid(np.linspace(*across, 401), np.linspace(*up, 401)), axis=-1)
+    # A face at infinity is infinitely far away; contours want numbers.
+    far = np.hypot(np.ptp(across), np.ptp(up))
+    depth = np.minimum(np.asarray(shape.margins(grid)).min(axis=-1), far)
+    if depth.min() < 0 < depth.max():
+        ax.contourf(
+            *np.moveaxis(grid, -1, 0), depth, levels=[-np.inf, 0], colors="none", hatches=["..."]
+        ).set(edgecolor=UNSEEN, linewidth=0, zorder=0.6)
+        ax.contour(*np.moveaxis(grid, -1, 0), depth, levels=[0], colors="#555555", linewidths=1.1)
+    ax.set(xlim=across, ylim=up)
+    ax.fill([], [], facecolor="none", edgecolor=UNSEEN, hatch="....", linewidth=0, label=label)
+    ax.set(xlim=across, ylim=up)
+    return ax

@@ -1,0 +1,299 @@
+"""The style of all figures: series, new figures, files, titles and legends."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.cbook import normalize_kwargs
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.legend import Legend
+from matplotlib.transforms import ScaledTranslation
+
+STYLE: Any = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.labelsize": 9,
+    "axes.linewidth": 0.7,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9.5,
+    "axes.titleweight": "bold",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.5,
+    "hatch.linewidth": 0.6,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "savefig.dpi": 200,
+    "svg.hashsalt": "truncgauss",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+
+
+class Series(NamedTuple):
+    """Colour, line style and marker of a data series; each alone identifies it."""
+
+    color: str
+    linestyle: Any
+    marker: str
+
+
+# Ordered so that neighbours differ in lightness as well as in hue.
+SERIES = (
+    Series("#000000", "-", "o"),
+    Series("#D55E00", (0, (5, 1.5)), "s"),
+    Series("#0072B2", (0, (4, 1.2, 1, 1.2)), "^"),
+    Series("#E69F00", (0, (1, 1)), "D"),
+    Series("#009E73", (0, (8, 2)), "v"),
+    Series("#56B4E9", (0, (3, 1, 1, 1, 1, 1)), "P"),
+    Series("#CC79A7", (0, (2, 2)), "X"),
+)
+VALUE = Series("#0072B2", "-", "o")
+GRADIENT = Series("#D55E00", (0, (5, 1.5)), "s")
+REFERENCE = "#000000"
+ALARM = "#B00020"
+UNSEEN = "#999999"
+MANY = 2000  # points: beyond, an SVG holds them as one picture
+
+
+NEW_AXES: Any = None  # no Axes given: `in_house_style` makes some
+
+
+def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that draws in the style of this package, on new Axes if the caller gives none.
+
+    It takes one more argument, `inverted`: "x", "y" or "xy", the axes on which values decrease to
+    the right or upwards, as magnitudes do.
+    """
+
+    @functools.wraps(draw)
+    def styled(*args: Any, ax: Axes | None = None, inverted: str = "", **settings: Any) -> Any:
+        if not set(inverted) <= set("xy"):
+            raise ValueError(f'inverted must be "x", "y" or "xy", got {inverted!r}.')
+        with matplotlib.rc_context(STYLE):
+            drawn = draw(*args, ax=figure()[1] if ax is None else ax, **settings)
+        for name in inverted:
+            getattr(drawn, f"{name}axis").set_inverted(True)
+        return drawn
+
+    signature = inspect.signature(draw)
+    more = inspect.Parameter("inverted", inspect.Parameter.KEYWORD_ONLY, default="", annotation=str)
+    given = list(signature.parameters.values())
+    place = len(given) - (given[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    given.insert(place, more)
+    vars(styled)["__signature__"] = signature.replace(parameters=given)
+    return styled
+
+
+def with_given(artist: type, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """Keyword arguments of an artist: the defaults, but for what the caller gives.
+
+    A `color` replaces those of faces and edges too, except where these are blank.
+    """
+    given = normalize_kwargs(dict(given), artist)
+    settings = dict(defaults)
+    if "color" in given:
+        for key in {"facecolor", "edgecolor"} & set(settings):
+            if settings[key] not in ("none", "white"):
+                settings[key] = given["color"]
+        if "color" not in settings:
+            del given["color"]
+    return settings | given
+
+
+def figure(
+    rows: int = 1, columns: int = 1, size: tuple[float, float] = (4.6, 3.3), **settings: Any
+) -> tuple[Figure, Any]:
+    """A figure in the style of this module, and its axes, without any global state.
+
+    Args:
+        rows: number of rows of panels.
+        columns: number of columns.
+        size: width and height of one panel in inches, labels included.
+        **settings: further arguments of `matplotlib.figure.Figure.subplots`.
+
+    Returns:
+        The figure, and one Axes, a row of them, or a (rows, columns) array.
+
+    Example:
+        >>> picture, (left, right) = tg.plotting.figure(1, 2)
+        >>> len(picture.axes)
+        2
+    """
+    picture = page(columns * size[0], rows * size[1])
+    with matplotlib.rc_context(STYLE):
+        return picture, picture.subplots(rows, columns, **settings)
+
+
+def mosaic(
+    layout: Sequence[Sequence[str]], size: tuple[float, float] = (4.6, 3.3), **settings: Any
+) -> tuple[Figure, dict[str, Axes]]:
+    """A figure in the style of this module whose panels may span rows and columns.
+
+    Args:
+        layout: rows of names; a name that is repeated spans these cells.
+        size: width and height of one cell in inches.
+        **settings: further arguments of `matplotlib.figure.Figure.subplot_mosaic`.
+
+    Returns:
+        The figure, and its Axes by name.
+
+    Example:
+        >>> picture, axes = tg.plotting.mosaic([["tall", "top"], ["tall", "bottom"]])
+        >>> sorted(axes)
+        ['bottom', 'tall', 'top']
+    """
+    picture = page(len(layout[0]) * size[0], len(layout) * size[1])
+    return picture, panels_of(picture, layout, **settings)
+
+
+def panels_of(picture: Any, layout: Sequence[Sequence[str]], **settings: Any) -> dict[str, Axes]:
+    """The panels of a figure or subfigure by name; arguments as of `mosaic`.
+
+    Example:
+        >>> sorted(tg.plotting.panels_of(tg.plotting.page(6.0, 2.0), [["left", "right"]]))
+        ['left', 'right']
+    """
+    with matplotlib.rc_context(STYLE):
+        return dict(picture.subplot_mosaic([list(row) for row in layout], **settings))
+
+
+def page(width: float, height: float) -> Figure:
+    """A figure without axes, its size in inches, to be divided by `subfigures`.
+
+    Example:
+        >>> left, right = tg.plotting.page(8.0, 3.0).subfigures(1, 2)
+        >>> sorted(tg.plotting.panels_of(left, [["a", "b"]]))
+        ['a', 'b']
+    """
+    return Figure(figsize=(width, height), layout=layout_engine(), dpi=STYLE["savefig.dpi"])
+
+
+def layout_engine() -> ConstrainedLayoutEngine:
+    return ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.04, hspace=0.04)
+
+
+def save(picture: Figure, stem: Any) -> list[str]:
+    """Write stem.png and stem.svg, the same bytes for the same figure, and return their paths.
+
+    Args:
+        picture: the figure.
+        stem: path without suffix.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [p[-4:] for p in tg.plotting.save(tg.plotting.figure()[0], f"{folder}/x")]
+        ['.png', '.svg']
+    """
+    paths = [f"{stem}.png", f"{stem}.svg"]
+    with matplotlib.rc_context(STYLE):
+        picture.savefig(paths[0], metadata={"Software": None})
+        picture.savefig(paths[1], metadata={"Date": None, "Creator": None})
+    return paths
+
+
+@in_house_style
+def title(text: str, *, ax: Axes = NEW_AXES) -> Axes:
+    """Set the title of the axes.
+
+    Example:
+        >>> tg.plotting.title("Tanh edge").get_title(loc="left")
+        'Tanh edge'
+    """
+    ax.set_title(text)
+    return ax
+
+
+def twins(ax: Axes) -> list[Axes]:
+    """The right-hand Axes that `gradient_axes` has made for these."""
+    return [other for other in ax.figure.axes if other.get_label() == f"right of {id(ax)}"]
+
+
+def entries(axes: Iterable[Axes]) -> dict[str, Any]:
+    """The legend entries of several axes and their right-hand twins: label -> handle, once each."""
+    found: dict[str, Any] = {}
+    for ax in axes:
+        for one in (ax, *twins(ax)):
+            for handle, name in zip(*one.get_legend_handles_labels(), strict=True):
+                found.setdefault(name, handle)
+    return found
+
+
+@in_house_style
+def legend(*, columns: int = 2, below: float = 34.0, ax: Axes = NEW_AXES) -> Axes:
+    """A legend below the axes, right-hand axis included, where it covers no data.
+
+    It stays on the page: a figure without a layout engine is given one, or fewer columns, and axes
+    that were placed by hand become lower by what the legend needs.
+
+    Args:
+        columns: number of columns.
+        below: distance from the axes in points, room for the ticks and the label of the x axis.
+        ax: the left Axes.
+
+    Example:
+        >>> ax = tg.plotting.points([0.0], [1.0], label="seen")
+        >>> tg.plotting.legend(ax=ax).get_legend().get_texts()[0].get_text()
+        'seen'
+    """
+    found = entries([ax])
+
+    def placed(columns: int) -> Legend:
+        offset = ScaledTranslation(0, -below / 72, ax.figure.dpi_scale_trans)
+        return ax.legend(
+            found.values(), found.keys(), loc="upper left", bbox_to_anchor=(0, 0), ncols=columns,
+            bbox_transform=ax.transAxes + offset, borderaxespad=0, columnspacing=1.2,
+        )  # fmt: skip
+
+    drawn, page = placed(columns), ax.figure.figure
+    if page.get_layout_engine() is None:
+        place = ax.get_subplotspec()
+        parts = 1 if place is None else place.get_gridspec().ncols // len(place.colspan)
+        while columns > 1 and drawn.get_window_extent().width > 0.85 * page.bbox.width / parts:
+            columns -= 1
+            drawn = placed(columns)
+        if place is not None:
+            page.set_layout_engine(layout_engine())
+        else:
+            _raised(ax, drawn.get_window_extent().y0 / page.bbox.height)
+    return ax
+
+
+def _raised(ax: Axes, lowest: float) -> None:
+    """Move the lower end of axes up by what a legend reaches below the page, in its heights."""
+    box = ax.get_position()
+    more = min(0.02 - lowest, 0.9 * box.height)
+    for one in (ax, *twins(ax)) if more > 0 else ():
+        one.set_position((box.x0, box.y0 + more, box.width, box.height - more))
+
+
+def shared_legend(picture: Figure, *, columns: int = 4) -> Figure:
+    """One legend below all panels of a figure, each entry once.
+
+    Example:
+        >>> picture, axes = tg.plotting.figure(1, 2)
+        >>> for ax in axes:
+        ...     ax = tg.plotting.points([0.0], [1.0], label="seen", ax=ax)
+        >>> len(tg.plotting.shared_legend(picture).legends[0].get_texts())
+        1
+    """
+    found = entries(ax for ax in picture.axes if not str(ax.get_label()).startswith("right of"))
+    if picture.get_layout_engine() is None:  # else the legend would lie on the panels
+        picture.figure.set_layout_engine(layout_engine())
+    with matplotlib.rc_context(STYLE):
+        picture.legend(
+            found.values(), found.keys(), loc="outside lower center", ncols=columns,
+            columnspacing=1.4,
+        )  # fmt: skip
+    return picture
