@@ -149,7 +149,7 @@ def test_mistakes_are_found_before_anything_is_computed(tmp_path, text, message)
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("outcomes: {group: {}}", "my.csv:2: column 'group' must be a number, got 'u'"),
+        ("outcomes: {group: {}}", "my.csv: column 'group' holds texts such as 'u', not numbers"),
         ("outcomes: {x: {}}\ncategories: {group: w}", "nowhere holds 'w', but .'u', 'v'."),
         ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but mean of x, variance of x"),
     ],
