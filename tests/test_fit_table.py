@@ -165,7 +165,7 @@ def test_check_reads_the_columns_and_goes_on_after_a_bad_file(tmp_path, capsys):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("outcomes: {group: {}}", "my.csv:2: column 'group' must be a number, got 'u'"),
+        ("outcomes: {group: {}}", "my.csv: column 'group' holds texts such as 'u', not numbers"),
         ("outcomes: {x: {}}\ncategories: {group: w}", "nowhere holds 'w', but .'u', 'v'."),
         ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but mean of x, variance of x"),
     ],

@@ -91,10 +91,9 @@ def from_file(
     else:
         cells = list(_cells(path, names, wanted, where))
         numeric = {
-            name: np.array([number(row[name], f"{path}:{line}: column {name!r}", missing)
-                            for line, row in cells])
+            name: column_of([(line, row[name]) for line, row in cells], name, path, missing)
             for name in columns
-        }  # fmt: skip
+        }
         as_text = {name: np.array([row[name] for _, row in cells], str) for name in text}
     result = numeric | as_text
     if not len(next(iter(result.values()))):
@@ -133,6 +132,33 @@ def place(path: str | Path, row: int, where: Mapping[str, str] | None = None) ->
     raise ValueError(f"{path} has no row {row}")
 
 
+def column_of(
+    cells: list[tuple[int, str]], name: str, path: Path, missing: Collection[str]
+) -> np.ndarray:
+    """A column of numbers (n,) from its cells, each with the number of its line.
+
+    Raises:
+        ValueError: for a cell that is no number; of a column without any, the sentence says so.
+    """
+    texts = [text for _, text in cells if text and text not in missing]
+    if texts and not any(is_float(text) for text in texts):
+        raise ValueError(
+            f"{path}: column {name!r} holds texts such as {texts[0]!r}, not numbers. Leave it out; "
+            "a covariate of texts is named under `categories`, with the text to compare with."
+        )
+    values = [number(text, f"{path}:{line}: column {name!r}", missing) for line, text in cells]
+    return np.array(values)
+
+
+def is_float(text: str) -> bool:
+    """Whether a text is a number, infinity or NaN."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def number(text: str, place: str, missing: Collection[str] = ()) -> float:
     """A cell as a number; NaN where its text stands for a missing one.
 
@@ -141,17 +167,13 @@ def number(text: str, place: str, missing: Collection[str] = ()) -> float:
     """
     if text in missing:
         return np.nan
-    try:
-        value = float(text)
-    except ValueError:
-        value = np.nan
-    if np.isnan(value):
+    if not is_float(text) or np.isnan(float(text)):
         got = repr(text) if text else "an empty cell"
         raise ValueError(
             f"{place} must be a number, got {got}. Complete or drop the row, or say that this text "
             "stands for a missing value: a missing cell is not a truncated one."
         )
-    return value
+    return float(text)
 
 
 def rows(path: Path) -> Iterator[tuple[int, list[str]]]:
