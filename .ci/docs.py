@@ -59,8 +59,10 @@ DISPLAY = re.compile(
 INLINE = re.compile(r":math:`([^`]+)`")
 EXAMPLE = re.compile(r"^( *)>>> (?:.*\n?)(?:\1\S.*(?:\n|$))*", re.MULTILINE)
 TOKEN = re.compile(r"FORMULA(\d+)END")
+BUILT_IN = ("@staticmethod", "@classmethod", "@property", "@functools.")
 ARRAY_LIKE = re.compile(
-    r"jaxtyping\.(\w+)\[(?:jax\.)?jaxlib\._jax\.Array, '([^']*)'\], jaxtyping\.\1\[ndarray, '\2'\]"
+    r"jaxtyping\.(\w+)\[(?:(?:jax\.)?jaxlib\._jax\.)?Array, '([^']*)'\], "
+    r"jaxtyping\.\1\[ndarray, '\2'\]"
     r"(?:, (?:numpy\.number|numpy\.bool_?|bool|int|float|complex))*"
 )
 
@@ -119,7 +121,7 @@ def readable(annotation: str) -> str:
     text = re.sub(
         r"\b(?:jaxtyping|jax\.jaxlib\._jax|jaxlib\._jax|typing|collections\.abc)\.", "", text
     )
-    text = re.sub(r"\btruncgauss(?:\.\w+)*\.(\w+)", r"\1", text)
+    text = re.sub(r"\b(?:truncgauss|matplotlib)(?:\.\w+)*\.(\w+)", r"\1", text)
     while found := re.search(r"\bUnion\[((?:[^\[\]]|\[[^\[\]]*\])*)\]", text):
         parts = re.findall(r"(?:[^\[\],]|\[[^\[\]]*\])+", found[1])
         text = text.replace(found[0], " | ".join(part.strip() for part in parts))
@@ -150,6 +152,13 @@ def prepared(entry: pdoc.doc.Doc, formulas: Formulas, seen: set[int]) -> None:
     seen.add(id(entry))
     by_itself = re.match(r"(Alias for field number|Create new instance of) ", entry.docstring)
     vars(entry)["docstring"] = "" if by_itself else formulas.hidden(entry.docstring)
+    if isinstance(entry, pdoc.doc.Function | pdoc.doc.Class):  # ours change no call
+        kept = [name for name in entry.decorators if name.startswith(BUILT_IN)]
+        vars(entry)["decorators"] = kept
+    # What a decorator adds to a function's arguments; pdoc looks below it.
+    public = vars(sys.modules[entry.modulename]).get(entry.qualname)
+    if isinstance(entry, pdoc.doc.Function) and "__signature__" in getattr(public, "__dict__", {}):
+        vars(entry)["signature"] = inspect.signature(public)
     if isinstance(entry, pdoc.doc.Variable):
         vars(entry)["annotation_str"] = readable(entry.annotation_str)
     for member in getattr(entry, "members", {}).values():

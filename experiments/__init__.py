@@ -20,12 +20,12 @@ def plot(results): ...              # returns a matplotlib Figure, made by trunc
 set before `run` starts. `Settings` says `spreads: ClassVar[bool] = True` if `run` shares its work
 among `settings.devices`, as with `tg.parallel.rows`; elsewhere more than one is an error. It may
 say `cached: ClassVar[bool] = False`, where compilation is timed and must not come from an earlier
-run. An experiment that fits may name a second argument, `run(settings, checkpoint)`: a folder, for
-`tg.fit(..., checkpoint=checkpoint / "fit.npz")`. If the run is interrupted (`KeyboardInterrupt`,
-also for SIGTERM; let it pass) with a file in there, `truncgauss run --resume runs/<folder>` calls
-`run` with the same settings and folder again. Without one, nothing is kept. Built-in experiments
-import each other relatively: they belong to the package `truncgauss.experiments`, wherever their
-folder is.
+run. If a run is interrupted (`KeyboardInterrupt`, also for SIGTERM; let it pass),
+`truncgauss run --resume runs/<folder>` calls `run` with the same settings again: fits go on where
+they were, and so does what was called as `truncgauss.fitting.computed(name, function, *args)`;
+`run(settings, checkpoint)` gets a folder for files of its own, too. Built-in experiments import
+each other relatively: they belong to the package `truncgauss.experiments`, wherever their folders
+are.
 
 `plot` may return a pair, the Figure and the frames of an animation (Figures of one size), which is
 stored as a GIF.

@@ -6,16 +6,21 @@ References:
     Analysis", 3rd edition (2013), section 11.
 """
 
+import functools
 import importlib
 import time
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
-from numpyro.infer import MCMC, NUTS, init_to_median
+from numpyro.infer import NUTS, init_to_median
 from tqdm import tqdm
 
+from truncgauss.optimization import checkpoint
+
 MOST_R_HAT = 1.05
+BLOCK = 128  # transitions between two looks at the clock and the keyboard, at most
 MOST_DEVIATION = 4.5  # of two means, or two variances, in standard errors
 
 
@@ -35,28 +40,68 @@ def posteriors(models, config, start=init_to_median):
 
 def posterior(model, arguments, chains, key, start):
     """Draws by site, shape (chains, draws, ...), and the diagnostics of convergence."""
-    accept = chains.target_accept
-    kernel = NUTS(model, target_accept_prob=accept, dense_mass=True, init_strategy=start)
-    mcmc = MCMC(
-        kernel, num_warmup=chains.num_warmup, num_samples=chains.num_samples,
-        num_chains=chains.num_chains, chain_method="vectorized", progress_bar=False,
-    )  # fmt: skip
-    began = time.perf_counter()
-    mcmc.run(key, *arguments, extra_fields=("diverging", "num_steps"))
-    draws = jax.tree.map(np.asarray, mcmc.get_samples(group_by_chain=True))
-    extra = jax.tree.map(np.asarray, mcmc.get_extra_fields(group_by_chain=True))
-    seconds = time.perf_counter() - began
+    sampled = sampled_chains(model, arguments, chains, key, start)
+    draws = sampled["draws"]
     # A Cholesky factor of correlations has entries that never move.
     moving = {name: x for name, x in draws.items() if name != "factor"}
     return {
         "draws": draws,
-        "diverging": extra["diverging"],
-        "divergences": int(extra["diverging"].sum()),
-        "steps": float(extra["num_steps"].mean()),
+        "diverging": sampled["diverging"],
+        "divergences": int(sampled["diverging"].sum()),
+        "steps": float(sampled["num_steps"].mean()),
         "r_hat": max(float(np.max(split_gelman_rubin(x))) for x in moving.values()),
         "ess": min(float(np.min(effective_sample_size(x))) for x in moving.values()),
-        "seconds": seconds,
+        "seconds": float(sampled["seconds"]),
     }
+
+
+def sampled_chains(model, arguments, chains, key, start):
+    """Draws, divergences and leapfrog steps, shapes (chains, draws, ...), and seconds.
+
+    The chains move in blocks of transitions. Within `truncgauss.fitting.resumable` their state is
+    kept between blocks, so that a sampler that was interrupted goes on to the bit.
+    """
+    began = time.perf_counter()
+    accept = chains.target_accept
+    kernel = NUTS(model, target_accept_prob=accept, dense_mass=True, init_strategy=start)
+    keys = jax.random.split(key, chains.num_chains)
+    first = kernel.init(keys, chains.num_warmup, None, arguments, {})
+    advanced = jax.jit(functools.partial(block, kernel, arguments))
+    nothing = jax.tree.map(lambda x: np.asarray(x)[:0], advanced(first, 0)[1])
+    begin = {"state": first, "seconds": np.zeros(()), "traces": nothing}
+    work = checkpoint.source_digest((model, arguments, repr(chains)))
+    about = checkpoint.fingerprint(key=key, model=work)
+    last, size = chains.num_warmup + chains.num_samples, 1
+    with checkpoint.Checkpoint(checkpoint.beside("nuts"), begin, about) as kept:
+        while (done := int(np.max(kept.state["state"].i))) < last:
+            count, kept_from = min(size, last - done), max(chains.num_warmup - done, 0)
+            state, fresh = advanced(kept.state["state"], count)
+            fresh = jax.tree.map(lambda x, own=slice(kept_from, count): np.asarray(x)[own], fresh)
+            traces = jax.tree.map(lambda *x: np.concatenate(x), kept.state["traces"], fresh)
+            took, began = time.perf_counter() - began, time.perf_counter()
+            seconds = kept.state["seconds"] + took
+            kept.update({"state": state, "seconds": seconds, "traces": traces})
+            size = min(2 * size, BLOCK) if took < 0.2 else max(size // 2, 1)
+    by_chain = jax.tree.map(lambda x: np.swapaxes(x, 0, 1), kept.state["traces"])
+    return by_chain | {"seconds": kept.state["seconds"]}
+
+
+def block(kernel, arguments, state, count):
+    """The state after `count` transitions, at most BLOCK, and what each of them brought."""
+    constrain = kernel.postprocess_fn(arguments, {})
+
+    def told(state):
+        draws = jax.vmap(constrain)(state.z)
+        return {"draws": draws, "diverging": state.diverging, "num_steps": state.num_steps}
+
+    def transition(i, carry):
+        state, found = carry
+        state = kernel.sample(state, arguments, {})
+        return state, jax.tree.map(lambda all, one: all.at[i].set(one), found, told(state))
+
+    shapes = jax.eval_shape(told, state)
+    found = jax.tree.map(lambda x: jnp.zeros((BLOCK, *x.shape), x.dtype), shapes)
+    return jax.lax.fori_loop(0, count, transition, (state, found))
 
 
 def moments(x):
@@ -97,18 +142,52 @@ def chain_lines(chains):
 
 
 def inference_data(chain):
-    """One posterior as ArviZ's InferenceData: draws by site, and where NUTS diverged.
+    """One posterior for ArviZ: its InferenceData before version 1, xarray's DataTree from then on.
 
     Args:
-        chain: `results["chains"][name]`.
+        chain: `results["chains"][name]`, of a run or of the folder of a complete one.
 
     Raises:
         ImportError: without ArviZ; `pip install "truncgauss[arviz]"` brings it.
     """
+    arviz = optional("arviz", "inference_data")
+    if int(arviz.__version__.split(".")[0]) < 1:
+        return arviz.from_dict(**groups(chain))
+    return arviz.from_dict(groups(chain))
+
+
+def write_netcdf(chain, path):
+    """Write one posterior to a netCDF file, which `arviz.from_netcdf` of any version reads.
+
+    Args:
+        chain: as for `inference_data`.
+        path: of the file, which is replaced.
+
+    Raises:
+        ImportError: without xarray, h5netcdf and h5py; `pip install "truncgauss[arviz]"` brings
+            them.
+    """
+    xarray, *_ = (optional(name, "write_netcdf") for name in ("xarray", "h5netcdf", "h5py"))
+    for number, (group, sites) in enumerate(groups(chain).items()):
+        variables = {}
+        for name, x in sites.items():
+            inner = [f"{name}_dim_{k}" for k in range(np.ndim(x) - 2)]
+            variables[name] = (["chain", "draw", *inner], np.asarray(x))
+        sizes = {axis: np.arange(n) for axis, n in zip(("chain", "draw"), chain["diverging"].shape)}
+        data = xarray.Dataset(variables, sizes, {"inference_library": "numpyro"})
+        data.to_netcdf(path, mode="a" if number else "w", group=group, engine="h5netcdf")
+
+
+def groups(chain):
+    """Draws by site and where NUTS diverged, each (chains, draws, ...), under ArviZ's names."""
+    return {"posterior": chain["draws"], "sample_stats": {"diverging": chain["diverging"]}}
+
+
+def optional(package, what):
+    """A package that the extra `arviz` brings."""
     try:
-        arviz = importlib.import_module("arviz")
+        return importlib.import_module(package)
     except ImportError as error:
         raise ImportError(
-            'inference_data needs ArviZ, which is optional: pip install "truncgauss[arviz]".'
+            f'{what} needs {package}, which is optional: pip install "truncgauss[arviz]".'
         ) from error
-    return arviz.from_dict(posterior=chain["draws"], sample_stats={"diverging": chain["diverging"]})

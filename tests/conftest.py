@@ -1,5 +1,6 @@
 """Both precisions and four host devices for every test."""
 
+import importlib.metadata
 import os
 import pathlib
 import time
@@ -8,10 +9,12 @@ import time
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Nearly all of the time of a test goes into compiling, most of that into fusions which save
 # microseconds. `make test-slow` and `make test-all` compile as users do, with XLA_FLAGS set empty.
+# A flag that this XLA does not know would be fatal.
 os.environ.setdefault(
     "XLA_FLAGS",
-    "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0 "
-    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
+    + " --xla_cpu_use_fusion_emitters=false"
+    * importlib.metadata.version("jaxlib").startswith("0.10."),
 )
 
 import importlib.util
@@ -51,8 +54,8 @@ def pytest_configure(config):
 
 def pytest_ignore_collect(collection_path):
     """The examples of a module whose package is absent cannot be run."""
-    name = collection_path.name
-    if name == "sklearn.py" and importlib.util.find_spec("sklearn") is None:
+    extra = collection_path.stem
+    if extra in ("sklearn", "torch") and importlib.util.find_spec(extra) is None:
         return True
     return None
 

@@ -37,7 +37,7 @@ def test_structure_decides():
     assert isinstance(choice(jnp.eye(50), box(50)), tg.Exact)
     assert isinstance(choice(equicorrelated(4), box(4)), tg.Separation)
     assert isinstance(choice(jnp.eye(2), tg.Polyhedron(jnp.ones((3, 2)), 0.0, INF)), tg.Separation)
-    assert isinstance(choice(jnp.eye(2), tg.Ball(jnp.zeros(2), 1.0)), tg.SoftMonteCarlo)
+    assert isinstance(choice(jnp.eye(2), tg.Ball(jnp.zeros(2), 1.0)), tg.ImportanceSampling)
 
 
 def test_the_structure_of_a_constant_is_seen_under_a_trace():
@@ -142,7 +142,10 @@ class Shop:
     def found(self, rtol, max_draws):
         row_numbers = jnp.arange(float(len(self.size)))[:, None]
         problem = as_problem(row_numbers, jnp.eye(1), tg.Ball(jnp.zeros(1), 1.0))
-        return tg.Automatic(rtol, max_draws).sampled(problem, self.key, self.goal)
+        search = Search(problem, self.key, self.goal, rtol, max_draws)
+        search.attempt(tg.SoftMonteCarlo(4096, 16, points="lattice"), -1.0)
+        search.refine()
+        return search.found()
 
     @property
     def draws(self):

@@ -53,7 +53,8 @@ def test_a_fit_in_two_parts_equals_one_fit_to_the_bit(kind, tmp_path):
     # A finished fit is read, not run again.
     again = tg.fit(num_steps=60, checkpoint=path, **settings(kind))
     np.testing.assert_array_equal(again.loss_trace, resumed.loss_trace)
-    assert list(path.parent.iterdir()) == [path]  # nothing half-written is left
+    # Nothing half-written is left.
+    assert {file.name for file in path.parent.iterdir()} == {"fit.npz", "fit.previous.npz"}
 
 
 def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
@@ -148,6 +149,88 @@ def test_a_termination_is_an_interrupt_inside_the_context_and_not_after():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_damaged_checkpoint_offers_the_one_before_it(tmp_path):
+    path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start="a")
+    for number in (1.0, 2.0):
+        checkpoint.save(path, {"x": np.full(3, number)}, mark)
+    with np.load(path) as file:
+        altered = {name: file[name] for name in file.files}
+    np.savez(path, **(altered | {"x": np.full(3, 5.0)}))  # a whole archive, of other numbers
+    with pytest.raises(ValueError, match=r"digest .* move \S+state.previous.npz to \S+state.npz"):
+        checkpoint.restore(path, {"x": np.zeros(3)}, mark)
+    os.replace(checkpoint.previous(path), path)
+    np.testing.assert_array_equal(checkpoint.restore(path, {"x": np.zeros(3)}, mark)["x"], 1.0)
+
+
+CALLS = []
+
+
+def work(size):
+    CALLS.append(size)
+    values = {"x": jnp.arange(float(size)), "of": [1, 2.5, "a", None, True], "nothing": {}}
+    return values | {"pair": (np.float32(2),), "nan": float("nan")}
+
+
+def test_calls_within_resumable_are_made_once_and_give_the_same(tmp_path):
+    path, plain = tmp_path / "folder" / "work.npz", work(3)
+    CALLS.clear()
+    for _ in range(2):
+        with fitting.resumable(path, settings="a"):
+            found = [fitting.computed("work", work, size) for size in (3, 4)]
+        assert CALLS == [3, 4]
+        assert found[0]["of"] == plain["of"] and found[0]["nothing"] == {}
+        assert found[0]["pair"] == (2.0,) and found[0]["pair"][0].dtype == np.float32
+        np.testing.assert_array_equal(found[1]["x"], np.arange(4.0))
+        assert np.isnan(found[0]["nan"]) and isinstance(found[0]["x"], np.ndarray)
+    with pytest.raises(ValueError, match="settings differ"), fitting.resumable(path, settings="b"):
+        pytest.fail("the file of other settings was taken")
+    with (
+        pytest.raises(ValueError, match="its call work-1 was made with other data"),
+        fitting.resumable(path, settings="a"),
+    ):
+        fitting.computed("work", work, 5)
+
+
+def test_what_cannot_be_kept_is_said_at_once(tmp_path):
+    with fitting.resumable(tmp_path / "work.npz"):
+        with pytest.raises(TypeError, match="odd-1: a kept result must be numbers.*got object"):
+            fitting.computed("odd", object)
+        with pytest.raises(TypeError, match="keys of a kept result must be texts, got 3"):
+            fitting.computed("odd", lambda: {3: 4})
+    assert not (tmp_path / "work.npz").exists()
+
+
+@pytest.mark.parametrize("kind", ["rows", "mixture"])
+def test_an_interrupted_fit_of_rows_goes_on_to_the_bit(kind, tmp_path, monkeypatch):
+    x = jax.random.normal(jax.random.key(2), (40, 1)) + 3.0 * (jnp.arange(40)[:, None] % 2)
+    rows = tg.Observations.exact(x, region=tg.Box(jnp.full(1, -2.5), jnp.inf))
+
+    def fit():
+        if kind == "rows":
+            return np.asarray(tg.fit_observations(rows, progress=False).estimates)
+        fit = tg.fit_mixture(rows, 2, num_starts=1, progress=False)
+        return np.concatenate([np.ravel(part) for part in (fit.weights, fit.locs)])
+
+    whole, path, calls = fit(), tmp_path / "fit.npz", []
+    result = checkpoint.Record.result
+
+    def interrupted(self, *args):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return result(self, *args)
+
+    monkeypatch.setattr(checkpoint.Record, "result", interrupted)
+    with pytest.raises(KeyboardInterrupt), fitting.resumable(path):
+        fit()
+    monkeypatch.undo()
+    entries = checkpoint.contents(path)[0]["entries"]
+    assert len(entries) == 3
+    with fitting.resumable(path) as record:
+        np.testing.assert_array_equal(fit(), whole)
+    assert len(record.entries) > 3 and entries.items() <= record.entries.items()
 
 
 @pytest.mark.slow

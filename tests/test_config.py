@@ -19,6 +19,10 @@ LINE = re.compile(r"[^:]+:\d+:\d+: \S.*: .+ \(got .+\)")
 
 
 TINY = """\
+from typing import Annotated
+
+from pydantic import Field
+
 from truncgauss import config
 
 
@@ -30,7 +34,10 @@ class Settings(config.Experiment):
     shift: config.Grid
     edge: config.Edge
     fit: config.Fit
+    pair: Annotated[tuple[int, ...], Field(min_length=2)] = (1, 2)
     names: tuple[str, ...]
+    words: tuple[str, ...] = ()
+    pairs: dict[str, str] = {}
     data: config.DataFile | None = None
 
 
@@ -120,6 +127,8 @@ MISTAKES = [
     ("[1.0, 0.5],", "[1.0],", "5:16: gaussian.covariance[0]", "must be 2 numbers"),
     ("loc: [0, 1e-3]", "loc: [0]", "5:15: gaussian.covariance", "as many rows as loc"),
     ("seed: 1", "seed: 1\ndtype: float46", "3:8: dtype", "'float32' or 'float64'"),
+    ("seed: 1", "seed: 1\npair: [1]", "3:7: pair", "must have at least 2 entries"),
+    ("seed: 1", "seed: 1\npair: [1, x]", "3:11: pair[1]", "(got 'x')"),
     ("seed: 1", "seed: 1\ndevices: 0", "3:10: devices", "greater than 0"),
     ("seed: 1", "seed: 1\ndevices: 2", "3:10: devices", "must be 1: this experiment does not"),
     ("seed: 1", "seed: 1\ndata: no.csv", "3:7: data", "no such file, looked in"),
@@ -201,6 +210,10 @@ OVERRIDES = [
     ("--fit.optimizer.learning-rate 3", {"fit": {"optimizer": {"learning_rate": 3.0}}}),
     ("--names x 3", {"names": ("x", "3")}),
     ("--names x", {"names": ("x",)}),
+    ("--words NA -", {"words": ("NA", "-")}),
+    ("--words 3", {"words": ("3",)}),
+    ("--pairs a 1 c-d x", {"pairs": {"a": "1", "c-d": "x"}}),
+    ("--pairs.a yes", {"pairs": {"a": "yes"}}),
     ("--gaussian.loc [3,4]", {"gaussian": {"loc": (3.0, 4.0)}}),
 ]
 
@@ -222,6 +235,7 @@ def test_a_section_may_be_replaced_as_a_whole():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--pairs a", "--pairs: needs pairs of a key and a text (got 'a')"),
         ("--sede 3", "--sede: unknown key; did you mean 'seed'? (got 'sede')"),
         ("--limit.low 3", "--limit: unknown key; did you mean 'limits'? (got 'limit')"),
         ("--limits.low 3 3", "--limits.high[0]: must be greater than low, which is 3.0 (got 1.0)"),
@@ -302,9 +316,9 @@ OWN_FILES = [
     ("def run(settings): ...", "", "needs a function run"),
     ("def plot(results): ...", "plot = 3", "needs a function plot"),
     ("def plot", "deff plot", "cannot be loaded: SyntaxError"),
-    ("def plot", "1 / 0\ndef plot", "ZeroDivisionError: division by zero (line 17)"),
-    ("def plot", "import nowhere\ndef plot", "No module named 'nowhere' (line 17)"),
-    ("def plot", "raise SystemExit\ndef plot", "cannot be loaded: SystemExit (line 17)"),
+    ("def plot", "1 / 0\ndef plot", "ZeroDivisionError: division by zero (line 24)"),
+    ("def plot", "import nowhere\ndef plot", "No module named 'nowhere' (line 24)"),
+    ("def plot", "raise SystemExit\ndef plot", "cannot be loaded: SystemExit (line 24)"),
 ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
+from matplotlib.axes import Axes
 
 import truncgauss as tg
 
@@ -63,6 +64,7 @@ def test_broken_links_are_found(tmp_path, body, said):
         (Real[ArrayLike, "*shape"], "Real[ArrayLike, '*shape']"),
         (Real[ArrayLike, "d"] | Sequence[int], "Real[ArrayLike, 'd'] | Sequence[int]"),
         (tg.Region | None, "Region | None"),
+        (Axes | None, "Axes | None"),
         (int, "int"),
     ],
 )
@@ -94,6 +96,8 @@ def test_the_site_builds_with_every_public_name_figure_and_link(tmp_path):
     special = (site / "truncgauss" / "special.html").read_text()
     assert "Union" not in special and "Alias for field" not in special
     assert 'href="../gallery.html"' in special and "max-width:100%" in special.replace(" ", "")
+    plotting = (site / "truncgauss" / "plotting.html").read_text()
+    assert "inverted" in plotting.partition('id="points"')[2].partition("</section>")[0]
     gallery = (site / "gallery.html").read_text()
     for figure in (ROOT / "figures").glob("*.[pg][ni][gf]"):
         assert f'src="figures/{figure.name}"' in gallery

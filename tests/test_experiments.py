@@ -367,7 +367,7 @@ def test_the_traps_of_the_truncated_normal_are_survived():
     from experiments.special_functions import run as special_functions
 
     found = special_functions.traps(seed=1)
-    assert len(found) == 14
+    assert len(found) == 14 and completed_runs.as_stored(found).keys() == found.keys()
     for case, row in found.items():
         assert special_functions.close(case, row), (case, row)
     wrong = found["[9, 10] log density at 9.1"] | {"truncgauss": 1.3042780}

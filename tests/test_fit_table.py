@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.published_rows import SHARED, needed
-from truncgauss import config, runs
+from truncgauss import cli, config, runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -122,7 +122,9 @@ ROWS = ["0.2,9,1,u", "1.4,9,2,v", "0.7,9,3,u", "2.1,9,5,v", "1.1,1,4,u", "0.4,9,
 
 def test_stray_rows_are_refused_or_named(tmp_path):
     data = written(tmp_path, ROWS)
-    with pytest.raises(ValueError, match="1 of 7 rows lie outside .* first row 4: .1.1. to .1.1."):
+    with pytest.raises(
+        ValueError, match="1 of 7 rows lie outside .* first .*my.csv:6: .1.1. to .1.1."
+    ):
         fitted(tmp_path, data + TRUNCATED)
     results = fitted(tmp_path, data + TRUNCATED + "\nstray_rows: drop")
     assert list(results["dropped"]) == [4] and results["num_rows"] == 6
@@ -146,10 +148,24 @@ def test_mistakes_are_found_before_anything_is_computed(tmp_path, text, message)
         fitted(tmp_path, data + text)
 
 
+def test_check_reads_the_columns_and_goes_on_after_a_bad_file(tmp_path, capsys):
+    paths = [tmp_path / name for name in ("bad.yaml", "gone.yaml", "good.yaml")]
+    for path, outcome in zip(paths, ("group", "x", "x")):
+        data = written(tmp_path, ROWS)
+        path.write_text(f"experiment: fit_table\nseed: 1\n{data}outcomes: {{{outcome}: {{}}}}\n")
+    paths[1].write_text(paths[1].read_text() + "where: {group: z}\n")
+    assert cli.main(["check", *map(str, paths)]) == 2
+    told = capsys.readouterr()
+    assert told.out == f"{paths[2]}: fine, fit_table\n"
+    first, second = told.err.splitlines()
+    assert first.startswith(f"{paths[0]}: ") and "my.csv:2: column 'group' must be a nu" in first
+    assert second.startswith(f"{paths[1]}: ") and "no row to fit. group: known: u, v" in second
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("outcomes: {group: {}}", "my.csv:2: column 'group' must be a number, got 'u'"),
+        ("outcomes: {group: {}}", "my.csv: column 'group' holds texts such as 'u', not numbers"),
         ("outcomes: {x: {}}\ncategories: {group: w}", "nowhere holds 'w', but .'u', 'v'."),
         ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but mean of x, variance of x"),
     ],

@@ -1,5 +1,6 @@
 """What is said about estimates: sandwich errors, the delta method, likelihood ratios, Wald's."""
 
+import re
 import sys
 import types
 
@@ -122,7 +123,7 @@ def test_fits_say_which_wald_intervals_not_to_trust():
     fit = tg.fit_observations(rows)
     assert untrusted(fit.wald_ratios)[0]
     [note] = [note for note in fit.notes if "Do not trust the Wald intervals of loc[0]" in note]
-    assert "profile()" in note and note in str(fit)
+    assert "profile(name)" in note and note in str(fit)
     assert any("may cover less than they say" in note for note in fit.notes)
     # Where they are to be trusted the likelihood's own interval is about the same.
     y, design = regression(400)
@@ -233,3 +234,39 @@ def test_profile_intervals_go_round_what_is_not_finite():
     fit = tg.fit_regression(np.array(y), np.c_[np.ones(12), x], truncated_low=-0.3)
     np.testing.assert_allclose(fit.profile("coefficients[0]"), [-2.8, 1.488], rtol=0.01)
     np.testing.assert_allclose(fit.profile("coefficients[1]"), [0.058, 2.14], rtol=0.01)
+
+
+def test_printed_fits_are_tables_with_intervals_and_notes():
+    rows = np.random.default_rng(0).normal(size=(300, 2))
+    rows = rows[rows[:, 0] > 1.0]
+    fit = tg.fit_truncated_normal(rows, low=[1.0, -INF])
+    lines = str(fit).splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["loc[0]", "loc[1]"]
+    assert lines[3].startswith("covariance_matrix[0, 0]")
+    value, error, low, high = map(float, re.findall(r"-?\d[\w.+-]*", lines[1])[1:])
+    np.testing.assert_allclose([value, error], [fit.loc[0], fit.standard_errors.loc[0]], rtol=1e-5)
+    np.testing.assert_allclose([low, high], value + np.array([-1.96, 1.96]) * error, rtol=1e-3)
+    assert f"{len(rows)} rows; fraction not truncated" in str(fit)
+    assert lines[-len(fit.notes) - 1] == fit.reason and "lies where rows can be seen" in str(fit)
+
+
+def test_rows_of_weight_zero_are_not_counted():
+    y = np.random.default_rng(2).normal(size=40)
+    weights = np.r_[np.ones(30), np.zeros(10)]
+    fit = tg.fit_observations(tg.Observations.exact(y, weights=weights))
+    alone = tg.fit_observations(tg.Observations.exact(y[:30]))
+    assert fit.num_rows == 30
+    np.testing.assert_allclose(fit.bic, alone.bic, rtol=1e-9)
+
+
+def test_existence_that_is_not_decided_is_told():
+    y = np.random.default_rng(3).normal(size=(60, 2))
+    y = y[y[:, 0] > -1.0]
+    lower = y.copy()
+    lower[y[:, 1] < 0, 1] = -INF
+    upper = np.where(np.isinf(lower), 0.0, y)
+    rows = tg.Observations(lower, upper, tg.Box([-1.0, -INF], INF))
+    fit = tg.fit_observations(rows)
+    assert fit.converged and "could not be decided" in fit.notes[-1]
+    exact = tg.fit_observations(tg.Observations.exact(y, region=tg.Box([-1.0, -INF], INF)))
+    assert not any("decided" in note for note in exact.notes)  # concave in natural parameters

@@ -323,3 +323,24 @@ def test_standard_errors_cover_the_truth_of_censored_truncated_pairs():
         pulls.append((fit.estimates - [0.4, -0.2, 1.0, 0.5, 1.5]) / fit.errors)
     pulls = np.array(pulls)
     assert np.all(np.abs(pulls.mean(0)) < 4 / 40**0.5) and np.all(np.abs(pulls.std(0) - 1) < 0.4)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_design_with_names_names_the_estimates(several):
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=30), random.normal(size=(30, 2 if several else 1))
+    named = {"constant": np.ones(30), "x": x}
+    rows = tg.Observations.exact(y)
+    fit = tg.fit_observations(rows, named, "diagonal")
+    plain = tg.fit_observations(rows, np.c_[np.ones(30), x], "diagonal")
+    np.testing.assert_array_equal(fit.estimates, plain.estimates)
+    expected = ("coefficients[0][constant]", "coefficients[0][x]") if several else ("constant", "x")
+    assert fit.names[:2] == expected
+    assert plain.names[1] == "coefficients[0][1]"
+    assert fit.profile(fit.names[1]) == plain.profile(plain.names[1])
+
+
+def test_a_design_of_texts_is_refused_by_its_name():
+    rows = tg.Observations.exact(np.arange(4.0))
+    with pytest.raises(ValueError, match="design: column 'kind' holds text"):
+        tg.fit_observations(rows, {"one": [1.0] * 4, "kind": ["a", "b", "a", "b"]})

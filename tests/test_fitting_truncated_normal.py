@@ -12,6 +12,8 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from truncgauss import fitting
+from truncgauss.fitting import truncated_normal
+from truncgauss.optimization.newton import Chord, newton_steps
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree
@@ -193,7 +195,7 @@ def test_errors_that_do_not_hold_are_told():
     fit = tg.fit_truncated_normal(x, 0.0)
     assert fit.converged and fit.loc[0] < -10.0
     seen, wald = fit.notes
-    assert "seen with probability 3.4e-05 only" in seen
+    assert "Only 3.4e-05 of the fitted distribution" in seen
     assert "Do not trust the Wald intervals of loc[0], covariance_matrix[0, 0]" in wald
     good = tg.fit_truncated_normal(np.random.default_rng(0).normal(5.0, 1.0, size=2000), 0.0)
     assert good.converged and good.notes == ()
@@ -236,3 +238,44 @@ def test_a_fit_without_float64_is_no_warning():
     with jax.enable_x64(False):
         fit = tg.fit_truncated_normal(rows[rows[:, 0] > -0.5], low=[-0.5])
     assert fit.converged and fit.loc.dtype == np.float32
+
+
+@frozen_pytree
+class SumOfExponentials:
+    """log sum exp(rows @ x) - x . middle, whose gradient is the mean of rows under their shares."""
+
+    rows: jax.Array
+    middle: jax.Array
+
+    def __call__(self, x):
+        return jax.scipy.special.logsumexp(self.rows @ x) - x @ self.middle
+
+
+def test_a_kept_curvature_of_half_of_the_rows_leads_to_the_minimum():
+    rows = np.random.default_rng(5).normal(size=(60, 3))
+    exact = SumOfExponentials(jnp.asarray(rows), jnp.full(3, 0.5))
+    chord = Chord(exact, SumOfExponentials(jnp.asarray(rows[:30]), jnp.full(3, 0.5)))
+    first = chord(np.zeros(3))
+    *_, end = newton_steps(chord, first, 100)
+    shares = np.exp(rows @ end.x) / np.exp(rows @ end.x).sum()
+    np.testing.assert_allclose(shares @ rows, 0.5, atol=1e-6)
+    kept = end.hessian
+    np.testing.assert_array_equal(chord(end.x + 1e-4).hessian, kept)
+    assert not np.array_equal(chord.renewed(end).hessian, kept)
+
+
+@pytest.mark.slow
+def test_a_held_curvature_leads_to_the_maximum_of_newton(monkeypatch):
+    """Four dimensions are integrated by lattices: few replicates give the curvature."""
+    random = np.random.default_rng(8)
+    rows = random.multivariate_normal(np.zeros(4), 0.6 * np.eye(4) + 0.4, size=3000)
+    rows = rows[np.all(rows > -0.5, axis=1)]
+    chord = tg.fit_truncated_normal(rows, low=-0.5)
+    monkeypatch.setattr(truncated_normal, "FEW_REPLICATES", 16)
+    newton = tg.fit_truncated_normal(rows, low=-0.5)
+    assert chord.converged and newton.converged
+    assert newton.certificate.distance < 1e-9 < chord.certificate.distance < 1e-4
+    gap = (chord.loc - newton.loc) / newton.standard_errors.loc
+    assert np.max(np.abs(gap)) < 1e-4
+    for one, other in zip(chord.standard_errors, newton.standard_errors):
+        np.testing.assert_allclose(one, other, rtol=2e-3)

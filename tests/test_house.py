@@ -26,8 +26,9 @@ FLOORS = {
     "quadrature": 1.2, "separation": 1.4,
     "probability": 2.0, "moments": 4.0, "sampling": 4.0,
     "likelihood": 4.5, "distributions": 5.0, "fitting": 5.0, "mixtures": 5.5,
-    "plotting": 6.0, "sklearn": 6.0, "config": 6.0, "completed_runs": 6.0, "report": 6.1,
-    "runs": 7.0, "starting_point": 7.0, "running": 7.1, "cli": 7.2,
+    "plotting": 6.0, "exporting": 6.0, "torch": 6.0, "sklearn": 6.0, "config": 6.0,
+    "completed_runs": 6.0, "report": 6.1,
+    "runs": 7.0, "starting_point": 7.0, "running": 7.1, "sweeps": 7.15, "cli": 7.2,
 }  # fmt: skip
 ROOMS = {
     "special": {"tails": 0, "logspace": 0, "intervals": 1, "moments": 2, "normal": 3},
@@ -55,7 +56,7 @@ ROOMS = {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
     },
     "optimization": {
-        "parameters": 0, "checkpoint": 0, "termination": 0, "newton": 0, "uncertainty": 1,
+        "parameters": 0, "checkpoint": -1, "termination": 0, "newton": 0, "uncertainty": 1,
         "result": 2, "steps": 2, "descent": 3, "loop": 3,
     },
     "fitting": {
@@ -98,6 +99,7 @@ DOORS = {
     "pydantic": {"config.loading", "config.sections"},
     "tyro": {"cli"},
     "sklearn": {"sklearn"},
+    "torch": {"torch"},
 }
 
 

@@ -146,7 +146,17 @@ def test_selected_components_have_errors_of_weights_seen_and_unseen():
     np.testing.assert_allclose(value, fit.observed_weights, rtol=1e-9)
     np.testing.assert_allclose(error, fit.standard_errors.observed_weights, rtol=1e-6)
     table = str(fit)
-    assert "covariances[1][1, 0]" in table and "ICL" in table and "3 of 3 start(s)" in table
+    assert "covariances[1][1, 0]" in table and "ICL" in table and table.count("3 of 3 starts") == 1
+    variances = [name for name in fit.names if "[0, 0]" in name or "[1, 1]" in name]
+    positive = [name for name in fit.names if name.startswith("weights")] + variances
+    low = dict(zip(fit.names, fit.estimates - 1.96 * fit.errors))
+    wrong = [name for name in positive if low[name] < 0]
+    told = [note for note in fit.notes if note.startswith("Do not trust the Wald intervals of")]
+    assert (
+        wrong
+        and len(told) == 1
+        and f"of {', '.join(sorted(wrong, key=fit.names.index))}:" in told[0]
+    )
 
 
 @pytest.mark.slow

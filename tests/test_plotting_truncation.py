@@ -136,6 +136,7 @@ def test_the_bump_grows_in_a_gif(tmp_path):
     path = plotting.animation(plotting.growing_bump(widths), tmp_path / "bump.gif", dpi=40)
     with Image.open(path) as picture:
         assert picture.n_frames == 3 and picture.info["loop"] == 0
+        assert picture.convert("RGB").getpixel((1, 1)) == (255, 255, 255)
     for width, frame in zip(widths, plotting.growing_bump(widths), strict=True):
         x, y = frame.axes[0].lines[0].get_data()
         np.testing.assert_allclose(y, np.asarray(tg.bump(x, width)))

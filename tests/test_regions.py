@@ -70,6 +70,8 @@ def test_leaves_share_one_batch_shape():
         (lambda: tg.Box([[0.0], [3.0]], [1.0]), r"low=3.0 and high=1.0 at index \(1, 0\)"),
         (lambda: tg.Box([0.0, 1.0], [1.0, 2.0, 3.0]), r"low has shape \(2,\) and high \(3,\)"),
         (lambda: tg.Box([INF], [1.0]), "low must be below high"),
+        (lambda: tg.Box(None, 1.0), "no limit write -jnp.inf .got None."),
+        (lambda: tg.Box(0.0, [1.0, None]), r"no limit write jnp.inf .got \[1.0, None\]"),
         (lambda: tg.Polyhedron([1.0, 2.0], [0.0], [1.0]), r"needs shape \(m, d\), got \(2,\)"),
         (lambda: tg.Polyhedron(jnp.eye(2), [0.0], [1.0, 1.0]), "one limit a row"),
         (lambda: tg.Ball([0.0], -1.0), "radius must be positive, got -1.0"),

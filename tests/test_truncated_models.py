@@ -155,20 +155,39 @@ def test_arviz_is_asked_for_by_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ImportError, match=r"pip install \"truncgauss\[arviz\]\""):
         nuts.inference_data(DRAWS)
-    asked = types.SimpleNamespace(from_dict=lambda **groups: groups)
-    monkeypatch.setitem(sys.modules, "arviz", asked)
+    monkeypatch.setitem(sys.modules, "h5netcdf", None)
+    monkeypatch.setitem(sys.modules, "xarray", types.SimpleNamespace())
+    with pytest.raises(ImportError, match="write_netcdf needs h5netcdf"):
+        nuts.write_netcdf(DRAWS, "nowhere.nc")
+
+
+@pytest.mark.parametrize("version", ["0.23.4", "1.2.0"])
+def test_either_arviz_is_given_its_arguments(version, monkeypatch):
+    given = lambda *parts, **groups: parts[0] if parts else groups
+    arviz = types.SimpleNamespace(__version__=version, from_dict=given)
+    monkeypatch.setitem(sys.modules, "arviz", arviz)
     groups = nuts.inference_data(DRAWS)
     assert groups["posterior"] is DRAWS["draws"]
     assert groups["sample_stats"]["diverging"] is DRAWS["diverging"]
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # ArviZ announces its next version
-def test_arviz_takes_the_draws():
-    pytest.importorskip("arviz")
-    told = nuts.inference_data(DRAWS)
-    assert dict(told.posterior.sizes)["chain"] == 4 and dict(told.posterior.sizes)["draw"] == 5
-    assert told.posterior["loc"].shape == (4, 5, 2)
-    assert not told.sample_stats["diverging"].any()
+@pytest.mark.filterwarnings("ignore")  # of ArviZ, about its own versions
+def test_arviz_reads_the_draws(tmp_path):
+    arviz = pytest.importorskip("arviz")
+    pytest.importorskip("h5netcdf")
+    pytest.importorskip("h5py")
+    rng = np.random.default_rng(0)
+    draws = {"loc": rng.normal(size=(4, 5, 2)), "scale": rng.normal(size=(4, 5))}
+    chain = {"draws": draws, "diverging": rng.random((4, 5)) < 0.2}
+    nuts.write_netcdf(chain, tmp_path / "chain.nc")
+    read = arviz.from_netcdf(str(tmp_path / "chain.nc"))
+    for found in (read, nuts.inference_data(chain)):
+        for name, x in draws.items():
+            np.testing.assert_array_equal(found["posterior"][name].values, x)
+        np.testing.assert_array_equal(
+            found["sample_stats"]["diverging"].values.astype(bool), chain["diverging"]
+        )
+    assert set(arviz.summary(read).index) == {"loc[0]", "loc[1]", "scale"}
 
 
 # ---------------------------------------------------------------- smooth limits

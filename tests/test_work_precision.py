@@ -4,6 +4,7 @@ import math
 import os
 import pathlib
 import stat
+import tempfile
 
 import jax
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from experiments.work_precision import curves, peers, plot, problems, run
-from truncgauss import config
+from truncgauss import config, fitting
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -23,7 +24,13 @@ def settings(**changes):
 
 
 def completed(**changes):
-    results = run.run(settings(**changes))
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "work.npz"
+        with fitting.resumable(file):
+            first = run.run(settings(**changes))
+        with fitting.resumable(file):  # all of it is read, the times as well
+            results = run.run(settings(**changes))
+    assert results["summary"][2:] == first["summary"][2:]  # but for the threads and load of now
     results = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
     return results, plot.plot(results)
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         TruncatedMultivariateNormal as TruncatedMultivariateNormal,
         TruncatedNormal as TruncatedNormal,
     )
+    from truncgauss.exporting import export as export
     from truncgauss.fitting import (
         FitResult as FitResult,
         ObservationsFit as ObservationsFit,
@@ -71,6 +72,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         LogProbabilityAndGradient as LogProbabilityAndGradient,
         log_probability_and_gradient as log_probability_and_gradient,
     )
+    from truncgauss.probability.importance import ImportanceSampling as ImportanceSampling
     from truncgauss.probability.method import Method as Method
     from truncgauss.probability.separation import Separation as Separation
     from truncgauss.probability.sequential import SequentialMonteCarlo as SequentialMonteCarlo
@@ -82,6 +84,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Ellipsoid as Ellipsoid,
         Polyhedron as Polyhedron,
         Region as Region,
+        Selection as Selection,
     )
     from truncgauss.safe import (
         bell as bell,
@@ -107,6 +110,7 @@ _HOMES = {
     "truncgauss.covariances": ("LowRank", "Markov", "ScaleTril"),
     "truncgauss.diagnostics": ("first_nonfinite",),
     "truncgauss.distributions": ("TruncatedMultivariateNormal", "TruncatedNormal"),
+    "truncgauss.exporting": ("export",),
     "truncgauss.fitting": (
         "FitResult",
         "ObservationsFit",
@@ -148,11 +152,12 @@ _HOMES = {
     ),
     "truncgauss.probability.expectation_propagation": ("ExpectationPropagation",),
     "truncgauss.probability.factor_lattice": ("FactorLattice",),
+    "truncgauss.probability.importance": ("ImportanceSampling",),
     "truncgauss.probability.method": ("Method",),
     "truncgauss.probability.separation": ("Separation",),
     "truncgauss.probability.sequential": ("SequentialMonteCarlo",),
     "truncgauss.probability.soft": ("SoftMonteCarlo",),
-    "truncgauss.regions": ("Ball", "Box", "Ellipsoid", "Polyhedron", "Region"),
+    "truncgauss.regions": ("Ball", "Box", "Ellipsoid", "Polyhedron", "Region", "Selection"),
     "truncgauss.sampling": (
         "Draws",
         "Weighted",
@@ -167,7 +172,7 @@ _MODULES = (
     "config", "distributed", "fitting", "indicators", "likelihood", "mixtures", "parallel",
     "plotting", "regions", "safe", "special",
 )  # fmt: skip
-_EXTRAS = ("sklearn",)  # modules that need a package which may be absent
+_EXTRAS = ("sklearn", "torch")  # modules that need a package which may be absent
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])

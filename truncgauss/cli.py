@@ -1,4 +1,4 @@
-"""The command line: `truncgauss run | check | schema | new | list | compare | plot`.
+"""The command line: `truncgauss run | check | schema | new | list | compare | plot | gather`.
 
 Exit codes: 0 fine, 1 the run failed numerically, 2 usage or settings, 130 and 143 interrupted.
 
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import tyro
 
-from truncgauss import __version__, completed_runs, running, runs, starting_point
+from truncgauss import __version__, completed_runs, running, runs, starting_point, sweeps
 from truncgauss import config as settings
 from truncgauss.config import ConfigError
 from truncgauss.interrupts import interrupts
@@ -51,6 +51,10 @@ class Run:
     """how many there are,"""
     process_index: int | None = None
     """and which of them this is, from 0."""
+    save_every: float = 10.0
+    """Seconds between two checkpoints."""
+    index: int | None = None
+    """Make only this run of a sweep, 0 for the first; `truncgauss gather` makes the table."""
     traceback: bool = False
     """Show where in the code an error came from."""
 
@@ -103,6 +107,14 @@ class Plot:
 
     run: tyro.conf.Positional[Path]
     """The folder of the run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Gather:
+    """Write the table of a sweep: summary.csv, summary.json and report.html."""
+
+    folder: tyro.conf.Positional[Path]
+    """The folder of the sweep."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -181,7 +193,7 @@ def _act(words: list[str]) -> int:
         )  # fmt: skip
     _check_resume(words)
     asked, rest = tyro.cli(
-        Run | Check | Schema | New | List | Compare | Plot,
+        Run | Check | Schema | New | List | Compare | Plot | Gather,
         args=words,
         prog="truncgauss",
         return_unknown_args=True,
@@ -203,6 +215,8 @@ def _act(words: list[str]) -> int:
             print(*completed_runs.compared(*both), sep="\n")
         case Plot():
             print(*running.redraw(completed_runs.read(asked.run)), sep="\n")
+        case Gather():
+            print(*sweeps.gather(asked.folder), sep="\n")
         case Run():
             return _run(asked, rest, words)
     return FINE
@@ -211,8 +225,8 @@ def _act(words: list[str]) -> int:
 def _check_resume(words: Sequence[str]) -> None:
     """Refuse settings beside --resume, which the parser would take for the name of a config."""
     options = [word.split("=")[0] for word in words if word.startswith("--")]
-    known = [f"--{field.name}" for field in dataclasses.fields(Run)] + ["--help"]
-    changed = [option for option in options if option not in known]
+    known = [field.name for field in dataclasses.fields(Run)] + ["help"]
+    changed = [option for option in options if option[2:].replace("-", "_") not in known]
     if words[:1] == ["run"] and "--resume" in options and changed:
         raise ConfigError(
             f"{ERROR}: run --resume continues with the settings of that run; for others start a "
@@ -239,11 +253,14 @@ def _check(paths: Sequence[Path]) -> int:
     for path in paths:
         try:
             config = settings.load(_file(path))
-        except ConfigError as error:
-            print(error, file=sys.stderr)
+            config.read_data()
+        except (ValueError, OSError, ImportError) as error:
+            located = isinstance(error, ConfigError)
+            print(error if located else f"{path}: {error}", file=sys.stderr)
             code = USAGE
         else:
-            print(f"{path}: fine, {settings.stem(config.experiment)}")
+            runs_of = f", a sweep of {len(settings.members(config))} runs" if config.sweep else ""
+            print(f"{path}: fine, {settings.stem(config.experiment)}{runs_of}")
     return code
 
 
@@ -253,7 +270,9 @@ def _check(paths: Sequence[Path]) -> int:
 def _run(asked: Run, rest: list[str], words: list[str]) -> int:
     folder = None
     if asked.resume and not asked.config:
-        folder = runs.unfinished(asked.resume)
+        folder = (
+            asked.resume if completed_runs.is_sweep(asked.resume) else runs.unfinished(asked.resume)
+        )
         config = settings.load(folder / "config.yaml")
     elif asked.config and not asked.resume:
         config = settings.override(settings.load(_file(asked.config)), rest)
@@ -261,22 +280,20 @@ def _run(asked: Run, rest: list[str], words: list[str]) -> int:
         raise ConfigError(f"{ERROR}: run takes either a config or --resume FOLDER")
     if asked.figures:
         runs.writable(asked.figures)
+    command = ["truncgauss", *words]
+    if config.sweep:
+        if asked.distributed:
+            raise ConfigError(f"{ERROR}: --distributed shares one run: give it the config of one")
+        return _sweep(asked, config, folder or sweeps.folder_of(asked.runs, config), command)
+    if asked.index is not None:
+        raise ConfigError(f"{ERROR}: --index is for a config with sweep: (got {asked.index})")
     running.prepare(config, _others(asked))
     if asked.distributed and not _first():
-        return FAILED if running.assist(config) else FINE
-    stem = settings.stem(config.experiment)
-    source = Path(config.experiment) if settings.is_file(config.experiment) else None
-    if folder and source:
-        runs.check_source(folder, source)
-    folder = folder or runs.begin(asked.runs, stem, settings.dump(config), source)
-    try:
-        summary, final = running.compute(folder, config, ["truncgauss", *words])
-    finally:
-        if folder.is_dir() and runs.abandon(folder):
-            print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
+        return FAILED if running.assist(config, asked.save_every) else FINE
+    summary, final = running.run(config, command, asked.save_every, asked.runs, folder)
     failed = summary["reason"]
     if asked.figures and not failed:
-        runs.publish(asked.figures, stem, final)
+        runs.publish(asked.figures, settings.stem(config.experiment), final)
     print(*summary["summary"], *([f"failed: {failed}"] if failed else ()), sep="\n")
     print(f"run folder: {final}")
     return FAILED if failed else FINE
@@ -296,6 +313,16 @@ def _first() -> bool:
     from truncgauss import distributed
 
     return distributed.first()
+
+
+def _sweep(asked: Run, config: settings.Experiment, folder: Path, command: list[str]) -> int:
+    if asked.figures:
+        raise ConfigError(f"{ERROR}: a sweep has no figure for --figures (got {asked.figures})")
+    sweeps.run(folder, config, command, asked.save_every, asked.index)
+    if asked.index is None:
+        print(*sweeps.gather(folder), sep="\n")
+    print(f"sweep folder: {folder}")
+    return FAILED if sweeps.failed(folder, asked.index) else FINE
 
 
 if __name__ == "__main__":

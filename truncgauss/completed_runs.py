@@ -122,6 +122,10 @@ def listed(runs: Path) -> list[str]:
         if folder.suffix == PARTIAL:
             rows.append((folder.name, "unfinished", "", f"truncgauss run --resume {folder}"))
             continue
+        if is_sweep(folder):
+            done = len(list(folder.glob("[0-9]*/summary.json")))
+            rows.append((folder.name, "sweep", "", f"{done} complete runs"))
+            continue
         try:
             run = read(folder)
         except ValueError as error:
@@ -132,6 +136,13 @@ def listed(runs: Path) -> list[str]:
         time = "" if seconds is None else f"{seconds:.1f} s"
         rows.append((folder.name, run.summary["status"], time, said))
     return table(rows)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder holds the runs of a sweep."""
+    config = folder / "config.yaml"
+    lines = config.read_text("utf-8").splitlines() if config.is_file() else []
+    return any(line.startswith("sweep:") for line in lines)
 
 
 def compared(first: CompletedRun, second: CompletedRun) -> list[str]:

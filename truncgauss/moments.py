@@ -37,11 +37,12 @@ def truncated_moments(
         loc: mean before truncation, shape (..., d).
         covariance: covariance matrix before truncation, shape (..., d, d), or one of the forms such
             as `ScaleTril` or `LowRank`.
-        region: `Box`, `Polyhedron`, `Ball` or `Ellipsoid`, of batch shape (...). Leading axes
-            broadcast.
-        method: how to compute them. `Exact` integrates by quadrature; `Separation` and
-            `SequentialMonteCarlo` use their importance-weighted draws; `SoftMonteCarlo` uses
-            samples weighted by its soft edge, whose moments differ from those of the sharp region;
+        region: `Box`, `Polyhedron`, `Ball`, `Ellipsoid` or `Selection`, of batch shape (...).
+            Leading axes broadcast.
+        method: how to compute them. `Exact` integrates by quadrature; `Separation`,
+            `SequentialMonteCarlo` and `ImportanceSampling` use their weighted draws;
+            `SoftMonteCarlo` uses samples weighted by its soft edge, whose moments differ from those
+            of the sharp region;
             `ExpectationPropagation` returns the moments of its Gaussian approximation. `Automatic`
             takes the first of these that applies and, outside of a trace, adds points until every
             standard error, in units of the truncated distribution's standard deviations, is below

@@ -79,7 +79,7 @@ def as_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
     """
     if not isinstance(region, Region):
         raise TypeError(
-            "region must be a tg.Box, tg.Polyhedron, tg.Ball or tg.Ellipsoid, got "
+            "region must be a tg.Box, Polyhedron, Ball, Ellipsoid or Selection, got "
             f"{type(region).__name__}. For limits write tg.Box(low, high)."
         )
     region = region.linear() or region

@@ -37,6 +37,7 @@ th, td { text-align: left; padding: 0.15rem 1.2rem 0.15rem 0; border-bottom: 1px
   vertical-align: top; overflow-wrap: break-word; }
 td { overflow-wrap: anywhere; min-width: 6rem; } tr.head th { color: var(--faint); }
 th { font-weight: 500; }
+a { color: inherit; }
 svg.line { width: 10rem; height: 2rem; display: block; }
 svg.line polyline { fill: none; stroke: var(--ink); }
 @media print {
@@ -76,13 +77,32 @@ def page(run: CompletedRun) -> str:
         _text(run.config),
         _section("Provenance", (), _facts(made)),
     ]
+    return _document(run.experiment, body)
+
+
+def _document(title: str, body: Iterable[str]) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(run.experiment)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         + "\n".join(filter(None, body))
         + "\n</body>\n</html>\n"
     )
+
+
+def sweep_page(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The table of a sweep; the first cell of a row names the folder of its run."""
+    cells = (
+        "".join(f"<td>{escape(cell)}</td>" for cell in others)
+        for others in (row[1:] for row in rows)
+    )
+    body = "".join(
+        f'<tr><th><a href="{escape(row[0])}/report.html">{escape(row[0])}</a></th>{rest}</tr>'
+        for row, rest in zip(rows, cells)
+    )
+    head = "".join(f"<th>{_name(name)}</th>" for name in names)
+    table = f'<div class="wide"><table><tr class="head">{head}</tr>{body}</table></div>'
+    return _document(title, [f"<h1>{escape(title)}</h1>", table])
 
 
 def _text(text: str) -> str:

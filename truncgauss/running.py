@@ -70,13 +70,16 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
     print(f"truncgauss: {what}", file=sys.stderr)
 
 
-def compute(folder: Path, config: Experiment, command: list[str]) -> tuple[dict[str, Any], Path]:
+def compute(
+    folder: Path, config: Experiment, command: list[str], save_every: float
+) -> tuple[dict[str, Any], Path]:
     """Run an experiment, draw its figure and write all files.
 
     Args:
         folder: of the run in progress, from `runs.begin`.
         config: the settings; `prepare` has been called with them.
         command: the words typed, for the provenance.
+        save_every: seconds between two checkpoints.
 
     Returns:
         The summary, see `runs.summary`, and the folder under its final name.
@@ -86,7 +89,7 @@ def compute(folder: Path, config: Experiment, command: list[str]) -> tuple[dict[
     name = settings.stem(config.experiment)
     started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
     with _noted_warnings() as said:
-        results = completed_runs.as_stored(_results(config, folder / runs.CHECKPOINT))
+        results = completed_runs.as_stored(_results(config, folder / runs.CHECKPOINT, save_every))
     provenance = {
         **runs.circumstances(ROOT, command, jax.local_devices()),
         "dtype": config.dtype,
@@ -110,10 +113,50 @@ def compute(folder: Path, config: Experiment, command: list[str]) -> tuple[dict[
     return summary, runs.finish(folder, name, results, provenance)
 
 
-def assist(config: Experiment) -> str:
+def assist(config: Experiment, save_every: float) -> str:
     """Do this process's part of a run of which another one writes the files; why it failed."""
     with tempfile.TemporaryDirectory() as scratch:
-        return runs.summary(_results(config, Path(scratch) / runs.CHECKPOINT))["reason"]
+        results = _results(config, Path(scratch) / runs.CHECKPOINT, save_every)
+        return runs.summary(results)["reason"]
+
+
+def run(
+    config: Experiment,
+    command: list[str],
+    save_every: float,
+    place: Path,
+    resumed: Path | None = None,
+    name: str | None = None,
+) -> tuple[dict[str, Any], Path]:
+    """Begin a run, or continue one, and compute it; `prepare` has been called.
+
+    Args:
+        config: the settings.
+        command: the words typed, for the provenance.
+        save_every: seconds between two checkpoints.
+        place: the folder of run folders.
+        resumed: the folder of an interrupted run of these settings.
+        name: of the new folder; by default the experiment and the time.
+
+    Raises:
+        ValueError: the run cannot be continued, since another process runs it, or since its data or
+            code have changed.
+    """
+    stem = settings.stem(config.experiment)
+    source = Path(config.experiment) if settings.is_file(config.experiment) else None
+    if resumed:
+        if source:
+            runs.check_source(resumed, source)
+        runs.check_inputs(resumed)
+    folder = resumed or runs.begin(
+        place, stem, settings.dump(config), source, settings.files(config), name
+    )
+    with runs.claimed(folder):
+        try:
+            return compute(folder, config, command, save_every)
+        finally:
+            if folder.is_dir() and runs.abandon(folder):
+                print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
 
 
 def redraw(run: CompletedRun) -> list[str]:
@@ -143,11 +186,11 @@ def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[
     return paths if frames is None else [*paths, plotting.animation(frames, f"{stem}.gif")]
 
 
-def _results(config: Experiment, checkpoint: Path) -> dict[str, Any]:
+def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[str, Any]:
     """What an experiment returns, its arrays as NumPy's."""
     import jax
 
-    from truncgauss import parallel
+    from truncgauss import fitting, parallel
 
     run = settings.function(config.experiment, "run")
     more = {"checkpoint": checkpoint} if "checkpoint" in inspect.signature(run).parameters else {}
@@ -155,8 +198,9 @@ def _results(config: Experiment, checkpoint: Path) -> dict[str, Any]:
     if not alone:
         _agree(config, checkpoint)
     mesh = parallel.device_mesh(config.devices if alone else None) if config.spreads else None
+    work = checkpoint / "work.npz"
     try:
-        with parallel.rows(mesh):
+        with parallel.rows(mesh), fitting.resumable(work, save_every, settings=repr(config)):
             results: Mapping[str, Any] = run(config, **more)
     except ArithmeticError as error:
         return {"failed": str(error) or type(error).__name__}

@@ -10,10 +10,14 @@ written. Whatever interrupts it, a folder without that ending is complete.
     provenance.json   command, versions, devices, dtype, seed, commit
     <experiment>.png  the figure, with an .svg beside it, and a .gif if it moves
     report.html       all of this on one page
+    inputs.json       digests of the data files, if there are any
     <experiment>.py   a copy of the experiment, if it is a file of the user's own
 """
 
+import contextlib
 import datetime
+import hashlib
+import io
 import json
 import math
 import os
@@ -32,10 +36,17 @@ from truncgauss import report
 from truncgauss.completed_runs import PARTIAL, arrays, read
 
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
-CHECKPOINT = "checkpoint"
+CHECKPOINT, LOCK, INPUTS = "checkpoint", ".lock", "inputs.json"
 
 
-def begin(runs: Path, experiment: str, config: str, source: Path | None = None) -> Path:
+def begin(
+    runs: Path,
+    experiment: str,
+    config: str,
+    source: Path | None = None,
+    inputs: Sequence[Path] = (),
+    name: str | None = None,
+) -> Path:
     """A new folder for a run in progress, its own even if two start in the same second.
 
     Args:
@@ -43,11 +54,17 @@ def begin(runs: Path, experiment: str, config: str, source: Path | None = None) 
         experiment: the name of the experiment.
         config: the settings as YAML text.
         source: the file of an experiment of the user's own, which is copied.
+        inputs: data files, whose digests are noted.
+        name: of the folder; by default the experiment and the time.
+
+    Raises:
+        ValueError: there is a folder of that name.
     """
+    given = name
     stem = f"{experiment}-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
     number = 1
     while True:
-        name = stem if number == 1 else f"{stem}-{number}"
+        name = given or (stem if number == 1 else f"{stem}-{number}")
         number += 1
         try:
             # Claim first and look afterwards: a run that ends meanwhile gives up its claim.
@@ -55,14 +72,33 @@ def begin(runs: Path, experiment: str, config: str, source: Path | None = None) 
         except FileExistsError:
             if not runs.is_dir():
                 raise
-            continue
-        if (runs / name).exists():
+        else:
+            if not (runs / name).exists():
+                break
             folder.rmdir()
-            continue
-        (folder / "config.yaml").write_text(config, encoding="utf-8")
+        if given:
+            raise ValueError(f"{runs / name} is there already")
+    try:
         if source:
             shutil.copyfile(source, folder / source.name)
-        return folder
+        if inputs:
+            _write_json(folder / INPUTS, {str(path): _digest(path) for path in inputs})
+        # Last and in one step: a folder with settings is a run that can be continued.
+        write_text(folder / "config.yaml", config)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file in one step: whatever happens, it is the old one or the new one."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def writable(folder: Path) -> None:
@@ -105,6 +141,51 @@ def check_source(folder: Path, source: Path) -> None:
         )
 
 
+def check_inputs(folder: Path) -> None:
+    """Compare the data files of an interrupted run with what they were when it began.
+
+    Raises:
+        ValueError: one has changed, or is gone.
+    """
+    if not (folder / INPUTS).is_file():
+        return
+    for name, digest in json.loads((folder / INPUTS).read_text("utf-8")).items():
+        path = Path(name)
+        if not path.is_file() or _digest(path) != digest:
+            what = "has changed" if path.is_file() else "is gone"
+            raise ValueError(f"{name} {what} since the run began: put it back, or start a new run")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Within this context the run in a folder belongs to this process alone.
+
+    Where the system has no such locks, as on Windows, nothing is claimed.
+
+    Raises:
+        ValueError: another process is running it.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"another process is running {folder}: wait for its end") from error
+        try:
+            yield
+        finally:
+            (folder / LOCK).unlink(missing_ok=True)
+
+
 def abandon(folder: Path) -> bool:
     """Remove a run in progress unless it can be continued; whether it can."""
     if any(path.is_file() for path in (folder / CHECKPOINT).rglob("*")):
@@ -129,14 +210,17 @@ def finish(
         TypeError: a result that is none of these, or a name with a slash.
     """
     numbers: dict[str, Any] = dict(arrays(results))
-    np.savez_compressed(folder / "result.npz", **numbers)
+    archive = io.BytesIO()  # written in one piece, so that a full disk is nothing but an OSError
+    np.savez_compressed(archive, **numbers)
+    (folder / "result.npz").write_bytes(archive.getbuffer())
     if "metrics" in results:
         rows = (json.dumps(_jsonable(row), allow_nan=False) for row in results["metrics"])
         (folder / "metrics.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
     _write_json(folder / "provenance.json", provenance)
     _write_json(folder / "summary.json", {"experiment": experiment, **summary(results)})
-    shutil.rmtree(folder / CHECKPOINT, ignore_errors=True)
+    (folder / LOCK).unlink(missing_ok=True)
     final = folder.rename(folder.with_name(folder.name.removesuffix(PARTIAL)))
+    shutil.rmtree(final / CHECKPOINT, ignore_errors=True)  # not before the result has its name
     report.write(read(final))  # last, so that no mistake in it leaves the run unfinished
     return final
 

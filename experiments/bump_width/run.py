@@ -14,7 +14,7 @@ import truncgauss as tg
 from truncgauss import fitting
 
 
-def run(config, checkpoint=None):
+def run(config):
     """Recovered widths, shape (dtypes, widths, starts), and the curves of the bump."""
     shape = (len(config.dtypes), len(config.widths), len(config.starts))
     fits = {name: np.zeros(shape) for name in ("recovered", "steps", "converged")}
@@ -24,8 +24,7 @@ def run(config, checkpoint=None):
             options[i]
             for options, i in zip((config.dtypes, config.widths, config.starts), place, strict=True)
         )
-        saved = checkpoint / f"{dtype}-{width}-{start}.npz" if checkpoint else None
-        fit = learnt(width, start, jnp.dtype(dtype), config, optimizer, saved)
+        fit = learnt(width, start, jnp.dtype(dtype), config, optimizer)
         found = {"recovered": fit.params, "steps": fit.num_steps, "converged": fit.converged}
         for name, value in found.items():
             fits[name][place] = value
@@ -52,14 +51,14 @@ def run(config, checkpoint=None):
     }
 
 
-def learnt(width, start, dtype, config, optimizer, saved=None):
-    """The fit of one width from one start; `saved` is the file of its state."""
+def learnt(width, start, dtype, config, optimizer):
+    """The fit of one width from one start."""
     inputs = jnp.asarray(inputs_of(width, start, config), dtype)
     targets = tg.bump(inputs, jnp.asarray(width, dtype))
     objective = jax.tree_util.Partial(relative_loss, inputs, targets)
     return tg.fit(
         objective, jnp.asarray(start, dtype), optimizer, config.fit.num_steps, progress=False,
-        constraints=fitting.Positive(), checkpoint=saved,
+        constraints=fitting.Positive(),
     )  # fmt: skip
 
 

@@ -27,9 +27,11 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import MCMC, NUTS, init_to_median
 
 import truncgauss as tg
+from truncgauss import fitting
 
 from ..nuts import MOST_R_HAT
 
+BLOCK = 50  # simulations between two checkpoints
 MISS_RATE = 1e-6  # probability of rejecting a calibrated model
 QUANTITIES = ("loc", "scale", "log likelihood")
 
@@ -113,7 +115,12 @@ def posteriors(distribution, x, low, high, config):
         draws = mcmc.get_samples(group_by_chain=True)
         return draws, mcmc.get_extra_fields()["diverging"].sum()
 
-    draws, diverging = jax.tree.map(np.asarray, jax.jit(jax.vmap(once))(keys, x))
+    compiled, name = jax.jit(jax.vmap(once)), f"simulations, {distribution.__name__}"
+    blocks = [
+        fitting.computed(name, compiled, keys[first : first + BLOCK], x[first : first + BLOCK])
+        for first in range(0, len(x), BLOCK)
+    ]
+    draws, diverging = jax.tree.map(lambda *parts: np.concatenate(parts), *blocks)
     each = [{name: y[i] for name, y in draws.items()} for i in range(len(x))]
     diagnostics = {
         "divergences": int(diverging.sum()),

@@ -18,7 +18,7 @@ def run(config):
     """Estimates with standard errors, the naive ones, the certificate, and residuals."""
     import jax
 
-    table = read(config)
+    table = config.read_data()
     table, dropped = without_strays(config, table)
     rows, design = observations(config, table), design_of(config, table)
     labels = None if design is None else design[0]
@@ -58,15 +58,6 @@ def run(config):
     return results
 
 
-def read(config):
-    """The columns that the config names, by name."""
-    numbers = dict.fromkeys(name for _, name in config.numbers())
-    texts = dict.fromkeys(name for _, name in config.texts())
-    return tables.from_file(
-        config.data, list(numbers), config.where, text=list(texts), missing=config.missing
-    )
-
-
 def observations(config, table):
     """What the table says of the outcomes."""
     given = {
@@ -95,9 +86,9 @@ def without_strays(config, table):
     if len(stray) and config.stray_rows == "refuse":
         raise ValueError(
             f"{len(stray)} of {len(lower)} rows lie outside of where a row could be seen, first "
-            f"row {stray[0]}: {lower[stray[0]]} to {upper[stray[0]]}, but seen only from "
-            f"{low[stray[0]]} to {high[stray[0]]}. Correct the limits or the rows, or say "
-            "`stray_rows: drop`."
+            f"{tables.place(config.data, stray[0], config.where)}: {lower[stray[0]]} to "
+            f"{upper[stray[0]]}, but seen only from {low[stray[0]]} to {high[stray[0]]}. Correct "
+            "the limits or the rows, or say `stray_rows: drop`."
         )
     kept = np.delete(np.arange(len(lower)), stray)
     return {name: column[kept] for name, column in table.items()}, [int(row) for row in stray]

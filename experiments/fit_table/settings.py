@@ -1,7 +1,7 @@
 """The settings of `fit_table`."""
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -15,7 +15,7 @@ from truncgauss.config import (
     columns_of,
     problem,
 )
-from truncgauss.tables import mismatch
+from truncgauss.tables import from_file, mismatch
 
 ColumnOrNumber = Limit | str
 """A number for all rows, or the name of the column that has one for each."""
@@ -99,6 +99,14 @@ class Settings(Experiment):
                     yield ("outcomes", name, key), mark[0]
         for name in self.categories:
             yield ("categories", name), name
+
+    def read_data(self) -> dict[str, Any]:
+        """The columns that the settings name."""
+        numbers = dict.fromkeys(name for _, name in self.numbers())
+        texts = dict.fromkeys(name for _, name in self.texts())
+        return from_file(
+            self.data, list(numbers), self.where, text=list(texts), missing=self.missing
+        )
 
     @model_validator(mode="after")
     def _columns_are_in_the_header(self) -> "Settings":

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from truncgauss import fitting
+
 PROBE = Path(__file__).with_name("probe.py")
 FIELDS = ("first", "wall", "warm", "compilations", "later")
 
@@ -26,16 +28,21 @@ def run(settings):
     results = {}
     for name, folder in versions.items():
         for task in settings.tasks:
-            found = [measured([task], d, settings, folder) for d in settings.dimensions]
+            found = [row([task], d, settings, folder) for d in settings.dimensions]
             results[f"{name}, {task}"] = columns(found)
     if "value" in settings.tasks:
-        found = [measured(["scipy", "value"], d, settings, None) for d in settings.dimensions]
+        found = [row(["scipy", "value"], d, settings, None) for d in settings.dimensions]
         results["SciPy, value"] = columns(found)
     return {
         "dimensions": np.array(settings.dimensions),
         "costs": results,
         "summary": list(summary(settings.dimensions, results)),
     }
+
+
+def row(*asked):
+    """What `measured` returns, once."""
+    return fitting.computed("process", measured, *asked)
 
 
 def measured(task, dimension, settings, folder):

@@ -10,15 +10,13 @@ import numpy as np
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss import tables
 
 
 def run(config):
     """The fit and the residuals of each sample."""
     results, lines, failures = {}, [], []
     key = jax.random.key(config.seed)
-    for number, sample in enumerate(config.samples):
-        x = tables.from_file(sample.data, [sample.column], sample.where)[sample.column]
+    for number, (sample, x) in enumerate(zip(config.samples, config.read_data())):
         seen = x[(x >= sample.low) & (x <= sample.high)]
         half = (sample.rounding or 0.0) / 2
         region = tg.Box([sample.low], [sample.high])

@@ -1,6 +1,6 @@
 """The settings of `residuals`."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -14,7 +14,7 @@ from truncgauss.config import (
     columns_of,
     problem,
 )
-from truncgauss.tables import mismatch
+from truncgauss.tables import from_file, mismatch
 
 
 class Sample(Model):
@@ -53,3 +53,10 @@ class Settings(Experiment):
     """The samples."""
     num_draws: Count
     """Randomisations of the residuals that are drawn."""
+
+    def read_data(self) -> list[Any]:
+        """The values of each sample."""
+        return [
+            from_file(sample.data, [sample.column], sample.where)[sample.column]
+            for sample in self.samples
+        ]

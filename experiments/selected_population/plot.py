@@ -7,6 +7,8 @@ from truncgauss import plotting
 from ..nuts import moments
 from .run import parameter_names, parameters
 
+LABELS = {"factor": "likelihood by a factor", "distribution": "truncated distribution"}
+
 
 def plot(results):
     """The objects in their fields, the posterior of the mean, and all five parameters."""
@@ -25,7 +27,8 @@ def fields(results, ax):
     x = results["objects"]
     for k in range(x.shape[1]):
         look = {"series": k % len(plotting.SERIES), "ax": ax}
-        plotting.points(*x[:, k].T, label=f"field {k + 1}: {limit_text(results, k)}", **look)
+        label = f"field {k + 1}: {limit_text(results, k)}"
+        plotting.points(*x[:, k].T, label=label, inverted=magnitudes(results), **look)
     truth = results["loc"], results["covariance"]
     flat = x.reshape(-1, 2)
     naive = flat.mean(0), np.cov(flat, rowvar=False)
@@ -43,7 +46,14 @@ def limit_text(results, k):
         name = str(name).split(" (")[0].split()[-1]
         words += [f"{name} ≥ {low:g}"] if np.isfinite(low) else []
         words += [f"{name} ≤ {high:g}"] if np.isfinite(high) else []
-    return ", ".join(words) or "no limit"
+    return (", ".join(words) or "no limit").replace("-", "−")
+
+
+def magnitudes(results):
+    """The axes whose coordinate is a magnitude: brighter objects, of smaller ones, to the right."""
+    return "".join(
+        axis for axis, name in zip("xy", results["names"]) if "magnitude" in str(name)
+    )  # fmt: skip
 
 
 def mean_posterior(results, series, ax):
@@ -51,11 +61,12 @@ def mean_posterior(results, series, ax):
     loc = {name: results["chains"][name]["draws"]["loc"].reshape(-1, 2) for name in series}
     name, drawn = list(loc.items())[-1]
     thin = drawn[:: max(len(drawn) // 500, 1)]
-    ax.plot(*thin.T, ".", markersize=1.5, color="#bbbbbb", zorder=1, label=f"draws, {name}")
+    label = f"draws, {LABELS.get(name, name)}"
+    ax.plot(*thin.T, ".", markersize=1.5, color="#bbbbbb", zorder=1, label=label)
     for name, draws in loc.items():
         plotting.contours(
             draws.mean(0), np.cov(draws, rowvar=False), series=series[name],
-            label=f"{name}, 50 and 90 %", ax=ax,
+            label=f"{LABELS.get(name, name)}, 50 and 90 %", inverted=magnitudes(results), ax=ax,
         )  # fmt: skip
     ax.plot(*results["truth"][:2], "*", color="#000000", markersize=11, label="truth", zorder=5)
     ax.set(xlabel=f"mean {results['names'][0]}", ylabel=f"mean {results['names'][1]}")
@@ -71,7 +82,8 @@ def estimates(results, series, ax):
     for i, (name, each) in enumerate(shown.items()):
         plotting.points(
             places + (i + 1) * step - 0.3, (each["mean"] - results["truth"]) / unit,
-            stderr=np.sqrt(each["variance"]) / unit, series=series[name], label=name, ax=ax,
+            stderr=np.sqrt(each["variance"]) / unit, series=series[name],
+            label=LABELS.get(name, name), ax=ax,
         )  # fmt: skip
     plotting.points(
         places - 0.3, (results["naive"] - results["truth"]) / unit,

@@ -58,12 +58,13 @@ def run(config):
 
 def rows_of(config):
     """The chosen columns, (n, d), and which rows lie inside the limits, (n,)."""
-    found = tables.from_file(config.data, config.columns, config.where)
+    found = config.read_data()
     rows = np.stack([found[name] for name in config.columns], axis=1)
     endless = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(endless):
         raise ValueError(
-            f"{config.data}: row {endless[0]} holds an infinite value: {rows[endless[0]]}."
+            f"{tables.place(config.data, endless[0], config.where)} holds an infinite value: "
+            f"{rows[endless[0]]}."
         )
     seen = np.all((rows >= config.limits.low) & (rows <= config.limits.high), axis=1)
     if not seen.any():

@@ -1,11 +1,11 @@
 """The settings of `selected_sample`."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from truncgauss.config import Count, DataFile, Edge, Experiment, Grid, Limits, columns_of, problem
-from truncgauss.tables import mismatch
+from truncgauss.tables import from_file, mismatch
 
 
 class Settings(Experiment):
@@ -36,6 +36,10 @@ class Settings(Experiment):
     """The soft edge of the estimate drawn beside the best one."""
     num_samples: Count
     """The samples of that estimate."""
+
+    def read_data(self) -> dict[str, Any]:
+        """The columns to fit."""
+        return from_file(self.data, self.columns, self.where)
 
     @model_validator(mode="after")
     def _limits_fit_columns(self) -> "Settings":

@@ -33,9 +33,9 @@ def plot(results):
 def differences(curves, xlabel, ax):
     """Errors of the soft log fraction and of its gradient, and its reported standard error."""
     errors = [np.abs(curves[f"soft{part}"] - curves[f"box{part}"]) for part in ("", "_gradient")]
+    names = ["error of the log fraction", "error of its gradient (per s.d.)"]
     plotting.curves(
-        curves["shift"], [*errors, curves["soft_stderr"]],
-        ["error of the log fraction", "of its gradient (per s.d.)", "reported standard error"],
+        curves["shift"], [*errors, curves["soft_stderr"]], [*names, "reported standard error"],
         series=(1, 6, 0), linewidth=1.0, xlabel=xlabel, ylabel="absolute difference", ax=ax,
     )  # fmt: skip
     ax.set_yscale("log")

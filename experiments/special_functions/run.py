@@ -126,7 +126,7 @@ def traps(seed):
         name = f"[{low}, {high}] log density at {x:g}"
         asked = partial(density_and_slope, low=float(low), high=float(high), x=x)
         both = {library: asked(make) for library, make in libraries.items()}
-        for k, (case, true) in enumerate({name: truth, f"{name}, d/dloc": slope}.items()):
+        for k, (case, true) in enumerate({name: truth, f"{name}, slope in loc": slope}.items()):
             found[case] = {"truth": true} | {library: pair[k] for library, pair in both.items()}
     mean, _ = exact_moments(100.0, 115.0)
     found["[100, 115] mean"] = {"truth": mean} | of(
@@ -159,7 +159,7 @@ def close(case, row):
     """Whether ours has the digits that its question has: a mean of draws has few, and x - mean of
     a slope cancels."""
     relative = 1e-5 if "draws" in case else 1e-9
-    allowed = relative * abs(row["truth"]) + (1e-11 if "d/dloc" in case else 0.0)
+    allowed = relative * abs(row["truth"]) + (1e-11 if "slope in loc" in case else 0.0)
     return abs(row["truncgauss"] - row["truth"]) <= allowed
 
 

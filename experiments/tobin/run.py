@@ -12,9 +12,6 @@ import jax
 import numpy as np
 
 import truncgauss as tg
-from truncgauss import tables
-
-from .settings import COLUMNS
 
 NAMES = ("constant", "age", "quant", "log scale")
 PUBLISHED = np.array([15.14486636, -0.12905928, -0.04554166, 1.71785092])
@@ -24,7 +21,7 @@ PUBLISHED_LOG_LIKELIHOOD = -28.94013320
 
 def run(config):
     """The fit, its intervals, the published one, and both kinds of least squares."""
-    table = tables.from_file(config.data, COLUMNS)
+    table = config.read_data()
     y = table["durable"]
     covariates = {"constant": np.ones(len(y)), "age": table["age"], "quant": table["quant"]}
     design = np.column_stack(list(covariates.values()))

@@ -1,9 +1,11 @@
 """The settings of `tobin`."""
 
+from typing import Any
+
 from pydantic import model_validator
 
 from truncgauss.config import Count, DataFile, Experiment, Share, columns_of, problem
-from truncgauss.tables import mismatch
+from truncgauss.tables import from_file, mismatch
 
 COLUMNS = ("durable", "age", "quant")
 
@@ -17,6 +19,10 @@ class Settings(Experiment):
     """Of the intervals."""
     num_residuals: Count
     """Randomisations of the residuals that are drawn."""
+
+    def read_data(self) -> dict[str, Any]:
+        """The three columns."""
+        return from_file(self.data, COLUMNS)
 
     @model_validator(mode="after")
     def _has_the_columns(self) -> "Settings":

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 import truncgauss as tg
+from truncgauss import fitting
 
 from .clock import clock_of, timed
 from .peers import PEERS
@@ -19,17 +20,23 @@ HONEST = 3.0  # reported standard errors within which an error should be
 
 def measured_cases(config, part, peers):
     """Ours and the peers' error against time for each case of a part."""
-    clock, found = clock_of(config), {}
-    for case in getattr(config, part):
-        problem = problem_of(case, case.dimension, case.low, case.high, config.seed)
-        truth, truth_stderr = truth_of(case, case.dimension, case.low, case.high, config)
-        curve = {"truth": truth, "truth_stderr": truth_stderr}
-        for name, methods in ways_of(case).items():
-            curve[name] = columns(measured_each(problem, truth, methods, config, clock))
-        for peer in peers if case.peers else ():
-            curve[PEERS[peer.__name__]] = peer_curve(peer, problem, truth, config, clock)
-        found[case.name] = curve
-    return found
+    return {
+        case.name: fitting.computed(f"{part}, {case.name}", measured_case, case, config, peers)
+        for case in getattr(config, part)
+    }
+
+
+def measured_case(case, config, peers):
+    """The truth of a case, and error against time for each of ours and of the peers."""
+    clock = clock_of(config)
+    problem = problem_of(case, case.dimension, case.low, case.high, config.seed)
+    truth, truth_stderr = truth_of(case, case.dimension, case.low, case.high, config)
+    curve = {"truth": truth, "truth_stderr": truth_stderr}
+    for name, methods in ways_of(case).items():
+        curve[name] = columns(measured_each(problem, truth, methods, config, clock))
+    for peer in peers if case.peers else ():
+        curve[PEERS[peer.__name__]] = peer_curve(peer, problem, truth, config, clock)
+    return curve
 
 
 def ways_of(case):

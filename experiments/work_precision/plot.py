@@ -15,11 +15,15 @@ LOOKS = {
 
 def plot(results):
     """Error against time for every case, then what gradients cost and how the default call errs."""
-    panels = []
-    for part in ("curves", "ordering", "chain", "low_rank"):
-        for name, curve in results.get(part, {}).items():
-            if any(way in curve for way in LOOKS):
-                panels.append(partial(work_precision, name, curve))
+    cases = [
+        (name, curve)
+        for part in ("curves", "ordering", "chain", "low_rank")
+        for name, curve in results.get(part, {}).items()
+        if any(way in curve for way in LOOKS)
+    ]
+    # One setting is no curve: such cases are in the summary, and drawn if there is nothing else.
+    several = [case for case in cases if most_settings(case[1]) > 1]
+    panels = [partial(work_precision, *case) for case in several or cases]
     if "gradients" in results:
         panels.append(partial(cost_of_gradients, results["gradients"]))
     if "shared" in results:
@@ -36,6 +40,11 @@ def plot(results):
     for ax in axes.flat[len(panels) :]:
         ax.remove()
     return plotting.shared_legend(picture, columns=4)
+
+
+def most_settings(curve):
+    """The largest number of settings at which a method was measured in one case."""
+    return max(len(curve[way]["rms"]) for way in LOOKS if way in curve)
 
 
 def work_precision(name, curve, ax):

@@ -10,6 +10,8 @@ import time
 
 import numpy as np
 
+from truncgauss import fitting
+
 from .batches import accelerator, accelerator_table, batches, batches_table
 from .clock import machine, one_processor
 from .curves import cases_table, curves_table, measured_cases
@@ -42,13 +44,20 @@ def run(config):
             results["summary"].append("R with its package mvtnorm is not installed: left out.")
         for part in config.parts:
             measure, table = PARTS[part]
-            start, spent = time.perf_counter(), time.process_time()
-            results[part] = measure(config, part, peers)
-            wall, cpu = time.perf_counter() - start, time.process_time() - spent
+            measured = fitting.computed(part, measured_part, measure, config, part, peers)
+            results[part], wall, cpu = (measured[name] for name in ("found", "wall", "cpu"))
             results["summary"] += ["", f"{part} ({wall:.0f} s, {cpu / wall:.0%} of a processor)"]
             results["summary"] += table(results[part])
     results["failed"] = failure(results)
     return results
+
+
+def measured_part(measure, config, part, peers):
+    """What was found, and the seconds that it took by the clock and on the processor."""
+    start, spent = time.perf_counter(), time.process_time()
+    found = measure(config, part, peers)
+    wall, cpu = time.perf_counter() - start, time.process_time() - spent
+    return {"found": found, "wall": wall, "cpu": cpu}
 
 
 def failure(results):

@@ -6,7 +6,7 @@ error is then reported at the line of the key that it names.
 """
 
 from truncgauss.config.experiment import Experiment, folder, function, is_file, names, stem
-from truncgauss.config.loading import dump, load, override, schema
+from truncgauss.config.loading import dump, files, load, members, override, schema
 from truncgauss.config.sections import (
     Adam,
     Bounds,
@@ -71,10 +71,12 @@ __all__ = [
     "Vector",
     "columns_of",
     "dump",
+    "files",
     "folder",
     "function",
     "is_file",
     "load",
+    "members",
     "names",
     "override",
     "problem",

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from truncgauss.config.sections import Count, Dtype, Model, Seed, problem, suggestion
+from truncgauss.config.sections import Count, Dtype, Model, Seed, Swept, problem, suggestion
 from truncgauss.config.yaml import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,6 +49,17 @@ class Experiment(Model):
     """Devices of the host to start; an experiment that `spreads` shares its work among them."""
     dtype: Dtype = "float64"
     """The precision of the run."""
+    sweep: Swept | None = None
+    """Values for some settings, as `section.field: [value, ...]`; their product is run."""
+
+    def read_data(self) -> Any:
+        """What the data files hold of what the settings name; `check` reads it too. Here nothing.
+
+        Raises:
+            ValueError: a file that cannot be used, or a value in it; the sentence has the place.
+            OSError: a file that cannot be read.
+        """
+        return None
 
     def model_post_init(self, context: Any) -> None:
         """Refuse devices that would stand idle."""

@@ -8,10 +8,12 @@ Nothing here imports JAX: a file is checked in a moment.
 """
 
 import difflib
+import itertools
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic.json_schema import models_json_schema
@@ -19,6 +21,8 @@ from pydantic.json_schema import models_json_schema
 from truncgauss.config.experiment import Experiment, is_file, names, settings_of
 from truncgauss.config.sections import suggestion
 from truncgauss.config.yaml import ConfigError, Document, Place, parse, read, write
+
+MOST_MEMBERS = 1000  # of a sweep
 
 
 def _complaint(item: Any, document: Document) -> str | None:
@@ -42,9 +46,10 @@ def _complaint(item: Any, document: Document) -> str | None:
         known = item["ctx"]["expected_tags"].replace("'", "").split(", ")
         message = f"unknown; {suggestion(got, known)}"
     elif kind == "too_short":
-        if got:  # pydantic counts what is valid, and what is not has its own line
+        least = item["ctx"]["min_length"]
+        if len(got) >= least:  # pydantic counts what is valid, and what is not has its own line
             return None
-        message = "must not be empty"
+        message = f"must have at least {least} entries" if got else "must not be empty"
     elif kind in ("value_error", "assertion_error"):
         message = message.partition(", ")[2]
     elif kind == "tuple_type":
@@ -83,7 +88,9 @@ def load(path: str | Path) -> Experiment:
         model = settings_of(str(document.data["experiment"]))
     except ConfigError as error:
         raise ConfigError(document.line(str(error), ("experiment",), got=given)) from error
-    return _validated(model, document, folder)
+    config = _validated(model, document, folder)
+    _check_sweep(config, document)
+    return config
 
 
 def override(config: Experiment, words: Sequence[str]) -> Experiment:
@@ -107,7 +114,7 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
                 raise ConfigError(Document(None).line(f"{section} has no keys", key, got=given))
-        inner[field] = _typed(given, inner.get(field), key)
+        inner[field] = _typed(given, inner.get(field), key, _annotation(type(config), key))
     if values["experiment"] != config.experiment:
         message = "cannot be changed, name another config"
         line = Document(None).line(message, ("experiment",), got=values["experiment"])
@@ -132,8 +139,23 @@ def _options(words: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
         yield place, given
 
 
-def _typed(given: list[str], before: Any, key: Place) -> Any:
-    """Words as the kind of value that stood there before."""
+def _annotation(model: Any, key: Place) -> Any:
+    """The type of a setting, None for one inside of a union or a dictionary."""
+    found = model.model_fields.get(key[0]) if hasattr(model, "model_fields") else None
+    if found is None or len(key) == 1:
+        return found and found.annotation
+    return _annotation(found.annotation, key[1:])
+
+
+def _typed(given: list[str], before: Any, key: Place, kind: Any = None) -> Any:
+    """Words as the kind of value that stood there before, or of the setting's type."""
+    if kind == dict[str, str]:
+        if len(given) % 2:
+            line = Document(None).line("needs pairs of a key and a text", key, got=" ".join(given))
+            raise ConfigError(line)
+        return dict(zip(given[::2], given[1::2]))
+    if kind == tuple[str, ...]:
+        return tuple(given)
     many = isinstance(before, tuple)
     if isinstance(before[0] if many and before else before, str | Path):
         return tuple(given) if many else " ".join(given)
@@ -153,9 +175,94 @@ def _validated(model: type[Experiment], document: Document, folder: Path) -> Exp
         raise ConfigError("\n".join(line for line in lines if line)) from error
 
 
+def members(config: Experiment) -> list[tuple[dict[str, Any], Experiment]]:
+    """The settings of a sweep's runs, each with what distinguishes it, in the order of the product.
+
+    Args:
+        config: settings with `sweep`; without it they are the only member.
+
+    Raises:
+        ConfigError: for values that cannot be used, or too many of them.
+
+    Example:
+        >>> from truncgauss import config
+        >>> bump = config.load(config.folder("configs") / "bump_width.yaml")
+        >>> swept = bump.model_copy(update={"sweep": {"seed": (1, 2), "span": (3.0, 4.0)}})
+        >>> [changes for changes, _ in config.members(swept)][1]
+        {'seed': 1, 'span': 4.0}
+    """
+    return [(changes, _member(config, changes)) for changes in products(config.sweep or {})]
+
+
+def products(axes: dict[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Every choice of one value for each name."""
+    count = math.prod(len(values) for values in axes.values())
+    if count > MOST_MEMBERS:
+        raise ConfigError(f"makes {count} runs, at most {MOST_MEMBERS} are possible")
+    return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+
+
+def _member(config: Experiment, changes: dict[str, Any]) -> Experiment:
+    """The settings of one run of a sweep."""
+    values: dict[str, Any] = config.model_dump() | {"sweep": None}
+    for name, value in changes.items():
+        *sections, field = name.split(".")
+        inner = values
+        for section in sections:
+            inner = inner.get(section) if isinstance(inner, dict) else None  # type: ignore[assignment]
+        if name in ("experiment", "devices", "sweep") or not isinstance(inner, dict):
+            why = "cannot be swept" if name in values else "names no setting"
+            raise ConfigError(Document(None).line(why, (name,), got=value))
+        inner[field] = value
+    return _validated(type(config), Document.of(values), Path.cwd())
+
+
+def _check_sweep(config: Experiment, document: Document) -> None:
+    """Raise ConfigError, at its place, if one of a sweep's runs has settings that are wrong."""
+    if not config.sweep:
+        return
+    axes, reported = config.sweep, cast(Place, ("sweep",))
+    try:
+        if all(axes.values()):
+            products(axes)
+        first = {name: values[0] for name, values in axes.items() if values}
+        for name, values in axes.items():
+            reported = ("sweep", name)
+            if not values:
+                raise ConfigError("must not be empty")
+            for i, value in enumerate(values):
+                reported = ("sweep", name, i)
+                try:  # alone, else with the first of the others, which it may have to fit
+                    _member(config, {name: value})
+                except ConfigError:
+                    _member(config, first | {name: value})
+        reported = ("sweep",)
+        members(config)
+    except ConfigError as error:
+        said = str(error).splitlines()[0].partition(" (got ")[0].removeprefix("--")
+        got = document.data["sweep"]
+        for key in reported[1:]:
+            got = got[key]
+        raise ConfigError(document.line(said, reported, got=got)) from error
+
+
+def files(config: Experiment) -> list[Path]:
+    """The data files that settings name."""
+
+    def inside(value: Any) -> Iterator[Path]:
+        if isinstance(value, Path):
+            yield value
+        elif isinstance(value, dict | tuple):
+            for item in value.values() if isinstance(value, dict) else value:
+                yield from inside(item)
+
+    return list(dict.fromkeys(inside(config.model_dump())))
+
+
 def dump(config: Experiment) -> str:
     """The YAML text of settings; `load` reads it back to an equal value."""
-    return write(config.model_dump())
+    values = config.model_dump()
+    return write(values if values["sweep"] else {k: v for k, v in values.items() if k != "sweep"})
 
 
 def schema(experiment: str | None = None) -> dict[str, Any]:

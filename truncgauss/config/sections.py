@@ -70,6 +70,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Dtype = Literal["float32", "float64"]
 Vector = Annotated[tuple[Number, ...], Field(min_length=1)]
 Bounds = Annotated[tuple[Limit, ...], Field(min_length=1)]
+Swept = Annotated[dict[str, tuple[Any, ...]], Field(min_length=1)]
 Matrix = Annotated[tuple[Vector, ...], Field(min_length=1)]
 
 

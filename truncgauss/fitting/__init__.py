@@ -19,6 +19,7 @@ from truncgauss.fitting.tightening import Tightening, tightened
 from truncgauss.fitting.truncated_normal import fit_truncated_normal
 from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
 from truncgauss.interrupts import interrupts
+from truncgauss.optimization.checkpoint import computed, resumable
 from truncgauss.optimization.loop import fit
 from truncgauss.optimization.parameters import (
     Bijection,
@@ -67,6 +68,7 @@ __all__ = [
     "Tightening",
     "TruncatedFit",
     "certificate",
+    "computed",
     "coordinates",
     "error_bars",
     "fit",
@@ -78,6 +80,7 @@ __all__ = [
     "interrupts",
     "likelihood_ratio",
     "quantile_residuals",
+    "resumable",
     "standard_errors",
     "tightened",
 ]

@@ -35,11 +35,13 @@ class Whitened(NamedTuple):
         design: Q = X T, (n, p).
         transform: T, (p, p): coefficients b of Q are T b of X.
         constant: c with X c = 1 in every row, (p,); None if there is none.
+        names: of the covariates, if they have some.
     """
 
     design: np.ndarray
     transform: np.ndarray
     constant: np.ndarray | None
+    names: tuple[str, ...] | None = None
 
 
 def whitened(design: np.ndarray, weights: np.ndarray | None, what: str) -> Whitened:

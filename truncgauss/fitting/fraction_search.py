@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from truncgauss.fitting.fraction_loss import FractionLoss
 from truncgauss.optimization import newton
+from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.parameters import Constraint, Coordinates, coordinates
 from truncgauss.optimization.result import BASELESS, FitResult
 from truncgauss.optimization.uncertainty import Certificate, ErrorBars, certificate, error_bars
@@ -108,7 +109,7 @@ def derivatives(flat: Flat, x: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def point(flat: Flat, x: np.ndarray) -> Point:
-    loss, *parts = (np.asarray(part) for part in derivatives(flat, jnp.asarray(x)))
+    loss, *parts = map(np.asarray, computed("fractions", derivatives, flat, jnp.asarray(x)))
     return Point(np.asarray(x), float(loss), *parts)
 
 

@@ -11,7 +11,7 @@ from truncgauss.fitting.wald import far_from_quadratic, untrusted, wald_ratios
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import FEW_NUMBERS, Point, point, verdict
-from truncgauss.optimization.result import BASELESS
+from truncgauss.optimization.result import BASELESS, UNSEEN
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.problem import Estimate
 
@@ -84,7 +84,7 @@ def summary(
         "wald_ratios": ratios,
         "log_likelihood": float(total.log_prob),
         "log_likelihood_stderr": float(total.stderr),
-        "num_rows": rows[0].num_rows,
+        "num_rows": counted(rows[0]),
         "num_parameters": len(here.x),
         "converged": converged,
         "reason": reason,
@@ -98,6 +98,11 @@ def summary(
         "coordinates": coordinates,
         "best": here,
     }
+
+
+def counted(rows: Observations) -> int:
+    """How many rows there are of positive weight."""
+    return rows.num_rows if rows.weights is None else int(np.sum(np.asarray(rows.weights) > 0))
 
 
 def traces(path: Path) -> dict[str, Any]:
@@ -174,6 +179,11 @@ def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) ->
     return wald_ratios(value, size, here.x, covariance, estimates, jacobian)
 
 
+def half_widths(ratio: float) -> str:
+    """How far an interval reaches, in words."""
+    return f"about {ratio:.2g} Wald half-widths" if np.isfinite(ratio) else "very far"
+
+
 def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float) -> tuple[str, ...]:
     """What a reader of the numbers must know: is it global, what does it rest on, and do Wald's
     intervals hold?
@@ -194,19 +204,16 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
             "give the method more points."
         )
     if fraction < 0.5:
-        notes.append(
-            f"A row could be seen with probability {fraction:.2g} only: most of the fitted "
-            "distribution rests on its shape, which no row can check."
-        )
+        notes.append(UNSEEN.format(fraction))
     wrong = np.flatnonzero(untrusted(ratios))
     if len(wrong):
         worst = wrong[np.argmax(np.abs(np.log(np.clip(ratios[wrong], 1e-9, 1e9))).max(axis=1))]
         low, high = ratios[worst]
         notes.append(
             f"Do not trust the Wald intervals of {', '.join(names[k] for k in wrong)}: the "
-            "log-likelihood is not quadratic. By the likelihood that of "
-            f"{names[worst]} reaches about {low:.2g} times as far below and {high:.2g} times as "
-            "far above. profile() gives such intervals."
+            "log-likelihood is not quadratic. By the likelihood, the interval of "
+            f"{names[worst]} ends {half_widths(low)} below the estimate and {half_widths(high)} "
+            "above it. Use profile(name)."
         )
     worse = np.flatnonzero(far_from_quadratic(ratios))
     if len(worse):

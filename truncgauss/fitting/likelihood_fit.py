@@ -15,7 +15,7 @@ from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.profile import profile_interval
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.newton import Point
-from truncgauss.optimization.result import Fit, InformationCriteria
+from truncgauss.optimization.result import Fit, InformationCriteria, table_of
 from truncgauss.optimization.uncertainty import FreeErrors
 from truncgauss.pytrees import frozen_pytree
 
@@ -52,7 +52,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             it was not compared.
         log_likelihood: of all rows, in nats, with all constants.
         log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
-        num_rows: n.
+        num_rows: n, of positive weight.
         num_parameters: how many were estimated.
         fraction_not_truncated: mean probability that a row could be seen; what the fit says of the
             rest no row has checked.
@@ -195,7 +195,13 @@ class LikelihoodFit(InformationCriteria, Fit):
         Raises:
             ImportError: without pandas, which is not installed with this package.
         """
-        import pandas
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(
+                "to_frame needs pandas, which is optional: pip install pandas. Without it: print "
+                "the fit, or take `names`, `estimates`, `errors` and `wald()`."
+            ) from error
 
         low, high = self.wald(level).T
         columns = {
@@ -224,11 +230,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         return bibtex(software, self.references)
 
     def __str__(self) -> str:
-        width = max(map(len, self.names), default=0)
-        lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12} {'95 % Wald interval':>26}"]
-        for name, value, error, ends in zip(self.names, self.estimates, self.errors, self.wald()):
-            interval = f"[{ends[0]:.6g}, {ends[1]:.6g}]"
-            lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g} {interval:>26}")
+        lines = table_of(self.names, self.estimates, self.errors)
         lines.append(
             f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows} rows, "
             f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}; standard "

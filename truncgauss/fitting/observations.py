@@ -45,6 +45,10 @@ from truncgauss.problem import as_key
 from truncgauss.pytrees import floats_as_float64
 
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
+NOT_DECIDED = (
+    "This is a maximum, but whether the likelihood grows beyond it far away could not be decided: "
+    "for several outcomes inside regions no test is known."
+)
 SINGULAR = 1e-10  # smallest eigenvalue of a correlation matrix that is one no longer
 
 
@@ -101,7 +105,8 @@ def fit_observations(
     Args:
         observations: the rows, `tg.Observations`.
         design: covariates (n, p) of every outcome, with a column of ones if a constant is meant; or
-            a tuple of d such, one for each outcome. None: a constant mean.
+            a tuple of d such, one for each outcome. The columns' names of a table, such as a
+            DataFrame or a dictionary, become those of the estimates. None: a constant mean.
         covariance: "full", "diagonal", or a matrix (d, d) with NaN where it is to be estimated and
             a number where it is known, such as the 1 of a probit model.
         start: (coefficients, covariance) to begin with, coefficients one after the other.
@@ -207,6 +212,16 @@ class Rows:
     def estimated(self) -> UserUnits:
         """The coordinates in the units of the user."""
         return self.near.coordinates(self.coordinates)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What to call the estimates, by the names of covariates that have some."""
+        found = self.coordinates.names(self.designs is not None)
+        for j, part in enumerate(self.near.designs or ()):
+            start, several = sum(self.coordinates.sizes[:j]), len(self.coordinates.sizes) > 1
+            for i, name in enumerate(part.names or ()):
+                found[start + i] = f"coefficients[{j}][{name}]" if several else name
+        return tuple(found)
 
     @property
     def size(self) -> jax.Array:
@@ -328,7 +343,7 @@ class Rows:
             if found is not None:
                 found = self.near.direction_of(j, found)
                 start = sum(place.sizes[:j])
-                names = place.names(self.designs is not None)[start : start + size]
+                names = list(self.names[start : start + size])
                 return rising_sentence(found, names)
         return None
 
@@ -353,7 +368,7 @@ class Rows:
 
     def result(self, path: Path, information: str, starts: str) -> ObservationsFit:
         rows, place, x = self.observations, self.coordinates, jnp.asarray(path.end.x)
-        names = tuple(place.names(self.designs is not None))
+        names = self.names
         compare = self.simple or rows.lower.size <= FEW_ENTRIES
         fields = summary(
             path, self.estimated, names, (self.given, rows), information,
@@ -374,9 +389,16 @@ class Rows:
             covariance_matrix=matrix,
             standard_errors=shaped(place, names, fields["errors"]),
             fraction_not_truncated=fraction,
-            notes=notes_of(fields, self.unique, starts, fraction),
+            notes=notes_of(fields, self.unique, starts, fraction) + self.undecided(fields),
             references=self.references(information),
         )
+
+    def undecided(self, fields: dict[str, Any]) -> tuple[str, ...]:
+        """What is not known of the maximum's existence."""
+        several = len(self.coordinates.sizes) > 1 and self.observations.region is not None
+        if not several or self.unique or not fields["converged"]:
+            return ()
+        return (NOT_DECIDED,)
 
     def undetermined(self, errors: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Which coefficients the rows do not determine."""

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import tables
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.observations_loss import Coordinates
@@ -23,8 +24,9 @@ def as_designs(
     if design is None:
         return None
     shared = not isinstance(design, tuple | list)
-    parts = [np.asarray(part, np.float64) for part in ([design] if shared else design)]
-    parts = parts * d if shared else parts
+    read = [as_columns(part, what) for part in ([design] if shared else design)]
+    read = read * d if shared else read
+    parts = [table.values for table in read]
     if len(parts) != d or any(part.ndim != 2 or part.shape[0] != n for part in parts):
         raise ValueError(
             f"{what}: design must have shape ({n}, p), or be a tuple of {d} such, one "
@@ -36,8 +38,18 @@ def as_designs(
     found: list[Whitened] = []
     for j, part in enumerate(parts):
         columns = f"{what}: the columns of the design of outcome {j}"
-        found.append(found[0] if shared and j else whitened(part, weights, columns))
+        own = found[0] if shared and j else whitened(part, weights, columns)
+        names = read[j].names
+        found.append(own._replace(names=None if names is None else tuple(map(str, names))))
     return tuple(found)
+
+
+def as_columns(design: Any, what: str) -> tables.Table:
+    """Covariates as numbers, with their names if they have some."""
+    if isinstance(design, np.ndarray | jax.Array) and design.dtype.names is None:
+        return tables.Table(np.asarray(design, np.float64), None, None)
+    table = tables.read(design, what=f"{what}: design")
+    return table._replace(values=np.asarray(table.values, np.float64))
 
 
 def as_coordinates(

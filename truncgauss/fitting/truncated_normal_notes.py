@@ -8,6 +8,7 @@ import numpy as np
 from truncgauss.fitting.truncated_normal_loss import gaussian, packed
 from truncgauss.fitting.wald import untrusted, wald_ratios
 from truncgauss.optimization.newton import Point
+from truncgauss.optimization.result import UNSEEN
 
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic
 
@@ -33,10 +34,7 @@ def notes_of(
     """
     notes = []
     if fraction < 0.5:
-        notes.append(
-            f"A row could be seen with probability {fraction:.2g} only: most of the fitted "
-            "distribution rests on its shape, which no row can check."
-        )
+        notes.append(UNSEEN.format(fraction))
     return (*notes, *wald_notes(evaluate, size, here, slopes, errors))
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from truncgauss.optimization.result import Fit
+from truncgauss.optimization.result import Fit, table_of
 
 
 class GaussianErrors(NamedTuple):
@@ -18,7 +18,7 @@ class GaussianErrors(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TruncatedFit(Fit):
-    """The Gaussian that truncated rows come from, and how far to trust it.
+    """The Gaussian that truncated rows come from, and how far to trust it; `print` shows a table.
 
     Attributes, besides those of `Fit`:
         loc: its mean, shape (d,).
@@ -41,3 +41,19 @@ class TruncatedFit(Fit):
     fraction_not_truncated: float
     num_rows: int
     newton_decrement_trace: np.ndarray
+
+    def __str__(self) -> str:
+        rows, columns = np.tril_indices(len(self.loc))
+        names = [f"loc[{i}]" for i in range(len(self.loc))]
+        names += [f"covariance_matrix[{i}, {j}]" for i, j in zip(rows, columns)]
+        estimates, errors = (
+            np.concatenate([np.asarray(loc), np.asarray(matrix)[rows, columns]])
+            for loc, matrix in ((self.loc, self.covariance_matrix), self.standard_errors)
+        )
+        seen = float(self.fraction_not_truncated)
+        lines = table_of(names, estimates, errors)
+        lines.append(
+            f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows} rows; fraction not "
+            f"truncated {seen:.4g}; standard errors from the observed information"
+        )
+        return "\n".join([*lines, self.reason, *self.notes])

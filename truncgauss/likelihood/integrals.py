@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from truncgauss import parallel
 from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril
@@ -79,12 +80,45 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     def one(row: Any) -> Estimate:
         loc, region, key, own, planned = row
         own = covariance if own is None else own
-        return log_probability(loc, own, region, method if planned is None else planned, key)
+        chosen = method if planned is None else planned
+        return with_derivative(log_probability, loc, own, region, chosen, key)
 
     rows, most = (loc, region, keys, own_covariance, own_method), chunk_of(region)
     result = parallel.over_rows(lambda rows: in_chunks(one, rows, most), (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
+
+
+def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estimate:
+    """An estimate whose derivative is computed along with it, where one is asked for.
+
+    A derivative of a chunk of rows then needs neither the chunk's intermediate values, which would
+    fill the memory, nor to compute it again.
+    """
+    leaves, structure = jax.tree.flatten(arguments)
+
+    @jax.custom_jvp
+    def value(leaves: list[Any]) -> Estimate:
+        return function(*jax.tree.unflatten(structure, leaves))
+
+    def rule(primals: tuple[Any], tangents: tuple[Any]) -> tuple[Estimate, Estimate]:
+        (leaves,), (changes,) = primals, tangents
+        moved = [i for i, change in enumerate(changes) if not isinstance(change, SymbolicZero)]
+
+        def log_prob(values: list[Any]) -> tuple[jax.Array, jax.Array]:
+            every = list(leaves)
+            for i, own in zip(moved, values):
+                every[i] = own
+            return function(*jax.tree.unflatten(structure, every))
+
+        at = [leaves[i] for i in moved]
+        (found, stderr), slopes = jax.value_and_grad(log_prob, has_aux=True)(at)
+        parts = [jnp.sum(slope * changes[i]) for i, slope in zip(moved, slopes)]
+        change = sum(parts, jnp.zeros_like(found))
+        return Estimate(found, stderr), Estimate(change, jnp.zeros_like(stderr))
+
+    value.defjvp(rule, symbolic_zeros=True)
+    return value(leaves)
 
 
 def chunk_of(region: Box | Polyhedron) -> int:
@@ -94,7 +128,7 @@ def chunk_of(region: Box | Polyhedron) -> int:
 def in_chunks(function: Callable[[Any], Any], rows: Any, size: int) -> Any:
     """`function` of every row, at most `size` of them at a time, in the memory of so many.
 
-    The last rows are repeated rather than compile for fewer. A gradient computes each chunk again.
+    The last rows are repeated rather than compile for fewer.
     """
     count = jax.tree.leaves(rows)[0].shape[0]
     batched = jax.vmap(function)
@@ -105,5 +139,5 @@ def in_chunks(function: Callable[[Any], Any], rows: Any, size: int) -> Any:
     short = num_chunks * size - count
     full = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1].repeat(short, 0)]), rows)
     chunks = jax.tree.map(lambda leaf: leaf.reshape(num_chunks, size, *leaf.shape[1:]), full)
-    results = jax.lax.map(jax.checkpoint(batched), chunks)
+    results = jax.lax.map(batched, chunks)
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], results)

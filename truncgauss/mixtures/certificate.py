@@ -21,6 +21,7 @@ from truncgauss.optimization.uncertainty import (
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
 HIDDEN = 0.1  # fraction not truncated, below which a component rests on what was never seen
+QUANTILE = 1.959963984540054  # of a normal distribution, for 95 % intervals
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 
 
@@ -37,6 +38,7 @@ def finished(
     converged, reason = ending(here, proof, size, len(trace) - 1)
     counts = weights @ np.asarray(terms.responsibilities)
     notes = notes_of(loss, counts, inside, estimated["covariances"], stderr)
+    notes += impossible_intervals(loss, estimated)
     return MixtureFit(
         **estimated,
         log_likelihood=value,
@@ -98,6 +100,24 @@ def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tupl
     )
 
 
+def impossible_intervals(loss: MixtureLoss, estimated: dict[str, Any]) -> tuple[str, ...]:
+    """Which weights and variances have Wald intervals that reach below 0."""
+    place = loss.coordinates
+    k, d = place.num_components, place.dimension
+    variances = [i == j for i, j in place.entries] * place.num_factors
+    positive = np.array([k > 1] * k + [False] * (k * d) + variances)
+    with np.errstate(invalid="ignore"):
+        low = estimated["estimates"] - QUANTILE * estimated["errors"]
+    wrong = np.flatnonzero(positive & np.isfinite(low) & (low < 0))
+    if not len(wrong):
+        return ()
+    named = ", ".join(estimated["names"][number] for number in wrong)
+    return (
+        f"Do not trust the Wald intervals of {named}: they reach below 0, where no such value can "
+        "be. The log-likelihood is not quadratic over so wide an interval.",
+    )
+
+
 def notes_of_starts(
     reached: np.ndarray, value: float, stderr: float, ascent: Ascent
 ) -> tuple[str, ...]:
@@ -140,7 +160,7 @@ def notes_of(
             )
         if inside[k] < HIDDEN:
             notes.append(
-                f"Component {k} could be seen with probability {inside[k]:.2g} only: its weight "
+                f"Only {inside[k]:.2g} of component {k} lies where rows can be seen: its weight "
                 "and width rest on the Gaussian shape of what no row can check."
             )
         if least[k] < THIN:

@@ -24,7 +24,7 @@ References:
 
 import dataclasses
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +34,7 @@ from truncgauss.compiling import Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.loss import MixtureLoss, effort_of
+from truncgauss.optimization.checkpoint import computed
 
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
 FLAT = 1e-10  # variance of a component in units of the rows', at which it has no spread left
@@ -120,8 +121,13 @@ def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
 def expectation(loss: MixtureLoss, here: Components) -> Expectation:
     """What EM needs of the rows at a mixture: one gradient of their log-likelihood."""
     arrays = jax.tree.map(jnp.asarray, here)
-    value, gradient, population = _expectation(loss, arrays, effort=effort_of(loss))
-    return Expectation(float(value), jax.tree.map(np.asarray, gradient), float(population))
+    value, gradient, population = computed("expectation", _expected, loss, arrays)
+    return Expectation(float(value), Components(*gradient), float(population))
+
+
+def _expected(loss: MixtureLoss, here: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
+    value, gradient, population = _expectation(loss, here, effort=effort_of(loss))
+    return value, tuple(map(np.asarray, gradient)), population
 
 
 def maximised(here: Components, found: Expectation, structure: str) -> Components:

@@ -1,5 +1,6 @@
 """The loss of rows under a mixture, its derivatives, and the shares of its components."""
 
+import functools
 from typing import Any
 
 import jax
@@ -10,6 +11,7 @@ from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.likelihood import MixtureTerms, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.parameters import MixtureCoordinates
+from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.newton import FEW_NUMBERS, Point
 from truncgauss.probability.method import Method
 from truncgauss.pytrees import frozen_pytree
@@ -56,7 +58,8 @@ def effort_of(loss: MixtureLoss) -> dict[str, Any] | None:
 
 def slope(loss: MixtureLoss, x: np.ndarray) -> tuple[float, np.ndarray]:
     """The loss and its gradient at x."""
-    value, gradient = _slope(loss, jnp.asarray(x), effort=effort_of(loss))
+    compiled = functools.partial(_slope, effort=effort_of(loss))
+    value, gradient = computed("slope", compiled, loss, jnp.asarray(x))
     return float(value), np.asarray(gradient)
 
 
@@ -68,7 +71,8 @@ def point(loss: MixtureLoss, x: np.ndarray) -> Point:
     """
     q = len(x)
     points = np.concatenate([x[None], x + STEP * np.eye(q), x - STEP * np.eye(q)])
-    values, gradients = map(np.asarray, _slopes(loss, jnp.asarray(points), effort=effort_of(loss)))
+    compiled = functools.partial(_slopes, effort=effort_of(loss))
+    values, gradients = map(np.asarray, computed("slopes", compiled, loss, jnp.asarray(points)))
     hessian = (gradients[1 : q + 1] - gradients[q + 1 :]) / (2 * STEP)
     return Point(np.asarray(x), float(values[0]), gradients[0], (hessian + hessian.T) / 2)
 

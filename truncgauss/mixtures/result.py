@@ -171,6 +171,5 @@ class MixtureFit(InformationCriteria, Fit):
             f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows:g} rows, "
             f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}, "
             f"ICL {self.icl:.6g}",
-            f"{self.num_reached} of {len(self.start_log_likelihoods)} start(s) reached it",
         ]
         return "\n".join([*lines, self.reason, *self.notes])

@@ -1,27 +1,274 @@
-"""Checkpoints: the state of a fit in one file, so that an interrupted fit goes on to the bit.
+"""Checkpoints: the state of long work in one file, so that what is interrupted goes on to the bit.
 
 The file is written beside its place, flushed to the disk and moved there in one step: whatever
-happens, the place holds the old state or the new one. A state belongs to one fit, known by its
-fingerprint; resuming another fit from it is an error.
+happens, the place holds the old state or the new one, and the one before is kept beside it. A state
+belongs to one piece of work, known by its fingerprint, and carries a digest of all its numbers:
+another's, or a damaged one, is refused.
+
+There are two ways to use it. `Checkpoint` holds a state that a loop moves on, as an optimiser or a
+Markov chain does. `resumable` holds the results of calls: within it, what is called through
+`computed` is computed once, and read when the same work is done again. Every fit of the package
+does so, and what draws no other random numbers than from keys comes out the same.
 """
 
+import contextlib
+import contextvars
 import functools
 import hashlib
+import io
 import json
 import os
+import shutil
+import time
 import types
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-FORMAT = 1
+FORMAT = 2
 HEADER = "header"
 DAMAGE = (ValueError, KeyError, TypeError, EOFError, OSError, NotImplementedError, RuntimeError)
+SAVE_EVERY = 10.0  # seconds
+SHARE = 0.05  # of the time, at most, goes into writing
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Checkpoint(Generic[S]):
+    """The state of a loop: in memory, and in a file every so many seconds and at the end.
+
+    Args:
+        path: the file; None keeps nothing.
+        start: the state to begin with, a pytree of arrays and random keys. Leaves under "traces"
+            may grow along their leading axes, all others keep shape and dtype.
+        fingerprint: what the state belongs to, see `fingerprint`.
+        save_every: seconds between two writings, by default those of the enclosing `resumable`.
+
+    Raises:
+        ValueError: on entering, if the file is damaged or belongs to something else.
+
+    Example:
+        >>> from truncgauss.optimization.checkpoint import Checkpoint
+        >>> with Checkpoint(None, {"sum": jnp.zeros(())}, {}) as kept:
+        ...     for _ in range(3):
+        ...         kept.update({"sum": kept.state["sum"] + 1.0})
+        >>> float(kept.state["sum"])
+        3.0
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        start: S,
+        fingerprint: dict[str, str],
+        save_every: float | None = None,
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.state, self.fingerprint, self.unsaved = start, fingerprint, True
+        if save_every is None:
+            record = RECORD.get()
+            save_every = SAVE_EVERY if record is None else record.clock.save_every
+        self.clock = Clock(save_every)
+
+    def __enter__(self) -> "Checkpoint[S]":
+        if self.path is not None and self.path.exists():
+            self.state = restore(self.path, self.state, self.fingerprint)
+            self.unsaved = False
+        return self
+
+    def update(self, state: S) -> None:
+        """Take the next state, and write it if that is due."""
+        self.state, self.unsaved = state, True
+        if self.path is not None and self.clock.due():
+            self.save()
+
+    def save(self) -> None:
+        """Write the state now, if it is a new one."""
+        if self.path is not None and self.unsaved:
+            with self.clock:
+                save(self.path, self.state, self.fingerprint)
+            self.unsaved = False
+
+    def __exit__(self, *failure: object) -> None:
+        self.save()
+
+
+class Clock:
+    """When to write: every so many seconds, but never for more than a share of the time."""
+
+    def __init__(self, save_every: float) -> None:
+        self.save_every, self.last, self.cost = save_every, time.monotonic(), 0.0
+
+    def due(self) -> bool:
+        return time.monotonic() - self.last > max(self.save_every, self.cost / SHARE)
+
+    def __enter__(self) -> None:
+        self.last = time.monotonic()
+
+    def __exit__(self, *failure: object) -> None:
+        self.cost, self.last = time.monotonic() - self.last, time.monotonic()
+
+
+# ---------------------------------------------------------------- results of calls
+
+
+class Record:
+    """The results of calls in the order in which they were made; see `resumable`."""
+
+    def __init__(self, path: Path, fingerprint: dict[str, str], save_every: float) -> None:
+        self.path, self.fingerprint, self.clock = path, fingerprint, Clock(save_every)
+        self.counts: dict[str, int] = {}
+        self.entries: dict[str, Any] = {}
+        self.arrays: dict[str, np.ndarray] = {}
+        self.saved = 0
+        if path.exists():
+            header, self.arrays = contents(path)
+            refuse_foreign(path, header, fingerprint)
+            self.entries = header["entries"]
+            self.saved = len(self.entries)
+
+    def next_name(self, name: str) -> str:
+        """The name with the number of times that it was asked for."""
+        self.counts[name] = self.counts.get(name, 0) + 1
+        return f"{name}-{self.counts[name]}"
+
+    def beside(self, name: str) -> Path:
+        """The file of a `Checkpoint` of its own beside this one, the same when work is redone."""
+        return self.path.with_name(f"{self.next_name(name)}.npz")
+
+    def result(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        key, mark = self.next_name(name), source_digest((function, args))
+        if key not in self.entries:
+            found: dict[str, np.ndarray] = {}
+            structure = described(function(*args), key, found)
+            # One step, which an interruption cannot part.
+            self.arrays |= found
+            self.entries[key] = {"mark": mark, "result": structure}
+            if self.clock.due():
+                self.save()
+        entry = self.entries[key]
+        if entry["mark"] != mark:
+            raise ValueError(
+                f"the checkpoint {self.path} belongs to other work: its call {key} was made with "
+                "other data or other code. Give another path, or remove the file to start afresh."
+            )
+        return rebuilt(entry["result"], self.arrays)
+
+    def save(self) -> None:
+        """Write the results now, if there are new ones."""
+        entries = dict(self.entries)
+        if len(entries) > self.saved:
+            with self.clock:
+                write(self.path, dict(self.arrays), self.fingerprint, entries)
+            self.saved = len(entries)
+
+
+RECORD: contextvars.ContextVar[Record | None] = contextvars.ContextVar("record", default=None)
+
+
+@contextlib.contextmanager
+def resumable(
+    path: str | os.PathLike[str], save_every: float = SAVE_EVERY, **belongs_to: Any
+) -> Iterator[Record]:
+    """Within this context, fits and calls through `computed` are kept in a file and not done twice.
+
+    The results of calls are written every `save_every` seconds and however the context ends. When
+    the same work is done again with the same file, those calls are answered from it, and the work
+    goes on where it ended, to the bit.
+
+    Args:
+        path: the file; what is too large for it is written to files beside it.
+        save_every: seconds between two writings.
+        belongs_to: pytrees, or texts, that the work depends on; with others the file is refused.
+
+    Raises:
+        ValueError: the file is damaged, or belongs to other work.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from truncgauss import fitting
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "fit.npz"
+        >>> rows = tg.Observations.exact(jnp.array([[0.1], [1.2], [0.7], [2.9]]))
+        >>> with fitting.resumable(file):
+        ...     fit = tg.fit_observations(rows)
+        >>> file.exists()
+        True
+    """
+    record = Record(Path(path), fingerprint(**belongs_to), save_every)
+    before = RECORD.set(record)
+    try:
+        yield record
+    finally:
+        RECORD.reset(before)
+        record.save()
+
+
+def computed(name: str, function: Callable[..., T], *args: Any) -> T:
+    """What a function returns: arrays, numbers, texts, None, and lists and dictionaries of these.
+
+    Within `resumable` it is read from there if an earlier attempt has computed it. Its arrays are
+    NumPy's then. While JAX traces, and outside of `resumable`, this is a plain call.
+
+    Args:
+        name: of the kind of call. Calls of one name are told apart by their order.
+        function: what to call.
+        args: with what.
+
+    Raises:
+        ValueError: an earlier attempt made another call here.
+        TypeError: the function returned something else.
+    """
+    record = RECORD.get()
+    if record is None or any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+        return function(*args)
+    return record.result(name, function, args)
+
+
+def beside(name: str) -> Path | None:
+    """The file for a `Checkpoint`, beside that of `resumable`; None outside of that."""
+    record = RECORD.get()
+    return None if record is None else record.beside(name)
+
+
+def described(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """A value as JSON; its arrays go to `arrays`, under names that begin with `name`."""
+    if value is None or isinstance(value, bool | int | str) or type(value) is float:
+        return value
+    if isinstance(value, dict):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise TypeError(f"{name}: keys of a kept result must be texts, got {wrong[0]!r}")
+        return {"dict": {key: described(item, name, arrays) for key, item in value.items()}}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return {type(value).__name__: [described(item, name, arrays) for item in value]}
+    if not isinstance(value, np.ndarray | np.generic | jax.Array) or is_key(value):
+        kind = type(value).__name__
+        raise TypeError(f"{name}: a kept result must be numbers, texts and arrays, got {kind}")
+    place = f"{name}.{len(arrays)}"
+    arrays[place] = np.asarray(value)
+    return {"array": place}
+
+
+def rebuilt(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """The value that `described` described."""
+    if not isinstance(structure, dict):
+        return structure
+    ((kind, inside),) = structure.items()
+    if kind == "array":
+        array = arrays[inside]
+        return array.copy() if array.ndim else array[()]
+    if kind == "dict":
+        return {key: rebuilt(item, arrays) for key, item in inside.items()}
+    items = [rebuilt(item, arrays) for item in inside]
+    return items if kind == "list" else tuple(items)
+
+
+# ---------------------------------------------------------------- files
 
 
 def save(path: str | os.PathLike[str], state: Any, fingerprint: dict[str, str]) -> None:
@@ -32,21 +279,48 @@ def save(path: str | os.PathLike[str], state: Any, fingerprint: dict[str, str]) 
         state: any pytree of arrays. Each is stored under its path in the tree.
         fingerprint: what the state belongs to, see `fingerprint`.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    header = json.dumps({"format": FORMAT, "fingerprint": fingerprint})
     arrays = {name: stored(leaf) for name, leaf in leaves_by_name(state).items()}
-    entries: dict[str, Any] = {HEADER: np.array(header), **arrays}
+    write(Path(path), arrays, fingerprint, {})
+
+
+def write(
+    path: Path, arrays: dict[str, np.ndarray], fingerprint: dict[str, str], entries: Any
+) -> None:
+    """Write arrays with a header and a digest of both; the file before stays as `previous`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    about = {"format": FORMAT, "fingerprint": fingerprint, "entries": entries}
+    header = json.dumps(about | {"digest": digest_of(about, arrays)})
+    everything: dict[str, Any] = {HEADER: np.array(header), **arrays}
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    buffer = io.BytesIO()  # an archive that cannot be written to its end fails in many ways
+    np.savez(buffer, **everything)
     try:
         with open(partial, "wb") as file:
-            np.savez(file, **entries)
+            file.write(buffer.getbuffer())
             file.flush()
             os.fsync(file.fileno())
+        if path.exists():
+            keep(path, previous(path))
         os.replace(partial, path)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
     flush_folder(path.parent)
+
+
+def previous(path: Path) -> Path:
+    """The place of the checkpoint before the one at `path`."""
+    return path.with_name(f"{path.stem}.previous{path.suffix}")
+
+
+def keep(path: Path, other: Path) -> None:
+    """Give a file a second name, or copy it where a file has only one."""
+    other.unlink(missing_ok=True)
+    try:
+        os.link(path, other)
+    except OSError:
+        shutil.copyfile(path, other)
 
 
 def restore(path: str | os.PathLike[str], like: Any, fingerprint: dict[str, str]) -> Any:
@@ -63,14 +337,7 @@ def restore(path: str | os.PathLike[str], like: Any, fingerprint: dict[str, str]
             part differs and what to do.
     """
     header, arrays = contents(path)
-    differing = [
-        part for part, value in fingerprint.items() if header["fingerprint"].get(part) != value
-    ]
-    if differing:
-        raise ValueError(
-            f"the checkpoint {path} belongs to another fit: {' and '.join(differing)} differ(s). "
-            "Give another path, or remove the file to start afresh."
-        )
+    refuse_foreign(path, header, fingerprint)
     leaves = []
     for name, leaf in leaves_by_name(like).items():
         expected = stored(leaf)
@@ -91,9 +358,28 @@ def restore(path: str | os.PathLike[str], like: Any, fingerprint: dict[str, str]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
 
 
+def refuse_foreign(
+    path: str | os.PathLike[str], header: dict[str, Any], fingerprint: dict[str, str]
+) -> None:
+    """Raise ValueError if a checkpoint belongs to something else."""
+    differing = [
+        part for part, value in fingerprint.items() if header["fingerprint"].get(part) != value
+    ]
+    if differing:
+        raise ValueError(
+            f"the checkpoint {path} belongs to another fit: {' and '.join(differing)} differ(s). "
+            "Give another path, or remove the file to start afresh."
+        )
+
+
 def fingerprint(**parts: Any) -> dict[str, str]:
     """A digest of each named pytree: structure, shapes, dtypes and the numbers themselves."""
-    return {name: digest(tree) for name, tree in parts.items()}
+    return {
+        name: hashlib.sha256(tree.encode()).hexdigest()[:16]
+        if isinstance(tree, str)
+        else digest(tree)
+        for name, tree in parts.items()
+    }
 
 
 def source_digest(function: Any) -> str:
@@ -152,16 +438,34 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
             arrays = {name: file[name] for name in file.files}
         header = json.loads(str(arrays.pop(HEADER)))
         known = header["format"] == FORMAT and isinstance(header["fingerprint"], dict)
+        mark = header.pop("digest", None)
+        if known and mark != digest_of(header, arrays):
+            raise ValueError("its digest does not agree with its numbers")
     except (*DAMAGE, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(
-            f"{path} is no checkpoint of a fit ({error}). Give another path, or remove the file."
-        ) from error
+        raise ValueError(f"{path} is no checkpoint of a fit ({error}). {way_out(path)}") from error
     if not known:
         raise ValueError(
             f"the checkpoint {path} has format {header['format']}, this version reads {FORMAT}. "
             "Remove it to start afresh."
         )
     return header, arrays
+
+
+def way_out(path: str | os.PathLike[str]) -> str:
+    """What to do about a damaged checkpoint."""
+    before = previous(Path(path))
+    if before.exists():
+        return (
+            f"The one before it is there: to go on from that, move {before} to {path}; or remove "
+            "both to start afresh."
+        )
+    return "Give another path, or remove the file."
+
+
+def digest_of(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """A digest of the whole content of a file."""
+    text = json.dumps({key: about[key] for key in ("format", "fingerprint", "entries")})
+    return hashlib.sha256((text + digest(dict(sorted(arrays.items())))).encode()).hexdigest()
 
 
 def leaves_by_name(tree: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def fit(
     constraints: Any = None,
     tolerance: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    save_every: float = 10.0,
+    save_every: float | None = None,
 ) -> FitResult:
     """The parameters that minimise an objective, by any optax optimiser.
 
@@ -84,7 +84,7 @@ def fit(
             7e-5 in float32.
         checkpoint: a file. The fit saves its state there every `save_every` seconds, at the end and
             on KeyboardInterrupt, and goes on from it, bitwise, if it is there.
-        save_every: seconds between two checkpoints.
+        save_every: seconds between two checkpoints; by default 10, or what `resumable` says.
 
     Returns:
         FitResult. If a loss or gradient is not finite the fit stops, keeps the last good
@@ -148,36 +148,30 @@ class Run:
     rules: Rules
     key: Any
     checkpoint: str | os.PathLike[str] | None
-    save_every: float
+    save_every: float | None
 
     def through(self, done: Progress, progress: bool) -> Progress:
         """The end of the fit, from its start or its checkpoint."""
         num_steps, fingerprint = int(self.rules.num_steps), self.fingerprint()
-        if self.checkpoint is not None and os.path.exists(self.checkpoint):
-            done = checkpoints.restore(self.checkpoint, done, fingerprint)
-            done = reopened(done, num_steps)
-        # disable=None: silent where there is no terminal.
-        disable = None if progress else True
-        bar = tqdm(total=num_steps, initial=int(done.state.step), disable=disable)
-        size, saved = 1, time.monotonic()
-        try:
-            while int(done.state.status) == RUNNING:
-                began = time.monotonic()
-                done = self.advanced(done, size)
-                now = time.monotonic()
-                # As long as the eye and the keyboard can wait; a step is the same in any chunk.
-                # Processes that share the work must take the same number of steps.
-                quick = now - began < 0.2 or jax.process_count() > 1
-                size = min(2 * size, CHUNK) if quick else max(size // 2, 1)
-                show(bar, done)
-                if self.checkpoint is not None and now - saved > self.save_every:
-                    checkpoints.save(self.checkpoint, done, fingerprint)
-                    saved = time.monotonic()
-        finally:
-            bar.close()
-            if self.checkpoint is not None:
-                checkpoints.save(self.checkpoint, done, fingerprint)
-        return done
+        with checkpoints.Checkpoint(self.file(), done, fingerprint, self.save_every) as kept:
+            kept.state = reopened(kept.state, num_steps)
+            # disable=None: silent where there is no terminal.
+            disable = None if progress else True
+            size, first = 1, int(kept.state.state.step)
+            with tqdm(total=num_steps, initial=first, disable=disable) as bar:
+                while int(kept.state.state.status) == RUNNING:
+                    began = time.monotonic()
+                    kept.update(self.advanced(kept.state, size))
+                    # Processes that share the work must take the same number of steps.
+                    quick = time.monotonic() - began < 0.2 or jax.process_count() > 1
+                    # As long as the eye and the keyboard can wait; a step is the same in any chunk.
+                    size = min(2 * size, CHUNK) if quick else max(size // 2, 1)
+                    show(bar, kept.state)
+        return kept.state
+
+    def file(self) -> str | os.PathLike[str] | None:
+        """Where to keep the state: as told, else within `resumable` beside its file."""
+        return checkpoints.beside("fit") if self.checkpoint is None else self.checkpoint
 
     def advanced(self, done: Progress, size: int) -> Progress:
         """The progress after at most `size` more evaluations."""

@@ -11,6 +11,7 @@ References:
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.compiling import MEDIUM, Compiled
+from truncgauss.optimization.checkpoint import computed
 
 # The tolerances of all fits by Newton steps. Losses are means over rows or trials, so that a
 # decrement times sqrt(n) is a distance in standard errors.
@@ -26,6 +28,7 @@ SETTLED = 1e-9  # decrement at which the steps end, after one more
 CLOSE = 1e-3  # standard errors: a fit has converged if its optimum is estimated to be as near
 SUFFICIENT = 0.05  # part of the decrease that the slope promises, which a step must bring
 FEW_NUMBERS = 2**14  # of a loss that runs for milliseconds, but compiles for seconds
+NEAR = 0.02  # decrement below which the curvature is kept: it changes little from there on
 LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e12  # the first after an undamped failure, and the last tried
 
 
@@ -92,9 +95,52 @@ def point(loss: Any, x: np.ndarray) -> Point:
     """A callable pytree's loss with its exact derivatives at x, in float64."""
     size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(loss))
     effort = MEDIUM if size <= FEW_NUMBERS else None
-    parts = derivatives(loss, jnp.asarray(x, jnp.float64), effort=effort)
+    compiled = functools.partial(derivatives, effort=effort)
+    parts = computed("derivatives", compiled, loss, jnp.asarray(x, jnp.float64))
     value, gradient, hessian = map(np.asarray, parts)
     return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
+
+
+@Compiled
+def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Loss and gradient of a callable pytree at x."""
+    return jax.value_and_grad(loss)(x)
+
+
+@dataclasses.dataclass
+class Chord:
+    """Points of a loss whose curvature comes from a cheaper estimate of it, and is kept near the
+    minimum: value and gradient, which say where that is, are those of the loss.
+
+    A Hessian by q gradients costs more than all steps that it saves there (Shamanskii's and the
+    chord method: Kelley, "Iterative Methods for Linear and Nonlinear Equations", 1995, chapter 5).
+
+    Attributes:
+        loss: a callable pytree of a vector.
+        rough: likewise, with about the same curvature.
+        kept: the last curvature.
+    """
+
+    loss: Any
+    rough: Any
+    kept: np.ndarray | None = None
+
+    def __call__(self, x: np.ndarray) -> Point:
+        at = jnp.asarray(x, jnp.float64)
+        value, gradient = map(np.asarray, slope(self.loss, at, effort=MEDIUM))
+        here = Point(np.asarray(x), float(value), gradient, np.zeros((0, 0)))
+        if self.kept is not None:
+            near = dataclasses.replace(here, hessian=self.kept)
+            if near.finite and near.decrement < NEAR:
+                return near
+        return self.renewed(here)
+
+    def renewed(self, here: Point) -> Point:
+        """A point with its own curvature."""
+        there = dataclasses.replace(here, hessian=point(self.rough, here.x).hessian)
+        if there.finite:
+            self.kept = there.hessian
+        return there
 
 
 def newton_steps(

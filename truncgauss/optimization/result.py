@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,23 @@ BASELESS = (
     "standard error is inf). Give the method more points, or use another one such as "
     "tg.Automatic()."
 )
+
+
+UNSEEN = (
+    "Only {:.2g} of the fitted distribution lies where rows can be seen: the rest follows from the "
+    "Gaussian shape, which no row can check."
+)
+
+
+def table_of(names: Sequence[str], estimates: Any, errors: Any) -> list[str]:
+    """The lines of a table of estimates, with standard errors and 95 % Wald intervals."""
+    width, quantile = max(map(len, names), default=0), 1.959963984540054
+    lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12} {'95 % Wald interval':>26}"]
+    for name, value, error in zip(names, np.asarray(estimates), np.asarray(errors)):
+        low, high = value - quantile * error, value + quantile * error
+        interval = f"[{low:.6g}, {high:.6g}]"
+        lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g} {interval:>26}")
+    return lines
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

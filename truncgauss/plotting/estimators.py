@@ -202,6 +202,9 @@ def animation(frames: Iterable[Figure], path: Any, seconds: float = 4.0, dpi: in
         raise ValueError("animation: expected one figure or more, got none.")
     # One palette for all frames: colours do not flicker.
     palette = images[-1].quantize(64, method=Image.Quantize.MEDIANCUT)
+    colors = np.array(palette.getpalette(), int).reshape(-1, 3)
+    colors[colors.min(axis=1) > 245] = 255  # the page, which averages with its lines have tinted
+    palette.putpalette(colors.ravel().tolist())
     first, *others = (i.quantize(palette=palette, dither=Image.Dither.NONE) for i in images)
     first.save(
         Path(path), save_all=True, append_images=others, loop=0, optimize=True,

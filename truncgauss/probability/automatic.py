@@ -13,12 +13,12 @@ from truncgauss import parallel
 from truncgauss.probability.differentiation import Answer, combined, differentiable
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.held_parts import HeldParts
+from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method, estimate, prepared
 from truncgauss.probability.refinement import FAILURE, Found, Goal, Search, errors
 from truncgauss.probability.row_batches import in_batches
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
-from truncgauss.probability.soft import SoftMonteCarlo
 from truncgauss.probability.structure import Part, independent_parts, is_recognised
 from truncgauss.problem import (
     CovarianceLike,
@@ -34,7 +34,7 @@ from truncgauss.regions import Region
 
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
 # tried on rows where the first fails.
-CANDIDATES: tuple[type[Method], ...] = (Exact, Separation, SequentialMonteCarlo, SoftMonteCarlo)
+CANDIDATES: tuple[type[Method], ...] = (Exact, Separation, SequentialMonteCarlo, ImportanceSampling)
 MOST_POINTS, LEAST_POINTS = 1024, 32  # of the first lattice
 LEAST_OF_MANY = 128  # where many rows, not many dimensions, are the reason for fewer points
 
@@ -52,7 +52,7 @@ class Automatic(Method):
     more slowly than n^(-1/4), or until max_draws are spent. stderr reports the accuracy reached.
 
     In a trace only shapes are known: they determine the method, and the 16 replicates of 1,024
-    points are final. A `Ball` or `Ellipsoid` is estimated by `SoftMonteCarlo`.
+    points are final. A `Ball`, `Ellipsoid` or `Selection` is estimated by `ImportanceSampling`.
 
     Args:
         rtol: relative error of the probability to aim at (static).
@@ -199,8 +199,8 @@ def log_probability(
     Args:
         loc: mean, shape (..., d).
         covariance: covariance matrix, shape (..., d, d), or `ScaleTril`, `LowRank`, `Markov`.
-        region: `Box`, `Polyhedron`, `Ball` or `Ellipsoid`, of batch shape (...). Leading axes
-            broadcast.
+        region: `Box`, `Polyhedron`, `Ball`, `Ellipsoid` or `Selection`, of batch shape (...).
+            Leading axes broadcast.
         method: how to compute it; `Automatic` by default.
         key: JAX random key of a sampling method. None stands for jax.random.key(0): the same call
             gives the same number. Under `jit`, where `Automatic` knows only shapes, it may differ
@@ -209,9 +209,9 @@ def log_probability(
     Returns:
         Estimate(log_prob, stderr), each of the broadcast leading shape. stderr is the standard
         error of log_prob: 0 exact to rounding, nan unknown, inf too few effective samples for an
-        error estimate. For a `Ball` or `Ellipsoid` the probability is smoothed by a soft edge.
-        stderr does not include the smoothing error, which reached 3e-3 of log_prob for balls of
-        radius 0.3 to 1.
+        error estimate. The probability of a `Selection` is the mean of its function. Derivatives in
+        the numbers of a `Ball` or `Ellipsoid` are smoothed by a soft edge, see
+        `ImportanceSampling`.
 
     Raises:
         ValueError: if shapes disagree, the covariance is not symmetric positive semi-definite, or

@@ -13,7 +13,7 @@ from truncgauss.points import KINDS, normal_points
 from truncgauss.probability.method import Growth, Method, check_counts
 from truncgauss.problem import Estimate, Problem
 from truncgauss.pytrees import frozen_pytree, static_field
-from truncgauss.regions import LinearRegion, Region
+from truncgauss.regions import Region
 from truncgauss.special import effective_sample_size, log_mean_exp
 from truncgauss.total_moments import (
     Moments,
@@ -69,16 +69,6 @@ class SoftMonteCarlo(Method):
 
     own_units = False  # the edge's width is in the user's units
     growth = Growth("num_samples", 2.0)
-
-    @classmethod
-    def candidate(cls, problem: Problem, num_points: int) -> "SoftMonteCarlo | None":
-        if isinstance(problem.region, LinearRegion):
-            return None
-        return cls(num_samples=4096, num_replicates=16, points="lattice")
-
-    def reason(self, problem: Problem) -> str:
-        kind = type(problem.region).__name__
-        return f"{kind} has no linear constraints; P is smoothed by the edge's width"
 
     def __post_init__(self) -> None:
         check_counts(self, "num_samples", "num_replicates")

@@ -5,6 +5,7 @@ from truncgauss.regions.box import Box
 from truncgauss.regions.ellipsoid import Ellipsoid
 from truncgauss.regions.polyhedron import Polyhedron
 from truncgauss.regions.region import LinearRegion, Region, as_linear, check_limits
+from truncgauss.regions.selection import Selection
 
 __all__ = [
     "Ball",
@@ -13,6 +14,7 @@ __all__ = [
     "LinearRegion",
     "Polyhedron",
     "Region",
+    "Selection",
     "as_linear",
     "check_limits",
 ]

@@ -50,6 +50,12 @@ class Box(LinearRegion):
         low: Real[ArrayLike, "*#limits"] | Sequence[Any],
         high: Real[ArrayLike, "*#limits"] | Sequence[Any],
     ) -> None:
+        for name, side, infinity in (("low", low, "-jnp.inf"), ("high", high, "jnp.inf")):
+            if side is None or (isinstance(side, list | tuple) and None in side):
+                raise ValueError(
+                    f"Box: {name} must be numbers; where there is no limit write {infinity} "
+                    f"(got {side})."
+                )
         lower, upper = as_float_array(low), as_float_array(high)
         try:
             shape = jnp.broadcast_shapes(lower.shape, upper.shape, (1,))

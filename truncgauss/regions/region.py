@@ -8,6 +8,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from truncgauss.covariances import Covariance
+from truncgauss.indicators import Edge
 from truncgauss.limits import GaussianLimits, Regression
 from truncgauss.pytrees import Batched, is_concrete
 
@@ -16,8 +17,8 @@ class Region(Batched):
     """A set of points x in d dimensions. A new region is a subclass of this, in one file.
 
     It names its leaves in `event_ranks` (see `Batched`), is decorated with `frozen_pytree`, and
-    defines `dimension`, `contains` and `margins`. `SoftMonteCarlo` and the draws then serve it. A
-    region that can be written as limits on linear functions of x also defines `linear`, and every
+    defines `dimension`, `contains` and `margins`. `ImportanceSampling` and the draws then serve it.
+    A region that can be written as limits on linear functions of x also defines `linear`, and every
     method for a `Box` or `Polyhedron` serves it.
 
     Example:
@@ -65,6 +66,18 @@ class Region(Batched):
     def linear(self) -> "LinearRegion | None":
         """The same set as limits on linear functions of x, a `Box` or a `Polyhedron`, or None."""
         return None
+
+    def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
+        """The probability with which each point x, shape (..., d), is kept: 1 inside, 0 outside."""
+        return self.contains(x).astype(x.dtype)
+
+    def smoothed(self, x: Float[Array, "*#points d"], edge: Edge) -> Float[Array, "*points"]:
+        """`kept` with a soft edge: its slope in the region's own numbers stands for that of P."""
+        return jnp.exp(edge.log_value(self.margins(x)).sum(-1))
+
+    def closeness(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
+        """A number that grows towards the region and is 0 inside, for each point x."""
+        return jnp.minimum(self.margins(x).min(-1), 0.0)
 
     @property
     def is_proper(self) -> Bool[Array, ""]:

@@ -147,7 +147,7 @@ def standard_error(deviations: Real[Array, "..."]) -> Float[Array, "..."]:
     if n < 2:
         return jnp.full(deviations.shape[1:], jnp.nan, deviations.dtype)
     size = jnp.max(jnp.abs(deviations), axis=0)
-    unit = deviations / jnp.where(size > 0, size, 1.0)
+    unit = deviations / jnp.where(size > 0, size, 1.0)[None]
     square = jnp.mean(unit**2, axis=0)
     stderr = jnp.sqrt(square / (n - 1)) * size
     if n < 3:

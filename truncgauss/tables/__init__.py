@@ -2,7 +2,7 @@
 
 from truncgauss.tables.alignment import aligned, check_labels, row_values
 from truncgauss.tables.columns import Table, chosen, named_columns, numbers, read
-from truncgauss.tables.files import from_file, header, mismatch
+from truncgauss.tables.files import from_file, header, mismatch, place
 from truncgauss.tables.streams import chunks, column_names
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "mismatch",
     "named_columns",
     "numbers",
+    "place",
     "read",
     "row_values",
 ]

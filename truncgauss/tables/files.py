@@ -3,6 +3,7 @@
 import csv
 import difflib
 import importlib
+import itertools
 import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -90,15 +91,72 @@ def from_file(
     else:
         cells = list(_cells(path, names, wanted, where))
         numeric = {
-            name: np.array([number(row[name], f"{path}:{line}: column {name!r}", missing)
-                            for line, row in cells])
+            name: column_of([(line, row[name]) for line, row in cells], name, path, missing)
             for name in columns
-        }  # fmt: skip
+        }
         as_text = {name: np.array([row[name] for _, row in cells], str) for name in text}
     result = numeric | as_text
     if not len(next(iter(result.values()))):
         raise ValueError(f"{path}: no row to fit. {_choice(path, names, where)}".strip())
     return result
+
+
+def place(path: str | Path, row: int, where: Mapping[str, str] | None = None) -> str:
+    """Where the row with an index is that `from_file` returned, such as `my.csv:17`.
+
+    Args:
+        path: the file.
+        row: the index, 0 for the first row.
+        where: as for `from_file`.
+
+    Raises:
+        ValueError: there are fewer rows.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from truncgauss import tables
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "my.csv")
+        ...     _ = path.write_text("flux,kind\\n1.5,a\\n2.5,b\\n3.5,a\\n", "utf-8")
+        ...     tables.place(path, 1, {"kind": "a"})[-8:]
+        'my.csv:4'
+    """
+    path, where = Path(path), where or {}
+    if path.suffix in (".npz", ".parquet"):
+        columns = _typed(path, list(where))
+        kept = [[str(cell) == text for cell in columns[name]] for name, text in where.items()]
+        return f"{path}, row {np.flatnonzero(np.all(kept, axis=0))[row] if where else row}"
+    found = itertools.islice(_cells(path, header(path), list(where), where), row, None)
+    for line, _ in found:
+        return f"{path}:{line}"
+    raise ValueError(f"{path} has no row {row}")
+
+
+def column_of(
+    cells: list[tuple[int, str]], name: str, path: Path, missing: Collection[str]
+) -> np.ndarray:
+    """A column of numbers (n,) from its cells, each with the number of its line.
+
+    Raises:
+        ValueError: for a cell that is no number; of a column without any, the sentence says so.
+    """
+    texts = [text for _, text in cells if text and text not in missing]
+    if texts and not any(is_float(text) for text in texts):
+        raise ValueError(
+            f"{path}: column {name!r} holds texts such as {texts[0]!r}, not numbers. Leave it out; "
+            "a covariate of texts is named under `categories`, with the text to compare with."
+        )
+    values = [number(text, f"{path}:{line}: column {name!r}", missing) for line, text in cells]
+    return np.array(values)
+
+
+def is_float(text: str) -> bool:
+    """Whether a text is a number, infinity or NaN."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def number(text: str, place: str, missing: Collection[str] = ()) -> float:
@@ -109,17 +167,13 @@ def number(text: str, place: str, missing: Collection[str] = ()) -> float:
     """
     if text in missing:
         return np.nan
-    try:
-        value = float(text)
-    except ValueError:
-        value = np.nan
-    if np.isnan(value):
+    if not is_float(text) or np.isnan(float(text)):
         got = repr(text) if text else "an empty cell"
         raise ValueError(
             f"{place} must be a number, got {got}. Complete or drop the row, or say that this text "
             "stands for a missing value: a missing cell is not a truncated one."
         )
-    return value
+    return float(text)
 
 
 def rows(path: Path) -> Iterator[tuple[int, list[str]]]:

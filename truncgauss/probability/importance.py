@@ -1,0 +1,376 @@
+"""Importance sampling in any region: draws from a Gaussian adapted to the part that is kept."""
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float
+
+from truncgauss import parallel
+from truncgauss.covariances import Covariance
+from truncgauss.indicators import Edge, Tanh
+from truncgauss.points import (
+    GrowingLattice,
+    is_power_of_two,
+    lattice_bits,
+    lattice_points,
+    ndtri_of_bits,
+    normal_points,
+)
+from truncgauss.probability.method import (
+    Growth,
+    Method,
+    check_counts,
+    check_held,
+    spread,
+    with_fields,
+)
+from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
+from truncgauss.pytrees import Batched, frozen_pytree, static_field
+from truncgauss.regions import LinearRegion, Region
+from truncgauss.special import effective_sample_size, log_sum_exp
+from truncgauss.total_moments import (
+    MIN_EFFECTIVE_POINTS,
+    Moments,
+    pooled_moments,
+    weighted_pieces,
+    with_unseen,
+)
+
+LARGEST = 30.0  # log of a point's weight over the largest inside, for slopes in region's numbers
+PILOT, ROUNDS = 1024, 24  # draws and rounds that adapt the proposal
+ELITE = 0.1  # share of the draws, the closest to the region, that determine the next proposal
+SUPPORTED = 0.02  # of the pilot draws must be effective for the region itself to determine it
+WIDER = 1.2  # by which the covariance of the kept part is enlarged
+# For one point of the adapted Gaussian, so many of one twice as wide and of the Gaussian itself.
+BROAD, DEFENSIVE = 1 / 4, 1 / 8
+
+
+@frozen_pytree
+class Proposal(Batched):
+    """Two Gaussians to draw from, by their means and Cholesky factors.
+
+    Attributes:
+        loc, scale_tril: adapted to the part that is kept, (d,) and (d, d).
+        wide_loc, wide_scale_tril: the Gaussian for which the proposal was made.
+    """
+
+    loc: Float[Array, "*batch d"]
+    scale_tril: Float[Array, "*batch d d"]
+    wide_loc: Float[Array, "*batch d"]
+    wide_scale_tril: Float[Array, "*batch d d"]
+
+    event_ranks = {"loc": 1, "scale_tril": 2, "wide_loc": 1, "wide_scale_tril": 2}
+
+
+@frozen_pytree
+class ImportanceSampling(Method):
+    r"""The probability of any region, or of a soft `Selection`, by importance sampling.
+
+    With s(x) the probability that x is kept, 0 or 1 for a set, and q a mixture of three Gaussians,
+    one adapted to the part that is kept, one twice as wide, and the Gaussian itself,
+
+    .. math:: P = E\{s(X)\} = \frac1n \sum_i s(x_i)\, \frac{\phi(x_i; \mu, \Sigma)}{q(x_i)}
+
+    The points x_i do not move with the parameters, so derivatives of any order in mean and
+    covariance are as unbiased as the value, though s may jump: these are score-function estimates.
+    Derivatives in the region's own numbers are those with a soft edge in the place of s; they are
+    the only part that is smoothed.
+
+    Args:
+        num_points: points of a randomly shifted lattice a replicate; a power of two (static).
+        num_replicates: random shifts, whose spread is the standard error (static).
+        edge: for derivatives in the region's own numbers; in the user's units.
+        proposal: from `hold`.
+        lattices: of each Gaussian, in pieces of `num_points` or a fixed share of these; without
+            them the lattice is one piece. Set by `growing`.
+
+    Raises:
+        ValueError: if a count is not positive, or a held proposal does not fit the problem.
+
+    References:
+        Owen and Zhou (2000), Safe and effective importance sampling, for the mixture. De Boer,
+        Kroese, Mannor and Rubinstein (2005), A tutorial on the cross-entropy method, for its
+        adaptation.
+
+    Example:
+        >>> ball = tg.Ball([0.0, 0.0], 1.0)
+        >>> log_prob, stderr = tg.log_probability([0.0, 0.0], jnp.eye(2), ball)
+        >>> bool(abs(log_prob - jnp.log(1.0 - jnp.exp(-0.5))) < 3 * stderr), bool(stderr < 1e-3)
+        (True, True)
+    """
+
+    num_points: int = static_field(default=4096)
+    num_replicates: int = static_field(default=16)
+    edge: Edge = Tanh(steepness=100.0)
+    proposal: Proposal | None = None
+    lattices: tuple[GrowingLattice, ...] | None = None
+
+    own_units = False  # a region that is no set of linear limits has the user's units
+    growth = Growth("num_points", 1.5, price=8)
+
+    @classmethod
+    def candidate(cls, problem: Problem, num_points: int) -> "ImportanceSampling | None":
+        return None if isinstance(problem.region, LinearRegion) else cls()
+
+    def reason(self, problem: Problem) -> str:
+        return f"{type(problem.region).__name__} has no linear constraints"
+
+    def __post_init__(self) -> None:
+        check_counts(self, "num_points", "num_replicates")
+        if not is_power_of_two(self.num_points):
+            raise ValueError(
+                f"ImportanceSampling: num_points must be a power of two, got {self.num_points}."
+            )
+        if not isinstance(self.edge, Edge):
+            raise ValueError(f"ImportanceSampling: edge must be an edge, got {self.edge!r}.")
+
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+        if self.proposal is not None:
+            counts = {"coordinates": (self.proposal.loc.shape[-1], covariance.dimension)}
+            check_held(type(self).__name__, self.proposal, counts, Problem(loc, covariance, region))
+
+    @property
+    def is_held(self) -> bool:
+        return self.proposal is not None
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of a proposal held for many problems."""
+        return () if self.proposal is None else self.proposal.batch_shape
+
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "ImportanceSampling":
+        """The method with its proposal broadcast to leading axes."""
+        if self.proposal is None or not batch_shape:
+            return self
+        proposal, lattices = self.proposal.broadcast_to(batch_shape), self.lattices
+        if lattices is not None:
+            lattices = tuple(lattice.broadcast_to(batch_shape) for lattice in lattices)
+        edge = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch_shape), self.edge)
+        return replace(self, proposal=proposal, lattices=lattices, edge=edge)
+
+    def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "ImportanceSampling":
+        """The method with its proposal adapted to this problem, or to each row of a batch."""
+        problem = as_problem(loc, covariance, region)
+        held = replace(self, proposal=_proposals(problem), lattices=None)
+        return held.broadcast_to(held.batch_shape)
+
+    # --- More points
+
+    @property
+    def count(self) -> int:
+        if self.lattices is None:
+            return self.num_points
+        return self.num_points * int(np.max(self.lattices[0].num_pieces, initial=1))
+
+    def growing(self) -> "ImportanceSampling":
+        return self.enlarged(1) if self.lattices is not None else self._in_pieces(1)
+
+    def enlarged(self, factor: int) -> "ImportanceSampling":
+        if self.lattices is None:
+            return replace(self, num_points=factor * self.num_points)
+        return self._in_pieces(factor * self.count // self.num_points)
+
+    def _in_pieces(self, num_pieces: int) -> "ImportanceSampling":
+        """The held method with its lattices in pieces."""
+        if self.proposal is None:
+            raise ValueError("ImportanceSampling: hold the method before its lattices may grow.")
+        d, shape = self.proposal.loc.shape[-1], self.batch_shape
+        lattices = (GrowingLattice.of(count, num_pieces, d, shape) for count in self._counts)
+        return replace(self, lattices=tuple(lattices))
+
+    def grown(self) -> "ImportanceSampling":
+        return replace(self, num_points=self.count, lattices=None)
+
+    @property
+    def _counts(self) -> tuple[int, ...]:
+        """The points of each Gaussian."""
+        return tuple(max(1, int(share * self.num_points)) for share in (1, BROAD, DEFENSIVE))
+
+    # --- Estimates
+
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        """One random shift of the lattice; stderr is nan, or inf for too few effective points."""
+        total = self._with_proposal(row := Problem(loc, covariance, region))._total(row, key)
+        few = total.effective < MIN_EFFECTIVE_POINTS
+        return Estimate(total.log_mean, jnp.where(few, jnp.inf, jnp.nan))
+
+    def replicates(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
+    ) -> Estimate:
+        """One estimate for each key; their stderr is the share of the point of largest weight."""
+        row = Problem(loc, covariance, region)
+        self = self._with_proposal(row)
+        total = lax.map(jax.checkpoint(lambda key: self._total(row, key)), keys)
+        few = total.effective < MIN_EFFECTIVE_POINTS
+        return Estimate(total.log_mean, jnp.where(few, jnp.inf, total.largest_share))
+
+    def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
+        """The standard error from the replicates, and from one point more or less."""
+        share = jnp.mean(jnp.where(jnp.isfinite(alone), alone, 0.0)) / len(log_probs)
+        return jnp.hypot(spread(log_probs, alone), share)
+
+    def moments(self, row: Problem, key: Array) -> Moments:
+        """Mean and covariance of the weighted points."""
+        self = self._with_proposal(row)
+
+        def one(key: Array) -> tuple[Array, Array]:
+            x, log_ratio = self._points(row, key, None)
+            return log_ratio + jnp.log(row.region.kept(x)), (x - row.loc[None]).T
+
+        keys = jax.random.split(key, self.num_replicates)
+        log_weights, deviations = parallel.each_replicate(one, keys)
+        moments = pooled_moments(weighted_pieces(log_weights, deviations), row.loc)
+        return with_unseen(moments, jnp.max(jax.nn.softmax(log_weights.reshape(-1))))
+
+    def numbers_held(self, dimension: int) -> int:
+        return 8 * self.num_points * dimension
+
+    def account(self, problem: Problem, key: Array) -> list[str]:
+        """The share of effective points."""
+        x, log_ratio = self._with_proposal(problem)._points(problem, key, None)
+        log_weights = log_ratio + jnp.log(problem.region.kept(x))
+        return [f"points   {float(effective_sample_size(log_weights) / len(x)):.0%} effective"]
+
+    def _with_proposal(self, row: Problem) -> "ImportanceSampling":
+        if self.proposal is not None:
+            return self
+        return with_fields(self, proposal=adapted(lax.stop_gradient(row)))
+
+    def _total(self, row: Problem, key: Array) -> "Weights":
+        """The weights of all points of a replicate."""
+        if self.lattices is None:
+            return self._weights(row, key, None)
+        number = self.lattices[0].num_pieces.astype(int)
+
+        def add(j: Array, so_far: Weights) -> Weights:
+            return so_far.plus(self._weights(row, key, j))
+
+        total = lax.fori_loop(1, number, add, self._weights(row, key, jnp.asarray(0)))
+        log_number = jnp.log(number.astype(row.loc.dtype))
+        return total._replace(log_mean=total.log_mean - log_number)
+
+    def _weights(self, row: Problem, key: Array, piece: Array | None) -> "Weights":
+        """The weights of a piece of the lattices, or of all their points."""
+        x, log_ratio = self._points(row, key, piece)
+        soft = row.region.smoothed(x, self.edge)
+        # The value of s, with the slope of the soft edge in the region's own numbers.
+        kept = lax.stop_gradient(row.region.kept(x) - soft) + soft
+        counted = lax.stop_gradient(jnp.where(kept > 0, log_ratio, -jnp.inf))
+        top = jnp.max(counted)
+        top = jnp.where(jnp.isfinite(top), top, 0.0)
+        # Points outside may have any ratio under a proposal held for other parameters.
+        weights = kept * jnp.exp(jnp.minimum(log_ratio - top, LARGEST))
+        total = jnp.sum(weights)
+        none = total == 0
+        log_mean = jnp.log(jnp.where(none, 1.0, total)) + top - math.log(len(x))
+        log_mean = jnp.where(none, -jnp.inf, log_mean)
+        weights, divisor = lax.stop_gradient((weights, jnp.where(none, 1.0, total)))
+        shares = weights / divisor
+        return Weights(log_mean, jnp.sum(shares**2), jnp.max(shares))
+
+    def _points(self, row: Problem, key: Array, piece: Array | None) -> tuple[Array, Array]:
+        """Points of shape (n, d), and the logs of the Gaussian's density over that of q there."""
+        proposal = lax.stop_gradient(self._with_proposal(row).proposal)
+        assert proposal is not None
+        gaussians = (
+            (proposal.loc, proposal.scale_tril),
+            (proposal.loc, 2.0 * proposal.scale_tril),
+            (proposal.wide_loc, proposal.wide_scale_tril),
+        )
+        d, dtype, points = len(row.loc), row.loc.dtype, []
+        for k, (count, (loc, factor)) in enumerate(zip(self._counts, gaussians)):
+            if piece is None or self.lattices is None:
+                bits = lattice_points(count, d)
+            else:
+                bits = self.lattices[k].piece(piece, count, d)
+            z = ndtri_of_bits(lattice_bits(bits, jax.random.fold_in(key, k)), dtype)
+            points.append(loc[None] + z @ factor.T)
+        x = jnp.concatenate(points)
+        shares = np.log(np.array(self._counts) / sum(self._counts))
+        logs = [log_density(x, *one) + share for one, share in zip(gaussians, shares.tolist())]
+        own = log_density(x, row.loc, row.covariance.scale_tril)
+        return x, own - log_sum_exp(jnp.stack(logs), axis=0)
+
+
+class Weights(NamedTuple):
+    """What an estimate needs of importance weights.
+
+    Attributes:
+        log_mean: the log of their mean.
+        squares: the sum of their squared shares in the total.
+        largest_share: the largest share in the total.
+    """
+
+    log_mean: Array
+    squares: Array
+    largest_share: Array
+
+    @property
+    def effective(self) -> Array:
+        """The effective sample size, 0 if all weights are 0."""
+        return jnp.where(self.squares > 0, 1.0 / jnp.where(self.squares > 0, self.squares, 1.0), 0)
+
+    def plus(self, other: "Weights") -> "Weights":
+        """The weights of both, with the sum of their means in place of the mean."""
+        both = jnp.stack([self.log_mean, other.log_mean])
+        log_mean = log_sum_exp(both, axis=0)
+        own, others = jnp.exp(both - jnp.where(log_mean == -jnp.inf, 0.0, log_mean))
+        squares = own**2 * self.squares + others**2 * other.squares
+        largest = jnp.maximum(own * self.largest_share, others * other.largest_share)
+        return Weights(log_mean, squares, largest)
+
+
+def log_density(x: Array, loc: Array, factor: Array) -> Array:
+    """The log density of a Gaussian at points (n, d), up to a constant, shape (n,)."""
+    z = solve_triangular(factor, (x - loc[None]).T, lower=True)
+    return -0.5 * jnp.sum(z**2, axis=0) - jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factor))))
+
+
+@jax.jit
+def _proposals(problem: Problem) -> Proposal:
+    """The proposal of every row of a problem."""
+    return over_rows(lambda row: adapted(row), problem)
+
+
+def adapted(row: Problem) -> Proposal:
+    """The proposal for one problem, by rounds of the cross-entropy method.
+
+    Each round draws pilot points and moves to the weighted mean and covariance of those that the
+    region keeps, or, while too few are kept, of the tenth that comes closest to it. On its way to a
+    region far out it keeps its spread: the tenth in front is thin.
+    """
+    loc, factor, region = row.loc, row.covariance.scale_tril, row.region
+    d = len(loc)
+    points = normal_points(jax.random.key(0), PILOT, d, "lattice", loc.dtype)
+
+    def step(_: Array, here: tuple[Array, Array]) -> tuple[Array, Array]:
+        mean, own = here
+        x = mean[None] + points @ own.T
+        log_ratio = log_density(x, loc, factor) - log_density(x, mean, own)
+        closeness = region.closeness(x)
+        level = jnp.minimum(jnp.sort(closeness)[int((1 - ELITE) * PILOT)], 0.0)
+        near = jnp.where(closeness >= level, log_ratio, -jnp.inf)
+        inside = log_ratio + jnp.log(region.kept(x))
+        supported = effective_sample_size(inside) >= SUPPORTED * PILOT
+        log_weights = jnp.where(supported, inside, near)
+        shares = jax.nn.softmax(log_weights)
+        there = shares @ x
+        gaps = x - there[None]
+        trust = 1.0 / (1.0 + d / effective_sample_size(log_weights))
+        matrix = WIDER * trust * ((shares[:, None] * gaps).T @ gaps) + (1.0 - trust) * own @ own.T
+        moved = solve_triangular(own, there - mean, lower=True)
+        on_its_way = ~supported & (jnp.sum(moved**2) > 1.0)
+        new = jnp.where(on_its_way, own, jnp.linalg.cholesky(matrix))
+        sound = jnp.all(jnp.isfinite(new)) & jnp.all(jnp.isfinite(there))
+        return jnp.where(sound, there, mean), jnp.where(sound, new, own)
+
+    mean, own = lax.fori_loop(0, ROUNDS, step, (loc, factor))
+    return Proposal(mean, own, loc, factor)

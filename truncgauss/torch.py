@@ -1,0 +1,108 @@
+# PyTorch need not be installed where types are checked; without it its classes are of type Any.
+# mypy: disable-error-code="import-not-found, misc, untyped-decorator"
+"""Log probabilities of boxes for PyTorch, with gradients; needs the extra `torch`."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.automatic import log_probability as of_arrays
+from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate
+from truncgauss.regions import Box
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError("truncgauss.torch needs PyTorch: pip install 'truncgauss[torch]'.") from error
+
+
+def log_probability(
+    loc: "torch.Tensor",
+    covariance: "torch.Tensor",
+    low: "torch.Tensor",
+    high: "torch.Tensor",
+    method: Method = Automatic(),
+    key: Any = None,
+) -> Estimate:
+    """The log probability of boxes under Gaussians, as PyTorch tensors with their gradients.
+
+    It is `tg.log_probability`, computed by JAX in float64 on JAX's default device; tensors are
+    copied there and back. Backward gives the derivatives in all four tensors, once: a second
+    derivative is an error. In an optimisation hold the method first, `method.hold(loc, covariance,
+    tg.Box(low, high))` with arrays, so that it is one smooth function.
+
+    Args:
+        loc: mean, float64, shape (..., d).
+        covariance: covariance matrix, float64, shape (..., d, d).
+        low, high: limits, float64, shape (..., d), infinite ones welcome. Leading axes broadcast.
+        method: how to compute it.
+        key: JAX random key of a sampling method; None as in `tg.log_probability`.
+
+    Returns:
+        Estimate(log_prob, stderr), tensors of the broadcast leading shape on the device of loc;
+        stderr has no gradient.
+
+    Raises:
+        TypeError: if an argument is no tensor of float64.
+        ValueError: as `tg.log_probability`.
+
+    Example:
+        >>> import torch
+        >>> from truncgauss.torch import log_probability
+        >>> loc = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+        >>> limits = torch.zeros(2, dtype=torch.float64), torch.full((2,), torch.inf).double()
+        >>> found = log_probability(loc, torch.eye(2).double(), *limits)
+        >>> found.log_prob.backward()
+        >>> round(found.log_prob.exp().item(), 6), loc.grad.numpy().round(6)
+        (0.25, array([0.797885, 0.797885]))
+    """
+    given = {"loc": loc, "covariance": covariance, "low": low, "high": high}
+    for name, tensor in given.items():
+        if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float64:
+            kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+            raise TypeError(
+                f"{name} must be a tensor of torch.float64, got {kind}; convert it by .double()."
+            )
+    return Estimate(*LogProbability.apply(*given.values(), method, key))
+
+
+class LogProbability(torch.autograd.Function):
+    """`log_probability` as a function of autograd: (log_prob, stderr), and the derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        """Value and standard error; the derivatives wait until they are asked for."""
+        *tensors, method, key = inputs
+
+        def value(
+            loc: jax.Array, covariance: jax.Array, low: jax.Array, high: jax.Array
+        ) -> tuple[jax.Array, jax.Array]:
+            found = of_arrays(loc, covariance, Box(low, high), method, key)
+            return found.log_prob, found.stderr
+
+        with jax.enable_x64(True):
+            arrays = [jnp.asarray(tensor.detach().cpu().numpy()) for tensor in tensors]
+            found = [as_tensor(array, tensors[0].device) for array in value(*arrays)]
+        ctx.value, ctx.arrays, ctx.devices = value, arrays, [tensor.device for tensor in tensors]
+        ctx.mark_non_differentiable(found[1])
+        return tuple(found)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *slopes: Any) -> Any:
+        """The derivatives in loc, covariance, low and high."""
+        with jax.enable_x64(True):
+            pull_back = jax.vjp(ctx.value, *ctx.arrays, has_aux=True)[1]
+            gradients = pull_back(jnp.asarray(slopes[0].detach().cpu().numpy()))
+        tensors = [as_tensor(x, device) for x, device in zip(gradients, ctx.devices)]
+        asked = zip(tensors, ctx.needs_input_grad)
+        return *(tensor if needed else None for tensor, needed in asked), None, None
+
+
+def as_tensor(array: jax.Array, device: Any) -> "torch.Tensor":
+    """A copy of an array."""
+    return torch.from_numpy(np.array(array)).to(device)
