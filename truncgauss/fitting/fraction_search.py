@@ -1,4 +1,9 @@
-"""Multi-start Levenberg-Marquardt for binomial fractions, and how far its result can be trusted."""
+"""Multi-start Levenberg-Marquardt for binomial fractions, and how far its result can be trusted.
+
+References:
+    Levenberg (1944), A method for the solution of certain non-linear problems in least squares.
+    Marquardt (1963), An algorithm for least-squares estimation of nonlinear parameters.
+"""
 
 import dataclasses
 import functools

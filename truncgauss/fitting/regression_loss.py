@@ -2,6 +2,9 @@
 
 A row's log-likelihood depends on the parameters through two numbers, so that gradient and Hessian
 over any number of covariates come from five derivatives of each row and products with the designs.
+
+Reference:
+    McCullagh and Nelder (1989), Generalized Linear Models, section 2.5, for one predictor.
 """
 
 from dataclasses import replace

@@ -1,5 +1,9 @@
 """What the exact entries of rows say: their log density, and the Gaussian that they leave of the
-others."""
+others.
+
+Reference:
+    Eaton (1983), Multivariate Statistics, proposition 3.13, for the conditional Gaussian.
+"""
 
 import math
 from typing import NamedTuple

@@ -1,4 +1,9 @@
-"""Fits of mixtures with more and more components, and the number that a criterion prefers."""
+"""Fits of mixtures with more and more components, and the number that a criterion prefers.
+
+References:
+    Schwarz (1978), Estimating the dimension of a model. Biernacki, Celeux and Govaert (2000),
+    Assessing a mixture model for clustering with the integrated completed likelihood.
+"""
 
 import dataclasses
 from collections.abc import Sequence

@@ -1,4 +1,9 @@
-"""The true values behind noisy, incomplete rows, given a mixture."""
+"""The true values behind noisy, incomplete rows, given a mixture.
+
+Reference:
+    Bovy, Hogg and Roweis (2011), Extreme deconvolution: inferring complete distribution functions
+    from noisy, heterogeneous and incomplete observations.
+"""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,9 @@
-"""Standard errors, what the data cannot identify, and the certificate of an optimum."""
+"""Standard errors, what the data cannot identify, and the certificate of an optimum.
+
+References:
+    Efron and Hinkley (1978), Assessing the accuracy of the maximum likelihood estimator: observed
+    versus expected Fisher information. Rothenberg (1971), Identification in parametric models.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -2,6 +2,10 @@
 
 A structure is recognised if it reproduces every entry of the matrix to a few units of rounding. It
 depends on the numbers, so in a trace no structure is recognised.
+
+Reference:
+    Rue and Held (2005), Gaussian Markov Random Fields, section 2.2: a chain has a tridiagonal
+    precision matrix, so that its correlations are products of those of neighbours.
 """
 
 from typing import NamedTuple

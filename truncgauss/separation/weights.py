@@ -1,4 +1,8 @@
-"""Importance weights of the paths of a proposal, and the estimates from them."""
+"""Importance weights of the paths of a proposal, and the estimates from them.
+
+Reference:
+    Owen (2013), Monte Carlo theory, methods and examples, chapter 9.
+"""
 
 from typing import NamedTuple
 
