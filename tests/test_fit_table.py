@@ -158,7 +158,10 @@ def test_check_reads_the_columns_and_goes_on_after_a_bad_file(tmp_path, capsys):
     told = capsys.readouterr()
     assert told.out == f"{paths[2]}: fine, fit_table\n"
     first, second = told.err.splitlines()
-    assert first.startswith(f"{paths[0]}: ") and "my.csv:2: column 'group' must be a nu" in first
+    assert (
+        first.startswith(f"{paths[0]}: ")
+        and "my.csv: column 'group' holds texts such as 'u'" in first
+    )
     assert second.startswith(f"{paths[1]}: ") and "no row to fit. group: known: u, v" in second
 
 

@@ -343,7 +343,7 @@ def test_traced_nonsense_is_nan_and_an_empty_box_impossible():
 
 
 def test_errors_say_what_to_use():
-    with pytest.raises(ValueError, match="SoftMonteCarlo"):
+    with pytest.raises(ValueError, match="ImportanceSampling"):
         tg.log_probability([0.0], [[1.0]], tg.Ball([0.0], 1.0), tg.Separation())
     with pytest.raises(ValueError, match="num_points must be a positive int, got 0"):
         tg.Separation(num_points=0)
