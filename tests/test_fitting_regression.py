@@ -177,3 +177,19 @@ def test_intervals_that_shrink_lead_to_the_exact_fit():
 def test_senseless_calls_are_refused(settings, sentence):
     with pytest.raises(ValueError, match=sentence):
         tg.fit_regression(**({"outcome": np.arange(9.0), "design": np.ones((9, 1))} | settings))
+
+
+@pytest.mark.parametrize("stand_in", [-1e9, -1e12])
+def test_a_limit_that_stands_for_infinity_is_one(stand_in):
+    """Left-censored at 0, and in intervals from far below to 0: the same maximum."""
+    random = np.random.default_rng(0)
+    design = np.column_stack([np.ones(300), random.normal(size=300)])
+    y = np.maximum(design @ [1.2, 0.7] + random.normal(size=300), 0.0)
+    censored = tg.fit_regression(y, design, censored_low=0.0)
+    lower = np.where(y == 0, stand_in, y)
+    between = tg.fit_regression(np.column_stack([lower, y]), design)
+    assert censored.converged and between.converged
+    np.testing.assert_allclose(between.coefficients, censored.coefficients, rtol=1e-7)
+    np.testing.assert_allclose(
+        between.standard_errors.coefficients, censored.standard_errors.coefficients, rtol=1e-6
+    )

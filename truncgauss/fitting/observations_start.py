@@ -12,6 +12,8 @@ from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.observations_loss import Coordinates
 from truncgauss.likelihood import Observations
 
+STAND_IN = 1e4  # median absolute deviations, beyond which a limit stands for infinity
+
 
 def as_designs(
     design: Any, n: int, d: int, weights: Any, what: str = "fit_observations"
@@ -92,16 +94,33 @@ def as_coordinates(
     return Coordinates(jnp.asarray(fixed), sizes, scales, pairs, power)
 
 
+def without_stand_ins(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Limits (n, d), infinite where an interval's end is so far off that it stands for infinity.
+
+    That is 10^4 median absolute deviations from the median of all finite ends of the outcome.
+    """
+    ends = np.concatenate([lower, upper])
+    ends = np.where(np.isfinite(ends), ends, np.nan)
+    ends[:, np.all(np.isnan(ends), axis=0)] = 0.0
+    middle = np.nanmedian(ends, axis=0)
+    away = STAND_IN * np.nanmedian(np.abs(ends - middle), axis=0)
+    interval = (lower < upper) & (away > 0)
+    # Not both ends on one side: an interval far out is an observation.
+    far_below = interval & (lower < middle - away) & (upper >= middle - away)
+    far_above = interval & (upper > middle + away) & (lower <= middle + away)
+    return np.where(far_below, -np.inf, lower), np.where(far_above, np.inf, upper)
+
+
 def first_guess(
     observations: Observations, designs: tuple[jax.Array, ...] | None, coordinates: Coordinates
 ) -> tuple[np.ndarray, np.ndarray]:
     """Free coordinates of least squares through what is known of each entry, and the scale of each
     outcome, (d,).
 
-    An interval counts by its middle, a censored entry by its limit; half of the correlations is
-    taken.
+    An interval counts by its middle, a censored entry by its limit, and a limit that is a stand-in
+    for infinity as none; half of the correlations is taken.
     """
-    lower, upper = np.asarray(observations.lower), np.asarray(observations.upper)
+    lower, upper = without_stand_ins(np.asarray(observations.lower), np.asarray(observations.upper))
     given = observations.weights
     weights = np.ones(len(lower)) if given is None else np.asarray(given)
     known = (np.isfinite(lower) | np.isfinite(upper)) & (weights > 0)[:, None]

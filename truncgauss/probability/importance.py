@@ -13,7 +13,6 @@ from jaxtyping import Array, Float
 
 from truncgauss import parallel
 from truncgauss.covariances import Covariance
-from truncgauss.indicators import Edge, Tanh
 from truncgauss.points import (
     GrowingLattice,
     is_power_of_two,
@@ -33,7 +32,7 @@ from truncgauss.probability.method import (
 from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
 from truncgauss.pytrees import Batched, frozen_pytree, static_field
 from truncgauss.regions import LinearRegion, Region
-from truncgauss.special import effective_sample_size, log_sum_exp
+from truncgauss.special import effective_sample_size, log_mean_exp, log_ndtr, log_sum_exp
 from truncgauss.total_moments import (
     MIN_EFFECTIVE_POINTS,
     Moments,
@@ -42,7 +41,7 @@ from truncgauss.total_moments import (
     with_unseen,
 )
 
-LARGEST = 30.0  # log of a point's weight over the largest inside, for slopes in region's numbers
+EDGE = 0.05  # of the spread of the margins inside, by which slopes in a region's numbers are smooth
 PILOT, ROUNDS = 1024, 24  # draws and rounds that adapt the proposal
 ELITE = 0.1  # share of the draws, the closest to the region, that determine the next proposal
 SUPPORTED = 0.02  # of the pilot draws must be effective for the region itself to determine it
@@ -58,12 +57,14 @@ class Proposal(Batched):
     Attributes:
         loc, scale_tril: adapted to the part that is kept, (d,) and (d, d).
         wide_loc, wide_scale_tril: the Gaussian for which the proposal was made.
+        convex: whether the region is known to be convex (static).
     """
 
     loc: Float[Array, "*batch d"]
     scale_tril: Float[Array, "*batch d d"]
     wide_loc: Float[Array, "*batch d"]
     wide_scale_tril: Float[Array, "*batch d d"]
+    convex: bool = static_field(default=False)
 
     event_ranks = {"loc": 1, "scale_tril": 2, "wide_loc": 1, "wide_scale_tril": 2}
 
@@ -77,15 +78,20 @@ class ImportanceSampling(Method):
 
     .. math:: P = E\{s(X)\} = \frac1n \sum_i s(x_i)\, \frac{\phi(x_i; \mu, \Sigma)}{q(x_i)}
 
-    The points x_i do not move with the parameters, so derivatives of any order in mean and
-    covariance are as unbiased as the value, though s may jump: these are score-function estimates.
-    Derivatives in the region's own numbers are those with a soft edge in the place of s; they are
-    the only part that is smoothed.
+    The points x_i do not move with mean and covariance, so derivatives of any order in these are as
+    unbiased as the value, though s may jump: they are score-function estimates. With the numbers of
+    a `Ball` or an `Ellipsoid` the points move as the region does, and their volume with them. Only
+    for a region that does not say how its points move, derivatives in its own numbers are those
+    with edges smoothed by a twentieth of the spread of the margins inside, good to a percent or so.
+
+    The proposal has one centre. Of a region in several pieces it may miss all but one, unless the
+    Gaussian itself reaches them; for regions not known to be convex its share of the points is
+    larger, and stderr includes 2/N over P, with N points from the Gaussian itself: far out it then
+    says that nothing is known.
 
     Args:
         num_points: points of a randomly shifted lattice a replicate; a power of two (static).
         num_replicates: random shifts, whose spread is the standard error (static).
-        edge: for derivatives in the region's own numbers; in the user's units.
         proposal: from `hold`.
         lattices: of each Gaussian, in pieces of `num_points` or a fixed share of these; without
             them the lattice is one piece. Set by `growing`.
@@ -107,7 +113,6 @@ class ImportanceSampling(Method):
 
     num_points: int = static_field(default=4096)
     num_replicates: int = static_field(default=16)
-    edge: Edge = Tanh(steepness=100.0)
     proposal: Proposal | None = None
     lattices: tuple[GrowingLattice, ...] | None = None
 
@@ -127,13 +132,17 @@ class ImportanceSampling(Method):
             raise ValueError(
                 f"ImportanceSampling: num_points must be a power of two, got {self.num_points}."
             )
-        if not isinstance(self.edge, Edge):
-            raise ValueError(f"ImportanceSampling: edge must be an edge, got {self.edge!r}.")
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if self.proposal is not None:
             counts = {"coordinates": (self.proposal.loc.shape[-1], covariance.dimension)}
             check_held(type(self).__name__, self.proposal, counts, Problem(loc, covariance, region))
+            if self.proposal.convex and not region.is_convex:
+                raise ValueError(
+                    "ImportanceSampling: the proposal that is held was made for a convex region, "
+                    f"which this {type(region).__name__} is not known to be. Hold the method for "
+                    "this problem: method.hold(loc, covariance, region)."
+                )
 
     @property
     def is_held(self) -> bool:
@@ -151,14 +160,12 @@ class ImportanceSampling(Method):
         proposal, lattices = self.proposal.broadcast_to(batch_shape), self.lattices
         if lattices is not None:
             lattices = tuple(lattice.broadcast_to(batch_shape) for lattice in lattices)
-        edge = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch_shape), self.edge)
-        return replace(self, proposal=proposal, lattices=lattices, edge=edge)
+        return replace(self, proposal=proposal, lattices=lattices)
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "ImportanceSampling":
         """The method with its proposal adapted to this problem, or to each row of a batch."""
         problem = as_problem(loc, covariance, region)
-        held = replace(self, proposal=_proposals(problem), lattices=None)
-        return held.broadcast_to(held.batch_shape)
+        return replace(self, proposal=_proposals(problem), lattices=None)
 
     # --- More points
 
@@ -181,7 +188,8 @@ class ImportanceSampling(Method):
         if self.proposal is None:
             raise ValueError("ImportanceSampling: hold the method before its lattices may grow.")
         d, shape = self.proposal.loc.shape[-1], self.batch_shape
-        lattices = (GrowingLattice.of(count, num_pieces, d, shape) for count in self._counts)
+        counts = self._counts
+        lattices = (GrowingLattice.of(count, num_pieces, d, shape) for count in counts)
         return replace(self, lattices=tuple(lattices))
 
     def grown(self) -> "ImportanceSampling":
@@ -190,7 +198,9 @@ class ImportanceSampling(Method):
     @property
     def _counts(self) -> tuple[int, ...]:
         """The points of each Gaussian."""
-        return tuple(max(1, int(share * self.num_points)) for share in (1, BROAD, DEFENSIVE))
+        convex = self.proposal is not None and self.proposal.convex
+        shares = (1, BROAD, DEFENSIVE if convex else 1)
+        return tuple(max(1, int(share * self.num_points)) for share in shares)
 
     # --- Estimates
 
@@ -199,21 +209,19 @@ class ImportanceSampling(Method):
     ) -> Estimate:
         """One random shift of the lattice; stderr is nan, or inf for too few effective points."""
         total = self._with_proposal(row := Problem(loc, covariance, region))._total(row, key)
-        few = total.effective < MIN_EFFECTIVE_POINTS
-        return Estimate(total.log_mean, jnp.where(few, jnp.inf, jnp.nan))
+        return Estimate(total.log_mean, jnp.where(jnp.isinf(total.unsure), jnp.inf, jnp.nan))
 
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
-        """One estimate for each key; their stderr is the share of the point of largest weight."""
+        """One estimate for each key; their stderr is what the points may not have seen."""
         row = Problem(loc, covariance, region)
         self = self._with_proposal(row)
         total = lax.map(jax.checkpoint(lambda key: self._total(row, key)), keys)
-        few = total.effective < MIN_EFFECTIVE_POINTS
-        return Estimate(total.log_mean, jnp.where(few, jnp.inf, total.largest_share))
+        return Estimate(total.log_mean, total.unsure)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
-        """The standard error from the replicates, and from one point more or less."""
+        """The standard error from the replicates, and from what the points may not have seen."""
         share = jnp.mean(jnp.where(jnp.isfinite(alone), alone, 0.0)) / len(log_probs)
         return jnp.hypot(spread(log_probs, alone), share)
 
@@ -228,7 +236,11 @@ class ImportanceSampling(Method):
         keys = jax.random.split(key, self.num_replicates)
         log_weights, deviations = parallel.each_replicate(one, keys)
         moments = pooled_moments(weighted_pieces(log_weights, deviations), row.loc)
-        return with_unseen(moments, jnp.max(jax.nn.softmax(log_weights.reshape(-1))))
+        flat = log_weights.reshape(-1)
+        squares, largest = jnp.sum(jax.nn.softmax(flat) ** 2), jnp.max(jax.nn.softmax(flat))
+        number = self._num_wide * self.num_replicates
+        total = Weights(log_mean_exp(flat), squares, largest, jnp.asarray(number, flat.dtype))
+        return with_unseen(moments, total.unsure)
 
     def numbers_held(self, dimension: int) -> int:
         return 8 * self.num_points * dimension
@@ -243,6 +255,12 @@ class ImportanceSampling(Method):
         if self.proposal is not None:
             return self
         return with_fields(self, proposal=adapted(lax.stop_gradient(row)))
+
+    @property
+    def _num_wide(self) -> float:
+        """The points from the Gaussian itself; inf where they need not find other pieces."""
+        convex = self.proposal is not None and self.proposal.convex
+        return math.inf if convex else self._counts[2]
 
     def _total(self, row: Problem, key: Array) -> "Weights":
         """The weights of all points of a replicate."""
@@ -260,21 +278,25 @@ class ImportanceSampling(Method):
     def _weights(self, row: Problem, key: Array, piece: Array | None) -> "Weights":
         """The weights of a piece of the lattices, or of all their points."""
         x, log_ratio = self._points(row, key, piece)
-        soft = row.region.smoothed(x, self.edge)
-        # The value of s, with the slope of the soft edge in the region's own numbers.
-        kept = lax.stop_gradient(row.region.kept(x) - soft) + soft
+        kept = lax.stop_gradient(row.region.kept(x))
         counted = lax.stop_gradient(jnp.where(kept > 0, log_ratio, -jnp.inf))
         top = jnp.max(counted)
         top = jnp.where(jnp.isfinite(top), top, 0.0)
         # Points outside may have any ratio under a proposal held for other parameters.
-        weights = kept * jnp.exp(jnp.minimum(log_ratio - top, LARGEST))
+        each = jnp.exp(jnp.where(kept > 0, log_ratio - top, jnp.minimum(log_ratio - top, 0.0)))
+        weights = kept * each
+        if row.region.carried(x) is None:
+            weights += smoothed_slope(row.region.margins(x), lax.stop_gradient(weights), each)
         total = jnp.sum(weights)
         none = total == 0
         log_mean = jnp.log(jnp.where(none, 1.0, total)) + top - math.log(len(x))
-        log_mean = jnp.where(none, -jnp.inf, log_mean)
+        inputs = row.loc, row.covariance.scale_tril, *jax.tree.leaves(row.region)
+        unknown = sum(jnp.sum(jnp.isnan(leaf)) for leaf in inputs) > 0
+        log_mean = jnp.where(unknown, jnp.nan, jnp.where(none, -jnp.inf, log_mean))
         weights, divisor = lax.stop_gradient((weights, jnp.where(none, 1.0, total)))
         shares = weights / divisor
-        return Weights(log_mean, jnp.sum(shares**2), jnp.max(shares))
+        number = jnp.asarray(self._num_wide, shares.dtype)
+        return Weights(log_mean, jnp.sum(shares**2), jnp.max(shares), number)
 
     def _points(self, row: Problem, key: Array, piece: Array | None) -> tuple[Array, Array]:
         """Points of shape (n, d), and the logs of the Gaussian's density over that of q there."""
@@ -286,7 +308,8 @@ class ImportanceSampling(Method):
             (proposal.wide_loc, proposal.wide_scale_tril),
         )
         d, dtype, points = len(row.loc), row.loc.dtype, []
-        for k, (count, (loc, factor)) in enumerate(zip(self._counts, gaussians)):
+        counts = self._counts
+        for k, (count, (loc, factor)) in enumerate(zip(counts, gaussians)):
             if piece is None or self.lattices is None:
                 bits = lattice_points(count, d)
             else:
@@ -294,9 +317,10 @@ class ImportanceSampling(Method):
             z = ndtri_of_bits(lattice_bits(bits, jax.random.fold_in(key, k)), dtype)
             points.append(loc[None] + z @ factor.T)
         x = jnp.concatenate(points)
-        shares = np.log(np.array(self._counts) / sum(self._counts))
+        shares = np.log(np.array(counts) / sum(counts))
         logs = [log_density(x, *one) + share for one, share in zip(gaussians, shares.tolist())]
-        own = log_density(x, row.loc, row.covariance.scale_tril)
+        moved, log_volume = row.region.carried(x) or (x, 0.0)
+        own = log_density(moved, row.loc, row.covariance.scale_tril) + log_volume
         return x, own - log_sum_exp(jnp.stack(logs), axis=0)
 
 
@@ -307,16 +331,23 @@ class Weights(NamedTuple):
         log_mean: the log of their mean.
         squares: the sum of their squared shares in the total.
         largest_share: the largest share in the total.
+        num_wide: the points from the Gaussian itself, inf for a region that is known to be convex.
     """
 
     log_mean: Array
     squares: Array
     largest_share: Array
+    num_wide: Array
 
     @property
-    def effective(self) -> Array:
-        """The effective sample size, 0 if all weights are 0."""
-        return jnp.where(self.squares > 0, 1.0 / jnp.where(self.squares > 0, self.squares, 1.0), 0)
+    def unsure(self) -> Array:
+        """The relative error from one point more or less, and from a piece that none may have met.
+
+        It is inf for fewer than ten effective points, and where such a piece may be all there is.
+        """
+        unseen = 2.0 / self.num_wide * jnp.exp(-lax.stop_gradient(self.log_mean))
+        few = ~(self.squares * MIN_EFFECTIVE_POINTS <= 1.0) | (self.squares == 0) | (unseen > 1.0)
+        return jnp.where(few, jnp.inf, jnp.hypot(self.largest_share, unseen))
 
     def plus(self, other: "Weights") -> "Weights":
         """The weights of both, with the sum of their means in place of the mean."""
@@ -325,7 +356,24 @@ class Weights(NamedTuple):
         own, others = jnp.exp(both - jnp.where(log_mean == -jnp.inf, 0.0, log_mean))
         squares = own**2 * self.squares + others**2 * other.squares
         largest = jnp.maximum(own * self.largest_share, others * other.largest_share)
-        return Weights(log_mean, squares, largest)
+        return Weights(log_mean, squares, largest, self.num_wide + other.num_wide)
+
+
+def smoothed_slope(margins: Array, weights: Array, each: Array) -> Array:
+    """0, with the derivative of weights under soft edges in the region's numbers, shape (n,).
+
+    Args:
+        margins: of all points, (n, faces).
+        weights: of the points that are kept, (n,).
+        each: the weights that points would have if they were kept, (n,).
+    """
+    inside = jnp.where((weights > 0)[:, None] & jnp.isfinite(margins), margins, 0.0)
+    shares = (weights / jnp.maximum(jnp.sum(weights), jnp.finfo(weights.dtype).tiny))[:, None]
+    mean = jnp.sum(shares * inside, axis=0, keepdims=True)
+    width = EDGE * jnp.sqrt(jnp.sum(shares * (inside - mean) ** 2, axis=0))
+    width = lax.stop_gradient(jnp.where(width > 0, width, 1.0))
+    soft = jnp.exp(jnp.sum(log_ndtr(margins / width[None]), axis=1))
+    return lax.stop_gradient(each) * (soft - lax.stop_gradient(soft))
 
 
 def log_density(x: Array, loc: Array, factor: Array) -> Array:
@@ -373,4 +421,4 @@ def adapted(row: Problem) -> Proposal:
         return jnp.where(sound, there, mean), jnp.where(sound, new, own)
 
     mean, own = lax.fori_loop(0, ROUNDS, step, (loc, factor))
-    return Proposal(mean, own, loc, factor)
+    return Proposal(mean, own, loc, factor, row.region.is_convex)

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
@@ -64,6 +65,17 @@ class Ball(Region):
         The distance has a cusp at the centre; its gradient there is taken as 0.
         """
         return (self.radius - self._distance(x))[..., None]
+
+    @property
+    def is_convex(self) -> bool:
+        return True
+
+    def carried(self, x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, ""]]:
+        center, radius = lax.stop_gradient((self.center, self.radius))
+        growth = self.radius / radius
+        moved = self.center[None] + growth * (x - center[None])
+        # Exactly x but for the derivative.
+        return x + (moved - lax.stop_gradient(moved)), x.shape[-1] * jnp.log(growth)
 
     def _distance(self, x: Array) -> Array:
         x, center = jnp.broadcast_arrays(x, self.center)

@@ -8,7 +8,6 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from truncgauss.covariances import Covariance
-from truncgauss.indicators import Edge
 from truncgauss.limits import GaussianLimits, Regression
 from truncgauss.pytrees import Batched, is_concrete
 
@@ -71,9 +70,20 @@ class Region(Batched):
         """The probability with which each point x, shape (..., d), is kept: 1 inside, 0 outside."""
         return self.contains(x).astype(x.dtype)
 
-    def smoothed(self, x: Float[Array, "*#points d"], edge: Edge) -> Float[Array, "*points"]:
-        """`kept` with a soft edge: its slope in the region's own numbers stands for that of P."""
-        return jnp.exp(edge.log_value(self.margins(x)).sum(-1))
+    @property
+    def is_convex(self) -> bool:
+        """Whether the region is known to be convex, or log `kept` to be concave: in one piece."""
+        return False
+
+    def carried(
+        self, x: Float[Array, "n d"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, ""]] | None:
+        """Points as they move with the region's own numbers, and the log of their volume, if known.
+
+        The values are x and 0; the derivatives are those of a map that takes the region at the
+        present numbers to the region at others. None where there is no such map.
+        """
+        return None
 
     def closeness(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         """A number that grows towards the region and is 0 inside, for each point x."""
@@ -100,6 +110,10 @@ class LinearRegion(Region):
 
     def linear(self) -> "LinearRegion":
         return self
+
+    @property
+    def is_convex(self) -> bool:
+        return True
 
     @property
     def num_constraints(self) -> int:

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from truncgauss.indicators import Edge
 from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.regions.region import Region
 
@@ -24,6 +23,8 @@ class Selection(Region):
             (static: the same function object shares a compilation). It may not depend on what is
             differentiated.
         dimension: the number d of coordinates (static).
+        log_concave: whether log s is known to be concave, as for a convex set or a completeness
+            that falls off to one side; then no other piece can hide, and tails can be reached.
 
     Raises:
         ValueError: if the function of a point is no scalar.
@@ -39,12 +40,16 @@ class Selection(Region):
 
     function: Callable[[Any], Any] = static_field()
     size: int = static_field()
+    log_concave: bool = static_field(default=False)
 
     event_ranks = {}
 
-    def __init__(self, function: Callable[[Any], Any], dimension: int) -> None:
+    def __init__(
+        self, function: Callable[[Any], Any], dimension: int, log_concave: bool = False
+    ) -> None:
         object.__setattr__(self, "function", function)
         object.__setattr__(self, "size", dimension)
+        object.__setattr__(self, "log_concave", log_concave)
         found = jax.eval_shape(function, jax.ShapeDtypeStruct((dimension,), jnp.result_type(float)))
         shapes = [leaf.shape for leaf in jax.tree.leaves(found)]
         if shapes != [()]:
@@ -64,6 +69,13 @@ class Selection(Region):
     def dimension(self) -> int:
         return self.size
 
+    @property
+    def is_convex(self) -> bool:
+        return self.log_concave
+
+    def carried(self, x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, ""]]:
+        return x, jnp.zeros((), x.dtype)  # it has no numbers of its own
+
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         """The probability with which each point x, shape (..., d), is kept: s(x)."""
         values = jax.vmap(self.function)(x.reshape(-1, x.shape[-1]))
@@ -72,9 +84,6 @@ class Selection(Region):
     def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
         """Whether each point x, shape (..., d), may be kept at all."""
         return self.kept(x) > 0
-
-    def smoothed(self, x: Float[Array, "*#points d"], edge: Edge) -> Float[Array, "*points"]:
-        return self.kept(x)
 
     def closeness(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         return jnp.log(self.kept(x))
