@@ -279,3 +279,15 @@ def test_a_held_curvature_leads_to_the_maximum_of_newton(monkeypatch):
     assert np.max(np.abs(gap)) < 1e-4
     for one, other in zip(chord.standard_errors, newton.standard_errors):
         np.testing.assert_allclose(one, other, rtol=2e-3)
+
+
+def test_integrals_that_move_the_estimates_are_told():
+    """Of so many rows the standard errors are smaller than what the integral's error moves."""
+    random = np.random.default_rng(0)
+    covariance = 0.1 * np.eye(4) + 0.9
+    rows = random.multivariate_normal(np.full(4, 0.3), covariance, 3000)
+    rows = rows[(rows > 0).all(axis=1)]
+    few = tg.fit_truncated_normal(rows, low=0.0)
+    many = tg.fit_truncated_normal(rows, low=0.0, weights=np.full(len(rows), 1e5))
+    assert few.converged and not any("may be off" in note for note in few.notes)
+    assert any("The estimates may be off by" in note for note in many.notes)

@@ -22,7 +22,7 @@ from truncgauss.fitting.truncated_normal_loss import (
     packed,
     unpacked,
 )
-from truncgauss.fitting.truncated_normal_notes import notes_of
+from truncgauss.fitting.truncated_normal_notes import integral_notes, notes_of
 from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
 from truncgauss.fitting.truncated_normal_rows import (
     UNCHECKED,
@@ -62,12 +62,9 @@ WIDEST = 1e3  # standard deviations of the sample: beyond, the Gaussian is a str
 WIDENING = 10.0  # the most by which a step may lower an eigenvalue of the precision
 ROUNDS = 10  # how often the method's plan may be made anew
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
-FEW_REPLICATES = 4  # for the curvature: standard errors were off by 1e-3 at most up to d = 5
+FEW_REPLICATES = 4  # for the curvature: standard errors were off by 4e-3 at most up to d = 5
 
 
-ROUGHLY_KNOWN = (
-    "The log-likelihood is known to {:.2g} only, as P is an estimate: give the method more points."
-)
 UNUSED_START = (
     "The start is no covariance matrix, or too far from the sample; the sample's mean and "
     "covariance were used instead. The maximum does not depend on it."
@@ -384,8 +381,7 @@ def finished(
         evaluate = functools.partial(point, loss) if estimate.stderr == 0 else None
         slopes = np.asarray(gaussian_slopes(jnp.asarray(here.x), d))
         notes += notes_of(evaluate, n, here, slopes, errors, fraction)
-    if 0.1 < proof.stderr < np.inf:
-        notes += (ROUGHLY_KNOWN.format(proof.stderr),)
+        notes += integral_notes(loss, here, n, proof.stderr)
     return TruncatedFit(
         loc=jnp.asarray(sample.centre + scale * loc, dtype),
         covariance_matrix=jnp.asarray(covariance * np.outer(scale, scale), dtype),

@@ -1,16 +1,29 @@
 """What a reader of a truncated fit must know: what it rests on, and whether its errors hold."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.fitting.truncated_normal_loss import gaussian, packed
+from truncgauss.compiling import MEDIUM
+from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, packed
 from truncgauss.fitting.wald import untrusted, wald_ratios
-from truncgauss.optimization.newton import Point
+from truncgauss.optimization.newton import Point, slope
 from truncgauss.optimization.result import UNSEEN
 
+FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic
+
+ROUGHLY_KNOWN = (
+    "The log-likelihood is known to {:.2g} only, as P is an estimate: give the method more points."
+)
+ROUGHLY_FOUND = (
+    "The estimates may be off by {:.2g} of their standard errors, as P is an estimate: give the "
+    "method more points, as in method=tg.Separation(num_points=8192)."
+)
 
 
 def notes_of(
@@ -72,3 +85,26 @@ def wald_notes(
         "± standard errors: the log-likelihood is not quadratic. Profile intervals are better: "
         "tg.fit_observations(...).profile(name).",
     )
+
+
+def integral_notes(loss: TruncatedLoss, here: Point, size: float, stderr: float) -> tuple[str, ...]:
+    """What the error of log P leaves unknown, where P is an estimate.
+
+    Args:
+        loss: with its held method and key.
+        here: the maximum.
+        size: the weight of all rows.
+        stderr: the standard error of the log-likelihood.
+    """
+    notes = (ROUGHLY_KNOWN.format(stderr),) if 0.1 < stderr < np.inf else ()
+    off = moved_by_key(loss, here, size) if 0 < stderr < np.inf else 0.0
+    return (*notes, *([ROUGHLY_FOUND.format(off)] if off > FELT else []))
+
+
+def moved_by_key(loss: TruncatedLoss, here: Point, size: float) -> float:
+    """By how many standard errors, in the most affected direction, the maximum may be off since P
+    is an estimate: the Newton step to the maximum with another key, over the root of two."""
+    key = jax.random.fold_in(loss.held.key, 1)
+    other = dataclasses.replace(loss, held=dataclasses.replace(loss.held, key=key))
+    gap = np.asarray(slope(other, jnp.asarray(here.x), effort=MEDIUM)[1]) - here.gradient
+    return math.sqrt(max(0.0, 0.5 * size * gap @ np.linalg.solve(here.hessian, gap)))
