@@ -76,6 +76,14 @@ def test_a_sweep_runs_the_product_and_makes_a_table(capsys):
     assert "6 complete runs" in capsys.readouterr().out
 
 
+def test_a_key_may_stand_under_sweep_alone():
+    text = SETTINGS.replace("seed: 1\n", "") + "  seed: [4, 5]\n"
+    assert "\nseed" not in text
+    pathlib.Path("mine.yaml").write_text(text)
+    found = config.load("mine.yaml")
+    assert found.seed == 4 and found.sweep["seed"] == (4, 5)
+
+
 def test_one_run_of_a_sweep_lands_in_the_same_folder(capsys):
     assert cli.main(["run", "mine.yaml", "--index", "4"]) == 0
     assert cli.main(["gather", str(folder())]) == 0

@@ -88,9 +88,18 @@ def load(path: str | Path) -> Experiment:
         model = settings_of(str(document.data["experiment"]))
     except ConfigError as error:
         raise ConfigError(document.line(str(error), ("experiment",), got=given)) from error
+    _take_first_of_sweep(document.data, model)
     config = _validated(model, document, folder)
     _check_sweep(config, document)
     return config
+
+
+def _take_first_of_sweep(data: dict[str, Any], model: type[Experiment]) -> None:
+    """Give a key that is only under `sweep:` the first of its values there."""
+    swept = data.get("sweep")
+    for name, values in swept.items() if isinstance(swept, dict) else ():
+        if name in model.model_fields and name not in data and isinstance(values, tuple) and values:
+            data[name] = values[0]
 
 
 def override(config: Experiment, words: Sequence[str]) -> Experiment:
