@@ -23,7 +23,7 @@ from truncgauss.problem import (
     over_rows,
 )
 from truncgauss.regions import Region
-from truncgauss.special.logspace import log_sum_exp, standard_error
+from truncgauss.special.logspace import log_sum_exp
 
 LEAST_MISSED = 1e-8  # a smaller part of the stderr of log P is rounding
 
@@ -154,8 +154,8 @@ def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradie
     known = jnp.where(jnp.isinf(estimate.stderr), jnp.inf, jnp.where(missed, jnp.nan, 0.0))
 
     def error(leaf: Array, mean: Array) -> Array:
-        terms = num * shares.reshape(-1, *(1,) * mean.ndim) * (leaf - mean[None])
-        return standard_error(terms) + known.astype(leaf.dtype)
+        squares = jnp.tensordot(shares**2, (leaf - mean[None]) ** 2, 1)
+        return jnp.sqrt(num / (num - 1) * squares) + known.astype(leaf.dtype)
 
     stderr = jax.tree.map(error, gradients, gradient)
     return LogProbabilityAndGradient(estimate, Gradient(*gradient), Gradient(*stderr))

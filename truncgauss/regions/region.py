@@ -72,7 +72,7 @@ class Region(Batched):
 
     @property
     def is_convex(self) -> bool:
-        """Whether the region is known to be convex, or log `kept` to be concave: in one piece."""
+        """Whether the region is known to be convex, or its log probability to keep x concave."""
         return False
 
     def carried(
