@@ -259,14 +259,23 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def _parquet(path: Path, names: list[str] | None) -> Any:
-    """A Parquet file's columns, or all of its names without rows."""
+def parquet_reader(path: Path) -> Any:
+    """The module pyarrow.parquet.
+
+    Raises:
+        ValueError: it is not installed; the message starts with the file to be read.
+    """
     try:
-        parquet = importlib.import_module("pyarrow.parquet")
+        return importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise ValueError(
             f"{path}: reading Parquet needs pyarrow: pip install 'truncgauss[parquet]'."
         ) from None
+
+
+def _parquet(path: Path, names: list[str] | None) -> Any:
+    """A Parquet file's columns, or all of its names without rows."""
+    parquet = parquet_reader(path)
     try:
         if names is None:
             return parquet.read_schema(path).empty_table()

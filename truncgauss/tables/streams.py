@@ -1,7 +1,6 @@
 """The rows of a file larger than memory, a chunk at a time, or one part of several of them."""
 
 import contextlib
-import importlib
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from truncgauss.tables import files
-from truncgauss.tables.files import mismatch
+from truncgauss.tables.files import mismatch, parquet_reader
 
 CHUNK = 2**16  # rows at a time
 
@@ -139,12 +138,7 @@ def _npy_head(path: Path, member: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 def _of_parquet(
     path: Path, columns: Sequence[str] | None, index: int, count: int, size: int
 ) -> Iterator[np.ndarray]:
-    try:
-        parquet = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise ValueError(
-            f"{path}: reading Parquet needs pyarrow: pip install 'truncgauss[parquet]'."
-        ) from None
+    parquet = parquet_reader(path)
     # Without buffers of whole columns ahead, which would grow with the file.
     with parquet.ParquetFile(path, pre_buffer=False, buffer_size=2**20) as file:
         wanted = _wanted(path, columns, file.schema_arrow.names)
