@@ -31,11 +31,13 @@ FLOORS = {
     "runs": 7.0, "starting_point": 7.0, "running": 7.1, "sweeps": 7.15, "cli": 7.2,
 }  # fmt: skip
 ROOMS = {
-    "special": {"tails": 0, "logspace": 0, "intervals": 1, "moments": 2, "normal": 3},
+    "special": {
+        "tails": 0, "logspace": 0, "intervals": 1, "moments": 2, "normal": 3, "quick_moments": 4,
+    },
     "quadrature": {
         "log_concave": 0, "double_double": 0,
         "bivariate": 1, "conditioning": 1, "factor_integrand": 1, "markov_chain": 1,
-        "one_factor": 1, "trivariate": 2, "two_factors": 2,
+        "one_factor": 1, "quadratic_form": 2, "trivariate": 2, "two_factors": 2,
     },
     "separation": {
         "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "arrangement": 1,
@@ -70,7 +72,7 @@ ROOMS = {
         "likelihood": 0, "distribution": 0, "parameters": 1, "posterior": 1, "loss": 2, "em": 3,
         "result": 3, "starts": 4, "certificate": 4, "fit": 5, "path": 6,
     },
-    "regions": {"region": 0},
+    "regions": {"region": 0, "quadratic": 1},
     "plotting": {"style": 0, "panels": 1, "plane": 1},
     "tables": {"interchange": 0, "columns": 1, "alignment": 2, "files": 2, "streams": 3},
     "config": {"yaml": 0, "sections": 0, "experiment": 1},
