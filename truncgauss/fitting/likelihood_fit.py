@@ -46,7 +46,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         names, estimates: all estimated numbers and what to call them; `parameter_covariance` and
             `errors` are in the same order.
         errors: their standard errors; inf where the data do not identify an estimate.
-        information: what the errors come from, "observed" or "sandwich".
+        information: what the errors come from: "observed", "expected" or "sandwich".
         wald_ratios: how far the likelihood allows each estimate to move below and above it, over
             the half-width of its Wald interval, (p, 2): 1 if that is to be trusted. Empty if
             it was not compared.

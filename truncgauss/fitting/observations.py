@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,10 @@ from truncgauss.fitting.existence import (
     refuse,
     rising_sentence,
 )
+from truncgauss.fitting.expected import ExpectedLoss, check_expected, expected_loss
 from truncgauss.fitting.inference import check_information, fraction_of, notes_of, summary, total_of
-from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss
+from truncgauss.fitting.observations_result import ObservationsFit, shaped
 from truncgauss.fitting.observations_start import (
     as_coordinates,
     as_designs,
@@ -50,36 +51,6 @@ NOT_DECIDED = (
     "for several outcomes inside regions no test is known."
 )
 SINGULAR = 1e-10  # smallest eigenvalue of a correlation matrix that is one no longer
-
-
-class ObservationsErrors(NamedTuple):
-    """Standard errors, in the shapes of the estimates; 0 for what was fixed."""
-
-    coefficients: tuple[np.ndarray, ...]
-    covariance_matrix: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ObservationsFit(LikelihoodFit):
-    """The Gaussian behind observed rows, and how far to trust it; `print` shows a table.
-
-    Attributes, besides those of `fitting.LikelihoodFit`:
-        coefficients: of each outcome's covariates, d arrays; without a design one mean each.
-        covariance_matrix: of the outcomes given their covariates, without noise, (d, d).
-        standard_errors: `.coefficients` and `.covariance_matrix` likewise; inf where the data do
-            not identify it.
-    """
-
-    coefficients: tuple[np.ndarray, ...]
-    covariance_matrix: np.ndarray
-    standard_errors: ObservationsErrors
-
-    @property
-    def loc(self) -> np.ndarray:
-        """The mean (d,) of a fit without a design."""
-        if any(len(own) != 1 for own in self.coefficients):
-            raise AttributeError("loc: the mean depends on covariates; see coefficients.")
-        return np.concatenate(self.coefficients)
 
 
 def fit_observations(
@@ -117,7 +88,9 @@ def fit_observations(
             around it. By default 1 where there is one maximum; else 4 for one outcome of up to
             100,000 rows. What the others found stands in `notes`.
         information: what standard errors come from: "observed", minus the Hessian of the
-            log-likelihood; or "sandwich", which holds for many rows of another distribution too.
+            log-likelihood; "expected", its mean over samples from the fitted Gaussian with the
+            same covariates, regions and noise, for complete and exact rows; or "sandwich", which
+            holds for many rows of another distribution too.
         progress: show a bar, if on a terminal.
 
     Returns:
@@ -150,9 +123,10 @@ def fit_observations(
                 "needed, or a simpler covariance."
             )
         closed = is_simple(observations) and isinstance(method, Automatic | Exact)
-        robust = information == "sandwich"
-        problem = Rows(observations, near, coordinates, scale, robust, closed)
-        renewed = problem.losses(method, as_key(key))
+        check_expected(information, observations)
+        settings = information == "sandwich", closed, method, as_key(key)
+        problem = Rows(observations, near, coordinates, scale, *settings)
+        renewed = problem.losses()
         problem.check_possible(renewed, x)
         descent = Descent(renewed, problem.width, coordinates.single, num_steps, progress)
         given = None if start is None else as_start(start, problem.estimated, coordinates.sizes)
@@ -190,6 +164,8 @@ class Rows:
         scale: spread of each outcome (d,), in whose units a Gaussian is wide.
         each: whether the scores of single rows are asked for.
         simple: whether the rows are intervals of one outcome, whose masses have closed forms.
+        method: how other probabilities are computed.
+        key: its random key.
     """
 
     given: Observations
@@ -198,6 +174,8 @@ class Rows:
     scale: np.ndarray
     each: bool
     simple: bool
+    method: Method
+    key: jax.Array
 
     @property
     def observations(self) -> Observations:
@@ -232,20 +210,28 @@ class Rows:
         several = self.simple and not self.unique and self.observations.num_rows <= MOST_ROWS
         return MANY_STARTS if several else 1
 
-    def losses(self, method: Method, key: jax.Array) -> Callable[[np.ndarray], Any]:
+    def losses(self) -> Callable[[np.ndarray], Any]:
         """x -> the loss, with the method's plans made at x."""
         if self.simple:
             loss = self.simple_loss()
             return lambda x: loss
-        general = ObservationsLoss(
-            self.observations, self.designs, self.coordinates, self.size, method, key
-        )
+        general = self.general_loss()
 
         def renewed(x: np.ndarray) -> ObservationsLoss:
-            held = hold(method, self.observations, *general.gaussian(jnp.asarray(x)))
+            held = hold(self.method, self.observations, *general.gaussian(jnp.asarray(x)))
             return dataclasses.replace(general, method=held)
 
         return renewed
+
+    def general_loss(self) -> ObservationsLoss:
+        """The loss of any rows, by a method without plans."""
+        return ObservationsLoss(
+            self.observations, self.designs, self.coordinates, self.size, self.method, self.key
+        )
+
+    def expected_loss(self, path: Path) -> ExpectedLoss:
+        """The loss whose Hessian is the expected information of a row where a descent ended."""
+        return expected_loss(self.general_loss(), self.method, path.end.x)
 
     def simple_loss(self) -> RegressionLoss:
         """The loss of one outcome seen in intervals, whose integrals have closed forms."""
@@ -373,6 +359,7 @@ class Rows:
         fields = summary(
             path, self.estimated, names, (self.given, rows), information,
             self.no_maximum(path), compare,
+            expected=self.expected_loss(path) if information == "expected" else None,
         )  # fmt: skip
         if self.simple:
             fraction = float(fraction_of(path.loss, x, effort=MEDIUM))
@@ -423,17 +410,6 @@ class Rows:
             "little2019": bool(jnp.any(jnp.isinf(rows.lower) & jnp.isinf(rows.upper))),
             "genz1992": rows.dimension > 3 and (limited or rows.region is not None),
             "white1982": information == "sandwich",
+            "efron1978": information == "expected",
         }
         return tuple(key for key, used in found.items() if used)
-
-
-def shaped(
-    coordinates: Coordinates, names: tuple[str, ...], errors: np.ndarray
-) -> ObservationsErrors:
-    """Standard errors in the shapes of the estimates."""
-    count, d = sum(coordinates.sizes), len(coordinates.sizes)
-    parts = np.split(errors[:count], np.cumsum(coordinates.sizes)[:-1])
-    matrix = np.zeros((d, d))
-    for (i, j), error in zip(coordinates.entries, errors[count:]):
-        matrix[i, j] = matrix[j, i] = error
-    return ObservationsErrors(tuple(parts), matrix)
