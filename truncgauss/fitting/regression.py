@@ -349,7 +349,7 @@ class Regression:
     def rising(self) -> str | None:
         """The direction along which the likelihood never falls, in words."""
         known = self.rows.noise is not None or not self.free_scale
-        found = direction_of(self.rows, 0, self.design, known)
+        found = direction_of(self.rows, 0, self.design, known, alone=True)
         if found is None:
             return None
         return rising_sentence(self.near.direction_of(0, found), list(self.names))
