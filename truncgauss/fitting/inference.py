@@ -11,7 +11,7 @@ from truncgauss.fitting.wald import far_from_quadratic, untrusted, wald_ratios
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import FEW_NUMBERS, Point, point, verdict
-from truncgauss.optimization.result import BASELESS, UNSEEN
+from truncgauss.optimization.result import BASELESS, NO_OTHER, UNSEEN
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.problem import Estimate
 
@@ -208,7 +208,7 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
         others = f". {starts}" if starts else "; try num_starts."
         notes.append(f"The likelihood may have other maxima{others}")
     elif fields["converged"]:
-        notes.append("The likelihood has no other maximum.")
+        notes.append(NO_OTHER)
     stderr, ratios, names = fields["certificate"].stderr, fields["wald_ratios"], fields["names"]
     if 0.1 < stderr < np.inf:
         notes.append(

@@ -56,8 +56,8 @@ def fit_observations(
         num_steps: the most Newton steps from each start.
         num_starts: from how many points to begin, the first by least squares and the others drawn
             around it. By default 1 where there is one maximum; else 4, and a wide one inside
-            regions, for one outcome of up to 100,000 rows or up to 4096 entries of two or three.
-            What the others found stands in `notes`.
+            regions, for one outcome of up to 100,000 rows, or for up to 4096 entries whose
+            integrals have three dimensions at most. What the others found stands in `notes`.
         information: what standard errors come from: "observed", minus the Hessian of the
             log-likelihood; "expected", its mean over samples from the fitted Gaussian with the
             same covariates, regions and noise, for complete and exact rows; or "sandwich", which

@@ -104,13 +104,22 @@ class Rows:
         """Free coordinates to begin with, the first of them x; so many, or as many as the problem
         asks for and can bear."""
         n, d = self.observations.lower.shape
-        cheap = n <= MOST_ROWS if self.simple else n * d <= FEW_ENTRIES and d <= 3
+        cheap = n <= MOST_ROWS if self.simple else n * d <= FEW_ENTRIES and self.exact_integrals
         several = cheap and not self.unique
         count = count or (MANY_STARTS if several else 1)
         found = [x, *scattered(x, self.scale, self.coordinates, count - 1)]
         if self.wide_start and count > 1:
             found.append(widened(x, self.coordinates, WIDE))
         return found
+
+    @property
+    def exact_integrals(self) -> bool:
+        """Whether no integral has more than three dimensions, so that all are quick."""
+        rows = self.observations
+        if rows.region is not None:
+            return rows.dimension <= 3
+        limited = (rows.lower < rows.upper) & ~(jnp.isinf(rows.lower) & jnp.isinf(rows.upper))
+        return int(jnp.max(jnp.sum(limited, axis=1))) <= 3
 
     @property
     def wide_start(self) -> bool:
