@@ -66,7 +66,9 @@ ROOMS = {
         "citations": 0, "wald": 0, "profile": 0, "centring": 1, "fraction_loss": 1,
         "truncated_normal_loss": 1, "truncated_normal_rows": 1, "truncated_normal_result": 1,
         "rising": 1, "observations_start": 2, "truncated_normal_notes": 2,
-        "inference": 3, "likelihood_fit": 3, "fraction_search": 3, "observations": 4,
+        "expected": 2, "regression_rows": 2, "inference": 3, "likelihood_fit": 3,
+        "fraction_search": 3, "observations_result": 4, "observations_problem": 4.2,
+        "observations": 4.5,
     },
     "mixtures": {
         "likelihood": 0, "distribution": 0, "parameters": 1, "posterior": 1, "loss": 2, "em": 3,
