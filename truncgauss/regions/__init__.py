@@ -5,6 +5,7 @@ from truncgauss.regions.box import Box
 from truncgauss.regions.ellipsoid import Ellipsoid
 from truncgauss.regions.polyhedron import Polyhedron
 from truncgauss.regions.region import LinearRegion, Region, as_linear, check_limits
+from truncgauss.regions.section import Section
 from truncgauss.regions.selection import Selection
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "LinearRegion",
     "Polyhedron",
     "Region",
+    "Section",
     "Selection",
     "as_linear",
     "check_limits",
