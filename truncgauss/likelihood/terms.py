@@ -29,9 +29,16 @@ class Term(NamedTuple):
 
 
 def terms_of(
-    observations: Observations, loc: jax.Array, covariance: Covariance, key: jax.Array
+    observations: Observations,
+    loc: jax.Array,
+    covariance: Covariance,
+    key: jax.Array,
+    equal: bool = False,
 ) -> list[Term]:
-    """The terms of the likelihood, whose integrals are still to be answered."""
+    """The terms of the likelihood, whose integrals are still to be answered.
+
+    `equal` says that the Gaussians of all rows are, so that rows share integrals nevertheless.
+    """
     data, region = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
     parts = [(observations.patterns or (), data_rows(observations, loc, covariance), data, 1.0)]
     if observations.region is not None:
@@ -40,7 +47,7 @@ def terms_of(
     terms = []
     for patterns, rows, own_key, sign in parts:
         for pattern in patterns:
-            if loc.ndim == 2 or covariance.batch_shape:
+            if not equal and (loc.ndim == 2 or covariance.batch_shape):
                 pattern = pattern.each_by_itself()
             terms.append(Term(pattern, sign, *conditioned(rows, pattern, own_key)))
     return terms

@@ -7,26 +7,27 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import optimize
 from tqdm import tqdm
 
 from truncgauss import parallel
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.certificate import finished
+from truncgauss.mixtures.curvature import MANY, point, rough_point
 from truncgauss.mixtures.em import Ascent, Components, ascended, has_collapsed
 from truncgauss.mixtures.likelihood import hold, mixture_log_likelihood, row_weights
-from truncgauss.mixtures.loss import MixtureLoss, found_terms, point, slope
+from truncgauss.mixtures.loss import MixtureLoss, found_terms, slope
 from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.mixtures.result import MixtureFit
 from truncgauss.mixtures.starts import seeded, standard_rows
-from truncgauss.optimization.newton import newton_steps
+from truncgauss.optimization.newton import Point, newton_steps
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
 from truncgauss.pytrees import floats_as_float64
 
-MOST_NEWTON = 120  # parameters up to which Newton steps finish; quasi-Newton steps go before beyond
 ENOUGH = 1e-2  # nats a step, below which EM has come near
+ENOUGH_OF_MANY = 1e-3  # likewise for each parameter, if these are many
+ARRIVED = 1e-2  # standard errors from the maximum, at which steps by products of scores end
 COLLAPSED = (
     "In every start a component shrank onto a few rows, where the likelihood has no maximum, or "
     "its derivatives were not finite. Use fewer components, more rows, "
@@ -218,7 +219,8 @@ def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: 
     """Where a start leads: EM steps near a maximum, then steps to it."""
     method, place = loss.method, loss.coordinates
     own = planned(loss, method, start)
-    ascent = ascended(own, start, num_em_steps, ENOUGH)
+    gain = max(ENOUGH, ENOUGH_OF_MANY * place.size * (place.size > MANY))
+    ascent = ascended(own, start, num_em_steps, gain)
     at = ascent.components
     if has_collapsed(loss, at):
         return End(np.zeros(place.size), -np.inf, np.zeros(0), ascent)
@@ -233,23 +235,40 @@ def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: 
 
 
 def finish(loss: MixtureLoss, x: np.ndarray, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Free coordinates at the maximum near x, and the loss at each step."""
-    if len(x) > MOST_NEWTON:
-        options = {"maxiter": 20 * num_steps, "maxcor": 30, "ftol": 1e-13, "gtol": 1e-8}
-        descend = functools.partial(slope, loss)
-        found = optimize.minimize(descend, x, jac=True, method="L-BFGS-B", options=options)
-        return found.x, np.array([descend(x)[0], found.fun])
-    evaluate = functools.partial(point, loss)
+    """Free coordinates at the maximum near x, and the loss at each step.
+
+    Many parameters move by the products of scores, whose cost does not grow with their number, and
+    come near only.
+    """
+    many = len(x) > MANY
+    evaluate = functools.partial(rough_point if many else point, loss)
     here = evaluate(x)
     if not here.finite:
         return x, np.array([np.nan])
-    flat = functools.partial(_flat, loss)
-    path = [here, *newton_steps(evaluate, here, num_steps, stop=flat)]
+
+    def stop(here: Point) -> bool:
+        near = many and here.decrement * float(loss.size) ** 0.5 < ARRIVED
+        return near or has_collapsed(loss, components_at(loss.coordinates, here.x))
+
+    path = [here, *newton_steps(evaluate, here, num_steps, stop=stop)]
     return path[-1].x, np.array([step.loss for step in path])
 
 
-def _flat(loss: MixtureLoss, here: Any) -> bool:
-    return has_collapsed(loss, components_at(loss.coordinates, here.x))
+@dataclasses.dataclass
+class LastSteps:
+    """Points of a loss near its minimum. Of many parameters the Hessian is computed at the first
+    point only: from there to the minimum it changes less than its standard errors show."""
+
+    loss: MixtureLoss
+    kept: np.ndarray | None = None
+
+    def __call__(self, x: np.ndarray) -> Point:
+        if self.kept is not None and len(x) > MANY:
+            value, gradient = slope(self.loss, x)
+            return Point(np.asarray(x), value, gradient, self.kept)
+        here = point(self.loss, x)
+        self.kept = here.hessian
+        return here
 
 
 def reported(loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int) -> MixtureFit:
@@ -262,7 +281,7 @@ def reported(loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int) 
     order = np.argsort(-shares, kind="stable")
     at = Components(*(part[order] for part in at))
     own = planned(loss, loss.method, at)
-    evaluate = functools.partial(point, own)
+    evaluate = LastSteps(own)
     here = evaluate(place.free(*at))
     path = [here, *newton_steps(evaluate, here, min(num_steps, 20))]
     trace = np.append(best.trace, [step.loss for step in path[1:]])
