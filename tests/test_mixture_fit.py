@@ -190,6 +190,19 @@ def test_curvature_by_blocks_is_that_of_derivatives(kind, structure):
     np.testing.assert_allclose(score_products(loss, x), expected, rtol=1e-8, atol=1e-10)
 
 
+def test_errors_by_the_sandwich_are_those_of_the_rows_own_moments():
+    y = np.random.default_rng(6).exponential(size=200)
+    fit = tg.fit_mixture(tg.Observations.exact(y), 1, information="sandwich")
+    gaps = y - y.mean()
+    # The covariance of the mean and the variance of rows of any distribution.
+    moments = np.stack([gaps, gaps**2 - gaps.var()])
+    expected = moments @ moments.T / len(y) ** 2
+    np.testing.assert_allclose(fit.parameter_covariance[1:, 1:], expected, rtol=1e-6)
+    assert fit.standard_errors.covariances[0, 0, 0] == pytest.approx(expected[1, 1] ** 0.5)
+    with pytest.raises(ValueError, match="or .sandwich., got 'Fisher'"):
+        tg.fit_mixture(tg.Observations.exact(y), 1, information="Fisher")
+
+
 # Ends and refusals
 
 

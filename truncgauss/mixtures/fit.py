@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +28,7 @@ from truncgauss.pytrees import floats_as_float64
 
 ENOUGH = 1e-2  # nats a step, below which EM has come near
 ENOUGH_OF_MANY = 1e-3  # likewise for each parameter, if these are many
+INFORMATION = ("observed", "sandwich")
 ARRIVED = 1e-2  # standard errors from the maximum, at which steps by products of scores end
 COLLAPSED = (
     "In every start a component shrank onto a few rows, where the likelihood has no maximum, or "
@@ -66,6 +68,7 @@ def fit_mixture(
     key: jax.Array | None = None,
     num_em_steps: int = 200,
     num_steps: int = 100,
+    information: str = "observed",
     progress: bool = False,
 ) -> MixtureFit:
     """Maximum likelihood of a mixture of Gaussians from rows known in part, behind a selection.
@@ -86,6 +89,8 @@ def fit_mixture(
         key: random key of the seeds and of the method.
         num_em_steps: the most EM steps of each start.
         num_steps: the most Newton steps of each start.
+        information: what the standard errors come from: "observed", the curvature of the
+            log-likelihood; or "sandwich", which holds for many rows of another distribution too.
         progress: show a bar, if on a terminal.
 
     Returns:
@@ -107,6 +112,10 @@ def fit_mixture(
             f"fit_mixture: needs tg.Observations, got {type(observations).__name__}. For complete "
             "rows write tg.Observations.exact(rows)."
         )
+    if information not in INFORMATION:
+        raise ValueError(
+            f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
+        )
     with jax.enable_x64(True):
         observations = floats_as_float64(observations)
         parallel.agreed("fit_mixture: rows and start", (observations, start))
@@ -119,16 +128,20 @@ def fit_mixture(
             starts.append(in_user_units(first, loss.coordinates))
         check_possible(loss, starts[0])
         climb = functools.partial(climbed, loss, num_em_steps=num_em_steps, num_steps=num_steps)
-        bar = tqdm(starts, "starts", disable=None if progress else True)
-        ends = []
-        for first in bar:
-            ends.append(climb(first))
-            bar.set_postfix_str(f"log-likelihood {ends[-1].log_likelihood:.6g}")
-        reached = np.array([end.log_likelihood for end in ends])
-        if not np.any(np.isfinite(reached)):
-            raise NoMaximum(f"fit_mixture: {COLLAPSED}")
-        best = ends[int(np.nanargmax(np.where(np.isfinite(reached), reached, -np.inf)))]
-        return reported(loss, best, reached, num_steps)
+        best, reached = highest(climb, tqdm(starts, "starts", disable=None if progress else True))
+        return reported(loss, best, reached, num_steps, information)
+
+
+def highest(climb: Callable[[Components], End], starts: Any) -> tuple[End, np.ndarray]:
+    """The best of the ends to which the starts of a bar lead, and what each of them reached."""
+    ends = []
+    for first in starts:
+        ends.append(climb(first))
+        starts.set_postfix_str(f"log-likelihood {ends[-1].log_likelihood:.6g}")
+    reached = np.array([end.log_likelihood for end in ends])
+    if not np.any(np.isfinite(reached)):
+        raise NoMaximum(f"fit_mixture: {COLLAPSED}")
+    return ends[int(np.argmax(np.where(np.isfinite(reached), reached, -np.inf)))], reached
 
 
 def prepared_loss(
@@ -271,7 +284,9 @@ class LastSteps:
         return here
 
 
-def reported(loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int) -> MixtureFit:
+def reported(
+    loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int, information: str
+) -> MixtureFit:
     """The result at the best end, its components sorted, its plans made there."""
     place = loss.coordinates
     at = components_at(place, best.x)
@@ -285,4 +300,4 @@ def reported(loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int) 
     here = evaluate(place.free(*at))
     path = [here, *newton_steps(evaluate, here, min(num_steps, 20))]
     trace = np.append(best.trace, [step.loss for step in path[1:]])
-    return finished(own, path[-1], reached, best.ascent, trace)
+    return finished(own, path[-1], reached, best.ascent, trace, information)
