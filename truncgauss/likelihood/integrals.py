@@ -25,7 +25,7 @@ FEW = 64  # rows up to which each is as accurate as one alone
 DRAWS = 2**18  # that more rows share, as long as each has four replicates of so many points:
 LEAST_POINTS, MOST_POINTS = 32, 1024
 # Likewise where points fall in or out of a region, so that errors shrink more slowly.
-IMPORTANCE_DRAWS, LEAST_IMPORTANCE, MOST_IMPORTANCE = 2**22, 2**8, 2**12
+IMPORTANCE_DRAWS, LEAST_IMPORTANCE, MOST_IMPORTANCE = 2**22, 2**8, 2**11
 
 
 def kind_of(integrals: Integrals) -> str:

@@ -15,6 +15,7 @@ from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.newton import FEW_NUMBERS
 from truncgauss.probability.method import Method
 from truncgauss.pytrees import frozen_pytree
+from truncgauss.regions import LinearRegion
 
 
 @frozen_pytree
@@ -50,6 +51,9 @@ class MixtureLoss:
 
 def effort_of(loss: MixtureLoss) -> dict[str, Any] | None:
     """Compile with less effort what runs for milliseconds."""
+    region = loss.observations.region
+    if region is not None and not isinstance(region, LinearRegion):
+        return None  # many points, however few rows
     size = sum(leaf.size for leaf in jax.tree.leaves(loss))
     return MEDIUM if size <= FEW_NUMBERS else None
 
