@@ -119,12 +119,13 @@ class Automatic(Method):
         """The estimate of every row: the sum over independent blocks of coordinates."""
         # Inside a derivative at concrete numbers these decide, as outside of it.
         values = values_of(problem)
-        known = problem if values is None or not is_concrete(key) else values
+        inside = values is not None and is_concrete(key) and not is_concrete(problem)
+        known = values if values is not None and is_concrete(key) else problem
         answers = [
-            Answer(part, method.answer(part.problem, own, PROBABILITY), own)
+            Answer(part, method.answer(part.problem, own, PROBABILITY, wanted=not inside), own)
             for method, part, own in self.parts(known, key)
         ]
-        if values is not None and known is not problem and not is_concrete(problem):
+        if inside and values is not None:
             return differentiable(problem, values, answers)
         return combined([answer.found.result for answer in answers])
 
@@ -145,8 +146,11 @@ class Automatic(Method):
         share = part.covariance.dimension / whole.covariance.dimension
         return dataclasses.replace(self, max_draws=max(1, int(share * self.max_draws)))
 
-    def answer(self, problem: Problem, key: jax.Array, goal: Goal) -> Found:
-        """The result for one block, with the methods it is from and those that were tried."""
+    def answer(self, problem: Problem, key: jax.Array, goal: Goal, wanted: bool = True) -> Found:
+        """The result for one block, with the methods it is from and those that were tried.
+
+        Where the result is not wanted, only its methods, it is computed if they depend on it.
+        """
         chosen = self.choice(problem)
         if not is_concrete((problem, key)) or 0 in problem.batch_shape:
             chosen = prepared(chosen, problem)
@@ -154,8 +158,11 @@ class Automatic(Method):
             return Found(chosen, result, recipe=((chosen, None),))
         if chosen.growth is not None:
             return self.sampled(problem, key, goal)
+        certain = problem.covariance.dimension <= 3
+        if certain and not wanted:
+            return Found(chosen, None, recipe=((chosen, None),))
         result = in_batches(goal.evaluate, chosen, problem, key)
-        if problem.covariance.dimension <= 3:
+        if certain:
             return Found(chosen, result, recipe=((chosen, None),))
         first = jax.tree.leaves(result)[0]
         axes = tuple(range(len(problem.batch_shape), first.ndim))

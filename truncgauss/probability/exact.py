@@ -27,8 +27,7 @@ from truncgauss.regions import Box, Region, as_linear
 from truncgauss.special import (
     log_interval_mass,
     standardize,
-    truncated_mean,
-    truncated_variance,
+    truncated_mean_and_variance,
 )
 from truncgauss.total_moments import Moments, Nodes, total_moments
 
@@ -249,8 +248,9 @@ def _bivariate_moments(
     above = jnp.where(form.slope == 0, high[0], jnp.minimum(high[0], above))
     first = loc[0], form.scale, below, above
     line = jnp.stack([jnp.ones_like(form.slope), form.slope])
-    on_line = loc + line * (truncated_mean(*first) - loc[0]) - point
-    rank_one = truncated_variance(*first) * line[:, None] * line[None, :]
+    on_mean, on_variance = truncated_mean_and_variance(*first)
+    on_line = loc + line * (on_mean - loc[0]) - point
+    rank_one = on_variance * line[:, None] * line[None, :]
     return point + jnp.where(singular, on_line, mean), jnp.where(singular, rank_one, matrix)
 
 
@@ -278,7 +278,8 @@ def _independent_moments(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
     inputs = loc, jnp.sqrt(covariance.variances), low, high
-    return truncated_mean(*inputs), jnp.diag(truncated_variance(*inputs))
+    mean, variance = truncated_mean_and_variance(*inputs)
+    return mean, jnp.diag(variance)
 
 
 CHAIN = Route(
