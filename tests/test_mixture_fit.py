@@ -7,6 +7,8 @@ from scipy import stats
 
 import truncgauss as tg
 from tests.mixture_em import INF, TRUTH, drawn, em_step, log_likelihood
+from truncgauss.mixtures import curvature
+from truncgauss.mixtures import fit as mixture_fit
 from truncgauss.mixtures.curvature import point, score_products
 from truncgauss.mixtures.em import Components, expectation, maximised
 from truncgauss.mixtures.fit import prepared_loss
@@ -188,6 +190,20 @@ def test_curvature_by_blocks_is_that_of_derivatives(kind, structure):
     scores = jax.jacfwd(lambda x: loss.terms(x).log_prob)(x)
     expected = np.einsum("n,ni,nj->ij", rows.weights, scores, scores)
     np.testing.assert_allclose(score_products(loss, x), expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_many_parameters_end_at_the_same_maximum(monkeypatch):
+    y, spread = simulated(n=130, noise=0.5, gaps=0.3, seed=7)
+    rows = tg.Observations.exact(y, nan_is_missing=True, noise=spread)
+    few = tg.fit_mixture(rows, 2, start=START)
+    for module in (mixture_fit, curvature):
+        monkeypatch.setattr(module, "MANY", 3)
+    jax.clear_caches()  # so that programs see it
+    many = tg.fit_mixture(rows, 2, start=START)
+    assert few.converged and many.converged
+    np.testing.assert_allclose(many.estimates, few.estimates, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(many.errors, few.errors, rtol=1e-3)
 
 
 def test_errors_by_the_sandwich_are_those_of_the_rows_own_moments():

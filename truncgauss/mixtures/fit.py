@@ -20,16 +20,18 @@ from truncgauss.mixtures.loss import MixtureLoss, found_terms, slope
 from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.mixtures.result import MixtureFit
 from truncgauss.mixtures.starts import seeded, standard_rows
-from truncgauss.optimization.newton import Point, newton_steps
+from truncgauss.optimization.newton import NEAR, Point, newton_steps
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
 from truncgauss.pytrees import floats_as_float64
 
 ENOUGH = 1e-2  # nats a step, below which EM has come near
-ENOUGH_OF_MANY = 1e-3  # likewise for each parameter, if these are many
+ENOUGH_OF_MANY = 5e-3  # likewise for each parameter, if these are many
 INFORMATION = ("observed", "sandwich")
-ARRIVED = 1e-2  # standard errors from the maximum, at which steps by products of scores end
+# Steps by products of scores end so many standard errors from the maximum, after so many, or where
+# one brings less than this part of what it promised.
+ARRIVED, ROUGH_STEPS, KEPT_PROMISE = 1e-2, 20, 0.25
 COLLAPSED = (
     "In every start a component shrank onto a few rows, where the likelihood has no maximum, or "
     "its derivatives were not finite. Use fewer components, more rows, "
@@ -74,8 +76,8 @@ def fit_mixture(
     """Maximum likelihood of a mixture of Gaussians from rows known in part, behind a selection.
 
     The likelihood is that of `mixture_log_likelihood`. From each start EM steps, of which none
-    lowers it, lead near a maximum, and Newton steps (after quasi-Newton steps, if parameters are
-    many) to it. The result is the highest maximum found; what the other starts found, and what the
+    lowers it, lead near a maximum, and Newton steps (after steps by the products of scores, if
+    parameters are many) to it. The result is the highest maximum found; what the other starts found, and what the
     estimates rest on, is said with it.
 
     Args:
@@ -248,39 +250,53 @@ def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: 
 
 
 def finish(loss: MixtureLoss, x: np.ndarray, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Free coordinates at the maximum near x, and the loss at each step.
-
-    Many parameters move by the products of scores, whose cost does not grow with their number, and
-    come near only.
-    """
-    many = len(x) > MANY
-    evaluate = functools.partial(rough_point if many else point, loss)
-    here = evaluate(x)
-    if not here.finite:
-        return x, np.array([np.nan])
+    """Free coordinates at the maximum near x, and the loss at each step."""
 
     def stop(here: Point) -> bool:
-        near = many and here.decrement * float(loss.size) ** 0.5 < ARRIVED
-        return near or has_collapsed(loss, components_at(loss.coordinates, here.x))
+        return has_collapsed(loss, components_at(loss.coordinates, here.x))
 
-    path = [here, *newton_steps(evaluate, here, num_steps, stop=stop)]
+    visited = rough_steps(loss, x, stop) if len(x) > MANY else []
+    evaluate = NearMinimum(loss)
+    here = evaluate(visited[-1].x if visited else x)
+    if not here.finite:
+        return x, np.array([np.nan])
+    path = [*visited[:-1], here, *newton_steps(evaluate, here, num_steps, stop=stop)]
     return path[-1].x, np.array([step.loss for step in path])
 
 
+def rough_steps(loss: MixtureLoss, x: np.ndarray, stop: Callable[[Point], bool]) -> list[Point]:
+    """x and the points of steps by the products of scores, as long as these keep what they promise.
+
+    Such a step costs about as much as one of EM, however many parameters there are.
+    """
+    visited, evaluate = [rough_point(loss, x)], functools.partial(rough_point, loss)
+    if not visited[0].finite:
+        return visited
+    for there in newton_steps(evaluate, visited[0], ROUGH_STEPS, stop=stop):
+        promised, gain = visited[-1].decrement ** 2 / 2, visited[-1].loss - there.loss
+        visited.append(there)
+        if gain < KEPT_PROMISE * promised or there.decrement * float(loss.size) ** 0.5 < ARRIVED:
+            break
+    return visited
+
+
 @dataclasses.dataclass
-class LastSteps:
-    """Points of a loss near its minimum. Of many parameters the Hessian is computed at the first
-    point only: from there to the minimum it changes less than its standard errors show."""
+class NearMinimum:
+    """Points of a loss with their Hessians. That of many parameters is computed again only at lower
+    points from which a step would still be long: elsewhere the last one does."""
 
     loss: MixtureLoss
     kept: np.ndarray | None = None
+    lowest: float = np.inf
 
     def __call__(self, x: np.ndarray) -> Point:
         if self.kept is not None and len(x) > MANY:
-            value, gradient = slope(self.loss, x)
-            return Point(np.asarray(x), value, gradient, self.kept)
+            near = Point(np.asarray(x), *slope(self.loss, x), self.kept)
+            lower, self.lowest = near.loss < self.lowest, min(near.loss, self.lowest)
+            if not near.finite or not lower or near.decrement < NEAR:
+                return near
         here = point(self.loss, x)
-        self.kept = here.hessian
+        self.kept, self.lowest = here.hessian, min(here.loss, self.lowest)
         return here
 
 
@@ -296,7 +312,7 @@ def reported(
     order = np.argsort(-shares, kind="stable")
     at = Components(*(part[order] for part in at))
     own = planned(loss, loss.method, at)
-    evaluate = LastSteps(own)
+    evaluate = NearMinimum(own)
     here = evaluate(place.free(*at))
     path = [here, *newton_steps(evaluate, here, min(num_steps, 20))]
     trace = np.append(best.trace, [step.loss for step in path[1:]])
