@@ -6,6 +6,7 @@ from truncgauss.regions.ellipsoid import Ellipsoid
 from truncgauss.regions.polyhedron import Polyhedron
 from truncgauss.regions.quadratic import QuadraticRegion
 from truncgauss.regions.region import LinearRegion, Region, as_linear, check_limits
+from truncgauss.regions.section import Section
 from truncgauss.regions.selection import Selection
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Polyhedron",
     "QuadraticRegion",
     "Region",
+    "Section",
     "Selection",
     "as_linear",
     "check_limits",
