@@ -43,9 +43,10 @@ ROOMS = {
         "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "arrangement": 1,
         "expectation_propagation": 2, "twisting": 3, "particles": 4, "plan": 4, "weights": 5,
         "planning": 6, "proposals": 7, "row_plans": 7, "gibbs": 8,
+        "block_factor": 0, "block_paths": 1, "block_tilt": 2,
     },
     "probability": {
-        "method": 0.5, "structure": 1, "factor_lattice": 4,
+        "method": 0.5, "structure": 1, "factor_lattice": 4, "dense_blocks": 4,
         "row_moments": 1, "row_batches": 6, "refinement": 7, "differentiation": 8,
         "held_parts": 8.5, "automatic": 9,
         "explanation": 10, "gradients": 10,

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from truncgauss import parallel
+from truncgauss.probability.dense_blocks import DenseBlocks
 from truncgauss.probability.differentiation import Answer, combined, differentiable
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.held_parts import HeldParts
@@ -89,7 +90,10 @@ class Automatic(Method):
         for kind in CANDIDATES:
             method = kind.candidate(problem, num_points)
             if method is not None:
-                yield method.serving(problem.covariance, problem.region)
+                served = method.serving(problem.covariance, problem.region)
+                yield served
+                if isinstance(served, DenseBlocks):
+                    return  # what follows needs dense algebra
 
     def choice(self, problem: Problem) -> Method:
         """The first method that applies to a problem."""
