@@ -13,6 +13,9 @@ from jaxtyping import Array, Bool, Float, Real
 from truncgauss.linalg import is_symmetric, rounding
 from truncgauss.pytrees import Batched, as_float_array, frozen_pytree, is_concrete
 
+LARGE = 3000  # dimensions from which a matrix is checked in steps of so many rows
+LARGE_STEP = 512
+
 
 class Covariance(Batched, ABC):
     """The contract of a covariance matrix of d coordinates, however it is parametrised."""
@@ -123,6 +126,8 @@ class CovarianceMatrix(Covariance):
         if not is_concrete(self.matrix):
             return
         matrix = np.asarray(self.matrix)
+        if self.dimension >= LARGE:
+            return self._check_large(matrix)
         if np.isnan(matrix).any():
             return  # NaN in, NaN out
         if not np.all(is_symmetric(matrix)):
@@ -142,6 +147,21 @@ class CovarianceMatrix(Covariance):
                 "covariance must be positive semi-definite, got a matrix whose smallest eigenvalue "
                 f"is {lowest[..., 0].min():.3g}. Check the correlations, or estimate again."
             )
+
+    def _check_large(self, matrix: np.ndarray) -> None:
+        """Raise ValueError if a matrix is not symmetric, in little memory.
+
+        Whether it is definite is left to its factorisation, which takes minutes and gives NaN.
+        """
+        for start in range(0, self.dimension, LARGE_STEP):
+            rows = matrix[..., start : start + LARGE_STEP, :]
+            columns = np.swapaxes(matrix[..., :, start : start + LARGE_STEP], -1, -2)
+            gap, size = np.max(np.abs(rows - columns)), np.max(np.abs(rows))
+            if gap > float(np.finfo(matrix.dtype).eps) ** 0.5 * size:
+                raise ValueError(
+                    f"covariance must be symmetric, got a matrix that differs from its transpose "
+                    f"by {gap:.3g}. Average it with its transpose if that is rounding."
+                )
 
 
 @frozen_pytree

@@ -210,6 +210,59 @@ def each_replicate(function: Callable[[jax.Array], Any], keys: jax.Array) -> Any
     return over_replicates(lambda keys: jax.lax.map(jax.checkpoint(function), keys), keys)
 
 
+def num_sharing() -> int:
+    """The number of devices that share one large estimate."""
+    mesh = _sharing()
+    return 1 if mesh is None else mesh.size
+
+
+def with_rows_spread(blocks: jax.Array) -> jax.Array:
+    """Blocks of a large matrix, shape (m, b, b), the rows of each spread over the replicates' mesh.
+
+    A constraint for XLA: the numbers are the same, each device holds and computes its part.
+    """
+    mesh = _sharing()
+    if mesh is None:
+        return blocks
+    rows = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names, None))
+    return jax.lax.with_sharding_constraint(blocks, rows)
+
+
+def replicated(array: jax.Array) -> jax.Array:
+    """An array of one large estimate, whole on every device of the replicates' mesh."""
+    mesh = _sharing()
+    if mesh is None:
+        return array
+    return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec()))
+
+
+def over_lanes(function: Callable[..., Any], lanes: Any, shared: Any) -> Any:
+    """`function(lanes, shared)`, whose last axis is divided over the mesh of the replicates.
+
+    Args:
+        function: of some lanes, and of all else; the last axis of all that it returns is theirs.
+        lanes: a pytree of arrays of shape (rows, lanes), lanes divisible by the devices.
+        shared: a pytree of arrays that all lanes need.
+    """
+    mesh = _sharing()
+    if mesh is None:
+        return function(lanes, shared)
+    split, whole = PartitionSpec(None, mesh.axis_names), PartitionSpec()
+
+    def own(lanes: Any, shared: Any) -> Any:
+        with _PLAN(Plan()):
+            return function(lanes, shared)
+
+    each = jax.shard_map(own, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False)
+    return each(lanes, shared)
+
+
+def _sharing() -> Mesh | None:
+    """The mesh of the replicates, None for one device and within the part of one device."""
+    inside = jax.sharding.get_abstract_mesh().manual_axes
+    return None if inside else _PLAN.value.replicates
+
+
 def like(tree: Any) -> contextlib.AbstractContextManager[Any]:
     """The context `rows` for the mesh over which arrays of a tree are spread, if they are.
 

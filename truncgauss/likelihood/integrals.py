@@ -16,7 +16,14 @@ from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 from truncgauss.problem import Estimate
-from truncgauss.regions import Box, LinearRegion, Polyhedron, Region, Section
+from truncgauss.regions import (
+    Box,
+    LinearRegion,
+    Polyhedron,
+    QuadraticRegion,
+    Region,
+    Section,
+)
 from truncgauss.rows import at_once
 
 CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows answered at a time, by dimension
@@ -66,7 +73,10 @@ def settled(method: Method, integrals: Integrals) -> Method:
     five dimensions, moves no estimate by more than 0.01 of its standard error.
     """
     d, u = integrals.region.dimension, len(integrals.loc)
+    exact = isinstance(integrals.region, QuadraticRegion)
     if isinstance(method, Automatic) and not isinstance(integrals.region, LinearRegion):
+        if exact:
+            return method
         if u <= FEW:
             return ImportanceSampling(num_points=MOST_IMPORTANCE)
         points = 2 ** int(math.log2(max(1, IMPORTANCE_DRAWS // (4 * u))))

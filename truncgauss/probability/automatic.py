@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from truncgauss import parallel
+from truncgauss.probability.dense_blocks import DenseBlocks
 from truncgauss.probability.differentiation import Answer, combined, differentiable
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.held_parts import HeldParts
@@ -30,7 +31,7 @@ from truncgauss.problem import (
     as_problem,
 )
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.regions import Region
+from truncgauss.regions import Box, Region
 
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
 # tried on rows where the first fails.
@@ -52,7 +53,8 @@ class Automatic(Method):
     more slowly than n^(-1/4), or until max_draws are spent. stderr reports the accuracy reached.
 
     In a trace only shapes are known: they determine the method, and the 16 replicates of 1,024
-    points are final. A `Ball`, `Ellipsoid` or `Selection` is estimated by `ImportanceSampling`.
+    points are final. A `Ball` or `Ellipsoid` is exact, a `Selection` is estimated by
+    `ImportanceSampling`.
 
     Args:
         rtol: relative error of the probability to aim at (static).
@@ -88,7 +90,10 @@ class Automatic(Method):
         for kind in CANDIDATES:
             method = kind.candidate(problem, num_points)
             if method is not None:
-                yield method.serving(problem.covariance, problem.region)
+                served = method.serving(problem.covariance, problem.region)
+                yield served
+                if isinstance(served, DenseBlocks):
+                    return  # what follows needs dense algebra
 
     def choice(self, problem: Problem) -> Method:
         """The first method that applies to a problem."""
@@ -158,7 +163,7 @@ class Automatic(Method):
             return Found(chosen, result, recipe=((chosen, None),))
         if chosen.growth is not None:
             return self.sampled(problem, key, goal)
-        certain = problem.covariance.dimension <= 3
+        certain = problem.covariance.dimension <= 3 and isinstance(problem.region, Box)
         if certain and not wanted:
             return Found(chosen, None, recipe=((chosen, None),))
         result = in_batches(goal.evaluate, chosen, problem, key)
@@ -216,9 +221,7 @@ def log_probability(
     Returns:
         Estimate(log_prob, stderr), each of the broadcast leading shape. stderr is the standard
         error of log_prob: 0 exact to rounding, nan unknown, inf too few effective samples for an
-        error estimate. The probability of a `Selection` is the mean of its function. Derivatives in
-        the numbers of a `Ball` or `Ellipsoid` are smoothed by a soft edge, see
-        `ImportanceSampling`.
+        error estimate. The probability of a `Selection` is the mean of its function.
 
     Raises:
         ValueError: if shapes disagree, the covariance is not symmetric positive semi-definite, or

@@ -70,6 +70,8 @@ class Method:
     num_replicates: int = 1
     # Whether problems with linear constraints are passed in units of about one standard deviation.
     own_units: ClassVar[bool] = True
+    # Whether `replicates` divides its work over the devices by itself, rather than key by key.
+    shares_replicates: ClassVar[bool] = False
     growth: ClassVar[Growth | None] = None  # None: no count determines the accuracy
 
     @property
@@ -381,7 +383,10 @@ def _average(method: Method, problem: Problem, key: Array) -> Estimate:
         log_prob, stderr = method.replicate(*problem, key)
         return Estimate(log_prob, jax.lax.stop_gradient(stderr))
     keys = jax.random.split(key, method.num_replicates)
-    log_probs, alone = parallel.over_replicates(_replicates, keys, method, problem)
+    if method.shares_replicates:
+        log_probs, alone = _replicates(keys, method, problem)
+    else:
+        log_probs, alone = parallel.over_replicates(_replicates, keys, method, problem)
     stderr = jax.lax.stop_gradient(method.combined_stderr(log_probs, alone))
     return Estimate(log_mean_exp(log_probs, axis=0), stderr)
 

@@ -13,6 +13,8 @@ from jaxtyping import Array, Float
 from truncgauss import parallel
 from truncgauss.covariances import Covariance
 from truncgauss.points import GrowingLattice, lattice_points, shifted_uniforms
+from truncgauss.probability import dense_blocks
+from truncgauss.probability.dense_blocks import DenseBlocks
 from truncgauss.probability.factor_lattice import FactorLattice, serves
 from truncgauss.probability.method import (
     Growth,
@@ -81,7 +83,8 @@ class Separation(Method):
     has its own random shift of the lattice.
 
     For a box and a `LowRank` covariance of few factors it is replaced by `FactorLattice`, which
-    `hold` then returns: dimension 100,000 at rank 5 is feasible.
+    `hold` then returns: dimension 100,000 at rank 5 is feasible. For a box and a covariance matrix
+    of 3,000 dimensions or more it is replaced by `DenseBlocks`.
 
     Order, sites and mu are a plan, which is solved for without derivatives. `hold` fixes it: for
     one key the value is then one smooth function of loc, covariance and limits, with its exact
@@ -162,15 +165,19 @@ class Separation(Method):
         if self.plan is not None:
             check_plan(self.plan, Problem(loc, covariance, region))
 
-    def serving(self, covariance: Covariance, region: Region) -> "Separation | FactorLattice":
-        """`FactorLattice` for a box and few common factors, unless a plan is held."""
+    def serving(
+        self, covariance: Covariance, region: Region
+    ) -> "Separation | FactorLattice | DenseBlocks":
+        """The method for few factors, or for thousands of variables, unless a plan is held."""
         if self.plan is None and serves(covariance, region):
             return FactorLattice(self.num_points, self.num_replicates)
+        if self.plan is None and dense_blocks.serves(covariance, region):
+            return DenseBlocks(self.num_points, self.num_replicates, self.tilted, self)
         return self
 
     def hold(
         self, loc: Loc, covariance: CovarianceLike, region: Region
-    ) -> "Separation | FactorLattice":
+    ) -> "Separation | FactorLattice | DenseBlocks":
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
         fresh = replace(self, plan=None)

@@ -20,6 +20,7 @@ from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box
 
 ROUNDING = 16.0  # units in the last place of the product of two standard deviations
+SAMPLE = 64  # variables by which a large matrix is judged first
 LEAST_NOISE = 1e-4, 1e5  # smallest fraction of a variance, also in eps: below, it has no digits
 
 
@@ -50,7 +51,7 @@ def independent_parts(problem: Problem) -> list[Part]:
     if not sound or np.any(np.diagonal(matrix) < 0):
         return [Part(problem, None)]
     limited = np.flatnonzero(~free)
-    linked = matrix[np.ix_(limited, limited)] != 0
+    linked = (matrix if len(limited) == len(matrix) else matrix[np.ix_(limited, limited)]) != 0
     count, labels = 1, np.zeros(len(limited), int)
     if not linked.all():
         count, labels = csgraph.connected_components(linked, directed=False)
@@ -77,6 +78,12 @@ def structured(covariance: CovarianceMatrix) -> Covariance:
     matrix = np.asarray(covariance.matrix)
     if len(matrix) <= 3 or np.any(np.diagonal(matrix) <= 0):
         return covariance
+    if len(matrix) > SAMPLE:
+        # A principal block of a chain or of one factor is one too: most others fail here already.
+        some = np.linspace(0, len(matrix) - 1, SAMPLE).astype(int)
+        block = matrix[np.ix_(some, some)]
+        if not (_chain(block) or _common_factor(block)):
+            return covariance
     return _chain(matrix) or _common_factor(matrix) or covariance
 
 

@@ -4,6 +4,7 @@ from truncgauss.regions.ball import Ball
 from truncgauss.regions.box import Box
 from truncgauss.regions.ellipsoid import Ellipsoid
 from truncgauss.regions.polyhedron import Polyhedron
+from truncgauss.regions.quadratic import QuadraticRegion
 from truncgauss.regions.region import LinearRegion, Region, as_linear, check_limits
 from truncgauss.regions.section import Section
 from truncgauss.regions.selection import Selection
@@ -14,6 +15,7 @@ __all__ = [
     "Ellipsoid",
     "LinearRegion",
     "Polyhedron",
+    "QuadraticRegion",
     "Region",
     "Section",
     "Selection",

@@ -240,7 +240,7 @@ def _moved(
     # Tangents of the end points and of their common shift over the scale, at fixed means.
     d_low, d_high, d_loc = (x[:, None] / scale for x in moved[:3])
     growth = moved.scale[:, None] / scale
-    d_draw, d_mass = _ends(slopes, interval, tilt[:, None], d_low, d_high, d_loc, growth)
+    d_draw, d_mass = end_tangents(slopes, interval, tilt[:, None], d_low, d_high, d_loc, growth)
     follow = (slopes.draw_low + slopes.draw_high) / scale
     strict, moved_strict = (jnp.tril(x.factor, -1)[:, :-1] for x in (constraints, moved))
     base = moved_strict @ path.draws
@@ -248,7 +248,7 @@ def _moved(
     return Path(d_draws, d_means, d_mass - slopes.mass_shift / scale * d_means)
 
 
-def _ends(
+def end_tangents(
     slopes: "Slopes",
     interval: Interval,
     tilt: Array,

@@ -14,7 +14,7 @@ Reference:
     tilting.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -49,9 +49,50 @@ class Tilt(NamedTuple):
     num_steps: Array
 
 
+class Triangle(Protocol):
+    """What the solver needs of a unit lower-triangular matrix U = diag(L)^-1 L."""
+
+    def times(self, x: Array) -> Array:
+        """U x."""
+
+    def transposed_times(self, x: Array) -> Array:
+        """U^T x."""
+
+    def strict_times(self, x: Array) -> Array:
+        """(U - I) x."""
+
+    def strict_transposed_times(self, x: Array) -> Array:
+        """(U - I)^T x."""
+
+    def solve(self, root: Array, right: Array) -> Array:
+        """The solution of (I + diag(root) U U^T diag(root)) x = right."""
+
+
+class DenseTriangle(NamedTuple):
+    """A unit lower-triangular matrix as an array, and the product of it and its transpose."""
+
+    unit: Array
+    gram: Array
+
+    def times(self, x: Array) -> Array:
+        return self.unit @ x
+
+    def transposed_times(self, x: Array) -> Array:
+        return self.unit.T @ x
+
+    def strict_times(self, x: Array) -> Array:
+        return jnp.tril(self.unit, -1) @ x
+
+    def strict_transposed_times(self, x: Array) -> Array:
+        return jnp.tril(self.unit, -1).T @ x
+
+    def solve(self, root: Array, right: Array) -> Array:
+        matrix = jnp.eye(len(root), dtype=root.dtype) + root[:, None] * self.gram * root[None, :]
+        return cho_solve(cho_factor(matrix, lower=True), right)
+
+
 class _Problem(NamedTuple):
-    unit: Array  # diag(L)^-1 L
-    gram: Array  # unit @ unit.T
+    unit: Any  # a Triangle
     limits: Interval  # in units of diag(L)
 
 
@@ -82,10 +123,23 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
     """
     scale = jnp.diagonal(factor)
     unit = factor / scale[:, None]
-    problem = _Problem(unit, unit @ unit.T, standardize(low, high, 0.0, scale))
     precise = 1e-9 if low.dtype == jnp.float64 else 1e-3
+    limits = standardize(low, high, 0.0, scale)
+    return saddle_of(DenseTriangle(unit, unit @ unit.T), limits, start, precise)
+
+
+def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) -> Tilt:
+    """The minimax tilt for a triangular matrix that may be no array.
+
+    Args:
+        unit: U.
+        limits: less the mean and over the scale, shape (d,).
+        start: as for `saddle`.
+        precise: the gain in log P by another Newton step below which the solver stops.
+    """
+    problem = _Problem(unit, limits)
     zero = jnp.zeros_like(start)
-    nowhere = jnp.full((), -jnp.inf, low.dtype)
+    nowhere = jnp.full((), -jnp.inf, start.dtype)
     before = _Iterate(start, zero, nowhere, zero, zero, zero, zero, -nowhere)
 
     def unfinished(state: Any) -> Array:
@@ -98,7 +152,7 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
         return _with_step(problem, later), num_steps + 1, ~found
 
     now, num_steps, _ = jax.lax.while_loop(
-        unfinished, advance, varying_like((before, 0, jnp.zeros((), bool)), factor)
+        unfinished, advance, varying_like((before, 0, jnp.zeros((), bool)), unit)
     )
     converged = (now.gain <= precise) & jnp.isfinite(now.value)
     bound = jnp.where(converged, now.value + now.gain, jnp.inf)
@@ -108,7 +162,7 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
     # on the slope across the interval, is ill-conditioned and may be large, which costs digits.
     # Leaving it out changes a weight by at most the factor exp(|mu| width).
     width = problem.limits.width
-    narrow = width < float(jnp.finfo(low.dtype).eps) ** NARROW
+    narrow = width < float(jnp.finfo(start.dtype).eps) ** NARROW
     bound = bound + jnp.sum(jnp.where(narrow, jnp.abs(tilt * width), 0.0))
     tilt = jnp.where(narrow, 0.0, tilt)
     return Tilt(tilt, bound, converged, now.x, jnp.asarray(num_steps))
@@ -116,8 +170,8 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
 
 def _line_search(problem: _Problem, now: _Iterate) -> tuple[_Iterate, Array]:
     """The first point along the repeatedly halved step that is inside and has a larger value."""
-    unit, _, limits = problem
-    place, move = unit @ now.x, unit @ now.dx
+    unit, limits = problem
+    place, move = unit.times(now.x), unit.times(now.dx)
     room = jnp.where(move < 0, limits.low - place, limits.high - place)
     reach = jnp.min(jnp.where(move == 0, jnp.inf, room / jnp.where(move == 0, 1.0, move)))
     slack = 16.0 * float(jnp.finfo(now.x.dtype).eps) * jnp.abs(now.value)
@@ -147,9 +201,8 @@ def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
     above it. A step across the middle (across x, if only one limit is finite) ends there; all
     further steps approach the root from one side.
     """
-    unit, _, limits = problem
-    strict = jnp.tril(unit, -1)
-    others = strict @ x
+    unit, limits = problem
+    others = unit.strict_times(x)
     low, high = limits.low - others, limits.high - others
     both = jnp.isfinite(low) & jnp.isfinite(high)
     middle = jnp.where(both, 0.5 * (jnp.where(both, low, 0.0) + jnp.where(both, high, 0.0)), x)
@@ -179,17 +232,17 @@ def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
     value = jnp.sum(0.5 * mu * mu - mu * x + log_interval_mass(*interval))
     value = jnp.where(error <= jnp.sqrt(precise), value, jnp.nan)
     zero = jnp.zeros_like(x)
-    return _Iterate(x, mu, value, strict.T @ pull - mu, variance, zero, zero, zero[0])
+    slope = unit.strict_transposed_times(pull) - mu
+    return _Iterate(x, mu, value, slope, variance, zero, zero, zero[0])
 
 
 def _with_step(problem: _Problem, now: _Iterate) -> _Iterate:
     """The iterate with its Newton step, at which both linearised gradients of psi vanish."""
-    unit, gram, _ = problem
+    unit, _ = problem
     v = now.variance
     q = jnp.maximum(1.0 - v, 1e-30)
     root = jnp.sqrt(q / v)
-    matrix = jnp.eye(len(v), dtype=v.dtype) + root[:, None] * gram * root[None, :]
-    inner = root * cho_solve(cho_factor(matrix, lower=True), root * (unit @ now.slope))
-    dx = now.slope - unit.T @ inner
-    dmu = inner / q - jnp.tril(unit, -1) @ dx
+    inner = root * unit.solve(root, root * unit.times(now.slope))
+    dx = now.slope - unit.transposed_times(inner)
+    dmu = inner / q - unit.strict_times(dx)
     return now._replace(dx=dx, dmu=dmu, gain=jnp.abs(now.slope @ dx))

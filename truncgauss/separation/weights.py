@@ -70,7 +70,11 @@ def unseen_share(constraints: Constraints, num_points: Array | int) -> Array:
     low, high, _, factor = lax.stop_gradient(constraints)
     share = constraints.scale / jnp.linalg.norm(factor, axis=1)
     limited = jnp.isfinite(low) | jnp.isfinite(high)
-    thinnest = jnp.min(jnp.where(limited, lax.stop_gradient(share), 1.0))
+    return unseen_share_of(jnp.min(jnp.where(limited, lax.stop_gradient(share), 1.0)), num_points)
+
+
+def unseen_share_of(thinnest: Array, num_points: Array | int) -> Array:
+    """The same for the smallest conditional standard deviation over the standard deviation."""
     return jnp.where(thinnest * num_points < MIN_POINTS_IN_LAYER, 2.0 / num_points, 0.0)
 
 
