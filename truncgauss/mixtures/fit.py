@@ -77,8 +77,8 @@ def fit_mixture(
 
     The likelihood is that of `mixture_log_likelihood`. From each start EM steps, of which none
     lowers it, lead near a maximum, and Newton steps (after steps by the products of scores, if
-    parameters are many) to it. The result is the highest maximum found; what the other starts found, and what the
-    estimates rest on, is said with it.
+    parameters are many) to it. The result is the highest maximum found; what the other starts
+    found, and what the estimates rest on, is said with it.
 
     Args:
         observations: the rows, `tg.Observations`: exact, censored, in intervals, missing, with
