@@ -143,6 +143,21 @@ def test_moments_in_a_small_ball_keep_their_digits():
     np.testing.assert_allclose(moments.covariance, 0.25e-12 * np.eye(2), rtol=1e-5, atol=1e-18)
 
 
+def test_rows_that_were_seen_in_a_ball_are_fitted_exactly():
+    """The fit moves the ball with the rows, whose likelihood is exact before and after."""
+    rng = np.random.default_rng(2)
+    ball = tg.Ball([1000.0, -2.5], 1.8)
+    x = rng.multivariate_normal([1001.0, -3.0], [[2.0, 0.7], [0.7, 1.0]], 800)
+    rows = tg.Observations.exact(x[np.asarray(ball.contains(x))], region=ball)
+    fit = tg.fit_observations(rows)
+    mean = jnp.asarray(fit.loc)
+    again = tg.log_likelihood(rows, mean, fit.covariance_matrix)
+    np.testing.assert_allclose(again.log_prob.sum(), fit.log_likelihood, rtol=1e-10)
+    assert fit.converged and jnp.all(again.stderr == 0)
+    errors = np.asarray(jax.tree.leaves(fit.standard_errors)[0])
+    assert np.all(np.abs(mean - np.array([1001.0, -3.0])) < 4 * errors)
+
+
 def test_batches_transformations_and_impossible_inputs():
     loc = jax.random.normal(jax.random.key(0), (5, 3))
     rows = tg.log_probability(loc, MATRIX, tg.Ball(CENTER, jnp.arange(1.0, 6.0)))

@@ -15,6 +15,10 @@ class QuadraticRegion(Region):
         """L, of a region without leading axes."""
         raise NotImplementedError(f"{type(self).__name__} does not define root.")
 
+    def moved(self, by: Float[Array, "*#batch d"]) -> "QuadraticRegion":
+        """The set of all x + by, for x inside."""
+        raise NotImplementedError(f"{type(self).__name__} does not define moved.")
+
     @property
     def dimension(self) -> int:
         return self.center.shape[-1]
