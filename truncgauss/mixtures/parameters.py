@@ -68,6 +68,15 @@ class MixtureCoordinates:
         factors = k - 1 + k * d + np.arange(self.num_factors * count).reshape(-1, count)
         return np.hstack([locs, np.broadcast_to(factors, (k, count))])
 
+    def reordered(self, order: np.ndarray) -> np.ndarray:
+        """The matrix (q, q) that makes x that of the components in another order."""
+        k, whole = self.num_components, np.eye(self.size)
+        ratios = np.vstack([whole[: k - 1], np.zeros(self.size)])[order]
+        result = np.zeros_like(whole)
+        result[: k - 1] = ratios[:-1] - ratios[-1]
+        result[self.own.ravel()] = whole[self.own[order].ravel()]
+        return result
+
     def gaussian(self, own: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean and covariance matrix of a component, from its coordinates (p,)."""
         d, (i, j) = self.dimension, np.array(self.entries).T
