@@ -37,7 +37,7 @@ def test_structure_decides():
     assert isinstance(choice(jnp.eye(50), box(50)), tg.Exact)
     assert isinstance(choice(equicorrelated(4), box(4)), tg.Separation)
     assert isinstance(choice(jnp.eye(2), tg.Polyhedron(jnp.ones((3, 2)), 0.0, INF)), tg.Separation)
-    assert isinstance(choice(jnp.eye(2), tg.Ball(jnp.zeros(2), 1.0)), tg.ImportanceSampling)
+    assert isinstance(choice(jnp.eye(2), tg.Ball(jnp.zeros(2), 1.0)), tg.Exact)
 
 
 def test_the_structure_of_a_constant_is_seen_under_a_trace():

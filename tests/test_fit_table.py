@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+import truncgauss as tg
 from tests.published_rows import SHARED, needed
 from truncgauss import cli, config, runs
 
@@ -52,8 +53,39 @@ profile: [age]"""
     values = runs.summary(results)["values"]
     assert values["by_name/age"] == pytest.approx(-0.12905928, rel=1e-5)
     assert np.isfinite(results["residuals"]).all()
+    values, fall = results["profile_curves"]["age"]
+    inside = (values >= low) & (values <= high)
+    np.testing.assert_array_equal(inside, fall <= 1.9207)
     picture = config.function("fit_table", "plot")(results)
-    assert len(picture.axes) == 2
+    assert len(picture.axes) == 3
+
+
+def test_scales_with_covariates_and_the_information_asked_for(tmp_path):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 150))
+    y = np.maximum(0.5 + a + np.exp(0.3 * b) * rng.normal(size=150), 0.0)
+    columns = np.column_stack([y, a, b])
+    np.savetxt(tmp_path / "my.csv", columns, delimiter=",", header="y,a,b", comments="")
+    text = """data: my.csv
+outcomes: {y: {censored_low: 0.0}}
+covariates: [a]
+scale_covariates: [b]
+information: expected
+profile: ["log_scale[b]"]"""
+    results = fitted(tmp_path, text)
+    ones = np.ones(150)
+    fit = tg.fit_regression(
+        y, np.column_stack([ones, a]), censored_low=0.0, information="expected",
+        scale_design=np.column_stack([ones, b]),
+    )  # fmt: skip
+    names = ["constant", "a", "log_scale[constant]", "log_scale[b]"]
+    assert list(results["names"]) == names
+    np.testing.assert_allclose(results["estimates"], fit.estimates, rtol=1e-6)
+    np.testing.assert_allclose(results["stderr"], fit.errors, rtol=1e-6)
+    assert results["profile"]["log_scale[b]"][0] < 0.3 < results["profile"]["log_scale[b]"][1]
+    assert any("from the expected information" in line for line in results["summary"])
+    with pytest.raises(config.ConfigError, match="scale_covariates: needs one outcome, but"):
+        fitted(tmp_path, text.replace("outcomes: {", "outcomes: {b: {}, "))
 
 
 @needed

@@ -1,12 +1,19 @@
 """Whether a maximum exists: called right on simulated samples, against criteria of their own."""
 
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.fitting.centring import whitened
+from truncgauss.fitting.centring import centred, whitened
 from truncgauss.fitting.existence import absurd, recession, refuse, rising_direction
-from truncgauss.fitting.rising import endless
+from truncgauss.fitting.observations_problem import Rows
+from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
+from truncgauss.fitting.rising import direction_of, endless
+from truncgauss.optimization.descent import Descent
 
 INF = np.inf
 
@@ -197,3 +204,66 @@ def test_what_is_said_of_a_gaussian_without_an_end_fits_its_rows():
     rows = tg.Observations.exact(y)
     assert "regions" not in endless(rows)
     assert "regions" in endless(tg.Observations.exact(y, region=tg.Box([0.0], [INF])))
+
+
+SIDE = np.repeat([0.0, 1.0], 25)
+BOX = tg.Box([-1.0, -INF], INF)
+
+
+@pytest.mark.parametrize(
+    "design, covariance, unique",
+    [
+        (None, "diagonal", True),
+        (np.column_stack([np.ones(50), SIDE]), "full", True),
+        ((np.ones((50, 1)), np.column_stack([np.ones(50), SIDE])), "diagonal", True),
+        ((np.ones((50, 1)), np.column_stack([np.ones(50), SIDE])), "full", False),
+        (None, np.array([[1.0, np.nan], [np.nan, np.nan]]), False),
+        (None, np.array([[np.nan, 0.1], [0.1, np.nan]]), False),
+    ],
+)
+def test_natural_parameters_that_are_free_leave_one_maximum(design, covariance, unique):
+    y = np.random.default_rng(7).normal(size=(200, 2))
+    y = y[y[:, 0] > -1.0][:50]
+    rows = tg.Observations.exact(y, region=BOX)
+    designs = as_designs(design, 50, 2, None)
+    sizes = (1, 1) if designs is None else tuple(part.design.shape[1] for part in designs)
+    place = as_coordinates(covariance, sizes, rows)
+    near = centred(rows, designs, place.known_scale, False)
+    x, scale = first_guess(near.rows, near.covariates, place)
+    problem = Rows(rows, near, place, scale, False, False, tg.Automatic(), jax.random.key(0))
+    assert problem.unique == unique
+    assert len(problem.starts(x, None)) == (1 if unique else 5)
+
+
+def test_outcomes_with_regions_of_their_own_are_decided_one_by_one():
+    rng = np.random.default_rng(8)
+    design = np.column_stack([np.ones(50), SIDE])
+    y = rng.normal(size=(50, 2)) + 3.0
+    lower, upper = y.copy(), y.copy()
+    lower[:, 0], upper[:, 0] = probit_limits(SIDE > 0)  # separated by its covariate
+    decided = lambda rows, alone: direction_of(rows, 0, design, True, alone)
+    limits_the_other = tg.Observations(lower, upper, tg.Box([-INF, 0.0], INF))
+    assert decided(limits_the_other, False) is not None
+    limits_both = tg.Observations(lower, upper, tg.Box([-9.0, 0.0], INF))
+    assert decided(limits_both, True) is not None and decided(limits_both, False) is None
+    across = tg.Polyhedron([[1.0, 1.0]], [-20.0], [INF])
+    assert decided(tg.Observations(lower, upper, across), True) is None
+
+
+class Falling(NamedTuple):
+    """A loss with a minimum of -2 at 0 that falls to -depth beyond 8."""
+
+    depth: jax.Array
+    size: jax.Array
+
+    def __call__(self, x):
+        return -jnp.sum(2.0 * jnp.exp(-(x**2)) + self.depth * jax.nn.sigmoid(x - 8.0))
+
+
+@pytest.mark.parametrize("depth", [1.0, 5.0])
+def test_a_way_that_rises_above_every_maximum_is_told(depth):
+    loss = Falling(jnp.asarray(depth), jnp.asarray(1.0))
+    descent = Descent(lambda x: loss, lambda x: 0.0, False, 60, False)
+    best, sentence = descent.best([np.array([0.1]), np.array([9.0])])
+    assert best.arrived == (depth < 2.0)
+    assert ("likelihood rose to 3 nats above" in sentence) == (depth > 2.0), sentence

@@ -31,11 +31,13 @@ FLOORS = {
     "runs": 7.0, "starting_point": 7.0, "running": 7.1, "sweeps": 7.15, "cli": 7.2,
 }  # fmt: skip
 ROOMS = {
-    "special": {"tails": 0, "logspace": 0, "intervals": 1, "moments": 2, "normal": 3},
+    "special": {
+        "tails": 0, "logspace": 0, "intervals": 1, "moments": 2, "normal": 3, "quick_moments": 4,
+    },
     "quadrature": {
         "log_concave": 0, "double_double": 0,
         "bivariate": 1, "conditioning": 1, "factor_integrand": 1, "markov_chain": 1,
-        "one_factor": 1, "trivariate": 2, "two_factors": 2,
+        "one_factor": 1, "quadratic_form": 2, "trivariate": 2, "two_factors": 2,
     },
     "separation": {
         "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "arrangement": 1,
@@ -51,7 +53,7 @@ ROOMS = {
     },
     "likelihood": {
         "patterns": 0, "from_table": 0, "observations": 1, "conditioning": 1, "integrals": 2,
-        "terms": 2, "held": 3, "rows": 4,
+        "terms": 2, "held": 3, "rows": 4, "slopes": 5,
     },
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
@@ -65,13 +67,15 @@ ROOMS = {
         "citations": 0, "wald": 0, "profile": 0, "centring": 1, "fraction_loss": 1,
         "truncated_normal_loss": 1, "truncated_normal_rows": 1, "truncated_normal_result": 1,
         "rising": 1, "observations_start": 2, "truncated_normal_notes": 2,
-        "inference": 3, "likelihood_fit": 3, "fraction_search": 3, "observations": 4,
+        "expected": 2, "regression_rows": 2, "inference": 3, "likelihood_fit": 3,
+        "fraction_search": 3, "observations_result": 4, "observations_problem": 4.2,
+        "observations": 4.5,
     },
     "mixtures": {
         "likelihood": 0, "distribution": 0, "parameters": 1, "posterior": 1, "loss": 2, "em": 3,
-        "result": 3, "starts": 4, "certificate": 4, "fit": 5, "path": 6,
+        "result": 3, "curvature": 3, "starts": 4, "certificate": 4, "fit": 5, "path": 6,
     },
-    "regions": {"region": 0},
+    "regions": {"region": 0, "quadratic": 1},
     "plotting": {"style": 0, "panels": 1, "plane": 1},
     "tables": {"interchange": 0, "columns": 1, "alignment": 2, "files": 2, "streams": 3},
     "config": {"yaml": 0, "sections": 0, "experiment": 1},

@@ -7,9 +7,11 @@ from scipy import stats
 
 import truncgauss as tg
 from tests.mixture_em import INF, TRUTH, drawn, em_step, log_likelihood
+from truncgauss.mixtures import curvature
+from truncgauss.mixtures import fit as mixture_fit
+from truncgauss.mixtures.curvature import point, score_products
 from truncgauss.mixtures.em import Components, expectation, maximised
 from truncgauss.mixtures.fit import prepared_loss
-from truncgauss.mixtures.loss import point
 from truncgauss.mixtures.starts import standard_rows
 from truncgauss.probability.automatic import Automatic
 
@@ -160,13 +162,61 @@ def test_selected_components_have_errors_of_weights_seen_and_unseen():
 
 
 @pytest.mark.slow
-def test_the_hessian_by_differences_is_that_of_derivatives():
-    y, spread = simulated(n=40, noise=0.5)
-    loss, _ = prepared_loss(tg.Observations.exact(y, noise=spread), 2, "full", Automatic(), None)
-    x = loss.coordinates.free(*START)
+@pytest.mark.parametrize(
+    "kind, structure",
+    [("own noise", "full"), ("box", "tied"), ("gaps", "diagonal"), ("censored", "full")],
+)
+def test_curvature_by_blocks_is_that_of_derivatives(kind, structure):
+    y, spread = simulated(n=40, noise=0.5, gaps=0.3 if kind == "gaps" else 0.0)
+    y, spread = y[~(y[:, 0] < -0.4)], spread[~(y[:, 0] < -0.4)]
+    settings = {"weights": np.arange(len(y)) % 3}
+    if kind != "censored":
+        settings["region"] = tg.Box([-0.4, -INF], INF)
+    if kind != "box":  # one integral for all
+        settings["noise"] = spread
+    if kind == "censored":
+        y[:9] = [INF, 1.0]
+        lower = np.where(np.isinf(y), 0.2, y)
+        rows = tg.Observations(lower, y, **settings | {"noise": spread[0]})
+    else:
+        rows = tg.Observations.exact(y, nan_is_missing=True, **settings)
+    loss, _ = prepared_loss(rows, 2, structure, Automatic(), None)
+    start = START[:2] + (START[2] * np.array([[1.0, 0.1], [0.1, 0.8]]),)
+    x = loss.coordinates.free(*start)
     here = point(loss, x)
-    np.testing.assert_allclose(here.hessian, jax.hessian(loss)(x), rtol=1e-7, atol=1e-9)
-    np.testing.assert_allclose(here.gradient, jax.grad(loss)(x), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(here.loss, loss(x), rtol=1e-12)
+    np.testing.assert_allclose(here.gradient, jax.grad(loss)(x), rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(here.hessian, jax.hessian(loss)(x), rtol=1e-6, atol=1e-8)
+    scores = jax.jacfwd(lambda x: loss.terms(x).log_prob)(x)
+    expected = np.einsum("n,ni,nj->ij", rows.weights, scores, scores)
+    np.testing.assert_allclose(score_products(loss, x), expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_many_parameters_end_at_the_same_maximum(monkeypatch):
+    y, spread = simulated(n=130, noise=0.5, gaps=0.3, seed=7)
+    rows = tg.Observations.exact(y, nan_is_missing=True, noise=spread)
+    few = tg.fit_mixture(rows, 2, start=START)
+    for module in (mixture_fit, curvature):
+        monkeypatch.setattr(module, "MANY", 3)
+    jax.clear_caches()  # so that programs see it
+    many = tg.fit_mixture(rows, 2, start=START)
+    assert few.converged and many.converged
+    np.testing.assert_allclose(many.estimates, few.estimates, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(many.errors, few.errors, rtol=1e-3)
+
+
+def test_errors_by_the_sandwich_are_those_of_the_rows_own_moments():
+    y = np.random.default_rng(6).exponential(size=200)
+    fit = tg.fit_mixture(tg.Observations.exact(y), 1, information="sandwich")
+    gaps = y - y.mean()
+    # The covariance of the mean and the variance of rows of any distribution.
+    moments = np.stack([gaps, gaps**2 - gaps.var()])
+    expected = moments @ moments.T / len(y) ** 2
+    np.testing.assert_allclose(fit.parameter_covariance[1:, 1:], expected, rtol=1e-6)
+    assert fit.standard_errors.covariances[0, 0, 0] == pytest.approx(expected[1, 1] ** 0.5)
+    with pytest.raises(ValueError, match="or .sandwich., got 'Fisher'"):
+        tg.fit_mixture(tg.Observations.exact(y), 1, information="Fisher")
 
 
 # Ends and refusals

@@ -43,6 +43,19 @@ def test_a_survey_is_recovered_from_nearly_all_starts():
 
 
 @pytest.mark.slow
+def test_a_disc_removed_from_a_box_hides_no_component():
+    box, disc = tg.Box([-2.0, -1.5], [5.0, 5.0]), tg.Ball([1.5, 1.5], 1.2)
+    region = tg.Selection(lambda x: box.contains(x) & ~disc.contains(x), 2)
+    y = drawn(np.random.default_rng(0), 1000, *TRUTH)
+    y = y[np.asarray(region.contains(y))][:400]
+    few = tg.ImportanceSampling(num_points=512, num_replicates=8)
+    rows = tg.Observations.exact(y, region=region)
+    fit = tg.fit_mixture(rows, 3, start=TRUTH, method=few, num_em_steps=20)
+    assert fit.converged and np.all(np.abs(pulls_of(fit)) < 3.0)
+    assert 0 < fit.log_likelihood_stderr < 2.0
+
+
+@pytest.mark.slow
 def test_intervals_cover_the_truth():
     rng, pulls = np.random.default_rng(1), []
     for _ in range(60):

@@ -46,11 +46,6 @@ def test_senseless_rows_are_refused_in_a_sentence(lower, upper, settings, senten
         tg.Observations(lower, upper, **settings)
 
 
-def test_a_region_without_linear_limits_is_refused():
-    with pytest.raises(TypeError, match="must be a tg.Box or tg.Polyhedron"):
-        tg.Observations(TWO, TWO, region=tg.Ball([0.0, 0.0], 1.0))
-
-
 def test_nan_is_missing_only_where_that_is_said():
     values = [[0.5, np.nan], [1.0, 2.0]]
     with pytest.raises(ValueError, match="hold NaN"):

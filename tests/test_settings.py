@@ -76,6 +76,7 @@ WORKLOADS = {
     "propagation": lambda: value(*gaussian(4), box(4), tg.ExpectationPropagation()),
     "soft": lambda: value(*gaussian(4), box(4), SOFT),
     "ball": lambda: value(*gaussian(2), BALL, SOFT),
+    "ball exactly": lambda: value(*gaussian(2), BALL, tg.Exact()),
     "ball by importance": lambda: value(*gaussian(2), BALL, tg.ImportanceSampling(64, 2)),
     "ellipsoid": lambda: value(*gaussian(2), ELLIPSOID, SOFT),
     "gradient with its error": lambda: tg.log_probability_and_gradient(*gaussian(4), box(4), SMALL),

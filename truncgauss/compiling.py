@@ -12,8 +12,13 @@ from truncgauss.pytrees import is_concrete, is_staged
 
 # Most of XLA's compilation time goes into fusions. For small arrays they save microseconds and cost
 # seconds: without them a program compiles three to five times sooner. LIGHT also leaves out the
-# optimisation of loops over points, which makes these several times slower.
-LIGHT = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+# optimisation of loops over points, which makes these several times slower. Its programs are not
+# worth dividing among threads either: every part begins with a copy of the whole.
+LIGHT = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+}
 MEDIUM = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
 
 

@@ -13,6 +13,8 @@ from truncgauss import tables
 
 from .settings import Entry
 
+NUM_CURVE = 7  # points of a profile's curve
+
 
 def run(config):
     """Estimates with standard errors, the naive ones, the certificate, and residuals."""
@@ -24,12 +26,10 @@ def run(config):
     labels = None if design is None else design[0]
     covariates = None if design is None else design[1]
     with tqdm(total=2 + len(config.profile), desc="fit", disable=None) as bar:
-        fit = tg.fit_observations(
-            rows, covariates, config.covariance, num_steps=config.num_steps
-        )  # fmt: skip
+        fit = fitted(config, table, rows, design)
         bar.update()
         names = names_of(config, fit, labels)
-        intervals = {name: profile(fit, names, name, bar) for name in config.profile}
+        profiles = {name: profile(fit, names, name, bar) for name in config.profile}
         bar.set_description("residuals")
         residuals = tg.quantile_residuals(
             fit, jax.random.key(config.seed), num_draws=config.num_residuals
@@ -42,7 +42,8 @@ def run(config):
         "stderr": fit.errors,
         "naive": naive(config, rows, covariates, fit),
         "by_name": by_name(names, fit),
-        "profile": {name: np.array(ends) for name, ends in intervals.items()},
+        "profile": {name: np.array(ends) for name, (ends, _) in profiles.items()},
+        "profile_curves": {name: np.array(curve) for name, (_, curve) in profiles.items()},
         "residuals": residuals,
         "log_likelihood": fit.log_likelihood,
         "fraction_not_truncated": fit.fraction_not_truncated,
@@ -69,6 +70,32 @@ def observations(config, table):
         table, list(config.outcomes), missing=bool(config.missing),
         weights=config.weights or None, **given,
     )  # fmt: skip
+
+
+def fitted(config, table, rows, design):
+    """The fit of the rows: a regression whose scale has covariates, or of any other kind."""
+    settings = {"num_steps": config.num_steps, "information": config.information}
+    if not config.scale_covariates:
+        covariates = None if design is None else design[1]
+        return tg.fit_observations(rows, covariates, config.covariance, **settings)
+    ((name, entry),) = config.outcomes.items()
+    columns = [np.ones(rows.num_rows), *(table[own] for own in config.scale_covariates)]
+    scales = dict(zip(["constant", *config.scale_covariates], columns))
+    check_present(scales)
+    outcome = np.column_stack([rows.lower, rows.upper])
+    given = {"truncated_low": entry.truncated_low, "truncated_high": entry.truncated_high}
+    marked = entry.left_censored or entry.right_censored
+    if not (entry.lower or entry.upper or marked or config.missing):
+        # With its limits of censoring, which have an expected information.
+        outcome = table[name]
+        given |= {"censored_low": entry.censored_low, "censored_high": entry.censored_high}
+    settings |= {key: table[own] if isinstance(own, str) else own for key, own in given.items()}
+    if rows.noise is not None:
+        settings["noise"] = np.broadcast_to(np.ravel(rows.noise), rows.num_rows)
+    covariates = {"constant": columns[0]} if design is None else dict(zip(design[0], design[1].T))
+    return tg.fit_regression(
+        outcome, covariates, scale_design=scales, weights=rows.weights, **settings
+    )
 
 
 def without_strays(config, table):
@@ -109,17 +136,24 @@ def design_of(config, table):
         columns += [(table[name] == level).astype(float) for level in levels]
     if len(names) == 1:
         return None
-    absent = [name for name, column in zip(names, columns) if np.isnan(column).any()]
+    check_present(dict(zip(names, columns)))
+    return names, np.stack(columns, axis=1)
+
+
+def check_present(columns):
+    """Raise ValueError if a covariate is missing in some row."""
+    absent = [name for name, column in columns.items() if np.isnan(column).any()]
     if absent:
         raise ValueError(
             f"covariate {absent[0]!r} is missing in some rows. Only outcomes may be missing: "
             "remove these rows, or leave the covariate out."
         )
-    return names, np.stack(columns, axis=1)
 
 
 def names_of(config, fit, labels):
     """What to call the estimates, in the order of the fit: coefficients, then covariances."""
+    if config.scale_covariates:
+        return list(fit.names)
     outcomes = list(config.outcomes)
     several = len(outcomes) > 1
     found = []
@@ -137,12 +171,15 @@ def names_of(config, fit, labels):
 
 
 def profile(fit, names, name, bar):
-    """The profile interval of an estimate by the name that it has here."""
+    """The profile interval and curve of an estimate by the name that it has here."""
     bar.set_description(f"profile of {name}")
     bar.update()
     if name not in names:
         raise ValueError(f"profile: there is no estimate {name!r}, but {', '.join(names)}.")
-    return fit.profile(fit.names[names.index(name)]) if fit.converged else (np.nan, np.nan)
+    own = fit.names[names.index(name)]
+    if not fit.converged:
+        return (np.nan, np.nan), np.full((2, NUM_CURVE), np.nan)
+    return fit.profile(own), fit.profile_curve(own, NUM_CURVE)
 
 
 def naive(config, rows, design, fit):
@@ -164,7 +201,10 @@ def naive(config, rows, design, fit):
     kept = np.tril_indices(len(matrix))
     if config.covariance == "diagonal":
         kept = np.diag_indices(len(matrix))
-    values = np.concatenate([coefficients.T.ravel(), matrix[kept]])
+    last = matrix[kept]
+    if config.scale_covariates:
+        last = np.append(0.5 * np.log(matrix[0]), np.zeros(len(config.scale_covariates)))
+    values = np.concatenate([coefficients.T.ravel(), last])
     assert len(values) == len(fit.estimates)
     return values
 
@@ -200,7 +240,8 @@ def summary(results, fit):
         lines.append(f"profile interval of {name}: [{low:.6g}, {high:.6g}]")
     lines.append(
         f"log-likelihood {fit.log_likelihood:.10g}, {fit.num_rows} rows, {fit.num_parameters} "
-        f"parameters, AIC {fit.aic:.6g}, BIC {fit.bic:.6g}"
+        f"parameters, AIC {fit.aic:.6g}, BIC {fit.bic:.6g}; standard errors from the "
+        f"{fit.information} information"
     )
     dropped = results["dropped"]
     if len(dropped):

@@ -64,10 +64,15 @@ class Settings(Experiment):
     categories: dict[str, str] = {}
     """Columns of texts that the mean depends on (the key), and the text that others are compared
     with (the value)."""
+    scale_covariates: tuple[str, ...] = ()
+    """Columns that the log of the standard deviation is linear in, besides a constant; with one
+    outcome. Its estimates are called `log_scale[column]`."""
     weights: str = ""
     """The column that says how often each row counts."""
     covariance: Literal["full", "diagonal"] = "full"
     """Of the outcomes, given the covariates."""
+    information: Literal["observed", "expected", "sandwich"] = "observed"
+    """What standard errors come from."""
     stray_rows: Literal["refuse", "drop"] = "refuse"
     """What to do with rows outside of where a row could be seen. Dropped rows are named."""
     profile: tuple[str, ...] = ()
@@ -86,8 +91,9 @@ class Settings(Experiment):
                 value = getattr(entry, key)
                 if isinstance(value, str):
                     yield ("outcomes", name, key), value
-        for name in self.covariates:
-            yield ("covariates",), name
+        for key in ("covariates", "scale_covariates"):
+            for name in getattr(self, key):
+                yield (key,), name
         if self.weights:
             yield ("weights",), self.weights
 
@@ -115,6 +121,13 @@ class Settings(Experiment):
         for place, name in (*self.numbers(), *self.texts(), *where):
             if why := mismatch(name, names):
                 raise problem(why, *place, got=name)
+        return self
+
+    @model_validator(mode="after")
+    def _one_scale(self) -> "Settings":
+        if self.scale_covariates and len(self.outcomes) > 1:
+            message = f"needs one outcome, but there are {len(self.outcomes)}"
+            raise problem(message, "scale_covariates", got=list(self.scale_covariates))
         return self
 
     @model_validator(mode="after")

@@ -7,11 +7,8 @@ from truncgauss.fitting.likelihood_fit import (
     LikelihoodRatio,
     likelihood_ratio,
 )
-from truncgauss.fitting.observations import (
-    ObservationsErrors,
-    ObservationsFit,
-    fit_observations,
-)
+from truncgauss.fitting.observations import fit_observations
+from truncgauss.fitting.observations_result import ObservationsErrors, ObservationsFit
 from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
 from truncgauss.fitting.residuals import quantile_residuals
 from truncgauss.fitting.statistics import Statistics

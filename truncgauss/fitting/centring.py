@@ -20,7 +20,7 @@ import numpy as np
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.likelihood import Observations
 from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import Box, Polyhedron, QuadraticRegion, Section
 
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
 CONSTANT = 1e-12  # how near to 1 a sum of covariates must be to count as constant
@@ -263,6 +263,10 @@ def moved(rows: Observations, moves: list[Any]) -> Observations:
     elif isinstance(region, Polyhedron):
         there = region.matrix @ jnp.asarray(by)
         region = Polyhedron(region.matrix, region.low - there, region.high - there)
+    elif isinstance(region, QuadraticRegion):
+        region = region.moved(jnp.asarray(-by))
+    elif region is not None:
+        region = Section(region, by, tuple(range(rows.dimension)))
     return dataclasses.replace(rows, lower=jnp.asarray(low), upper=jnp.asarray(high), region=region)
 
 

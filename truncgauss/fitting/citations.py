@@ -56,6 +56,16 @@ ENTRIES = {
   pages   = {173--181},
   year    = {2016}
 }""",
+    "efron1978": """@article{efron1978,
+  author  = {Efron, Bradley and Hinkley, David V.},
+  title   = {Assessing the Accuracy of the Maximum Likelihood Estimator: Observed Versus Expected
+             {Fisher} Information},
+  journal = {Biometrika},
+  volume  = {65},
+  number  = {3},
+  pages   = {457--482},
+  year    = {1978}
+}""",
     "white1982": """@article{white1982,
   author  = {White, Halbert},
   title   = {Maximum Likelihood Estimation of Misspecified Models},

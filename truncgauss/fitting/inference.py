@@ -11,16 +11,18 @@ from truncgauss.fitting.wald import far_from_quadratic, untrusted, wald_ratios
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import FEW_NUMBERS, Point, point, verdict
-from truncgauss.optimization.result import BASELESS, UNSEEN
+from truncgauss.optimization.result import BASELESS, NO_OTHER, UNSEEN
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.problem import Estimate
 
-INFORMATION = ("observed", "sandwich")
+INFORMATION = ("observed", "expected", "sandwich")
 
 
 def check_information(information: str) -> None:
     if information not in INFORMATION:
-        raise ValueError(f'information must be "observed" or "sandwich", got {information!r}.')
+        raise ValueError(
+            f'information must be "observed", "expected" or "sandwich", got {information!r}.'
+        )
 
 
 @Compiled
@@ -52,6 +54,7 @@ def summary(
     information: str,
     endless: str | None,
     compare: bool,
+    expected: Any = None,
 ) -> dict[str, Any]:
     """The fields of a `LikelihoodFit` that follow from where a descent ended, but for the fraction
     not truncated and the references.
@@ -61,16 +64,17 @@ def summary(
         coordinates: what x stands for.
         names: of the estimates.
         rows: as the user has them, and centred as in the loss.
-        information: "observed" or "sandwich".
+        information: "observed", "expected" or "sandwich".
         endless: why there is no maximum, or None.
         compare: whether to compare Wald's intervals with the likelihood.
+        expected: the loss whose Hessian is the expected information of a row, if that is asked for.
     """
-    loss, here = path.loss, path.end
-    x, total = jnp.asarray(here.x), total_of(loss, jnp.asarray(here.x), effort=MEDIUM)
+    loss, here, x = path.loss, path.end, jnp.asarray(path.end.x)
+    total = total_of(loss, x, effort=MEDIUM)
     estimates, jacobian = map(np.asarray, described(coordinates, x, effort=MEDIUM))
     slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
-    free_errors = free_errors_of(information, loss, here, rows[0], proof)
+    free_errors = free_errors_of(information, loss, here, rows[0], proof, expected)
     bars = free_errors.of(jacobian)
     converged, reason = ending(path, proof, endless)
     errors = bars.standard_errors if endless is None else np.full(len(names), np.inf)
@@ -85,7 +89,6 @@ def summary(
         "log_likelihood": float(total.log_prob),
         "log_likelihood_stderr": float(total.stderr),
         "num_rows": counted(rows[0]),
-        "num_parameters": len(here.x),
         "converged": converged,
         "reason": reason,
         **traces(path),
@@ -106,8 +109,9 @@ def counted(rows: Observations) -> int:
 
 
 def traces(path: Path) -> dict[str, Any]:
-    """How the descent went."""
+    """How the descent went, and over how many parameters."""
     return {
+        "num_parameters": len(path.end.x),
         "num_steps": len(path.visited) - 1,
         "loss_trace": np.array([p.loss for p in path.visited]),
         "newton_decrement_trace": np.array([p.decrement for p in path.visited]),
@@ -130,10 +134,18 @@ def ending(path: Path, proof: Certificate, endless: str | None) -> tuple[bool, s
 
 
 def free_errors_of(
-    information: str, loss: Any, here: Point, observations: Observations, proof: Certificate
+    information: str,
+    loss: Any,
+    here: Point,
+    observations: Observations,
+    proof: Certificate,
+    expected: Any,
 ) -> FreeErrors:
     """What is known of the errors of the coordinates, by the information asked for."""
-    observed = FreeErrors.observed(float(loss.size) * here.hessian)
+    size = float(loss.size)
+    if information == "expected":
+        return FreeErrors.observed(size * point(expected, here.x).hessian)
+    observed = FreeErrors.observed(size * here.hessian)
     return (
         observed
         if information == "observed"
@@ -196,7 +208,7 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
         others = f". {starts}" if starts else "; try num_starts."
         notes.append(f"The likelihood may have other maxima{others}")
     elif fields["converged"]:
-        notes.append("The likelihood has no other maximum.")
+        notes.append(NO_OTHER)
     stderr, ratios, names = fields["certificate"].stderr, fields["wald_ratios"], fields["names"]
     if 0.1 < stderr < np.inf:
         notes.append(

@@ -46,7 +46,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         names, estimates: all estimated numbers and what to call them; `parameter_covariance` and
             `errors` are in the same order.
         errors: their standard errors; inf where the data do not identify an estimate.
-        information: what the errors come from, "observed" or "sandwich".
+        information: what the errors come from: "observed", "expected" or "sandwich".
         wald_ratios: how far the likelihood allows each estimate to move below and above it, over
             the half-width of its Wald interval, (p, 2): 1 if that is to be trusted. Empty if
             it was not compared.
@@ -230,11 +230,12 @@ class LikelihoodFit(InformationCriteria, Fit):
         return bibtex(software, self.references)
 
     def __str__(self) -> str:
-        lines = table_of(self.names, self.estimates, self.errors)
+        lines, seen = table_of(self.names, self.estimates, self.errors), self.fraction_not_truncated
         lines.append(
             f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows} rows, "
-            f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}; standard "
-            f"errors from the {self.information} information"
+            f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}; "
+            + (f"fraction not truncated {seen:.4g}; " if seen < 1.0 else "")
+            + f"standard errors from the {self.information} information"
         )
         return "\n".join([*lines, self.reason, *self.notes])
 

@@ -44,6 +44,23 @@ class Coordinates:
         """Whether there is one outcome, of unknown variance."""
         return len(self.sizes) == 1 and len(self.scales) == 1
 
+    def independent_blocks(self) -> list[list[int]] | None:
+        """Sets of outcomes whose covariance is free while that with others is 0; None if the
+        covariance has another structure.
+
+        So has its inverse then, which is free as well: these covariances are all those of some
+        natural parameters.
+        """
+        d = len(self.sizes)
+        if len(self.scales) < d or np.count_nonzero(np.asarray(self.fixed)) > d:
+            return None
+        linked = np.eye(d, dtype=bool)
+        for i, j in self.pairs:
+            linked[i, j] = linked[j, i] = True
+        if np.any(linked @ linked & ~linked):
+            return None
+        return [list(np.flatnonzero(row)) for row in np.unique(linked, axis=0)]
+
     @property
     def known_scale(self) -> np.ndarray:
         """Standard deviations of the outcomes, (d,), 0 where they are free."""

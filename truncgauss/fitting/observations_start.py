@@ -178,3 +178,11 @@ def scattered(
         wider = matrix * np.outer(factors, factors)
         starts.append(coordinates.free(np.concatenate(moved), wider))
     return starts
+
+
+def widened(x: np.ndarray, coordinates: Coordinates, factor: float) -> np.ndarray:
+    """Free coordinates of a Gaussian with so many times the free standard deviations of x."""
+    coefficients, matrix = jax.tree.map(np.asarray, coordinates.values(jnp.asarray(x)))
+    factors = np.ones(len(matrix))
+    factors[list(coordinates.scales)] = factor
+    return coordinates.free(np.concatenate(coefficients), matrix * np.outer(factors, factors))

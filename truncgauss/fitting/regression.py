@@ -18,6 +18,7 @@ from truncgauss.fitting.existence import (
     refuse,
     rising_sentence,
 )
+from truncgauss.fitting.expected import NOT_EXPECTED, expected_regression_loss
 from truncgauss.fitting.inference import (
     check_information,
     fraction_of,
@@ -34,10 +35,10 @@ from truncgauss.fitting.regression_loss import (
     full_design,
     terms_of,
 )
+from truncgauss.fitting.regression_rows import RegressionRows, as_rows, columns_of, names_of
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
-from truncgauss.regions import Box
 
 NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
 
@@ -114,8 +115,9 @@ def fit_regression(
         num_starts: from how many points to begin, the first by least squares, the others drawn
             around it. By default 1 if the likelihood has one maximum or the rows are more than
             100,000, else 4. What the others found stands in `notes`.
-        information: what standard errors come from: "observed" or "sandwich", see
-            `fit_observations`.
+        information: what standard errors come from: "observed", "expected" or "sandwich", see
+            `fit_observations`. Censored rows have an expected information too, as their limits
+            are known; outcomes given as intervals have none.
         progress: show a bar, if on a terminal.
 
     Returns:
@@ -141,11 +143,14 @@ def fit_regression(
     with jax.enable_x64(True):
         ends = columns_of(outcome, "outcome")
         limits = censored_low, censored_high, truncated_low, truncated_high
-        rows = as_rows(ends, limits, noise, weights)
+        known = as_rows(ends, limits, noise, weights)
+        rows = known.observations
+        if information == "expected" and not known.exact:
+            raise ValueError(NOT_EXPECTED.format("fit_regression", ", or censored by limits"))
         covariates = columns_of(design, "design", ends)
         scales = None if scale_design is None else columns_of(scale_design, "scale_design", ends)
         parallel.agreed("fit_regression: rows, designs and start", (rows, covariates.values, start))
-        problem = Regression.of(rows, covariates, scales)
+        problem = Regression.of(known, covariates, scales)
         descent = Descent(problem.renewed, problem.width, scales is None, num_steps, progress)
         given = None if start is None else problem.as_start(start)
         several = not problem.unique and rows.num_rows <= MOST_ROWS
@@ -170,62 +175,6 @@ def check_possible(rows: Observations, count: int) -> None:
         )
 
 
-def columns_of(given: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
-    """A table of numbers (n, k), whose rows have the labels of the outcomes, if any."""
-    table = tables.read(given, what=f"fit_regression: {word}")
-    if ends is not None:
-        tables.check_labels(given, ends, f"fit_regression: {word}")
-    if table.values.ndim == 1:
-        table = table._replace(values=table.values[:, None])
-    return table
-
-
-def as_rows(ends: tables.Table, limits: tuple[Any, ...], noise: Any, weights: Any) -> Observations:
-    """The observations of outcomes, (n, 1) or (n, 2), and their limits, checked."""
-    if ends.values.shape[1] > 2:
-        raise ValueError(
-            "fit_regression: outcome must have shape (n,), or (n, 2) for the ends of intervals, "
-            f"got {ends.values.shape}."
-        )
-    lower, upper = ends.values[:, 0].copy(), ends.values[:, -1].copy()
-    words = "censored_low", "censored_high", "truncated_low", "truncated_high"
-    sides = [
-        of_each_row(given, ends, word, np.inf if word.endswith("high") else -np.inf)
-        for word, given in zip(words, limits)
-    ]
-    wrong = np.flatnonzero(sides[0] >= sides[1])
-    if len(wrong):
-        raise ValueError(
-            "fit_regression: censored_low must lie below censored_high, but in row "
-            f"{wrong[0]} they are {sides[0][wrong[0]]} and {sides[1][wrong[0]]}."
-        )
-    low, high = upper <= sides[0], lower >= sides[1]
-    upper = np.where(low, sides[0], upper)
-    lower = np.where(high, sides[1], lower)
-    lower, upper = np.where(low, -np.inf, lower), np.where(high, np.inf, upper)
-    truncated = limits[2] is not None or limits[3] is not None
-    region = Box(sides[2][:, None], sides[3][:, None]) if truncated else None
-    settings: dict[str, Any] = {}
-    if noise is not None:
-        settings["noise"] = of_each_row(noise, ends, "noise", 0.0)[:, None, None]
-    if weights is not None:
-        settings["weights"] = of_each_row(weights, ends, "weights", 1.0)
-    return Observations(jnp.asarray(lower), jnp.asarray(upper), region, **settings)
-
-
-def of_each_row(given: Any, ends: tables.Table, word: str, default: float) -> np.ndarray:
-    """A number for each row (n,), from one number, (n,) or None."""
-    n = len(ends.values)
-    if given is None or np.ndim(given) == 0:
-        return np.full(n, default if given is None else float(given))
-    values = tables.row_values(given, ends, f"fit_regression: {word}")
-    if values.shape != (n,):
-        raise ValueError(
-            f"fit_regression: {word} must be a number or have shape ({n},), got {values.shape}."
-        )
-    return values
-
-
 @dataclasses.dataclass(frozen=True)
 class Regression:
     """What is to be fitted.
@@ -233,6 +182,7 @@ class Regression:
     Attributes:
         given: the observations, as the user has them.
         near: as they are fitted.
+        censoring: limits (2, n) beyond which outcomes are not seen, as they are fitted.
         white_scales: covariates of the log scale, or None.
         names: of the estimates.
         coordinates: of the coefficients as they are fitted.
@@ -243,6 +193,7 @@ class Regression:
 
     given: Observations
     near: Centred
+    censoring: np.ndarray
     white_scales: Whitened | None
     names: tuple[str, ...]
     coordinates: RegressionCoordinates
@@ -252,10 +203,10 @@ class Regression:
 
     @classmethod
     def of(
-        cls, given: Observations, design: tables.Table, scales: tables.Table | None
+        cls, known: RegressionRows, design: tables.Table, scales: tables.Table | None
     ) -> "Regression":
         """The problem, checked."""
-        n = given.num_rows
+        given, n = known.observations, known.observations.num_rows
         weights = None if given.weights is None else np.asarray(given.weights)
         parts = [part.values for part in (design, scales) if part is not None]
         checked = [as_designs(part, n, 1, weights, "fit_regression") for part in parts]
@@ -285,6 +236,7 @@ class Regression:
         return cls(
             given=given,
             near=near,
+            censoring=known.censoring - moves_of(given, near.rows),
             white_scales=white_scales,
             names=(*names_of(design, "coefficients"), *last),
             coordinates=coordinates,
@@ -397,7 +349,7 @@ class Regression:
     def rising(self) -> str | None:
         """The direction along which the likelihood never falls, in words."""
         known = self.rows.noise is not None or not self.free_scale
-        found = direction_of(self.rows, 0, self.design, known)
+        found = direction_of(self.rows, 0, self.design, known, alone=True)
         if found is None:
             return None
         return rising_sentence(self.near.direction_of(0, found), list(self.names))
@@ -415,6 +367,7 @@ class Regression:
         fields = summary(
             path, self.estimated, self.names, (self.given, self.rows), information,
             self.no_maximum(path), compare=True,
+            expected=self.expected_loss(path) if information == "expected" else None,
         )  # fmt: skip
         x, p = jnp.asarray(path.end.x), self.design.shape[1]
         fraction = float(fraction_of(path.loss, x, effort=MEDIUM))
@@ -431,6 +384,10 @@ class Regression:
             references=self.references(information),
         )
 
+    def expected_loss(self, path: Path) -> RegressionLoss:
+        """The loss whose Hessian is the expected information of a row where a descent ended."""
+        return expected_regression_loss(path.loss, self.rows, self.censoring, path.end.x)
+
     def references(self, information: str) -> tuple[str, ...]:
         """What the fit rests on, as keys of the literature."""
         limited = bool(jnp.any(self.rows.lower != self.rows.upper))
@@ -442,12 +399,15 @@ class Regression:
             "barndorff1978": self.coordinates.link == 2,
             "messner2016": self.scale_design is not None,
             "white1982": information == "sandwich",
+            "efron1978": information == "expected",
         }
         return tuple(key for key, used in found.items() if used)
 
 
-def names_of(table: tables.Table, word: str, nested: bool = False) -> tuple[str, ...]:
-    """What to call the coefficients of a table's columns."""
-    if table.names is None:
-        return tuple(f"{word}[{i}]" for i in range(table.values.shape[1]))
-    return tuple(f"{word}[{name}]" if nested else str(name) for name in table.names)
+def moves_of(given: Observations, fitted: Observations) -> np.ndarray:
+    """What was subtracted from each outcome, (n,)."""
+    lower, upper = (np.asarray(side)[:, 0] for side in (given.lower, given.upper))
+    low, high = (np.asarray(side)[:, 0] for side in (fitted.lower, fitted.upper))
+    finite = np.isfinite(lower)
+    ends = np.where(finite, lower, np.where(np.isfinite(upper), upper, 0.0))
+    return ends - np.where(finite, low, np.where(np.isfinite(upper), high, 0.0))

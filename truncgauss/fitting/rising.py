@@ -3,9 +3,10 @@
 import numpy as np
 
 from truncgauss.fitting.existence import inside_regions, rising_direction
-from truncgauss.fitting.regression_loss import impossible_rows, is_simple, limits_of
+from truncgauss.fitting.regression_loss import impossible_rows, limits_of
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import WIDEST
+from truncgauss.regions import Box
 
 ENDLESS = (
     "There is no maximum: the likelihood grows as the Gaussian widens, already to "
@@ -29,19 +30,42 @@ def impossible(rows: Observations) -> np.ndarray:
 
 
 def direction_of(
-    rows: Observations, outcome: int, design: np.ndarray, scale_known: bool
+    rows: Observations, outcome: int, design: np.ndarray, scale_known: bool, alone: bool
 ) -> np.ndarray | None:
     """See `rising_direction`: for one outcome (a number from 0 on) of rows of positive weight.
 
-    None for several outcomes with regions, of which nothing is known.
+    None for an outcome that a region limits along with others, of which nothing is known.
+
+    Args:
+        rows: the observations.
+        outcome: its number.
+        design: its covariates, (n, p).
+        scale_known: whether its sigma cannot fall to 0.
+        alone: whether it is independent of all others.
     """
     counted = slice(None) if rows.weights is None else np.asarray(rows.weights) > 0
     lower, upper = (np.asarray(side)[:, outcome] for side in (rows.lower, rows.upper))
-    if rows.region is not None:
+    own = one_outcome(rows, outcome)
+    if own is not None and (alone or rows.dimension == 1):
+        lower, upper = inside_regions(*limits_of(own))
+    elif rows.region is not None and not (own is not None and is_unlimited(own)):
         if rows.dimension > 1:
             return None
-        if is_simple(rows):
-            lower, upper = inside_regions(*limits_of(rows))
-        else:  # what other regions leave of censored rows as sigma falls is not known
-            scale_known |= bool(np.any(lower != upper))
+        # What other regions leave of censored rows as sigma falls is not known.
+        scale_known |= bool(np.any(lower != upper))
     return rising_direction(lower[counted], upper[counted], design[counted], scale_known)
+
+
+def one_outcome(rows: Observations, outcome: int) -> Observations | None:
+    """The rows of one outcome and its own limits; None if its region is none of its own."""
+    if not (rows.region is None or isinstance(rows.region, Box)) or rows.latent:
+        return None
+    here, region = slice(outcome, outcome + 1), rows.region
+    if region is not None:
+        region = Box(region.low[..., here], region.high[..., here])
+    return Observations(rows.lower[:, here], rows.upper[:, here], region)
+
+
+def is_unlimited(rows: Observations) -> bool:
+    """Whether the region of one outcome excludes nothing."""
+    return all(bool(np.all(np.isinf(side))) for side in limits_of(rows)[2:])

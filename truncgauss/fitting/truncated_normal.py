@@ -276,7 +276,7 @@ def first_natural(
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Packed natural parameters to begin with, and a note if they are not those asked for."""
     d = len(sample.centre)
-    own = np.asarray(natural_parameters(np.zeros(d), sample.correlation))
+    own = np.asarray(natural_parameters(np.zeros(d), np.eye(d)))
     if start is None:
         return own, ()
     loc, covariance = (np.asarray(part, np.float64) for part in start)
@@ -285,9 +285,11 @@ def first_natural(
             f"start must be (loc, covariance) of shapes ({d},) and ({d}, {d}), got {loc.shape} and "
             f"{covariance.shape}."
         )
-    standard = (loc - sample.centre) / sample.scale, covariance / np.outer(*[sample.scale] * 2)
-    given = np.asarray(natural_parameters(*standard))
-    values = np.linalg.eigvalsh(standard[1])
+    units = sample.scale[:, None] * np.asarray(sample.root)
+    half = np.linalg.solve(units, covariance)
+    white = np.linalg.solve(units, loc - sample.centre), np.linalg.solve(units, half.T)
+    given = np.asarray(natural_parameters(*white))
+    values = np.linalg.eigvalsh((white[1] + white[1].T) / 2)
     if not np.all(np.isfinite(given)) or values[0] < WIDEST**-2 or values[-1] > WIDEST**2:
         return own, (UNUSED_START,)
     return given, ()
@@ -295,8 +297,7 @@ def first_natural(
 
 def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> TruncatedLoss:
     """The loss, with the method's plan made at natural parameters x."""
-    d = len(sample.centre)
-    loc, covariance = gaussian(jnp.asarray(x), d)
+    loc, covariance = gaussian(jnp.asarray(x), sample.root)
     # A method that sees zeros may take independence for a property of every covariance to come.
     covariance = np.asarray(covariance)
     small = 1e-7 * np.sqrt(np.outer(*[np.diagonal(covariance)] * 2))
@@ -305,7 +306,7 @@ def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> Trunca
     if isinstance(method, Automatic):  # by shapes, for the same reason
         method = method.choice(problem)
     held = hold(method, key, problem)
-    return TruncatedLoss(jnp.zeros(d), sample.correlation, sample.region, held)
+    return TruncatedLoss(sample.root, sample.region, held)
 
 
 def check_finite(here: Point) -> None:
@@ -369,30 +370,31 @@ def finished(
 ) -> TruncatedFit:
     """The result in the user's units."""
     n, d, scale = sample.weight, len(sample.centre), sample.scale
-    loc, covariance = (np.asarray(part) for part in gaussian(jnp.asarray(here.x), d))
+    loc, covariance = (np.asarray(part) for part in gaussian(jnp.asarray(here.x), sample.root))
+    log_units = float(np.log(scale).sum() + np.log(np.diagonal(sample.root)).sum())
     estimate = loss.estimate(jnp.asarray(here.x))
     proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
     converged, reason = ending(here, proof, n, len(visited) - 1)
     if np.isinf(estimate.stderr):
         converged, reason = False, BASELESS
-    errors, spread = errors_of(n, here, d, exists=not wide_directions(here).size)
+    slopes = np.asarray(gaussian_slopes(jnp.asarray(here.x), sample.root))
+    errors, spread = errors_of(n, here, slopes, exists=not wide_directions(here).size)
     units, fraction = packed(scale, np.outer(scale, scale)), math.exp(estimate.log_prob)
     if converged:
         evaluate = functools.partial(point, loss) if estimate.stderr == 0 else None
-        slopes = np.asarray(gaussian_slopes(jnp.asarray(here.x), d))
-        notes += notes_of(evaluate, n, here, slopes, errors, fraction)
+        notes += notes_of(evaluate, n, here, sample.root, slopes, errors, fraction)
         notes += integral_notes(loss, here, n, proof.stderr)
     return TruncatedFit(
         loc=jnp.asarray(sample.centre + scale * loc, dtype),
         covariance_matrix=jnp.asarray(covariance * np.outer(scale, scale), dtype),
         standard_errors=GaussianErrors(*unpacked(errors * units, d)),
-        log_likelihood=-n * (here.loss + float(np.log(scale).sum())),
+        log_likelihood=-n * (here.loss + log_units),
         converged=converged,
         reason=reason,
         fraction_not_truncated=fraction,
         num_rows=sample.num_rows,
         num_steps=len(visited) - 1,
-        loss_trace=np.array([p.loss for p in visited]) + np.log(scale).sum(),
+        loss_trace=np.array([p.loss for p in visited]) + log_units,
         newton_decrement_trace=np.array([p.decrement for p in visited]),
         parameter_covariance=spread * np.outer(units, units),
         certificate=proof,
@@ -400,7 +402,9 @@ def finished(
     )
 
 
-def errors_of(n: float, here: Point, dimension: int, exists: bool) -> tuple[np.ndarray, np.ndarray]:
+def errors_of(
+    n: float, here: Point, jacobian: np.ndarray, exists: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Standard errors and covariance of packed (loc, covariance) in standard units.
 
     At the maximum the gradient is zero, so that the information transforms by the Jacobian alone.
@@ -408,15 +412,14 @@ def errors_of(n: float, here: Point, dimension: int, exists: bool) -> tuple[np.n
     if not exists:
         q = len(here.x)
         return np.full(q, np.inf), np.full((q, q), np.nan)
-    jacobian = np.asarray(gaussian_slopes(jnp.asarray(here.x), dimension))
     bars = error_bars(information_factor(n * here.hessian), jacobian)
     return bars.standard_errors, bars.covariance
 
 
-@functools.partial(jax.jit, static_argnames="dimension")
-def gaussian_slopes(natural: jax.Array, dimension: int) -> jax.Array:
+@jax.jit
+def gaussian_slopes(natural: jax.Array, root: jax.Array) -> jax.Array:
     """The Jacobian of packed (loc, covariance) with respect to the natural parameters."""
-    return jax.jacfwd(lambda x: packed(*gaussian(x, dimension)))(natural)
+    return jax.jacfwd(lambda x: packed(*gaussian(x, root)))(natural)
 
 
 def ending(here: Point, proof: Certificate, n: float, num_steps: int) -> tuple[bool, str]:

@@ -1,6 +1,5 @@
 """The loss of rows seen only inside a region, in the natural parameters of a Gaussian."""
 
-import functools
 import math
 from typing import Any
 
@@ -24,15 +23,22 @@ class TruncatedLoss:
     with m the rows' mean and M their mean of x x^T, a convex function of the natural parameters
     eta = Lambda loc and Lambda, the inverse covariance (Barndorff-Nielsen, 1978). Both stand in one
     vector, eta first, then the lower triangle of Lambda by rows.
+
+    The rows x are white, m = 0 and M the identity: columns that nearly depend on each other would
+    cost the curvature all its digits. What limits see is root @ x.
+
+    Attributes:
+        root: the Cholesky factor (d, d) of the rows' correlation.
+        region: of the rows in standard units.
+        held: how P is computed.
     """
 
-    mean: jax.Array
-    second_moment: jax.Array
+    root: jax.Array
     region: Any
     held: Held
 
     def __call__(self, natural: jax.Array) -> jax.Array:
-        eta, precision = unpacked(natural, self.mean.shape[0])
+        eta, precision = unpacked(natural, self.root.shape[0])
         log_prob = self.estimate(natural).log_prob
         factor = jnp.linalg.cholesky(precision)
         whitened = jax.scipy.linalg.solve_triangular(factor, eta, lower=True)
@@ -41,15 +47,15 @@ class TruncatedLoss:
             - jnp.sum(jnp.log(jnp.diagonal(factor)))
             + 0.5 * len(eta) * math.log(2 * math.pi)
         )
-        energy = 0.5 * jnp.sum(precision * self.second_moment) - eta @ self.mean
+        energy = 0.5 * jnp.trace(precision)
         return energy + log_normaliser + log_prob
 
     @jax.jit
     def estimate(self, natural: jax.Array) -> Estimate:
         """The estimated log P(X in region) and its error."""
-        loc, covariance = gaussian(natural, self.mean.shape[0])
-        covariance = ScaleTril(jnp.linalg.cholesky(covariance))
-        return self.held.estimate(Problem(loc, covariance, self.region))
+        loc, covariance = white_gaussian(natural, self.root.shape[0])
+        factor = ScaleTril(self.root @ jnp.linalg.cholesky(covariance))
+        return self.held.estimate(Problem(self.root @ loc, factor, self.region))
 
 
 def packed(vector: Any, matrix: Any) -> Any:
@@ -73,12 +79,19 @@ def natural_parameters(loc: jax.Array, covariance: jax.Array) -> jax.Array:
     return packed(precision @ loc, precision)
 
 
-@functools.partial(jax.jit, static_argnames="dimension")
-def gaussian(natural: jax.Array, dimension: int) -> tuple[jax.Array, jax.Array]:
+def white_gaussian(natural: jax.Array, dimension: int) -> tuple[jax.Array, jax.Array]:
     """loc and covariance matrix of packed (eta, Lambda)."""
     eta, precision = unpacked(natural, dimension)
     covariance = inverse(precision)
     return covariance @ eta, covariance
+
+
+@jax.jit
+def gaussian(natural: jax.Array, root: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """loc and covariance matrix in standard units of packed (eta, Lambda) of white rows."""
+    loc, covariance = white_gaussian(natural, root.shape[0])
+    covariance = root @ covariance @ root.T
+    return root @ loc, (covariance + covariance.T) / 2
 
 
 def inverse(matrix: jax.Array) -> jax.Array:

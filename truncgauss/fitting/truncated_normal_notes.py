@@ -12,7 +12,7 @@ from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, packed
 from truncgauss.fitting.wald import untrusted, wald_ratios
 from truncgauss.optimization.newton import Point, slope
-from truncgauss.optimization.result import UNSEEN
+from truncgauss.optimization.result import NO_OTHER, UNSEEN
 
 FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic
@@ -30,6 +30,7 @@ def notes_of(
     evaluate: Callable[[np.ndarray], Point] | None,
     size: float,
     here: Point,
+    root: jax.Array,
     slopes: np.ndarray,
     errors: np.ndarray,
     fraction: float,
@@ -41,28 +42,30 @@ def notes_of(
             dear and not smooth enough for comparisons.
         size: the weight of all rows.
         here: the maximum.
+        root: of the rows' correlation, (d, d).
         slopes: the Jacobian of packed (loc, covariance) there, (q, q).
         errors: standard errors of these, (q,).
         fraction: the probability that a row can be seen.
     """
-    notes = []
+    notes = [NO_OTHER]
     if fraction < 0.5:
         notes.append(UNSEEN.format(fraction))
-    return (*notes, *wald_notes(evaluate, size, here, slopes, errors))
+    return (*notes, *wald_notes(evaluate, size, here, root, slopes, errors))
 
 
 def wald_notes(
     evaluate: Callable[[np.ndarray], Point] | None,
     size: float,
     here: Point,
+    root: jax.Array,
     slopes: np.ndarray,
     errors: np.ndarray,
 ) -> tuple[str, ...]:
     """Which standard errors of means and variances do not bound the likelihood."""
-    d = int(((9 + 8 * len(here.x)) ** 0.5 - 3) / 2 + 0.5)  # from q = d + d (d + 1) / 2
+    d = len(root)
 
     def estimates(x: np.ndarray) -> np.ndarray:
-        return np.asarray(packed(*gaussian(jnp.asarray(x), d)))
+        return np.asarray(packed(*gaussian(jnp.asarray(x), root)))
 
     rows, columns = np.tril_indices(d)
     places = np.concatenate([np.arange(d), d + np.flatnonzero(rows == columns)])

@@ -23,8 +23,9 @@ class TruncatedFit(Fit):
     Attributes, besides those of `Fit`:
         loc: its mean, shape (d,).
         covariance_matrix: its covariance, shape (d, d).
-        standard_errors: `.loc` (d,) and `.covariance_matrix` (d, d), from the observed information;
-            inf where there is no maximum.
+        standard_errors: `.loc` (d,) and `.covariance_matrix` (d, d), from the observed information,
+            which at the maximum of rows with shared limits is the expected one; inf where there is
+            no maximum.
         log_likelihood: of all rows, in nats, with all constants.
         fraction_not_truncated: P(X in limits) for the fitted Gaussian.
         num_rows: n.

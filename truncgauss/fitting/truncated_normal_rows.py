@@ -26,7 +26,7 @@ class Sample(NamedTuple):
     weight: float  # of all rows together
     centre: np.ndarray  # (d,) mean, in the user's units
     scale: np.ndarray  # (d,) standard deviation
-    correlation: jax.Array  # (d, d)
+    root: jax.Array  # (d, d), the Cholesky factor of their correlation
     region: Box  # in standard units
 
 
@@ -51,9 +51,8 @@ def as_sample(
             "a column."
         )
     region = Box(*standardize(box.low, box.high, centre, scale)[:2])
-    return Sample(
-        statistics.num_rows, weight, centre, scale, jnp.asarray(correlation), region
-    )  # fmt: skip
+    root = jnp.asarray(np.linalg.cholesky(correlation))
+    return Sample(statistics.num_rows, weight, centre, scale, root, region)
 
 
 def as_rows(table: Table) -> np.ndarray:

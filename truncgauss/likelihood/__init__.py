@@ -12,15 +12,18 @@ from truncgauss.likelihood.rows import (
     total_log_likelihood,
     variance_of_sum,
 )
+from truncgauss.likelihood.slopes import Slopes, row_slopes
 
 __all__ = [
     "HeldMethods",
     "Observations",
     "RowTerms",
+    "Slopes",
     "fraction_not_truncated",
     "hold",
     "log_likelihood",
     "prepared",
+    "row_slopes",
     "row_terms",
     "total_log_likelihood",
     "variance_of_sum",

@@ -6,7 +6,7 @@ Reference:
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.likelihood.patterns import Pattern
 from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import Box, Polyhedron, Region, Section
 from truncgauss.rows import mapped
 
 FEW_FACES = 2  # of a polyhedron whose probability is that of a box, by a closed form or quadrature
@@ -28,14 +28,15 @@ class Rows:
         loc: (d,) or (n, d).
         covariance: of batch shape () or (n,).
         lower, upper: (n, d), equal where an entry is exact.
-        region: a `Polyhedron` that constrains the entries too, of batch shape () or (n,), or None.
+        region: a region that constrains the entries too, or the last ones, of batch shape () or
+            (n,), or None. It is no `Box`, whose limits are those of the rows.
     """
 
     loc: jax.Array
     covariance: Covariance
     lower: jax.Array
     upper: jax.Array
-    region: Polyhedron | None
+    region: Region | None
 
 
 class Integrals(NamedTuple):
@@ -44,14 +45,14 @@ class Integrals(NamedTuple):
     Attributes:
         loc: (u, l).
         covariance: of batch shape () or (u,).
-        region: of batch shape (u,).
+        region: of batch shape (u,), or () if it has no numbers.
         keys: a random key for each, (u,).
         empty: whether the limits contradict each other, (u,); the region is then all of space.
     """
 
     loc: jax.Array
     covariance: Covariance
-    region: Box | Polyhedron
+    region: Region
     keys: jax.Array
     empty: jax.Array
 
@@ -78,7 +79,7 @@ def conditioned(rows: Rows, pattern: Pattern, key: jax.Array) -> tuple[jax.Array
     if e:
         loc, covariance, density = _given(values, loc, covariance.covariance_matrix)
     if not pattern.limited:
-        return jnp.where(_allowed(rows, pattern, values), density, -jnp.inf), None
+        return density + _log_kept(rows, pattern, values), None
     region, empty = _open_region(rows, pattern, values, lower, upper)
     if isinstance(region, Polyhedron) and region.low.shape[-1] <= FEW_FACES:
         loc, covariance, region = _across_faces(loc, covariance, region)
@@ -111,18 +112,25 @@ def _given(
     return mean, ScaleTril(rest[0] if own else factor[e:, e:]), density
 
 
-def _allowed(rows: Rows, pattern: Pattern, values: jax.Array) -> jax.Array:
-    """Whether rows of exact entries alone lie in their polyhedra."""
+def _log_kept(rows: Rows, pattern: Pattern, values: jax.Array) -> jax.Array:
+    """log of the probability with which rows of exact entries alone are kept, -inf outside."""
     if rows.region is None:
-        return jnp.ones(len(values), bool)
+        return jnp.zeros(len(values), values.dtype)
+    point = _with_zeros(rows, pattern, values)
+    regions = _regions(rows.region, pattern)
+    kept = jax.vmap(lambda region, x: region.kept(x))(regions, point)
+    return jnp.where(kept == 0, -jnp.inf, jnp.log(jnp.where(kept == 0, 1.0, kept)))
+
+
+def _with_zeros(rows: Rows, pattern: Pattern, values: jax.Array) -> jax.Array:
+    """The entries that the region constrains, (u, d), with 0 for what is not exact."""
     point = jnp.zeros((len(values), rows.lower.shape[-1]), values.dtype)
     point = point.at[:, jnp.array(pattern.exact, int)].set(values)
-    polyhedra = _polyhedra(rows.region, pattern)
-    return jax.vmap(lambda region, x: region.contains(x))(polyhedra, point)
+    return point if rows.region is None else point[:, -rows.region.dimension :]
 
 
-def _polyhedra(region: Polyhedron, pattern: Pattern) -> Polyhedron:
-    """The polyhedra of the rows that ask, one each."""
+def _regions(region: Any, pattern: Pattern) -> Any:
+    """The regions of the rows that ask, one each."""
     if region.batch_shape == ():
         return region.broadcast_to((len(pattern.asked),))
     return jax.tree.map(lambda leaf: leaf[pattern.asked], region)
@@ -130,14 +138,16 @@ def _polyhedra(region: Polyhedron, pattern: Pattern) -> Polyhedron:
 
 def _open_region(
     rows: Rows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
-) -> tuple[Box | Polyhedron, jax.Array]:
+) -> tuple[Region, jax.Array]:
     """What the limited entries must satisfy, and which of these regions have no inside.
 
     An empty region is replaced by all of space, which any method can answer.
     """
     limited = jnp.array(pattern.limited, int)
+    if rows.region is not None and not isinstance(rows.region, Polyhedron):
+        return _section(rows, pattern, values, lower, upper)
     if rows.region is not None:
-        region = _polyhedra(rows.region, pattern)
+        region = _regions(rows.region, pattern)
         matrix, low, high = region.matrix[..., limited], region.low, region.high
         if pattern.exact:
             known = region.matrix[..., jnp.array(pattern.exact, int)]
@@ -162,6 +172,22 @@ def _open_region(
     if rows.region is not None and not alone:
         return Polyhedron(matrix, lower, upper), empty
     return Box(lower, upper), empty
+
+
+def _section(
+    rows: Rows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
+) -> tuple[Region, jax.Array]:
+    """What a region that is no set of linear limits asks of the limited entries."""
+    assert rows.region is not None
+    regions = _regions(rows.region, pattern)
+    empty = jnp.any(lower >= upper, axis=-1)
+    before = rows.lower.shape[-1] - rows.region.dimension  # entries that it does not know
+    if not pattern.exact and not pattern.bounded and not before:
+        return regions, empty
+    where = tuple(max(place - before, -1) for place in pattern.limited)
+    lower = jnp.where(empty[:, None], -jnp.inf, lower)
+    upper = jnp.where(empty[:, None], jnp.inf, upper)
+    return Section(regions, _with_zeros(rows, pattern, values), where, lower, upper), empty
 
 
 def _across_faces(

@@ -12,17 +12,27 @@ from truncgauss import parallel
 from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.probability.automatic import Automatic, log_probability
+from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 from truncgauss.problem import Estimate
-from truncgauss.regions import Box, Polyhedron
+from truncgauss.regions import (
+    Box,
+    LinearRegion,
+    Polyhedron,
+    QuadraticRegion,
+    Region,
+    Section,
+)
 from truncgauss.rows import at_once
 
 CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows answered at a time, by dimension
-CHUNK_OF_MANY = 2**6
+CHUNK_OF_MANY, CHUNK_OF_ANY = 2**6, 2**2  # other boxes and polyhedra, any other region
 FEW = 64  # rows up to which each is as accurate as one alone
 DRAWS = 2**18  # that more rows share, as long as each has four replicates of so many points:
 LEAST_POINTS, MOST_POINTS = 32, 1024
+# Likewise where points fall in or out of a region, so that errors shrink more slowly.
+IMPORTANCE_DRAWS, LEAST_IMPORTANCE, MOST_IMPORTANCE = 2**22, 2**8, 2**11
 
 
 def kind_of(integrals: Integrals) -> str:
@@ -31,6 +41,10 @@ def kind_of(integrals: Integrals) -> str:
     kind = f"{region.dimension}"
     if isinstance(region, Polyhedron):
         kind += f" in {region.low.shape[-1]} half-spaces"
+    elif isinstance(region, Section):
+        kind += f" in sections at {region.where} of {type(region.region).__name__}"
+    elif not isinstance(region, Box):
+        kind += f" in {type(region).__name__}"
     if not isinstance(covariance, CovarianceMatrix | ScaleTril):
         kind += f" {type(covariance).__name__}"
     return kind
@@ -59,6 +73,15 @@ def settled(method: Method, integrals: Integrals) -> Method:
     five dimensions, moves no estimate by more than 0.01 of its standard error.
     """
     d, u = integrals.region.dimension, len(integrals.loc)
+    exact = isinstance(integrals.region, QuadraticRegion)
+    if isinstance(method, Automatic) and not isinstance(integrals.region, LinearRegion):
+        if exact:
+            return method
+        if u <= FEW:
+            return ImportanceSampling(num_points=MOST_IMPORTANCE)
+        points = 2 ** int(math.log2(max(1, IMPORTANCE_DRAWS // (4 * u))))
+        points = min(MOST_IMPORTANCE, max(LEAST_IMPORTANCE, points))
+        return ImportanceSampling(num_points=points, num_replicates=4)
     deterministic = isinstance(integrals.region, Box) and d <= 3
     deterministic |= not isinstance(integrals.covariance, CovarianceMatrix | ScaleTril)
     if not isinstance(method, Automatic) or deterministic:
@@ -121,7 +144,9 @@ def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estim
     return value(leaves)
 
 
-def chunk_of(region: Box | Polyhedron) -> int:
+def chunk_of(region: Region) -> int:
+    if not isinstance(region, LinearRegion):
+        return CHUNK_OF_ANY
     return CHUNK.get(region.dimension, CHUNK_OF_MANY) if isinstance(region, Box) else CHUNK_OF_MANY
 
 

@@ -11,7 +11,7 @@ from truncgauss import tables
 from truncgauss.likelihood.from_table import arrays_of, columns_of
 from truncgauss.likelihood.patterns import Limits, Pattern, find_patterns
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
-from truncgauss.regions import Box, Polyhedron, Region
+from truncgauss.regions import Box, LinearRegion, Region
 
 LIMITS_ON = ("observed", "latent")
 
@@ -34,7 +34,9 @@ class Observations:
     Args:
         lower: shape (n, d), or (n,) for d = 1; an array or a table, such as a DataFrame.
         upper: likewise.
-        region: a `Box` or `Polyhedron` for all rows, or one with leading axis n.
+        region: a `Box` or `Polyhedron` for all rows, or one with leading axis n; or any other
+            region, such as a `Ball`, or a `Selection` that keeps a row with some probability. The
+            integrals over these, one for each row that lacks an entry, are by importance sampling.
         noise: covariance matrix of e: (d, d) for all rows, (n, d, d), or variances (n, d). Of shape
             (d, d) it is one matrix, also if n = d.
         weights: shape (n,): how often each row counts.
@@ -217,10 +219,13 @@ class Observations:
         region, (n, d) = self.region, self.lower.shape
         if region is None:
             return
-        if not isinstance(region, Box | Polyhedron):
+        if not isinstance(region, Region):
             raise TypeError(
-                f"Observations: region must be a tg.Box or tg.Polyhedron, got {region!r}."
+                "Observations: region must be a tg.Box, Polyhedron, Ball, Ellipsoid or Selection, "
+                f"got {region!r}."
             )
+        region = region.linear() or region
+        self._set(region=region)
         if region.dimension != d or region.batch_shape not in ((), (n,)):
             raise ValueError(
                 f"Observations: there are {n} rows of {d} entries, but the region has dimension "
@@ -273,6 +278,22 @@ class Observations:
                     "Observations: weights must be finite, not negative, and not all zero."
                 )
 
+    def _check_selection(self) -> None:
+        """Raise ValueError if what keeps rows is no probability of the complete ones."""
+        region, whole = self.region, np.asarray(jnp.all(self.lower == self.upper, axis=1))
+        if region is None or isinstance(region, LinearRegion) or not whole.any():
+            return
+        if region.batch_shape:
+            region = jax.tree.map(lambda leaf: leaf[whole], region)
+        kept = np.asarray(region.kept(self.lower[whole]))
+        wrong = np.flatnonzero(~((kept >= 0) & (kept <= 1)))
+        if len(wrong):
+            row = np.flatnonzero(whole)[wrong[0]]
+            raise ValueError(
+                f"Observations: the region keeps {len(wrong)} row(s) with what is no probability, "
+                f"first row {row} with {kept[wrong[0]]:.6g}. It must lie between 0 and 1."
+            )
+
     def _set_patterns(self) -> None:
         """Find the patterns or, under a trace, keep those that were given."""
         if is_concrete((self.lower, self.upper, self.region, self.noise)):
@@ -281,6 +302,7 @@ class Observations:
             missing = np.all((lower == -np.inf) & (upper == np.inf), axis=1)
             rows = np.flatnonzero(~missing)  # a row without any entry says nothing
             truncated = rows if self.region is not None else rows[:0]
+            self._check_selection()
             self._set(patterns=find_patterns(self._data_limits(), rows))
             self._set(region_patterns=find_patterns(self._region_limits(), truncated))
             return
@@ -325,7 +347,7 @@ class Observations:
             exact=np.zeros(shape, bool),
             low=np.broadcast_to(low, shape),
             high=np.broadcast_to(high, shape),
-            polyhedral=np.full(shape[1], isinstance(region, Polyhedron)),
+            polyhedral=np.full(shape[1], region is not None and not isinstance(region, Box)),
             extra=np.hstack([np.zeros((shape[0], 0)), *extra]),
         )
 

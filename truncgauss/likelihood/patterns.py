@@ -62,7 +62,7 @@ class Limits(NamedTuple):
     Attributes:
         exact: (n, d), bool.
         low, high: (n, d), with the limits of the row's box, if its region is one.
-        polyhedral: (d,), whether a polyhedron constrains the entry where it is not exact.
+        polyhedral: (d,), whether a region that is no box constrains the entry unless it is exact.
         extra: (n, q), whatever else makes the integrals of two rows differ, such as their noise.
     """
 

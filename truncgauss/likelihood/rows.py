@@ -205,12 +205,14 @@ def row_terms(
     covariance: Covariance,
     method: Method,
     key: jax.Array,
+    equal: bool = False,
 ) -> RowTerms:
-    """What each row shows and its region, apart and unweighted; arguments as `prepared`."""
+    """What each row shows and its region, apart and unweighted; arguments as `prepared` and
+    `terms_of`."""
     n, dtype = observations.num_rows, loc.dtype
     zeros = jnp.zeros(n, dtype)
     values, variances = {1.0: zeros, -1.0: zeros}, {1.0: zeros, -1.0: zeros}
-    terms = terms_of(observations, loc, covariance, key)
+    terms = terms_of(observations, loc, covariance, key, equal)
     for term, estimate in zip(terms, answered([term.integrals for term in terms], method)):
         value, rows = term.density, term.pattern.places
         if estimate is not None:

@@ -29,9 +29,16 @@ class Term(NamedTuple):
 
 
 def terms_of(
-    observations: Observations, loc: jax.Array, covariance: Covariance, key: jax.Array
+    observations: Observations,
+    loc: jax.Array,
+    covariance: Covariance,
+    key: jax.Array,
+    equal: bool = False,
 ) -> list[Term]:
-    """The terms of the likelihood, whose integrals are still to be answered."""
+    """The terms of the likelihood, whose integrals are still to be answered.
+
+    `equal` says that the Gaussians of all rows are, so that rows share integrals nevertheless.
+    """
     data, region = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
     parts = [(observations.patterns or (), data_rows(observations, loc, covariance), data, 1.0)]
     if observations.region is not None:
@@ -40,7 +47,7 @@ def terms_of(
     terms = []
     for patterns, rows, own_key, sign in parts:
         for pattern in patterns:
-            if loc.ndim == 2 or covariance.batch_shape:
+            if not equal and (loc.ndim == 2 or covariance.batch_shape):
                 pattern = pattern.each_by_itself()
             terms.append(Term(pattern, sign, *conditioned(rows, pattern, own_key)))
     return terms
@@ -56,12 +63,12 @@ def data_rows(observations: Observations, loc: jax.Array, covariance: Covariance
         exact = lower == upper
         lower = jnp.where(exact, lower, jnp.maximum(lower, region.low))
         upper = jnp.where(exact, upper, jnp.minimum(upper, region.high))
-    return Rows(loc, total, lower, upper, polyhedron_of(region))
+    return Rows(loc, total, lower, upper, unboxed(region))
 
 
-def polyhedron_of(region: Region | None) -> Polyhedron | None:
-    """The region if it is a polyhedron; the limits of a box are those of the rows."""
-    return region if isinstance(region, Polyhedron) else None
+def unboxed(region: Region | None) -> Region | None:
+    """The region unless it is a box, whose limits are those of the rows."""
+    return None if isinstance(region, Box) else region
 
 
 def _joint_rows(
@@ -72,15 +79,15 @@ def _joint_rows(
     matrix, whole = jnp.broadcast_arrays(covariance.covariance_matrix, total.covariance_matrix)
     joint = jnp.block([[whole, matrix], [matrix, matrix]])
     low, high = jnp.full((n, d), -jnp.inf, loc.dtype), jnp.full((n, d), jnp.inf, loc.dtype)
-    region, polyhedron = observations.region, None
+    region = observations.region
     if isinstance(region, Box):
         low, high = jnp.broadcast_to(region.low, (n, d)), jnp.broadcast_to(region.high, (n, d))
     if isinstance(region, Polyhedron):
         both = jnp.concatenate([jnp.zeros_like(region.matrix), region.matrix], axis=-1)
-        polyhedron = Polyhedron(both, region.low, region.high)
+        region = Polyhedron(both, region.low, region.high)
     lower = jnp.concatenate([observations.lower, low], axis=1)
     upper = jnp.concatenate([observations.upper, high], axis=1)
-    return Rows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, polyhedron)
+    return Rows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, unboxed(region))
 
 
 def region_rows(observations: Observations, loc: jax.Array, covariance: Covariance) -> Rows:
@@ -92,7 +99,7 @@ def region_rows(observations: Observations, loc: jax.Array, covariance: Covarian
     if isinstance(region, Box):
         low, high = region.low, region.high
     low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
-    return Rows(loc, covariance, low, high, polyhedron_of(region))
+    return Rows(loc, covariance, low, high, unboxed(region))
 
 
 def noisy(covariance: Covariance, noise: jax.Array | None) -> Covariance:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.mixtures.curvature import score_products
 from truncgauss.mixtures.em import Ascent
 from truncgauss.mixtures.likelihood import row_weights, total_of
 from truncgauss.mixtures.loss import MixtureLoss, found_terms, shares
@@ -14,9 +15,8 @@ from truncgauss.optimization.newton import Point, verdict
 from truncgauss.optimization.result import BASELESS
 from truncgauss.optimization.uncertainty import (
     Certificate,
+    FreeErrors,
     certificate,
-    error_bars,
-    information_factor,
 )
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
@@ -26,10 +26,16 @@ THIN = 1e-6  # variance in units of the rows', below which a component is nearly
 
 
 def finished(
-    loss: MixtureLoss, here: Point, reached: np.ndarray, ascent: Ascent, trace: np.ndarray
+    loss: MixtureLoss,
+    here: Point,
+    reached: np.ndarray,
+    ascent: Ascent,
+    trace: np.ndarray,
+    information: str,
 ) -> MixtureFit:
     """The result at a point."""
-    size, x, estimated = float(loss.size), jnp.asarray(here.x), estimates_of(loss, here)
+    size, x = float(loss.size), jnp.asarray(here.x)
+    estimated = estimates_of(loss, here, information)
     terms = found_terms(loss, x)
     value, stderr = map(float, total_of(loss.observations, terms))
     proof = certificate(size * here.gradient, size * here.hessian, stderr)
@@ -61,14 +67,18 @@ def finished(
     )
 
 
-def estimates_of(loss: MixtureLoss, here: Point) -> dict[str, Any]:
+def estimates_of(loss: MixtureLoss, here: Point, information: str) -> dict[str, Any]:
     """The fields of a fit that hold estimates and their errors."""
     place, x = loss.coordinates, jnp.asarray(here.x)
     names, estimates = place.names(), np.asarray(place.estimates(x))
     observed, slopes = shares(loss, here.x)
     # Together: a coordinate that moves no weight is still unknown, and its error counts.
     jacobian = np.concatenate([np.asarray(jax.jacfwd(place.estimates)(x)), slopes])
-    bars = error_bars(information_factor(float(loss.size) * here.hessian), jacobian)
+    matrix = float(loss.size) * here.hessian
+    errors_of_x = FreeErrors.observed(matrix)
+    if information == "sandwich":
+        errors_of_x = errors_of_x._replace(root=sandwich_root(loss, here.x, matrix))
+    bars = errors_of_x.of(jacobian)
     errors, of_observed = np.split(bars.standard_errors, [len(names)])
     by_weight, by_loc, by_covariance = place.shaped(errors)
     weights, locs, covariances = place.shaped(estimates)
@@ -82,7 +92,18 @@ def estimates_of(loss: MixtureLoss, here: Point) -> dict[str, Any]:
         "estimates": estimates,
         "errors": errors,
         "parameter_covariance": bars.covariance[: len(names), : len(names)],
+        "information": information,
     }
+
+
+def sandwich_root(loss: MixtureLoss, x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """R with R R^T = H^-1 (sum_i s_i s_i^T) H^-1, of the Hessian H, (q, q), and the rows' scores s:
+    the covariance of free coordinates also if the rows come from another distribution (White,
+    1982). Unknown (nan) where H is not positive definite."""
+    if not (np.all(np.isfinite(matrix)) and np.linalg.eigvalsh(matrix)[0] > 0):
+        return np.full_like(matrix, np.nan)
+    values, vectors = np.linalg.eigh(score_products(loss, x))
+    return np.linalg.solve(matrix, vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tuple[bool, str]:

@@ -2,31 +2,36 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import optimize
 from tqdm import tqdm
 
 from truncgauss import parallel
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.certificate import finished
+from truncgauss.mixtures.curvature import MANY, point, rough_point
 from truncgauss.mixtures.em import Ascent, Components, ascended, has_collapsed
 from truncgauss.mixtures.likelihood import hold, mixture_log_likelihood, row_weights
-from truncgauss.mixtures.loss import MixtureLoss, found_terms, point, slope
+from truncgauss.mixtures.loss import MixtureLoss, found_terms, slope
 from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.mixtures.result import MixtureFit
 from truncgauss.mixtures.starts import seeded, standard_rows
-from truncgauss.optimization.newton import newton_steps
+from truncgauss.optimization.newton import NEAR, Point, newton_steps
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
 from truncgauss.pytrees import floats_as_float64
 
-MOST_NEWTON = 120  # parameters up to which Newton steps finish; quasi-Newton steps go before beyond
 ENOUGH = 1e-2  # nats a step, below which EM has come near
+ENOUGH_OF_MANY = 5e-3  # likewise for each parameter, if these are many
+INFORMATION = ("observed", "sandwich")
+# Steps by products of scores end so many standard errors from the maximum, after so many, or where
+# one brings less than this part of what it promised.
+ARRIVED, ROUGH_STEPS, KEPT_PROMISE = 1e-2, 20, 0.25
 COLLAPSED = (
     "In every start a component shrank onto a few rows, where the likelihood has no maximum, or "
     "its derivatives were not finite. Use fewer components, more rows, "
@@ -65,14 +70,15 @@ def fit_mixture(
     key: jax.Array | None = None,
     num_em_steps: int = 200,
     num_steps: int = 100,
+    information: str = "observed",
     progress: bool = False,
 ) -> MixtureFit:
     """Maximum likelihood of a mixture of Gaussians from rows known in part, behind a selection.
 
     The likelihood is that of `mixture_log_likelihood`. From each start EM steps, of which none
-    lowers it, lead near a maximum, and Newton steps (after quasi-Newton steps, if parameters are
-    many) to it. The result is the highest maximum found; what the other starts found, and what the
-    estimates rest on, is said with it.
+    lowers it, lead near a maximum, and Newton steps (after steps by the products of scores, if
+    parameters are many) to it. The result is the highest maximum found; what the other starts
+    found, and what the estimates rest on, is said with it.
 
     Args:
         observations: the rows, `tg.Observations`: exact, censored, in intervals, missing, with
@@ -85,6 +91,8 @@ def fit_mixture(
         key: random key of the seeds and of the method.
         num_em_steps: the most EM steps of each start.
         num_steps: the most Newton steps of each start.
+        information: what the standard errors come from: "observed", the curvature of the
+            log-likelihood; or "sandwich", which holds for many rows of another distribution too.
         progress: show a bar, if on a terminal.
 
     Returns:
@@ -106,6 +114,10 @@ def fit_mixture(
             f"fit_mixture: needs tg.Observations, got {type(observations).__name__}. For complete "
             "rows write tg.Observations.exact(rows)."
         )
+    if information not in INFORMATION:
+        raise ValueError(
+            f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
+        )
     with jax.enable_x64(True):
         observations = floats_as_float64(observations)
         parallel.agreed("fit_mixture: rows and start", (observations, start))
@@ -118,16 +130,20 @@ def fit_mixture(
             starts.append(in_user_units(first, loss.coordinates))
         check_possible(loss, starts[0])
         climb = functools.partial(climbed, loss, num_em_steps=num_em_steps, num_steps=num_steps)
-        bar = tqdm(starts, "starts", disable=None if progress else True)
-        ends = []
-        for first in bar:
-            ends.append(climb(first))
-            bar.set_postfix_str(f"log-likelihood {ends[-1].log_likelihood:.6g}")
-        reached = np.array([end.log_likelihood for end in ends])
-        if not np.any(np.isfinite(reached)):
-            raise NoMaximum(f"fit_mixture: {COLLAPSED}")
-        best = ends[int(np.nanargmax(np.where(np.isfinite(reached), reached, -np.inf)))]
-        return reported(loss, best, reached, num_steps)
+        best, reached = highest(climb, tqdm(starts, "starts", disable=None if progress else True))
+        return reported(loss, best, reached, num_steps, information)
+
+
+def highest(climb: Callable[[Components], End], starts: Any) -> tuple[End, np.ndarray]:
+    """The best of the ends to which the starts of a bar lead, and what each of them reached."""
+    ends = []
+    for first in starts:
+        ends.append(climb(first))
+        starts.set_postfix_str(f"log-likelihood {ends[-1].log_likelihood:.6g}")
+    reached = np.array([end.log_likelihood for end in ends])
+    if not np.any(np.isfinite(reached)):
+        raise NoMaximum(f"fit_mixture: {COLLAPSED}")
+    return ends[int(np.argmax(np.where(np.isfinite(reached), reached, -np.inf)))], reached
 
 
 def prepared_loss(
@@ -218,7 +234,8 @@ def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: 
     """Where a start leads: EM steps near a maximum, then steps to it."""
     method, place = loss.method, loss.coordinates
     own = planned(loss, method, start)
-    ascent = ascended(own, start, num_em_steps, ENOUGH)
+    gain = max(ENOUGH, ENOUGH_OF_MANY * place.size * (place.size > MANY))
+    ascent = ascended(own, start, num_em_steps, gain)
     at = ascent.components
     if has_collapsed(loss, at):
         return End(np.zeros(place.size), -np.inf, np.zeros(0), ascent)
@@ -234,25 +251,58 @@ def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: 
 
 def finish(loss: MixtureLoss, x: np.ndarray, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
     """Free coordinates at the maximum near x, and the loss at each step."""
-    if len(x) > MOST_NEWTON:
-        options = {"maxiter": 20 * num_steps, "maxcor": 30, "ftol": 1e-13, "gtol": 1e-8}
-        descend = functools.partial(slope, loss)
-        found = optimize.minimize(descend, x, jac=True, method="L-BFGS-B", options=options)
-        return found.x, np.array([descend(x)[0], found.fun])
-    evaluate = functools.partial(point, loss)
-    here = evaluate(x)
+
+    def stop(here: Point) -> bool:
+        return has_collapsed(loss, components_at(loss.coordinates, here.x))
+
+    visited = rough_steps(loss, x, stop) if len(x) > MANY else []
+    evaluate = NearMinimum(loss)
+    here = evaluate(visited[-1].x if visited else x)
     if not here.finite:
         return x, np.array([np.nan])
-    flat = functools.partial(_flat, loss)
-    path = [here, *newton_steps(evaluate, here, num_steps, stop=flat)]
+    path = [*visited[:-1], here, *newton_steps(evaluate, here, num_steps, stop=stop)]
     return path[-1].x, np.array([step.loss for step in path])
 
 
-def _flat(loss: MixtureLoss, here: Any) -> bool:
-    return has_collapsed(loss, components_at(loss.coordinates, here.x))
+def rough_steps(loss: MixtureLoss, x: np.ndarray, stop: Callable[[Point], bool]) -> list[Point]:
+    """x and the points of steps by the products of scores, as long as these keep what they promise.
+
+    Such a step costs about as much as one of EM, however many parameters there are.
+    """
+    visited, evaluate = [rough_point(loss, x)], functools.partial(rough_point, loss)
+    if not visited[0].finite:
+        return visited
+    for there in newton_steps(evaluate, visited[0], ROUGH_STEPS, stop=stop):
+        promised, gain = visited[-1].decrement ** 2 / 2, visited[-1].loss - there.loss
+        visited.append(there)
+        if gain < KEPT_PROMISE * promised or there.decrement * float(loss.size) ** 0.5 < ARRIVED:
+            break
+    return visited
 
 
-def reported(loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int) -> MixtureFit:
+@dataclasses.dataclass
+class NearMinimum:
+    """Points of a loss with their Hessians. That of many parameters is computed again only at lower
+    points from which a step would still be long: elsewhere the last one does."""
+
+    loss: MixtureLoss
+    kept: np.ndarray | None = None
+    lowest: float = np.inf
+
+    def __call__(self, x: np.ndarray) -> Point:
+        if self.kept is not None and len(x) > MANY:
+            near = Point(np.asarray(x), *slope(self.loss, x), self.kept)
+            lower, self.lowest = near.loss < self.lowest, min(near.loss, self.lowest)
+            if not near.finite or not lower or near.decrement < NEAR:
+                return near
+        here = point(self.loss, x)
+        self.kept, self.lowest = here.hessian, min(here.loss, self.lowest)
+        return here
+
+
+def reported(
+    loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int, information: str
+) -> MixtureFit:
     """The result at the best end, its components sorted, its plans made there."""
     place = loss.coordinates
     at = components_at(place, best.x)
@@ -262,8 +312,8 @@ def reported(loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int) 
     order = np.argsort(-shares, kind="stable")
     at = Components(*(part[order] for part in at))
     own = planned(loss, loss.method, at)
-    evaluate = functools.partial(point, own)
+    evaluate = NearMinimum(own)
     here = evaluate(place.free(*at))
     path = [here, *newton_steps(evaluate, here, min(num_steps, 20))]
     trace = np.append(best.trace, [step.loss for step in path[1:]])
-    return finished(own, path[-1], reached, best.ascent, trace)
+    return finished(own, path[-1], reached, best.ascent, trace, information)

@@ -156,23 +156,38 @@ def mixture_terms(
     observations: Observations, mixture: Mixture, method: Method, key: jax.Array
 ) -> MixtureTerms:
     """What a mixture says of each row; arguments as `prepared_mixture` returns them."""
-    num_components, d = mixture.locs.shape
-    held = method.components if isinstance(method, HeldComponents) else None
-
-    def one(component: Any) -> RowTerms:
-        number, loc, covariance, own = component
-        own_key = jax.random.fold_in(key, number)
-        return row_terms(observations, loc, covariance, method if own is None else own, own_key)
-
-    if observations.num_rows * d * d * num_components > KEPT:
-        one = jax.checkpoint(one)
-    numbers = jnp.arange(num_components)
-    components = jax.lax.map(one, (numbers, mixture.locs, mixture.covariance, held))
+    components = component_terms(observations, mixture, method, key)
     data, responsibilities = log_mean(components.data.T, mixture.weights)
     region, shares = log_mean(components.region.T, mixture.weights)
     total = data - region
     total += 0.0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(mixture))  # NaN stays
     return MixtureTerms(total, responsibilities, shares, region, components)
+
+
+def component_terms(
+    observations: Observations, mixture: Mixture, method: Method, key: jax.Array
+) -> RowTerms:
+    """What each component says of each row, (K, n); arguments as in `mixture_terms`."""
+    num_components, d = mixture.locs.shape
+
+    def one(component: Any) -> RowTerms:
+        number, loc, covariance, own = component
+        return row_terms(observations, loc, covariance, own or method, component_key(key, number))
+
+    if observations.num_rows * d * d * num_components > KEPT:
+        one = jax.checkpoint(one)
+    numbers = jnp.arange(num_components)
+    return jax.lax.map(one, (numbers, mixture.locs, mixture.covariance, held_of(method)))
+
+
+def held_of(method: Method) -> HeldMethods | None:
+    """The methods held for each component, if they are."""
+    return method.components if isinstance(method, HeldComponents) else None
+
+
+def component_key(key: jax.Array, number: jax.Array) -> jax.Array:
+    """The random key of a component."""
+    return jax.random.fold_in(key, number)
 
 
 def log_mean(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -12,11 +12,10 @@ from truncgauss.likelihood import Observations
 from truncgauss.mixtures.likelihood import MixtureTerms, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.parameters import MixtureCoordinates
 from truncgauss.optimization.checkpoint import computed
-from truncgauss.optimization.newton import FEW_NUMBERS, Point
+from truncgauss.optimization.newton import FEW_NUMBERS
 from truncgauss.probability.method import Method
 from truncgauss.pytrees import frozen_pytree
-
-STEP = 2e-5  # of central differences
+from truncgauss.regions import LinearRegion
 
 
 @frozen_pytree
@@ -52,6 +51,9 @@ class MixtureLoss:
 
 def effort_of(loss: MixtureLoss) -> dict[str, Any] | None:
     """Compile with less effort what runs for milliseconds."""
+    region = loss.observations.region
+    if region is not None and not isinstance(region, LinearRegion):
+        return None  # many points, however few rows
     size = sum(leaf.size for leaf in jax.tree.leaves(loss))
     return MEDIUM if size <= FEW_NUMBERS else None
 
@@ -63,20 +65,6 @@ def slope(loss: MixtureLoss, x: np.ndarray) -> tuple[float, np.ndarray]:
     return float(value), np.asarray(gradient)
 
 
-def point(loss: MixtureLoss, x: np.ndarray) -> Point:
-    """The loss at x with its exact gradient, and the Hessian by central differences of gradients.
-
-    Second derivatives of all integrals would take many times the memory, and compile for minutes.
-    The loss is smooth, its coordinates of the size of one: the differences are right to 1e-8.
-    """
-    q = len(x)
-    points = np.concatenate([x[None], x + STEP * np.eye(q), x - STEP * np.eye(q)])
-    compiled = functools.partial(_slopes, effort=effort_of(loss))
-    values, gradients = map(np.asarray, computed("slopes", compiled, loss, jnp.asarray(points)))
-    hessian = (gradients[1 : q + 1] - gradients[q + 1 :]) / (2 * STEP)
-    return Point(np.asarray(x), float(values[0]), gradients[0], (hessian + hessian.T) / 2)
-
-
 def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The observed weights (K,) and their Jacobian (K, q)."""
     found = _shares(loss, jnp.asarray(x), effort=effort_of(loss))
@@ -86,11 +74,6 @@ def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @Compiled
 def _slope(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jax.value_and_grad(loss)(x)
-
-
-@Compiled
-def _slopes(loss: MixtureLoss, points: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.lax.map(lambda x: jax.value_and_grad(loss)(x), points)
 
 
 @Compiled

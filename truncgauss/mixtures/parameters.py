@@ -55,16 +55,26 @@ class MixtureCoordinates:
 
     def mixture(self, x: jax.Array) -> Mixture:
         """The mixture at free coordinates."""
-        k, d = self.num_components, self.dimension
-        weights = jax.nn.softmax(jnp.append(x[: k - 1], 0.0))
-        locs = self.centre + self.scale * x[k - 1 : k - 1 + k * d].reshape(k, d)
-        parts = x[k - 1 + k * d :].reshape(self.num_factors, len(self.entries))
-        i, j = np.array(self.entries).T
+        weights = jax.nn.softmax(jnp.append(x[: self.num_components - 1], 0.0))
+        locs, matrices = jax.vmap(self.gaussian)(x[self.own])
+        return Mixture(weights, locs, CovarianceMatrix(matrices))
+
+    @property
+    def own(self) -> np.ndarray:
+        """Which coordinates belong to each component, besides its weight: d of its mean, then those
+        of its factor, (K, p)."""
+        k, d, count = self.num_components, self.dimension, len(self.entries)
+        locs = k - 1 + np.arange(k * d).reshape(k, d)
+        factors = k - 1 + k * d + np.arange(self.num_factors * count).reshape(-1, count)
+        return np.hstack([locs, np.broadcast_to(factors, (k, count))])
+
+    def gaussian(self, own: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean and covariance matrix of a component, from its coordinates (p,)."""
+        d, (i, j) = self.dimension, np.array(self.entries).T
+        parts = own[d:]
         entries = jnp.where(i == j, jnp.exp(jnp.where(i == j, parts, 0.0)), parts)
-        factors = jnp.zeros((self.num_factors, d, d), x.dtype).at[:, i, j].set(entries)
-        factors = self.scale[:, None] * factors
-        matrices = factors @ jnp.swapaxes(factors, -1, -2)
-        return Mixture(weights, locs, CovarianceMatrix(jnp.broadcast_to(matrices, (k, d, d))))
+        factor = self.scale[:, None] * jnp.zeros((d, d), own.dtype).at[i, j].set(entries)
+        return self.centre + self.scale * own[:d], factor @ factor.T
 
     def free(self, weights: np.ndarray, locs: np.ndarray, matrices: np.ndarray) -> np.ndarray:
         """x of weights (K,), means (K, d) and covariance matrices (K, d, d)."""

@@ -39,7 +39,8 @@ class MixtureFit(InformationCriteria, Fit):
         locs: means, (K, d).
         covariances: of the true values, without noise, (K, d, d).
         standard_errors: `.weights`, `.observed_weights`, `.locs` and `.covariances` likewise, from
-            the observed information.
+            the information that was asked for.
+        information: "observed" or "sandwich".
         log_likelihood: of all rows, in nats, with all constants.
         log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
         responsibilities: P(component | what a row shows), (n, K).
@@ -60,6 +61,7 @@ class MixtureFit(InformationCriteria, Fit):
     locs: np.ndarray
     covariances: np.ndarray
     standard_errors: MixtureErrors
+    information: str
     log_likelihood: float
     log_likelihood_stderr: float
     responsibilities: np.ndarray

@@ -104,9 +104,18 @@ class Descent:
         return not self.bounded or bool(x[-1] >= here.x[-1] / WIDENING)
 
     def best(self, starts: list[np.ndarray]) -> tuple[Path, str]:
-        """The best of the ways from several starts, and what the others found, in a sentence."""
+        """The best of the ways from several starts, and what the others found, in a sentence.
+
+        A way that rises higher than every maximum, but has none, is the best: what the others
+        found are no estimates then.
+        """
         paths = [self.path(x) for x in starts]
-        best = min(paths, key=lambda path: (not path.arrived, not path.end.finite, path.end.loss))
+
+        def rank(path: Path) -> tuple[bool, float]:
+            beyond = 0.0 if path.arrived else SAME / float(path.loss.size)
+            return not path.end.finite, path.end.loss + beyond
+
+        best = min(paths, key=rank)
         size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
         gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
         others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
@@ -114,7 +123,12 @@ class Descent:
             f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
             f"{len(paths) - len(arrived)} did not converge."
         )
-        if others:
+        if not best.arrived and arrived:
+            sentence = (
+                f"From one of {len(paths)} starts the likelihood rose to {min(gaps):.3g} nats "
+                "above the best of the maxima that others reached."
+            )
+        elif others:
             listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
             sentence += f" {len(others)} other maxima are lower by {listed} nats."
         return best, sentence

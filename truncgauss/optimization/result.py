@@ -17,6 +17,7 @@ BASELESS = (
 )
 
 
+NO_OTHER = "The likelihood has no other maximum."
 UNSEEN = (
     "Only {:.2g} of the fitted distribution lies where rows can be seen: the rest follows from the "
     "Gaussian shape, which no row can check."

@@ -17,7 +17,7 @@ from truncgauss.plotting.estimators import (
     bump,
     growing_bump,
 )
-from truncgauss.plotting.fits import profile, residuals, trace
+from truncgauss.plotting.fits import mixture_path, profile, residuals, trace
 from truncgauss.plotting.panels import (
     band,
     curves,
@@ -78,6 +78,7 @@ __all__ = [
     "histogram",
     "in_house_style",
     "legend",
+    "mixture_path",
     "mosaic",
     "nan_spans",
     "page",

@@ -31,7 +31,7 @@ from truncgauss.problem import (
     as_problem,
 )
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.regions import Region
+from truncgauss.regions import Box, Region
 
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
 # tried on rows where the first fails.
@@ -53,7 +53,8 @@ class Automatic(Method):
     more slowly than n^(-1/4), or until max_draws are spent. stderr reports the accuracy reached.
 
     In a trace only shapes are known: they determine the method, and the 16 replicates of 1,024
-    points are final. A `Ball`, `Ellipsoid` or `Selection` is estimated by `ImportanceSampling`.
+    points are final. A `Ball` or `Ellipsoid` is exact, a `Selection` is estimated by
+    `ImportanceSampling`.
 
     Args:
         rtol: relative error of the probability to aim at (static).
@@ -123,12 +124,13 @@ class Automatic(Method):
         """The estimate of every row: the sum over independent blocks of coordinates."""
         # Inside a derivative at concrete numbers these decide, as outside of it.
         values = values_of(problem)
-        known = problem if values is None or not is_concrete(key) else values
+        inside = values is not None and is_concrete(key) and not is_concrete(problem)
+        known = values if values is not None and is_concrete(key) else problem
         answers = [
-            Answer(part, method.answer(part.problem, own, PROBABILITY), own)
+            Answer(part, method.answer(part.problem, own, PROBABILITY, wanted=not inside), own)
             for method, part, own in self.parts(known, key)
         ]
-        if values is not None and known is not problem and not is_concrete(problem):
+        if inside and values is not None:
             return differentiable(problem, values, answers)
         return combined([answer.found.result for answer in answers])
 
@@ -149,8 +151,11 @@ class Automatic(Method):
         share = part.covariance.dimension / whole.covariance.dimension
         return dataclasses.replace(self, max_draws=max(1, int(share * self.max_draws)))
 
-    def answer(self, problem: Problem, key: jax.Array, goal: Goal) -> Found:
-        """The result for one block, with the methods it is from and those that were tried."""
+    def answer(self, problem: Problem, key: jax.Array, goal: Goal, wanted: bool = True) -> Found:
+        """The result for one block, with the methods it is from and those that were tried.
+
+        Where the result is not wanted, only its methods, it is computed if they depend on it.
+        """
         chosen = self.choice(problem)
         if not is_concrete((problem, key)) or 0 in problem.batch_shape:
             chosen = prepared(chosen, problem)
@@ -158,8 +163,11 @@ class Automatic(Method):
             return Found(chosen, result, recipe=((chosen, None),))
         if chosen.growth is not None:
             return self.sampled(problem, key, goal)
+        certain = problem.covariance.dimension <= 3 and isinstance(problem.region, Box)
+        if certain and not wanted:
+            return Found(chosen, None, recipe=((chosen, None),))
         result = in_batches(goal.evaluate, chosen, problem, key)
-        if problem.covariance.dimension <= 3:
+        if certain:
             return Found(chosen, result, recipe=((chosen, None),))
         first = jax.tree.leaves(result)[0]
         axes = tuple(range(len(problem.batch_shape), first.ndim))
@@ -213,9 +221,7 @@ def log_probability(
     Returns:
         Estimate(log_prob, stderr), each of the broadcast leading shape. stderr is the standard
         error of log_prob: 0 exact to rounding, nan unknown, inf too few effective samples for an
-        error estimate. The probability of a `Selection` is the mean of its function. Derivatives in
-        the numbers of a `Ball` or `Ellipsoid` are smoothed by a soft edge, see
-        `ImportanceSampling`.
+        error estimate. The probability of a `Selection` is the mean of its function.
 
     Raises:
         ValueError: if shapes disagree, the covariance is not symmetric positive semi-definite, or

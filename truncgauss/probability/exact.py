@@ -20,24 +20,25 @@ from truncgauss.quadrature import (
     conditioning,
     markov_chain,
     one_factor,
+    quadratic_form,
     trivariate,
     two_factors,
 )
-from truncgauss.regions import Box, Region, as_linear
+from truncgauss.regions import Box, QuadraticRegion, Region, as_linear
 from truncgauss.special import (
     log_interval_mass,
     standardize,
-    truncated_mean,
-    truncated_variance,
+    truncated_mean_and_variance,
 )
 from truncgauss.total_moments import Moments, Nodes, total_moments
 
+MOST_DIMENSIONS = 256  # of a ball: matrices of this size at each of 128 complex nodes
 MOST_LIGHT = 2**21  # numbers in the arrays of a program that runs for about a millisecond
 
 
 @frozen_pytree
 class Exact(Method):
-    """The probability of a box to rounding, where the structure of the Gaussian allows it.
+    """The probability of a box, ball or ellipsoid to rounding, where an integral allows it.
 
     In one dimension, and for independent coordinates,
 
@@ -46,13 +47,15 @@ class Exact(Method):
     in two and three dimensions by iterated quadrature in logs. In any dimension: for a `LowRank`
     covariance of rank one or two by quadrature over its factors; for a `Markov` covariance by a
     forward recursion on a grid. A covariance matrix is recognised as diagonal only outside of a
-    trace. In a trace, and for any other structure, use another method.
+    trace. In a trace, and for any other structure, use another method. For a `Ball` or `Ellipsoid`
+    and any Gaussian in up to 256 dimensions by the Laplace transform of the quadratic form,
+    inverted along a path through its saddle point.
 
     stderr is 0, except for long and weakly truncated Markov chains, and for two factors with little
     noise besides: there it is an upper bound of the error from coarser grids, or inf if no grid was
-    fine enough. In up to three dimensions it is also positive in far tails of a nearly singular
-    covariance, where one unit in the last place of the inputs changes log P by more than 1e-9 of it
-    (1e-4 in float32): it is then the size of that change.
+    fine enough. In up to three dimensions, and for balls and ellipsoids, it is also positive in far
+    tails of a nearly singular covariance, where one unit in the last place of the inputs changes
+    log P by more than 1e-9 of it (1e-4 in float32): it is then the size of that change.
 
     Raises:
         ValueError: if the method does not apply to the problem.
@@ -73,21 +76,28 @@ class Exact(Method):
         return cls() if applies(problem.covariance, problem.region) else None
 
     def reason(self, problem: Problem) -> str:
+        if isinstance(problem.region, QuadraticRegion):
+            return "a ball or an ellipsoid, integrated along a path in the complex plane"
         return route_of(problem.covariance).reason
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
             raise ValueError(
-                "Exact applies to a Box in up to three dimensions (three of full rank), with a "
-                "tg.Markov covariance, a tg.LowRank one of rank one or two, or independent ones (a "
-                "diagonal covariance, recognised outside of a trace); got a "
-                f"{type(region).__name__} in {covariance.dimension} dimensions. Use tg.Automatic()."
+                "Exact applies to a Ball or Ellipsoid in up to 256 dimensions, and to a Box in up "
+                "to three (three of full rank), with a tg.Markov covariance, a tg.LowRank one of "
+                "rank one or two, or independent ones (a diagonal covariance, recognised outside "
+                f"of a trace); got a {type(region).__name__} in {covariance.dimension} dimensions. "
+                "Use tg.Automatic()."
             )
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
         """log P and the bound of its error; the key is not used."""
+        if isinstance(region, QuadraticRegion):
+            found, _ = _within(loc, covariance, region)
+            log_prob = jnp.where(region.is_proper, found.log_prob, jnp.nan)
+            return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, found.error))
         box = as_linear(region)
         low, high = box.low, box.high
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
@@ -102,6 +112,8 @@ class Exact(Method):
 
     def moments(self, row: Problem, key: Array) -> Moments:
         """Mean and covariance to rounding, by the quadrature of the probability."""
+        if isinstance(row.region, QuadraticRegion):
+            return _moments_within(row.loc, row.covariance, row.region)
         loc, covariance, box = row.loc, row.covariance, as_linear(row.region)
         low, high = box.low, box.high
         broken = jnp.any(~(low < high))
@@ -149,6 +161,8 @@ def route_of(covariance: Covariance) -> Route:
 
 def applies(covariance: Covariance, region: Region) -> bool:
     """Whether `Exact` applies, as far as is known in a trace."""
+    if isinstance(region, QuadraticRegion):
+        return covariance.dimension <= MOST_DIMENSIONS
     if not isinstance(region, Box):
         return False
     if covariance.dimension <= 3:
@@ -182,6 +196,23 @@ def _numbers(covariance: Covariance) -> np.ndarray:
 
 
 # --- The algorithms -------------------------------------------------------------------------------
+
+
+def _within(
+    loc: Array, covariance: Covariance, region: QuadraticRegion
+) -> tuple[quadratic_form.Solution, Callable[[], tuple[Array, Array]]]:
+    return quadratic_form.within(loc, covariance.covariance_matrix, region.center, region.root)
+
+
+def _moments_within(loc: Array, covariance: Covariance, region: QuadraticRegion) -> Moments:
+    """Mean and covariance in a ball or ellipsoid, whose error is that of the probability."""
+    found, of_x = _within(loc, covariance, region)
+    mean, matrix = of_x()
+    known = region.is_proper & jnp.isfinite(found.log_prob)
+    mean, matrix = (jnp.where(known, x, jnp.nan) for x in (mean, matrix))
+    scale = jnp.sqrt(jnp.diagonal(matrix))
+    pairs = scale[:, None] * scale[None, :]
+    return Moments(mean, matrix, found.error * scale, found.error * pairs)
 
 
 def _certain(log_prob: Array) -> tuple[Array, Array]:
@@ -249,8 +280,9 @@ def _bivariate_moments(
     above = jnp.where(form.slope == 0, high[0], jnp.minimum(high[0], above))
     first = loc[0], form.scale, below, above
     line = jnp.stack([jnp.ones_like(form.slope), form.slope])
-    on_line = loc + line * (truncated_mean(*first) - loc[0]) - point
-    rank_one = truncated_variance(*first) * line[:, None] * line[None, :]
+    on_mean, on_variance = truncated_mean_and_variance(*first)
+    on_line = loc + line * (on_mean - loc[0]) - point
+    rank_one = on_variance * line[:, None] * line[None, :]
     return point + jnp.where(singular, on_line, mean), jnp.where(singular, rank_one, matrix)
 
 
@@ -278,7 +310,8 @@ def _independent_moments(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
     inputs = loc, jnp.sqrt(covariance.variances), low, high
-    return truncated_mean(*inputs), jnp.diag(truncated_variance(*inputs))
+    mean, variance = truncated_mean_and_variance(*inputs)
+    return mean, jnp.diag(variance)
 
 
 CHAIN = Route(

@@ -27,8 +27,7 @@ from truncgauss.special import (
     effective_sample_size,
     log_mean_exp,
     standardize,
-    truncated_mean,
-    truncated_variance,
+    truncated_mean_and_variance,
 )
 from truncgauss.total_moments import Moments, Pieces, pooled_moments, weighted_pieces
 from truncgauss.units import standardized
@@ -167,9 +166,9 @@ class FactorLattice(Method):
             weights, level = log_weights(integrand, plan, uniforms)
             moved = combined(covariance.cov_factor, offsets(plan, uniforms)) + rest[None]
             given = (mean - point)[None] + moved, jnp.sqrt(covariance.cov_diag), near.low, near.high
-            pieces = weighted_pieces(weights[None], truncated_mean(*given).T[None])
-            shares = jax.nn.softmax(weights)
-            own = jnp.diag(shares @ truncated_variance(*given))
+            means, variances = truncated_mean_and_variance(*given)
+            pieces = weighted_pieces(weights[None], means.T[None])
+            own = jnp.diag(jax.nn.softmax(weights) @ variances)
             pieces = jax.tree.map(lambda x: x[0], pieces)
             return pieces._replace(
                 log_shares=pieces.log_shares + level, covariances=pieces.covariances + own

@@ -106,7 +106,8 @@ class ImportanceSampling(Method):
 
     Example:
         >>> ball = tg.Ball([0.0, 0.0], 1.0)
-        >>> log_prob, stderr = tg.log_probability([0.0, 0.0], jnp.eye(2), ball)
+        >>> method = tg.ImportanceSampling(1024)
+        >>> log_prob, stderr = tg.log_probability([0.0, 0.0], jnp.eye(2), ball, method)
         >>> bool(abs(log_prob - jnp.log(1.0 - jnp.exp(-0.5))) < 3 * stderr), bool(stderr < 1e-3)
         (True, True)
     """

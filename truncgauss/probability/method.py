@@ -5,6 +5,7 @@ A method estimates the probability for one Gaussian and one region. Batching is 
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any, ClassVar, TypeVar
 
@@ -336,16 +337,21 @@ def _differentiable(method: Method, problem: Problem, key: Array) -> Estimate:
         if not is_concrete(problem):  # of a second derivative
             return jax.jvp(lambda problem: _estimate(method, problem, key), primals, tangents)
         found, gradient = _with_gradient(method, problem, key, effort=method.effort(problem))
-        rank = found.log_prob.ndim
-
-        def along(slope: Array, change: Array) -> Array:
-            return jnp.sum(slope * change, axis=tuple(range(rank, slope.ndim)))
-
-        slopes = jax.tree.leaves(jax.tree.map(along, gradient, change))
-        total: Any = sum(slopes)
-        return found, Estimate(total, jnp.zeros_like(found.stderr))
+        slope = _along(gradient, change, found.log_prob.ndim)
+        return found, Estimate(slope, jnp.zeros_like(found.stderr))
 
     return value(problem)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _along(gradient: Problem, change: Problem, rank: int) -> Array:
+    """The derivative of each row's log P along a change, of `rank` leading axes."""
+
+    def of_leaf(slope: Array, change: Array) -> Array:
+        return jnp.sum(slope * change, axis=tuple(range(rank, slope.ndim)))
+
+    total: Any = sum(jax.tree.leaves(jax.tree.map(of_leaf, gradient, change)))
+    return total
 
 
 def average(method: Method, problem: Problem, key: Array) -> Estimate:

@@ -311,9 +311,14 @@ class Separation(Method):
             return function(lattice.piece(j, self.num_points, dimension))
 
         def add(j: Array, so_far: Any) -> Any:
-            return combine(so_far, piece(j))
+            found = piece(j)
+            whole = combine(so_far, found)
+            return jax.tree.map(lambda one, more: jnp.where(j == 0, one, more), found, whole)
 
-        return lax.fori_loop(1, lattice.num_pieces.astype(int), add, piece(jnp.uint32(0)))
+        # The first piece is computed in the loop too: outside, its program would be compiled twice.
+        shapes = jax.eval_shape(piece, jnp.uint32(0))
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return lax.fori_loop(0, lattice.num_pieces.astype(int), add, nothing)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The standard error from the replicates and from mass that no point may have sampled."""

@@ -26,10 +26,10 @@ from truncgauss.linalg import is_symmetric
 from truncgauss.quadrature import log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
 from truncgauss.special import (
+    Interval,
     log_interval_mass,
     standardize,
-    truncated_mean,
-    truncated_variance,
+    truncated_mean_and_variance,
 )
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -163,11 +163,15 @@ def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.
     singular = form.residual_scale == 0
     safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
     second_scale = jnp.hypot(form.slope * form.scale, safe.residual_scale)
-    marginal = log_interval_mass(
-        *standardize(low, high, loc, jnp.stack([form.scale, second_scale]))
-    )
+    each = standardize(low, high, loc, jnp.stack([form.scale, second_scale]))
+    line, empty = interval_on_line(loc, form, low, high)
+    # One call for all three: its operations are most of the program.
+    *marginal, on_line = log_interval_mass(*map(jnp.append, each, line))
     nan_propagator = 0.0 * (loc.sum() + second_scale)
-    on_line = log_probability_on_line(loc, form, low, high)
+    inside = (low[1] <= loc[1]) & (loc[1] <= high[1])
+    alone = jnp.where(inside, marginal[0], -jnp.inf)
+    on_line = jnp.where(form.slope == 0, alone, jnp.where(empty, -jnp.inf, on_line))
+    on_line = on_line + 0.0 * (loc[0] + loc[1] + form.scale + form.slope)
     free = jnp.isinf(low) & jnp.isinf(high)
     full = jnp.where(singular, on_line, log_integral(loc, safe, low, high))
     drop = jnp.where(free[1], marginal[0], marginal[1]) + nan_propagator
@@ -209,10 +213,14 @@ def log_integral(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Arr
     return log_sum - _LOG_SQRT_2PI
 
 
-def log_probability_on_line(
+def interval_on_line(
     loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array
-) -> jax.Array:
-    """log P for X2 = loc2 + slope (X1 - loc1): both pairs of limits hold for one variable."""
+) -> tuple[Interval, jax.Array]:
+    """The standardised interval of X1 where X2 = loc2 + slope (X1 - loc1), and whether it is empty.
+
+    Both pairs of limits hold for one variable. For a slope of 0, and where the interval is empty,
+    it is some interval.
+    """
     flat, falling = form.slope == 0, form.slope < 0
     # Where this branch is not taken it must still be finite, or derivatives would be NaN.
     slope = jnp.where(flat | (form.residual_scale != 0), 1.0, form.slope)
@@ -227,13 +235,8 @@ def log_probability_on_line(
     width = jnp.where(by_first[0] & by_first[1], first.width, width)
     width = jnp.where(by_first[0] | by_first[1], width, second.width)
     empty = ~(z_low < z_high)
-    log_mass = log_interval_mass(
-        z_low, jnp.where(empty, jnp.inf, z_high), jnp.where(empty, 1.0, width)
-    )
-    both = jnp.where(empty, -jnp.inf, log_mass)
-    inside = (low[1] <= loc[1]) & (loc[1] <= high[1])
-    alone = jnp.where(inside, log_interval_mass(*first), -jnp.inf)
-    return jnp.where(flat, alone, both) + 0.0 * (loc[0] + loc[1] + form.scale + form.slope)
+    z_high, width = jnp.where(empty, jnp.inf, z_high), jnp.where(empty, 1.0, width)
+    return Interval(z_low, z_high, width), empty
 
 
 def moments_panel(
@@ -245,9 +248,10 @@ def moments_panel(
     found = along(inputs, anchor, breakpoints)
     near = standardize(low[1], high[1], point[1])
     second = (found.mean - point[1]) + found.shifts, form.residual_scale, near.low, near.high
-    means = jnp.stack([(anchor - point[0]) + found.offsets, truncated_mean(*second)], axis=-1)
+    mean, variance = truncated_mean_and_variance(*second)
+    means = jnp.stack([(anchor - point[0]) + found.offsets, mean], axis=-1)
     own = jnp.zeros((2, 2), loc.dtype).at[1, 1].set(1.0)
-    variances = truncated_variance(*second)[:, None, None] * own[None]
+    variances = variance[:, None, None] * own[None]
     components = log_concave.Components(found.log_values + found.constant, means, variances)
     return log_concave.mixed(components, found.weights)
 

@@ -83,18 +83,29 @@ def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
     if d < 3:
         padded = jnp.eye(3, dtype=right.dtype).at[:d, :d].set(matrix)
         return solved(padded, jnp.zeros(3, right.dtype).at[:d].set(right))[:d]
-    first, across = matrix[0, 0], matrix[0, 1:]
+    (first, a, b), (_, own_a, product), (_, _, own_b) = matrix
+    r, r_a, r_b = right
 
-    def minor(x: jax.Array, y: jax.Array, z: jax.Array) -> jax.Array:
-        return difference_of_products(x, first, y, z) / first
+    def differences(*terms: tuple[jax.Array, ...]) -> jax.Array:
+        """x y - z w of each term, as one operation on vectors: fewer to compile."""
+        return difference_of_products(*(jnp.stack(column) for column in zip(*terms)))
 
-    variances = [minor(matrix[i, i], matrix[0, i], matrix[0, i]) for i in (1, 2)]
-    shared = minor(matrix[1, 2], *across)
-    rest = [minor(right[i], matrix[0, i], right[0]) for i in (1, 2)]
-    determinant = difference_of_products(*variances, shared, shared)
-    second = difference_of_products(rest[0], variances[1], shared, rest[1]) / determinant
-    third = difference_of_products(rest[1], variances[0], shared, rest[0]) / determinant
-    return jnp.stack([(right[0] - across[0] * second - across[1] * third) / first, second, third])
+    # Given the first coordinate: variances, covariance, and what is left of the right-hand side.
+    given_first = differences(
+        (own_a, first, a, a),
+        (own_b, first, b, b),
+        (product, first, a, b),
+        (r_a, first, a, r),
+        (r_b, first, b, r),
+    )
+    own_a, own_b, product, r_a, r_b = given_first / first
+    determinant, second, third = differences(
+        (own_a, own_b, product, product),
+        (r_a, own_b, product, r_b),
+        (r_b, own_a, product, r_a),
+    )
+    second, third = second / determinant, third / determinant
+    return jnp.stack([(r - a * second - b * third) / first, second, third])
 
 
 def negligible(dtype: np.dtype) -> float:

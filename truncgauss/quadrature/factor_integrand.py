@@ -27,7 +27,8 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.covariances import LowRank
 from truncgauss.pytrees import Batched, frozen_pytree, varying_like
 from truncgauss.quadrature.double_double import exact_sum, products
-from truncgauss.special import log_interval_mass, standardize, truncated_mean, truncated_variance
+from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special.quick_moments import quick_moments
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 MAX_STEPS = 100
@@ -280,8 +281,9 @@ def matched(integrand: Integrand, centre: Array, cavity: Array) -> Sites:
     ratio to 1 + cavity, so that no difference cancels.
     """
     total = 1.0 + cavity
-    noisy = (centre, jnp.sqrt(total), integrand.low, integrand.high)
-    ratio = jnp.clip(truncated_variance(*noisy) / total, 0.0, 1.0)
+    scale = jnp.sqrt(total)
+    cut = quick_moments(standardize(integrand.low, integrand.high, centre, scale))
+    ratio = jnp.minimum(cut.variance, 1.0)
     left = 1.0 + cavity * ratio
     precision = (1.0 - ratio) / left
-    return Sites(precision, precision * centre + (truncated_mean(*noisy) - centre) / left)
+    return Sites(precision, precision * centre + scale * cut.mean / left)

@@ -21,7 +21,8 @@ import numpy as np
 from truncgauss.covariances import Markov
 from truncgauss.pytrees import varying_like
 from truncgauss.quadrature.log_concave import log_weighted_sum
-from truncgauss.special import standardize, truncated_mean, truncated_variance
+from truncgauss.special import standardize
+from truncgauss.special.quick_moments import quick_moments
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 NUM_PANELS = 36
@@ -139,8 +140,9 @@ def marginals(
         rest = jnp.maximum(1.0 / variance - bend, 1e-10 / variance)
         mean, variance = (mean / variance - shift) / rest, 1.0 / rest
         scale = jnp.sqrt(variance)
-        cut = truncated_variance(mean, scale, low, high)
-        centre = truncated_mean(mean, scale, low, high)
+        found = quick_moments(standardize(low, high, mean, scale))
+        centre = jnp.clip(mean, low, high) + scale * found.offset
+        cut = variance * found.variance
         new_bend = jnp.maximum(1.0 / cut - 1.0 / variance, 0.0)
         new_shift = centre * (1.0 / variance + new_bend) - mean / variance
         change = jnp.max(jnp.abs(new_bend - bend) * cut)

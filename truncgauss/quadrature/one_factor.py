@@ -22,8 +22,7 @@ from truncgauss.quadrature.double_double import line
 from truncgauss.special import (
     log_interval_mass,
     standardize,
-    truncated_mean,
-    truncated_variance,
+    truncated_mean_and_variance,
 )
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -101,5 +100,5 @@ def nodes(
     near = standardize(low, high, point)
     center = (found.mean - point)[None] + found.shifts
     component = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
-    means, variances = truncated_mean(*component), truncated_variance(*component)
+    means, variances = truncated_mean_and_variance(*component)
     return point, means, variances, found.log_values, found.weights

@@ -24,7 +24,7 @@ from truncgauss.quadrature.factor_integrand import (
     mean_at,
     solve_plan,
 )
-from truncgauss.special import log_sum_exp, standardize, truncated_mean, truncated_variance
+from truncgauss.special import log_sum_exp, standardize, truncated_mean_and_variance
 from truncgauss.total_moments import Nodes
 
 NUM_SIDE = 96  # points along each side of the grid
@@ -139,5 +139,5 @@ def grid_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tupl
     near = standardize(low, high, point)
     center = (mean - point)[None] + (combined(covariance.cov_factor, offsets) + rest[None])
     component = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
-    means, variances = truncated_mean(*component), truncated_variance(*component)
+    means, variances = truncated_mean_and_variance(*component)
     return Nodes(point, means, variances, heights, jnp.ones_like(heights)), bound

@@ -10,12 +10,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete
-from truncgauss.regions.region import Region
+from truncgauss.regions.quadratic import QuadraticRegion
 from truncgauss.safe import safe_norm
 
 
 @frozen_pytree
-class Ball(Region):
+class Ball(QuadraticRegion):
     """All x at a distance of at most `radius` from `center`.
 
     Args:
@@ -48,8 +48,11 @@ class Ball(Region):
             raise ValueError(f"Ball: radius must be positive, got {radius}.")
 
     @property
-    def dimension(self) -> int:
-        return self.center.shape[-1]
+    def root(self) -> Float[Array, "d d"]:
+        return self.radius * jnp.eye(self.dimension, dtype=self.center.dtype)
+
+    def moved(self, by: Float[Array, "*#batch d"]) -> "Ball":
+        return Ball(self.center + by, self.radius)
 
     @property
     def is_proper(self) -> Bool[Array, ""]:
@@ -65,10 +68,6 @@ class Ball(Region):
         The distance has a cusp at the centre; its gradient there is taken as 0.
         """
         return (self.radius - self._distance(x))[..., None]
-
-    @property
-    def is_convex(self) -> bool:
-        return True
 
     def carried(self, x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, ""]]:
         center, radius = lax.stop_gradient((self.center, self.radius))

@@ -11,12 +11,12 @@ from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete
-from truncgauss.regions.region import Region
+from truncgauss.regions.quadratic import QuadraticRegion
 from truncgauss.safe import safe_norm
 
 
 @frozen_pytree
-class Ellipsoid(Region):
+class Ellipsoid(QuadraticRegion):
     r"""All x with (x - center)^T shape_matrix^-1 (x - center) <= 1.
 
     .. math:: \lVert L^{-1} (x - c) \rVert \le 1, \qquad L L^T = S
@@ -65,16 +65,15 @@ class Ellipsoid(Region):
                 )
 
     @property
-    def dimension(self) -> int:
-        return self.center.shape[-1]
+    def root(self) -> Float[Array, "d d"]:
+        return jnp.linalg.cholesky(self.shape_matrix)
+
+    def moved(self, by: Float[Array, "*#batch d"]) -> "Ellipsoid":
+        return Ellipsoid(self.center + by, self.shape_matrix)
 
     @property
     def is_proper(self) -> Bool[Array, ""]:
         return jnp.all(jnp.isfinite(jnp.linalg.cholesky(self.shape_matrix)))
-
-    @property
-    def is_convex(self) -> bool:
-        return True
 
     def carried(self, x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, ""]]:
         factor = jnp.linalg.cholesky(self.shape_matrix)

@@ -9,9 +9,8 @@ from truncgauss.pytrees import varying_like
 from truncgauss.separation.kernel import Constraints, intersected_paths
 from truncgauss.special import (
     standardize,
-    truncated_mean,
+    truncated_mean_and_variance,
     truncated_quantile,
-    truncated_variance,
 )
 
 
@@ -55,7 +54,7 @@ def draw_offsets(
     near = standardize(low, high, point)
     center = (loc - point)[:, None] + means + scale * tilt[:, None]
     inputs = center, scale, near.low[:, None], near.high[:, None]
-    expected, variances = truncated_mean(*inputs), truncated_variance(*inputs)
+    expected, variances = truncated_mean_and_variance(*inputs)
     draws = truncated_quantile(uniforms, *(x[:-1] for x in inputs))
     return DrawOffsets(jnp.concatenate([draws, expected[-1:]]), expected, variances)
 

@@ -33,12 +33,8 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.limits import GaussianLimits
 from truncgauss.pytrees import varying_like
-from truncgauss.special import (
-    log_interval_mass,
-    standardize,
-    truncated_mean,
-    truncated_variance,
-)
+from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special.quick_moments import quick_moments
 
 MAX_STEPS = 100
 NEAR = 0.1  # residual below which Newton's method is tried
@@ -150,13 +146,12 @@ def log_masses(cavity: Cavity, constraints: ScaledLimits) -> Array:
 
 def sites_of(cavity: Cavity, constraints: ScaledLimits) -> Sites:
     """The sites with which each cavity has the mean and variance of its tilted distribution."""
-    inputs = _cut(cavity, constraints)
-    center, spread, *_ = inputs
-    mean = (truncated_mean(*inputs) - center) / spread
-    variance = truncated_variance(*inputs) / spread**2
+    center, spread, low, high = _cut(cavity, constraints)
+    cut = quick_moments(standardize(low, high, center, spread))
+    mean, variance = cut.mean, cut.variance
     lost = 1.0 - variance
     # Below this the effect of the constraint is only rounding: as without limits.
-    active = lost > 4 * jnp.finfo(lost.dtype).eps
+    active = lost > float(jnp.finfo(lost.dtype).eps) ** 0.75
     lost, variance = jnp.where(active, lost, 1.0), jnp.where(active, variance, 1.0)
     precision = lost / variance * jnp.exp(-cavity.log_variance)
     center = jnp.exp(0.5 * cavity.log_variance) * mean / lost

@@ -9,7 +9,8 @@ from jax import Array
 from truncgauss.limits import GaussianLimits
 from truncgauss.linalg import rounding
 from truncgauss.pytrees import varying_like
-from truncgauss.special import log_interval_mass, standardize, truncated_mean
+from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special.quick_moments import quick_moments
 
 BLOCK = 32
 LARGEST_ROOT = 2**18  # entries; a larger root takes too long to read in every step
@@ -106,6 +107,6 @@ def _next(
     log_mass = log_interval_mass(*interval)
     # A determined variable needs no integral, so it comes last.
     chosen = jnp.argmin(jnp.where(left, jnp.where(known, 1.0, log_mass), jnp.inf))
-    draw = truncated_mean(0.0, 1.0, interval.low[chosen], interval.high[chosen])
+    draw = quick_moments(standardize(interval.low[chosen], interval.high[chosen])).mean
     draw = jnp.where(known[chosen] | (log_mass[chosen] == -jnp.inf), 0.0, draw)
     return known, scale, chosen, draw

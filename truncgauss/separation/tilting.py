@@ -22,13 +22,8 @@ from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
 
 from truncgauss.pytrees import varying_like
-from truncgauss.special import (
-    Interval,
-    log_interval_mass,
-    standardize,
-    truncated_mean,
-    truncated_variance,
-)
+from truncgauss.special import Interval, log_interval_mass, standardize
+from truncgauss.special.quick_moments import quick_moments
 
 MAX_STEPS = 100
 MAX_HALVINGS = 40
@@ -218,8 +213,9 @@ def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
     def step(state: Any) -> Any:
         mu, *_, num_steps = state
         shift = mu + others
-        mean = truncated_mean(shift, 1.0, limits.low, limits.high) - others
-        variance = truncated_variance(shift, 1.0, limits.low, limits.high)
+        cut = quick_moments(standardize(limits.low, limits.high, shift))
+        variance = cut.variance
+        mean = jnp.clip(shift, limits.low, limits.high) + cut.offset - others
         error = mean - x
         moved = mu - error / variance
         moved = jnp.where(lower_half, jnp.minimum(moved, middle), jnp.maximum(moved, middle))

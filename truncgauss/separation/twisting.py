@@ -27,7 +27,8 @@ from truncgauss.limits import GaussianLimits
 from truncgauss.pytrees import Batched, frozen_pytree
 from truncgauss.separation import expectation_propagation, kernel
 from truncgauss.separation.arrangement import input_rounding
-from truncgauss.special import truncated_variance
+from truncgauss.special import standardize
+from truncgauss.special.quick_moments import quick_moments
 
 # The largest precision of a site times the variance of its constraint, as a power of eps.
 MOST_PRECISION = -0.375
@@ -134,8 +135,8 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
 
     def curvature(place: Array) -> Array:
         """The negative second derivative of log mass in the conditional mean, times scale^2."""
-        limits = (low / scale)[None], (high / scale)[None]
-        return 1.0 - truncated_variance(place / scale[None], 1.0, *limits)
+        limits = standardize(low[None], high[None], place, scale[None])
+        return 1.0 - quick_moments(limits).variance
 
     steps = jnp.linspace(-1.0, 1.0, 5, dtype=reach.dtype)[:, None]
     curvatures = curvature(middle[None] + steps * reach[None])

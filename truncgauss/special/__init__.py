@@ -19,6 +19,7 @@ from truncgauss.special.normal import (
     truncated_log_density,
     truncated_log_mass,
     truncated_mean,
+    truncated_mean_and_variance,
     truncated_quantile,
     truncated_variance,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "truncated_log_density",
     "truncated_log_mass",
     "truncated_mean",
+    "truncated_mean_and_variance",
     "truncated_quantile",
     "truncated_variance",
 ]

@@ -10,8 +10,9 @@ References:
     Golub and Welsch (1969), Calculation of Gauss quadrature rules.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -153,6 +154,11 @@ def _tail_moments(a: Array, w: Array) -> tuple[Array, Array, Array, Array]:
     return excess, second, jnp.log(inside / (a + first)), beyond * (b + far_first) / inside
 
 
+def _tail_value(a: Array, w: Array) -> IntervalMoments:
+    excess, second, log, _ = _tail_moments(a, jnp.minimum(w, FAR))
+    return IntervalMoments(excess, second - excess * excess, log + a * excess + 0.5 * second)
+
+
 def _tail_slopes(a: Array, w: Array) -> _Slopes:
     w = jnp.minimum(w, FAR)
     (excess, second, log, at_b), (_, dsecond, _, _) = jax.jvp(
@@ -195,14 +201,24 @@ def _centre_slopes(a: Array, w: Array) -> _Slopes:
     )
 
 
-def _wide_slopes(a: Array, w: Array) -> _Slopes:
+def _wide(of_tail: Callable[..., Any], of_centre: Callable[..., Any], a: Array, w: Array) -> Any:
     a = jnp.where(a < -FAR, -FAR, a)
     tail = a >= 0
     both = (
-        _tail_slopes(jnp.where(tail, a, 1.0), jnp.where(tail, w, 4.0)),
-        _centre_slopes(jnp.where(tail, -1.0, a), jnp.where(tail, 4.0, w)),
+        of_tail(jnp.where(tail, a, 1.0), jnp.where(tail, w, 4.0)),
+        of_centre(jnp.where(tail, -1.0, a), jnp.where(tail, 4.0, w)),
     )
     return jax.tree.map(lambda x, y: jnp.where(tail, x, y), *both)
+
+
+def _wide_value(a: Array, w: Array) -> IntervalMoments:
+    value: IntervalMoments = _wide(_tail_value, lambda a, w: _centre_slopes(a, w).value, a, w)
+    return value
+
+
+def _wide_slopes(a: Array, w: Array) -> _Slopes:
+    slopes: _Slopes = _wide(_tail_slopes, _centre_slopes, a, w)
+    return slopes
 
 
 def _along(slopes: _Slopes, da: Array, dw: Array) -> IntervalMoments:
@@ -243,7 +259,7 @@ def wide_moments(p: Array, q: Array, s: Array) -> IntervalMoments:
 
     The excess is counted from max(p, 0); the entropy is without its term log s.
     """
-    value = _wide_slopes(p / s, q / s).value
+    value = _wide_value(p / s, q / s)
     return IntervalMoments(s * value.excess, s * s * value.variance, value.entropy)
 
 

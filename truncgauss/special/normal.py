@@ -385,6 +385,24 @@ def truncated_variance(
     return _moments(loc, scale, low, high)[1].variance
 
 
+def truncated_mean_and_variance(
+    loc: Real[ArrayLike, "*#shape"],
+    scale: Real[ArrayLike, "*#shape"],
+    low: Real[ArrayLike, "*#shape"],
+    high: Real[ArrayLike, "*#shape"],
+) -> tuple[Float[Array, "*#shape"], Float[Array, "*#shape"]]:
+    """`truncated_mean` and `truncated_variance`, at the cost of one of them.
+
+    Example:
+        >>> mean, variance = tg.special.truncated_mean_and_variance(0.0, 1.0, 0.0, jnp.inf)
+        >>> round(float(mean), 6), round(float(variance), 6)
+        (0.797885, 0.36338)
+    """
+    loc, scale, low, high = as_floats(loc, scale, low, high)
+    frame, moments = _moments(loc, scale, low, high)
+    return frame.origin + frame.sign * moments.excess, moments.variance
+
+
 def truncated_entropy(
     loc: Real[ArrayLike, "*#shape"],
     scale: Real[ArrayLike, "*#shape"],

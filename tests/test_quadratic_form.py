@@ -1,0 +1,245 @@
+"""Balls and ellipsoids to rounding: closed forms, quadrature, finite differences, rounding."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+from truncgauss.quadrature import quadratic_form
+
+
+def log_noncentral(radius, distance, d, scale=1.0):
+    """log P(|X - c| <= radius), |c| = distance, X ~ Normal(0, scale^2 I): a series in 40 digits."""
+    with mp.workdps(40):
+        half, mean = (mp.mpf(x) ** 2 / (2 * mp.mpf(scale) ** 2) for x in (radius, distance))
+        terms = (
+            mp.exp(-mean) * mean**k / mp.factorial(k)
+            * mp.gammainc(k + mp.mpf(d) / 2, 0, half, regularized=True)
+            for k in range(int(mean + 20 * mp.sqrt(mean) + 100))
+        )  # fmt: skip
+        return float(mp.log(mp.fsum(terms)))
+
+
+# Dimension, radius, distance, standard deviation.
+BALLS = (
+    (1, 1.0, 0.0, 1.0), (1, 1.0, 15.0, 1.0), (2, 0.01, 1.0, 1.0), (2, 1.0, 20.0, 1.0),
+    (3, 2.0, 1.0, 1.0), (5, 1.0, 8.0, 1.0), (10, 1.5, 0.0, 1.0), (30, 9.0, 2.0, 1.0),
+    (2, 1.0, 0.995, 0.03), (50, 1.0, 0.99, 0.032), (4, 1.0, 0.5, 1e3),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("d, radius, distance, scale", BALLS)
+def test_a_ball_holds_a_noncentral_chi_square(d, radius, distance, scale):
+    """The mean inside, outside, and nearly certain to be so; down to log P = -186."""
+    center = np.zeros(d)
+    center[0] = distance
+    truth = log_noncentral(radius, distance, d, scale)
+    ball = tg.Ball(center, radius)
+    found = tg.log_probability(np.zeros(d), scale**2 * np.eye(d), ball)
+    np.testing.assert_allclose(found.log_prob, truth, rtol=1e-12, atol=1e-13)
+    assert found.stderr == 0
+    inputs = np.zeros(d, np.float32), np.float32(scale**2) * np.eye(d, dtype=np.float32)
+    single = tg.log_probability(*inputs, tg.Ball(center.astype(np.float32), np.float32(radius)))
+    assert single.log_prob.dtype == jnp.float32
+    assert abs(single.log_prob - truth) <= 1e-4 * max(1.0, abs(truth)) + 2 * single.stderr
+
+
+def by_integration(mean, variances):
+    """log P(y1^2 + y2^2 <= 1) for independent y: the mass of y2 integrated over y1."""
+    with mp.workdps(30):
+        (a, b), (s, t) = mean, [mp.sqrt(v) for v in variances]
+
+        def slice_of(x):
+            half = mp.sqrt(1 - x * x)
+            low, high = (-half - b) / t, (half - b) / t
+            low, high = (-high, -low) if low > 0 else (low, high)
+            return mp.npdf(x, a, s) * (mp.ncdf(high) - mp.ncdf(low))
+
+        peak = max(-1, min(1, a))
+        near = [peak + k * w for w in (0.3, 0.1, 0.03, 0.01) for k in (-1, 1)]
+        points = sorted({-1.0, 1.0, peak, *(x for x in near if abs(x) < 1)})
+        return float(mp.log(mp.quad(slice_of, points)))
+
+
+UNEQUAL = (
+    ((0.3, 0.5), (0.3, 2.0)), ((0.824, 0.277), (0.00678, 0.01229)), ((0.98, 0.74), (400.0, 0.005)),
+    ((3.0, 0.1), (0.05, 0.5)), ((0.2, 0.1), (0.002, 0.003)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mean, variances", UNEQUAL)
+def test_unequal_variances_agree_with_quadrature(mean, variances):
+    """In any position: an ellipse about a shifted centre, in other units, turned."""
+    truth = by_integration(mean, variances)
+    turn = np.array([[0.8, -0.6], [0.6, 0.8]]) @ np.diag([1.0, 1e-3])
+    covariance = turn @ np.diag(variances) @ turn.T
+    center = np.array([3.0, -2e-3])
+    region = tg.Ellipsoid(center, 1e-4**2 * turn @ turn.T)
+    found = tg.log_probability(center + 1e-4 * turn @ mean, 1e-8 * covariance, region)
+    np.testing.assert_allclose(found.log_prob, truth, rtol=1e-9, atol=1e-11 + found.stderr)
+    assert found.stderr < 1e-4
+
+
+LOC, CENTER = jnp.array([0.3, -0.2, 0.4]), jnp.array([1.0, 0.5, -0.3])
+MATRIX = jnp.array([[1.0, 0.5, 0.1], [0.5, 2.0, -0.3], [0.1, -0.3, 0.7]])
+SHAPE = jnp.array([[1.5, 0.2, 0.0], [0.2, 0.8, 0.1], [0.0, 0.1, 1.1]])
+
+
+@jax.jit
+def log_prob(loc, covariance, center, shape):
+    return tg.log_probability(loc, covariance, tg.Ellipsoid(center, shape)).log_prob
+
+
+@pytest.mark.parametrize("argument", range(4))
+def test_derivatives_are_those_of_the_value(argument):
+    """In mean, covariance, centre and shape, gradient and Hessian, along a random direction."""
+    inputs = [LOC, MATRIX, CENTER, SHAPE]
+    change = np.random.default_rng(argument).normal(size=inputs[argument].shape)
+    change = change + change.T if change.ndim == 2 else change
+
+    def along(step):
+        return log_prob(*(x + step * change if i == argument else x for i, x in enumerate(inputs)))
+
+    slope, bend = jax.grad(along), jax.grad(jax.grad(along))
+    step = 1e-4
+    np.testing.assert_allclose(slope(0.0), (along(step) - along(-step)) / (2 * step), rtol=1e-6)
+    np.testing.assert_allclose(bend(0.0), (slope(step) - slope(-step)) / (2 * step), rtol=1e-6)
+
+
+def test_equal_variances_have_derivatives_too():
+    """In two dimensions, mean 0: log P = log(1 - exp(-r^2 / 2 v)), by the trace v + dv / 2."""
+    value = lambda matrix: log_prob(jnp.zeros(2), matrix, jnp.zeros(2), 1.44 * jnp.eye(2))
+    closed = lambda v: jnp.log(-jnp.expm1(-0.72 / v))
+    gradient = jax.grad(value)(0.6 * jnp.eye(2))
+    np.testing.assert_allclose(gradient, 0.5 * jax.grad(closed)(0.6) * jnp.eye(2), atol=1e-12)
+    both = jnp.sum(jax.hessian(value)(0.6 * jnp.eye(2)) * jnp.eye(2), (2, 3))
+    np.testing.assert_allclose(both, 0.5 * jax.hessian(closed)(0.6) * jnp.eye(2), atol=1e-11)
+
+
+def test_moments_are_those_of_the_derivatives_and_of_draws():
+    region = tg.Ellipsoid(CENTER, SHAPE)
+    moments = tg.truncated_moments(LOC, MATRIX, region)
+    gradient, bend = (
+        jax.grad(log_prob)(LOC, MATRIX, CENTER, SHAPE),
+        jax.hessian(log_prob)(LOC, MATRIX, CENTER, SHAPE),
+    )
+    np.testing.assert_allclose(moments.mean, LOC + MATRIX @ gradient, atol=1e-12)
+    np.testing.assert_allclose(moments.covariance, MATRIX + MATRIX @ bend @ MATRIX, atol=1e-11)
+    assert jnp.all(moments.mean_stderr == 0) and jnp.all(moments.covariance_stderr == 0)
+    draws = np.random.default_rng(0).multivariate_normal(LOC, MATRIX, 400_000)
+    kept = draws[np.asarray(region.contains(jnp.asarray(draws)))]
+    error = kept.std(0) / len(kept) ** 0.5
+    assert np.all(np.abs(kept.mean(0) - moments.mean) < 4.5 * error)
+    np.testing.assert_allclose(np.cov(kept.T), moments.covariance, atol=0.01)
+
+
+def test_moments_in_a_small_ball_keep_their_digits():
+    """Nearly uniform in a ball of radius r: covariance r^2 / (d + 2), which no tail cancels."""
+    ball = tg.Ball(jnp.array([2.0, 1.0]), 1e-6)
+    moments = tg.truncated_moments(jnp.zeros(2), jnp.eye(2), ball)
+    np.testing.assert_allclose(moments.covariance, 0.25e-12 * np.eye(2), rtol=1e-5, atol=1e-18)
+
+
+def test_rows_that_were_seen_in_a_ball_are_fitted_exactly():
+    """Beside rows from a general selection of the same set; the fit moves the ball with the rows."""
+    rng = np.random.default_rng(2)
+    ball = tg.Ball([1000.0, -2.5], 1.8)
+    x = rng.multivariate_normal([1001.0, -3.0], [[2.0, 0.7], [0.7, 1.0]], 800)
+    rows = tg.Observations.exact(x[np.asarray(ball.contains(x))], region=ball)
+    fit = tg.fit_observations(rows)
+    mean = jnp.asarray(fit.loc)
+    again = tg.log_likelihood(rows, mean, fit.covariance_matrix)
+    np.testing.assert_allclose(again.log_prob.sum(), fit.log_likelihood, rtol=1e-10)
+    assert fit.converged and jnp.all(again.stderr == 0)
+    errors = np.asarray(jax.tree.leaves(fit.standard_errors)[0])
+    assert np.all(np.abs(mean - np.array([1001.0, -3.0])) < 4 * errors)
+
+
+def test_batches_transformations_and_impossible_inputs():
+    loc = jax.random.normal(jax.random.key(0), (5, 3))
+    rows = tg.log_probability(loc, MATRIX, tg.Ball(CENTER, jnp.arange(1.0, 6.0)))
+    for i in range(5):
+        one = tg.log_probability(loc[i], MATRIX, tg.Ball(CENTER, i + 1.0))
+        np.testing.assert_allclose(rows.log_prob[i], one.log_prob, rtol=1e-13)
+    mapped = jax.vmap(lambda x: log_prob(x, MATRIX, CENTER, SHAPE))(loc)
+    each = [log_prob(x, MATRIX, CENTER, SHAPE) for x in loc]
+    np.testing.assert_allclose(mapped, jnp.stack(each), rtol=1e-13)
+    of_radius = jax.jit(lambda r: tg.log_probability(LOC, MATRIX, tg.Ball(CENTER, r)).log_prob)
+    assert jnp.isnan(of_radius(-1.0)) and jnp.isnan(log_prob(LOC, -MATRIX, CENTER, SHAPE))
+
+
+@pytest.mark.parametrize("matrix, radius, truth", [
+    (np.diag([1.0, 0.0]), 1.0, np.log(2 * stats.norm.cdf(0.8) - 1)),
+    (np.diag([1.0, 0.0]), 0.5, -np.inf),
+    (np.zeros((2, 2)), 0.61, 0.0),
+])  # fmt: skip
+def test_coordinates_without_variance(matrix, radius, truth):
+    ball = tg.Ball([0.0, 0.6], radius)
+    found = tg.log_probability(np.zeros(2), matrix, ball)
+    np.testing.assert_allclose(found.log_prob, truth, rtol=1e-12, atol=1e-14)
+
+
+def test_rounding_of_nearly_singular_matrices_is_part_of_the_error():
+    """Condition numbers to 1e12, in tails: the variances along the axes are known beforehand."""
+    rng = np.random.default_rng(3)
+    ask = jax.jit(lambda mean, matrix: quadratic_form.solve(mean, matrix)[3:])
+    told, above = 0, []
+    for _ in range(60):
+        variances = 10 ** rng.uniform(-8, 4, 4)
+        mean = rng.normal(size=4) * 10 ** rng.uniform(-2, 0.7)
+        axes = np.linalg.qr(rng.normal(size=(4, 4)))[0]
+        matrix = axes @ np.diag(variances) @ axes.T
+        truth, _ = ask(mean, np.diag(variances))
+        log_prob, error = ask(axes @ mean, 0.5 * (matrix + matrix.T))
+        told += bool(error > 0)
+        rounding = 1e-9 * max(1.0, abs(truth))
+        above.append(abs(log_prob - truth) > error + rounding)
+    assert told > 5 and not any(above)
+
+
+@pytest.mark.slow
+def test_random_forms_agree_with_four_times_the_nodes():
+    """On paths of their own, in up to 40 dimensions, to log P = -1e8; the reference in NumPy."""
+    rng = np.random.default_rng(1)
+    for d in (1, 3, 10, 40):
+        ask = jax.jit(lambda mean, matrix: quadratic_form.solve(mean, matrix)[3:])
+        for i in range(150):
+            spread = rng.uniform(-8, 5, d) if i % 2 else rng.uniform(-2, 1) + rng.uniform(-1, 1, d)
+            variances, squares = 10**spread, rng.chisquare(1, d) * 10 ** rng.uniform(-4, 1.5) / d
+            log_prob, error = ask(np.sqrt(squares), np.diag(variances))
+            truth = reference(variances, squares)
+            assert abs(log_prob - truth) <= 1e-10 * max(1.0, abs(truth)) + error
+
+
+def reference(variances, squares, b=3.0, n=1024):
+    """log P by the midpoint rule on one parabola."""
+
+    def exponent(s):
+        spread = 1 + 2 * variances * s[..., None]
+        terms = 0.5 * np.log(spread) + s[..., None] * squares / spread
+        return s - np.sum(terms, -1) - np.log(s)
+
+    low, high = 0.0, 70.0
+    for _ in range(80):
+        middle = 0.5 * (low + high)
+        spread = 1 + 2 * variances * np.exp(middle)
+        slope = 1 - np.sum(variances / spread + squares / spread**2) - np.exp(-middle)
+        low, high = (low, middle) if slope > 0 else (middle, high)
+    top = np.exp(low)
+    spread = 1 + 2 * variances * top
+    bend = np.sum(2 * variances**2 / spread**2 + 4 * squares * variances / spread**3) + 1 / top**2
+    scale = min(1.0, 1 / (2 * b * top * bend**0.5))
+    level = exponent(np.array([top + 0j]))[0].real
+
+    def values(end):
+        t = end * (np.arange(n) + 0.5) / n
+        u, du = scale * np.sinh(t), scale * np.cosh(t) * end / n
+        s = top * (1 + 2j * b * u - u * u)
+        return t, exponent(s) - level, 2 * top * (1j * b - u) * du
+
+    t, real, _ = values(np.arcsinh(7 / scale))
+    _, logs, steps = values(t[min(n - 1, np.flatnonzero(real.real > -40)[-1] + 16)])
+    return level + np.log(np.sum((np.exp(logs) * steps / np.pi).imag))
