@@ -112,7 +112,7 @@ def test_the_value_is_that_of_separation(monkeypatch):
 
 def test_an_equicorrelated_orthant():
     """P(all positive) = 1 / (d + 1) at correlation 1/2; its derivative in it by one factor."""
-    region, method = tg.Box(jnp.zeros(D), jnp.inf), tg.Separation(512)
+    region, method = tg.Box(jnp.zeros(D), jnp.inf), tg.Separation(256)
 
     def dense(rho):
         covariance = (1.0 - rho) * jnp.eye(D) + rho
