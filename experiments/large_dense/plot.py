@@ -24,5 +24,5 @@ def plot(results):
         ax.set_yscale("log")
         ticks = [int(d) for d in results["dimensions"]]
         ax.set_xticks(ticks, [f"{d:,}" for d in ticks])
-        ax.minorticks_off()
+        ax.set_xticks([], minor=True)
     return plotting.shared_legend(picture, columns=2)

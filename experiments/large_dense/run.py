@@ -18,7 +18,7 @@ import truncgauss as tg
 from truncgauss import fitting
 
 FIELDS = ("wall", "work", "memory")
-GRADIENT_COST = 3.0  # in values: one product of matrices forwards, two backwards
+GRADIENT_COST = 2.0  # in values: of each product of matrices forwards two backwards
 
 
 def run(config):
@@ -127,10 +127,15 @@ def summary(results, config):
     large = config.accelerator
     d, count = large.dimension, operations(large.dimension, results["points"])
     matrix = 8.0 * d * d / 1e9
+    held = [results[name]["memory"][-1] / (8.0 * results[name]["dimension"][-1] ** 2)
+            for name in ("value", "gradient")]  # fmt: skip
     yield (
-        f"d = {d}: matrix {matrix:.1f} GB, half a factor {matrix / 2:.1f} GB, together "
-        f"{1.5 * matrix:.1f} of {large.gigabytes:g} GB; {count:.2g} operations, "
-        f"{count / large.flops:.0f} s at {large.flops / 1e12:g} TFLOP/s, here {count / rate:.0f} "
-        f"processor seconds; with the gradient about {1.0 + GRADIENT_COST:g} times that and "
-        f"{3.0 * matrix:.1f} GB"
+        f"d = {d}: matrix {matrix:.1f} GB, half a factor {matrix / 2:.1f} GB; by the matrices held "
+        f"here, {held[0]:.1f} and {held[1]:.1f}, value {held[0] * matrix:.0f} GB and gradient "
+        f"{held[1] * matrix:.0f} GB of {large.gigabytes:g} GB a device"
+    )
+    yield (
+        f"{count:.2g} operations, {count / large.flops:.0f} s at {large.flops / 1e12:g} TFLOP/s, "
+        f"here {count / rate:.0f} processor seconds; about {1.0 + GRADIENT_COST:g} times that with "
+        "the gradient"
     )

@@ -132,7 +132,8 @@ class DenseBlocks(Method):
     def order_of(self, problem: Problem) -> Array:
         """The order that is held, or else that of increasing marginal probability.
 
-        It did as well as the order by conditional probability, which costs d^3.
+        It did as well as the order by conditional probability, which costs d^3, in three random
+        problems of 300 variables.
         """
         if self.plan is not None:
             return self.plan.order
