@@ -144,7 +144,7 @@ def test_moments_in_a_small_ball_keep_their_digits():
 
 
 def test_rows_that_were_seen_in_a_ball_are_fitted_exactly():
-    """Beside rows from a general selection of the same set; the fit moves the ball with the rows."""
+    """The fit moves the ball with the rows, whose likelihood is exact before and after."""
     rng = np.random.default_rng(2)
     ball = tg.Ball([1000.0, -2.5], 1.8)
     x = rng.multivariate_normal([1001.0, -3.0], [[2.0, 0.7], [0.7, 1.0]], 800)

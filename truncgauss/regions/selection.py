@@ -32,9 +32,10 @@ class Selection(Region):
     Example:
         >>> disc, box = tg.Ball([0.0, 0.0], 1.0), tg.Box([-2.0, -2.0], [2.0, 2.0])
         >>> ring = tg.Selection(lambda x: box.contains(x) & ~disc.contains(x), 2)
-        >>> log_prob, stderr = tg.log_probability([0.0, 0.0], jnp.eye(2), ring)
+        >>> method = tg.ImportanceSampling(1024)  # the default adds points until rtol is met
+        >>> log_prob, stderr = tg.log_probability([0.0, 0.0], jnp.eye(2), ring, method)
         >>> truth = 0.911070 - (1.0 - jnp.exp(-0.5))  # of the box, less that of the disc
-        >>> bool(abs(log_prob - jnp.log(truth)) < 3 * stderr), bool(stderr < 1e-3)
+        >>> bool(abs(log_prob - jnp.log(truth)) < 3 * stderr), bool(stderr < 5e-3)
         (True, True)
     """
 

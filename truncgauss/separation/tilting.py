@@ -14,7 +14,7 @@ Reference:
     tilting.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,7 @@ class Tilt(NamedTuple):
     num_steps: Array
 
 
+@runtime_checkable
 class Triangle(Protocol):
     """What the solver needs of a unit lower-triangular matrix U = diag(L)^-1 L."""
 
