@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import truncgauss as tg
+from truncgauss.probability.dense_blocks import DenseBlocks
+from truncgauss.separation import block_factor
 
 LIMIT = 500  # seconds, after which a stand-still is reported
 COVARIANCE, REGION = 0.5 * np.eye(4) + 0.5, tg.Box(np.full(4, -1.0), np.full(4, 1.5))
@@ -83,6 +85,15 @@ def likelihood(loc):
     return of_loc(loc), jax.grad(lambda loc: of_loc(loc).sum())(loc)
 
 
+def dense(covariance):
+    """A value and its gradient by blocks of few variables, of which one is filled up."""
+    block_factor.GRAIN = 32
+    region = tg.Box(np.full(len(covariance), -1.0), np.inf)
+    of = lambda c: tg.log_probability(np.zeros(len(c)), c, region, DenseBlocks(16, 5)).log_prob
+    return jax.value_and_grad(of)(covariance)
+
+
+LARGE = np.eye(70) + 0.5 * np.exp(-0.1 * np.abs(np.subtract.outer(np.arange(70), np.arange(70))))
 # Contexts, functions and what they are called with.
 WORK = {
     "value": of_rows(lambda loc: log_prob(loc, method=PLANNED)),
@@ -103,6 +114,7 @@ WORK = {
         lambda loc: tg.truncated_samples(jax.random.key(1), loc, COVARIANCE, REGION, 20)
     ),
     "particles": of_replicates(lambda loc: log_prob(loc, method=tg.SequentialMonteCarlo(64, 5))),
+    "dense blocks": (tg.parallel.replicates, dense, LARGE),
     "soft": of_replicates(lambda loc: log_prob(loc, method=tg.SoftMonteCarlo(100, 5))),
     "propagation": of_rows(lambda loc: log_prob(loc, method=tg.ExpectationPropagation())),
     "log_likelihood": (tg.parallel.rows, likelihood, np.zeros(4)),

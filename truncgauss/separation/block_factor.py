@@ -22,8 +22,8 @@ from truncgauss.linalg import product
 
 Columns: TypeAlias = tuple[Array, ...]
 
-MOST_BLOCKS = 16  # in a row: the program has half their square products
-LEAST_BLOCK = 128
+MOST_BLOCKS = 8  # in a row: the program has half their square products
+GRAIN = 256  # rows of a block are a multiple of it, which the devices of a mesh divide
 
 
 class Layout(NamedTuple):
@@ -39,10 +39,18 @@ class Layout(NamedTuple):
         return padded.reshape(self.num_blocks, self.block)
 
 
-def layout_of(dimension: int, num_devices: int) -> Layout:
-    """The layout of a matrix of `dimension` rows, in blocks that divide by the devices."""
-    least = max(LEAST_BLOCK, -(-dimension // MOST_BLOCKS))
-    block = -(-least // (32 * num_devices)) * 32 * num_devices
+def layout_of(dimension: int) -> Layout:
+    """The layout of a matrix of `dimension` rows, the same for every number of devices.
+
+    Raises:
+        ValueError: if the devices that share an estimate do not divide the rows of a block.
+    """
+    block = -(-max(GRAIN, -(-dimension // MOST_BLOCKS)) // GRAIN) * GRAIN
+    if block % parallel.num_sharing():
+        raise ValueError(
+            f"a large estimate is shared by a power of two of at most {GRAIN} devices, got "
+            f"{parallel.num_sharing()}. Make a mesh of fewer: tg.parallel.device_mesh(...)."
+        )
     return Layout(-(-dimension // block), block)
 
 
@@ -74,8 +82,10 @@ def _columns_of_jvp(
     columns = columns_of(matrix, order, layout)
     # A linear solve of (x, y - columns(x)) = (change, 0), because a solve may bring its transpose,
     # which here fills one matrix in place; JAX's own would add as many matrices as blocks. Both
-    # parts must depend on the input to be transposed, hence the product with 0.
-    nothing = tuple(jnp.zeros_like(column) + 0.0 * change[0, 0] for column in columns)
+    # parts must depend on the input to be transposed, and both be used for the derivative of that,
+    # hence the products with 0.
+    zero = 0.0 * change[0, 0]
+    nothing = tuple(jnp.zeros_like(column) + zero for column in columns)
     Pair = tuple[Array, Columns]
 
     def unsolved(pair: Pair) -> Pair:
@@ -90,8 +100,11 @@ def _columns_of_jvp(
         x, y = given
         return _added(x, y, order, layout), y
 
-    pair = lax.custom_linear_solve(unsolved, (change, nothing), solve, transpose_solve=transposed)
-    return columns, pair[1]
+    same, moved = lax.custom_linear_solve(
+        unsolved, (change, nothing), solve, transpose_solve=transposed
+    )
+    zero = 0.0 * same[0, 0]
+    return columns, tuple(column + zero for column in moved)
 
 
 def _read(matrix: Array, order: Array, layout: Layout) -> Columns:
@@ -115,12 +128,15 @@ def _symmetric_columns(matrix: Array, order: Array, layout: Layout) -> Columns:
 def _added(matrix: Array, columns: Columns, order: Array, layout: Layout) -> Array:
     """The matrix plus the transpose of `_symmetric_columns`, applied to columns."""
     d, b = len(matrix), layout.block
+    place, rows = jnp.argsort(order), []
     for k, column in enumerate(columns):
-        own, rest = order[k * b : (k + 1) * b], order[k * b :]
-        part = 0.5 * column.reshape(-1, b)[: d - k * b, : len(own)]
-        matrix = matrix.at[rest[:, None], own[None, :]].add(part, unique_indices=True)
-        matrix = matrix.at[own[:, None], rest[None, :]].add(part.T, unique_indices=True)
-    return matrix
+        left = [0.5 * before[k - j] for j, before in enumerate(columns[:k])]
+        corner = 0.5 * (column[0] + column[0].T)
+        right = 0.5 * column[1:].reshape(-1, b).T
+        whole = jnp.concatenate([*left, corner, right], axis=1)
+        rows.append(whole[: d - k * b, :d][:, place])
+    # Whole rows: scattering single entries would hold an index for each.
+    return matrix + jnp.concatenate(rows)[place]
 
 
 # --- The factor -----------------------------------------------------------------------------------

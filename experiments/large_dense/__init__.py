@@ -1,0 +1,1 @@
+"""Time and memory of one probability under a large dense covariance."""

@@ -1,0 +1,28 @@
+"""Processor seconds and memory against the dimension."""
+
+import numpy as np
+
+from truncgauss import plotting
+
+
+def plot(results):
+    """Both on logarithmic axes, values and gradients, with the exponents in the legend."""
+    picture, axes = plotting.figure(1, 2, size=(4.2, 3.2))
+    for ax, field, unit, label in zip(
+        axes, ("work", "memory"), (1.0, 1e9), ("processor seconds", "GB held by the program"),
+        strict=True,
+    ):  # fmt: skip
+        for number, name in enumerate(("value", "gradient")):
+            rows = results[name]
+            power = float(rows["exponent"])
+            plotting.curves(
+                rows["dimension"], [np.asarray(rows[field]) / unit],
+                [f"{name}: seconds grow as d^{power:.1f}"], series=[number], marker="o",
+                xlabel="dimension d", ylabel=label, ax=ax,
+            )  # fmt: skip
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ticks = [int(d) for d in results["dimensions"]]
+        ax.set_xticks(ticks, [f"{d:,}" for d in ticks])
+        ax.set_xticks([], minor=True)
+    return plotting.shared_legend(picture, columns=2)

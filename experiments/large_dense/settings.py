@@ -1,0 +1,32 @@
+"""The settings of `large_dense`."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from truncgauss.config import Count, Experiment, Model, Positive
+
+
+class Accelerator(Model):
+    """What is assumed of a device for the arithmetic of a problem that does not fit here."""
+
+    dimension: Count
+    flops: Positive
+    """Sustained operations a second in float64."""
+    gigabytes: Positive
+    """Of its memory."""
+
+
+class Settings(Experiment):
+    """Time and memory of dense problems against the dimension."""
+
+    spreads: ClassVar[bool] = True
+
+    dimensions: Annotated[tuple[Count, ...], Field(min_length=2)]
+    """Increasing, from 3,000 on."""
+    largest_gradient: Count
+    """The largest dimension in which the gradient is computed too."""
+    num_points: Count
+    """Of each replicate."""
+    num_replicates: Annotated[int, Field(ge=2)]
+    accelerator: Accelerator
