@@ -200,6 +200,49 @@ def test_rounding_of_nearly_singular_matrices_is_part_of_the_error():
     assert told > 5 and not any(above)
 
 
+HIDDEN = (  # dtype, mean, covariance matrix, log P of the unit ball
+    (np.float32, (0.6967101693153381, 0.7173596620559692),
+     ((0.005145997740328312, -0.004997868090867996),
+      (-0.004997868090867996, 0.0048540025018155575)),
+     -5.368974643688),
+    (np.float64, (0.9488077459162838, 0.3158541781217772),
+     ((0.0009976386178234045, -0.002996848906178196),
+      (-0.002996848906178196, 0.009002361382176595)),
+     -10.80),
+    (np.float64, (1.0,), ((1e-40,),), np.log(0.5)),
+    (np.float64, (1 - 5e-12,), ((1e-24,),), -2.8665e-7),
+    (np.float32, (1.00001,), ((1e-16,),), -501366.78),
+    (np.float64, (1e10,), ((1.0,),), -0.5 * (1e10 - 1) ** 2),
+    (np.float32, (1e5,), ((1.0,),), -0.5 * (1e5 - 1) ** 2), (np.float32, (1.0,), ((0.0,),), 0.0),
+    (np.float32, (1.0, 0.0), ((0.0, 0.0), (0.0, 1.0)), -np.inf),
+    (np.float32, (1.1, 0.0), ((1e-6, 0.0), (0.0, 1.0)), -5011.283),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype, mean, matrix, truth", HIDDEN)
+def test_what_rounding_hides_is_told(dtype, mean, matrix, truth):
+    """A mean on the sphere with next to no variance across it, and tails beyond 1e9."""
+    ball = tg.Ball(np.zeros(len(mean), dtype), dtype(1))
+    log_prob, stderr = tg.log_probability(np.array(mean, dtype), np.array(matrix, dtype), ball)
+    if np.isinf(truth):
+        assert log_prob == truth and stderr == 0
+    else:
+        rounding = (1e-9 if dtype == np.float64 else 1e-4) * max(1.0, abs(truth))
+        assert abs(log_prob - truth) <= stderr + rounding
+
+
+@pytest.mark.parametrize("dtype, mean, variance, truth", [
+    (np.float32, 100.0, 1.0, 1.0197e-4), (np.float32, 300.0, 1.0, 1.1185e-5),
+    (np.float32, 2.0, 1e-3, 9.94e-7), (np.float64, 3e4, 1.0, 1.11119e-9),
+    (np.float64, 1e6, 1.0, 1.0e-12), (np.float64, 1.5, 1e-10, 4.0e-20),
+])  # fmt: skip
+def test_variances_in_tails_say_how_much_has_cancelled(dtype, mean, variance, truth):
+    ball = tg.Ball(np.zeros(1, dtype), dtype(1))
+    moments = tg.truncated_moments(np.array([mean], dtype), np.array([[variance]], dtype), ball)
+    found, error = moments.covariance[0, 0], moments.covariance_stderr[0, 0]
+    assert found >= 0 and abs(found - truth) <= error + 1e-4 * truth
+
+
 @pytest.mark.slow
 def test_random_forms_agree_with_four_times_the_nodes():
     """On paths of their own, in up to 40 dimensions, to log P = -1e8; the reference in NumPy."""

@@ -31,7 +31,7 @@ from truncgauss.problem import (
     as_problem,
 )
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.regions import Box, Region
+from truncgauss.regions import QuadraticRegion, Region
 
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
 # tried on rows where the first fails.
@@ -163,7 +163,8 @@ class Automatic(Method):
             return Found(chosen, result, recipe=((chosen, None),))
         if chosen.growth is not None:
             return self.sampled(problem, key, goal)
-        certain = problem.covariance.dimension <= 3 and isinstance(problem.region, Box)
+        # An error then comes from the rounding of the inputs, which no other method mends.
+        certain = problem.covariance.dimension <= 3 or isinstance(problem.region, QuadraticRegion)
         if certain and not wanted:
             return Found(chosen, None, recipe=((chosen, None),))
         result = in_batches(goal.evaluate, chosen, problem, key)

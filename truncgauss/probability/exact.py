@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Array, Float
 
 from truncgauss.compiling import LIGHT
@@ -24,6 +25,7 @@ from truncgauss.quadrature import (
     trivariate,
     two_factors,
 )
+from truncgauss.quadrature.conditioning import negligible
 from truncgauss.regions import Box, QuadraticRegion, Region, as_linear
 from truncgauss.special import (
     log_interval_mass,
@@ -200,19 +202,25 @@ def _numbers(covariance: Covariance) -> np.ndarray:
 
 def _within(
     loc: Array, covariance: Covariance, region: QuadraticRegion
-) -> tuple[quadratic_form.Solution, Callable[[], tuple[Array, Array]]]:
+) -> tuple[quadratic_form.Solution, Callable[[], quadratic_form.InnerMoments]]:
     return quadratic_form.within(loc, covariance.covariance_matrix, region.center, region.root)
 
 
 def _moments_within(loc: Array, covariance: Covariance, region: QuadraticRegion) -> Moments:
-    """Mean and covariance in a ball or ellipsoid, whose error is that of the probability."""
+    """Mean and covariance in a ball or ellipsoid."""
     found, of_x = _within(loc, covariance, region)
-    mean, matrix = of_x()
     known = region.is_proper & jnp.isfinite(found.log_prob)
-    mean, matrix = (jnp.where(known, x, jnp.nan) for x in (mean, matrix))
+    mean, matrix, mean_error, error = (jnp.where(known, x, jnp.nan) for x in of_x())
     scale = jnp.sqrt(jnp.diagonal(matrix))
-    pairs = scale[:, None] * scale[None, :]
-    return Moments(mean, matrix, found.error * scale, found.error * pairs)
+
+    def beyond_rounding(error: Array, size: Array) -> Array:
+        """The error where it is more than every result has; inf where nothing is known."""
+        error = jnp.where(error <= negligible(error.dtype) * size, 0.0, error)
+        return jnp.where(error >= size, jnp.inf, error)
+
+    mean_error = beyond_rounding(mean_error, scale)
+    error = beyond_rounding(error, scale[:, None] * scale[None, :])
+    return Moments(mean, matrix, lax.stop_gradient(mean_error), lax.stop_gradient(error))
 
 
 def _certain(log_prob: Array) -> tuple[Array, Array]:

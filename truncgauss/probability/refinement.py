@@ -179,6 +179,8 @@ class Search:
         problem = taken(self.problem, rows)
         result = in_batches(self.goal.evaluate, method, problem, self.key)
         error = np.asarray(self.goal.error(result), float).reshape(-1)
+        first = np.asarray(jax.tree.leaves(result)[0]).reshape(len(error), -1)
+        error = np.where(np.isnan(first).any(axis=1), math.inf, error)
         alone = problem.batch_shape == ()
         # Kept as NumPy arrays: each small operation of JAX would be compiled.
         kept = lambda leaf: np.asarray(leaf)[None] if alone else np.array(leaf)

@@ -43,7 +43,9 @@ WIDTHS = (1.0, 2.0, 4.0, 8.0)  # b of the parabolas
 NUM_NODES, NUM_COARSE = 128, 64
 DROP = 40.0  # by exp of which the integrand has fallen where a path ends
 FARTHEST = 7.0  # u where exp(s) alone has done so, since s_0 (1 - mean of |y|^2 at s_0) = 1
-HIGHEST = 30.0  # decimal logarithm of the largest s_0
+HIGHEST_64, HIGHEST_32 = 150.0, 36.0  # decimal logarithms of the largest s_0
+MOST_ROUNDING = 0.02  # of the terms on a path; with more, only the saddle point is used
+ROUNDINGS = 4.0  # of the same number, on the way from the inputs to an exponent
 
 
 class Path(NamedTuple):
@@ -53,11 +55,13 @@ class Path(NamedTuple):
         nodes: s, shape (n,).
         log_terms: log of each node's weight times exp(s) / (2 pi i s), without phi; shape (n,).
         error: the change of log P by leaving out every other node.
+        rounding: the relative rounding error of a term, that of the exponents.
     """
 
     nodes: Array
     log_terms: Array
     error: Array
+    rounding: Array
 
 
 class Principal(NamedTuple):
@@ -67,12 +71,14 @@ class Principal(NamedTuple):
         axes: the principal axes as columns, shape (d, d); a constant.
         variances: along them, shape (d,); a constant.
         mean: m, shape (d,), and `covariance`, S, shape (d, d), in these coordinates.
+        spread: what the rounding of the axes may add to each variance, over eps; shape ().
     """
 
     axes: Array
     variances: Array
     mean: Array
     covariance: Array
+    spread: Array
 
 
 def principal(mean: Array, covariance: Array) -> Principal:
@@ -82,9 +88,14 @@ def principal(mean: Array, covariance: Array) -> Principal:
     """
     covariance = jnp.where(is_symmetric(covariance), covariance, jnp.nan)
     variances, axes = jnp.linalg.eigh(lax.stop_gradient(covariance))
-    rounding = 64 * len(mean) * float(jnp.finfo(mean.dtype).eps) * variances[-1]
-    variances = jnp.where(variances < -rounding, jnp.nan, jnp.maximum(variances, 0.0))
-    return Principal(axes, variances, axes.T @ mean, axes.T @ covariance @ axes)
+    eps = float(jnp.finfo(mean.dtype).eps)
+    rounding = 64 * len(mean) * eps * variances[-1]
+    # The axes of a diagonal matrix are exact; of others, smaller variances are only rounding.
+    is_diagonal = jnp.all(covariance == jnp.diag(jnp.diagonal(covariance)))
+    spread = jnp.where(is_diagonal, 0.0, 2.0 * variances[-1])
+    least = jnp.where(variances < -rounding, jnp.nan, 0.5 * eps * spread)
+    variances = jnp.maximum(variances, least)
+    return Principal(axes, variances, axes.T @ mean, axes.T @ covariance @ axes, spread)
 
 
 # --- The Laplace transform ------------------------------------------------------------------------
@@ -139,14 +150,19 @@ def _log_transform_jvp(
 def saddle(variances: Array, mean: Array) -> tuple[Array, Array]:
     """The minimum s_0 of s + log phi(s) - log s on the positive axis, and the second derivative.
 
-    By bisection in log s; s_0 is 1 at least. It is at the upper end of the bracket if P = 0.
+    By bisection in log s and Newton steps; s_0 is 1 at least. It is at the upper end of the bracket
+    if P = 0.
     """
     squares = mean * mean
 
-    def rising(log_s: Array) -> Array:
-        s = jnp.exp(log_s)
+    def slopes(s: Array) -> tuple[Array, Array]:
         spread = 1.0 + 2.0 * s * variances
-        return 1.0 - jnp.sum(variances / spread + squares / spread / spread) - 1.0 / s > 0
+        share, away = variances / spread, squares / spread / spread
+        bend = 2.0 * jnp.sum(share**2) + 4.0 * jnp.sum(away * share) + 1.0 / s / s
+        return 1.0 - jnp.sum(share + away) - 1.0 / s, bend
+
+    def rising(log_s: Array) -> Array:
+        return slopes(jnp.exp(log_s))[0] > 0
 
     def halved(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
@@ -155,13 +171,14 @@ def saddle(variances: Array, mean: Array) -> tuple[Array, Array]:
         return jnp.where(up, low, middle), jnp.where(up, middle, high)
 
     zero = varying_like(jnp.zeros((), mean.dtype), variances, mean)
-    ends = zero, zero + HIGHEST * math.log(10.0)
-    low, high = lax.fori_loop(0, 40, halved, ends)
+    ends = zero, zero + math.log(_highest(mean.dtype))
+    low, high = lax.fori_loop(0, 48, halved, ends)
     s = jnp.exp(0.5 * (low + high))
-    share = variances / (1.0 + 2.0 * s * variances)
-    spread = 1.0 + 2.0 * s * variances
-    bend = 2.0 * jnp.sum(share**2) + 4.0 * jnp.sum(squares / spread / spread * share)
-    return s, bend + 1.0 / s / s
+    for _ in range(3):
+        slope, bend = slopes(s)
+        step = jnp.where(bend > 0, slope / jnp.where(bend > 0, bend, 1.0), 0.0)
+        s = jnp.clip(s - step, 0.9 * s, 1.1 * s)
+    return s, slopes(s)[1]
 
 
 def path_of(variances: Array, mean: Array) -> tuple[Path, Array]:
@@ -203,7 +220,24 @@ def path_of(variances: Array, mean: Array) -> tuple[Path, Array]:
     # The lower half of the path doubles the real part of ds / (2 pi i s).
     constant = jnp.asarray(complex(math.log(math.pi), 0.5 * math.pi), nodes.dtype)
     log_terms = nodes - jnp.log(nodes) + steps[best] - level.astype(nodes.dtype) - constant
-    return Path(nodes, log_terms, error[best]), level
+    sizes = top * (1.0 + jnp.sum(mean * mean / (1.0 + 2.0 * top * variances)))
+    rounding = ROUNDINGS * float(jnp.finfo(mean.dtype).eps) * (sizes + jnp.abs(level))
+    path = Path(nodes, log_terms, error[best], rounding)
+    # The maximum over the root of its curvature, the leading term for large exponents.
+    leading = lax.complex(-0.5 * jnp.log(2.0 * math.pi * NUM_NODES**2 * bend), 0.0 * top)
+    alone = jnp.full(NUM_NODES, 1.0, nodes.dtype) * lax.complex(top, 0.0 * top)
+    its_terms = alone - jnp.log(alone) - level.astype(nodes.dtype) + leading
+    saddle_only = Path(alone, its_terms, 1.0 / (top * top * bend), rounding)
+    saddle_only = saddle_only._replace(
+        error=jnp.where(top < 0.1 * _highest(mean.dtype), saddle_only.error, jnp.inf)
+    )
+    few = ~(rounding <= MOST_ROUNDING)
+    return jax.tree.map(lambda one, many: jnp.where(few, one, many), saddle_only, path), level
+
+
+def _highest(dtype: np.dtype) -> float:
+    """The largest s_0 that is looked for."""
+    return float(10.0 ** (HIGHEST_64 if dtype == jnp.float64 else HIGHEST_32))
 
 
 def _sums(log_terms: Array) -> Array:
@@ -262,7 +296,7 @@ def solve(mean: Array, covariance: Array, sizes: Sizes | None = None) -> Solutio
     gaussian = principal(mean, covariance)
     path, level = path_of(gaussian.variances, lax.stop_gradient(gaussian.mean))
     path, level = lax.stop_gradient((path, level))
-    exponent = log_transform(path.nodes, gaussian.variances, *gaussian[2:]) + path.log_terms
+    exponent = log_transform(path.nodes, gaussian.variances, *gaussian[2:4]) + path.log_terms
     terms = jnp.exp(exponent)
     total = jnp.sum(jnp.real(terms))
     shares = terms / total.astype(terms.dtype)
@@ -270,50 +304,82 @@ def solve(mean: Array, covariance: Array, sizes: Sizes | None = None) -> Solutio
     # P exceeds 1 by no more than rounding; and nothing is known where no path has a positive sum.
     log_prob = log_prob - lax.stop_gradient(jnp.maximum(log_prob, 0.0))
     log_prob = jnp.where(total > 0, log_prob, jnp.nan)
-    error = path.error + _effect(lax.stop_gradient(gaussian), path, shares, sizes)
-    impossible = jnp.sum(jnp.where(gaussian.variances == 0, gaussian.mean**2, 0.0)) > 1
-    log_prob = jnp.where(impossible, -jnp.inf, log_prob)
-    bound = jnp.where(impossible, 0.0, lax.stop_gradient(error))
+    error = path.error + path.rounding + _effect(lax.stop_gradient(gaussian), path, shares, sizes)
     size = jnp.maximum(1.0, jnp.abs(lax.stop_gradient(log_prob)))
-    bound = jnp.where(bound > negligible(mean.dtype) * size, bound, 0.0)
-    return Solution(gaussian, path, shares, log_prob, bound)
+    bound = lax.stop_gradient(jnp.where(jnp.isnan(error), jnp.inf, error))
+    bound = jnp.where(bound <= negligible(mean.dtype) * size, 0.0, bound)
+    known, certain = _of_constants(lax.stop_gradient(mean), lax.stop_gradient(covariance))
+    log_prob = jnp.where(certain, known, log_prob)
+    return Solution(gaussian, path, shares, log_prob, jnp.where(certain, 0.0, bound))
+
+
+def _of_constants(mean: Array, covariance: Array) -> tuple[Array, Array]:
+    """log P where coordinates of variance 0 decide it, and whether they do."""
+    still = jnp.diagonal(covariance) == 0
+    taken = jnp.sum(jnp.where(still, mean * mean, 0.0))
+    alone = jnp.all(still)
+    known = jnp.where(alone & (taken <= 1), 0.0, -jnp.inf)
+    return known.astype(mean.dtype), alone & (taken >= 0) | (taken >= 1)
 
 
 def _effect(gaussian: Principal, path: Path, shares: Array, sizes: Sizes) -> Array:
     """A bound on the change of log P by one unit in the last place of the inputs."""
-    axes, variances, mean, _ = gaussian
+    axes, variances, mean, _, spread = gaussian
     turned = jnp.abs(axes)
     entries, shape = (turned.T @ x @ turned for x in sizes[1:])
     d_mean = turned.T @ sizes.mean + 0.5 * shape @ jnp.abs(mean)
-    # The axes themselves are known to the rounding of the largest variance.
-    d_variance = jnp.diagonal(entries) + shape @ variances + 2.0 * variances[-1]
+    d_variance = jnp.diagonal(entries) + shape @ variances + spread
     inverse = 1.0 / _spread(path.nodes, gaussian.variances)
     first = jnp.abs(jnp.real(jnp.sum((shares * path.nodes)[:, None] * inverse, axis=0)))
     second = jnp.abs(jnp.real(jnp.sum((shares * path.nodes**2)[:, None] * inverse**2, axis=0)))
     by_mean, by_variance = 2.0 * jnp.abs(mean) * first, first + 2.0 * mean**2 * second
-    eps = float(jnp.finfo(mean.dtype).eps)
+    eps = ROUNDINGS * float(jnp.finfo(mean.dtype).eps)
     return eps * jnp.sum(by_mean * d_mean + by_variance * d_variance)
 
 
-def moments(solution: Solution) -> tuple[Array, Array]:
-    """Mean and covariance of y given |y| <= 1, shapes (d,) and (d, d)."""
-    axes, variances, mean, covariance = solution.gaussian
+class InnerMoments(NamedTuple):
+    """Mean and covariance given |y| <= 1, and bounds of their errors, shapes (d,) and (d, d)."""
+
+    mean: Array
+    covariance: Array
+    mean_error: Array
+    covariance_error: Array
+
+
+def moments(solution: Solution) -> InnerMoments:
+    """The moments of y given |y| <= 1.
+
+    In a tail the covariance is much smaller than its terms on the path; the bounds say how many of
+    its digits that leaves.
+    """
+    axes, variances, mean, covariance, _ = solution.gaussian
     inverse = resolvents(solution.path.nodes, variances, covariance)
     means = inverse @ mean.astype(inverse.dtype)
+    shares = solution.shares
 
-    def average(x: Array) -> Any:
-        return jnp.real(jnp.einsum("n,n...->...", solution.shares, x))
+    def average(x: Array) -> tuple[Any, Any]:
+        """The average over the path, and that of the absolute values."""
+        sizes = jnp.einsum("n,n...->...", jnp.abs(shares), jnp.abs(x))
+        return jnp.real(jnp.einsum("n,n...->...", shares, x)), sizes
 
-    middle = average(means)
+    middle, _ = average(means)
     away = means - middle[None].astype(means.dtype)
     own = covariance.astype(inverse.dtype)[None] @ inverse
-    spread = average(own + away[:, :, None] * away[:, None, :])
-    return axes @ middle, axes @ spread @ axes.T
+    spread, sizes = average(own + away[:, :, None] * away[:, None, :])
+    rounding = solution.path.rounding
+    eps = ROUNDINGS * float(jnp.finfo(mean.dtype).eps) + rounding
+    eps = jnp.where(rounding <= MOST_ROUNDING, eps, 2.0)  # nothing is known from the saddle alone
+    scale = jnp.sqrt(jnp.maximum(jnp.diagonal(spread), 0.0))
+    pairs = scale[:, None] * scale[None, :]
+    turned = jnp.abs(axes)
+    mean_error = turned @ (eps * (average(away)[1] + jnp.abs(middle)) + solution.error * scale)
+    error = turned @ (eps * sizes + solution.error * pairs) @ turned.T
+    return InnerMoments(axes @ middle, axes @ spread @ axes.T, mean_error, error)
 
 
 def within(
     loc: Array, covariance: Array, center: Array, root: Array
-) -> tuple[Solution, Callable[[], tuple[Array, Array]]]:
+) -> tuple[Solution, Callable[[], InnerMoments]]:
     """The solution for |root^-1 (x - center)| <= 1, and a function for the moments of x.
 
     Args:
@@ -334,8 +400,12 @@ def within(
     sizes = Sizes(offsets, 2.0 * entries, 2.0 * stretch @ stretch.T)
     solution = solve(mean, matrix, lax.stop_gradient(sizes))
 
-    def of_x() -> tuple[Array, Array]:
-        mean, matrix = moments(solution)
-        return center + root @ mean, root @ matrix @ root.T
+    def of_x() -> InnerMoments:
+        mean, matrix, mean_error, error = moments(solution)
+        matrix, error = root @ matrix @ root.T, jnp.abs(root) @ error @ jnp.abs(root).T
+        # What rounding may have made negative is at least not that.
+        diagonal = jnp.diagonal(matrix)
+        matrix = matrix + jnp.diag(jnp.maximum(diagonal, 0.0) - diagonal)
+        return InnerMoments(center + root @ mean, matrix, jnp.abs(root) @ mean_error, error)
 
     return solution, of_x

@@ -150,7 +150,8 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     usable = found & (added <= most_added)
     nothing = Twist(jnp.zeros_like(mean), scaled.loc)
     twist = jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing)
-    force = jnp.where(full.precision == 0, 0.0, full.precision * (full.center - mean))
+    # Not precision (center - mean), which for a narrow interval is a rounding error times 1e16.
+    force = expectation_propagation.posterior(full, scaled.correlation).force
     rounding = input_rounding(limits, force / scaled.scale)
     return Found(twist, found, usable, rounding, -0.5 * jnp.sum(force * mean))
 
