@@ -286,6 +286,19 @@ def test_the_commit_is_that_of_a_checkout_only(tmp_path):
         assert len(runs.circumstances(ROOT, [], [])["commit"]) == 40
 
 
+def test_a_signal_that_a_callback_turned_into_an_error_stays_a_signal():
+    """As JAX does: the text of what was raised in a callback becomes that of its own error."""
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"), interrupts():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        except KeyboardInterrupt as stop:
+            text = f"callback failed: KeyboardInterrupt: {stop}"
+        raise RuntimeError(text)
+    with pytest.raises(RuntimeError, match="of its own"), interrupts():
+        raise RuntimeError("an error of its own that mentions KeyboardInterrupt")
+
+
 def test_a_signal_that_python_drops_comes_again():
     """What a finaliser raises is dropped, and JAX has callbacks while garbage is collected."""
 

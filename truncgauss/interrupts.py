@@ -28,7 +28,10 @@ def interrupts() -> Iterator[None]:
         yield
         return
 
+    arrived: list[str] = []
+
     def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        arrived.append(signal.Signals(number).name)
         raise KeyboardInterrupt(signal.Signals(number).name)
 
     def raise_again(failure: "sys.UnraisableHookArgs") -> None:
@@ -47,6 +50,11 @@ def interrupts() -> Iterator[None]:
             signal.signal(number, interrupt)
         sys.unraisablehook = raise_again
         yield
+    except Exception as error:
+        # What is raised in a callback of JAX comes back as an error of the computation.
+        if arrived and "KeyboardInterrupt" in str(error):
+            raise KeyboardInterrupt(arrived[-1]) from error
+        raise
     finally:
         sys.unraisablehook = hook
         for number, handler in before.items():
