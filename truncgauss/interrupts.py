@@ -1,6 +1,7 @@
 """Signals that end a process, as exceptions that let it save its state first."""
 
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -9,7 +10,14 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
+# Loggers of JAX that report what a callback raised, before JAX makes it an error of its own.
+REPORTERS = ("jax._src.debugging", "jax._src.callback")
 SOON = 0.02  # seconds after which a signal is sent again that came at a bad moment
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a report of an error is of anything but an interruption."""
+    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
 
 
 @contextlib.contextmanager
@@ -49,6 +57,8 @@ def interrupts() -> Iterator[None]:
         for number in before:
             signal.signal(number, interrupt)
         sys.unraisablehook = raise_again
+        for name in REPORTERS:
+            logging.getLogger(name).addFilter(_is_news)
         yield
     except Exception as error:
         # What is raised in a callback of JAX comes back as an error of the computation.
@@ -57,5 +67,7 @@ def interrupts() -> Iterator[None]:
         raise
     finally:
         sys.unraisablehook = hook
+        for name in REPORTERS:
+            logging.getLogger(name).removeFilter(_is_news)
         for number, handler in before.items():
             signal.signal(number, handler)
