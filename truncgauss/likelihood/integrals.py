@@ -73,10 +73,9 @@ def settled(method: Method, integrals: Integrals) -> Method:
     five dimensions, moves no estimate by more than 0.01 of its standard error.
     """
     d, u = integrals.region.dimension, len(integrals.loc)
-    exact = isinstance(integrals.region, QuadraticRegion)
-    if isinstance(method, Automatic) and not isinstance(integrals.region, LinearRegion):
-        if exact:
-            return method
+    if not isinstance(method, Automatic) or isinstance(integrals.region, QuadraticRegion):
+        return method
+    if not isinstance(integrals.region, LinearRegion):
         if u <= FEW:
             return ImportanceSampling(num_points=MOST_IMPORTANCE)
         points = 2 ** int(math.log2(max(1, IMPORTANCE_DRAWS // (4 * u))))
@@ -84,7 +83,7 @@ def settled(method: Method, integrals: Integrals) -> Method:
         return ImportanceSampling(num_points=points, num_replicates=4)
     deterministic = isinstance(integrals.region, Box) and d <= 3
     deterministic |= not isinstance(integrals.covariance, CovarianceMatrix | ScaleTril)
-    if not isinstance(method, Automatic) or deterministic:
+    if deterministic:
         return method
     if u <= FEW:
         return Separation()

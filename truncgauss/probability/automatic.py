@@ -124,14 +124,14 @@ class Automatic(Method):
         """The estimate of every row: the sum over independent blocks of coordinates."""
         # Inside a derivative at concrete numbers these decide, as outside of it.
         values = values_of(problem)
-        inside = values is not None and is_concrete(key) and not is_concrete(problem)
-        known = values if values is not None and is_concrete(key) else problem
+        known = problem if values is None or not is_concrete(key) else values
+        inside = known is not problem
         answers = [
             Answer(part, method.answer(part.problem, own, PROBABILITY, wanted=not inside), own)
             for method, part, own in self.parts(known, key)
         ]
-        if inside and values is not None:
-            return differentiable(problem, values, answers)
+        if inside:
+            return differentiable(problem, known, answers)
         return combined([answer.found.result for answer in answers])
 
     def parts(self, problem: Problem, key: jax.Array) -> list[tuple["Automatic", Part, jax.Array]]:

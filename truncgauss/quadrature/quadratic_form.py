@@ -222,17 +222,22 @@ def path_of(variances: Array, mean: Array) -> tuple[Path, Array]:
     log_terms = nodes - jnp.log(nodes) + steps[best] - level.astype(nodes.dtype) - constant
     sizes = top * (1.0 + jnp.sum(mean * mean / (1.0 + 2.0 * top * variances)))
     rounding = ROUNDINGS * float(jnp.finfo(mean.dtype).eps) * (sizes + jnp.abs(level))
-    path = Path(nodes, log_terms, error[best], rounding)
-    # The maximum over the root of its curvature, the leading term for large exponents.
-    leading = lax.complex(-0.5 * jnp.log(2.0 * math.pi * NUM_NODES**2 * bend), 0.0 * top)
-    alone = jnp.full(NUM_NODES, 1.0, nodes.dtype) * lax.complex(top, 0.0 * top)
-    its_terms = alone - jnp.log(alone) - level.astype(nodes.dtype) + leading
-    saddle_only = Path(alone, its_terms, 1.0 / (top * top * bend), rounding)
-    saddle_only = saddle_only._replace(
-        error=jnp.where(top < 0.1 * _highest(mean.dtype), saddle_only.error, jnp.inf)
-    )
+    paths = _saddle_alone(top, bend, level, rounding), Path(nodes, log_terms, error[best], rounding)
     few = ~(rounding <= MOST_ROUNDING)
-    return jax.tree.map(lambda one, many: jnp.where(few, one, many), saddle_only, path), level
+    return jax.tree.map(lambda one, many: jnp.where(few, one, many), *paths), level
+
+
+def _saddle_alone(top: Array, bend: Array, level: Array, rounding: Array) -> Path:
+    """All nodes at the saddle point: the leading term of the integral for large exponents.
+
+    That is the maximum over the root of 2 pi times the curvature. Nothing is known where s_0 was
+    not found.
+    """
+    nodes = jnp.broadcast_to(lax.complex(top, 0.0 * top), (NUM_NODES,))
+    leading = -0.5 * jnp.log(2.0 * math.pi * NUM_NODES**2 * bend) - level
+    log_terms = nodes - jnp.log(nodes) + leading.astype(nodes.dtype)
+    found = top < 0.1 * _highest(top.dtype)
+    return Path(nodes, log_terms, jnp.where(found, 1.0 / (top * top * bend), jnp.inf), rounding)
 
 
 def _highest(dtype: np.dtype) -> float:
