@@ -1,5 +1,7 @@
 """Large dense covariances by blocks, against the whole matrix, closed forms and differences."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import truncgauss as tg
 from truncgauss.probability import dense_blocks
 from truncgauss.probability.dense_blocks import DenseBlocks
 from truncgauss.separation import block_factor
+from truncgauss.special import log_mean_exp
 
 D = 70  # three blocks of 32, the last one filled up
 
@@ -172,6 +175,51 @@ def test_what_is_not_definite_is_nan_and_what_is_not_symmetric_refused(monkeypat
 def test_other_regions_are_refused():
     with pytest.raises(ValueError, match=r"Use tg\.Separation"):
         tg.log_probability(np.zeros(D), np.eye(D), tg.Ball(np.zeros(D), 1.0), DenseBlocks())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("low", [0.0, -2.0])
+def test_errors_of_values_and_slopes_are_as_large_as_stated(low):
+    """60 estimates of 16 x 64 points at d = 300, all correlations 1/2, against one factor.
+
+    Of Student's law with 15 degrees of freedom the root mean square is 1.07, of which 60 give
+    1.07 +- 0.11, and a share of 0.05 lies beyond 2.13. Estimates from 16 x 16 points have fewer
+    than 10 effective ones each: a stderr for some of them only would choose the higher ones.
+    """
+    d, num_groups, ones = 300, 60, jnp.ones(300)
+    region = tg.Box(jnp.full(d, low), jnp.inf)
+
+    def exact(rho):
+        factor = tg.LowRank(jnp.sqrt(rho) * ones[:, None], (1.0 - rho) * ones)
+        return tg.log_probability(0.0 * ones, factor, region).log_prob
+
+    def dense(rho):
+        return (1.0 - rho) * jnp.eye(d) + rho
+
+    held = DenseBlocks(64, 16).hold(0.0 * ones, dense(0.5), region)
+
+    @jax.jit
+    def found(keys, method):
+        def of(rho, keys):
+            covariance = tg.covariances.CovarianceMatrix(dense(rho))
+            return method.replicates(0.0 * ones, covariance, region, keys)
+
+        slopes = lambda keys: jax.jvp(lambda rho: of(rho, keys), (0.5,), (1.0,))
+        (log_probs, alone), (slope, _) = jax.lax.map(slopes, keys)
+        return log_probs, jax.vmap(method.combined_stderr)(log_probs, alone), slope
+
+    keys = jax.random.split(jax.random.key(7), (num_groups, 16))
+    log_probs, stderr, slopes = found(keys, held)
+    truth, slope = jax.value_and_grad(exact)(0.5)
+    z = (log_mean_exp(log_probs, axis=1) - truth) / stderr
+    shares = jnp.exp(log_probs - jax.nn.logsumexp(log_probs, axis=1, keepdims=True))
+    mean = jnp.sum(shares * slopes, axis=1)
+    spread = jnp.sqrt(16 / 15 * jnp.sum(shares**2 * (slopes - mean[:, None]) ** 2, axis=1))
+    for each in (z, (mean - slope) / spread):
+        assert 0.75 < jnp.sqrt(jnp.mean(each**2)) < 1.4
+        assert jnp.mean(jnp.abs(each) > 2.13) < 0.15 and abs(jnp.mean(each)) < 0.5
+    few = found(keys, replace(held, num_points=16))[1]
+    assert np.all(np.isinf(few) == (low == 0.0))
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from truncgauss.separation.block_factor import (
 )
 from truncgauss.separation.block_paths import BlockLimits, log_weights
 from truncgauss.separation.block_tilt import tilt_of
-from truncgauss.separation.weights import summary, summed, unseen_share_of
+from truncgauss.separation.weights import Sums, summary, summed, unseen_share_of
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.total_moments import Moments
 
@@ -68,6 +68,10 @@ class DenseBlocks(Method):
     about three times as much for a value with its gradient, which is that of the value at a fixed
     tilt. Of two equal entries of the matrix one is read. A covariance that is singular, or not
     positive definite, gives NaN.
+
+    The stderr is inf where the replicates have fewer than ten effective points on average. Where
+    that is so for some keys only, those with a finite one are no fair sample: at a third of 24 keys
+    they lay 1.3 standard errors too low. Take four times the points there.
 
     Args:
         num_points: points per replicate (static); a power of two is best.
@@ -168,17 +172,19 @@ class DenseBlocks(Method):
         thinnest = _thinnest(layout.padded(covariance.variances[order], 1.0), factor, limits)
         unseen = unseen_share_of(thinnest, self.num_replicates * self.num_points)
 
-        def some(keys: Array) -> Estimate:
+        def some(keys: Array) -> Sums:
             uniforms = _uniforms(keys, self.num_points, layout, loc.dtype)
-            sums = summed(*log_weights(factor, limits, tilt, uniforms), len(keys))
-            return summary(sums, self.num_points, unseen)
+            return summed(*log_weights(factor, limits, tilt, uniforms), len(keys))
 
         at_once = self._at_once(len(keys), d)
         if at_once == len(keys):
-            return some(keys)
+            return summary(some(keys), self.num_points, unseen, together=True)
         passes = keys.reshape(len(keys) // at_once, at_once)
-        results = lax.map(jax.checkpoint(some), passes)
-        return jax.tree.map(lambda x: x.reshape(len(keys)), results)
+        found = lax.map(jax.checkpoint(some), passes)
+        sums = Sums(
+            found.log_total.ravel(), found.inverse.ravel(), jnp.repeat(found.level, at_once)
+        )
+        return summary(sums, self.num_points, unseen, together=True)
 
     def _at_once(self, num_keys: int, dimension: int) -> int:
         """The number of replicates of a pass."""

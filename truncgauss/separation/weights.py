@@ -108,9 +108,24 @@ def summed(log_weights: Array, level: Array, num_replicates: int) -> Sums:
     return Sums(log_sum_exp(log_weights, axis=1), inverse, level)
 
 
-def summary(sums: Sums, num_points: Array | int, unseen: Array) -> Estimate:
-    """The log mean weight of each replicate; stderr inf for fewer than 10 effective points."""
+def summary(sums: Sums, num_points: Array | int, unseen: Array, together: bool = False) -> Estimate:
+    """The log mean weight of each replicate; stderr inf for fewer than 10 effective points.
+
+    Args:
+        sums: of R replicates; the level may be one for each.
+        num_points: of each replicate.
+        unseen: the fraction of the mass that the points may have missed.
+        together: whether the effective points are counted over all replicates, at least 10 R. In
+            one of few points whether there are 10 is a matter of chance, and goes with the
+            estimate: of 100 estimates from 16 x 16 points the 26 whose replicates had 10 effective
+            points lay one standard error too high.
+    """
     log_count = jnp.log(jnp.asarray(num_points, sums.log_total.dtype))
     log_probs = (sums.log_total - log_count) + sums.level
-    few = (sums.inverse > 1.0 / MIN_EFFECTIVE_POINTS) | (sums.inverse == 0)
+    inverse = sums.inverse
+    if together:
+        shares = jnp.exp(log_probs - log_sum_exp(log_probs))
+        inverse = len(log_probs) * jnp.sum(shares**2 * inverse) + jnp.zeros_like(inverse)
+        inverse = jnp.where(jnp.max(log_probs) == -jnp.inf, 0.0, inverse)
+    few = (inverse > 1.0 / MIN_EFFECTIVE_POINTS) | (inverse == 0)
     return Estimate(log_probs, jnp.where(few, jnp.inf, unseen))
