@@ -260,7 +260,9 @@ def from_file(
 ) -> SpreadRows:
     """The rows of a file, of which each process reads and holds those of its own devices alone.
 
-    For sums over rows in a jitted function or in `tg.fit`. What needs all rows in one place takes
+    For sums over rows in a jitted function or in `tg.fit`, within `parallel.rows(mesh,
+    gathered=False)` where they hold probabilities. Write squares as products with an inverse: for a
+    triangular solve XLA sends all rows to all devices. What needs all rows in one place takes
     `gathered(rows.values)`; a mean and a covariance, `tg.Statistics.from_file`, needs no array.
 
     Args:

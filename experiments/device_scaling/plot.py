@@ -13,9 +13,13 @@ def plot(results):
         "work_efficiency": "efficiency by processor seconds",
     }
     for ax, (field, label) in zip(axes, labels.items(), strict=True):
-        for number, (name, curve) in enumerate(scaling.items()):
+        kinds = [name for name in scaling if "processes" not in name]
+        for name, curve in scaling.items():
+            # Processes have the colour of the same work on devices.
+            style = {} if name in kinds else {"linestyle": "--", "marker": "s"}
+            number = kinds.index(name.replace("processes", "strong"))
             plotting.curves(
-                curve["counts"], [curve[field]], [name], series=[number],
+                curve["counts"], [curve[field]], [name], series=[number], **style,
                 xlabel="devices, or processes of one device", ylabel=label, ax=ax,
             )  # fmt: skip
         counts = sorted({int(n) for curve in scaling.values() for n in curve["counts"]})

@@ -1,14 +1,21 @@
 """Pieces of work on some devices, in a fresh process: a JSON line of what each cost.
 
 Run as `python probe.py WORK NUM_CALLS NUM_DEVICES NUM_CORES [COORDINATOR COUNT INDEX]`, where WORK
-is JSON: by name what is spread (rows or points) and its settings. With a coordinator it is one of
-COUNT processes.
+is JSON: by name what is spread (rows, points, or the rows of a file) and its settings. With a
+coordinator it is one of COUNT processes.
 """
 
 import json
+import math
 import os
+import re
 import sys
 import time
+
+COLLECTIVE = re.compile(
+    r" = (.*) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(-start)?\("
+)
+ARRAY = re.compile(r"[a-z]+(\d+)\[([\d,]*)\]")
 
 
 def problems(num_rows, d):
@@ -22,13 +29,41 @@ def problems(num_rows, d):
     return 0.3 * rng.normal(size=(num_rows, d)), covariance / np.outer(scale, scale)
 
 
+def likelihood(given, mesh):
+    """Minus the log-likelihood of a file's rows with its gradient, in mean and covariance."""
+    import jax
+    import jax.numpy as jnp
+
+    import truncgauss as tg
+
+    d = given["dimension"]
+    means, covariance = problems(1, d)
+    rows = tg.distributed.from_file(given["path"], mesh=mesh)
+    method = tg.Separation(given["num_points"], 1, tilted=False)
+
+    def loss(parameters, rows):
+        (loc, matrix), (x, low) = parameters, jnp.split(rows.values, 2, axis=1)
+        seen = tg.log_probability(loc, matrix, tg.Box(low, jnp.inf), method).log_prob
+        # Products of matrices stay on their devices; for a triangular solve all rows would travel.
+        apart = x - loc
+        squares = jnp.sum(apart * (apart @ jnp.linalg.inv(matrix)), axis=1)
+        level = 0.5 * (jnp.linalg.slogdet(matrix)[1] + d * math.log(2.0 * math.pi))
+        return jnp.sum(rows.weights * (seen + 0.5 * squares + level))
+
+    parameters = jnp.asarray(means[0]), jnp.asarray(covariance)
+    context = tg.parallel.rows(mesh, gathered=False)
+    return jax.jit(jax.value_and_grad(loss)), (parameters, rows), context
+
+
 def work(kind, given, mesh):
-    """A jitted function that is spread over a mesh, its argument, and the context of its call."""
+    """A jitted function that is spread over a mesh, its arguments, and the context of its call."""
     import jax
     import numpy as np
 
     import truncgauss as tg
 
+    if kind == "file":
+        return likelihood(given, mesh)
     d = given["dimension"]
     means, covariance = problems(given.get("num_rows", 1), d)
     box = tg.Box(np.full(d, -1.0), np.full(d, 1.5))
@@ -37,8 +72,8 @@ def work(kind, given, mesh):
     value = lambda loc: tg.log_probability(loc, covariance, box, method).log_prob
     if kind == "rows":
         # Every process has all means, as a user's program would.
-        return jax.jit(value), means, tg.parallel.rows(mesh)
-    return jax.jit(value), means[0], tg.parallel.replicates(mesh)
+        return jax.jit(value), (means,), tg.parallel.rows(mesh)
+    return jax.jit(value), (means[0],), tg.parallel.replicates(mesh)
 
 
 def measured(kind, given, num_calls):
@@ -48,25 +83,39 @@ def measured(kind, given, num_calls):
 
     import truncgauss as tg
 
-    mesh = tg.parallel.device_mesh()
-    function, argument, context = work(kind, given, mesh)
+    mesh, start = tg.parallel.device_mesh(), time.process_time()
+    function, arguments, context = work(kind, given, mesh)
+    made = time.process_time() - start
     with context:
-        compiled = function.lower(argument).compile()
+        compiled = function.lower(*arguments).compile()
         memory = compiled.memory_analysis()
-        result = jax.block_until_ready(compiled(argument))
-        held = {shard.device for shard in result.addressable_shards}
+        result = jax.tree.leaves(jax.block_until_ready(compiled(*arguments)))
+        held = {shard.device for shard in result[0].addressable_shards}
         calls = []
         for _ in range(num_calls):
             clock, start = time.perf_counter(), time.process_time()
-            jax.block_until_ready(compiled(argument))
+            jax.block_until_ready(compiled(*arguments))
             calls.append((time.perf_counter() - clock, time.process_time() - start))
     return {
+        "made": made,
+        "exchanged": exchanged(compiled.as_text()),
         "wall": min(wall for wall, _ in calls),
         "work": min(seconds for _, seconds in calls),
         "memory": memory.temp_size_in_bytes + memory.output_size_in_bytes,
         "held": len(held),
-        "values": np.asarray(result).ravel()[:100].tolist(),
+        "values": np.concatenate([np.ravel(leaf) for leaf in result])[:100].tolist(),
     }
+
+
+def exchanged(program):
+    """How many collectives a compiled program has, and the bytes of all their results."""
+    sizes = [
+        int(bits) // 8 * math.prod(int(n) for n in shape.split(",") if n)
+        for line in program.splitlines()
+        if (found := COLLECTIVE.search(line))
+        for bits, shape in ARRAY.findall(found[1])
+    ]
+    return [sum(bool(COLLECTIVE.search(line)) for line in program.splitlines()), sum(sizes)]
 
 
 def main(words):

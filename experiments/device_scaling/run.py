@@ -11,10 +11,15 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 
+WORKS = (
+    ("rows", "strong"), ("rows", "weak"), ("points", "strong"), ("points", "weak"),
+    ("file", "strong"),
+)  # fmt: skip
 PROBE = Path(__file__).with_name("probe.py")
 FIELDS = ("wall", "work", "memory")
 LIMIT = 600  # seconds for a probe
@@ -24,33 +29,45 @@ def run(settings):
     """Times, processor seconds, memory and efficiencies of both kinds of work."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     load = os.getloadavg()[0]
-    apart = (1, *(n for n in settings.num_processes if n > 1)) if settings.num_processes else ()
     found = {(count, False): [] for count in settings.num_devices}
-    found |= {(count, True): [] for count in apart}
-    for _ in range(settings.num_repeats):
-        for count, processes in found:
-            found[count, processes].append(probed(settings, count, cores, processes))
+    found |= {(count, True): [] for count in settings.num_processes if count > 1}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "rows.npy")
+        np.save(path, table(settings.file.num_rows, settings.file.dimension))
+        for _ in range(settings.num_repeats):
+            for count, apart in found:
+                found[count, apart].append(probed(settings, path, count, cores, apart))
     scaling = {}
-    for kind in ("rows", "points"):
-        for name in ("strong", "weak"):
-            counts = settings.num_devices
-            scaling[f"{kind}, {name}"] = curve(f"{kind}, {name}", found, counts, False, cores)
-        if apart:
-            scaling[f"{kind}, processes"] = curve(f"{kind}, strong", found, apart, True, cores)
+    for kind, name in WORKS:
+        counts = [(count, False) for count in settings.num_devices]
+        scaling[f"{kind}, {name}"] = curve(f"{kind}, {name}", found, counts, cores)
+        counts = [(1, False), *((count, True) for count, apart in found if apart)]
+        if name == "strong" and len(counts) > 1:
+            scaling[f"{kind}, processes"] = curve(f"{kind}, strong", found, counts, cores)
     largest = max(float(one.pop("difference")) for one in scaling.values())
+    larger = larger_fit(settings, found)
     return {
         "cores": cores,
         "load": load,
         "scaling": scaling,
         "largest_difference": largest,
-        "summary": list(summary(cores, load, scaling, largest)),
+        "larger": larger,
+        "summary": [*summary(cores, load, scaling, largest), *account(settings, larger)],
         "failed": "" if largest < 1e-12 else f"results differ by {largest:.1e}",
     }
 
 
-def curve(name, found, counts, apart, cores):
-    """One kind of work over numbers of devices, or of processes where these are `apart`."""
-    every = [[one[name] for one in found[count, apart]] for count in counts]
+def table(num_rows, d):
+    """Rows, each above lower limits of its own, which stand beside it: shape (num_rows, 2 d)."""
+    rng = np.random.default_rng(0)
+    low = rng.normal(size=(num_rows, d)) - 1.5
+    return np.hstack([low + rng.exponential(size=low.shape), low])
+
+
+def curve(name, found, counts, cores):
+    """One kind of work over numbers of devices, or of processes with one each where so marked."""
+    every = [[one[name] for one in found[count]] for count in counts]
+    counts = [count for count, _ in counts]
     ideal = np.array([min(count, cores) for count in counts], float)
     size = np.array(counts, float) if "weak" in name else np.ones(len(counts))
     table = {
@@ -65,29 +82,32 @@ def curve(name, found, counts, apart, cores):
     )  # fmt: skip
     first = np.array(every[0][0]["values"])
     values = [np.array(each[0]["values"])[: len(first)] for each in every]
-    same = "rows" in name or "strong" in name  # more replicates are another estimate
+    same = name != "points, weak"  # more replicates are another estimate
     return table | {
         "counts": np.array(counts),
         "held": np.array([each[0]["held"] for each in every]),
         "efficiency": clock * size / ideal,
         "work_efficiency": work * size,
-        "difference": max(float(np.abs(v / first - 1.0).max()) for v in values) if same else 0.0,
+        "difference": max(float(np.abs(v - first).max() / np.abs(first).max()) for v in values)
+        if same
+        else 0.0,
     }
 
 
-def asked_of(settings, count):
+def asked_of(settings, path, count):
     """The work of a probe by name, with its settings; weak scaling has `count` times as much."""
-    works = {}
-    for kind, grown in (("rows", "num_rows"), ("points", "num_replicates")):
-        given = getattr(settings, kind).model_dump()
-        works[f"{kind}, strong"] = kind, given
-        works[f"{kind}, weak"] = kind, given | {grown: given[grown] * count}
+    grown, works = {"rows": "num_rows", "points": "num_replicates"}, {}
+    for kind, name in WORKS:
+        given = getattr(settings, kind).model_dump() | {"path": str(path)}
+        if name == "weak":
+            given[grown[kind]] *= count
+        works[f"{kind}, {name}"] = kind, given
     return works
 
 
-def probed(settings, count, cores, apart):
+def probed(settings, path, count, cores, apart):
     """What `probe` says: of one process with `count` devices, or of `count` processes with one."""
-    works = asked_of(settings, count)
+    works = asked_of(settings, path, count)
     if apart:
         works = {name: work for name, work in works.items() if "strong" in name}
     words = [sys.executable, str(PROBE), json.dumps(works), str(settings.num_calls)]
@@ -123,6 +143,49 @@ def together(parts):
         "work": sum(one["work"] for one in parts),
         "held": sum(one["held"] for one in parts),
     }
+
+
+def larger_fit(settings, found):
+    """What a fit of many rows with limits of their own would take, by the units measured here."""
+    asked, file = settings.larger, settings.file
+    one, two = (found[found_at][0]["file, strong"] for found_at in list(found)[:2])
+    row_bytes = 8 * 2 * file.dimension
+    each = asked.num_rows / asked.num_devices  # rows of a device
+    seconds = {name: one[name] / file.num_rows * each for name in ("made", "work")}
+    count, exchanged = two["exchanged"]
+    return {
+        "row_bytes": row_bytes,
+        "bytes_of_device": row_bytes * each,
+        "held_by_row": one["memory"] / file.num_rows,
+        "parts": int(np.ceil(one["memory"] / file.num_rows * each / (1e9 * asked.gigabytes))),
+        "reading": seconds["made"],
+        "gradient": seconds["work"],
+        "collectives": count,
+        "exchanged": exchanged,
+        "waiting": count * asked.latency,
+        "fit": seconds["made"] + asked.num_gradients * (seconds["work"] + count * asked.latency),
+    }
+
+
+def account(settings, larger):
+    """That as sentences."""
+    asked, d = settings.larger, settings.file.dimension
+    yield (
+        f"{asked.num_rows:.2g} rows of {d} numbers, each with {d} limits of its own, on "
+        f"{asked.num_devices} devices like one of these cores:"
+    )
+    yield (
+        f"{larger['row_bytes']} bytes a row, {larger['row_bytes'] * asked.num_rows / 1e9:.0f} GB "
+        f"in all, {larger['bytes_of_device'] / 1e9:.2f} GB a device, read in "
+        f"{larger['reading']:.0f} s; a gradient holds {larger['held_by_row']:.0f} bytes a row, so "
+        f"{larger['parts']} part(s) for {asked.gigabytes:g} GB"
+    )
+    yield (
+        f"a value with its gradient {larger['gradient']:.0f} s, and {larger['collectives']} "
+        f"collective(s) of {larger['exchanged']} bytes together, whatever the number of rows: "
+        f"{larger['waiting']:.1e} s at {asked.latency:g} s each"
+    )
+    yield f"a fit of {asked.num_gradients} such gradients: {larger['fit'] / 60:.0f} minutes"
 
 
 def free_port():

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import Count, Experiment, Model, problem
+from truncgauss.config import Count, Experiment, Model, Positive, problem
 
 
 class Rows(Model):
@@ -25,6 +25,23 @@ class Points(Model):
     num_replicates: Annotated[int, Field(ge=2)]
 
 
+class File(Rows):
+    """The likelihood of the rows of a file, each seen above lower limits of its own."""
+
+
+class Larger(Model):
+    """A fit for which bytes and seconds are computed from what was measured of `file`."""
+
+    num_rows: Count
+    num_devices: Count
+    num_gradients: Count
+    """Values with gradients that the fit takes."""
+    latency: Positive
+    """Seconds of a sum over all devices, assumed."""
+    gigabytes: Positive
+    """Memory of a device for arrays besides the rows, assumed."""
+
+
 class Settings(Experiment):
     """Strong and weak scaling over the devices of one process, and over processes."""
 
@@ -36,6 +53,8 @@ class Settings(Experiment):
     """Processes of one device each, that share the same work."""
     rows: Rows
     points: Points
+    file: File
+    larger: Larger
     num_calls: Count
     """Warm calls of a fresh process, of which the fastest counts."""
     num_repeats: Count
