@@ -1,9 +1,11 @@
 """Everything that computes, spread over the devices of a process of its own.
 
 `JAX_NUM_CPU_DEVICES=... python tests/device_work.py FILE NAME ...` writes the results of each name.
+With `JOIN="HOST:PORT COUNT INDEX"` in the environment it is one of several processes.
 """
 
 import faulthandler
+import os
 import sys
 
 import jax
@@ -13,6 +15,10 @@ import numpy as np
 import truncgauss as tg
 from truncgauss.probability.dense_blocks import DenseBlocks
 from truncgauss.separation import block_factor
+
+if __name__ == "__main__" and "JOIN" in os.environ:  # before the first array is made
+    meeting, num_processes, index = os.environ["JOIN"].split()
+    tg.distributed.join(meeting, int(num_processes), int(index))
 
 LIMIT = 500  # seconds, after which a stand-still is reported
 COVARIANCE, REGION = 0.5 * np.eye(4) + 0.5, tg.Box(np.full(4, -1.0), np.full(4, 1.5))

@@ -11,10 +11,13 @@ import subprocess
 import sys
 import time
 
+import device_work
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from test_device_counts import CHEAP, started
+from test_device_counts import assert_same as assert_equal_work
 
 import truncgauss as tg
 from truncgauss import distributed
@@ -312,6 +315,33 @@ def test_statistics_of_processes_add_up_exactly(count):
     found = ends(processes)
     assert all(code == 0 for code, _, _ in found), found
     assert len({out.splitlines()[-1].rsplit(" ", 1)[0] for _, out, _ in found}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "names",
+    [("draws", "moments", "fit_shift", "dense blocks"), ("fit_observations", "fit_mixture")],
+    ids="+".join,
+)
+def test_two_processes_do_the_work_of_one(names, tmp_path):
+    """Prime numbers of rows and replicates; the work of the tests of 1, 2, 4 and 8 devices."""
+    meeting, files = f"127.0.0.1:{port()}", [tmp_path / f"{i}.npz" for i in range(2)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, device_work.__file__, str(file), *names], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=os.environ | {
+                "JOIN": f"{meeting} 2 {index}", "JAX_NUM_CPU_DEVICES": "1", "JAX_ENABLE_X64": "1",
+                "XLA_FLAGS": CHEAP,
+            },
+        )
+        for index, file in enumerate(files)
+    ]  # fmt: skip
+    found = ends(processes)
+    assert all(code == 0 for code, _, _ in found), found
+    one = started(1, "float64", names, tmp_path / "one.npz")
+    for file in files:
+        assert_equal_work(one, dict(np.load(file)), 1e-12)
 
 
 FROM_FILE = """
