@@ -9,7 +9,7 @@ import numpy as np
 from truncgauss.mixtures.curvature import score_products
 from truncgauss.mixtures.em import Ascent
 from truncgauss.mixtures.likelihood import row_weights, total_of
-from truncgauss.mixtures.loss import MixtureLoss, found_terms, shares
+from truncgauss.mixtures.loss import MixtureLoss, shares, terms_at
 from truncgauss.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.optimization.newton import Point, verdict
 from truncgauss.optimization.result import BASELESS
@@ -34,9 +34,9 @@ def finished(
     information: str,
 ) -> MixtureFit:
     """The result at a point."""
-    size, x = float(loss.size), jnp.asarray(here.x)
+    size = float(loss.size)
     estimated = estimates_of(loss, here, information)
-    terms = found_terms(loss, x)
+    terms = terms_at(loss, here.x)
     value, stderr = map(float, total_of(loss.observations, terms))
     proof = certificate(size * here.gradient, size * here.hessian, stderr)
     weights = np.asarray(row_weights(loss.observations, jnp.float64))

@@ -33,7 +33,7 @@ import numpy as np
 from truncgauss.compiling import Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
-from truncgauss.mixtures.loss import MixtureLoss, effort_of
+from truncgauss.mixtures.loss import MixtureLoss, effort_of, parts_of
 from truncgauss.optimization.checkpoint import computed
 
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
@@ -121,13 +121,14 @@ def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
 def expectation(loss: MixtureLoss, here: Components) -> Expectation:
     """What EM needs of the rows at a mixture: one gradient of their log-likelihood."""
     arrays = jax.tree.map(jnp.asarray, here)
-    value, gradient, population = computed("expectation", _expected, loss, arrays)
-    return Expectation(float(value), Components(*gradient), float(population))
+    found = [computed("expectation", _expected, part, arrays) for part in parts_of(loss)]
+    value, gradient, hidden = jax.tree.map(lambda *parts: sum(parts), *found)
+    return Expectation(float(value), Components(*gradient), float(loss.size) + float(hidden))
 
 
 def _expected(loss: MixtureLoss, here: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
-    value, gradient, population = _expectation(loss, here, effort=effort_of(loss))
-    return value, tuple(map(np.asarray, gradient)), population
+    value, gradient, hidden = _expectation(loss, here, effort=effort_of(loss))
+    return np.asarray(value), tuple(map(np.asarray, gradient)), np.asarray(hidden)
 
 
 def maximised(here: Components, found: Expectation, structure: str) -> Components:
@@ -156,8 +157,9 @@ def _expectation(loss: MixtureLoss, here: Components) -> tuple[jax.Array, Compon
         mixture = Mixture(jnp.exp(weights), locs, CovarianceMatrix(covariances))
         terms = mixture_terms(rows, mixture, loss.method, loss.key)
         counts = row_weights(rows, locs.dtype)
-        return total_of(rows, terms).log_prob, counts @ jnp.exp(-terms.log_region)
+        hidden = counts @ jnp.expm1(-terms.log_region)
+        return total_of(rows, terms).log_prob, hidden
 
     inputs = Components(jnp.log(here.weights), here.locs, here.covariances)  # type: ignore[arg-type]
-    (value, population), gradient = jax.value_and_grad(total, has_aux=True)(inputs)
-    return value, gradient, population
+    (value, hidden), gradient = jax.value_and_grad(total, has_aux=True)(inputs)
+    return value, gradient, hidden

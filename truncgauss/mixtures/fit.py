@@ -15,8 +15,8 @@ from truncgauss.likelihood import Observations
 from truncgauss.mixtures.certificate import finished
 from truncgauss.mixtures.curvature import MANY, point, rough_point
 from truncgauss.mixtures.em import Ascent, Components, ascended, has_collapsed
-from truncgauss.mixtures.likelihood import hold, mixture_log_likelihood, row_weights
-from truncgauss.mixtures.loss import MixtureLoss, found_terms, slope
+from truncgauss.mixtures.likelihood import hold, row_weights
+from truncgauss.mixtures.loss import MixtureLoss, divided, parts_of, shares, slope, terms_at
 from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.mixtures.result import MixtureFit
 from truncgauss.mixtures.starts import seeded, standard_rows
@@ -172,7 +172,7 @@ def prepared_loss(
             "rows."
         )
     key = as_key(key)
-    return MixtureLoss(observations, coordinates, jnp.asarray(size), method, key), table
+    return divided(MixtureLoss(observations, coordinates, jnp.asarray(size), method, key)), table
 
 
 def given(start: tuple[Any, Any, Any], coordinates: MixtureCoordinates) -> Components:
@@ -207,9 +207,8 @@ def in_user_units(start: Components, coordinates: MixtureCoordinates) -> Compone
 
 def check_possible(loss: MixtureLoss, start: Components) -> None:
     """Raise ValueError if a row cannot be, or its likelihood is not finite."""
-    rows = dataclasses.replace(loss.observations, weights=None)
-    found = mixture_log_likelihood(rows, *start, loss.method, loss.key)
-    values = np.asarray(found.log_prob)
+    own, rows = planned(loss, loss.method, start), loss.observations
+    values = np.asarray(terms_at(own, loss.coordinates.free(*start)).log_prob)
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         first = wrong[0]
@@ -222,6 +221,9 @@ def check_possible(loss: MixtureLoss, start: Components) -> None:
 
 def planned(loss: MixtureLoss, method: Method, at: Components) -> MixtureLoss:
     """The loss with a method's plans made at a mixture."""
+    if loss.parts:
+        parts = tuple(planned(part, method, at) for part in loss.parts)
+        return dataclasses.replace(loss, parts=parts)
     held = hold(method, loss.observations, at.locs, at.covariances)
     return dataclasses.replace(loss, method=held)
 
@@ -241,7 +243,7 @@ def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: 
     at = ascent.components
     if has_collapsed(loss, at):
         return End(np.zeros(place.size), -np.inf, np.zeros(0), ascent)
-    if jax.tree.leaves(own.method):
+    if jax.tree.leaves(parts_of(own)[0].method):
         own = planned(loss, method, at)
     x = place.free(*at)
     x, trace, hessian = finish(own, x, num_steps)
@@ -320,10 +322,8 @@ def reported(
     """The result at the best end, its components sorted, its plans made there."""
     place = loss.coordinates
     at = components_at(place, best.x)
-    weights = np.asarray(row_weights(loss.observations, jnp.float64))
-    own = planned(loss, loss.method, at)
-    shares = weights @ np.asarray(found_terms(own, jnp.asarray(best.x)).region_shares)
-    order = np.argsort(-shares, kind="stable")
+    observed = shares(planned(loss, loss.method, at), best.x)[0]
+    order = np.argsort(-observed, kind="stable")
     at = Components(*(part[order] for part in at))
     own = planned(loss, loss.method, at)
     evaluate = NearMinimum(own)
