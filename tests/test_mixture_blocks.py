@@ -60,9 +60,9 @@ def test_blocks_have_every_row_once_and_shared_integrals_once_each():
 def both(rows, monkeypatch):
     """The loss of all rows at once and of four blocks, planned, and the start's coordinates."""
     method = tg.Separation(num_points=32, num_replicates=2)
-    whole, _ = prepared_loss(rows, 2, "full", method, None)
+    whole, _ = prepared_loss(rows, 2, ("full", None), method)
     monkeypatch.setattr(mixture_loss, "BLOCK", 8)
-    split, _ = prepared_loss(rows, 2, "full", method, None)
+    split, _ = prepared_loss(rows, 2, ("full", None), method)
     assert not whole.parts and len(split.parts) == 4
     x = whole.coordinates.free(*START)
     return planned(whole, method, START), planned(split, method, START), x
@@ -98,9 +98,9 @@ def test_blocks_of_selected_rows_tell_what_all_rows_do(kind, monkeypatch):
 @pytest.mark.slow
 def test_the_curvature_of_blocks_is_that_of_all_rows(monkeypatch):
     rows = rows_of("own boxes")
-    whole, _ = prepared_loss(rows, 2, "full", tg.Automatic(), None)
+    whole, _ = prepared_loss(rows, 2, ("full", None))
     monkeypatch.setattr(mixture_loss, "BLOCK", 8)
-    split, _ = prepared_loss(rows, 2, "full", tg.Automatic(), None)
+    split, _ = prepared_loss(rows, 2, ("full", None))
     x = whole.coordinates.free(*START)
     one, other = point(whole, x), point(split, x)
     np.testing.assert_allclose(other.hessian, one.hessian, rtol=1e-6, atol=1e-8)

@@ -37,6 +37,7 @@ from truncgauss.mixtures.likelihood import (
     row_weights,
 )
 from truncgauss.mixtures.loss import MixtureLoss, effort_of, parts_of
+from truncgauss.mixtures.prior import derivatives
 from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.newton import Point
 
@@ -131,8 +132,13 @@ def _told(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, ...]:
 
 def _point(loss: MixtureLoss, x: np.ndarray, found: Sums, hessian: np.ndarray) -> Point:
     size = float(loss.size)
-    gradient = -_gathered(loss, found.total) / size
-    return Point(np.asarray(x), -float(found.value) / size, gradient, hessian)
+    value, gradient = -float(found.value) / size, -_gathered(loss, found.total) / size
+    if loss.prior_rows is not None:
+        share = float(loss.prior_rows) / size
+        prior = derivatives(loss.coordinates, x)
+        value, gradient = value - share * prior[0], gradient - share * prior[1]
+        hessian = hessian - share * prior[2]
+    return Point(np.asarray(x), value, gradient, hessian)
 
 
 def _gathered(loss: MixtureLoss, parts: Any) -> np.ndarray:

@@ -14,6 +14,7 @@ from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.likelihood import MixtureTerms, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.parameters import MixtureCoordinates
+from truncgauss.mixtures.prior import log_prior_at
 from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.newton import FEW_NUMBERS
 from truncgauss.probability.method import Method
@@ -26,7 +27,7 @@ BLOCK, BLOCK_NUMBERS = 2**17, 2**22
 
 @frozen_pytree
 class MixtureLoss:
-    """Minus the mean log-likelihood of a row, by free coordinates.
+    """Minus the mean log-likelihood of a row, by free coordinates; with the prior, if there is one.
 
     Attributes:
         observations: the rows.
@@ -34,6 +35,7 @@ class MixtureLoss:
         size: the total weight of the rows.
         method: how probabilities are computed, with its plans held.
         key: its random key.
+        prior_rows: how many rows the prior of each covariance matrix stands for, (); None for none.
         parts: losses of blocks of the rows, of one shape, whose sum this is, if the rows are many;
             derivatives are computed for one after the other, in the memory of one.
         numbers: of the rows in the whole sample, if this is a part, (m,).
@@ -44,11 +46,15 @@ class MixtureLoss:
     size: jax.Array
     method: Method
     key: jax.Array
+    prior_rows: jax.Array | None = None
     parts: tuple["MixtureLoss", ...] = ()
     numbers: jax.Array | None = None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return -total_of(self.observations, self.terms(x)).log_prob / self.size
+        value = total_of(self.observations, self.terms(x)).log_prob
+        if self.prior_rows is not None:
+            value += self.prior_rows * log_prior_at(self.coordinates, x)
+        return -value / self.size
 
     def terms(self, x: jax.Array) -> MixtureTerms:
         mixture = self.coordinates.mixture(x)
@@ -67,9 +73,14 @@ def divided(loss: MixtureLoss) -> MixtureLoss:
     size = min(BLOCK, max(1, BLOCK_NUMBERS // own))
     if loss.observations.num_rows <= size:
         return loss
+    blocks = likelihood.blocks(loss.observations, size)
+    nothing = None if loss.prior_rows is None else jnp.zeros_like(loss.prior_rows)
+    priors = [loss.prior_rows] + [nothing] * (len(blocks) - 1)
     parts = tuple(
-        dataclasses.replace(loss, observations=block.rows, numbers=jnp.asarray(block.numbers))
-        for block in likelihood.blocks(loss.observations, size)
+        dataclasses.replace(
+            loss, observations=block.rows, numbers=jnp.asarray(block.numbers), prior_rows=prior
+        )
+        for block, prior in zip(blocks, priors)
     )
     return dataclasses.replace(loss, parts=parts)
 
