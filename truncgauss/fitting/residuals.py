@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri_exp
 
-from truncgauss.fitting.likelihood_fit import LikelihoodFit
+from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.likelihood import Observations, log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -77,7 +77,7 @@ def as_model(fit: Any) -> tuple[Observations, Any, Any]:
     """The rows, the mean and the covariance of a fit or of a tuple of these."""
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         observations, loc, covariance = fit
-    elif isinstance(fit, LikelihoodFit):
+    elif isinstance(fit, RowsFit):
         observations = fit.centred
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
         n = observations.num_rows  # covariates may be filled up by rows that are none
