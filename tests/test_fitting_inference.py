@@ -242,12 +242,22 @@ def test_printed_fits_are_tables_with_intervals_and_notes():
     fit = tg.fit_truncated_normal(rows, low=[1.0, -INF])
     lines = str(fit).splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["loc[0]", "loc[1]"]
-    assert lines[3].startswith("covariance_matrix[0, 0]")
+    assert lines[3].startswith("covariance[0, 0]")
     value, error, low, high = map(float, re.findall(r"-?\d[\w.+-]*", lines[1])[1:])
     np.testing.assert_allclose([value, error], [fit.loc[0], fit.standard_errors.loc[0]], rtol=1e-5)
     np.testing.assert_allclose([low, high], value + np.array([-1.96, 1.96]) * error, rtol=1e-3)
-    assert f"{len(rows)} rows; fraction not truncated" in str(fit)
+    assert f"{len(rows)} rows, 5 parameters, AIC" in str(fit)
+    assert "; fraction not truncated" in str(fit)
     assert lines[-len(fit.notes) - 1] == fit.reason and "lies where rows can be seen" in str(fit)
+
+
+def test_rows_are_counted_as_often_as_their_weights_say():
+    y = np.random.default_rng(3).normal(size=50)
+    thrice = tg.fit_observations(tg.Observations.exact(y, weights=np.full(50, 3.0)))
+    repeated = tg.fit_observations(tg.Observations.exact(np.repeat(y, 3)))
+    mixture = tg.fit_mixture(tg.Observations.exact(y, weights=np.full(50, 3.0)), 1)
+    assert thrice.num_rows == repeated.num_rows == mixture.num_rows == 150
+    np.testing.assert_allclose([thrice.bic, mixture.bic], repeated.bic, rtol=1e-9)
 
 
 def test_rows_of_weight_zero_are_not_counted():

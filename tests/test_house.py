@@ -53,7 +53,7 @@ ROOMS = {
     },
     "likelihood": {
         "patterns": 0, "from_table": 0, "observations": 1, "conditioning": 1, "integrals": 2,
-        "terms": 2, "held": 3, "rows": 4, "slopes": 5,
+        "terms": 2, "held": 3, "blocks": 4, "rows": 4, "slopes": 5,
     },
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
@@ -65,14 +65,16 @@ ROOMS = {
     "fitting": {
         "held": 0, "regression_loss": 0, "observations_loss": 0, "statistics": 0, "existence": 0,
         "citations": 0, "wald": 0, "profile": 0, "centring": 1, "fraction_loss": 1,
-        "truncated_normal_loss": 1, "truncated_normal_rows": 1, "truncated_normal_result": 1,
-        "rising": 1, "observations_start": 2, "truncated_normal_notes": 2,
+        "truncated_normal_loss": 1, "truncated_normal_rows": 1, "truncated_normal_result": 3.1,
+        "rising": 1, "observations_start": 2, "truncated_normal_notes": 3.2,
+        "truncated_normal_end": 3.3,
         "expected": 2, "regression_rows": 2, "inference": 3, "likelihood_fit": 3,
         "fraction_search": 3, "observations_result": 4, "observations_problem": 4.2,
         "observations": 4.5,
     },
     "mixtures": {
-        "likelihood": 0, "distribution": 0, "parameters": 1, "posterior": 1, "loss": 2, "em": 3,
+        "likelihood": 0, "distribution": 0, "factors": 0, "parameters": 1, "posterior": 1,
+        "prior": 1.5, "loss": 2, "em": 3,
         "result": 3, "curvature": 3, "starts": 4, "certificate": 4, "fit": 5, "path": 6,
     },
     "regions": {"region": 0, "quadratic": 1},
