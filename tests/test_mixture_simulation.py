@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from tests.mixture_em import INF, TRUTH, drawn
+from experiments.mixture_survey import imputation
+from tests.mixture_em import INF, TRUTH, drawn, em_step
 from tests.test_experiments import check_picture, completed
 
 REGION = tg.Polyhedron([[1.0, 0.0], [1.0, 1.0]], [-0.8, -INF], [INF, 6.5])
@@ -69,9 +70,24 @@ def test_intervals_cover_the_truth():
     assert np.all(inside.mean(axis=0) > 0.95 - 5 * (0.95 * 0.05 / 60) ** 0.5)
 
 
+def test_em_by_draws_treats_rows_seen_as_a_few_lines_do_and_draws_the_hidden_share():
+    rng = np.random.default_rng(0)
+    y, noise = drawn(rng, 60, *TRUTH), rng.uniform(0.1, 0.4, size=(60, 2))
+    y[:9, 0] = y[9:15, 1] = np.nan
+    found = imputation.em_step(y, noise, *TRUTH)
+    for part, other in zip(found, em_step(y, noise[:, :, None] * np.eye(2), *TRUTH)):
+        np.testing.assert_allclose(part, other, rtol=1e-12, atol=1e-14)
+    one = np.ones(1), np.zeros((1, 2)), np.eye(2)[None]
+    lost, errors = imputation.hidden(rng, 4000, np.full((9, 2), 0.44), one, lambda y: y[:, 0] > 0.6)
+    # P(hidden) / P(seen) = .6915 / .3085, with a standard deviation of that part of sqrt(n).
+    assert lost.shape == errors.shape and np.all(lost[:, 0] <= 0.6)
+    assert abs(len(lost) / 4000 - 2.2411) < 4 * (2.2411 * 3.2411 / 4000) ** 0.5
+
+
 @pytest.mark.slow
 def test_the_experiment_corrects_what_the_naive_mixture_gets_wrong():
-    reduced = {"num_rows": 400, "num_starts": 1, "num_repeats": 4}
+    reduced = {"num_rows": 400, "num_starts": 1, "num_repeats": 4, "num_imputations": 1}
+    reduced["growth"] = [[200, 2, 2]]
     results, picture = completed("mixture_survey", **reduced)
     assert results["failed"] == "" and results["num_reached"] == 1
     k = 3
