@@ -1,4 +1,4 @@
-"""The experiments about fits, reduced: `tobin`, `survey`, `existence` and `residuals`."""
+"""The experiments about fits, reduced: `tobin`, `survey`, `existence`, `coverage`..."""
 
 import numpy as np
 import pytest
@@ -30,6 +30,24 @@ def test_existence():
     assert abs(results["missing"][1, 0] - wanted) < 5 * np.sqrt(wanted * (1 - wanted) / 400)
     assert results["missing"][0, 1] < results["missing"][0, 0] < results["missing"][1, 0]
     check_picture(picture)
+
+
+def test_coverage():
+    case = {"dimension": 1, "low": 1.0, "num_rows": 60, "num_simulations": 12}
+    results, picture = completed("coverage", cases=(case,))
+    [found] = results["cases"].values()
+    assert found["num_fits"] + found["num_without"] == 12 and found["num_without"] > 0
+    assert found["seen"] == pytest.approx(stats.norm.sf(1.0), abs=1e-2)
+    assert 0.5 < found["profile, mean"] <= 1.0 and found["stderr"] > 0.05
+    check_picture(picture)
+
+
+@pytest.mark.slow
+def test_profile_intervals_cover_vectors():
+    case = {"low": 0.0, "num_rows": 2000, "num_simulations": 150}
+    cases = {"dimension": 2, **case}, {"dimension": 5, **case, "low": -0.3, "num_simulations": 30}
+    results, _ = completed("coverage", cases=cases)
+    assert results["failed"] == ""
 
 
 def test_residuals():

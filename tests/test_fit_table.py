@@ -5,6 +5,7 @@ import pathlib
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 import truncgauss as tg
 from tests.published_rows import SHARED, needed
@@ -86,6 +87,39 @@ profile: ["log_scale[b]"]"""
     assert any("from the expected information" in line for line in results["summary"])
     with pytest.raises(config.ConfigError, match="scale_covariates: needs one outcome, but"):
         fitted(tmp_path, text.replace("outcomes: {", "outcomes: {b: {}, "))
+
+
+def test_a_mixture_behind_a_limit(tmp_path):
+    rng = np.random.default_rng(4)
+    y = np.concatenate([rng.normal(size=240), 5.0 + 1.5 * rng.normal(size=160)])
+    y = y[y > -0.5]
+    np.savetxt(tmp_path / "my.csv", y, header="flux", comments="")
+    text = """data: my.csv
+outcomes: {flux: {truncated_low: -0.5}}
+components: 2
+num_starts: 2"""
+    results = fitted(tmp_path, text)
+    weights, locs = [0.6, 0.4], [0.0, 5.0]
+    assert list(results["names"][[0, 2]]) == ["weights[0]", "locs[0][flux]"]
+    order = slice(None) if results["estimates"][2] < 2 else slice(None, None, -1)
+    away = results["estimates"][:4] - [*weights[order], *locs[order]]
+    assert np.all(np.abs(away) < 4 * results["stderr"][:4])
+    # What was taken for whole lacks its lower part.
+    place = list(results["estimates"]).index(results["estimates"][2:4].min())
+    assert results["naive"][place] > results["estimates"][place] + 0.2
+    u = stats.norm.cdf(results["residuals"][0, :, 0])
+    assert stats.kstest(u, "uniform").pvalue > 0.01
+    assert any("locs[1][flux]" in line for line in results["summary"])
+    assert len(config.function("fit_table", "plot")(results).axes) == 2
+    wrong = {
+        "profile: [flux]": "profile: is not for a mixture",
+        "information: expected": "information: a mixture has observed or sandwich",
+    }
+    for line, words in wrong.items():
+        with pytest.raises(config.ConfigError, match=words):
+            fitted(tmp_path, f"{text}\n{line}")
+    with pytest.raises(config.ConfigError, match="covariance: needs several components"):
+        fitted(tmp_path, text.replace("components: 2", "covariance: tied"))
 
 
 @needed

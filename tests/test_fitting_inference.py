@@ -242,11 +242,12 @@ def test_printed_fits_are_tables_with_intervals_and_notes():
     fit = tg.fit_truncated_normal(rows, low=[1.0, -INF])
     lines = str(fit).splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["loc[0]", "loc[1]"]
-    assert lines[3].startswith("covariance_matrix[0, 0]")
+    assert lines[3].startswith("covariance[0, 0]")
     value, error, low, high = map(float, re.findall(r"-?\d[\w.+-]*", lines[1])[1:])
     np.testing.assert_allclose([value, error], [fit.loc[0], fit.standard_errors.loc[0]], rtol=1e-5)
     np.testing.assert_allclose([low, high], value + np.array([-1.96, 1.96]) * error, rtol=1e-3)
-    assert f"{len(rows)} rows; fraction not truncated" in str(fit)
+    assert f"{len(rows)} rows, 5 parameters, AIC" in str(fit)
+    assert "; fraction not truncated" in str(fit)
     assert lines[-len(fit.notes) - 1] == fit.reason and "lies where rows can be seen" in str(fit)
 
 

@@ -12,8 +12,9 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from truncgauss import fitting
+from truncgauss.compiling import MEDIUM
 from truncgauss.fitting import truncated_normal
-from truncgauss.optimization.newton import Chord, newton_steps
+from truncgauss.optimization.newton import Chord, newton_steps, slope
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree
@@ -204,7 +205,7 @@ def test_errors_that_do_not_hold_are_told():
     assert fit.converged and fit.loc[0] < -10.0
     only, seen, wald = fit.notes
     assert "no other maximum" in only and "Only 3.4e-05 of the fitted distribution" in seen
-    assert "Do not trust the Wald intervals of loc[0], covariance_matrix[0, 0]" in wald
+    assert "Do not trust the Wald intervals of loc[0], covariance[0, 0]" in wald
     good = tg.fit_truncated_normal(np.random.default_rng(0).normal(5.0, 1.0, size=2000), 0.0)
     assert good.converged and good.notes == (only,)
 
@@ -299,3 +300,54 @@ def test_integrals_that_move_the_estimates_are_told():
     many = tg.fit_truncated_normal(rows, low=0.0, weights=np.full(len(rows), 1e5))
     assert few.converged and not any("may be off" in note for note in few.notes)
     assert any("The estimates may be off by" in note for note in many.notes)
+
+
+# Profiles and names
+
+
+def test_profiles_of_a_truncated_fit_are_those_of_its_rows():
+    x = np.random.default_rng(3).normal(size=(400, 2)) @ [[1.0, 0.5], [0.0, 1.0]]
+    x = x[np.all(x > -0.3, axis=1)]
+    fit = tg.fit_truncated_normal(
+        {"mass": x[:, 0], "size": x[:, 1]}, low={"mass": -0.3, "size": -0.3}
+    )
+    rows = tg.Observations.exact(x, region=tg.Box([-0.3, -0.3], INF))
+    by_rows = tg.fit_observations(rows)
+    assert fit.names[0] == "loc[mass]" and fit.names[3] == "covariance[size, mass]"
+    ends = fit.profile("covariance[size, mass]")
+    np.testing.assert_allclose(ends, by_rows.profile("covariance[1, 0]"), rtol=1e-6)
+    falls = [fit.profile_fall("covariance[size, mass]", end) for end in ends]
+    np.testing.assert_allclose(falls, 0.5 * stats.chi2.ppf(0.95, 1), rtol=1e-6)
+    np.testing.assert_allclose([fit.aic, fit.bic], [by_rows.aic, by_rows.bic], rtol=1e-9)
+    root = fit.delta(lambda estimates: jnp.sqrt(estimates[2]))
+    np.testing.assert_allclose(root.standard_error, fit.errors[2] / (2 * root.value), rtol=1e-9)
+    assert "cohen1991" in fit.citation()
+    for wrong, words in ((1.0, "between 0 and 1"), (0.0, "between 0 and 1")):
+        with pytest.raises(ValueError, match=words):
+            fit.profile("loc[mass]", wrong)
+
+
+def test_a_profile_by_gradients_ends_where_another_optimiser_says():
+    d = 4
+    x = np.random.default_rng(5).normal(size=(1500, d)) @ (np.eye(d) + 0.4 * np.eye(d, k=1))
+    x = x[np.all(x > -0.8, axis=1)]
+    fit = tg.fit_truncated_normal(x, low=-0.8)
+    assert fit.converged and fit.log_likelihood_stderr > 0
+    end = fit.profile("loc[1]")[1]
+    with jax.enable_x64(True):
+        size, best, place = float(fit.loss.size), fit.best, fit.coordinates
+        root = np.linalg.inv(np.linalg.cholesky(size * best.hessian)).T
+        estimate = jax.value_and_grad(lambda at: place.estimates(at)[1])
+
+        def fall(y):
+            value, gradient = slope(fit.loss, jnp.asarray(best.x + root @ y), effort=MEDIUM)
+            return size * (float(value) - best.loss), size * root.T @ np.asarray(gradient)
+
+        held = {
+            "type": "eq",
+            "fun": lambda y: float(estimate(jnp.asarray(best.x + root @ y))[0]) - end,
+            "jac": lambda y: root.T @ np.asarray(estimate(jnp.asarray(best.x + root @ y))[1]),
+        }
+        first = np.zeros(len(best.x))
+        found = optimize.minimize(fall, first, jac=True, method="SLSQP", constraints=held)
+    np.testing.assert_allclose(found.fun, 0.5 * stats.chi2.ppf(0.95, 1), rtol=1e-4)

@@ -113,3 +113,20 @@ def test_patterns_are_found_outside_of_a_trace_and_kept_inside():
     slope = jax.jit(jax.grad(total))(jnp.asarray(0.0))
     hazard = jnp.exp(-0.5 - jax.scipy.stats.norm.logcdf(1.0)) / jnp.sqrt(2 * jnp.pi)
     np.testing.assert_allclose(slope, 2 * hazard, rtol=1e-10)
+
+
+def test_names_of_columns_are_those_of_entries_and_of_estimates():
+    table = {"mass": [1.0, 2.0, 4.0, 3.0, 5.0, 2.5], "size": [1.0, 1.5, 1.0, 2.0, 2.5, 2.0]}
+    by_name = tg.Observations.exact(table)
+    assert by_name.names == ("mass", "size") == tg.Observations(table, table).names
+    assert tg.Observations.from_table(table, ["size"]).labels == ("size",)
+    fit = tg.fit_observations(by_name)
+    assert fit.names[0] == "loc[mass]" and fit.names[3] == "covariance[size, mass]"
+    assert "loc[size]" in str(fit)
+    linear = tg.fit_observations(by_name, {"constant": np.ones(6)}, "diagonal")
+    assert linear.names[1] == "coefficients[size][constant]"
+    plain = tg.fit_observations(tg.Observations.exact(np.stack(list(table.values()), axis=1)))
+    np.testing.assert_array_equal(fit.estimates, plain.estimates)
+    assert plain.names[3] == "covariance[1, 0]"
+    with pytest.raises(ValueError, match="2 different texts, got"):
+        tg.Observations.exact(np.ones((3, 2)), names=("mass", "mass"))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
+from scipy import stats
 
 import truncgauss as tg
 from truncgauss import plotting
@@ -204,6 +205,28 @@ def test_a_worm_shows_deviations_from_a_normal_sample():
     assert "95 % of samples of 400" in labels and "range of 3 randomisations" in labels
     other = plotting.qq(draws[0])
     np.testing.assert_allclose(other.lines[1].get_ydata(), np.sort(draws[0]))
+
+
+@pytest.mark.parametrize(
+    "values, worm, quantiles, meaning",
+    [
+        (stats.norm, None, None, "as of a Gaussian"),
+        (stats.norm(0.5), "lies high", "above the line", "the mean is above"),
+        (stats.norm(0.0, 0.7), "the worm falls", "rise less", "spread less"),
+        (stats.gamma(2.0, -2.0), "a U:", "both ends bend up", "skewed to high"),
+        (stats.t(3), "an S from low to high", "both ends bend away", "heavier tails"),
+        (stats.uniform(-1.75, 3.5), "an S from high to low", "bend to the middle", "lighter tails"),
+    ],
+)
+def test_the_shape_of_residuals_is_explained(values, worm, quantiles, meaning):
+    draws = values.ppf((np.arange(400) + 0.5) / 400)[None]
+    for draw, shape in ((plotting.worm, worm), (plotting.qq, quantiles)):
+        [text] = [own.get_text().replace("\n", " ") for own in draw(draws).texts]
+        assert meaning in text and (shape is None or shape in text)
+        assert not draw(draws, hint=False).texts and not draw(draws[:, :10]).texts
+    # A second series says so below the first, by its name.
+    ax = plotting.worm(draws, label="other", bands=False, ax=plotting.worm(draws))
+    assert len(ax.texts) == 2 and ax.texts[1].get_text().startswith("other: ")
 
 
 def test_residuals_without_a_value_are_counted():

@@ -1,1 +1,1 @@
-"""A Gaussian, or a Gaussian regression, fitted to a table of one's own."""
+"""A Gaussian, a regression or a mixture, fitted to a table of one's own."""

@@ -1,4 +1,4 @@
-"""A Gaussian, or a Gaussian regression, fitted to a table of one's own.
+"""A Gaussian, a Gaussian regression or a mixture of Gaussians, fitted to a table of one's own.
 
 The config says by the names of columns what is known of each outcome: exact, censored, an
 interval, missing or noisy, and where a row could be seen at all. The fit is set beside the naive
@@ -11,6 +11,7 @@ from tqdm import tqdm
 import truncgauss as tg
 from truncgauss import tables
 
+from . import mixture
 from .settings import Entry
 
 NUM_CURVE = 7  # points of a profile's curve
@@ -41,6 +42,7 @@ def run(config):
         "estimates": fit.estimates,
         "stderr": fit.errors,
         "naive": naive(config, rows, covariates, fit),
+        "num_components": config.components,
         "by_name": by_name(names, fit),
         "profile": {name: np.array(ends) for name, (ends, _) in profiles.items()},
         "profile_curves": {name: np.array(curve) for name, (_, curve) in profiles.items()},
@@ -49,14 +51,20 @@ def run(config):
         "fraction_not_truncated": fit.fraction_not_truncated,
         "num_rows": fit.num_rows,
         "dropped": np.array(dropped, int),
-        "metrics": [
-            {"step": i, "loss": float(loss), "decrement": float(decrement)}
-            for i, (loss, decrement) in enumerate(zip(fit.loss_trace, fit.newton_decrement_trace))
-        ],
+        "metrics": metrics(fit),
         "failed": "" if fit.converged else fit.reason,
     }
-    results["summary"] = summary(results, fit)
+    results["summary"] = summary(results, rows, fit)
     return results
+
+
+def metrics(fit):
+    """The loss at each step, and the Newton decrement where the fit keeps it."""
+    decrements = getattr(fit, "newton_decrement_trace", np.full(len(fit.loss_trace), np.nan))
+    return [
+        {"step": i, "loss": float(loss), "decrement": float(decrement)}
+        for i, (loss, decrement) in enumerate(zip(fit.loss_trace, decrements))
+    ]
 
 
 def observations(config, table):
@@ -73,7 +81,9 @@ def observations(config, table):
 
 
 def fitted(config, table, rows, design):
-    """The fit of the rows: a regression whose scale has covariates, or of any other kind."""
+    """The fit of the rows: a mixture, a regression whose scale has covariates, or any other."""
+    if config.components > 1:
+        return mixture.fitted(config, rows)
     settings = {"num_steps": config.num_steps, "information": config.information}
     if not config.scale_covariates:
         covariates = None if design is None else design[1]
@@ -152,7 +162,7 @@ def check_present(columns):
 
 def names_of(config, fit, labels):
     """What to call the estimates, in the order of the fit: coefficients, then covariances."""
-    if config.scale_covariates:
+    if config.scale_covariates or config.components > 1:
         return list(fit.names)
     outcomes = list(config.outcomes)
     several = len(outcomes) > 1
@@ -191,6 +201,8 @@ def naive(config, rows, design, fit):
     low, high = np.where(np.isinf(lower), upper, lower), np.where(np.isinf(upper), lower, upper)
     complete = (np.isfinite(low) & np.isfinite(high)).all(axis=1)
     middle = np.where(complete[:, None], low, 0.0) / 2 + np.where(complete[:, None], high, 0.0) / 2
+    if config.components > 1:
+        return mixture.naive(config, rows, (middle[complete], complete), fit)
     weights = np.ones(len(middle)) if rows.weights is None else np.asarray(rows.weights)
     root = np.sqrt(weights[complete])[:, None]
     columns = np.ones((len(middle), 1)) if design is None else design
@@ -222,11 +234,11 @@ def by_name(names, fit):
 # ---------------------------------------------------------------- what the user reads
 
 
-def summary(results, fit):
+def summary(results, rows, fit):
     """The table of estimates, the certificate, and what was dropped."""
     width = max(map(len, results["names"]))
     row = f"{{:<{width}}} {{:>12}} {{:>12}} {{:>26}} {{:>12}}".format
-    said = repr(fit.observations).removeprefix("Observations(").removesuffix(")")
+    said = repr(rows).removeprefix("Observations(").removesuffix(")")
     verdict = "converged" if fit.converged else "not converged"
     lines = [
         f"{said}; {verdict}, log-likelihood {fit.log_likelihood:.6g}",
@@ -239,7 +251,7 @@ def summary(results, fit):
     for name, (low, high) in results["profile"].items():
         lines.append(f"profile interval of {name}: [{low:.6g}, {high:.6g}]")
     lines.append(
-        f"log-likelihood {fit.log_likelihood:.10g}, {fit.num_rows} rows, {fit.num_parameters} "
+        f"log-likelihood {fit.log_likelihood:.10g}, {fit.num_rows:g} rows, {fit.num_parameters} "
         f"parameters, AIC {fit.aic:.6g}, BIC {fit.bic:.6g}; standard errors from the "
         f"{fit.information} information"
     )

@@ -69,8 +69,12 @@ class Settings(Experiment):
     outcome. Its estimates are called `log_scale[column]`."""
     weights: str = ""
     """The column that says how often each row counts."""
-    covariance: Literal["full", "diagonal"] = "full"
-    """Of the outcomes, given the covariates."""
+    covariance: Literal["full", "diagonal", "tied"] = "full"
+    """Of the outcomes, given the covariates; tied: one matrix that all components share."""
+    components: Count = 1
+    """How many Gaussians the rows are a mixture of."""
+    num_starts: Count = 8
+    """From how many starts a mixture is fitted."""
     information: Literal["observed", "expected", "sandwich"] = "observed"
     """What standard errors come from."""
     stray_rows: Literal["refuse", "drop"] = "refuse"
@@ -128,6 +132,21 @@ class Settings(Experiment):
         if self.scale_covariates and len(self.outcomes) > 1:
             message = f"needs one outcome, but there are {len(self.outcomes)}"
             raise problem(message, "scale_covariates", got=list(self.scale_covariates))
+        return self
+
+    @model_validator(mode="after")
+    def _a_mixture_has_no_covariates(self) -> "Settings":
+        if self.components == 1:
+            if self.covariance == "tied":
+                raise problem("needs several components", "covariance", got="tied")
+            return self
+        for key in ("covariates", "categories", "scale_covariates", "profile"):
+            if getattr(self, key):
+                message = "is not for a mixture: leave it out, or set components to 1"
+                raise problem(message, key, got=getattr(self, key))
+        if self.information == "expected":
+            message = "a mixture has observed or sandwich"
+            raise problem(message, "information", got="expected")
         return self
 
     @model_validator(mode="after")

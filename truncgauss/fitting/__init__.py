@@ -5,6 +5,7 @@ from truncgauss.fitting.likelihood_fit import (
     Derived,
     LikelihoodFit,
     LikelihoodRatio,
+    RowsFit,
     likelihood_ratio,
 )
 from truncgauss.fitting.observations import fit_observations
@@ -61,6 +62,7 @@ __all__ = [
     "Real",
     "RegressionErrors",
     "RegressionFit",
+    "RowsFit",
     "Statistics",
     "Tightening",
     "TruncatedFit",

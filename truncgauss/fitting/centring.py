@@ -204,7 +204,7 @@ def centred(
             move = move if line.any() else middle
         shifts.append(shift)
         moves.append(move)
-    return Centred(moved(rows, moves), designs, tuple(shifts))
+    return Centred(moved(rows.unnamed(), moves), designs, tuple(shifts))
 
 
 def middle_of(lower: np.ndarray, upper: np.ndarray, scale: float) -> float:

@@ -56,7 +56,7 @@ def summary(
     compare: bool,
     expected: Any = None,
 ) -> dict[str, Any]:
-    """The fields of a `LikelihoodFit` that follow from where a descent ended, but for the fraction
+    """The fields of a `RowsFit` that follow from where a descent ended, but for the fraction
     not truncated and the references.
 
     Args:

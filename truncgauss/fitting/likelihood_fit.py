@@ -12,7 +12,7 @@ from scipy import stats
 
 from truncgauss import __version__
 from truncgauss.fitting.citations import bibtex
-from truncgauss.fitting.profile import profile_interval
+from truncgauss.fitting.profile import Profile
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.newton import Point
 from truncgauss.optimization.result import Fit, InformationCriteria, table_of
@@ -40,16 +40,13 @@ class Derived(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LikelihoodFit(InformationCriteria, Fit):
-    """A maximum of the likelihood of observed rows, and how far to trust it.
+    """A maximum of a likelihood, and how far to trust it.
 
     Attributes, besides those of `Fit`:
         names, estimates: all estimated numbers and what to call them; `parameter_covariance` and
             `errors` are in the same order.
         errors: their standard errors; inf where the data do not identify an estimate.
         information: what the errors come from: "observed", "expected" or "sandwich".
-        wald_ratios: how far the likelihood allows each estimate to move below and above it, over
-            the half-width of its Wald interval, (p, 2): 1 if that is to be trusted. Empty if
-            it was not compared.
         log_likelihood: of all rows, in nats, with all constants.
         log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
         num_rows: n, of positive weight.
@@ -58,8 +55,6 @@ class LikelihoodFit(InformationCriteria, Fit):
             rest no row has checked.
         newton_decrement_trace: at each step; times sqrt(n) the estimated distance to the maximum
             in standard errors.
-        observations: the rows.
-        centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
         loss, coordinates, best: minus the mean log-likelihood of a row of these, what its argument
             stands for, and the point where it is lowest.
         free_errors: what is known of that argument's errors.
@@ -70,15 +65,12 @@ class LikelihoodFit(InformationCriteria, Fit):
     estimates: np.ndarray
     errors: np.ndarray
     information: str
-    wald_ratios: np.ndarray
     log_likelihood: float
     log_likelihood_stderr: float
     num_rows: int
     num_parameters: int
     fraction_not_truncated: float
     newton_decrement_trace: np.ndarray
-    observations: Observations = dataclasses.field(repr=False)
-    centred: Observations = dataclasses.field(repr=False)
     loss: Any = dataclasses.field(repr=False)
     coordinates: Any = dataclasses.field(repr=False)
     best: Point = dataclasses.field(repr=False)
@@ -93,14 +85,45 @@ class LikelihoodFit(InformationCriteria, Fit):
         infinite where the likelihood does not fall that far.
 
         Raises:
-            ValueError: for a name that is no estimate, or a fit that has not converged.
+            ValueError: for a name that is no estimate, a level that is not between 0 and 1, or a
+                fit that has not converged.
 
         Example:
             >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
             >>> [round(end, 3) for end in fit.profile("loc[0]")]
             [1.08, 3.92]
         """
-        return self._interval(name, 0.5 * float(stats.chi2.ppf(level, 1)))
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
+        with jax.enable_x64(True):
+            return self._profile(name).interval(0.5 * float(stats.chi2.ppf(level, 1)))
+
+    def profile_fall(self, name: str, value: float) -> float:
+        """By how many nats the profile log-likelihood of an estimate is below its maximum where
+        the estimate has a given value, all other parameters being the most likely ones.
+
+        Twice the fall is the likelihood-ratio statistic of that value, with one degree of freedom:
+        `profile` holds all values at which the fall is at most 1.92.
+
+        Args:
+            name: of the estimate, such as "loc[0]".
+            value: finite, in the user's units.
+
+        Returns:
+            Nats, from 0 on; NaN where no parameters with that value were found.
+
+        Raises:
+            ValueError: as `profile`.
+
+        Example:
+            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+            >>> round(fit.profile_fall("loc[0]", 1.08), 2)
+            1.92
+        """
+        if not np.isfinite(value):
+            raise ValueError(f"profile_fall: value must be finite, got {value}.")
+        with jax.enable_x64(True):
+            return self._profile(name).fall(float(value))
 
     def profile_curve(self, name: str, num: int = 13) -> tuple[np.ndarray, np.ndarray]:
         """The profile log-likelihood of an estimate, for `tg.plotting.profile`.
@@ -128,22 +151,24 @@ class LikelihoodFit(InformationCriteria, Fit):
             raise ValueError(f"profile_curve: num must be odd and at least 3, got {num}.")
         radii = np.linspace(0.0, 3.0, num // 2 + 1)
         falls = 0.5 * radii[1:] ** 2
-        low, high = np.array([self._interval(name, fall) for fall in falls]).T
+        with jax.enable_x64(True):
+            own = self._profile(name)
+            low, high = np.array([own.interval(fall) for fall in falls]).T
         middle = self.estimates[self.names.index(name)]
         values = np.concatenate([low[::-1], [middle], high])
         return values, np.concatenate([falls[::-1], [0.0], falls])
 
-    def _interval(self, name: str, fall: float) -> tuple[float, float]:
-        """All values of an estimate whose log-likelihood is within `fall` of the maximum."""
+    def _profile(self, name: str) -> Profile:
+        """The profile likelihood of an estimate."""
         if name not in self.names:
             raise ValueError(
                 f"profile: there is no estimate {name!r}, but {', '.join(self.names)}."
             )
         if not self.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
-        with jax.enable_x64(True):
-            estimate = OneEstimate(self.coordinates, jnp.asarray(self.names.index(name)))
-            return profile_interval(self.loss, float(self.loss.size), self.best, estimate, fall)
+        estimate = OneEstimate(self.coordinates, jnp.asarray(self.names.index(name)))
+        estimated = self.log_likelihood_stderr > 0  # then a Hessian is many integrals
+        return Profile(self.loss, float(self.loss.size), self.best, estimate, estimated)
 
     def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
         """A function of the estimates with its standard error, by the delta method.
@@ -240,6 +265,23 @@ class LikelihoodFit(InformationCriteria, Fit):
         return "\n".join([*lines, self.reason, *self.notes])
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowsFit(LikelihoodFit):
+    """A maximum of the likelihood of observed rows, which it keeps.
+
+    Attributes, besides those of `LikelihoodFit`:
+        wald_ratios: how far the likelihood allows each estimate to move below and above it, over
+            the half-width of its Wald interval, (p, 2): 1 if that is to be trusted. Empty if
+            it was not compared.
+        observations: the rows.
+        centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
+    """
+
+    wald_ratios: np.ndarray
+    observations: Observations = dataclasses.field(repr=False)
+    centred: Observations = dataclasses.field(repr=False)
+
+
 class LikelihoodRatio(NamedTuple):
     """Twice the gain in log-likelihood of a larger model, and how unlikely that is by chance.
 
@@ -254,7 +296,7 @@ class LikelihoodRatio(NamedTuple):
     p_value: float
 
 
-def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRatio:
+def likelihood_ratio(small: RowsFit, large: RowsFit) -> LikelihoodRatio:
     """Wilks' test of a fit against one of the same rows by a model that contains the first.
 
     That the models are nested cannot be seen from the numbers and is taken for granted. The

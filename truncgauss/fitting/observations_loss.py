@@ -101,14 +101,19 @@ class Coordinates:
         correlations = [np.arctanh(matrix[i, j] / (scale[i] * scale[j])) for i, j in self.pairs]
         return np.concatenate([coefficients, np.log(scale[list(self.scales)]), correlations])
 
-    def names(self, linear: bool) -> list[str]:
-        """What to call the estimates: coefficients, then the free entries of the covariance."""
+    def names(self, linear: bool, labels: tuple[str, ...]) -> list[str]:
+        """What to call the estimates: coefficients, then the free entries of the covariance.
+
+        Args:
+            linear: whether there are covariates.
+            labels: of the outcomes, (d,).
+        """
         locs = [
-            f"coefficients[{j}][{i}]" if linear else f"loc[{j}]"
-            for j, size in enumerate(self.sizes)
+            f"coefficients[{label}][{i}]" if linear else f"loc[{label}]"
+            for label, size in zip(labels, self.sizes)
             for i in range(size)
         ]
-        return locs + [f"covariance[{i}, {j}]" for i, j in self.entries]
+        return locs + [f"covariance[{labels[i]}, {labels[j]}]" for i, j in self.entries]
 
     @property
     def entries(self) -> list[tuple[int, int]]:

@@ -89,11 +89,12 @@ class Rows:
     @property
     def names(self) -> tuple[str, ...]:
         """What to call the estimates, by the names of covariates that have some."""
-        found = self.coordinates.names(self.designs is not None)
+        labels = self.given.labels
+        found = self.coordinates.names(self.designs is not None, labels)
         for j, part in enumerate(self.near.designs or ()):
             start, several = sum(self.coordinates.sizes[:j]), len(self.coordinates.sizes) > 1
             for i, name in enumerate(part.names or ()):
-                found[start + i] = f"coefficients[{j}][{name}]" if several else name
+                found[start + i] = f"coefficients[{labels[j]}][{name}]" if several else name
         return tuple(found)
 
     @property

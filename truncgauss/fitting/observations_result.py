@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from truncgauss.fitting.likelihood_fit import LikelihoodFit
+from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.fitting.observations_loss import Coordinates
 
 
@@ -17,10 +17,10 @@ class ObservationsErrors(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ObservationsFit(LikelihoodFit):
+class ObservationsFit(RowsFit):
     """The Gaussian behind observed rows, and how far to trust it; `print` shows a table.
 
-    Attributes, besides those of `fitting.LikelihoodFit`:
+    Attributes, besides those of `fitting.RowsFit`:
         coefficients: of each outcome's covariates, d arrays; without a design one mean each.
         covariance_matrix: of the outcomes given their covariates, without noise, (d, d).
         standard_errors: `.coefficients` and `.covariance_matrix` likewise; inf where the data do

@@ -26,7 +26,7 @@ from truncgauss.fitting.inference import (
     summary,
     total_of,
 )
-from truncgauss.fitting.likelihood_fit import LikelihoodFit
+from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
 from truncgauss.fitting.regression_loss import (
     LOG,
@@ -51,10 +51,10 @@ class RegressionErrors(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RegressionFit(LikelihoodFit):
+class RegressionFit(RowsFit):
     """The regression behind one outcome, and how far to trust it; `print` shows a table.
 
-    Attributes, besides those of `fitting.LikelihoodFit`:
+    Attributes, besides those of `fitting.RowsFit`:
         coefficients: of the covariates, (p,).
         log_scale: the log of sigma, (1,), or its coefficients with a `scale_design`, (k,).
         standard_errors: `.coefficients` and `.log_scale` likewise; inf where the data do not

@@ -1,14 +1,15 @@
 """Residuals of rows known in part, standard normal if the model is right."""
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri_exp
 
-from truncgauss.fitting.likelihood_fit import LikelihoodFit
+from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.likelihood import Observations, log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -34,8 +35,8 @@ def quantile_residuals(
     one is no proof of its part that no row can show.
 
     Args:
-        fit: what `fit_observations` or `fit_regression` returned; or (observations, loc,
-            covariance), as in `log_likelihood`.
+        fit: what `fit_observations`, `fit_regression` or `fit_mixture` returned; or
+            (observations, loc, covariance), as in `log_likelihood`.
         key: the random key of the draws.
         num_draws: how many randomisations; None for one, without that axis.
         method: how probabilities are computed.
@@ -60,27 +61,39 @@ def quantile_residuals(
             (1952).
     """
     with jax.enable_x64(True):
-        observations, loc, covariance = as_model(fit)
-        n, d = observations.lower.shape
-        possible = np.isfinite(log_likelihood(observations, loc, covariance, method).log_prob)
+        model = as_model(fit, method)
+        n, d = model.rows.lower.shape
+        possible = np.isfinite(model.log_likelihood(model.rows))
         shape = (1 if num_draws is None else num_draws, n)
         uniforms = np.asarray(jax.random.uniform(as_key(key), (d, *shape), jnp.float64))
-        columns = [
-            residuals_of_entry(observations, loc, covariance, method, j, uniforms[j])
-            for j in range(d)
-        ]
-    found = np.where(np.asarray(possible)[:, None], np.stack(columns, axis=-1), np.nan)
+        columns = [residuals_of_entry(model, j, uniforms[j]) for j in range(d)]
+    found = np.where(possible[:, None], np.stack(columns, axis=-1), np.nan)
     return found[0] if num_draws is None else found
 
 
-def as_model(fit: Any) -> tuple[Observations, Any, Any]:
-    """The rows, the mean and the covariance of a fit or of a tuple of these."""
+class Model(NamedTuple):
+    """What residuals are of.
+
+    Attributes:
+        rows: n rows without weights.
+        log_likelihood: n such rows with the same regions and noise -> their log-likelihoods, (n,).
+    """
+
+    rows: Observations
+    log_likelihood: Callable[[Observations], np.ndarray]
+
+
+def as_model(fit: Any, method: Method) -> Model:
+    """The model that a fit, or a tuple of rows, mean and covariance, stands for."""
+    if hasattr(fit, "row_log_likelihood"):  # a mixture
+        rows = float64(fit.loss.observations)
+        return Model(rows, lambda other: np.asarray(fit.row_log_likelihood(other, method)))
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
-        observations, loc, covariance = fit
-    elif isinstance(fit, LikelihoodFit):
-        observations = fit.centred
+        rows, loc, covariance = fit
+    elif isinstance(fit, RowsFit):
+        rows = fit.centred
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
-        n = observations.num_rows  # covariates may be filled up by rows that are none
+        n = rows.num_rows  # covariates may be filled up by rows that are none
         loc = loc[:n] if loc.ndim == 2 else loc
         covariance = covariance[:n] if covariance.ndim == 3 else covariance
     else:
@@ -90,21 +103,26 @@ def as_model(fit: Any) -> tuple[Observations, Any, Any]:
             "(tg.Observations.exact(rows, region=tg.Box(low, high)), fit.loc, "
             "fit.covariance_matrix)."
         )
+    gaussian = jnp.asarray(loc, jnp.float64), jnp.asarray(covariance, jnp.float64)
+    return Model(
+        float64(rows),
+        lambda other: np.asarray(log_likelihood(other, *gaussian, method).log_prob),
+    )
+
+
+def float64(rows: Observations) -> Observations:
+    """Rows in float64, without weights."""
     double = lambda leaf: leaf.astype(jnp.float64) if leaf.dtype.kind == "f" else leaf
-    observations = jax.tree.map(double, dataclasses.replace(observations, weights=None))
-    return observations, jnp.asarray(loc, jnp.float64), jnp.asarray(covariance, jnp.float64)
+    unweighted: Observations = jax.tree.map(double, dataclasses.replace(rows, weights=None))
+    return unweighted
 
 
-def residuals_of_entry(
-    observations: Observations, loc: Any, covariance: Any, method: Method, j: int, uniform: Any
-) -> np.ndarray:
+def residuals_of_entry(model: Model, j: int, uniform: Any) -> np.ndarray:
     """Residuals (k, n) of entry j with uniforms (k, n)."""
-    lower, upper = (np.asarray(end) for end in (observations.lower, observations.upper))
+    lower, upper = (np.asarray(end) for end in (model.rows.lower, model.rows.upper))
     low, high = lower[:, j], upper[:, j]
     parts = [(np.full_like(low, -np.inf), low), (low, high), (high, np.full_like(high, np.inf))]
-    below, between, above = (
-        log_mass(observations, loc, covariance, method, j, *part) for part in parts
-    )
+    below, between, above = (log_mass(model, j, *part) for part in parts)
     with np.errstate(divide="ignore"):
         from_below = np.logaddexp(below, between + np.log(uniform))
         from_above = np.logaddexp(above, between + np.log1p(-uniform))
@@ -117,24 +135,20 @@ def residuals_of_entry(
     return np.where(from_below < from_above, left, right)
 
 
-def log_mass(
-    observations: Observations, loc: Any, covariance: Any, method: Method, j: int,
-    low: np.ndarray, high: np.ndarray,
-) -> np.ndarray:  # fmt: skip
+def log_mass(model: Model, j: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """log P(what is known of entries before j, low < Y_j < high, Y in its region), (n,).
 
     A constant that all intervals of a row share is left out. Empty intervals have -inf.
     """
     empty = ~(low < high)
-    lower, upper = (np.array(end) for end in (observations.lower, observations.upper))
+    lower, upper = (np.array(end) for end in (model.rows.lower, model.rows.upper))
     lower[:, j], upper[:, j] = np.where(empty, -np.inf, low), np.where(empty, np.inf, high)
     lower[:, j + 1 :], upper[:, j + 1 :] = -np.inf, np.inf
     rows = Observations(
         jnp.asarray(lower),
         jnp.asarray(upper),
-        region=observations.region,
-        noise=observations.noise,
-        limits_on=observations.limits_on,
+        region=model.rows.region,
+        noise=model.rows.noise,
+        limits_on=model.rows.limits_on,
     )
-    found = log_likelihood(rows, loc, covariance, method)
-    return np.where(empty, -np.inf, np.asarray(found.log_prob))
+    return np.where(empty, -np.inf, model.log_likelihood(rows))

@@ -11,7 +11,7 @@ from scipy import stats
 
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.inference import described, scores_of
-from truncgauss.fitting.likelihood_fit import LikelihoodFit
+from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.fitting.regression_loss import (
     RegressionLoss,
     full_design,
@@ -48,7 +48,7 @@ class Tightening(NamedTuple):
     p_value: float
 
 
-def tightened(fit: LikelihoodFit, share: float = 0.1) -> Tightening:
+def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
     """The same fit with each limit of truncation moved inwards, beyond a share of the rows.
 
     If the unseen part is as Gaussian as the model says the estimates move by chance only. The
@@ -78,7 +78,7 @@ def tightened(fit: LikelihoodFit, share: float = 0.1) -> Tightening:
     References:
         Hausman, "Specification tests in econometrics", Econometrica (1978).
     """
-    if not isinstance(fit, LikelihoodFit):
+    if not isinstance(fit, RowsFit):
         raise ValueError(
             "tightened: needs a fit of fit_regression or fit_observations; one of "
             "fit_truncated_normal does not keep its rows."

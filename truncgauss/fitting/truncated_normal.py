@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +12,15 @@ from tqdm import tqdm
 
 from truncgauss import parallel, tables
 from truncgauss.fitting.held import hold
+from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import fit_observations
 from truncgauss.fitting.statistics import Statistics
+from truncgauss.fitting.truncated_normal_end import (
+    WIDEST,
+    finished,
+    precision_of,
+    wide_directions,
+)
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
     gaussian,
@@ -22,8 +28,11 @@ from truncgauss.fitting.truncated_normal_loss import (
     packed,
     unpacked,
 )
-from truncgauss.fitting.truncated_normal_notes import integral_notes, notes_of
-from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
+from truncgauss.fitting.truncated_normal_result import (
+    GaussianErrors,
+    TruncatedFit,
+    names_of,
+)
 from truncgauss.fitting.truncated_normal_rows import (
     UNCHECKED,
     Sample,
@@ -33,6 +42,7 @@ from truncgauss.fitting.truncated_normal_rows import (
     as_weights,
     check_rows,
     check_statistics,
+    columns_of,
     limits_of,
 )
 from truncgauss.likelihood import Observations
@@ -44,13 +54,6 @@ from truncgauss.optimization.newton import (
     settled_within,
     verdict,
 )
-from truncgauss.optimization.result import BASELESS, Fit
-from truncgauss.optimization.uncertainty import (
-    Certificate,
-    certificate,
-    error_bars,
-    information_factor,
-)
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
@@ -58,7 +61,6 @@ from truncgauss.problem import as_problem
 from truncgauss.regions import Box
 from truncgauss.tables import Table
 
-WIDEST = 1e3  # standard deviations of the sample: beyond, the Gaussian is a straight slope
 WIDENING = 10.0  # the most by which a step may lower an eigenvalue of the precision
 ROUNDS = 10  # how often the method's plan may be made anew
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
@@ -174,7 +176,8 @@ def fit_table(
             return fit_statistics(statistics, low, high, start, dtype, table, **settings)
         check_statistics(statistics, np.array([-np.inf]), np.array([np.inf]), table)
         noise = None if noise is None else as_noise(noise, table)
-        return fit_each_row(rows, low, high, noise, weights, start, dtype, **settings)
+        fit = fit_each_row(rows, low, high, noise, weights, start, dtype, **settings)
+        return dataclasses.replace(fit, names=names_of(columns_of(table, rows.shape[1])))
 
 
 def fit_statistics(
@@ -207,17 +210,14 @@ def fit_each_row(
     region = Box(*np.broadcast_arrays(low, high, rows[0])[:2]) if limited else None
     observations = Observations.exact(rows, region=region, noise=noise, weights=weights)
     fit = fit_observations(observations, start=start, **settings)
+    shared = {field.name: getattr(fit, field.name) for field in dataclasses.fields(LikelihoodFit)}
     return TruncatedFit(
         loc=jnp.asarray(fit.loc, dtype),
         covariance_matrix=jnp.asarray(fit.covariance_matrix, dtype),
         standard_errors=GaussianErrors(
             np.concatenate(fit.standard_errors.coefficients), fit.standard_errors.covariance_matrix
         ),
-        log_likelihood=fit.log_likelihood,
-        fraction_not_truncated=fit.fraction_not_truncated,
-        num_rows=len(rows) if weights is None else int(np.sum(weights > 0)),
-        newton_decrement_trace=fit.newton_decrement_trace,
-        **{field.name: getattr(fit, field.name) for field in dataclasses.fields(Fit)},
+        **shared,
     )
 
 
@@ -306,7 +306,7 @@ def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> Trunca
     if isinstance(method, Automatic):  # by shapes, for the same reason
         method = method.choice(problem)
     held = hold(method, key, problem)
-    return TruncatedLoss(sample.root, sample.region, held)
+    return TruncatedLoss(sample.root, sample.region, held, jnp.asarray(sample.weight))
 
 
 def check_finite(here: Point) -> None:
@@ -333,12 +333,6 @@ def too_wide(here: Point) -> bool:
     return bool(wide.size and np.all(np.diagonal(wide.T @ slope @ wide) > 0))
 
 
-def wide_directions(here: Point) -> np.ndarray:
-    """Directions of the sample (d, k) in which the Gaussian is wider than `WIDEST`."""
-    values, vectors = np.linalg.eigh(precision_of(here.x))
-    return vectors[:, values < WIDEST**-2]
-
-
 def settled_but_for_width(
     evaluate: Callable[[np.ndarray], Point], here: Point, num_steps: int
 ) -> Point:
@@ -353,87 +347,3 @@ def settled_but_for_width(
     basis, sizes, _ = np.linalg.svd(np.stack(pairs, axis=1))
     free = basis[:, int(np.sum(sizes > 1e-9 * sizes[0])) :]
     return settled_within(evaluate, here, free, num_steps)
-
-
-def precision_of(x: np.ndarray) -> np.ndarray:
-    d = int(((9 + 8 * len(x)) ** 0.5 - 3) / 2 + 0.5)  # from q = d + d (d + 1) / 2
-    return unpacked(x, d)[1]
-
-
-def finished(
-    sample: Sample,
-    loss: TruncatedLoss,
-    here: Point,
-    visited: list[Point],
-    notes: tuple[str, ...],
-    dtype: Any,
-) -> TruncatedFit:
-    """The result in the user's units."""
-    n, d, scale = sample.weight, len(sample.centre), sample.scale
-    loc, covariance = (np.asarray(part) for part in gaussian(jnp.asarray(here.x), sample.root))
-    log_units = float(np.log(scale).sum() + np.log(np.diagonal(sample.root)).sum())
-    estimate = loss.estimate(jnp.asarray(here.x))
-    proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
-    converged, reason = ending(here, proof, n, len(visited) - 1)
-    if np.isinf(estimate.stderr):
-        converged, reason = False, BASELESS
-    slopes = np.asarray(gaussian_slopes(jnp.asarray(here.x), sample.root))
-    errors, spread = errors_of(n, here, slopes, exists=not wide_directions(here).size)
-    units, fraction = packed(scale, np.outer(scale, scale)), math.exp(estimate.log_prob)
-    if converged:
-        evaluate = functools.partial(point, loss) if estimate.stderr == 0 else None
-        notes += notes_of(evaluate, n, here, sample.root, slopes, errors, fraction)
-        notes += integral_notes(loss, here, n, proof.stderr)
-    return TruncatedFit(
-        loc=jnp.asarray(sample.centre + scale * loc, dtype),
-        covariance_matrix=jnp.asarray(covariance * np.outer(scale, scale), dtype),
-        standard_errors=GaussianErrors(*unpacked(errors * units, d)),
-        log_likelihood=-n * (here.loss + log_units),
-        converged=converged,
-        reason=reason,
-        fraction_not_truncated=fraction,
-        num_rows=sample.num_rows,
-        num_steps=len(visited) - 1,
-        loss_trace=np.array([p.loss for p in visited]) + log_units,
-        newton_decrement_trace=np.array([p.decrement for p in visited]),
-        parameter_covariance=spread * np.outer(units, units),
-        certificate=proof,
-        notes=notes,
-    )
-
-
-def errors_of(
-    n: float, here: Point, jacobian: np.ndarray, exists: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Standard errors and covariance of packed (loc, covariance) in standard units.
-
-    At the maximum the gradient is zero, so that the information transforms by the Jacobian alone.
-    """
-    if not exists:
-        q = len(here.x)
-        return np.full(q, np.inf), np.full((q, q), np.nan)
-    bars = error_bars(information_factor(n * here.hessian), jacobian)
-    return bars.standard_errors, bars.covariance
-
-
-@jax.jit
-def gaussian_slopes(natural: jax.Array, root: jax.Array) -> jax.Array:
-    """The Jacobian of packed (loc, covariance) with respect to the natural parameters."""
-    return jax.jacfwd(lambda x: packed(*gaussian(x, root)))(natural)
-
-
-def ending(here: Point, proof: Certificate, n: float, num_steps: int) -> tuple[bool, str]:
-    """Whether this is the maximum, and a sentence."""
-    if wide_directions(here).size:
-        return False, (
-            "There is no maximum: the likelihood grows as the Gaussian widens, already to "
-            f"{WIDEST:.0f} standard deviations of the sample. Inside these limits the rows look as "
-            "spread as an exponential or uniform distribution. A Gaussian cannot be told from its "
-            "slope: use wider limits, more rows, or a prior."
-        )
-    if not proof.positive_definite:
-        return False, (
-            "Not converged: the curvature of the likelihood is not positive at the end (smallest "
-            f"scaled eigenvalue {proof.curvature:.1e})."
-        )
-    return verdict(here.decrement * n**0.5, num_steps)

@@ -31,11 +31,13 @@ class TruncatedLoss:
         root: the Cholesky factor (d, d) of the rows' correlation.
         region: of the rows in standard units.
         held: how P is computed.
+        size: the total weight of the rows.
     """
 
     root: jax.Array
     region: Any
     held: Held
+    size: jax.Array
 
     def __call__(self, natural: jax.Array) -> jax.Array:
         eta, precision = unpacked(natural, self.root.shape[0])

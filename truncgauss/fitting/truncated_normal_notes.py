@@ -10,6 +10,8 @@ import numpy as np
 
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, packed
+from truncgauss.fitting.truncated_normal_result import names_of
+from truncgauss.fitting.truncated_normal_rows import Sample
 from truncgauss.fitting.wald import untrusted, wald_ratios
 from truncgauss.optimization.newton import Point, slope
 from truncgauss.optimization.result import NO_OTHER, UNSEEN
@@ -30,7 +32,7 @@ def notes_of(
     evaluate: Callable[[np.ndarray], Point] | None,
     size: float,
     here: Point,
-    root: jax.Array,
+    sample: Sample,
     slopes: np.ndarray,
     errors: np.ndarray,
     fraction: float,
@@ -42,7 +44,7 @@ def notes_of(
             dear and not smooth enough for comparisons.
         size: the weight of all rows.
         here: the maximum.
-        root: of the rows' correlation, (d, d).
+        sample: the rows.
         slopes: the Jacobian of packed (loc, covariance) there, (q, q).
         errors: standard errors of these, (q,).
         fraction: the probability that a row can be seen.
@@ -50,26 +52,26 @@ def notes_of(
     notes = [NO_OTHER]
     if fraction < 0.5:
         notes.append(UNSEEN.format(fraction))
-    return (*notes, *wald_notes(evaluate, size, here, root, slopes, errors))
+    return (*notes, *wald_notes(evaluate, size, here, sample, slopes, errors))
 
 
 def wald_notes(
     evaluate: Callable[[np.ndarray], Point] | None,
     size: float,
     here: Point,
-    root: jax.Array,
+    sample: Sample,
     slopes: np.ndarray,
     errors: np.ndarray,
 ) -> tuple[str, ...]:
     """Which standard errors of means and variances do not bound the likelihood."""
-    d = len(root)
+    d = len(sample.columns)
 
     def estimates(x: np.ndarray) -> np.ndarray:
-        return np.asarray(packed(*gaussian(jnp.asarray(x), root)))
+        return np.asarray(packed(*gaussian(jnp.asarray(x), sample.root)))
 
     rows, columns = np.tril_indices(d)
     places = np.concatenate([np.arange(d), d + np.flatnonzero(rows == columns)])
-    names = [f"loc[{i}]" for i in range(d)] + [f"covariance_matrix[{i}, {i}]" for i in range(d)]
+    names = np.array(names_of(sample.columns))[places]
     variances = estimates(here.x)[places[d:]]
     relative = errors[places] / np.concatenate([np.sqrt(variances), variances])
     asked = np.flatnonzero(relative > SMALL)
@@ -85,8 +87,7 @@ def wald_notes(
         return ()
     return (
         f"Do not trust the Wald intervals of {', '.join(names[k] for k in asked[wrong])}, estimate "
-        "± standard errors: the log-likelihood is not quadratic. Profile intervals are better: "
-        "tg.fit_observations(...).profile(name).",
+        "± standard errors: the log-likelihood is not quadratic. Use profile(name).",
     )
 
 

@@ -28,6 +28,7 @@ class Sample(NamedTuple):
     scale: np.ndarray  # (d,) standard deviation
     root: jax.Array  # (d, d), the Cholesky factor of their correlation
     region: Box  # in standard units
+    columns: tuple[str, ...]  # what to call them
 
 
 def as_sample(
@@ -52,7 +53,13 @@ def as_sample(
         )
     region = Box(*standardize(box.low, box.high, centre, scale)[:2])
     root = jnp.asarray(np.linalg.cholesky(correlation))
-    return Sample(statistics.num_rows, weight, centre, scale, root, region)
+    columns = columns_of(table, d)
+    return Sample(statistics.num_rows, weight, centre, scale, root, region, columns)
+
+
+def columns_of(table: Table | None, d: int) -> tuple[str, ...]:
+    """What to call the columns: their names or else their numbers."""
+    return tuple(map(str, range(d) if table is None or table.names is None else table.names))
 
 
 def as_rows(table: Table) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Observed rows: what is known of every entry, where a row could have been seen, and its noise."""
 
+import copy
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -41,10 +42,12 @@ class Observations:
             (d, d) it is one matrix, also if n = d.
         weights: shape (n,): how often each row counts.
         limits_on: "observed" or "latent" (static).
+        names: of the entries, d different texts, by which fits call their estimates; by default
+            those of the columns of `lower`, if it is a table (static).
 
     Raises:
-        ValueError: for NaN, lower above upper, shapes that disagree, noise that is no covariance
-            matrix, or weights that are negative or all zero.
+        ValueError: for NaN, lower above upper, shapes or names that disagree, noise that is no
+            covariance matrix, or weights that are negative or all zero.
 
     Example:
         >>> rows = tg.Observations([[0.5, -1.0], [2.0, -jnp.inf]], [[0.5, jnp.inf], [2.0, 0.0]])
@@ -60,12 +63,15 @@ class Observations:
     limits_on: str = static_field(default="observed")
     patterns: tuple[Pattern, ...] | None = None
     region_patterns: tuple[Pattern, ...] | None = None
+    names: tuple[str, ...] | None = static_field(default=None)
 
     def __post_init__(self) -> None:
         if self.limits_on not in LIMITS_ON:
             raise ValueError(
                 f'Observations: limits_on must be "observed" or "latent", got {self.limits_on!r}.'
             )
+        if self.names is None:
+            self._set(names=names_of(self.lower))
         lower = as_table("lower", self.lower)
         upper = as_table("upper", in_order_of(self.upper, self.lower))
         dtype = jnp.result_type(lower, upper)
@@ -75,6 +81,7 @@ class Observations:
                 "Observations: lower and upper must have one shape (n, d), got "
                 f"{lower.shape} and {upper.shape}."
             )
+        self._check_names()
         self._check_region()
         for name in ("noise", "weights"):
             if getattr(self, name) is not None:
@@ -90,13 +97,14 @@ class Observations:
         Args:
             values: shape (n, d), or (n,) for d = 1.
             nan_is_missing: whether NaN means missing; otherwise it is refused.
-            settings: region, noise, weights and limits_on, as in `Observations`.
+            settings: region, noise, weights, limits_on and names, as in `Observations`.
 
         Example:
             >>> rows = tg.Observations.exact([[0.5, jnp.nan]], nan_is_missing=True)
             >>> rows.lower, rows.upper
             (Array([[ 0.5, -inf]], dtype=float64), Array([[0.5, inf]], dtype=float64))
         """
+        settings.setdefault("names", names_of(values))
         values = as_table("values", values, missing=nan_is_missing)
         if not nan_is_missing:
             return cls(values, values, **settings)
@@ -175,7 +183,7 @@ class Observations:
         )
         if weights is not None:
             found["weights"] = tables.read(table, [weights], what="from_table").values[:, 0]
-        settings: dict[str, Any] = dict(found)
+        settings: dict[str, Any] = found | {"names": tuple(map(str, names))}
         if "low" in found:
             settings["region"] = Box(settings.pop("low"), settings.pop("high"))
         return cls(limits_on=limits_on, **settings)
@@ -214,6 +222,23 @@ class Observations:
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What to call the entries: their names, or their numbers."""
+        return self.names or tuple(map(str, range(self.dimension)))
+
+    def unnamed(self) -> "Observations":
+        """The rows without names, so that rows of other names share their programs."""
+        rows = copy.copy(self)
+        rows._set(names=None)
+        return rows
+
+    def _check_names(self) -> None:
+        names, d = self.names, self.dimension
+        if names is not None and (len(names) != d or len(set(map(str, names))) < d):
+            raise ValueError(f"Observations: names must be {d} different texts, got {names}.")
+        self._set(names=None if names is None else tuple(map(str, names)))
 
     def _check_region(self) -> None:
         region, (n, d) = self.region, self.lower.shape
@@ -362,6 +387,12 @@ def as_table(name: str, values: Any, missing: bool = False) -> jax.Array:
     if table.ndim != 2:
         raise ValueError(f"Observations: {name} must have shape (n, d), got {table.shape}.")
     return table
+
+
+def names_of(values: Any) -> tuple[str, ...] | None:
+    """The names of a table's columns, if it has some."""
+    found = None if isinstance(values, jax.Array) else tables.named_columns(values)
+    return None if found is None or None in found else tuple(map(str, found))
 
 
 def in_order_of(upper: Any, lower: Any) -> Any:

@@ -71,7 +71,8 @@ def finished(
 def estimates_of(loss: MixtureLoss, here: Point, information: str) -> dict[str, Any]:
     """The fields of a fit that hold estimates and their errors."""
     place, x = loss.coordinates, jnp.asarray(here.x)
-    names, estimates = place.names(), np.asarray(place.estimates(x))
+    names = place.names(loss.observations.labels)
+    estimates = np.asarray(place.estimates(x))
     observed, slopes = shares(loss, here.x)
     # Together: a coordinate that moves no weight is still unknown, and its error counts.
     jacobian = np.concatenate([np.asarray(jax.jacfwd(place.estimates)(x)), slopes])

@@ -136,15 +136,16 @@ class MixtureCoordinates:
             return np.array([np.diag(own) + loadings @ loadings.T for own, loadings in found])
         return matrices
 
-    def names(self) -> tuple[str, ...]:
-        """What to call the estimates."""
-        k, d = self.num_components, self.dimension
+    def names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """What to call the estimates, by those of the entries, (d,)."""
+        k = self.num_components
         names = [f"weights[{c}]" for c in range(k)]
-        names += [f"locs[{c}][{j}]" for c in range(k) for j in range(d)]
+        names += [f"locs[{c}][{label}]" for c in range(k) for label in labels]
         covariances = ["covariance"]
         if self.structure != "tied":
             covariances = [f"covariances[{c}]" for c in range(k)]
-        return tuple(names + [f"{own}[{i}, {j}]" for own in covariances for i, j in self.entries])
+        pairs = [f"[{labels[i]}, {labels[j]}]" for i, j in self.entries]
+        return tuple(names + [own + pair for own in covariances for pair in pairs])
 
     def estimates(self, x: jax.Array) -> jax.Array:
         """The numbers that `names` calls, as one vector."""

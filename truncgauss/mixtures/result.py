@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.likelihood import Observations
+from truncgauss.mixtures.likelihood import mixture_log_likelihood
 from truncgauss.mixtures.loss import MixtureLoss
 from truncgauss.mixtures.posterior import Posterior, completed, posterior
 from truncgauss.optimization.result import Fit, InformationCriteria
@@ -124,6 +125,21 @@ class MixtureFit(InformationCriteria, Fit):
             value, jacobian = np.asarray(of(estimates)), np.asarray(jax.jacrev(of)(estimates))
         variance = np.einsum("...p,pq,...q->...", jacobian, self.parameter_covariance, jacobian)
         return value, np.sqrt(variance)
+
+    def row_log_likelihood(
+        self, observations: Observations, method: Method = Automatic()
+    ) -> np.ndarray:
+        """The log-likelihood of each of these rows, old or new, under the fitted mixture, (n,).
+
+        Example:
+            >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
+            >>> fit.row_log_likelihood(tg.Observations.exact([2.5])).round(3)
+            array([-1.031])
+        """
+        with jax.enable_x64(True):
+            mixture = self.weights, self.locs, self.covariances
+            found = mixture_log_likelihood(observations, *mixture, method)
+            return np.asarray(found.log_prob)
 
     def predict(self, observations: Observations, method: Method = Automatic()) -> Posterior:
         """The true values and components of rows, old or new, under the fitted mixture; see

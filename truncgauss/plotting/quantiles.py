@@ -1,22 +1,46 @@
 """Residuals against the normal distribution: worm plots and quantile-quantile plots."""
 
+import textwrap
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from scipy import stats
 
 from truncgauss.plotting.panels import band
 from truncgauss.plotting.style import MANY, NEW_AXES, SERIES, in_house_style, with_given
 
 NORMAL = NormalDist()
+FEW = 20  # residuals, below which nothing is said of their shape
+SAID = 3.0  # standard errors of a moment from which on it is said
+# What a moment below and above that of a standard normal distribution looks like in a worm plot, in
+# a quantile plot, and what it means of the residuals.
+SHAPES = {
+    "mean": (
+        ("the worm lies low", "points lie below the line", "the mean is below the model's"),
+        ("the worm lies high", "points lie above the line", "the mean is above the model's"),
+    ),
+    "spread": (
+        ("the worm falls", "points rise less than the line", "spread less than the model says"),
+        ("the worm rises", "points rise more than the line", "spread more than the model says"),
+    ),
+    "skewness": (
+        ("an arch", "both ends bend down", "skewed to low values"),
+        ("a U", "both ends bend up", "skewed to high values"),
+    ),
+    "tails": (
+        ("an S from high to low", "both ends bend to the middle", "lighter tails than a Gaussian"),
+        ("an S from low to high", "both ends bend away", "heavier tails than a Gaussian"),
+    ),
+}
 
 
 @in_house_style
 def worm(
     residuals: Any, *, label: str | None = None, series: int = 0, bands: bool = True,
-    ax: Axes = NEW_AXES, **kwargs: Any,
+    hint: bool = True, ax: Axes = NEW_AXES, **kwargs: Any,
 ) -> Axes:  # fmt: skip
     """A worm plot: sorted residuals less the normal quantiles expected of them.
 
@@ -30,6 +54,9 @@ def worm(
         label: name in the legend.
         series: which entry of `SERIES`, 0 to 6.
         bands: whether to draw the band that holds 95 % of all samples at each quantile.
+        hint: whether to say, above the points, what their shape means: which of mean, spread,
+            skewness and tails is three standard errors from the normal distribution's. Nothing is
+            said of fewer than 20 residuals.
         ax: where to draw; new axes if None.
         **kwargs: properties of the markers.
 
@@ -45,13 +72,13 @@ def worm(
         van Buuren and Fredriks, "Worm plot: a simple diagnostic device for modelling growth
             reference curves", Statistics in Medicine (2001).
     """
-    return _quantiles(residuals, label, series, bands, True, ax, kwargs)
+    return _quantiles(residuals, label, series, (bands, hint), True, ax, kwargs)
 
 
 @in_house_style
 def qq(
     residuals: Any, *, label: str | None = None, series: int = 0, bands: bool = True,
-    ax: Axes = NEW_AXES, **kwargs: Any,
+    hint: bool = True, ax: Axes = NEW_AXES, **kwargs: Any,
 ) -> Axes:  # fmt: skip
     """Sorted residuals over the normal quantiles expected of them; arguments as in `worm`.
 
@@ -59,14 +86,15 @@ def qq(
         >>> tg.plotting.qq([-1.2, 0.1, 0.4, 1.3]).get_ylabel()
         'residual'
     """
-    return _quantiles(residuals, label, series, bands, False, ax, kwargs)
+    return _quantiles(residuals, label, series, (bands, hint), False, ax, kwargs)
 
 
 def _quantiles(
-    residuals: Any, label: str | None, series: int, bands: bool, detrended: bool, ax: Axes,
-    kwargs: dict[str, Any],
+    residuals: Any, label: str | None, series: int, shown: tuple[bool, bool], detrended: bool,
+    ax: Axes, kwargs: dict[str, Any],
 ) -> Axes:  # fmt: skip
     """Sorted residuals, or what they exceed their normal quantiles by."""
+    bands, hint = shown
     draws = np.atleast_2d(np.asarray(residuals, float))
     finite = np.isfinite(draws).all(axis=0)
     n = int(finite.sum())
@@ -75,6 +103,9 @@ def _quantiles(
             "residuals must have shape (n,) or (k, n), be finite in the same places in all k "
             f"draws, and in two at least; got shape {draws.shape}, {n} of them finite."
         )
+    if hint and n >= FEW:
+        said = f"{label}: " if label else ""
+        say(said + shape_of(draws[:, finite], detrended), ax)
     if n < draws.shape[1]:
         label = f"{label or 'residuals'} ({draws.shape[1] - n} of {draws.shape[1]} not finite)"
     p = (np.arange(1, n + 1) - 0.5) / n
@@ -99,3 +130,37 @@ def _quantiles(
     ax.plot(x, np.median(sorted_draws, axis=0), **with_given(Line2D, marks, kwargs))
     ax.set(xlabel="normal quantile", ylabel="residual" + (" − quantile" if detrended else ""))
     return ax
+
+
+def shape_of(draws: np.ndarray, detrended: bool) -> str:
+    """What the shape of residuals (k, n) means: the moments whose distance from those of a standard
+    normal distribution, the median over k randomisations, is beyond three standard errors.
+
+    References:
+        D'Agostino, Belanger and D'Agostino, "A suggestion for using powerful and informative tests
+            of normality", The American Statistician (1990).
+    """
+    n = draws.shape[1]
+    distances = {
+        "mean": np.mean(draws, axis=1) * np.sqrt(n),
+        "spread": np.log(np.mean(draws**2, axis=1)) * np.sqrt(n / 2),
+        "skewness": stats.skewtest(draws, axis=1).statistic,
+        "tails": stats.kurtosistest(draws, axis=1).statistic,
+    }
+    found = []
+    for moment, values in distances.items():
+        distance = np.median(values)
+        if abs(distance) > SAID:
+            worm, quantiles, meaning = SHAPES[moment][int(distance > 0)]
+            found.append(f"{worm if detrended else quantiles}: {meaning}")
+    return "; ".join(found) or "as of a Gaussian, by mean, spread, skewness and tails"
+
+
+def say(text: str, ax: Axes) -> None:
+    """Write a sentence above the points, below those that are there."""
+    above = sum(own.get_gid() == "hint" for own in ax.texts)
+    lines = textwrap.fill(text, 44)
+    ax.annotate(
+        lines, (0.02, 0.98), (0, -24 * above), xycoords="axes fraction",
+        textcoords="offset points", va="top", fontsize=8, color="#444444", gid="hint",
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""How often intervals of a truncated fit hold the truth."""

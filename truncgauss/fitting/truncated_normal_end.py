@@ -1,0 +1,143 @@
+"""The end of a truncated fit: whether it is the maximum, its errors, and the user's units."""
+
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, packed, unpacked
+from truncgauss.fitting.truncated_normal_notes import integral_notes, notes_of
+from truncgauss.fitting.truncated_normal_result import (
+    GaussianErrors,
+    NaturalCoordinates,
+    TruncatedFit,
+    names_of,
+)
+from truncgauss.fitting.truncated_normal_rows import Sample
+from truncgauss.optimization.newton import Point, point, verdict
+from truncgauss.optimization.result import BASELESS
+from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
+
+WIDEST = 1e3  # standard deviations of the sample: beyond, the Gaussian is a straight slope
+REFERENCES = ("marquardt1963", "cohen1991", "barndorff1978")
+
+
+def finished(
+    sample: Sample,
+    loss: TruncatedLoss,
+    here: Point,
+    visited: list[Point],
+    notes: tuple[str, ...],
+    dtype: Any,
+) -> TruncatedFit:
+    """The result in the user's units."""
+    n, d, scale, x = sample.weight, len(sample.centre), sample.scale, jnp.asarray(here.x)
+    log_units = float(np.log(scale).sum() + np.log(np.diagonal(sample.root)).sum())
+    coordinates = NaturalCoordinates(*map(jnp.asarray, (sample.centre, scale, sample.root)))
+    estimates = np.asarray(coordinates.estimates(x))
+    loc, covariance = unpacked(estimates, d)
+    known = known_at_the_end(sample, loss, here, len(visited) - 1)
+    errors = known["errors"]
+    return TruncatedFit(
+        loc=jnp.asarray(loc, dtype),
+        covariance_matrix=jnp.asarray(covariance, dtype),
+        standard_errors=GaussianErrors(*unpacked(errors, d)),
+        names=names_of(sample.columns),
+        estimates=estimates,
+        information="observed",
+        log_likelihood=-n * (here.loss + log_units),
+        num_rows=sample.num_rows,
+        num_parameters=len(here.x),
+        num_steps=len(visited) - 1,
+        loss_trace=np.array([p.loss for p in visited]) + log_units,
+        newton_decrement_trace=np.array([p.decrement for p in visited]),
+        loss=loss,
+        coordinates=coordinates,
+        best=here,
+        **known | {"notes": notes + known["notes"]},
+    )
+
+
+def known_at_the_end(
+    sample: Sample, loss: TruncatedLoss, here: Point, num_steps: int
+) -> dict[str, Any]:
+    """The fields of a fit that say whether it ended at the maximum, and how far to trust it."""
+    n, x = sample.weight, jnp.asarray(here.x)
+    estimate = loss.estimate(x)
+    proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
+    converged, reason = ending(here, proof, n, num_steps)
+    if np.isinf(estimate.stderr):
+        converged, reason = False, BASELESS
+    slopes = np.asarray(gaussian_slopes(x, sample.root))
+    free_errors = FreeErrors.observed(n * here.hessian)
+    errors, spread = errors_of(free_errors, slopes, exists=not wide_directions(here).size)
+    fraction = math.exp(estimate.log_prob)
+    notes: tuple[str, ...] = ()
+    if converged:
+        evaluate = functools.partial(point, loss) if estimate.stderr == 0 else None
+        notes = notes_of(evaluate, n, here, sample, slopes, errors, fraction)
+        notes += integral_notes(loss, here, n, proof.stderr)
+    units = packed(sample.scale, np.outer(sample.scale, sample.scale))
+    return {
+        "converged": converged,
+        "reason": reason,
+        "notes": notes,
+        "certificate": proof,
+        "log_likelihood_stderr": proof.stderr,
+        "fraction_not_truncated": fraction,
+        "errors": errors * units,
+        "parameter_covariance": spread * np.outer(units, units),
+        "free_errors": free_errors,
+        "references": REFERENCES + ("genz1992",) * (proof.stderr > 0),
+    }
+
+
+def wide_directions(here: Point) -> np.ndarray:
+    """Directions of the sample (d, k) in which the Gaussian is wider than `WIDEST`."""
+    values, vectors = np.linalg.eigh(precision_of(here.x))
+    return vectors[:, values < WIDEST**-2]
+
+
+def precision_of(x: np.ndarray) -> np.ndarray:
+    d = int(((9 + 8 * len(x)) ** 0.5 - 3) / 2 + 0.5)  # from q = d + d (d + 1) / 2
+    return unpacked(x, d)[1]
+
+
+def errors_of(
+    free: FreeErrors, jacobian: np.ndarray, exists: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Standard errors and covariance of packed (loc, covariance) in standard units.
+
+    At the maximum the gradient is zero, so that the information transforms by the Jacobian alone.
+    """
+    if not exists:
+        q = len(jacobian)
+        return np.full(q, np.inf), np.full((q, q), np.nan)
+    bars = free.of(jacobian)
+    return bars.standard_errors, bars.covariance
+
+
+@jax.jit
+def gaussian_slopes(natural: jax.Array, root: jax.Array) -> jax.Array:
+    """The Jacobian of packed (loc, covariance) with respect to the natural parameters."""
+    return jax.jacfwd(lambda x: packed(*gaussian(x, root)))(natural)
+
+
+def ending(here: Point, proof: Certificate, n: float, num_steps: int) -> tuple[bool, str]:
+    """Whether this is the maximum, and a sentence."""
+    if wide_directions(here).size:
+        return False, (
+            "There is no maximum: the likelihood grows as the Gaussian widens, already to "
+            f"{WIDEST:.0f} standard deviations of the sample. Inside these limits the rows look as "
+            "spread as an exponential or uniform distribution. A Gaussian cannot be told from its "
+            "slope: use wider limits, more rows, or a prior."
+        )
+    if not proof.positive_definite:
+        return False, (
+            "Not converged: the curvature of the likelihood is not positive at the end (smallest "
+            f"scaled eigenvalue {proof.curvature:.1e})."
+        )
+    return verdict(here.decrement * n**0.5, num_steps)
