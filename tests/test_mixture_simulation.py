@@ -1,5 +1,7 @@
 """Fits of simulated surveys: half-space cuts, noise a row, missing entries, against the truth."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -58,16 +60,18 @@ def test_a_disc_removed_from_a_box_hides_no_component():
 
 @pytest.mark.slow
 def test_intervals_cover_the_truth():
+    """TRUNCGAUSS_SURVEYS=200x2000 asks for as many surveys, and rows in each."""
+    count, n = map(int, os.environ.get("TRUNCGAUSS_SURVEYS", "60x500").split("x"))
     rng, pulls = np.random.default_rng(1), []
-    for _ in range(60):
-        fit = tg.fit_mixture(survey(rng, 500), 3, start=TRUTH)
+    for _ in range(count):
+        fit = tg.fit_mixture(survey(rng, n), 3, start=TRUTH)
         assert fit.converged, fit.reason
         pulls.append(pulls_of(fit))
     inside = np.abs(pulls) < 1.959964
-    # 60 samples of 18 numbers, correlated: three standard errors of 60 x 5 independent ones.
-    assert abs(inside.mean() - 0.95) < 3 * (0.95 * 0.05 / 300) ** 0.5
+    # Samples of 18 numbers, correlated: three standard errors of 5 independent ones in each.
+    assert abs(inside.mean() - 0.95) < 3 * (0.95 * 0.05 / (5 * count)) ** 0.5
     # Five binomial standard errors for each number by itself.
-    assert np.all(inside.mean(axis=0) > 0.95 - 5 * (0.95 * 0.05 / 60) ** 0.5)
+    assert np.all(inside.mean(axis=0) > 0.95 - 5 * (0.95 * 0.05 / count) ** 0.5)
 
 
 def test_em_by_draws_treats_rows_seen_as_a_few_lines_do_and_draws_the_hidden_share():
