@@ -67,6 +67,7 @@ def em_step(y, noise, weights, locs, covariances):
     gaps = means - locs
     squares = np.einsum("nk,nki,nkj->kij", shares, gaps, gaps)
     squares += np.einsum("nk,nkij->kij", shares, spreads)
+    squares = (squares + np.swapaxes(squares, 1, 2)) / 2  # rounding would grow from step to step
     return counts / len(y), locs, squares / counts[:, None, None]
 
 
