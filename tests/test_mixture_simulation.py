@@ -81,6 +81,10 @@ def test_em_by_draws_treats_rows_seen_as_a_few_lines_do_and_draws_the_hidden_sha
     found = imputation.em_step(y, noise, *TRUTH)
     for part, other in zip(found, em_step(y, noise[:, :, None] * np.eye(2), *TRUTH)):
         np.testing.assert_allclose(part, other, rtol=1e-12, atol=1e-14)
+    seen = lambda y: y[:, 0] > -0.8
+    y = y[:9]
+    whole = imputation.filled(rng, y, noise[:9], TRUTH, seen)
+    assert np.all(seen(whole)) and np.all(whole[~np.isnan(y)] == y[~np.isnan(y)])
     one = np.ones(1), np.zeros((1, 2)), np.eye(2)[None]
     lost, errors = imputation.hidden(rng, 4000, np.full((9, 2), 0.44), one, lambda y: y[:, 0] > 0.6)
     # P(hidden) / P(seen) = .6915 / .3085, with a standard deviation of that part of sqrt(n).

@@ -1,8 +1,8 @@
 """EM that draws the rows which a selection hid, as an alternative to exact moments.
 
 Each step draws a population from the mixture of the step before, with noise, and takes what does
-not pass the cuts for the rows that are missing. The mixture never settles: it moves as the draws
-do.
+not pass the cuts for the rows that are missing; missing entries of rows are drawn likewise, so that
+these pass. The mixture never settles: it moves as the draws do.
 
 Reference:
     Melchior and Goulding, "Filling the gaps: Gaussian mixture models from noisy, truncated or
@@ -14,6 +14,8 @@ import time
 import numpy as np
 
 import truncgauss as tg
+
+MOST_TRIES = 10_000  # of draws of a missing entry
 
 
 def climbed(rows, start, passes, num_steps, every, seed):
@@ -36,7 +38,8 @@ def climbed(rows, start, passes, num_steps, every, seed):
         begin = time.process_time()
         if step < num_steps:
             extra, errors = hidden(rng, len(y), noise, mixture, passes)
-            mixture = em_step(np.vstack([y, extra]), np.vstack([noise, errors]), *mixture)
+            whole = filled(rng, y, noise, mixture, passes)
+            mixture = em_step(np.vstack([whole, extra]), np.vstack([noise, errors]), *mixture)
         seconds += time.process_time() - begin
     return {"log_likelihoods": np.array(found), "mixture": mixture, "seconds": seconds}
 
@@ -56,6 +59,29 @@ def hidden(rng, num_seen, noise, mixture, passes):
         count += int(seen[:until].sum())
         lost.append((y[:until][~seen[:until]], errors[:until][~seen[:until]]))
     return tuple(np.concatenate(parts) for parts in zip(*lost))
+
+
+def filled(rng, y, noise, mixture, passes):
+    """Rows (n, 2) with a draw for each entry that is missing, such that the row passes."""
+    (weights, locs, covariances), result = mixture, y.copy()
+    open_rows = np.flatnonzero(np.isnan(y).any(axis=1))
+    for _ in range(MOST_TRIES):
+        if not len(open_rows):
+            return result
+        rows, lines = np.arange(len(open_rows)), y[open_rows]
+        logs = expected(lines, noise[open_rows], weights, locs, covariances)[0]
+        own = np.argmax(logs + rng.gumbel(size=logs.shape), axis=1)
+        gap = np.argmax(np.isnan(lines), axis=1)
+        whole = covariances[own] + noise[open_rows][:, :, None] * np.eye(2)
+        slope = whole[rows, gap, 1 - gap] / whole[rows, 1 - gap, 1 - gap]
+        known = lines[rows, 1 - gap] - locs[own, 1 - gap]
+        spread = whole[rows, gap, gap] - slope * whole[rows, gap, 1 - gap]
+        normal = np.sqrt(spread) * rng.normal(size=len(rows))
+        lines[rows, gap] = locs[own, gap] + slope * known + normal
+        seen = passes(lines)
+        result[open_rows[seen]] = lines[seen]
+        open_rows = open_rows[~seen]
+    raise ArithmeticError(f"{len(open_rows)} rows cannot be completed so that they pass the cuts.")
 
 
 def em_step(y, noise, weights, locs, covariances):
