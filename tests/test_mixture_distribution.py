@@ -49,6 +49,33 @@ def test_the_density_is_the_likelihood_of_rows_and_passes_through_jit():
     assert mixture.log_prob(np.array([-1.0, 0.5])) == -INF
 
 
+@pytest.mark.slow
+def test_a_soft_selection_is_part_of_the_density_and_of_the_draws():
+    weights, locs, scales = np.array([0.3, 0.7]), np.array([0.0, 2.0]), np.array([1.0, 0.6])
+    soft = tg.Selection(lambda x: jax.nn.sigmoid(2.0 * (x[0] - 1.0)), 1)
+    mixture = tg.TruncatedMixture(
+        weights, locs[:, None], scales[:, None, None] ** 2, region=soft,
+        method=tg.ImportanceSampling(num_points=1024, num_replicates=8),
+    )  # fmt: skip
+    density = lambda x: (
+        sum(w * stats.norm.pdf(x, m, s) for w, m, s in zip(weights, locs, scales))
+        / (1 + np.exp(-2.0 * (x - 1.0)))
+    )
+    whole = integrate.quad(density, -9, 9)[0]
+    x = np.array([[0.1], [1.7], [2.9]])
+    allowed = 5 * float(np.max(mixture.component_log_prob.stderr)) + 1e-12
+    np.testing.assert_allclose(mixture.log_prob(x), np.log(density(x[:, 0]) / whole), atol=allowed)
+    assert allowed < 0.02
+    mean = integrate.quad(lambda x: x * density(x), -9, 9)[0] / whole
+    np.testing.assert_allclose(mixture.mean, [mean], atol=0.01)
+    draws = np.asarray(mixture.sample(jax.random.key(0), (500,)))[:, 0]
+    below = np.vectorize(lambda t: integrate.quad(density, -9, t)[0] / whole)
+    assert stats.kstest(draws, below).pvalue > 1e-3
+    nothing = tg.Selection(lambda x: 0.0 * x[0], 1)
+    empty = tg.TruncatedMixture([1.0], [[0.0]], [[[1.0]]], region=nothing)
+    assert np.isnan(empty.sample(jax.random.key(0))).all()
+
+
 @pytest.mark.parametrize(
     "arguments, sentence",
     [

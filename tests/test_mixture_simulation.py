@@ -1,10 +1,13 @@
 """Fits of simulated surveys: half-space cuts, noise a row, missing entries, against the truth."""
 
+import os
+
 import numpy as np
 import pytest
 
 import truncgauss as tg
-from tests.mixture_em import INF, TRUTH, drawn
+from experiments.mixture_survey import imputation
+from tests.mixture_em import INF, TRUTH, drawn, em_step
 from tests.test_experiments import check_picture, completed
 
 REGION = tg.Polyhedron([[1.0, 0.0], [1.0, 1.0]], [-0.8, -INF], [INF, 6.5])
@@ -57,21 +60,42 @@ def test_a_disc_removed_from_a_box_hides_no_component():
 
 @pytest.mark.slow
 def test_intervals_cover_the_truth():
+    """TRUNCGAUSS_SURVEYS=200x2000 asks for as many surveys, and rows in each."""
+    count, n = map(int, os.environ.get("TRUNCGAUSS_SURVEYS", "60x500").split("x"))
     rng, pulls = np.random.default_rng(1), []
-    for _ in range(60):
-        fit = tg.fit_mixture(survey(rng, 500), 3, start=TRUTH)
+    for _ in range(count):
+        fit = tg.fit_mixture(survey(rng, n), 3, start=TRUTH)
         assert fit.converged, fit.reason
         pulls.append(pulls_of(fit))
     inside = np.abs(pulls) < 1.959964
-    # 60 samples of 18 numbers, correlated: three standard errors of 60 x 5 independent ones.
-    assert abs(inside.mean() - 0.95) < 3 * (0.95 * 0.05 / 300) ** 0.5
+    # Samples of 18 numbers, correlated: three standard errors of 5 independent ones in each.
+    assert abs(inside.mean() - 0.95) < 3 * (0.95 * 0.05 / (5 * count)) ** 0.5
     # Five binomial standard errors for each number by itself.
-    assert np.all(inside.mean(axis=0) > 0.95 - 5 * (0.95 * 0.05 / 60) ** 0.5)
+    assert np.all(inside.mean(axis=0) > 0.95 - 5 * (0.95 * 0.05 / count) ** 0.5)
+
+
+def test_em_by_draws_treats_rows_seen_as_a_few_lines_do_and_draws_the_hidden_share():
+    rng = np.random.default_rng(0)
+    y, noise = drawn(rng, 60, *TRUTH), rng.uniform(0.1, 0.4, size=(60, 2))
+    y[:9, 0] = y[9:15, 1] = np.nan
+    found = imputation.em_step(y, noise, *TRUTH)
+    for part, other in zip(found, em_step(y, noise[:, :, None] * np.eye(2), *TRUTH)):
+        np.testing.assert_allclose(part, other, rtol=1e-12, atol=1e-14)
+    seen = lambda y: y[:, 0] > -0.8
+    y = y[:9]
+    whole = imputation.filled(rng, y, noise[:9], TRUTH, seen)
+    assert np.all(seen(whole)) and np.all(whole[~np.isnan(y)] == y[~np.isnan(y)])
+    one = np.ones(1), np.zeros((1, 2)), np.eye(2)[None]
+    lost, errors = imputation.hidden(rng, 4000, np.full((9, 2), 0.44), one, lambda y: y[:, 0] > 0.6)
+    # P(hidden) / P(seen) = .6915 / .3085, with a standard deviation of that part of sqrt(n).
+    assert lost.shape == errors.shape and np.all(lost[:, 0] <= 0.6)
+    assert abs(len(lost) / 4000 - 2.2411) < 4 * (2.2411 * 3.2411 / 4000) ** 0.5
 
 
 @pytest.mark.slow
 def test_the_experiment_corrects_what_the_naive_mixture_gets_wrong():
-    reduced = {"num_rows": 400, "num_starts": 1, "num_repeats": 4}
+    reduced = {"num_rows": 400, "num_starts": 1, "num_repeats": 4, "num_imputations": 1}
+    reduced["growth"] = [[200, 2, 2]]
     results, picture = completed("mixture_survey", **reduced)
     assert results["failed"] == "" and results["num_reached"] == 1
     k = 3

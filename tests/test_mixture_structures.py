@@ -38,6 +38,14 @@ def test_factor_analysis_is_the_direct_maximum(d, rank):
     np.testing.assert_allclose(np.diag(again[0]) + again[1] @ again[1].T, found, rtol=1e-5)
 
 
+def test_factors_of_fewer_rows_than_entries_have_next_to_no_variance_of_their_own():
+    matrix = np.outer([1.0, 2.0, -1.0, 0.5], [1.0, 2.0, -1.0, 0.5])
+    variances, loadings = factor_analysis(matrix, 1)
+    assert np.all((variances >= 0) & (variances < 1e-8))
+    np.testing.assert_allclose(loadings @ loadings.T, matrix, rtol=1e-6)
+    assert np.isnan(factor_analysis(np.zeros((3, 3)), 1)[0]).all()
+
+
 def test_the_most_factors_are_ledermanns():
     assert [most_factors(d) for d in range(1, 10)] == [0, 0, 1, 1, 2, 3, 3, 4, 5]
 

@@ -53,6 +53,11 @@ def climb(results, ax):
     gap = best - finish
     shown = gap > 1e-9
     plotting.points(np.arange(len(em)), best - em, series=0, label="EM", ax=ax)
+    imputed = best - results["imputed"]
+    draws = results["imputed_every"] * np.arange(imputed.shape[1])
+    for number, row in enumerate(imputed):
+        shown_as = {"label": "EM by draws of hidden rows"} if number == 0 else {}
+        ax.plot(draws, row, color="#bbbbbb", linewidth=0.8, zorder=0, **shown_as)
     steps = len(em) - 1 + np.arange(len(finish))
     plotting.points(steps[shown], gap[shown], series=1, label="Newton", ax=ax)
     ax.set(yscale="log", xlabel="step", ylabel="nats below the maximum")

@@ -16,6 +16,8 @@ from truncgauss.config import (
     problem,
 )
 
+Size = tuple[Annotated[int, Field(ge=50)], Count, Annotated[int, Field(ge=2)]]
+
 
 class Component(Model):
     """One Gaussian of the population."""
@@ -50,6 +52,10 @@ class Settings(Experiment):
     num_starts: Count
     num_repeats: Annotated[int, Field(ge=2)]
     """Surveys of the same population, whose estimates scatter."""
+    num_imputations: Count
+    """Seeds of the EM that draws the rows which the cuts hid."""
+    growth: Annotated[tuple[Size, ...], Field(min_length=1)]
+    """Rows, components and dimensions of mixtures whose likelihood is timed."""
 
     @model_validator(mode="after")
     def _is_in_the_plane(self) -> "Settings":

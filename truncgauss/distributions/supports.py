@@ -12,7 +12,7 @@ from jax import Array
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 
-from truncgauss.regions import LinearRegion
+from truncgauss.regions import Region
 from truncgauss.special import log1mexp, log1pexp, log_sigmoid
 
 
@@ -57,7 +57,7 @@ class Inside(constraints.Constraint):
 
     event_dim = 1
 
-    def __init__(self, region: LinearRegion) -> None:
+    def __init__(self, region: Region) -> None:
         self.region = region
 
     def __call__(self, x: Any) -> Array:

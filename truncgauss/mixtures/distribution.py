@@ -14,14 +14,19 @@ from truncgauss.moments import truncated_moments
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
-from truncgauss.regions import Box, LinearRegion, Region, as_linear
+from truncgauss.regions import Box, LinearRegion, Region
 from truncgauss.sampling import truncated_samples
+
+MOST_ATTEMPTS = 100_000  # of a draw that a region without linear constraints is to keep
 
 
 class TruncatedMixture(Distribution):
     r"""A mixture of K Gaussians of which only a region is seen.
 
-    .. math:: p(x) = \frac{\sum_k w_k N(x; \mu_k, \Sigma_k)}{\sum_k w_k P_k(R)}, \qquad x \in R
+    .. math:: p(x) = s(x) \frac{\sum_k w_k N(x; \mu_k, \Sigma_k)}{\sum_k w_k P_k(R)}
+
+    with s(x) the probability that x is seen: 1 inside the region and 0 outside, or what a
+    `tg.Selection` gives, of which P_k is the mean over component k.
 
     The weights are those of the whole population. Labels can be exchanged: a model that is to be
     sampled needs an order, such as a first entry of the means that is
@@ -32,7 +37,8 @@ class TruncatedMixture(Distribution):
         locs: means before truncation, (K, d).
         covariances: covariance matrices before truncation, (K, d, d).
         low, high: limits, shape (d,) or a number; None leaves a side open.
-        region: a region with linear constraints, in place of limits.
+        region: in place of limits. Draws from one without linear constraints are draws from the
+            population, kept with probability s(x): NaN where none of 100,000 is.
         method: how probabilities are computed.
         key: its random key.
 
@@ -108,23 +114,46 @@ class TruncatedMixture(Distribution):
                 f"TruncatedMixture: a value needs shape (..., {self.event_shape[0]}), got "
                 f"{value.shape}."
             )
-        inside = self.support(value)
+        inside, kept = self.support(value), jnp.zeros((), value.dtype)
+        if not isinstance(self.region, LinearRegion):
+            kept = jnp.log(jnp.where(inside, self.region.kept(value), 1.0))
         safe = jnp.where(inside[..., None], value, self.locs[0])
         parts = MultivariateNormal(self.locs, self.covariances).log_prob(safe[..., None, :])
         log_weights = jnp.log(self.weights)
         density = jax.scipy.special.logsumexp(log_weights + parts, axis=-1)
         whole = jax.scipy.special.logsumexp(log_weights + self.component_log_prob.log_prob)
         outside = jnp.where(jnp.any(jnp.isnan(value), axis=-1), jnp.nan, -jnp.inf)
-        return jnp.where(inside, density - whole, outside)
+        return jnp.where(inside, density - whole + kept, outside)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent exact draws, shape sample_shape + (d,); see `truncated_samples`."""
         choice, draw = jax.random.split(key)
         count = math.prod(sample_shape)
+        if not isinstance(self.region, LinearRegion):
+            draws = jax.vmap(self._kept_draw)(jax.random.split(draw, count))
+            return draws.reshape(tuple(sample_shape) + self.event_shape)
         own = jax.random.categorical(choice, jnp.log(self.observed_weights), shape=(count,))
         parts = jax.lax.stop_gradient((self.locs, CovarianceMatrix(self.covariances), self.region))
         draws = truncated_samples(draw, *parts, max(count, 1))[:count]
         return draws[jnp.arange(count), own].reshape(tuple(sample_shape) + self.event_shape)
+
+    def _kept_draw(self, key: Array) -> Array:
+        """One draw from the population that the region keeps, (d,)."""
+        factors, logs = jnp.linalg.cholesky(self.covariances), jnp.log(self.weights)
+
+        def attempt(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            count, _, _ = state
+            own = jax.random.fold_in(key, count)
+            choice, normal, chance = jax.random.split(own, 3)
+            k = jax.random.categorical(choice, logs)
+            x = self.locs[k] + factors[k] @ jax.random.normal(normal, self.event_shape, logs.dtype)
+            kept = self.region.kept(x[None])[0]
+            return count + 1, jax.random.uniform(chance, dtype=logs.dtype) < kept, x
+
+        start = jnp.zeros((), jnp.int32), jnp.zeros((), bool), self.locs[0]
+        more = lambda state: ~state[1] & (state[0] < MOST_ATTEMPTS)
+        _, found, x = jax.lax.while_loop(more, attempt, start)
+        return jnp.where(found, x, jnp.nan)
 
     @property
     def mean(self) -> Array:
@@ -145,7 +174,7 @@ class TruncatedMixture(Distribution):
         return moments.mean, moments.covariance
 
 
-def _one_region(d: int, low: Any, high: Any, region: Region | None) -> LinearRegion:
+def _one_region(d: int, low: Any, high: Any, region: Region | None) -> Region:
     """The region, or a box with these limits; a number holds for all coordinates."""
     if region is not None:
         if low is not None or high is not None:
@@ -155,7 +184,7 @@ def _one_region(d: int, low: Any, high: Any, region: Region | None) -> LinearReg
                 f"TruncatedMixture: the region must be one of dimension {d}, got dimension "
                 f"{region.dimension} and leading axes {region.batch_shape}."
             )
-        return as_linear(region)
+        return region.linear() or region
     low, high = (
         jnp.broadcast_to(jnp.asarray(side if given is None else given), (d,))
         for side, given in ((-jnp.inf, low), (jnp.inf, high))

@@ -7,7 +7,7 @@ Reference:
 import numpy as np
 from scipy import optimize
 
-LEAST = 1e-8  # unique variance, in units of a variable's own, at which the search ends
+LEAST = 1e-11  # unique variance, in units of a variable's own, at which the search ends
 
 
 def most_factors(dimension: int) -> int:
@@ -23,11 +23,14 @@ def factor_analysis(matrix: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarr
     variances the best loadings come from the eigenvalues l_j > 1 of Psi^-1/2 matrix Psi^-1/2, and
     the rest leaves sum_j (l_j - log l_j - 1), over all others, which is minimised by log Psi. The
     loadings above the diagonal are 0, and those on it are not negative: a rotation of factors
-    changes nothing.
+    changes nothing. NaN for a matrix that is not finite or without variance.
     """
+    if not (np.all(np.isfinite(matrix)) and np.all(np.diagonal(matrix) > 0)):
+        return np.full(len(matrix), np.nan), np.full((len(matrix), rank), np.nan)
     units = np.sqrt(np.diagonal(matrix))
     scaled = matrix / np.outer(units, units)
-    start = np.log((1 - rank / (2 * len(matrix))) / np.diagonal(np.linalg.inv(scaled)))
+    inverse = np.linalg.inv(scaled + 1e-9 * np.eye(len(matrix)))  # also if rows are few
+    start = np.log((1 - rank / (2 * len(matrix))) / np.diagonal(inverse))
     settings = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
     bounds = [(np.log(LEAST), None)] * len(matrix)
     found = optimize.minimize(
@@ -59,5 +62,5 @@ def _spectrum(
 def _unexplained(logs: np.ndarray, matrix: np.ndarray, rank: int) -> tuple[float, np.ndarray]:
     """What the factors leave, as a function of log variances, and its gradient."""
     values, vectors, free = _spectrum(logs, matrix, rank)
-    own = values[free]
+    own = np.maximum(values[free], np.finfo(float).tiny)
     return float(np.sum(own - np.log(own) - 1)), vectors[:, free] ** 2 @ (1 - own)
