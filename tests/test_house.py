@@ -53,7 +53,7 @@ ROOMS = {
     },
     "likelihood": {
         "patterns": 0, "from_table": 0, "observations": 1, "conditioning": 1, "integrals": 2,
-        "terms": 2, "held": 3, "rows": 4, "slopes": 5,
+        "terms": 2, "held": 3, "blocks": 4, "rows": 4, "slopes": 5,
     },
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
@@ -73,7 +73,8 @@ ROOMS = {
         "observations": 4.5,
     },
     "mixtures": {
-        "likelihood": 0, "distribution": 0, "parameters": 1, "posterior": 1, "loss": 2, "em": 3,
+        "likelihood": 0, "distribution": 0, "factors": 0, "parameters": 1, "posterior": 1,
+        "prior": 1.5, "loss": 2, "em": 3,
         "result": 3, "curvature": 3, "starts": 4, "certificate": 4, "fit": 5, "path": 6,
     },
     "regions": {"region": 0, "quadratic": 1},

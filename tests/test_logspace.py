@@ -79,8 +79,8 @@ def test_standard_error_of_skewed_numbers_holds_the_mean():
     """
     random, t = np.random.default_rng(0), stats.t.ppf(0.975, 15)
     for x, mean, least, most in (
-        (random.exponential(size=(16, 20_000)), 1.0, 0.925, 0.95),
-        (random.normal(size=(16, 20_000)), 0.0, 0.943, 0.963),
+        (random.exponential(size=(16, 20_000)), 1.0, 0.94, 0.955),
+        (random.normal(size=(16, 20_000)), 0.0, 0.952, 0.966),
     ):
         off, stderr = np.abs(x.mean(0) - mean), standard_error(x - x.mean(0))
         assert np.all(stderr >= (1 - 1e-12) * x.std(0, ddof=1) / 4)
@@ -93,4 +93,4 @@ def test_standard_error_of_few_or_equal_numbers():
     for numbers in ([0.0], [0.0, math.nan]):
         assert np.isnan(standard_error(np.array(numbers)))
     tiny = standard_error(jnp.array([1.0, -2.0, 1.0], jnp.float32) * 1e-30)
-    np.testing.assert_allclose(tiny, 1e-30 * (1 + 2.16 * 0.5), rtol=1e-5)
+    np.testing.assert_allclose(tiny, 1e-30 * (1 + 6.0 * 0.5), rtol=1e-5)

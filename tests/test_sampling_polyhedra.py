@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import special
 
 import truncgauss as tg
 from tests.draw_errors import KEY, band, distance, gap, tabulated
@@ -95,10 +96,32 @@ def test_ball():
     assert bool(ball.contains(draws.samples).all()) and draws.effective_sample_size == 4000
     inside = lambda x: np.linalg.norm(x - np.array([1.0, 0.0, 0.0]), axis=1) <= 1.0
     assert_same_law(draws.samples, naive(covariance, inside))
-    far = tg.Ball([40.0, 0.0, 0.0], 1.0)
+
+
+@pytest.mark.parametrize("away", [1e-3, 3.0, 20.0, 400.0])
+def test_balls_have_the_exact_margins_in_any_tail(away):
+    """Of a unit disc: the first coordinate's density times the mass of its chord."""
+    scale = 30.0 if away < 1 else 1.0
+    disc = tg.Ball([away, 0.0], 1.0)
+    covariance = scale**2 * jnp.eye(2)
+    draws = tg.truncated_draws(KEY, jnp.zeros(2), covariance, disc, 4000)
+    assert bool(disc.contains(draws.samples).all()) and draws.effective_sample_size == 4000
+    assert draws.acceptance_rate > 0.015
+    # From the near end, where the density of a tail falls as exp(-away t).
+    t = np.concatenate([[0.0], np.geomspace(1e-9, 2.0, 40_001)])
+    half = np.sqrt(t * (2.0 - t)) / scale
+    with np.errstate(divide="ignore"):
+        log_density = np.log(special.erf(half / math.sqrt(2)))
+    log_density -= ((away - 1.0) * t + 0.5 * t * t) / scale**2
+    cdf = tabulated(t, log_density)
+    assert distance(draws.samples[:, 0] - (away - 1.0), cdf) < band(4000)
+
+
+def test_an_ellipsoid_too_far_for_draws_says_so():
+    far = tg.Ellipsoid([1e6, 0.0, 0.0], np.diag([1.0, 4.0, 2.0]))
     with pytest.warns(UserWarning, match="NaN"):
-        draws = tg.truncated_draws(KEY, LOC, covariance, far, 4000)
-    assert draws.effective_sample_size == 0 and bool(jnp.isnan(draws.samples).all())
+        draws = tg.truncated_draws(KEY, LOC, np.eye(3), far, 1000)
+    assert draws.effective_sample_size < 1000 and draws.acceptance_rate < 1e-3
 
 
 @pytest.mark.slow

@@ -107,3 +107,14 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         count, peaks[millions] = map(int, done.stdout.split())
         assert count == shape[0]
     assert peaks[8] < peaks[1] + 16 * 1024  # KiB; the larger file has 112 MiB more
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slice_of_rows(kind, tmp_path):
+    path, names = written(tmp_path, kind), None if kind == "npy" else ["x", "y"]
+    assert tables.num_rows(path, names) == len(ROWS)
+    for begin, end in ((0, 1), (130, 777), (1000, 2000), (1009, 1010)):
+        found = list(tables.chunks(path, names, size=100, rows=slice(begin, end)))
+        np.testing.assert_array_equal(np.concatenate([np.empty((0, 2)), *found]), ROWS[begin:end])
+    with pytest.raises(ValueError, match="0 <= begin, got slice"):
+        next(tables.chunks(path, names, rows=slice(0, 9, 2)))

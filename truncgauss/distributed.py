@@ -11,6 +11,7 @@ The command line does all of this: `truncgauss run config.yaml --distributed`. I
 tg.distributed.join()  # before any computation; or with an address, a count and an index
 mesh = tg.parallel.device_mesh()
 rows = tg.distributed.gathered(own_rows)  # of all processes, in their order
+spread = tg.distributed.from_file("rows.parquet", ["x", "low"])  # each process reads its own
 with tg.parallel.rows(mesh):
     fit = tg.fit_observations(tg.Observations.exact(rows, region=region))
 statistics = sum(tg.distributed.exchanged(tg.Statistics.from_rows(own_rows)))
@@ -24,13 +25,15 @@ import io
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from truncgauss import parallel
+from truncgauss import parallel, tables
 
 PATIENCE = 120  # seconds to wait for all processes to start
 DRAWING = 600  # seconds that the others wait at the end for the one that writes the files
@@ -237,6 +240,77 @@ def gathered(rows: Any) -> np.ndarray:
 
         return np.asarray(multihost_utils.process_allgather(rows, tiled=True))
     return np.concatenate(exchanged(np.asarray(rows)))
+
+
+class SpreadRows(NamedTuple):
+    """Rows spread over the devices of all processes, which hold equally many each.
+
+    Attributes:
+        values: shape (m, d), m the next multiple of the number of devices. The rows have the order
+            of their file; the last one is repeated at the end.
+        weights: 1 for a row of the file, 0 where one is repeated, shape (m,).
+    """
+
+    values: jax.Array
+    weights: jax.Array
+
+
+def from_file(
+    path: str | Path, columns: Sequence[str] | None = None, mesh: Mesh | None = None
+) -> SpreadRows:
+    """The rows of a file, of which each process reads and holds those of its own devices alone.
+
+    For sums over rows in a jitted function or in `tg.fit`. What needs all rows in one place takes
+    `gathered(rows.values)`; a mean and a covariance, `tg.Statistics.from_file`, needs no array.
+
+    Args:
+        path: a Parquet, NPY, NPZ or CSV file of numbers that all processes can read, as in
+            `tables.chunks`. Of Parquet those row groups are read that hold rows of this process; of
+            the others its rows, after counting those before them.
+        columns: names of the columns; None for all.
+        mesh: from `parallel.device_mesh`, by default over all devices of all processes.
+
+    Raises:
+        ValueError: for a file without rows, what `tables.chunks` refuses, or a mesh in which the
+            devices of this process do not stand side by side.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "rows.csv")
+        ...     _ = path.write_text("x,low\\n1,0\\n3,2\\n", "utf-8")
+        ...     rows = tg.distributed.from_file(path, ["x", "low"])
+        >>> def loss(loc, rows):
+        ...     x, low = rows.values.T
+        ...     seen = tg.special.truncated_log_mass(loc, 1.0, low, jnp.inf)
+        ...     return jnp.sum(rows.weights * (0.5 * (x - loc) ** 2 + seen))
+        >>> fit = tg.fit(jax.tree_util.Partial(lambda rows, loc: loss(loc, rows), rows), 0.0)
+        >>> fit.params.round(4)  # where both truncated means together are 4
+        Array(1.2144, dtype=float64)
+    """
+    mesh = parallel.device_mesh() if mesh is None else mesh
+    length = tables.num_rows(path, columns)
+    if length == 0:
+        raise ValueError(f"{path} has no row.")
+    total = -(-length // mesh.size) * mesh.size
+    sharding = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
+    own = [part[0] for part in sharding.addressable_devices_indices_map((total,)).values() if part]
+    begin = min(part.start or 0 for part in own)
+    end = max(total if part.stop is None else part.stop for part in own)
+    if end - begin != len(own) * total // mesh.size:
+        raise ValueError(
+            "distributed: the devices of this process do not stand side by side in the mesh. Use "
+            "tg.parallel.device_mesh()."
+        )
+    kept = slice(min(begin, length - 1), min(end, length))  # at least one row, to repeat
+    rows = np.concatenate(list(tables.chunks(path, columns, rows=kept)))
+    rows = rows[np.minimum(np.arange(begin, end), length - 1) - kept.start]
+    weights = (np.arange(begin, end) < length).astype(float)
+    values, counted = (
+        jax.make_array_from_process_local_data(sharding, x, (total, *x.shape[1:]))
+        for x in (rows, weights)
+    )
+    return SpreadRows(values, counted)
 
 
 def share(num_rows: int) -> slice:

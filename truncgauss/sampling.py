@@ -36,10 +36,17 @@ from truncgauss.pytrees import (
     static_field,
     varying_like,
 )
-from truncgauss.regions import Box, LinearRegion, Region, as_linear
+from truncgauss.regions import Box, LinearRegion, QuadraticRegion, Region, as_linear
 from truncgauss.separation.gibbs import NUM_CHAINS, Rounds, accepted, filled
 from truncgauss.separation.plan import Plan
-from truncgauss.separation.proposals import PlainSampler, Sampler, fresh_uniforms, sampler_of
+from truncgauss.separation.proposals import (
+    PlainSampler,
+    QuadraticSampler,
+    Sampler,
+    fresh_uniforms,
+    quadratic_sampler_of,
+    sampler_of,
+)
 from truncgauss.separation.row_plans import solved_plans
 from truncgauss.special import truncated_quantile
 from truncgauss.units import Standardized, standardized
@@ -102,7 +109,9 @@ def truncated_samples(
         num_samples: draws for each row.
 
     Returns:
-        Shape (num_samples, ..., d), never outside the region; NaN where the region is empty.
+        Shape (num_samples, ..., d), never outside the region. NaN where it is empty, and where
+        fewer than one in a thousand proposals for a ball or ellipsoid is accepted, as in tails
+        where log P is below -1e8.
 
     Warns:
         UserWarning: if some draws come from Gibbs chains, see `truncated_draws`; not while tracing.
@@ -342,7 +351,7 @@ def _warn_of_chains(draws: Draws, num_samples: int) -> None:
     missing = np.isnan(np.asarray(draws.samples)).any((0, -1))
     rest = "comes from Gibbs chains"
     if missing[short].all():
-        rest = "is NaN, because no point of the region was found to start chains from"
+        rest = "is NaN: there are no points of a box or polyhedron to start Gibbs chains from"
     warnings.warn(
         f"accept-reject could not make all {num_samples} draws of {int(short.sum())} row(s): the "
         f"smallest acceptance rate is {rate[short].min():.2g} (0: no bound of the weights was "
@@ -415,8 +424,10 @@ def _standard_draws(
         samples = _direct_draws(settings.num_samples, row, key)
         whole = jnp.asarray(settings.num_samples, samples.dtype)
         return Draws(samples, jnp.ones((), samples.dtype), whole)
-    sampler: Sampler | PlainSampler = PlainSampler(row)
-    if isinstance(row.region, LinearRegion) and settings.rank > 0:
+    sampler: Sampler | QuadraticSampler | PlainSampler = PlainSampler(row)
+    if isinstance(row.region, QuadraticRegion):
+        sampler = quadratic_sampler_of(row, row.region)
+    elif isinstance(row.region, LinearRegion) and settings.rank > 0:
         sampler = sampler_of(row, settings.rank, settings.pinned, plan)
     rounds = _accepted(sampler, settings.num_samples, key)
     if settings.chains and isinstance(sampler, Sampler):
@@ -450,7 +461,9 @@ def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
 # --- Rounds of proposals --------------------------------------------------------------------------
 
 
-def _accepted(sampler: Sampler | PlainSampler, num_samples: int, key: Array) -> Rounds:
+def _accepted(
+    sampler: Sampler | QuadraticSampler | PlainSampler, num_samples: int, key: Array
+) -> Rounds:
     """The state after rounds of proposals, until enough or nearly none are accepted."""
     d, r, dtype = sampler.dimension, sampler.num_draws, sampler.bound.dtype
     lanes = min(num_samples // 8, max(MAX_LANES, ROUND_SIZE // d))

@@ -1,5 +1,6 @@
 """The log-likelihood of observed rows: exact, censored, interval, missing, noisy and truncated."""
 
+from truncgauss.likelihood.blocks import Block, blocks
 from truncgauss.likelihood.held import HeldMethods
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.rows import (
@@ -15,10 +16,12 @@ from truncgauss.likelihood.rows import (
 from truncgauss.likelihood.slopes import Slopes, row_slopes
 
 __all__ = [
+    "Block",
     "HeldMethods",
     "Observations",
     "RowTerms",
     "Slopes",
+    "blocks",
     "fraction_not_truncated",
     "hold",
     "log_likelihood",

@@ -84,7 +84,7 @@ def conditioned(rows: Rows, pattern: Pattern, key: jax.Array) -> tuple[jax.Array
     if isinstance(region, Polyhedron) and region.low.shape[-1] <= FEW_FACES:
         loc, covariance, region = _across_faces(loc, covariance, region)
         empty |= jnp.any(region.low >= region.high, axis=-1)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, asked)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, pattern.key_numbers)
     return pattern.of_asked(density), Integrals(loc, covariance, region, keys, empty)
 
 

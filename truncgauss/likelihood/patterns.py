@@ -32,6 +32,8 @@ class Pattern:
         first: of rows without exact entries, one of each kind that differs, (u,), as places in
             `rows`; None where entries are exact.
         kind: of which kind each row is, (g,); None likewise.
+        numbers: that make the random key of the integral of each row, (g,), if the rows are a part
+            of a larger sample, where they have other numbers; None otherwise.
     """
 
     exact: tuple[int, ...] = static_field()
@@ -41,11 +43,19 @@ class Pattern:
     places: jax.Array
     first: jax.Array | None = None
     kind: jax.Array | None = None
+    numbers: jax.Array | None = None
 
     @property
     def asked(self) -> jax.Array:
         """The rows that ask for an integral: one of each kind, (u,)."""
         return self.rows if self.first is None else self.rows[self.first]
+
+    @property
+    def key_numbers(self) -> jax.Array:
+        """The numbers that make the random keys of what is asked, (u,)."""
+        if self.numbers is None:
+            return self.asked
+        return self.numbers if self.first is None else self.numbers[self.first]
 
     def of_asked(self, values: jax.Array) -> jax.Array:
         """What each row (g,) gets of values that belong to the rows that ask (u,)."""

@@ -9,7 +9,7 @@ import numpy as np
 from truncgauss.mixtures.curvature import score_products
 from truncgauss.mixtures.em import Ascent
 from truncgauss.mixtures.likelihood import row_weights, total_of
-from truncgauss.mixtures.loss import MixtureLoss, found_terms, shares
+from truncgauss.mixtures.loss import MixtureLoss, shares, terms_at
 from truncgauss.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.optimization.newton import Point, verdict
 from truncgauss.optimization.result import BASELESS
@@ -34,9 +34,9 @@ def finished(
     information: str,
 ) -> MixtureFit:
     """The result at a point."""
-    size, x = float(loss.size), jnp.asarray(here.x)
+    size = float(loss.size)
     estimated = estimates_of(loss, here, information)
-    terms = found_terms(loss, x)
+    terms = terms_at(loss, here.x)
     value, stderr = map(float, total_of(loss.observations, terms))
     proof = certificate(size * here.gradient, size * here.hessian, stderr)
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
@@ -44,6 +44,7 @@ def finished(
     converged, reason = ending(here, proof, size, len(trace) - 1)
     counts = weights @ np.asarray(terms.responsibilities)
     notes = notes_of(loss, counts, inside, estimated["covariances"], stderr)
+    objective = -here.loss * size  # with the prior, if there is one
     notes += impossible_intervals(loss, estimated)
     return MixtureFit(
         **estimated,
@@ -54,14 +55,14 @@ def finished(
         num_rows=size,
         num_parameters=len(here.x),
         start_log_likelihoods=reached,
-        num_reached=int(np.sum(np.abs(reached - value) <= max(SAME, 3.0 * stderr))),
+        num_reached=int(np.sum(np.abs(reached - objective) <= max(SAME, 3.0 * stderr))),
         em_log_likelihoods=ascent.log_likelihoods,
         converged=converged,
         reason=reason,
         num_steps=len(trace) - 1,
         loss_trace=trace,
         certificate=proof,
-        notes=(*notes_of_starts(reached, value, stderr, ascent), *notes),
+        notes=(*notes_of_starts(reached, objective, stderr, ascent), *notes),
         loss=loss,
         best=here.x,
     )
@@ -172,6 +173,12 @@ def notes_of(
 ) -> tuple[str, ...]:
     """What each component rests on."""
     notes, d = [], loss.coordinates.dimension
+    if loss.prior_rows is not None:
+        notes.append(
+            f"A prior holds every covariance as {float(loss.prior_rows):g} more row(s) of all "
+            "rows' variances would. Estimates and standard errors include it; log-likelihood, AIC, "
+            "BIC and ICL are those of the rows alone."
+        )
     scale = np.asarray(loss.coordinates.scale)
     least = np.linalg.eigvalsh(matrices / np.outer(scale, scale))[:, 0]
     for k, count in enumerate(counts):

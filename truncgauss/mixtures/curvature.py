@@ -36,7 +36,8 @@ from truncgauss.mixtures.likelihood import (
     log_mean,
     row_weights,
 )
-from truncgauss.mixtures.loss import MixtureLoss, effort_of
+from truncgauss.mixtures.loss import MixtureLoss, effort_of, parts_of
+from truncgauss.mixtures.prior import derivatives
 from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.newton import Point
 
@@ -67,18 +68,32 @@ class Scores(NamedTuple):
     region_shares: jax.Array
 
 
+class Sums(NamedTuple):
+    """The first of these, of all rows of a sample."""
+
+    value: np.ndarray
+    total: np.ndarray
+    squares: np.ndarray
+    products: np.ndarray
+
+
 def point(loss: MixtureLoss, x: np.ndarray) -> Point:
     """The loss at x with its gradient and Hessian."""
-    found, size = scores_at(loss, x), float(loss.size)
-    shares = jnp.asarray(found.responsibilities), jnp.asarray(found.region_shares)
-    arguments = loss, jnp.asarray(x), *shares, jnp.asarray(found.slopes)
-    compiled = functools.partial(_second, effort=effort_of(loss))
-    second = np.asarray(computed("second", compiled, *arguments))
-    curvature, p = np.array(found.products), second.shape[-1]
+    found, size = [], float(loss.size)
+    second: Any = 0.0
+    for part in parts_of(loss):
+        here = scores_of(part, x)
+        shares = jnp.asarray(here.responsibilities), jnp.asarray(here.region_shares)
+        arguments = part, jnp.asarray(x), *shares, jnp.asarray(here.slopes)
+        compiled = functools.partial(_second, effort=effort_of(part))
+        second = second + np.asarray(computed("second", compiled, *arguments))
+        found.append(sums_of(here))
+    total = sum_of(found)
+    curvature, p = np.array(total.products), second.shape[-1]
     for k, block in enumerate(second):
         own = slice(k * (1 + p) + 1, (k + 1) * (1 + p))
         curvature[own, own] += (block + block.T) / 2
-    return _point(loss, x, found, -_gathered(loss, curvature) / size)
+    return _point(loss, x, total, -_gathered(loss, curvature) / size)
 
 
 def rough_point(loss: MixtureLoss, x: np.ndarray) -> Point:
@@ -93,19 +108,37 @@ def score_products(loss: MixtureLoss, x: np.ndarray) -> np.ndarray:
     return _gathered(loss, scores_at(loss, x).squares)
 
 
-def scores_at(loss: MixtureLoss, x: np.ndarray) -> Scores:
-    """What the rows tell at x; kept where fits are resumable."""
-    return Scores(*computed("scores", _told, loss, jnp.asarray(x)))
+def scores_at(loss: MixtureLoss, x: np.ndarray) -> Sums:
+    """What all rows together tell at x."""
+    return sum_of([sums_of(scores_of(part, x)) for part in parts_of(loss)])
+
+
+def scores_of(part: MixtureLoss, x: np.ndarray) -> Scores:
+    """What the rows of a part tell at x; kept where fits are resumable."""
+    return Scores(*computed("scores", _told, part, jnp.asarray(x)))
+
+
+def sums_of(found: Scores) -> Sums:
+    return Sums(*map(np.asarray, found[: len(Sums._fields)]))
+
+
+def sum_of(found: list[Sums]) -> Sums:
+    return Sums(*(np.sum(parts, axis=0) for parts in zip(*found)))
 
 
 def _told(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, ...]:
     return tuple(_scores(loss, x, effort=effort_of(loss)))
 
 
-def _point(loss: MixtureLoss, x: np.ndarray, found: Scores, hessian: np.ndarray) -> Point:
+def _point(loss: MixtureLoss, x: np.ndarray, found: Sums, hessian: np.ndarray) -> Point:
     size = float(loss.size)
-    gradient = -_gathered(loss, found.total) / size
-    return Point(np.asarray(x), -float(found.value) / size, gradient, hessian)
+    value, gradient = -float(found.value) / size, -_gathered(loss, found.total) / size
+    if loss.prior_rows is not None:
+        share = float(loss.prior_rows) / size
+        prior = derivatives(loss.coordinates, x)
+        value, gradient = value - share * prior[0], gradient - share * prior[1]
+        hessian = hessian - share * prior[2]
+    return Point(np.asarray(x), value, gradient, hessian)
 
 
 def _gathered(loss: MixtureLoss, parts: Any) -> np.ndarray:

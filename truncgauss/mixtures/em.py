@@ -33,7 +33,8 @@ import numpy as np
 from truncgauss.compiling import Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
-from truncgauss.mixtures.loss import MixtureLoss, effort_of
+from truncgauss.mixtures.loss import MixtureLoss, effort_of, parts_of
+from truncgauss.mixtures.prior import log_prior
 from truncgauss.optimization.checkpoint import computed
 
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
@@ -83,15 +84,16 @@ def ascended(loss: MixtureLoss, start: Components, num_steps: int, gain: float) 
     spread left."""
     values, here = [], start
     found = expectation(loss, here)
-    values.append(found.log_likelihood)
+    values.append(found.log_likelihood + log_prior_of(loss, here))
     for there, after in em_steps(loss, here, found, num_steps):
         if has_collapsed(loss, there):
             return Ascent(there, np.array(values))
-        fell = values[-1] - after.log_likelihood
+        value = after.log_likelihood + log_prior_of(loss, there)
+        fell = values[-1] - value
         if not fell <= SLACK * max(abs(values[-1]), 1.0):
             return Ascent(here, np.array(values), fell)
         here = there
-        values.append(after.log_likelihood)
+        values.append(value)
         if -fell < gain:
             break
     return Ascent(here, np.array(values))
@@ -102,7 +104,7 @@ def em_steps(
 ) -> Iterator[tuple[Components, Expectation]]:
     """The mixtures that EM steps visit, from `here` on, each with its expectation."""
     for _ in range(num_steps):
-        here = maximised(here, found, loss.coordinates.structure)
+        here = maximised(loss, here, found)
         found = expectation(loss, here)
         yield here, found
 
@@ -121,30 +123,52 @@ def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
 def expectation(loss: MixtureLoss, here: Components) -> Expectation:
     """What EM needs of the rows at a mixture: one gradient of their log-likelihood."""
     arrays = jax.tree.map(jnp.asarray, here)
-    value, gradient, population = computed("expectation", _expected, loss, arrays)
-    return Expectation(float(value), Components(*gradient), float(population))
+    found = [computed("expectation", _expected, part, arrays) for part in parts_of(loss)]
+    value, gradient, hidden = jax.tree.map(lambda *parts: sum(parts), *found)
+    return Expectation(float(value), Components(*gradient), float(loss.size) + float(hidden))
 
 
 def _expected(loss: MixtureLoss, here: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
-    value, gradient, population = _expectation(loss, here, effort=effort_of(loss))
-    return value, tuple(map(np.asarray, gradient)), population
+    value, gradient, hidden = _expectation(loss, here, effort=effort_of(loss))
+    return np.asarray(value), tuple(map(np.asarray, gradient)), np.asarray(hidden)
 
 
-def maximised(here: Components, found: Expectation, structure: str) -> Components:
-    """The mixture that maximises the expected log-likelihood of the complete data."""
+def log_prior_of(loss: MixtureLoss, at: Components) -> float:
+    """The logarithm of the prior of a mixture, 0 if there is none."""
+    if loss.prior_rows is None:
+        return 0.0
+    own = at.covariances[: loss.coordinates.num_factors]
+    return float(loss.prior_rows * log_prior(loss.coordinates.scale, jnp.asarray(own)))
+
+
+def maximised(loss: MixtureLoss, here: Components, found: Expectation) -> Components:
+    """The mixture that maximises the expected log-likelihood of the complete data, with the log
+    prior; of low rank, one that raises it."""
     weights, locs, matrices = here
     by_weight, by_loc, by_matrix = found.gradient
     counts = np.maximum(by_weight + weights * found.population, np.finfo(float).tiny)
     shift = np.einsum("kij,kj->ki", matrices, by_loc) / counts[:, None]
     inner = matrices @ (by_matrix + np.swapaxes(by_matrix, 1, 2)) @ matrices
     spread = matrices + inner / counts[:, None, None] - shift[:, :, None] * shift[:, None, :]
-    if structure == "diagonal":
-        spread = spread * np.eye(locs.shape[1])
-    if structure == "tied":
-        mean = np.einsum("k,kij->ij", counts / counts.sum(), spread)
-        spread = np.broadcast_to(mean, spread.shape)
     spread = (spread + np.swapaxes(spread, 1, 2)) / 2
-    return Components(counts / counts.sum(), locs + shift, spread)
+    place, prior = loss.coordinates, float(loss.prior_rows or 0.0)
+    if prior:
+        # That of a tied matrix counts once.
+        extra = prior * (counts / counts.sum() if place.structure == "tied" else 1.0) + 0.0 * counts
+        own = np.diag(np.asarray(place.scale) ** 2)
+        both = counts[:, None, None] * spread + extra[:, None, None] * own
+        spread = both / (counts + extra)[:, None, None]
+    fitted = place.restricted(counts, spread)
+    if place.structure == "low_rank":  # whose search may end at a lower maximum than before
+        better = misfit(fitted, spread) <= misfit(matrices, spread)
+        fitted = np.where(better[:, None, None], fitted, matrices)
+    return Components(counts / counts.sum(), locs + shift, fitted)
+
+
+def misfit(matrices: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """log det S + tr(C S^-1) of covariance matrices S, (..., d, d), for rows of covariance C."""
+    traces = np.trace(np.linalg.solve(matrices, spread), axis1=-2, axis2=-1)
+    return np.linalg.slogdet(matrices)[1] + traces
 
 
 @Compiled
@@ -156,8 +180,9 @@ def _expectation(loss: MixtureLoss, here: Components) -> tuple[jax.Array, Compon
         mixture = Mixture(jnp.exp(weights), locs, CovarianceMatrix(covariances))
         terms = mixture_terms(rows, mixture, loss.method, loss.key)
         counts = row_weights(rows, locs.dtype)
-        return total_of(rows, terms).log_prob, counts @ jnp.exp(-terms.log_region)
+        hidden = counts @ jnp.expm1(-terms.log_region)
+        return total_of(rows, terms).log_prob, hidden
 
     inputs = Components(jnp.log(here.weights), here.locs, here.covariances)  # type: ignore[arg-type]
-    (value, population), gradient = jax.value_and_grad(total, has_aux=True)(inputs)
-    return value, gradient, population
+    (value, hidden), gradient = jax.value_and_grad(total, has_aux=True)(inputs)
+    return value, gradient, hidden

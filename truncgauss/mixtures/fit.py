@@ -15,8 +15,9 @@ from truncgauss.likelihood import Observations
 from truncgauss.mixtures.certificate import finished
 from truncgauss.mixtures.curvature import MANY, point, rough_point
 from truncgauss.mixtures.em import Ascent, Components, ascended, has_collapsed
-from truncgauss.mixtures.likelihood import hold, mixture_log_likelihood, row_weights
-from truncgauss.mixtures.loss import MixtureLoss, found_terms, slope
+from truncgauss.mixtures.factors import most_factors
+from truncgauss.mixtures.likelihood import hold, row_weights
+from truncgauss.mixtures.loss import MixtureLoss, divided, parts_of, shares, slope, terms_at
 from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.mixtures.result import MixtureFit
 from truncgauss.mixtures.starts import seeded, standard_rows
@@ -66,6 +67,8 @@ def fit_mixture(
     num_components: int,
     *,
     covariance: str = "full",
+    rank: int | None = None,
+    prior_rows: float = 0.0,
     num_starts: int = 8,
     start: tuple[Any, Any, Any] | None = None,
     method: Method = Automatic(),
@@ -86,7 +89,13 @@ def fit_mixture(
         observations: the rows, `tg.Observations`: exact, censored, in intervals, missing, with
             noise, seen inside their regions. Their weights count rows.
         num_components: K.
-        covariance: "full", "diagonal", or "tied" for one matrix that all components share.
+        covariance: "full", "diagonal", "tied" for one matrix that all components share, or
+            "low_rank" for factor analysers, diag(psi) + F F^T with `rank` columns in F.
+        rank: of these.
+        prior_rows: 0 for maximum likelihood; v > 0 for a prior that keeps components from
+            collapsing, as if v more rows with the variances of all had been seen in each of them,
+            log prior = -v/2 sum_k {log det(S^-1 Sigma_k) + tr(S Sigma_k^-1)} with S the diagonal
+            matrix of the rows' variances (Chen and Tan, 2009). 1 is weak.
         num_starts: how many starts to make by k-means++ seeds.
         start: (weights, locs, covariances), a start of one's own in place of these.
         method: how probabilities are computed; its plans and key are held.
@@ -123,12 +132,13 @@ def fit_mixture(
     with jax.enable_x64(True):
         observations = floats_as_float64(observations)
         parallel.agreed("fit_mixture: rows and start", (observations, start))
-        loss, table = prepared_loss(observations, num_components, covariance, method, key)
+        shape = covariance, rank
+        loss, table = prepared_loss(observations, num_components, shape, method, key, prior_rows)
         starts = [given(start, loss.coordinates)] if start is not None else []
         for number in range(0 if starts else num_starts if num_components > 1 else 1):
             own = jax.random.fold_in(loss.key, number)
             weights = np.asarray(row_weights(observations, jnp.float64))
-            first = seeded(table, weights, num_components, own, covariance)
+            first = seeded(table, weights, num_components, own)
             starts.append(in_user_units(first, loss.coordinates))
         check_possible(loss, starts[0])
         climb = functools.partial(climbed, loss, num_em_steps=num_em_steps, num_steps=num_steps)
@@ -149,20 +159,25 @@ def highest(climb: Callable[[Components], End], starts: Any) -> tuple[End, np.nd
 
 
 def prepared_loss(
-    observations: Observations, num_components: int, structure: str, method: Method, key: Any
+    observations: Observations,
+    num_components: int,
+    shape: tuple[str, int | None],
+    method: Method = Automatic(),
+    key: Any = None,
+    prior_rows: float = 0.0,
 ) -> tuple[MixtureLoss, np.ndarray]:
-    """The loss without plans, and the rows in units of their own; checked."""
-    if structure not in STRUCTURES:
-        raise ValueError(
-            f'fit_mixture: covariance must be "full", "diagonal" or "tied", got {structure!r}.'
-        )
+    """The loss without plans, and the rows in units of their own; checked. The shape is that of
+    covariances, and the rank."""
+    check_shape(shape, observations.dimension)
     if not isinstance(num_components, int) or num_components < 1:
         raise ValueError(
             f"fit_mixture: num_components must be a positive int, got {num_components!r}."
         )
+    if not 0 <= prior_rows < np.inf:
+        raise ValueError(f"fit_mixture: prior_rows must be 0 or positive, got {prior_rows!r}.")
     table, centre, scale = standard_rows(observations)
     coordinates = MixtureCoordinates(
-        jnp.asarray(centre), jnp.asarray(scale), num_components, structure
+        jnp.asarray(centre), jnp.asarray(scale), num_components, shape[0], shape[1] or 0
     )
     size = float(np.sum(row_weights(observations, np.float64)))
     if coordinates.size >= size:
@@ -171,8 +186,33 @@ def prepared_loss(
             f"{num_components} component(s): use fewer components, a simpler covariance, or more "
             "rows."
         )
-    key = as_key(key)
-    return MixtureLoss(observations, coordinates, jnp.asarray(size), method, key), table
+    prior = jnp.asarray(float(prior_rows)) if prior_rows else None
+    loss = MixtureLoss(
+        observations, coordinates, jnp.asarray(size), method, as_key(key), prior_rows=prior
+    )
+    return divided(loss), table
+
+
+def check_shape(shape: tuple[str, int | None], dimension: int) -> None:
+    """Raise ValueError for covariances of no known kind, or a rank that does not belong to them."""
+    structure, rank = shape
+    if structure not in STRUCTURES:
+        raise ValueError(
+            'fit_mixture: covariance must be "full", "diagonal", "tied" or "low_rank", got '
+            f"{structure!r}."
+        )
+    if (structure == "low_rank") != (rank is not None):
+        raise ValueError(
+            f'fit_mixture: covariance="low_rank" needs a rank, and no other has one; got {rank!r} '
+            f"for {structure!r}."
+        )
+    most = most_factors(dimension)
+    if rank is not None and (not isinstance(rank, int) or not 1 <= rank <= most):
+        raise ValueError(
+            f"fit_mixture: rank must be an int from 1 to {most} in {dimension} dimensions, where "
+            f"more factors have more parameters than a full matrix; got {rank!r}. Use "
+            'covariance="full" or "diagonal".'
+        )
 
 
 def given(start: tuple[Any, Any, Any], coordinates: MixtureCoordinates) -> Components:
@@ -190,26 +230,20 @@ def given(start: tuple[Any, Any, Any], coordinates: MixtureCoordinates) -> Compo
         raise ValueError("fit_mixture: start must be finite, with positive weights.")
     if not np.all(np.linalg.eigvalsh(components.covariances) > 0):
         raise ValueError("fit_mixture: the start's covariances must be positive definite.")
-    matrices = components.covariances
-    if coordinates.structure == "diagonal":
-        matrices = matrices * np.eye(d)
-    if coordinates.structure == "tied":
-        matrices = np.broadcast_to(matrices.mean(axis=0), matrices.shape)
+    matrices = coordinates.restricted(np.ones(k), components.covariances)
     return Components(components.weights / components.weights.sum(), components.locs, matrices)
 
 
 def in_user_units(start: Components, coordinates: MixtureCoordinates) -> Components:
     centre, scale = np.asarray(coordinates.centre), np.asarray(coordinates.scale)
-    return Components(
-        start.weights, centre + scale * start.locs, start.covariances * np.outer(scale, scale)
-    )
+    matrices = coordinates.restricted(start.weights, start.covariances * np.outer(scale, scale))
+    return Components(start.weights, centre + scale * start.locs, matrices)
 
 
 def check_possible(loss: MixtureLoss, start: Components) -> None:
     """Raise ValueError if a row cannot be, or its likelihood is not finite."""
-    rows = dataclasses.replace(loss.observations, weights=None)
-    found = mixture_log_likelihood(rows, *start, loss.method, loss.key)
-    values = np.asarray(found.log_prob)
+    own, rows = planned(loss, loss.method, start), loss.observations
+    values = np.asarray(terms_at(own, loss.coordinates.free(*start)).log_prob)
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         first = wrong[0]
@@ -222,6 +256,9 @@ def check_possible(loss: MixtureLoss, start: Components) -> None:
 
 def planned(loss: MixtureLoss, method: Method, at: Components) -> MixtureLoss:
     """The loss with a method's plans made at a mixture."""
+    if loss.parts:
+        parts = tuple(planned(part, method, at) for part in loss.parts)
+        return dataclasses.replace(loss, parts=parts)
     held = hold(method, loss.observations, at.locs, at.covariances)
     return dataclasses.replace(loss, method=held)
 
@@ -241,7 +278,7 @@ def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: 
     at = ascent.components
     if has_collapsed(loss, at):
         return End(np.zeros(place.size), -np.inf, np.zeros(0), ascent)
-    if jax.tree.leaves(own.method):
+    if jax.tree.leaves(parts_of(own)[0].method):
         own = planned(loss, method, at)
     x = place.free(*at)
     x, trace, hessian = finish(own, x, num_steps)
@@ -320,17 +357,15 @@ def reported(
     """The result at the best end, its components sorted, its plans made there."""
     place = loss.coordinates
     at = components_at(place, best.x)
-    weights = np.asarray(row_weights(loss.observations, jnp.float64))
-    own = planned(loss, loss.method, at)
-    shares = weights @ np.asarray(found_terms(own, jnp.asarray(best.x)).region_shares)
-    order = np.argsort(-shares, kind="stable")
+    observed = shares(planned(loss, loss.method, at), best.x)[0]
+    order = np.argsort(-observed, kind="stable")
     at = Components(*(part[order] for part in at))
     own = planned(loss, loss.method, at)
     evaluate = NearMinimum(own)
     if len(best.x) > MANY and len(best.hessian):
         back = np.linalg.inv(place.reordered(order))
         evaluate.kept = back.T @ best.hessian @ back
-    here = evaluate(place.free(*at))
+    here = evaluate(place.reordered(order) @ best.x)
     path = [here, *newton_steps(evaluate, here, min(num_steps, 20))]
     trace = np.append(best.trace, [step.loss for step in path[1:]])
     return finished(own, path[-1], reached, best.ascent, trace, information)

@@ -1,26 +1,33 @@
 """The loss of rows under a mixture, its derivatives, and the shares of its components."""
 
+import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import likelihood
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.likelihood import MixtureTerms, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.parameters import MixtureCoordinates
+from truncgauss.mixtures.prior import log_prior_at
 from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.newton import FEW_NUMBERS
 from truncgauss.probability.method import Method
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.regions import LinearRegion
 
+# The most rows of a block, and of numbers in one of its arrays of rows by components' coordinates.
+BLOCK, BLOCK_NUMBERS = 2**17, 2**22
+
 
 @frozen_pytree
 class MixtureLoss:
-    """Minus the mean log-likelihood of a row, by free coordinates.
+    """Minus the mean log-likelihood of a row, by free coordinates; with the prior, if there is one.
 
     Attributes:
         observations: the rows.
@@ -28,6 +35,10 @@ class MixtureLoss:
         size: the total weight of the rows.
         method: how probabilities are computed, with its plans held.
         key: its random key.
+        prior_rows: how many rows the prior of each covariance matrix stands for, (); None for none.
+        parts: losses of blocks of the rows, of one shape, whose sum this is, if the rows are many;
+            derivatives are computed for one after the other, in the memory of one.
+        numbers: of the rows in the whole sample, if this is a part, (m,).
     """
 
     observations: Observations
@@ -35,9 +46,15 @@ class MixtureLoss:
     size: jax.Array
     method: Method
     key: jax.Array
+    prior_rows: jax.Array | None = None
+    parts: tuple["MixtureLoss", ...] = ()
+    numbers: jax.Array | None = None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        return -total_of(self.observations, self.terms(x)).log_prob / self.size
+        value = total_of(self.observations, self.terms(x)).log_prob
+        if self.prior_rows is not None:
+            value += self.prior_rows * log_prior_at(self.coordinates, x)
+        return -value / self.size
 
     def terms(self, x: jax.Array) -> MixtureTerms:
         mixture = self.coordinates.mixture(x)
@@ -47,6 +64,46 @@ class MixtureLoss:
         """The mean, over rows, of the share of each component in what can be seen there, (K,)."""
         weights = row_weights(self.observations, x.dtype)
         return weights @ self.terms(x).region_shares / self.size
+
+
+def divided(loss: MixtureLoss) -> MixtureLoss:
+    """The loss with its rows in blocks, if they are many."""
+    place = loss.coordinates
+    own = place.num_components * (1 + place.own.shape[1])
+    size = min(BLOCK, max(1, BLOCK_NUMBERS // own))
+    if loss.observations.num_rows <= size:
+        return loss
+    blocks = likelihood.blocks(loss.observations, size)
+    nothing = None if loss.prior_rows is None else jnp.zeros_like(loss.prior_rows)
+    priors = [loss.prior_rows] + [nothing] * (len(blocks) - 1)
+    parts = tuple(
+        dataclasses.replace(
+            loss, observations=block.rows, numbers=jnp.asarray(block.numbers), prior_rows=prior
+        )
+        for block, prior in zip(blocks, priors)
+    )
+    return dataclasses.replace(loss, parts=parts)
+
+
+def parts_of(loss: MixtureLoss) -> tuple[MixtureLoss, ...]:
+    """The losses whose sum a loss is: itself if its rows are in one block."""
+    return loss.parts or (loss,)
+
+
+def in_place(loss: MixtureLoss, found: Sequence[Any]) -> Any:
+    """What the parts tell of their rows, pytrees of arrays (m, ...), as arrays of all rows."""
+    if not loss.parts:
+        return found[0]
+    numbers = np.concatenate([np.asarray(part.numbers) for part in loss.parts])
+    real, n = numbers < loss.observations.num_rows, loss.observations.num_rows
+
+    def whole(*leaves: Any) -> np.ndarray:
+        joined = np.concatenate(leaves)
+        result = np.empty((n, *joined.shape[1:]), joined.dtype)
+        result[numbers[real]] = joined[real]
+        return result
+
+    return jax.tree.map(whole, *found)
 
 
 def effort_of(loss: MixtureLoss) -> dict[str, Any] | None:
@@ -60,15 +117,30 @@ def effort_of(loss: MixtureLoss) -> dict[str, Any] | None:
 
 def slope(loss: MixtureLoss, x: np.ndarray) -> tuple[float, np.ndarray]:
     """The loss and its gradient at x."""
-    compiled = functools.partial(_slope, effort=effort_of(loss))
-    value, gradient = computed("slope", compiled, loss, jnp.asarray(x))
-    return float(value), np.asarray(gradient)
+    value, gradient = 0.0, np.zeros(len(x))
+    for part in parts_of(loss):
+        compiled = functools.partial(_slope, effort=effort_of(part))
+        found = computed("slope", compiled, part, jnp.asarray(x))
+        value, gradient = value + float(found[0]), gradient + np.asarray(found[1])
+    return value, gradient
 
 
 def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The observed weights (K,) and their Jacobian (K, q)."""
-    found = _shares(loss, jnp.asarray(x), effort=effort_of(loss))
-    return np.asarray(found[0]), np.asarray(found[1])
+    at = jnp.asarray(x)
+    found = [_shares(part, at, effort=effort_of(part)) for part in parts_of(loss)]
+    values, slopes = zip(*found)
+    return np.sum(values, axis=0), np.sum(slopes, axis=0)
+
+
+def terms_at(loss: MixtureLoss, x: np.ndarray) -> MixtureTerms:
+    """What the mixture at x says of each row."""
+    found = [_terms(part, jnp.asarray(x), effort=effort_of(part)) for part in parts_of(loss)]
+    by_row = [
+        part._replace(components=jax.tree.map(jnp.transpose, part.components)) for part in found
+    ]
+    whole = in_place(loss, by_row)
+    return whole._replace(components=jax.tree.map(np.transpose, whole.components))
 
 
 @Compiled
@@ -83,6 +155,5 @@ def _shares(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @Compiled
-def found_terms(loss: MixtureLoss, x: jax.Array) -> MixtureTerms:
-    """What the mixture at x says of each row."""
+def _terms(loss: MixtureLoss, x: jax.Array) -> MixtureTerms:
     return loss.terms(x)

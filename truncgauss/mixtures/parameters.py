@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.covariances import CovarianceMatrix
+from truncgauss.mixtures.factors import factor_analysis
 from truncgauss.mixtures.likelihood import Mixture
 from truncgauss.pytrees import frozen_pytree, static_field
 
-STRUCTURES = ("full", "diagonal", "tied")
+STRUCTURES = ("full", "diagonal", "tied", "low_rank")
 
 
 @frozen_pytree
@@ -18,18 +19,21 @@ class MixtureCoordinates:
     x holds the logarithms of the weights over the last one's, the means, and the Cholesky factors
     of the covariances with their diagonals in logs, one component after the other; means and
     factors in units of the rows' own centre and spread. Diagonal covariances have no entries off
-    the diagonal, a tied one has one factor.
+    the diagonal, a tied one has one factor. Those of low rank have in place of this the logarithms
+    of their unique variances and the loadings of their factors, none above the diagonal.
 
     Attributes:
         centre, scale: of the rows, (d,).
         num_components: K (static).
-        structure: "full", "diagonal" or "tied" (static).
+        structure: "full", "diagonal", "tied" or "low_rank" (static).
+        rank: how many factors a covariance of low rank has (static).
     """
 
     centre: jax.Array
     scale: jax.Array
     num_components: int = static_field()
     structure: str = static_field()
+    rank: int = static_field(default=0)
 
     @property
     def dimension(self) -> int:
@@ -44,6 +48,17 @@ class MixtureCoordinates:
         return [(i, j) for i in range(d) for j in range(i + 1)]
 
     @property
+    def loadings(self) -> list[tuple[int, int]]:
+        """The free loadings of the factors of a covariance of low rank."""
+        return [(i, j) for i in range(self.dimension) for j in range(min(i + 1, self.rank))]
+
+    @property
+    def num_own(self) -> int:
+        """How many coordinates a covariance matrix has."""
+        low_rank = self.structure == "low_rank"
+        return self.dimension + len(self.loadings) if low_rank else len(self.entries)
+
+    @property
     def num_factors(self) -> int:
         return 1 if self.structure == "tied" else self.num_components
 
@@ -51,7 +66,7 @@ class MixtureCoordinates:
     def size(self) -> int:
         """How many free coordinates there are."""
         k, d = self.num_components, self.dimension
-        return k - 1 + k * d + self.num_factors * len(self.entries)
+        return k - 1 + k * d + self.num_factors * self.num_own
 
     def mixture(self, x: jax.Array) -> Mixture:
         """The mixture at free coordinates."""
@@ -63,7 +78,7 @@ class MixtureCoordinates:
     def own(self) -> np.ndarray:
         """Which coordinates belong to each component, besides its weight: d of its mean, then those
         of its factor, (K, p)."""
-        k, d, count = self.num_components, self.dimension, len(self.entries)
+        k, d, count = self.num_components, self.dimension, self.num_own
         locs = k - 1 + np.arange(k * d).reshape(k, d)
         factors = k - 1 + k * d + np.arange(self.num_factors * count).reshape(-1, count)
         return np.hstack([locs, np.broadcast_to(factors, (k, count))])
@@ -80,21 +95,46 @@ class MixtureCoordinates:
     def gaussian(self, own: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean and covariance matrix of a component, from its coordinates (p,)."""
         d, (i, j) = self.dimension, np.array(self.entries).T
-        parts = own[d:]
+        loc, parts = self.centre + self.scale * own[:d], own[d:]
+        if self.structure == "low_rank":
+            i, j = np.array(self.loadings).T
+            loadings = jnp.zeros((d, self.rank), own.dtype).at[i, j].set(parts[d:])
+            matrix = jnp.diag(jnp.exp(parts[:d])) + loadings @ loadings.T
+            return loc, self.scale[:, None] * matrix * self.scale
         entries = jnp.where(i == j, jnp.exp(jnp.where(i == j, parts, 0.0)), parts)
         factor = self.scale[:, None] * jnp.zeros((d, d), own.dtype).at[i, j].set(entries)
-        return self.centre + self.scale * own[:d], factor @ factor.T
+        return loc, factor @ factor.T
 
     def free(self, weights: np.ndarray, locs: np.ndarray, matrices: np.ndarray) -> np.ndarray:
         """x of weights (K,), means (K, d) and covariance matrices (K, d, d)."""
         scale = np.asarray(self.scale)
-        factors = np.linalg.cholesky(matrices[: self.num_factors]) / scale[:, None]
-        i, j = np.array(self.entries).T
-        parts = factors[:, i, j]
-        parts = np.where(i == j, np.log(np.where(i == j, parts, 1.0)), parts)
+        own = matrices[: self.num_factors] / np.outer(scale, scale)
+        parts = np.array([self._free_matrix(matrix) for matrix in own])
         standard = (locs - np.asarray(self.centre)) / scale
         ratios = np.log(weights[:-1]) - np.log(weights[-1])
         return np.concatenate([ratios, standard.ravel(), parts.ravel()])
+
+    def _free_matrix(self, matrix: np.ndarray) -> np.ndarray:
+        """The coordinates of a covariance matrix in units of the rows."""
+        if self.structure == "low_rank":
+            variances, loadings = factor_analysis(matrix, self.rank)
+            return np.append(np.log(variances), loadings[tuple(np.array(self.loadings).T)])
+        i, j = np.array(self.entries).T
+        parts = np.linalg.cholesky(matrix)[i, j]
+        return np.where(i == j, np.log(np.where(i == j, parts, 1.0)), parts)
+
+    def restricted(self, shares: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+        """The covariance matrices of this structure that are likeliest for rows with covariance
+        `matrices` (K, d, d), of which each component has its share (K,)."""
+        if self.structure == "diagonal":
+            return matrices * np.eye(self.dimension)
+        if self.structure == "tied":
+            mean = np.einsum("k,kij->ij", shares / shares.sum(), matrices)
+            return np.broadcast_to(mean, matrices.shape)
+        if self.structure == "low_rank":
+            found = [factor_analysis(matrix, self.rank) for matrix in matrices]
+            return np.array([np.diag(own) + loadings @ loadings.T for own, loadings in found])
+        return matrices
 
     def names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """What to call the estimates, by those of the entries, (d,)."""

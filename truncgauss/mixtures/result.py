@@ -53,7 +53,8 @@ class MixtureFit(InformationCriteria, Fit):
         start_log_likelihoods: what each start reached; -inf where a component shrank onto a few
             rows, where the likelihood has no maximum.
         num_reached: how many starts reached the reported maximum.
-        em_log_likelihoods: of the start that led here, at each EM step.
+        em_log_likelihoods: of the start that led here, at each EM step. These, the start's and the
+            trace include the log prior, if one was asked for.
         loss, best: minus the mean log-likelihood of a row, and its free coordinates here.
     """
 

@@ -47,7 +47,7 @@ def standard_rows(observations: Observations) -> tuple[np.ndarray, np.ndarray, n
 
 
 def seeded(
-    table: np.ndarray, weights: np.ndarray, num_components: int, key: jax.Array, structure: str
+    table: np.ndarray, weights: np.ndarray, num_components: int, key: jax.Array
 ) -> Components:
     """A mixture around centres by k-means++, in the units of the table (n, d), NaN if missing."""
     n, d = table.shape
@@ -72,11 +72,11 @@ def seeded(
             mass = masses[own == k].sum(axis=0)
             sums = (masses * filled)[own == k].sum(axis=0)
             locs[k] = np.where(mass > 0, sums / np.where(mass > 0, mass, 1.0), locs[k])
-    return grouped(np.where(known, table, locs[own]), weights, own, locs, structure)
+    return grouped(np.where(known, table, locs[own]), weights, own, locs)
 
 
 def grouped(
-    table: np.ndarray, weights: np.ndarray, own: np.ndarray, locs: np.ndarray, structure: str
+    table: np.ndarray, weights: np.ndarray, own: np.ndarray, locs: np.ndarray
 ) -> Components:
     """The mixture of groups of rows, their covariances drawn towards that of all rows."""
     k, d = locs.shape
@@ -89,10 +89,5 @@ def grouped(
         mass = counts[c] + d + 1
         scatter = (weights[own == c, None] * part).T @ part + (d + 1) * pooled
         matrices.append((1 - SHRUNK) * scatter / mass + SHRUNK * pooled)
-    spread = np.array(matrices)
-    if structure == "diagonal":
-        spread = spread * np.eye(d)
-    if structure == "tied":
-        spread = np.broadcast_to(pooled, spread.shape)
     share = counts + weights.sum() / (10 * k)
-    return Components(share / share.sum(), locs, spread)
+    return Components(share / share.sum(), locs, np.array(matrices))

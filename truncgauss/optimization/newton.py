@@ -52,11 +52,16 @@ class Point:
         units = np.sqrt(np.abs(np.diagonal(self.hessian)))
         return np.where(units > 0, units, 1.0)
 
+    @functools.cached_property
+    def spectrum(self) -> tuple[np.ndarray, np.ndarray]:
+        """Eigenvalues and vectors of the curvature in units, which every step from here takes."""
+        units = self.units
+        return np.linalg.eigh(self.hessian / units[:, None] / units)
+
     def step(self, damping: float = 0.0) -> np.ndarray:
         """-(|H| + damping)^-1 g in units: downhill also where H is not positive, and nowhere along
         what does not move the loss."""
-        units = self.units
-        values, vectors = np.linalg.eigh(self.hessian / units[:, None] / units)
+        units, (values, vectors) = self.units, self.spectrum
         sizes = np.abs(values)
         floor = 64 * np.finfo(self.hessian.dtype).eps * sizes.max(initial=0.0)
         sizes = np.where(sizes > floor, sizes, 0.0) + damping

@@ -138,7 +138,9 @@ class Search:
         """The method with its last number of points, and the reason to stop."""
         place = np.zeros(len(self.error), int)
         place[rows] = np.arange(len(rows))
-        hopeful, ending, method = rows_of & np.isfinite(self.error), MET, held
+        # An infinite error, from too few effective points, is given one step to become finite.
+        unknown = np.isnan(jax.tree.leaves(self.result)[0].reshape(len(self.error), -1))
+        hopeful, ending, method = rows_of & ~np.any(unknown, axis=1), MET, held
         while len(needy := np.flatnonzero(hopeful & (self.error > self.rtol))):
             factor, needy = self._affordable(method, needy)
             if factor == 1:

@@ -382,6 +382,18 @@ def moments(solution: Solution) -> InnerMoments:
     return InnerMoments(axes @ middle, axes @ spread @ axes.T, mean_error, error)
 
 
+def _divided(root: Array, columns: Array) -> Array:
+    return lax.linalg.triangular_solve(root, columns, left_side=True, lower=True)
+
+
+def own_coordinates(
+    loc: Array, covariance: Array, center: Array, root: Array
+) -> tuple[Array, Array]:
+    """Mean and covariance of y = root^-1 (x - center), shapes (d,) and (d, d)."""
+    matrix = _divided(root, _divided(root, covariance).T)
+    return _divided(root, (loc - center)[:, None])[:, 0], matrix
+
+
 def within(
     loc: Array, covariance: Array, center: Array, root: Array
 ) -> tuple[Solution, Callable[[], InnerMoments]]:
@@ -393,12 +405,9 @@ def within(
         root: lower triangular, shape (d, d).
     """
 
-    def divided(columns: Array) -> Array:
-        return lax.linalg.triangular_solve(root, columns, left_side=True, lower=True)
-
-    inverse = jnp.abs(divided(jnp.eye(len(loc), dtype=loc.dtype)))
+    inverse = jnp.abs(_divided(root, jnp.eye(len(loc), dtype=loc.dtype)))
     stretch = inverse @ jnp.abs(root)
-    mean, matrix = divided((loc - center)[:, None])[:, 0], divided(divided(covariance).T)
+    mean, matrix = own_coordinates(loc, covariance, center, root)
     # Substitution, twice for the matrix, rounds as much as what it multiplies does.
     entries = inverse @ jnp.abs(covariance) @ inverse.T + stretch @ jnp.abs(matrix) @ stretch.T
     offsets = inverse @ (jnp.abs(loc) + jnp.abs(center)) + stretch @ jnp.abs(mean)

@@ -3,7 +3,7 @@
 from truncgauss.tables.alignment import aligned, check_labels, row_values
 from truncgauss.tables.columns import Table, chosen, named_columns, numbers, read
 from truncgauss.tables.files import from_file, header, mismatch, place
-from truncgauss.tables.streams import chunks, column_names
+from truncgauss.tables.streams import chunks, column_names, num_rows
 
 __all__ = [
     "Table",
@@ -16,6 +16,7 @@ __all__ = [
     "header",
     "mismatch",
     "named_columns",
+    "num_rows",
     "numbers",
     "place",
     "read",

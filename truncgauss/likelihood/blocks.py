@@ -1,0 +1,155 @@
+"""Observations in blocks of rows, so that a likelihood needs the memory of one block at a time."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.patterns import Pattern, filled_length
+
+
+class Block(NamedTuple):
+    """Some rows of a sample.
+
+    Attributes:
+        rows: with the patterns, keys and shared integrals that they have in the whole sample.
+            Rows that fill it up count with weight 0.
+        numbers: of its m rows in the sample, (m,); that of no row for those that fill it up.
+    """
+
+    rows: Observations
+    numbers: np.ndarray
+
+
+class Part(NamedTuple):
+    """The rows of one pattern, without those that fill it up.
+
+    Attributes:
+        pattern: of the whole sample.
+        rows: their numbers there, (g,).
+        asker: the number of the row that asks for the integral of each, (g,).
+    """
+
+    pattern: Pattern
+    rows: np.ndarray
+    asker: np.ndarray
+
+
+def blocks(observations: Observations, size: int) -> list[Block]:
+    """Blocks of about `size` rows that make up a sample, of one shape, so that one compiled
+    program serves all of them.
+
+    Every block has rows of every pattern. An integral that rows of several blocks share is computed
+    in each of these, with the same random key: the terms of a row are those that it has in the
+    whole sample.
+
+    Args:
+        observations: n rows, whose numbers are there.
+        size: the most rows of a block, but for what fills it up.
+    """
+    n = observations.num_rows
+    data, region = parts_of(observations.patterns, n), parts_of(observations.region_patterns, n)
+    codes = np.zeros((2, n), int)  # which pattern each row has, from 1 on
+    for code, parts in zip(codes, (data, region)):
+        for number, part in enumerate(parts, 1):
+            code[part.rows] = number
+    kinds = [np.flatnonzero(np.all(codes.T == pair, axis=1)) for pair in np.unique(codes.T, axis=0)]
+    count = -(-n // size)
+    dealt = [deal(rows, count) for rows in kinds]
+    rows = np.concatenate([own for own, _ in dealt], axis=1)
+    real = np.concatenate([own for _, own in dealt], axis=1)
+    places = []
+    for parts, code in zip((data, region), codes):
+        every = [local(part, code[rows] == own, rows, real) for own, part in enumerate(parts, 1)]
+        places.append(list(zip(*every)) if every else [()] * count)
+    return [
+        Block(
+            selected(observations, rows[b], real[b], places[0][b], places[1][b]),
+            np.where(real[b], rows[b], n),
+        )
+        for b in range(count)
+    ]
+
+
+def parts_of(patterns: tuple[Pattern, ...] | None, n: int) -> list[Part]:
+    found = []
+    for pattern in patterns or ():
+        real = np.asarray(pattern.places) < n
+        rows = np.asarray(pattern.rows)
+        asked = np.asarray(pattern.asked)
+        asker = rows if pattern.kind is None else asked[np.asarray(pattern.kind)]
+        found.append(Part(pattern, rows[real], asker[real]))
+    return found
+
+
+def deal(rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows in `count` heaps of one height, (count, m), and which of these are no repeated ones."""
+    height = filled_length(-(-len(rows) // count))
+    places = np.arange(count * height).reshape(height, count).T
+    real = places < len(rows)
+    return rows[np.where(real, places, 0)], real
+
+
+def local(part: Part, own: np.ndarray, rows: np.ndarray, real: np.ndarray) -> list[Pattern]:
+    """A pattern within each block, of one length.
+
+    Args:
+        part: the pattern.
+        own: which rows of the blocks have it, (count, m).
+        rows, real: as `deal` returns them, (count, m).
+    """
+    askers_of = np.zeros(rows.max() + 1, int)
+    askers_of[part.rows] = part.asker
+    pattern, found = part.pattern, []
+    every = [np.flatnonzero(block) for block in own]
+    askers = [askers_of[block[places]] for block, places in zip(rows, every)]
+    kinds = [np.unique(asker, return_index=True, return_inverse=True) for asker in askers]
+    length = filled_length(max(len(first) for _, first, _ in kinds))
+    for places, asker, truth, (_, first, kind) in zip(every, askers, real, kinds):
+        shared: dict[str, Any] = {}
+        if pattern.kind is not None:
+            filled = np.concatenate([first, np.zeros(length - len(first), int)])
+            shared = {"first": jnp.asarray(filled, jnp.int32), "kind": jnp.asarray(kind, jnp.int32)}
+        found.append(
+            dataclasses.replace(
+                pattern,
+                rows=jnp.asarray(places, jnp.int32),
+                places=jnp.asarray(np.where(truth[places], places, own.shape[1]), jnp.int32),
+                numbers=jnp.asarray(asker, jnp.int32),
+                **shared,
+            )
+        )
+    return found
+
+
+def selected(
+    observations: Observations,
+    rows: np.ndarray,
+    real: np.ndarray,
+    patterns: tuple[Pattern, ...],
+    region_patterns: tuple[Pattern, ...],
+) -> Observations:
+    """Some rows, with the patterns that they are known to have: these are not sought again."""
+    region, noise, weights = observations.region, observations.noise, observations.weights
+    if region is not None and region.batch_shape:
+        region = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[rows]), region)
+    counts = np.ones(len(rows)) if weights is None else np.asarray(weights)[rows]
+    if noise is not None and noise.ndim == 3:
+        noise = jnp.asarray(np.asarray(noise)[rows])
+    fields = {
+        "lower": jnp.asarray(np.asarray(observations.lower)[rows]),
+        "upper": jnp.asarray(np.asarray(observations.upper)[rows]),
+        "region": region,
+        "noise": noise,
+        "weights": jnp.asarray(np.where(real, counts, 0.0), observations.lower.dtype),
+        "limits_on": observations.limits_on,
+        "patterns": patterns,
+        "region_patterns": region_patterns,
+    }
+    block = object.__new__(Observations)
+    for name, value in fields.items():
+        object.__setattr__(block, name, value)
+    return block
