@@ -202,6 +202,38 @@ def test_what_cannot_be_kept_is_said_at_once(tmp_path):
     assert not (tmp_path / "work.npz").exists()
 
 
+STEPS = []
+
+
+def step(number):
+    STEPS.append(number)
+    if len(STEPS) == 8:  # the last of the second row, at the first attempt
+        raise KeyboardInterrupt
+    return np.full(3, number)
+
+
+def row(first):
+    found = [fitting.computed("step", step, first + number)[0] for number in range(4)]
+    return {"total": int(np.sum(found))}
+
+
+def test_calls_within_calls_are_counted_by_themselves(tmp_path):
+    """A row that is not computed again does not shift the numbers of the calls behind it."""
+    path = tmp_path / "work.npz"
+
+    def attempt():
+        with fitting.resumable(path, save_every=0.0):
+            return [fitting.computed("row", row, first)["total"] for first in (0, 10)]
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt()
+    assert len(checkpoint.contents(path)[0]["entries"]) == 4  # a row, and three steps of the other
+    assert attempt() == [6, 46]
+    assert STEPS == [0, 1, 2, 3, 10, 11, 12, 13, 13]
+    header, arrays = checkpoint.contents(path)
+    assert list(header["entries"]) == ["row-1", "row-2"] and not arrays
+
+
 @pytest.mark.parametrize("kind", ["rows", "mixture"])
 def test_an_interrupted_fit_of_rows_goes_on_to_the_bit(kind, tmp_path, monkeypatch):
     x = jax.random.normal(jax.random.key(2), (40, 1)) + 3.0 * (jnp.arange(40)[:, None] % 2)

@@ -16,6 +16,7 @@ import contextvars
 import functools
 import hashlib
 import io
+import itertools
 import json
 import os
 import shutil
@@ -121,22 +122,28 @@ class Clock:
 
 
 class Record:
-    """The results of calls in the order in which they were made; see `resumable`."""
+    """The results of calls in the order in which they were made; see `resumable`.
+
+    Calls within a call are counted by themselves, so that work behind a call that is not repeated
+    finds its own results, and they are forgotten once that call has its result.
+    """
 
     def __init__(self, path: Path, fingerprint: dict[str, str], save_every: float) -> None:
         self.path, self.fingerprint, self.clock = path, fingerprint, Clock(save_every)
+        self.within = ""  # what the names begin with of calls within the one that is being made
+        self.parts: list[str] = []  # these calls
+        self.changed = False
         self.counts: dict[str, int] = {}
         self.entries: dict[str, Any] = {}
         self.arrays: dict[str, np.ndarray] = {}
-        self.saved = 0
         if path.exists():
             header, self.arrays = contents(path)
             refuse_foreign(path, header, fingerprint)
             self.entries = header["entries"]
-            self.saved = len(self.entries)
 
     def next_name(self, name: str) -> str:
         """The name with the number of times that it was asked for."""
+        name = self.within + name
         self.counts[name] = self.counts.get(name, 0) + 1
         return f"{name}-{self.counts[name]}"
 
@@ -148,12 +155,16 @@ class Record:
         key, mark = self.next_name(name), source_digest((function, args))
         if key not in self.entries:
             found: dict[str, np.ndarray] = {}
-            structure = described(function(*args), key, found)
+            value, parts = self.made(key, function, args)
+            structure = described(value, key, found)
             # One step, which an interruption cannot part.
             self.arrays |= found
             self.entries[key] = {"mark": mark, "result": structure}
+            self.forget(parts)
+            self.changed = True
             if self.clock.due():
                 self.save()
+        self.parts.append(key)
         entry = self.entries[key]
         if entry["mark"] != mark:
             raise ValueError(
@@ -162,13 +173,29 @@ class Record:
             )
         return rebuilt(entry["result"], self.arrays)
 
+    def made(self, key: str, function: Callable[..., Any], args: Any) -> tuple[Any, list[str]]:
+        """What a function returns, and the calls within, which are counted as its own."""
+        outside = self.within, self.parts
+        self.within, self.parts = f"{key}.", []
+        try:
+            return function(*args), self.parts
+        finally:
+            self.within, self.parts = outside
+
+    def forget(self, keys: list[str]) -> None:
+        """Forget the results of calls within a call that has its own result."""
+        for key in keys:
+            for number in itertools.count():
+                if self.arrays.pop(f"{key}.{number}", None) is None:
+                    break
+            del self.entries[key]
+
     def save(self) -> None:
         """Write the results now, if there are new ones."""
-        entries = dict(self.entries)
-        if len(entries) > self.saved:
+        if self.changed:
             with self.clock:
-                write(self.path, dict(self.arrays), self.fingerprint, entries)
-            self.saved = len(entries)
+                write(self.path, dict(self.arrays), self.fingerprint, dict(self.entries))
+            self.changed = False
 
 
 RECORD: contextvars.ContextVar[Record | None] = contextvars.ContextVar("record", default=None)
