@@ -15,7 +15,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.optimization import checkpoint, loop
+from truncgauss.optimization import checkpoint, digests, loop
 
 
 def valley(x):
@@ -125,7 +125,7 @@ def test_any_damage_to_a_checkpoint_is_told_in_a_sentence(tmp_path):
 
 
 def test_a_failing_write_leaves_the_old_state(tmp_path, monkeypatch):
-    path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start=jnp.zeros(2))
+    path, mark = tmp_path / "state.npz", digests.fingerprint(start=jnp.zeros(2))
     state = {"x": jnp.arange(3.0), "key": jax.random.key(1)}
     checkpoint.save(path, state, mark)
     before = path.read_bytes()
@@ -152,7 +152,7 @@ def test_a_termination_is_an_interrupt_inside_the_context_and_not_after():
 
 
 def test_a_damaged_checkpoint_offers_the_one_before_it(tmp_path):
-    path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start="a")
+    path, mark = tmp_path / "state.npz", digests.fingerprint(start="a")
     for number in (1.0, 2.0):
         checkpoint.save(path, {"x": np.full(3, number)}, mark)
     with np.load(path) as file:
