@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 import truncgauss as tg
 from tests.exact_rows import (
@@ -106,3 +107,21 @@ def test_chain_that_no_grid_follows():
     chain = tg.Markov([1.0, 1.0, 1.0], [1e-3, 1e-3, 5.0], 1.0)
     box = tg.Box(jnp.zeros(4), jnp.full(4, INF))
     assert tg.log_probability(jnp.zeros(4), chain, box, method=EXACT).stderr == INF
+
+
+def test_a_chain_keeps_the_digits_of_narrow_intervals():
+    """Where all are narrow, log P is the log density at the middle plus the logs of the widths."""
+    d, rng = 6, np.random.default_rng(4)
+    loc, low = rng.normal(size=d), rng.normal(size=d)
+    high = low + 10.0 ** rng.uniform(-9, -7, d)
+    scale = math.sqrt(1.3)
+    chain = tg.Markov(np.full(d - 1, 0.8), np.full(d - 1, 0.6 * scale), scale)
+    covariance = chain.covariance_matrix
+    middle, widths = 0.5 * (low + high), high - low
+    truth = stats.multivariate_normal(loc, covariance).logpdf(middle) + np.log(widths).sum()
+    found = tg.log_probability(loc, chain, tg.Box(low, high), tg.Exact())
+    np.testing.assert_allclose(found.log_prob, truth, rtol=1e-13)
+    assert found.stderr == 0
+    moments = tg.truncated_moments(loc, chain, tg.Box(low, high), tg.Exact())
+    uniform = np.diag(moments.covariance) / (widths**2 / 12)
+    np.testing.assert_allclose(uniform, 1.0, rtol=1e-7)

@@ -251,6 +251,15 @@ def test_printed_fits_are_tables_with_intervals_and_notes():
     assert lines[-len(fit.notes) - 1] == fit.reason and "lies where rows can be seen" in str(fit)
 
 
+def test_rows_are_counted_as_often_as_their_weights_say():
+    y = np.random.default_rng(3).normal(size=50)
+    thrice = tg.fit_observations(tg.Observations.exact(y, weights=np.full(50, 3.0)))
+    repeated = tg.fit_observations(tg.Observations.exact(np.repeat(y, 3)))
+    mixture = tg.fit_mixture(tg.Observations.exact(y, weights=np.full(50, 3.0)), 1)
+    assert thrice.num_rows == repeated.num_rows == mixture.num_rows == 150
+    np.testing.assert_allclose([thrice.bic, mixture.bic], repeated.bic, rtol=1e-9)
+
+
 def test_rows_of_weight_zero_are_not_counted():
     y = np.random.default_rng(2).normal(size=40)
     weights = np.r_[np.ones(30), np.zeros(10)]

@@ -41,6 +41,19 @@ def test_complete_rows_agree_with_scipy_and_only_proportions_of_weights_matter()
     )
 
 
+def test_the_derivative_in_a_weight_of_zero_is_that_from_above():
+    rows = tg.Observations.exact([[0.5], [1.5]], region=tg.Box([0.0], [INF]))
+    for loc, step in ((2.0, 1e-7), (60.0, 1e-7)):
+        others = jnp.array([[0.0], [loc]]), jnp.array([[[1.0]], [[0.5]]])
+        found = jax.grad(total, 1)(rows, jnp.array([1.0, 0.0]), *others)
+        low, high = (total(rows, jnp.array([1.0, second]), *others) for second in (0.0, step))
+        np.testing.assert_allclose(found[1], (high - low) / step, rtol=1e-5)
+        np.testing.assert_allclose(found[0], 0.0, atol=1e-12)
+    far = tg.Observations.exact([[0.5], [80.0]], region=tg.Box([0.0], [INF]))
+    revived = jax.grad(total, 1)(far, jnp.array([1.0, 0.0]), *others)
+    assert np.all(np.isfinite(revived)) and revived[1] > 1e100
+
+
 @pytest.mark.parametrize("second", [-INF, pytest.param(-1.0, marks=pytest.mark.slow)])
 def test_truncated_noisy_incomplete_rows_agree_with_quadrature(second):
     rng = np.random.default_rng(1)

@@ -218,6 +218,14 @@ def test_rows_known_in_part_come_from_a_table_by_name():
     np.testing.assert_array_equal(rows.weights, [1, 2, 1, 1, 3])
 
 
+def test_as_many_rows_as_entries_have_noise_of_their_own():
+    table = {"a": [0.3, -0.5], "b": [0.1, 1.0], "e": [0.5, 0.2]}
+    rows = tg.Observations.from_table(table, ["a", "b"], noise_scale="e")
+    np.testing.assert_allclose(rows.noise, np.array([0.25, 0.04])[:, None, None] * np.eye(2))
+    rows = tg.Observations.from_table(table, ["a", "b"], noise_scale=0.5)
+    np.testing.assert_allclose(rows.noise, 0.25 * np.eye(2))
+
+
 def test_both_ends_of_rows_have_the_same_columns():
     lower, upper = {"x": X, "y": Y}, {"y": np.add(Y, 1.0), "x": np.add(X, 2.0)}
     rows = tg.Observations(lower, upper)
@@ -240,6 +248,18 @@ def test_both_ends_of_rows_have_the_same_columns():
         ({"columns": "colour", "left_censored": ("detected", "nope")}, "no cell of .* is 'nope'"),
         ({"columns": "colour", "noise_scale": -1.0}, "never negative"),
         ({"columns": "colour", "weights": "weight"}, "no column 'weight'"),
+        (
+            {"columns": "colour", "right_censored": ("detected", "no"), "censored_low": 0.6},
+            "'colour' is marked as right censored at or below censored_low in 1 row.* row 1",
+        ),
+        (
+            {"columns": "colour", "left_censored": ("detected", "no"), "censored_high": 0.7},
+            "'colour' is marked as left censored at or above censored_high in 1 row.* row 3",
+        ),
+        (
+            {"columns": "colour", "left_censored": ("copies", 2), "right_censored": ("error", 0.2)},
+            "'colour' is marked as left and right censored in 1 row.* row 1",
+        ),
     ],
 )
 def test_tables_that_say_something_else_are_refused(arguments, sentence):
@@ -301,6 +321,10 @@ def test_missing_cells_of_files(tmp_path):
     np.testing.assert_array_equal(found, [1.0, np.nan, np.nan])
     with pytest.raises(ValueError, match="t.csv:4: column 'x' must be a number, got an empty cell"):
         tables.from_file(tmp_path / "t.csv", ["x"], missing=["NA"])
+    for cell in ("1_000", "\uff11\uff12"):
+        (tmp_path / "odd.csv").write_text(f"x\n1\n{cell}\n", "utf-8")
+        with pytest.raises(ValueError, match="odd.csv:3: column 'x' must be a number, got '"):
+            tables.from_file(tmp_path / "odd.csv", ["x"])
     np.savez(tmp_path / "t.npz", x=[1.0, np.nan])
     with pytest.raises(ValueError, match="column 'x' lacks 1 of 2"):
         tables.from_file(tmp_path / "t.npz", ["x"])

@@ -103,9 +103,9 @@ def summary(
     }
 
 
-def counted(rows: Observations) -> int:
-    """How many rows there are of positive weight."""
-    return rows.num_rows if rows.weights is None else int(np.sum(np.asarray(rows.weights) > 0))
+def counted(rows: Observations) -> float:
+    """How many rows there are, each counted as often as its weight says."""
+    return rows.num_rows if rows.weights is None else float(np.sum(np.asarray(rows.weights)))
 
 
 def traces(path: Path) -> dict[str, Any]:

@@ -49,7 +49,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         information: what the errors come from: "observed", "expected" or "sandwich".
         log_likelihood: of all rows, in nats, with all constants.
         log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
-        num_rows: n, of positive weight.
+        num_rows: n, the total weight of the rows.
         num_parameters: how many were estimated.
         fraction_not_truncated: mean probability that a row could be seen; what the fit says of the
             rest no row has checked.
@@ -67,7 +67,7 @@ class LikelihoodFit(InformationCriteria, Fit):
     information: str
     log_likelihood: float
     log_likelihood_stderr: float
-    num_rows: int
+    num_rows: float
     num_parameters: int
     fraction_not_truncated: float
     newton_decrement_trace: np.ndarray
@@ -262,7 +262,7 @@ class LikelihoodFit(InformationCriteria, Fit):
     def __str__(self) -> str:
         lines, seen = table_of(self.names, self.estimates, self.errors), self.fraction_not_truncated
         lines.append(
-            f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows} rows, "
+            f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows:g} rows, "
             f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}; "
             + (f"fraction not truncated {seen:.4g}; " if seen < 1.0 else "")
             + f"standard errors from the {self.information} information"

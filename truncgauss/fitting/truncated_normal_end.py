@@ -56,7 +56,7 @@ def finished(
         estimates=estimates,
         information="observed",
         log_likelihood=-n * (here.loss + log_units),
-        num_rows=sample.num_rows,
+        num_rows=n,
         num_parameters=len(here.x),
         num_steps=len(visited) - 1,
         loss_trace=np.array([p.loss for p in visited]) + log_units,

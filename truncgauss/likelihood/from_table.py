@@ -94,20 +94,39 @@ class Reader:
             return low, high
         value = self.numbers(name, self.missing)
         low, high = value.copy(), value.copy()
+        nowhere = np.zeros(len(value), bool)
+        at_most, at_least = nowhere, nowhere
         if name in columns.left_censored:
-            low[self.marked(columns.left_censored[name], "left_censored")] = -np.inf
+            at_most = self.marked(columns.left_censored[name], "left_censored")
         if name in columns.right_censored:
-            high[self.marked(columns.right_censored[name], "right_censored")] = np.inf
+            at_least = self.marked(columns.right_censored[name], "right_censored")
+        self.refuse(at_most & at_least, name, "is marked as left and right censored")
+        low, high = np.where(at_most, -np.inf, low), np.where(at_least, np.inf, high)
         if name in columns.censored_low:
             limit = self.column_or_number(columns.censored_low[name])
             below = value <= limit
+            self.refuse(
+                below & at_least, name, "is marked as right censored at or below censored_low"
+            )
             low, high = np.where(below, -np.inf, low), np.where(below, limit, high)
         if name in columns.censored_high:
             limit = self.column_or_number(columns.censored_high[name])
             above = value >= limit
+            self.refuse(
+                above & at_most, name, "is marked as left censored at or above censored_high"
+            )
             low, high = np.where(above, limit, low), np.where(above, np.inf, high)
         missing = np.isnan(value)
         return np.where(missing, -np.inf, low), np.where(missing, np.inf, high)
+
+    def refuse(self, wrong: np.ndarray, name: Hashable, what: str) -> None:
+        """Raise ValueError if a row says two things that no value can meet."""
+        if wrong.any():
+            raise ValueError(
+                f"from_table: entry {name!r} {what} in {wrong.sum()} row(s), first in row "
+                f"{np.flatnonzero(wrong)[0]}: it says two different things of one value. Correct "
+                "the marks, or give the ends of each value by `lower` and `upper`."
+            )
 
     def by_entry(
         self, given: Mapping[Hashable, Any], names: Sequence[Hashable], fill: float
@@ -120,7 +139,7 @@ class Reader:
 def arrays_of(
     table: Any, names: Sequence[Hashable], columns: Columns, missing: bool
 ) -> dict[str, np.ndarray]:
-    """lower and upper (n, d), low and high of the region (d,) or (n, d), noise variances (n, d)."""
+    """lower and upper (n, d), low and high of the region (d,) or (n, d), noise (n, d, d)."""
     reader = Reader(table, missing)
     lower, upper = zip(*(reader.ends(name, columns) for name in names))
     found = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
@@ -131,5 +150,7 @@ def arrays_of(
         scale = reader.by_entry(columns.noise_scale, names, 0.0)
         if np.any(scale < 0):
             raise ValueError("from_table: noise_scale is a standard deviation, never negative.")
-        found["noise"] = np.broadcast_to(scale**2, found["lower"].shape)
+        variances = np.broadcast_to(scale**2, found["lower"].shape)
+        # (n, d) with n = d would be taken for one matrix.
+        found["noise"] = variances[..., None] * np.eye(len(names))
     return found

@@ -1,5 +1,6 @@
 """The log-likelihood of observed rows, given a mixture of Gaussians."""
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -193,14 +194,17 @@ def component_key(key: jax.Array, number: jax.Array) -> jax.Array:
 def log_mean(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """log of the weighted mean of exp(values), (n, K) -> (n,), and the share of each in it.
 
-    -inf, with shares of 0 and no gradient, where no value of positive weight is finite.
+    -inf, with shares of 0 and no gradient, where no value of positive weight is finite. The
+    derivative in a weight of 0 is that from above.
     """
-    known = (weights > 0) & (values != -jnp.inf)
-    possible = jnp.any(known, axis=-1, keepdims=True)
+    possible = jnp.any((weights > 0) & (values != -jnp.inf), axis=-1, keepdims=True)
+    known = possible & (values != -jnp.inf)
     safe = jnp.where(known, values, 0.0)
-    largest = jnp.max(jnp.where(known, values, -jnp.inf), axis=-1, keepdims=True)
+    largest = jnp.max(jnp.where(known & (weights > 0), values, -jnp.inf), axis=-1, keepdims=True)
     largest = jax.lax.stop_gradient(jnp.where(possible, largest, 0.0))
-    parts = jnp.where(known, weights * jnp.exp(safe - largest), 0.0)
+    # A value of weight 0 may be larger, but not so much that it overflows.
+    most = 0.5 * math.log(float(jnp.finfo(values.dtype).max))
+    parts = jnp.where(known, weights * jnp.exp(jnp.minimum(safe - largest, most)), 0.0)
     total = jnp.where(possible, jnp.sum(parts, axis=-1, keepdims=True), 1.0)
     result = jnp.log(total) + largest - jnp.log(jnp.sum(weights))
     return jnp.where(possible, result, -jnp.inf)[..., 0], parts / total

@@ -59,7 +59,9 @@ class Fit:
 
 
 class InformationCriteria:
-    """The criteria by which fits of the same rows are compared: q parameters, n rows, log L."""
+    """The criteria by which fits of the same rows are compared: q parameters, n rows, log L.
+
+    n is the total of the rows' weights, which say how often each row counts."""
 
     log_likelihood: float
     num_rows: float

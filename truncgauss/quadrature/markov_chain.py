@@ -13,6 +13,7 @@ References:
 """
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,7 @@ import numpy as np
 from truncgauss.covariances import Markov
 from truncgauss.pytrees import varying_like
 from truncgauss.quadrature.log_concave import log_weighted_sum
-from truncgauss.special import standardize
+from truncgauss.special import Interval, standardize
 from truncgauss.special.quick_moments import quick_moments
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -44,30 +45,49 @@ def log_probability(
     magnitude; 0 where that is rounding. If even the fine grid does not resolve the noise of a step,
     the bound is inf.
     """
-    low, high, _ = standardize(low, high, loc)
-    left, right = spans(*jax.lax.stop_gradient((covariance, low, high)))
+    limits = standardize(low, high, loc)
+    ends = spans(*jax.lax.stop_gradient((covariance, limits)))
     num_coarse = 2 * NUM_PANELS // 3
-    coarse = forward(*jax.lax.stop_gradient((covariance, left, right)), num_coarse)
-    # An end that coincides with a limit has the derivative of the limit.
-    left, right = jnp.where(left <= low, low, left), jnp.where(right >= high, high, right)
-    log_prob = forward(covariance, left, right, NUM_PANELS)
+    coarse = forward(*jax.lax.stop_gradient((covariance, ends)), num_coarse)
+    ends = ends.at_limits(limits)
+    log_prob = forward(covariance, ends, NUM_PANELS)
     gap = jax.lax.stop_gradient(jnp.abs(log_prob - coarse))
     rounding = jnp.finfo(gap.dtype).eps * (2048.0 + 8.0 * len(loc) * jnp.abs(log_prob))
     bound = jnp.where(gap <= rounding, 0.0, gap)
-    return log_prob, jnp.where(too_coarse(covariance, left, right), jnp.inf, bound)
+    return log_prob, jnp.where(too_coarse(covariance, ends), jnp.inf, bound)
 
 
-def too_coarse(covariance: Markov, left: jax.Array, right: jax.Array) -> jax.Array:
+class Ends(NamedTuple):
+    """The ends of the grid at every time, and its length without the rounding of the ends: (d,)."""
+
+    left: jax.Array
+    right: jax.Array
+    length: jax.Array
+
+    def at_limits(self, limits: Interval) -> "Ends":
+        """The same, where ends that coincide with limits have the derivatives of the limits.
+
+        The difference of two standardised limits would lose the digits of a narrow interval.
+        """
+        low, high = self.left <= limits.low, self.right >= limits.high
+        left, right = (
+            jnp.where(low, limits.low, self.left),
+            jnp.where(high, limits.high, self.right),
+        )
+        return Ends(left, right, jnp.where(low & high, limits.width, right - left))
+
+
+def too_coarse(covariance: Markov, ends: Ends) -> jax.Array:
     """Whether the grid does not resolve the noise of a step."""
-    panel = (right - left) / NUM_PANELS
+    panel = ends.length / NUM_PANELS
     noise, transition = covariance.noise_scale, jnp.abs(covariance.transition)
     wide = (panel[1:] > COARSEST * noise) | (panel[:-1] * transition > COARSEST * noise)
     return jnp.any(wide)
 
 
-def forward(covariance: Markov, left: jax.Array, right: jax.Array, num_panels: int) -> jax.Array:
+def forward(covariance: Markov, ends: Ends, num_panels: int) -> jax.Array:
     """The log of the integral over the grid, by the forward recursion."""
-    points, weights = grids(left, right, num_panels)
+    points, weights = grids(ends.left, ends.length, num_panels)
 
     def step(
         state: tuple[jax.Array, jax.Array, jax.Array], inputs: tuple[jax.Array, ...]
@@ -89,28 +109,30 @@ def forward(covariance: Markov, left: jax.Array, right: jax.Array, num_panels: i
     return log_weighted_sum(log_density, last_weights)
 
 
-def grids(left: jax.Array, right: jax.Array, num_panels: int) -> tuple[jax.Array, jax.Array]:
-    """Gauss-Legendre nodes and weights on equal panels between ends of shape (d,): (d, n) each."""
+def grids(left: jax.Array, length: jax.Array, num_panels: int) -> tuple[jax.Array, jax.Array]:
+    """Gauss-Legendre nodes and weights on equal panels, from left ends and lengths: (d, n) each."""
     nodes, weights = np.polynomial.legendre.leggauss(NUM_NODES)
     starts = np.arange(num_panels)[:, None]
     fractions = ((starts + 0.5 * (1.0 + nodes)) / num_panels).ravel()
     steps = np.broadcast_to(0.5 * weights / num_panels, (num_panels, NUM_NODES)).ravel()
-    span = (right - left)[:, None]
-    points = left[:, None] + span * jnp.asarray(fractions, left.dtype)[None]
-    return points, span * jnp.asarray(steps, left.dtype)[None]
+    length = length[:, None]
+    points = left[:, None] + length * jnp.asarray(fractions, left.dtype)[None]
+    return points, length * jnp.asarray(steps, left.dtype)[None]
 
 
-def spans(covariance: Markov, low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
+def spans(covariance: Markov, limits: Interval) -> Ends:
     """Ends of the interval at every time outside of which the density is negligible.
 
     The marginal densities given the limits are log-concave: beyond the mean their logs fall by at
     least one for every standard deviation, and at least as fast as without limits.
     """
     diagonal, beside = precision(covariance)
+    low, high, _ = limits
     mean, variance = marginals(diagonal, beside, low, high)
     scale, own = jnp.sqrt(variance), jnp.sqrt(inverse_diagonal(diagonal, beside))
     reach = jnp.minimum(DROP * scale, 2.0 * scale + (2.0 * DROP) ** 0.5 * own)
-    return jnp.maximum(mean - reach, low), jnp.minimum(mean + reach, high)
+    left, right = jnp.maximum(mean - reach, low), jnp.minimum(mean + reach, high)
+    return Ends(left, right, right - left).at_limits(limits)
 
 
 def precision(covariance: Markov) -> tuple[jax.Array, jax.Array]:
@@ -214,19 +236,17 @@ def moments(
         A point of the region, shape (d,); the mean less the point; the covariance, shape (d, d);
         bounds of the errors of both.
     """
-    low, high, _ = standardize(low, high, loc)
-    left, right = spans(*jax.lax.stop_gradient((covariance, low, high)))
-    point = jax.lax.stop_gradient(left)
-    coarse = deviations(
-        *jax.lax.stop_gradient((covariance, point, left, right)), 2 * NUM_PANELS // 3
-    )
-    left, right = jnp.where(left <= low, low, left), jnp.where(right >= high, high, right)
-    mean, matrix = deviations(covariance, point, left, right, NUM_PANELS)
+    limits = standardize(low, high, loc)
+    ends = spans(*jax.lax.stop_gradient((covariance, limits)))
+    point = jax.lax.stop_gradient(ends.left)
+    coarse = deviations(*jax.lax.stop_gradient((covariance, point, ends)), 2 * NUM_PANELS // 3)
+    ends = ends.at_limits(limits)
+    mean, matrix = deviations(covariance, point, ends, NUM_PANELS)
     gaps = (jnp.abs(x - y) for x, y in zip(jax.lax.stop_gradient((mean, matrix)), coarse))
     scale = jnp.sqrt(jax.lax.stop_gradient(jnp.diagonal(matrix)))
     slack = 4096.0 * jnp.finfo(scale.dtype).eps
     sizes = slack * scale, slack * scale[:, None] * scale[None, :]
-    unresolved = too_coarse(covariance, left, right)
+    unresolved = too_coarse(covariance, ends)
     bounds = (
         jnp.where(unresolved, jnp.inf, jnp.where(gap <= size, 0.0, gap))
         for gap, size in zip(gaps, sizes)
@@ -242,15 +262,11 @@ def exponents(row: Row, later: jax.Array) -> jax.Array:
 
 
 def deviations(
-    covariance: Markov,
-    point: jax.Array,
-    left: jax.Array,
-    right: jax.Array,
-    num_panels: int,
+    covariance: Markov, point: jax.Array, ends: Ends, num_panels: int
 ) -> tuple[jax.Array, jax.Array]:
     """Mean less `point`, and covariance, of the chain on the grid."""
     d = len(point)
-    points, weights = grids(left - point, right - point, num_panels)
+    points, weights = grids(ends.left - point, ends.length, num_panels)
     start = covariance.transition * point[:-1] - point[1:]
     steps = (covariance.transition, covariance.noise_scale, start)
     onward = (*steps, points[:-1], points[1:], weights[1:])

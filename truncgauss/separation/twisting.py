@@ -75,7 +75,7 @@ class Found(NamedTuple):
         twist: the sites, of precision 0 where they may not be used.
         converged: whether expectation propagation converged.
         usable: whether its sites may be used.
-        rounding: standard error of log P from the rounding of the inputs.
+        rounding: standard error of log P from the rounding of the inputs and of the twist.
         height: the log density at the posterior mean, less that at the mean of the Gaussian: log P
             differs from it only by the logs of volumes.
     """
@@ -152,7 +152,10 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     twist = jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing)
     # Not precision (center - mean), which for a narrow interval is a rounding error times 1e16.
     force = expectation_propagation.posterior(full, scaled.correlation).force
+    # The twisted distribution comes from matrices of condition 1 + precision times variance.
+    condition = jnp.sum(twist.precision * scaled.scale**2)
     rounding = input_rounding(limits, force / scaled.scale)
+    rounding = jnp.hypot(rounding, float(jnp.finfo(mean.dtype).eps) * condition)
     return Found(twist, found, usable, rounding, -0.5 * jnp.sum(force * mean))
 
 

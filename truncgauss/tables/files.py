@@ -151,7 +151,12 @@ def column_of(
 
 
 def is_float(text: str) -> bool:
-    """Whether a text is a number, infinity or NaN."""
+    """Whether a text is a number, infinity or NaN, in ASCII and without underscores.
+
+    `float` reads more, 1_000 and the digits of other scripts, which no other program would write.
+    """
+    if "_" in text or not text.isascii():
+        return False
     try:
         float(text)
     except ValueError:
