@@ -17,7 +17,7 @@ from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import NUTS, init_to_median
 from tqdm import tqdm
 
-from truncgauss.optimization import checkpoint
+from truncgauss.optimization import checkpoint, digests
 
 MOST_R_HAT = 1.05
 BLOCK = 128  # transitions between two looks at the clock and the keyboard, at most
@@ -69,8 +69,8 @@ def sampled_chains(model, arguments, chains, key, start):
     advanced = jax.jit(functools.partial(block, kernel, arguments))
     nothing = jax.tree.map(lambda x: np.asarray(x)[:0], advanced(first, 0)[1])
     begin = {"state": first, "seconds": np.zeros(()), "traces": nothing}
-    work = checkpoint.source_digest((model, arguments, repr(chains)))
-    about = checkpoint.fingerprint(key=key, model=work)
+    work = digests.source_digest((model, arguments, repr(chains)))
+    about = digests.fingerprint(key=key, model=work)
     last, size = chains.num_warmup + chains.num_samples, 1
     with checkpoint.Checkpoint(checkpoint.beside("nuts"), begin, about) as kept:
         while (done := int(np.max(kept.state["state"].i))) < last:

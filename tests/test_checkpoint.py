@@ -15,7 +15,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.optimization import checkpoint, loop
+from truncgauss.optimization import checkpoint, digests, loop
 
 
 def valley(x):
@@ -125,7 +125,7 @@ def test_any_damage_to_a_checkpoint_is_told_in_a_sentence(tmp_path):
 
 
 def test_a_failing_write_leaves_the_old_state(tmp_path, monkeypatch):
-    path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start=jnp.zeros(2))
+    path, mark = tmp_path / "state.npz", digests.fingerprint(start=jnp.zeros(2))
     state = {"x": jnp.arange(3.0), "key": jax.random.key(1)}
     checkpoint.save(path, state, mark)
     before = path.read_bytes()
@@ -152,7 +152,7 @@ def test_a_termination_is_an_interrupt_inside_the_context_and_not_after():
 
 
 def test_a_damaged_checkpoint_offers_the_one_before_it(tmp_path):
-    path, mark = tmp_path / "state.npz", checkpoint.fingerprint(start="a")
+    path, mark = tmp_path / "state.npz", digests.fingerprint(start="a")
     for number in (1.0, 2.0):
         checkpoint.save(path, {"x": np.full(3, number)}, mark)
     with np.load(path) as file:
@@ -200,6 +200,38 @@ def test_what_cannot_be_kept_is_said_at_once(tmp_path):
         with pytest.raises(TypeError, match="keys of a kept result must be texts, got 3"):
             fitting.computed("odd", lambda: {3: 4})
     assert not (tmp_path / "work.npz").exists()
+
+
+STEPS = []
+
+
+def step(number):
+    STEPS.append(number)
+    if len(STEPS) == 8:  # the last of the second row, at the first attempt
+        raise KeyboardInterrupt
+    return np.full(3, number)
+
+
+def row(first):
+    found = [fitting.computed("step", step, first + number)[0] for number in range(4)]
+    return {"total": int(np.sum(found))}
+
+
+def test_calls_within_calls_are_counted_by_themselves(tmp_path):
+    """A row that is not computed again does not shift the numbers of the calls behind it."""
+    path = tmp_path / "work.npz"
+
+    def attempt():
+        with fitting.resumable(path, save_every=0.0):
+            return [fitting.computed("row", row, first)["total"] for first in (0, 10)]
+
+    with pytest.raises(KeyboardInterrupt):
+        attempt()
+    assert len(checkpoint.contents(path)[0]["entries"]) == 4  # a row, and three steps of the other
+    assert attempt() == [6, 46]
+    assert STEPS == [0, 1, 2, 3, 10, 11, 12, 13, 13]
+    header, arrays = checkpoint.contents(path)
+    assert list(header["entries"]) == ["row-1", "row-2"] and not arrays
 
 
 @pytest.mark.parametrize("kind", ["rows", "mixture"])

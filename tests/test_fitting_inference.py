@@ -267,6 +267,14 @@ def test_rows_of_weight_zero_are_not_counted():
     alone = tg.fit_observations(tg.Observations.exact(y[:30]))
     assert fit.num_rows == 30
     np.testing.assert_allclose(fit.bic, alone.bic, rtol=1e-9)
+    # A row that counts twice is two rows, by all doors.
+    rows, twice = y[:30, None], np.full(30, 2.0)
+    for fitted in (tg.fit_truncated_normal, lambda x, weights=None: tg.fit_observations(
+        tg.Observations.exact(x, weights=weights))):  # fmt: skip
+        doubled, repeated = fitted(rows, weights=twice), fitted(np.concatenate([rows, rows]))
+        np.testing.assert_allclose([doubled.aic, doubled.bic], [repeated.aic, repeated.bic])
+    with pytest.raises(ValueError, match="needs fits that keep their rows.*TruncatedFit"):
+        tg.likelihood_ratio(alone, tg.fit_truncated_normal(rows))
 
 
 def test_existence_that_is_not_decided_is_told():

@@ -263,7 +263,7 @@ class SumOfExponentials:
 def test_a_kept_curvature_of_half_of_the_rows_leads_to_the_minimum():
     rows = np.random.default_rng(5).normal(size=(60, 3))
     exact = SumOfExponentials(jnp.asarray(rows), jnp.full(3, 0.5))
-    chord = Chord(exact, SumOfExponentials(jnp.asarray(rows[:30]), jnp.full(3, 0.5)))
+    chord = Chord(exact, (SumOfExponentials(jnp.asarray(rows[:30]), jnp.full(3, 0.5)),))
     first = chord(np.zeros(3))
     *_, end = newton_steps(chord, first, 100)
     shares = np.exp(rows @ end.x) / np.exp(rows @ end.x).sum()

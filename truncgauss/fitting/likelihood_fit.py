@@ -77,6 +77,11 @@ class LikelihoodFit(InformationCriteria, Fit):
     free_errors: FreeErrors = dataclasses.field(repr=False)
     references: tuple[str, ...] = ()
 
+    @property
+    def bic(self) -> float:
+        """Schwarz's criterion, q log n - 2 log L, with n the total weight of the rows."""
+        return self.num_parameters * math.log(float(self.loss.size)) - 2 * self.log_likelihood
+
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """The profile-likelihood interval of an estimate, such as "loc[0]".
 
@@ -311,8 +316,9 @@ def likelihood_ratio(small: RowsFit, large: RowsFit) -> LikelihoodRatio:
         LikelihoodRatio(statistic, degrees, p_value).
 
     Raises:
-        ValueError: if the rows differ, a fit has not converged, the larger model has no more
-            parameters, or a lower likelihood, so that it cannot contain the other.
+        ValueError: if a fit does not keep its rows, or has not converged, the rows differ, the
+            larger model has no more parameters, or a lower likelihood, so that it cannot contain
+            the other.
 
     References:
         Wilks, "The large-sample distribution of the likelihood ratio for testing composite
@@ -327,6 +333,12 @@ def likelihood_ratio(small: RowsFit, large: RowsFit) -> LikelihoodRatio:
         (6.423, 1, 0.0113)
     """
     for fit in (small, large):
+        if not isinstance(fit, RowsFit):
+            raise ValueError(
+                "likelihood_ratio: needs fits that keep their rows, of fit_observations or "
+                f"fit_regression; got {type(fit).__name__}. Whether two fits of "
+                "fit_truncated_normal are of the same rows cannot be seen."
+            )
         if not fit.converged:
             raise ValueError(f"likelihood_ratio: a fit has not converged. {fit.reason}")
     if not same_rows(small.observations, large.observations):

@@ -239,7 +239,7 @@ def fit_sample(
         loss = held_loss(sample, x, method, key)
         rough = rougher(loss)
         kept = None if chord is None else chord.kept
-        chord = None if rough is None else Chord(loss, rough, kept)
+        chord = Chord(loss, rough, kept) if rough else None
         evaluate = chord or functools.partial(point, loss)
         here = evaluate(x)
         check_finite(here)
@@ -257,18 +257,20 @@ def fit_sample(
         again = moves and (loss.held.planned or narrowed)
         if not again or too_wide(here) or len(visited) > num_steps:
             break
-    here = here if chord is None else chord.renewed(here)
+    here = here if chord is None else chord.renewed(here, FEW_REPLICATES)
     return finished(sample, loss, here, visited, notes, dtype)
 
 
-def rougher(loss: TruncatedLoss) -> TruncatedLoss | None:
-    """The loss by fewer replicates, whose curvature is as good for standard errors; None for a
-    method that does not have so many."""
+def rougher(loss: TruncatedLoss) -> tuple[TruncatedLoss, ...]:
+    """The loss by single replicates, whose curvatures are together as good for standard errors;
+    none for a method that does not have more."""
     method = loss.held.method
     if not isinstance(method, Separation) or method.num_replicates <= FEW_REPLICATES:
-        return None
-    fewer = dataclasses.replace(method, num_replicates=FEW_REPLICATES)
-    return dataclasses.replace(loss, held=dataclasses.replace(loss.held, method=fewer))
+        return ()
+    alone = dataclasses.replace(method, num_replicates=1)
+    keys = jax.random.split(loss.held.key, FEW_REPLICATES)
+    held = [dataclasses.replace(loss.held, method=alone, key=key) for key in keys]
+    return tuple(dataclasses.replace(loss, held=own) for own in held)
 
 
 def first_natural(

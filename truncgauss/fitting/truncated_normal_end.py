@@ -8,7 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, packed, unpacked
+from truncgauss.compiling import LIGHT, MEDIUM
+from truncgauss.fitting.truncated_normal_loss import (
+    TruncatedLoss,
+    estimate_of,
+    gaussian,
+    packed,
+    unpacked,
+)
 from truncgauss.fitting.truncated_normal_notes import integral_notes, notes_of
 from truncgauss.fitting.truncated_normal_result import (
     GaussianErrors,
@@ -66,7 +73,8 @@ def known_at_the_end(
 ) -> dict[str, Any]:
     """The fields of a fit that say whether it ended at the maximum, and how far to trust it."""
     n, x = sample.weight, jnp.asarray(here.x)
-    estimate = loss.estimate(x)
+    # Computed once: where it is quick to run, it should be quick to compile.
+    estimate = estimate_of(loss, x, effort=MEDIUM if loss.held.planned else LIGHT)
     proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
     converged, reason = ending(here, proof, n, num_steps)
     if np.isinf(estimate.stderr):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.compiling import Compiled
 from truncgauss.covariances import ScaleTril
 from truncgauss.fitting.held import Held
 from truncgauss.problem import Estimate, Problem
@@ -52,12 +53,17 @@ class TruncatedLoss:
         energy = 0.5 * jnp.trace(precision)
         return energy + log_normaliser + log_prob
 
-    @jax.jit
     def estimate(self, natural: jax.Array) -> Estimate:
         """The estimated log P(X in region) and its error."""
         loc, covariance = white_gaussian(natural, self.root.shape[0])
         factor = ScaleTril(self.root @ jnp.linalg.cholesky(covariance))
         return self.held.estimate(Problem(self.root @ loc, factor, self.region))
+
+
+@Compiled
+def estimate_of(loss: TruncatedLoss, natural: jax.Array) -> Estimate:
+    """The estimated log P(X in region) and its error."""
+    return loss.estimate(natural)
 
 
 def packed(vector: Any, matrix: Any) -> Any:

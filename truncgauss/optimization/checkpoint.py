@@ -13,14 +13,13 @@ does so, and what draws no other random numbers than from keys comes out the sam
 
 import contextlib
 import contextvars
-import functools
 import hashlib
 import io
+import itertools
 import json
 import os
 import shutil
 import time
-import types
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -31,7 +30,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel
+from truncgauss.optimization.digests import (
+    digest,
+    fingerprint,
+    is_key,
+    leaves_by_name,
+    source_digest,
+    stored,
+)
 
 FORMAT = 2
 HEADER = "header"
@@ -121,22 +127,28 @@ class Clock:
 
 
 class Record:
-    """The results of calls in the order in which they were made; see `resumable`."""
+    """The results of calls in the order in which they were made; see `resumable`.
+
+    Calls within a call are counted by themselves, so that work behind a call that is not repeated
+    finds its own results, and they are forgotten once that call has its result.
+    """
 
     def __init__(self, path: Path, fingerprint: dict[str, str], save_every: float) -> None:
         self.path, self.fingerprint, self.clock = path, fingerprint, Clock(save_every)
+        self.within = ""  # what the names begin with of calls within the one that is being made
+        self.parts: list[str] = []  # these calls
+        self.changed = False
         self.counts: dict[str, int] = {}
         self.entries: dict[str, Any] = {}
         self.arrays: dict[str, np.ndarray] = {}
-        self.saved = 0
         if path.exists():
             header, self.arrays = contents(path)
             refuse_foreign(path, header, fingerprint)
             self.entries = header["entries"]
-            self.saved = len(self.entries)
 
     def next_name(self, name: str) -> str:
         """The name with the number of times that it was asked for."""
+        name = self.within + name
         self.counts[name] = self.counts.get(name, 0) + 1
         return f"{name}-{self.counts[name]}"
 
@@ -148,12 +160,16 @@ class Record:
         key, mark = self.next_name(name), source_digest((function, args))
         if key not in self.entries:
             found: dict[str, np.ndarray] = {}
-            structure = described(function(*args), key, found)
+            value, parts = self.made(key, function, args)
+            structure = described(value, key, found)
             # One step, which an interruption cannot part.
             self.arrays |= found
             self.entries[key] = {"mark": mark, "result": structure}
+            self.forget(parts)
+            self.changed = True
             if self.clock.due():
                 self.save()
+        self.parts.append(key)
         entry = self.entries[key]
         if entry["mark"] != mark:
             raise ValueError(
@@ -162,13 +178,29 @@ class Record:
             )
         return rebuilt(entry["result"], self.arrays)
 
+    def made(self, key: str, function: Callable[..., Any], args: Any) -> tuple[Any, list[str]]:
+        """What a function returns, and the calls within, which are counted as its own."""
+        outside = self.within, self.parts
+        self.within, self.parts = f"{key}.", []
+        try:
+            return function(*args), self.parts
+        finally:
+            self.within, self.parts = outside
+
+    def forget(self, keys: list[str]) -> None:
+        """Forget the results of calls within a call that has its own result."""
+        for key in keys:
+            for number in itertools.count():
+                if self.arrays.pop(f"{key}.{number}", None) is None:
+                    break
+            del self.entries[key]
+
     def save(self) -> None:
         """Write the results now, if there are new ones."""
-        entries = dict(self.entries)
-        if len(entries) > self.saved:
+        if self.changed:
             with self.clock:
-                write(self.path, dict(self.arrays), self.fingerprint, entries)
-            self.saved = len(entries)
+                write(self.path, dict(self.arrays), self.fingerprint, dict(self.entries))
+            self.changed = False
 
 
 RECORD: contextvars.ContextVar[Record | None] = contextvars.ContextVar("record", default=None)
@@ -374,65 +406,6 @@ def refuse_foreign(
         )
 
 
-def fingerprint(**parts: Any) -> dict[str, str]:
-    """A digest of each named pytree: structure, shapes, dtypes and the numbers themselves."""
-    return {
-        name: hashlib.sha256(tree.encode()).hexdigest()[:16]
-        if isinstance(tree, str)
-        else digest(tree)
-        for name, tree in parts.items()
-    }
-
-
-def source_digest(function: Any) -> str:
-    """A digest of what a function computes: its code, its closure, its defaults, and the numbers
-    among the global names that it uses.
-
-    Functions are told apart that differ in their code or their data; objects of other kinds count
-    by their leaves if they are pytrees, and by their type.
-    """
-    sha, seen = hashlib.sha256(), set()
-
-    def add(value: Any) -> None:
-        if id(value) in seen:
-            return
-        if isinstance(value, type(add)):
-            seen.add(id(value))
-            inside = [cell.cell_contents for cell in value.__closure__ or () if not_empty(cell)]
-            used = [value.__globals__.get(name) for name in value.__code__.co_names]
-            data = [item for item in used if isinstance(item, np.ndarray | jax.Array | float | int)]
-            for own in (value.__code__, value.__defaults__, inside, data):
-                add(own)
-        elif isinstance(value, types.CodeType):
-            sha.update(value.co_code)
-            add(value.co_names)
-            add(value.co_consts)
-        elif isinstance(value, functools.partial):
-            for part in (value.func, value.args, value.keywords):
-                add(part)
-        elif isinstance(value, list | tuple | dict):
-            sha.update(f"{type(value).__name__}{len(value)}".encode())
-            for part in value.items() if isinstance(value, dict) else value:
-                add(part)
-        elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
-            sha.update(repr(value).encode())
-        elif jax.tree_util.all_leaves([value]) and not isinstance(value, np.ndarray | jax.Array):
-            sha.update(f"{type(value).__module__}.{type(value).__qualname__}".encode())
-        else:
-            sha.update(digest(value).encode())
-
-    add(function)
-    return sha.hexdigest()[:16]
-
-
-def not_empty(cell: Any) -> bool:
-    """Whether a variable of a closure has a value yet."""
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
-
-
 def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header and the arrays of a checkpoint file."""
     try:
@@ -470,34 +443,10 @@ def digest_of(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
     return hashlib.sha256((text + digest(dict(sorted(arrays.items())))).encode()).hexdigest()
 
 
-def leaves_by_name(tree: Any) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
-
-
-def is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def stored(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
-
-
 def unstored(array: np.ndarray, like: Any) -> Any:
     if is_key(like):
         return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(like))
     return array if isinstance(like, np.ndarray) else jnp.asarray(array)
-
-
-def digest(tree: Any) -> str:
-    sha = hashlib.sha256()
-    for name, leaf in leaves_by_name(tree).items():
-        spread = parallel.is_elsewhere(leaf)  # over processes, none of which has all of it
-        array = parallel.checksum(leaf) if spread else stored(leaf)
-        about = leaf if spread else array
-        sha.update(f"{name}:{about.dtype}:{about.shape};".encode())
-        sha.update(np.ascontiguousarray(array).tobytes())
-    return sha.hexdigest()[:16]
 
 
 def flush_folder(folder: Path) -> None:

@@ -18,6 +18,7 @@ from tqdm import tqdm
 from truncgauss import parallel
 from truncgauss.diagnostics import Report, first_nonfinite
 from truncgauss.optimization import checkpoint as checkpoints
+from truncgauss.optimization import digests
 from truncgauss.optimization.parameters import Coordinates, coordinates, covers, named_leaves
 from truncgauss.optimization.result import FitResult
 from truncgauss.optimization.steps import (
@@ -184,11 +185,11 @@ class Run:
     def fingerprint(self) -> dict[str, str]:
         """What makes this fit another one than the next."""
         place = self.place
-        return checkpoints.fingerprint(
+        return digests.fingerprint(
             start=place.start,
             constraints=place.constraints,
             objective=self.objective,
-            code=checkpoints.source_digest(self.objective),
+            code=digests.source_digest(self.objective),
             key=self.key,
         )
 
@@ -333,7 +334,7 @@ def first_state(place: Coordinates, optimizer: Optimizer, key: Any) -> State:
 
 
 def strong(leaf: Any) -> jax.Array:
-    return leaf if checkpoints.is_key(leaf) else jnp.asarray(leaf, dtype=jnp.result_type(leaf))
+    return leaf if digests.is_key(leaf) else jnp.asarray(leaf, dtype=jnp.result_type(leaf))
 
 
 def reopened(done: Progress, num_steps: int) -> Progress:

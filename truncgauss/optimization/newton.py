@@ -114,7 +114,7 @@ def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @dataclasses.dataclass
 class Chord:
-    """Points of a loss whose curvature comes from a cheaper estimate of it, and is kept near the
+    """Points of a loss whose curvature comes from cheaper estimates of it, and is kept near the
     minimum: value and gradient, which say where that is, are those of the loss.
 
     A Hessian by q gradients costs more than all steps that it saves there (Shamanskii's and the
@@ -122,12 +122,12 @@ class Chord:
 
     Attributes:
         loss: a callable pytree of a vector.
-        rough: likewise, with about the same curvature.
+        rough: likewise, each with about the same curvature. The first serves for steps.
         kept: the last curvature.
     """
 
     loss: Any
-    rough: Any
+    rough: tuple[Any, ...]
     kept: np.ndarray | None = None
 
     def __call__(self, x: np.ndarray) -> Point:
@@ -140,9 +140,10 @@ class Chord:
                 return near
         return self.renewed(here)
 
-    def renewed(self, here: Point) -> Point:
-        """A point with its own curvature."""
-        there = dataclasses.replace(here, hessian=point(self.rough, here.x).hessian)
+    def renewed(self, here: Point, count: int = 1) -> Point:
+        """A point with its own curvature, the mean of so many estimates."""
+        found = [point(loss, here.x).hessian for loss in self.rough[:count]]
+        there = dataclasses.replace(here, hessian=np.mean(found, axis=0))
         if there.finite:
             self.kept = there.hessian
         return there

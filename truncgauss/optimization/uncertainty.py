@@ -98,9 +98,10 @@ class Certificate(NamedTuple):
 
     def __str__(self) -> str:
         kind = "a strict optimum" if self.positive_definite else "no strict optimum"
+        known = f"{self.stderr:.1e}" if self.stderr else "rounding"
         return (
             f"{kind} (smallest scaled curvature {self.curvature:.1e}), estimated "
-            f"{self.distance:.1e} standard errors away; log-likelihood known to {self.stderr:.1e}"
+            f"{self.distance:.1e} standard errors away; log-likelihood known to {known}"
         )
 
 

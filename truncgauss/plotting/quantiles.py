@@ -143,7 +143,7 @@ def shape_of(draws: np.ndarray, detrended: bool) -> str:
     n = draws.shape[1]
     distances = {
         "mean": np.mean(draws, axis=1) * np.sqrt(n),
-        "spread": np.log(np.mean(draws**2, axis=1)) * np.sqrt(n / 2),
+        "spread": np.log(np.var(draws, axis=1)) * np.sqrt(n / 2),
         "skewness": stats.skewtest(draws, axis=1).statistic,
         "tails": stats.kurtosistest(draws, axis=1).statistic,
     }
