@@ -13,7 +13,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_llvm_disable_expensive_passes=true --xla_backend_optimization_level=0"
-    + " --xla_cpu_use_fusion_emitters=false"
+    + " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     * importlib.metadata.version("jaxlib").startswith("0.10."),
 )
 
