@@ -9,7 +9,7 @@ from scipy import stats
 
 import truncgauss as tg
 from tests.published_rows import SHARED, needed
-from truncgauss import cli, config, runs
+from truncgauss import cli, completed_runs, config, runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -51,6 +51,7 @@ profile: [age]"""
     assert low < -0.12905928 < high
     notes = " ".join(results["summary"])
     assert "Wald intervals of age, variance of durable" in notes and "covariance[" not in notes
+    assert "Name them under `profile`" in notes and "profile(name)" not in notes
     values = runs.summary(results)["values"]
     assert values["by_name/age"] == pytest.approx(-0.12905928, rel=1e-5)
     assert np.isfinite(results["residuals"]).all()
@@ -59,6 +60,12 @@ profile: [age]"""
     np.testing.assert_array_equal(inside, fall <= 1.9207)
     picture = config.function("fit_table", "plot")(results)
     assert len(picture.axes) == 3
+
+
+def test_a_run_without_profiles_is_drawn_from_its_files(tmp_path):
+    results = fitted(tmp_path, written(tmp_path, ROWS) + "outcomes: {x: {}}")
+    stored = completed_runs.nested(dict(completed_runs.arrays(results)))
+    assert len(config.function("fit_table", "plot")(stored).axes) == 2
 
 
 def test_scales_with_covariates_and_the_information_asked_for(tmp_path):

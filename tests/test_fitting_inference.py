@@ -11,7 +11,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss.fitting.likelihood_fit import same_rows
-from truncgauss.fitting.wald import untrusted, wald_ratios
+from truncgauss.optimization.wald import untrusted, wald_ratios
 
 INF = np.inf
 

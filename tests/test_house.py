@@ -60,11 +60,11 @@ ROOMS = {
     },
     "optimization": {
         "digests": -2, "parameters": 0, "checkpoint": -1, "termination": 0, "newton": 0,
-        "uncertainty": 1, "result": 2, "steps": 2, "descent": 3, "loop": 3,
+        "wald": 0, "uncertainty": 1, "result": 2, "steps": 2, "descent": 3, "loop": 3,
     },
     "fitting": {
         "held": 0, "regression_loss": 0, "observations_loss": 0, "statistics": 0, "existence": 0,
-        "citations": 0, "wald": 0, "profile": 0, "centring": 1, "fraction_loss": 1,
+        "citations": 0, "profile": 0, "centring": 1, "fraction_loss": 1,
         "truncated_normal_loss": 1, "truncated_normal_rows": 1, "truncated_normal_result": 3.1,
         "rising": 1, "observations_start": 2, "truncated_normal_notes": 3.2,
         "truncated_normal_end": 3.3,

@@ -282,3 +282,11 @@ def test_float32_and_batches():
 def test_mistakes_are_told(wrong, message):
     with pytest.raises(ValueError, match=message):
         wrong()
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: np.exp(-np.square(np.asarray(x))[0]), lambda x: 1.0 if x[0] > 0 else 0.0]
+)
+def test_a_function_that_jax_cannot_trace_is_told(function):
+    with pytest.raises(TypeError, match="jax.numpy instead of numpy"):
+        tg.Selection(function, 1)

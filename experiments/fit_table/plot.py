@@ -8,7 +8,7 @@ from truncgauss import plotting
 def plot(results):
     """The naive estimates in standard errors of the fit, a worm plot of the residuals, and the
     profile log-likelihoods that were asked for."""
-    outcomes, curves = list(results["outcomes"]), results["profile_curves"]
+    outcomes, curves = list(results["outcomes"]), results.get("profile_curves", {})
     widths = (1.15, 1, 1) if curves else (1.15, 1)
     picture, axes = plotting.figure(1, len(widths), size=(5.6, 4.0), width_ratios=widths)
     left, right, *rest = axes

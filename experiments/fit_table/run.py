@@ -26,10 +26,13 @@ def run(config):
     rows, design = observations(config, table), design_of(config, table)
     labels = None if design is None else design[0]
     covariates = None if design is None else design[1]
+    names = names_of(config, labels)
+    check_profile(config, names)  # before the fit, if names are known
     with tqdm(total=2 + len(config.profile), desc="fit", disable=None) as bar:
         fit = fitted(config, table, rows, design)
         bar.update()
-        names = names_of(config, fit, labels)
+        names = names or list(fit.names)
+        check_profile(config, names)
         profiles = {name: profile(fit, names, name, bar) for name in config.profile}
         bar.set_description("residuals")
         residuals = tg.quantile_residuals(
@@ -160,10 +163,13 @@ def check_present(columns):
         )
 
 
-def names_of(config, fit, labels):
-    """What to call the estimates, in the order of the fit: coefficients, then covariances."""
+def names_of(config, labels):
+    """What to call the estimates, in the order of the fit: coefficients, then covariances.
+
+    Empty where the fit itself names them.
+    """
     if config.scale_covariates or config.components > 1:
-        return list(fit.names)
+        return []
     outcomes = list(config.outcomes)
     several = len(outcomes) > 1
     found = []
@@ -176,16 +182,20 @@ def names_of(config, fit, labels):
                 found.append(f"variance of {outcome}")
             elif config.covariance == "full":
                 found.append(f"covariance of {outcome} and {other}")
-    assert len(found) == len(fit.names)
     return found
+
+
+def check_profile(config, names):
+    """Raise ValueError for a profile of what is no estimate, if the names are known."""
+    for name in config.profile:
+        if names and name not in names:
+            raise ValueError(f"profile: there is no estimate {name!r}, but {', '.join(names)}.")
 
 
 def profile(fit, names, name, bar):
     """The profile interval and curve of an estimate by the name that it has here."""
     bar.set_description(f"profile of {name}")
     bar.update()
-    if name not in names:
-        raise ValueError(f"profile: there is no estimate {name!r}, but {', '.join(names)}.")
     own = fit.names[names.index(name)]
     if not fit.converged:
         return (np.nan, np.nan), np.full((2, NUM_CURVE), np.nan)
@@ -268,6 +278,6 @@ def summary(results, rows, fit):
 
 def in_words(text, results, fit):
     """A sentence of the fit with the names that its estimates have here."""
-    for own, name in zip(fit.names, results["names"]):
+    for own, name in zip(fit.names, results["names"], strict=True):
         text = text.replace(own, str(name))
-    return text
+    return text.replace("Use profile(name).", "Name them under `profile` in the config.")

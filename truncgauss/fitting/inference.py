@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.compiling import MEDIUM, Compiled
-from truncgauss.fitting.wald import far_from_quadratic, untrusted, wald_ratios
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import FEW_NUMBERS, Point, point, verdict
 from truncgauss.optimization.result import BASELESS, NO_OTHER, UNSEEN
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
+from truncgauss.optimization.wald import distrust, far_from_quadratic, wald_ratios
 from truncgauss.problem import Estimate
 
 INFORMATION = ("observed", "expected", "sandwich")
@@ -191,11 +191,6 @@ def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) ->
     return wald_ratios(value, size, here.x, covariance, estimates, jacobian)
 
 
-def half_widths(ratio: float) -> str:
-    """How far an interval reaches, in words."""
-    return f"about {ratio:.2g} Wald half-widths" if np.isfinite(ratio) else "very far"
-
-
 def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float) -> tuple[str, ...]:
     """What a reader of the numbers must know: is it global, what does it rest on, and do Wald's
     intervals hold?
@@ -217,16 +212,7 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
         )
     if fraction < 0.5:
         notes.append(UNSEEN.format(fraction))
-    wrong = np.flatnonzero(untrusted(ratios))
-    if len(wrong):
-        worst = wrong[np.argmax(np.abs(np.log(np.clip(ratios[wrong], 1e-9, 1e9))).max(axis=1))]
-        low, high = ratios[worst]
-        notes.append(
-            f"Do not trust the Wald intervals of {', '.join(names[k] for k in wrong)}: the "
-            "log-likelihood is not quadratic. By the likelihood, the interval of "
-            f"{names[worst]} ends {half_widths(low)} below the estimate and {half_widths(high)} "
-            "above it. Use profile(name)."
-        )
+    notes += [f"{note} Use profile(name)." for note in distrust(names, ratios)]
     worse = np.flatnonzero(far_from_quadratic(ratios))
     if len(worse):
         notes.append(

@@ -12,9 +12,9 @@ from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, packed
 from truncgauss.fitting.truncated_normal_result import names_of
 from truncgauss.fitting.truncated_normal_rows import Sample
-from truncgauss.fitting.wald import untrusted, wald_ratios
 from truncgauss.optimization.newton import Point, slope
 from truncgauss.optimization.result import NO_OTHER, UNSEEN
+from truncgauss.optimization.wald import untrusted, wald_ratios
 
 FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic

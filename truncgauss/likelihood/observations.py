@@ -419,7 +419,10 @@ def check_limits(lower: np.ndarray, upper: np.ndarray) -> None:
             )
 
     nan = np.isnan(lower) | np.isnan(upper)
-    advice = "For a missing entry write -inf and inf, or use tg.Observations.exact for NaN."
+    advice = (
+        "For a missing entry write -inf and inf, or use "
+        "tg.Observations.exact(values, nan_is_missing=True)."
+    )
     complain(nan, "hold NaN", advice)
     complain(lower > upper, "have lower above upper", "Exchange or correct them.")
     nowhere = (lower == np.inf) | (upper == -np.inf)

@@ -9,7 +9,7 @@ import numpy as np
 from truncgauss.mixtures.curvature import score_products
 from truncgauss.mixtures.em import Ascent
 from truncgauss.mixtures.likelihood import row_weights, total_of
-from truncgauss.mixtures.loss import MixtureLoss, shares, terms_at
+from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at
 from truncgauss.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.optimization.newton import Point, verdict
 from truncgauss.optimization.result import BASELESS
@@ -18,9 +18,12 @@ from truncgauss.optimization.uncertainty import (
     FreeErrors,
     certificate,
 )
+from truncgauss.optimization.wald import distrust, wald_ratios
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
 HIDDEN = 0.1  # fraction not truncated, below which a component rests on what was never seen
+MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
+NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many rows."
 QUANTILE = 1.959963984540054  # of a normal distribution, for 95 % intervals
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 
@@ -45,7 +48,7 @@ def finished(
     counts = weights @ np.asarray(terms.responsibilities)
     notes = notes_of(loss, counts, inside, estimated["covariances"], stderr)
     objective = -here.loss * size  # with the prior, if there is one
-    notes += impossible_intervals(loss, estimated)
+    notes += interval_notes(loss, here, estimated) if converged else ()
     return MixtureFit(
         **estimated,
         log_likelihood=value,
@@ -121,6 +124,25 @@ def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tupl
         f"scaled eigenvalue {proof.curvature:.1e}). The rows do not determine that many "
         "components: two may be equal, one empty or without spread. Use fewer components."
     )
+
+
+def interval_notes(loss: MixtureLoss, here: Point, estimated: dict[str, Any]) -> tuple[str, ...]:
+    """Whether Wald's intervals may be trusted."""
+    names = estimated["names"]
+    wrong = impossible_intervals(loss, estimated)
+    if 2 * len(names) * loss.observations.num_rows > MOST_COMPARED:
+        return (*wrong, NOT_COMPARED)
+    place = loss.coordinates
+    estimates = jax.jit(place.estimates)
+    ratios = wald_ratios(
+        lambda x: slope(loss, x)[0],
+        float(loss.size),
+        here.x,
+        np.linalg.inv(float(loss.size) * here.hessian),
+        lambda x: np.asarray(estimates(jnp.asarray(x))),
+        np.asarray(jax.jacfwd(place.estimates)(jnp.asarray(here.x))),
+    )
+    return (*wrong, *distrust(names, ratios))
 
 
 def impossible_intervals(loss: MixtureLoss, estimated: dict[str, Any]) -> tuple[str, ...]:

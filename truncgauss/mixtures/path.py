@@ -100,7 +100,8 @@ def fit_mixture_path(
         observations: the rows, as in `fit_mixture`.
         num_components: the numbers to try.
         folds: of which each is left out once, to be predicted by a fit of the others; 0 for none.
-            `key` among the settings chooses them.
+            That makes folds + 1 fits for each number, all from `num_starts` starts. `key` among
+            the settings chooses them.
         settings: others of `fit_mixture`.
 
     Returns:

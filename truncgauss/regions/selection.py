@@ -28,6 +28,7 @@ class Selection(Region):
 
     Raises:
         ValueError: if the function of a point is no scalar.
+        TypeError: if it is not written in JAX.
 
     Example:
         >>> disc, box = tg.Ball([0.0, 0.0], 1.0), tg.Box([-2.0, -2.0], [2.0, 2.0])
@@ -51,7 +52,14 @@ class Selection(Region):
         object.__setattr__(self, "function", function)
         object.__setattr__(self, "size", dimension)
         object.__setattr__(self, "log_concave", log_concave)
-        found = jax.eval_shape(function, jax.ShapeDtypeStruct((dimension,), jnp.result_type(float)))
+        point = jax.ShapeDtypeStruct((dimension,), jnp.result_type(float))
+        try:
+            found = jax.eval_shape(function, point)
+        except jax.errors.JAXTypeError as error:
+            raise TypeError(
+                "Selection: the function cannot be traced by JAX. Write it with jax.numpy instead "
+                "of numpy, and with jnp.where or & and | instead of `if`, `and` and `or`."
+            ) from error
         shapes = [leaf.shape for leaf in jax.tree.leaves(found)]
         if shapes != [()]:
             raise ValueError(

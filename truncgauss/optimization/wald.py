@@ -69,3 +69,21 @@ def far_from_quadratic(ratios: np.ndarray) -> np.ndarray:
     and 0.55 of Wald's; every such sample is among those told here.
     """
     return np.any(~((ratios <= SEVERE) & (ratios >= 1.0 / SEVERE)), axis=1)
+
+
+def distrust(names: tuple[str, ...], ratios: np.ndarray) -> tuple[str, ...]:
+    """A sentence on the Wald intervals that are off by more than is tolerated, if there are any."""
+    wrong = np.flatnonzero(untrusted(ratios))
+    if not len(wrong):
+        return ()
+    worst = wrong[np.argmax(np.abs(np.log(np.clip(ratios[wrong], 1e-9, 1e9))).max(axis=1))]
+    low, high = map(_in_half_widths, ratios[worst])
+    return (
+        f"Do not trust the Wald intervals of {', '.join(names[k] for k in wrong)}: the "
+        "log-likelihood is not quadratic. By the likelihood, the interval of "
+        f"{names[worst]} ends {low} below the estimate and {high} above it.",
+    )
+
+
+def _in_half_widths(ratio: float) -> str:
+    return f"about {ratio:.2g} Wald half-widths" if np.isfinite(ratio) else "very far"
