@@ -105,13 +105,14 @@ def truncated_samples(
         key: JAX random key.
         loc: mean, shape (d,), or (k, d) for k rows; leading axes of all inputs broadcast.
         covariance: matrix, shape (d, d), or `ScaleTril`, `LowRank`, `Markov`; may be singular.
-        region: `Box`, `Polyhedron`, `Ball` or `Ellipsoid`.
+        region: `Box`, `Polyhedron`, `Ball`, `Ellipsoid` or `Selection`, by which a draw is kept
+            with the probability that its function gives.
         num_samples: draws for each row.
 
     Returns:
         Shape (num_samples, ..., d), never outside the region. NaN where it is empty, and where
-        fewer than one in a thousand proposals for a ball or ellipsoid is accepted, as in tails
-        where log P is below -1e8.
+        fewer than one in a thousand proposals is accepted: for a ball or ellipsoid where log P is
+        below -1e8, for a selection where P is below 1e-3.
 
     Warns:
         UserWarning: if some draws come from Gibbs chains, see `truncated_draws`; not while tracing.

@@ -154,7 +154,7 @@ class Sampler(NamedTuple):
 
 
 class PlainSampler(NamedTuple):
-    """Proposals from the Gaussian itself, for any region."""
+    """Proposals from the Gaussian itself, accepted where and as often as the region keeps them."""
 
     row: Problem
 
@@ -172,14 +172,14 @@ class PlainSampler(NamedTuple):
 
     @property
     def bound(self) -> Array:
-        """The bound of the log weights, which are 0."""
+        """The bound of the log weights, the logs of probabilities."""
         return jnp.zeros((), self.row.loc.dtype)
 
     def proposals(self, uniforms: Array) -> Proposals:
         loc, covariance, _ = self.row
         draws = ndtri(uniforms)
         points = loc[:, None] + semidefinite_factor(covariance.covariance_matrix) @ draws
-        return Proposals(draws, points, jnp.zeros_like(points[0]), self.bound)
+        return Proposals(draws, points, jnp.log(self.row.region.kept(points.T)), self.bound)
 
     def inside(self, points: Array) -> Array:
         return self.row.region.contains(points.T)
