@@ -178,7 +178,7 @@ def summary(results):
         f"{len(results['seen'])} rows; {results['num_reached']} of {results['num_starts']} starts "
         "reached the maximum",
         *lines,
-        f"95 % intervals over {good.sum()} of {len(good)} surveys (the others did not converge) "
+        f"95 % intervals over the {good.sum()} of {len(good)} surveys whose fits converged "
         f"cover {100 * inside.mean():.0f} % of the true values",
         *by_chance_lines(results),
         *growth.table(results["growth"]),

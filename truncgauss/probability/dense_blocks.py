@@ -99,19 +99,15 @@ class DenseBlocks(Method):
 
     own_units = False  # a factorisation by rows has the same digits in all units
     shares_replicates = True
+    held_fields = ("plan",)
 
     def __post_init__(self) -> None:
         check_counts(self, "num_points", "num_replicates")
 
     @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Leading axes of a plan held for many problems."""
-        return () if self.plan is None else self.plan.batch_shape
-
-    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "DenseBlocks":
-        """The method with its plan broadcast to leading axes."""
-        plan = None if self.plan is None else self.plan.broadcast_to(batch_shape)
-        return replace(self, plan=plan)
+    def is_held(self) -> bool:
+        """Always: a value and its gradient, from one factorisation, have one tilt."""
+        return True
 
     def reason(self, problem: Problem) -> str:
         return "a dense covariance of thousands of dimensions: by blocks"

@@ -70,23 +70,10 @@ class FactorLattice(Method):
     plan: Plan | None = None
 
     growth = Growth("num_points", 1.0)
+    held_fields = ("plan",)
 
     def __post_init__(self) -> None:
         check_counts(self, "num_points", "num_replicates")
-
-    @property
-    def is_held(self) -> bool:
-        return self.plan is not None
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Leading axes of a plan held for many problems."""
-        return () if self.plan is None else self.plan.batch_shape
-
-    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "FactorLattice":
-        """The method with its plan broadcast to leading axes."""
-        plan = None if self.plan is None else self.plan.broadcast_to(batch_shape)
-        return replace(self, plan=plan)
 
     def reason(self, problem: Problem) -> str:
         return "many coordinates for each common factor: only the factors are integrated"

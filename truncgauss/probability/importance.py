@@ -119,6 +119,7 @@ class ImportanceSampling(Method):
 
     own_units = False  # a region that is no set of linear limits has the user's units
     growth = Growth("num_points", 1.5, price=8)
+    held_fields = ("proposal",)
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "ImportanceSampling | None":
@@ -145,23 +146,13 @@ class ImportanceSampling(Method):
                     "this problem: method.hold(loc, covariance, region)."
                 )
 
-    @property
-    def is_held(self) -> bool:
-        return self.proposal is not None
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Leading axes of a proposal held for many problems."""
-        return () if self.proposal is None else self.proposal.batch_shape
-
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "ImportanceSampling":
         """The method with its proposal broadcast to leading axes."""
-        if self.proposal is None or not batch_shape:
-            return self
-        proposal, lattices = self.proposal.broadcast_to(batch_shape), self.lattices
-        if lattices is not None:
-            lattices = tuple(lattice.broadcast_to(batch_shape) for lattice in lattices)
-        return replace(self, proposal=proposal, lattices=lattices)
+        held = super().broadcast_to(batch_shape)
+        if self.lattices is None:
+            return held
+        lattices = tuple(lattice.broadcast_to(batch_shape) for lattice in self.lattices)
+        return replace(held, lattices=lattices)
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "ImportanceSampling":
         """The method with its proposal adapted to this problem, or to each row of a batch."""

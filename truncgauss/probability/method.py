@@ -73,15 +73,24 @@ class Method:
     # Whether `replicates` divides its work over the devices by itself, rather than key by key.
     shares_replicates: ClassVar[bool] = False
     growth: ClassVar[Growth | None] = None  # None: no count determines the accuracy
+    # The fields that `hold` fills, each a `Batched` or None; the first is that of the plan.
+    held_fields: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def held_plan(self) -> Any:
+        """The plan that is held, or None."""
+        return getattr(self, self.held_fields[0]) if self.held_fields else None
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of a held plan, if it has one for each row."""
-        return ()
+        return () if self.held_plan is None else self.held_plan.batch_shape
 
-    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Method":
+    def broadcast_to(self: "MethodT", batch_shape: tuple[int, ...]) -> "MethodT":
         """The method with its plan, if any, broadcast to leading axes."""
-        return self
+        held = {name: getattr(self, name) for name in self.held_fields}
+        held = {name: x.broadcast_to(batch_shape) for name, x in held.items() if x is not None}
+        return with_fields(self, **held) if held else self
 
     # --- When it applies
 
@@ -111,7 +120,7 @@ class Method:
     @property
     def is_held(self) -> bool:
         """Whether the method has its plan, or needs none."""
-        return True
+        return not self.held_fields or self.held_plan is not None
 
     def settled(
         self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region

@@ -136,18 +136,10 @@ class Separation(Method):
     lattice: GrowingLattice | None = None
 
     growth = Growth("num_points", 1.0)
+    held_fields = ("plan", "lattice")
 
     def __post_init__(self) -> None:
         check_counts(self, "num_points", "num_replicates")
-
-    @property
-    def is_held(self) -> bool:
-        return self.plan is not None
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Leading axes of a plan held for many problems."""
-        return () if self.plan is None else self.plan.batch_shape
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "Separation | None":
@@ -206,12 +198,6 @@ class Separation(Method):
     def scaled(self, by: Array) -> "Separation":
         """The method with its plan for the constraints multiplied by `by`."""
         return self if self.plan is None else replace(self, plan=self.plan.scaled(by))
-
-    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Separation":
-        """The method with its plan and lattice broadcast to leading axes."""
-        plan = None if self.plan is None else self.plan.broadcast_to(batch_shape)
-        lattice = None if self.lattice is None else self.lattice.broadcast_to(batch_shape)
-        return replace(self, plan=plan, lattice=lattice)
 
     # --- More points
 

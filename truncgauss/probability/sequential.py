@@ -1,5 +1,6 @@
 """Sequential Monte Carlo: separation of variables with resampling, in natural order."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -87,6 +88,7 @@ class SequentialMonteCarlo(Method):
     twist: Twist | None = None
 
     growth = Growth("num_particles", 2.0, price=4)  # resampling sorts the particles
+    held_fields = ("twist",)
 
     def __post_init__(self) -> None:
         check_counts(self, "num_particles", "num_replicates")
@@ -107,21 +109,9 @@ class SequentialMonteCarlo(Method):
     def is_held(self) -> bool:
         return self.twist is not None or not self.twisted
 
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """Leading axes of a twist held for many problems."""
-        return () if self.twist is None else self.twist.batch_shape
-
-    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "SequentialMonteCarlo":
-        """The method with its sites broadcast to leading axes."""
-        return self._with(None if self.twist is None else self.twist.broadcast_to(batch_shape))
-
     def scaled(self, by: Array) -> "SequentialMonteCarlo":
         """The method with its sites for the constraints multiplied by `by`."""
-        return self if self.twist is None else self._with(self.twist.scaled(by))
-
-    def _with(self, twist: Twist | None) -> "SequentialMonteCarlo":
-        return SequentialMonteCarlo(self.num_particles, self.num_replicates, self.twisted, twist)
+        return self if self.twist is None else replace(self, twist=self.twist.scaled(by))
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         check_linear("SequentialMonteCarlo", region)
@@ -133,8 +123,9 @@ class SequentialMonteCarlo(Method):
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "SequentialMonteCarlo":
         """The method with its sites held. It still resamples: the value stays discontinuous."""
         problem = as_problem(loc, covariance, region)
-        self._with(None).check(*problem)
-        return self._with(_twists(problem)) if self.twisted else self
+        fresh = replace(self, twist=None)
+        fresh.check(*problem)
+        return replace(fresh, twist=_twists(problem)) if self.twisted else self
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
