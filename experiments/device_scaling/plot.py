@@ -9,8 +9,9 @@ def plot(results):
     picture, axes = plotting.figure(1, 3, size=(3.6, 3.2))
     labels = {
         "wall": "seconds of a call",
-        "efficiency": f"by the clock, {int(results['cores'])} cores, load {results['load']:.0f}",
-        "work_efficiency": "efficiency by processor seconds",
+        "efficiency": f"efficiency by the clock\n{int(results['cores'])} cores, load before "
+        f"{results['load']:.0f}",
+        "work_efficiency": "efficiency by\nprocessor seconds",
     }
     for ax, (field, label) in zip(axes, labels.items(), strict=True):
         kinds = [name for name in scaling if "processes" not in name]
