@@ -96,7 +96,10 @@ def test_a_failed_rebuild_puts_the_old_environment_back(ground):
 
 def test_an_interrupted_build_leaves_nothing_behind(ground):
     script(ground / "python.pip", PIP.format(body="echo $$ >pid; exec sleep 60"))
-    with subprocess.Popen(**command(ground), stderr=subprocess.PIPE, start_new_session=True) as job:
+    # What runs in the background of a script ignores the signal, and so do its children.
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    settings = {"stderr": subprocess.PIPE, "start_new_session": True, "preexec_fn": heard}
+    with subprocess.Popen(**command(ground), **settings) as job:
         while not (ground / "pid").exists() or not (ground / "pid").read_text():
             assert job.poll() is None
         os.killpg(job.pid, signal.SIGINT)

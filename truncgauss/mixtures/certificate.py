@@ -128,10 +128,16 @@ def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tupl
 
 def interval_notes(loss: MixtureLoss, here: Point, estimated: dict[str, Any]) -> tuple[str, ...]:
     """Whether Wald's intervals may be trusted."""
-    names = estimated["names"]
+    names, notes = estimated["names"], []
     wrong = impossible_intervals(loss, estimated)
+    if len(wrong):
+        notes.append(
+            f"Do not trust the Wald intervals of {', '.join(names[k] for k in wrong)}: they reach "
+            "below 0, where no such value can be. The log-likelihood is not quadratic over so wide "
+            "an interval."
+        )
     if 2 * len(names) * loss.observations.num_rows > MOST_COMPARED:
-        return (*wrong, NOT_COMPARED)
+        return (*notes, NOT_COMPARED)
     place = loss.coordinates
     estimates = jax.jit(place.estimates)
     ratios = wald_ratios(
@@ -142,25 +148,19 @@ def interval_notes(loss: MixtureLoss, here: Point, estimated: dict[str, Any]) ->
         lambda x: np.asarray(estimates(jnp.asarray(x))),
         np.asarray(jax.jacfwd(place.estimates)(jnp.asarray(here.x))),
     )
-    return (*wrong, *distrust(names, ratios))
+    ratios[wrong] = 1.0  # these are told
+    return (*notes, *distrust(names, ratios))
 
 
-def impossible_intervals(loss: MixtureLoss, estimated: dict[str, Any]) -> tuple[str, ...]:
-    """Which weights and variances have Wald intervals that reach below 0."""
+def impossible_intervals(loss: MixtureLoss, estimated: dict[str, Any]) -> np.ndarray:
+    """Numbers of the weights and variances whose Wald intervals reach below 0."""
     place = loss.coordinates
     k, d = place.num_components, place.dimension
     variances = [i == j for i, j in place.entries] * place.num_factors
     positive = np.array([k > 1] * k + [False] * (k * d) + variances)
     with np.errstate(invalid="ignore"):
         low = estimated["estimates"] - QUANTILE * estimated["errors"]
-    wrong = np.flatnonzero(positive & np.isfinite(low) & (low < 0))
-    if not len(wrong):
-        return ()
-    named = ", ".join(estimated["names"][number] for number in wrong)
-    return (
-        f"Do not trust the Wald intervals of {named}: they reach below 0, where no such value can "
-        "be. The log-likelihood is not quadratic over so wide an interval.",
-    )
+    return np.flatnonzero(positive & np.isfinite(low) & (low < 0))
 
 
 def notes_of_starts(
