@@ -363,3 +363,17 @@ def test_memory_of_the_gradient_grows_with_paths_not_with_steps():
 
     compiled = jax.jit(jax.grad(value)).lower(jnp.zeros(d)).compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 30 * 8 * d * n
+
+
+def test_what_the_twist_loses_to_rounding_is_part_of_the_error():
+    """All intervals are narrow: log P is the log density there plus the logs of the widths."""
+    d, rng = 6, np.random.default_rng(4)
+    loc, low = rng.normal(size=d), rng.normal(size=d)
+    high = low + 10.0 ** rng.uniform(-11, -8, d)
+    covariance = 1.3 * 0.8 ** np.abs(np.arange(d)[:, None] - np.arange(d))
+    factor = np.linalg.cholesky(covariance)
+    z = np.linalg.solve(factor, 0.5 * (low + high) - loc)
+    log_density = -0.5 * z @ z - np.log(np.diagonal(factor)).sum() - 0.5 * d * np.log(2 * np.pi)
+    truth = log_density + np.log(high - low).sum()
+    found = tg.log_probability(loc, covariance, tg.Box(low, high), tg.Separation())
+    assert abs(found.log_prob - truth) < 4 * found.stderr < 1e-8
