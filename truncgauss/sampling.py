@@ -40,10 +40,10 @@ from truncgauss.regions import Box, LinearRegion, QuadraticRegion, Region, as_li
 from truncgauss.separation.gibbs import NUM_CHAINS, Rounds, accepted, filled
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.proposals import (
-    PlainSampler,
-    QuadraticSampler,
+    GaussianSampler,
     Sampler,
     fresh_uniforms,
+    plain_sampler_of,
     quadratic_sampler_of,
     sampler_of,
 )
@@ -425,11 +425,13 @@ def _standard_draws(
         samples = _direct_draws(settings.num_samples, row, key)
         whole = jnp.asarray(settings.num_samples, samples.dtype)
         return Draws(samples, jnp.ones((), samples.dtype), whole)
-    sampler: Sampler | QuadraticSampler | PlainSampler = PlainSampler(row)
+    sampler: Sampler | GaussianSampler
     if isinstance(row.region, QuadraticRegion):
         sampler = quadratic_sampler_of(row, row.region)
     elif isinstance(row.region, LinearRegion) and settings.rank > 0:
         sampler = sampler_of(row, settings.rank, settings.pinned, plan)
+    else:
+        sampler = plain_sampler_of(row)
     rounds = _accepted(sampler, settings.num_samples, key)
     if settings.chains and isinstance(sampler, Sampler):
         samples, effective = filled(sampler, rounds, settings.num_samples, key)
@@ -462,9 +464,7 @@ def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
 # --- Rounds of proposals --------------------------------------------------------------------------
 
 
-def _accepted(
-    sampler: Sampler | QuadraticSampler | PlainSampler, num_samples: int, key: Array
-) -> Rounds:
+def _accepted(sampler: Sampler | GaussianSampler, num_samples: int, key: Array) -> Rounds:
     """The state after rounds of proposals, until enough or nearly none are accepted."""
     d, r, dtype = sampler.dimension, sampler.num_draws, sampler.bound.dtype
     lanes = min(num_samples // 8, max(MAX_LANES, ROUND_SIZE // d))

@@ -22,7 +22,14 @@ from truncgauss.linalg import semidefinite_factor
 from truncgauss.points import open_uniforms
 from truncgauss.problem import Problem
 from truncgauss.quadrature.quadratic_form import log_transform, own_coordinates, principal, saddle
-from truncgauss.regions import Box, LinearRegion, Polyhedron, QuadraticRegion, as_linear
+from truncgauss.regions import (
+    Box,
+    LinearRegion,
+    Polyhedron,
+    QuadraticRegion,
+    Region,
+    as_linear,
+)
 from truncgauss.separation.arrangement import arranged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths
 from truncgauss.separation.plan import Plan
@@ -153,59 +160,21 @@ class Sampler(NamedTuple):
         return Constraints(*(jnp.concatenate(pair) for pair in zip(own, extra)))
 
 
-class PlainSampler(NamedTuple):
-    """Proposals from the Gaussian itself, accepted where and as often as the region keeps them."""
+class GaussianSampler(NamedTuple):
+    """Proposals from a Gaussian, accepted where and as often as the region keeps them.
 
-    row: Problem
-
-    @property
-    def dimension(self) -> int:
-        return len(self.row.loc)
-
-    @property
-    def num_draws(self) -> int:
-        return self.dimension
-
-    @property
-    def num_uniforms(self) -> int:
-        return self.dimension
-
-    @property
-    def bound(self) -> Array:
-        """The bound of the log weights, the logs of probabilities."""
-        return jnp.zeros((), self.row.loc.dtype)
-
-    def proposals(self, uniforms: Array) -> Proposals:
-        loc, covariance, _ = self.row
-        draws = ndtri(uniforms)
-        points = loc[:, None] + semidefinite_factor(covariance.covariance_matrix) @ draws
-        return Proposals(draws, points, jnp.log(self.row.region.kept(points.T)), self.bound)
-
-    def inside(self, points: Array) -> Array:
-        return self.row.region.contains(points.T)
-
-
-class QuadraticSampler(NamedTuple):
-    r"""Proposals for |y| <= 1, the ball or ellipsoid in its own coordinates.
-
-    With y ~ Normal(m, diag(v)) along the principal axes, a proposal has the density of y times
-    exp(-s |y|^2), again Gaussian: a draw of it is accepted with probability
-    exp{-s (1 - |y|^2)} inside. s is the saddle point of P, so that of all proposals about
-
-    .. math:: \bigl(s \sqrt{2 \pi \kappa''(s)}\bigr)^{-1}
-
-    are accepted, where kappa is the log of P's integrand: 1 in 12 for a small ball in 50
-    dimensions. s is 0 where more are then accepted.
+    The proposals are x = center + axes @ y with independent y. By a tilt s > 0 their density is
+    that of the untruncated Gaussian times exp(-s |y|^2), for regions inside of |y| <= 1.
 
     Attributes:
-        region: the ball or ellipsoid.
-        center: of the region.
-        axes: root @ axes has the principal axes as columns, shape (d, d).
-        mean, scale: of the proposals along them, shape (d,).
+        region: any region.
+        center: shape (d,).
+        axes: shape (d, d).
+        mean, scale: of the entries of y, shape (d,).
         tilt: s, shape ().
     """
 
-    region: QuadraticRegion
+    region: Region
     center: Array
     axes: Array
     mean: Array
@@ -226,22 +195,39 @@ class QuadraticSampler(NamedTuple):
 
     @property
     def bound(self) -> Array:
-        """The bound of the log weights, the largest of which is 0."""
+        """The bound of the log weights, which are not positive."""
         return jnp.zeros_like(self.tilt)
 
     def proposals(self, uniforms: Array) -> Proposals:
         """Points from uniforms, shape (d, n), with their weights."""
         draws = self.mean[:, None] + self.scale[:, None] * ndtri(uniforms)
         points = self.center[:, None] + self.axes @ draws
-        square = jnp.sum(draws * draws, axis=0)
-        return Proposals(draws, points, self.tilt * (square - 1.0), self.bound)
+        excess = self.tilt * (jnp.sum(draws * draws, axis=0) - 1.0)
+        return Proposals(draws, points, excess + jnp.log(self.region.kept(points.T)), self.bound)
 
     def inside(self, points: Array) -> Array:
         return self.region.contains(points.T)
 
 
-def quadratic_sampler_of(row: Problem, region: QuadraticRegion) -> QuadraticSampler:
-    """The proposals for one Gaussian and its ball or ellipsoid."""
+def plain_sampler_of(row: Problem) -> GaussianSampler:
+    """Proposals from the Gaussian itself."""
+    loc, covariance, region = row
+    root = semidefinite_factor(covariance.covariance_matrix)
+    nothing = jnp.zeros_like(loc)
+    return GaussianSampler(region, loc, root, nothing, jnp.ones_like(loc), nothing.sum())
+
+
+def quadratic_sampler_of(row: Problem, region: QuadraticRegion) -> GaussianSampler:
+    r"""Proposals for |y| <= 1, a ball or ellipsoid in its own coordinates, by principal axes.
+
+    A proposal inside is accepted with probability exp{-s (1 - |y|^2)}. s is the saddle point of P,
+    so that of all proposals about
+
+    .. math:: \bigl(s \sqrt{2 \pi \kappa''(s)}\bigr)^{-1}
+
+    are accepted, where kappa is the log of P's integrand: 1 in 12 for a small ball in 50
+    dimensions. s is 0 where more are then accepted.
+    """
     loc, covariance, region = lax.stop_gradient((row.loc, row.covariance, region))
     root, center = region.root, region.center
     mean, matrix = own_coordinates(loc, covariance.covariance_matrix, center, root)
@@ -251,7 +237,7 @@ def quadratic_sampler_of(row: Problem, region: QuadraticRegion) -> QuadraticSamp
     log_share = -tilt - jnp.real(log_transform(tilt[None], variances, mean, jnp.diag(variances)))[0]
     tilt = jnp.where(log_share > 0, tilt, 0.0)
     shrunk = 1.0 + 2.0 * tilt * variances
-    return QuadraticSampler(
+    return GaussianSampler(
         region, center, root @ gaussian.axes, mean / shrunk, jnp.sqrt(variances / shrunk), tilt
     )
 
