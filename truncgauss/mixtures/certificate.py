@@ -38,7 +38,8 @@ def finished(
 ) -> MixtureFit:
     """The result at a point."""
     size = float(loss.size)
-    estimated = estimates_of(loss, here, information)
+    jacobian = np.asarray(jax.jacfwd(loss.coordinates.estimates)(jnp.asarray(here.x)))
+    estimated = estimates_of(loss, here, jacobian, information)
     terms = terms_at(loss, here.x)
     value, stderr = map(float, total_of(loss.observations, terms))
     proof = certificate(size * here.gradient, size * here.hessian, stderr)
@@ -48,7 +49,7 @@ def finished(
     counts = weights @ np.asarray(terms.responsibilities)
     notes = notes_of(loss, counts, inside, estimated["covariances"], stderr)
     objective = -here.loss * size  # with the prior, if there is one
-    notes += interval_notes(loss, here, estimated) if converged else ()
+    notes += interval_notes(loss, here, jacobian, estimated) if converged else ()
     return MixtureFit(
         **estimated,
         log_likelihood=value,
@@ -71,14 +72,16 @@ def finished(
     )
 
 
-def estimates_of(loss: MixtureLoss, here: Point, information: str) -> dict[str, Any]:
-    """The fields of a fit that hold estimates and their errors."""
+def estimates_of(
+    loss: MixtureLoss, here: Point, jacobian: np.ndarray, information: str
+) -> dict[str, Any]:
+    """The fields of a fit that hold estimates, whose Jacobian is given, and their errors."""
     place, x = loss.coordinates, jnp.asarray(here.x)
     names = place.names(loss.observations.labels)
     estimates = np.asarray(place.estimates(x))
     observed, slopes = shares(loss, here.x)
     # Together: a coordinate that moves no weight is still unknown, and its error counts.
-    jacobian = np.concatenate([np.asarray(jax.jacfwd(place.estimates)(x)), slopes])
+    jacobian = np.concatenate([jacobian, slopes])
     matrix = float(loss.size) * here.hessian
     errors_of_x = FreeErrors.observed(matrix)
     if information == "sandwich":
@@ -126,7 +129,9 @@ def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tupl
     )
 
 
-def interval_notes(loss: MixtureLoss, here: Point, estimated: dict[str, Any]) -> tuple[str, ...]:
+def interval_notes(
+    loss: MixtureLoss, here: Point, jacobian: np.ndarray, estimated: dict[str, Any]
+) -> tuple[str, ...]:
     """Whether Wald's intervals may be trusted."""
     names, notes = estimated["names"], []
     wrong = impossible_intervals(loss, estimated)
@@ -146,7 +151,7 @@ def interval_notes(loss: MixtureLoss, here: Point, estimated: dict[str, Any]) ->
         here.x,
         np.linalg.inv(float(loss.size) * here.hessian),
         lambda x: np.asarray(estimates(jnp.asarray(x))),
-        np.asarray(jax.jacfwd(place.estimates)(jnp.asarray(here.x))),
+        jacobian,
     )
     ratios[wrong] = 1.0  # these are told
     return (*notes, *distrust(names, ratios))
