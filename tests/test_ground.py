@@ -96,10 +96,12 @@ def test_a_failed_rebuild_puts_the_old_environment_back(ground):
 
 def test_an_interrupted_build_leaves_nothing_behind(ground):
     script(ground / "python.pip", PIP.format(body="echo $$ >pid; exec sleep 60"))
-    # What runs in the background of a script ignores the signal, and so do its children.
-    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-    settings = {"stderr": subprocess.PIPE, "start_new_session": True, "preexec_fn": heard}
+    # Children of a process that ignores the signal (a job in the background of a script) ignore
+    # it too; children of one that handles it do what is usual.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    settings = {"stderr": subprocess.PIPE, "start_new_session": True}
     with subprocess.Popen(**command(ground), **settings) as job:
+        signal.signal(signal.SIGINT, before)
         while not (ground / "pid").exists() or not (ground / "pid").read_text():
             assert job.poll() is None
         os.killpg(job.pid, signal.SIGINT)
