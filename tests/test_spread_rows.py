@@ -4,10 +4,51 @@ import os
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.stats
 from test_distributed import ends, port
+
+import truncgauss as tg
+from truncgauss.optimization.digests import digest, source_digest
+
+
+def test_a_fit_of_a_files_rows_goes_on_with_any_number_of_devices(tmp_path):
+    """37 rows, which two and four devices fill up to 38 and 40."""
+    path, state = tmp_path / "rows.npy", tmp_path / "fit.npz"
+    np.save(path, np.random.default_rng(1).normal(size=(37, 2)))
+    spread = {
+        count: tg.distributed.from_file(path, mesh=tg.parallel.device_mesh(count))
+        for count in (1, 2, 4)
+    }
+    assert [len(rows.weights) for rows in spread.values()] == [37, 38, 40]
+
+    def loss(rows, loc):
+        return jnp.sum(rows.weights[:, None] * jnp.cosh(rows.values - loc))
+
+    def fit(count, num_steps, checkpoint=None):
+        objective = jax.tree_util.Partial(loss, spread[count])
+        return tg.fit(
+            objective, jnp.ones(2), optax.sgd(1e-2), num_steps, progress=False,
+            checkpoint=checkpoint, tolerance=0.0,
+        )  # fmt: skip
+
+    whole = fit(1, 9)
+    for count in (1, 4):
+        assert fit(2, 4, state).num_steps == 4
+        found = fit(count, 9, state)
+        assert found.num_steps == 9 and len(found.loss_trace) == len(whole.loss_trace)
+        np.testing.assert_allclose(found.params, whole.params, rtol=1e-12)
+        state.unlink()
+    for of in (digest, lambda rows: source_digest(jax.tree_util.Partial(loss, rows))):
+        assert len({of(rows) for rows in spread.values()}) == 1
+        other = spread[4]._replace(values=spread[4].values.at[36].add(1e-9))
+        assert of(other) != of(spread[4])
+        assert of(spread[4]._replace(values=spread[4].values.at[39].add(1e-9))) == of(spread[4])
+
 
 FROM_FILE = """
 import sys, numpy as np, jax, jax.numpy as jnp, truncgauss as tg
