@@ -138,6 +138,7 @@ class ObservationsLoss:
         size: the total weight of the rows.
         method: how probabilities are computed, with its plans held.
         key: its random key.
+        mark: of the rows of all processes, if these are those of one, see `pooling`; else None.
     """
 
     observations: Observations
@@ -146,6 +147,7 @@ class ObservationsLoss:
     size: jax.Array
     method: Method
     key: jax.Array
+    mark: jax.Array | None = None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.centring import Centred, UserUnits
 from truncgauss.fitting.existence import (
@@ -101,10 +102,15 @@ class Rows:
     def size(self) -> jax.Array:
         return self.near.size
 
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return pooling.total(np.asarray(self.observations.num_rows)).item()
+
     def starts(self, x: np.ndarray, count: int | None) -> list[np.ndarray]:
         """Free coordinates to begin with, the first of them x; so many, or as many as the problem
         asks for and can bear."""
-        n, d = self.observations.lower.shape
+        n, d = self.num_rows, self.observations.dimension
         cheap = n <= MOST_ROWS if self.simple else n * d <= FEW_ENTRIES and self.exact_integrals
         several = cheap and not self.unique
         count = count or (MANY_STARTS if several else 1)
@@ -120,7 +126,7 @@ class Rows:
         if rows.region is not None:
             return rows.dimension <= 3
         limited = (rows.lower < rows.upper) & ~(jnp.isinf(rows.lower) & jnp.isinf(rows.upper))
-        return int(jnp.max(jnp.sum(limited, axis=1))) <= 3
+        return int(pooling.largest(np.max(np.sum(limited, axis=1)))) <= 3
 
     @property
     def wide_start(self) -> bool:
@@ -144,8 +150,9 @@ class Rows:
     def general_loss(self) -> ObservationsLoss:
         """The loss of any rows, by a method without plans."""
         return ObservationsLoss(
-            self.observations, self.designs, self.coordinates, self.size, self.method, self.key
-        )
+            self.observations, self.designs, self.coordinates, self.size, self.method, self.key,
+            pooling.mark(),
+        )  # fmt: skip
 
     def expected_loss(self, path: Path) -> ExpectedLoss:
         """The loss whose Hessian is the expected information of a row where a descent ended."""
@@ -165,6 +172,7 @@ class Rows:
             fixed_scale=None if place.single else jnp.log(place.fixed[0, 0]) / 2,
             size=self.size,
             link=place.power if place.single else LOG,
+            mark=pooling.mark(),
         )
 
     def check_possible(self, renewed: Callable[[np.ndarray], Any], x: np.ndarray) -> None:
@@ -177,13 +185,14 @@ class Rows:
             loc, covariance = loss.gaussian(jnp.asarray(x))
             found = log_likelihood(rows, loc, covariance, loss.method, loss.key)
             wrong = np.flatnonzero(np.isneginf(np.asarray(found.log_prob)))
-        if len(wrong):
-            first = wrong[0]
-            raise ValueError(
-                f"fit_observations: {len(wrong)} of {n} row(s) are impossible, first row "
-                f"{first}: lower {self.given.lower[first]}, upper {self.given.upper[first]} do not "
-                "meet its region. Correct the region, or remove those rows."
-            )
+        with pooling.checked_together():
+            if len(wrong):
+                first = wrong[0]
+                raise ValueError(
+                    f"fit_observations: {len(wrong)} of {n} row(s) are impossible, first row "
+                    f"{first}: lower {self.given.lower[first]}, upper {self.given.upper[first]} do "
+                    "not meet its region. Correct the region, or remove those rows."
+                )
 
     def width(self, x: np.ndarray) -> float:
         """The largest standard deviation in any direction, in units of the outcomes' spread."""
@@ -264,7 +273,7 @@ class Rows:
             return False
         if len(place.sizes) == 1 and not place.scales and rows.region is None:
             return True  # log-concave in the mean
-        exact = bool(jnp.all(rows.lower == rows.upper))
+        exact = pooling.every(jnp.all(rows.lower == rows.upper))
         return (exact and self.free_natural) or (place.single and rows.region is None)
 
     @property
@@ -274,27 +283,31 @@ class Rows:
         blocks = self.coordinates.independent_blocks()
         if blocks is None or self.designs is None:
             return blocks is not None
-        return all(
-            np.array_equal(self.designs[block[0]], self.designs[j])
-            for block in blocks
-            for j in block
+        return pooling.every(
+            all(
+                np.array_equal(self.designs[block[0]], self.designs[j])
+                for block in blocks
+                for j in block
+            )
         )
 
     def result(self, path: Path, information: str, starts: str) -> ObservationsFit:
         rows, place, x = self.observations, self.coordinates, jnp.asarray(path.end.x)
         names = self.names
-        compare = self.simple or rows.lower.size <= FEW_ENTRIES
+        compare = self.simple or self.num_rows * rows.dimension <= FEW_ENTRIES
         fields = summary(
             path, self.estimated, names, (self.given, rows), information,
             self.no_maximum(path), compare,
             expected=self.expected_loss(path) if information == "expected" else None,
         )  # fmt: skip
         if self.simple:
-            fraction = float(fraction_of(path.loss, x, effort=MEDIUM))
+            fraction = fraction_of(path.loss, x)
         else:
             loc, covariance = path.loss.gaussian(x)
             held = path.loss.method, path.loss.key
-            fraction = float(jnp.mean(fraction_not_truncated(rows, loc, covariance, *held)))
+            seen = fraction_not_truncated(rows, loc, covariance, *held)
+            weights = 1.0 if rows.weights is None else rows.weights
+            fraction = float(pooling.total(np.sum(weights * seen)) / self.size)
         matrix, ends = np.asarray(place.values(x)[1]), np.cumsum(place.sizes)
         if not self.unique:
             refuse(fields, self.undetermined(fields["errors"], matrix))
@@ -329,14 +342,15 @@ class Rows:
     def references(self, information: str) -> tuple[str, ...]:
         """What the fit rests on, as keys of the literature."""
         rows, place = self.observations, self.coordinates
-        limited = bool(jnp.any(rows.lower != rows.upper))
+        limited = pooling.some(jnp.any(rows.lower != rows.upper))
+        missing = pooling.some(jnp.any(jnp.isinf(rows.lower) & jnp.isinf(rows.upper)))
         found = {
             "marquardt1963": True,
             "tobin1958": limited,
             "cohen1991": rows.region is not None,
             "olsen1978": place.single and place.power == 1 and limited,
             "barndorff1978": place.single and place.power == 2,
-            "little2019": bool(jnp.any(jnp.isinf(rows.lower) & jnp.isinf(rows.upper))),
+            "little2019": missing,
             "genz1992": rows.dimension > 3 and (limited or rows.region is not None),
             "white1982": information == "sandwich",
             "efron1978": information == "expected",

@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.compiling import MEDIUM
 from truncgauss.optimization.newton import Point, point, slope
 
@@ -40,7 +41,8 @@ class Secant:
 
     def __call__(self, x: np.ndarray) -> Point:
         at = jnp.asarray(x, jnp.float64)
-        value, gradient = map(np.asarray, slope(self.loss, at, effort=MEDIUM))
+        found = pooling.evaluated(slope, self.loss, at, effort=MEDIUM)
+        value, gradient = map(np.asarray, found)
         hessian, step = self.last.hessian, x - self.last.x
         missed = gradient - self.last.gradient - hessian @ step
         along = float(missed @ step)

@@ -57,6 +57,10 @@ class Pattern:
             return self.asked
         return self.numbers if self.first is None else self.numbers[self.first]
 
+    def numbered(self, begin: int) -> "Pattern":
+        """The pattern of rows whose numbers in a larger sample begin there."""
+        return dataclasses.replace(self, numbers=self.rows + begin)
+
     def of_asked(self, values: jax.Array) -> jax.Array:
         """What each row (g,) gets of values that belong to the rows that ask (u,)."""
         return values if self.kind is None else values[self.kind]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from truncgauss import parallel
+from truncgauss import parallel, pooling
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.certificate import finished
 from truncgauss.mixtures.curvature import MANY, point, rough_point
@@ -125,6 +125,7 @@ def fit_mixture(
             f"fit_mixture: needs tg.Observations, got {type(observations).__name__}. For complete "
             "rows write tg.Observations.exact(rows)."
         )
+    pooling.refuse_spread("fit_mixture", observations)
     if information not in INFORMATION:
         raise ValueError(
             f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
+from truncgauss import pooling
 from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point, settled_within
 from truncgauss.optimization.result import Fit
 from truncgauss.optimization.uncertainty import certificate
@@ -91,7 +92,8 @@ class Descent:
                 path.append(settled_within(evaluate, path[-1], rest, left))
             visited += path[bool(visited) :]
             x = visited[-1].x
-            again = moves and (narrowed or bool(jax.tree.leaves(getattr(loss, "method", None))))
+            planned = pooling.some(jax.tree.leaves(getattr(loss, "method", None)))
+            again = moves and (narrowed or planned)
             if not again or self.stop(visited[-1]) or len(visited) > self.num_steps:
                 break
         return Path(loss, visited, self.width(x) > WIDEST)
