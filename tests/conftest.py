@@ -64,7 +64,7 @@ def pytest_ignore_collect(collection_path):
 
 # Tracing makes many objects that stay: Python's collector would go through them again and again.
 gc.set_threshold(500_000, 5, 5)
-PROGRAMS = 1500  # that a process keeps: about two GB
+PROGRAMS = 600  # that a process keeps: one to two GB
 
 
 @pytest.fixture(scope="session")
