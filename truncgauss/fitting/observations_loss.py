@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.compiling import Compiled
 from truncgauss.likelihood import Observations, log_likelihood, total_log_likelihood
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
@@ -127,6 +128,12 @@ class Coordinates:
         return jnp.concatenate([*coefficients, *entries])
 
 
+@Compiled
+def values_at(place: Coordinates, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """As `place.values`, by one program."""
+    return place.values(x)
+
+
 @frozen_pytree
 class ObservationsLoss:
     """Minus the mean log-likelihood of a row, by free coordinates.
@@ -172,6 +179,12 @@ class ObservationsLoss:
         """The mean, (d,) or (n, d), and the covariance matrix."""
         coefficients, covariance = self.coordinates.values(x)
         return mean_of(self.designs, coefficients), covariance
+
+
+@Compiled
+def gaussian_at(loss: ObservationsLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """As `loss.gaussian`, by one program."""
+    return loss.gaussian(x)
 
 
 def mean_of(

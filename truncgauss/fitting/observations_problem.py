@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import pooling
-from truncgauss.compiling import MEDIUM
+from truncgauss.compiling import LIGHT, MEDIUM
 from truncgauss.fitting.centring import Centred, UserUnits
 from truncgauss.fitting.existence import (
     AT_ZERO,
@@ -21,7 +21,12 @@ from truncgauss.fitting.existence import (
 )
 from truncgauss.fitting.expected import ExpectedLoss, expected_loss
 from truncgauss.fitting.inference import fraction_of, notes_of, summary, total_of
-from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss
+from truncgauss.fitting.observations_loss import (
+    Coordinates,
+    ObservationsLoss,
+    gaussian_at,
+    values_at,
+)
 from truncgauss.fitting.observations_result import ObservationsFit, shaped
 from truncgauss.fitting.observations_start import (
     scattered,
@@ -142,8 +147,8 @@ class Rows:
         general = self.general_loss()
 
         def renewed(x: np.ndarray) -> ObservationsLoss:
-            held = hold(self.method, self.observations, *general.gaussian(jnp.asarray(x)))
-            return dataclasses.replace(general, method=held)
+            at = gaussian_at(general, jnp.asarray(x), effort=LIGHT)
+            return dataclasses.replace(general, method=hold(self.method, self.observations, *at))
 
         return renewed
 
@@ -182,7 +187,7 @@ class Rows:
             wrong = impossible(rows)
         else:
             loss = renewed(x)
-            loc, covariance = loss.gaussian(jnp.asarray(x))
+            loc, covariance = gaussian_at(loss, jnp.asarray(x), effort=LIGHT)
             found = log_likelihood(rows, loc, covariance, loss.method, loss.key)
             wrong = np.flatnonzero(np.isneginf(np.asarray(found.log_prob)))
         with pooling.checked_together():
@@ -196,14 +201,14 @@ class Rows:
 
     def width(self, x: np.ndarray) -> float:
         """The largest standard deviation in any direction, in units of the outcomes' spread."""
-        matrix = np.asarray(self.coordinates.values(jnp.asarray(x))[1])
+        matrix = np.asarray(values_at(self.coordinates, jnp.asarray(x), effort=LIGHT)[1])
         if not self.coordinates.scales or not np.all(np.isfinite(matrix)):
             return 0.0
         return float(np.sqrt(np.linalg.eigvalsh(matrix / np.outer(self.scale, self.scale))[-1]))
 
     def no_maximum(self, path: Path) -> str | None:
         """Why there is no maximum, if there is none."""
-        matrix = np.asarray(self.coordinates.values(jnp.asarray(path.end.x))[1])
+        matrix = np.asarray(values_at(self.coordinates, jnp.asarray(path.end.x), effort=LIGHT)[1])
         risen = self.rising()
         if risen is not None:
             return risen
@@ -303,12 +308,13 @@ class Rows:
         if self.simple:
             fraction = fraction_of(path.loss, x)
         else:
-            loc, covariance = path.loss.gaussian(x)
+            loc, covariance = gaussian_at(path.loss, x, effort=LIGHT)
             held = path.loss.method, path.loss.key
             seen = fraction_not_truncated(rows, loc, covariance, *held)
             weights = 1.0 if rows.weights is None else rows.weights
             fraction = float(pooling.total(np.sum(weights * seen)) / self.size)
-        matrix, ends = np.asarray(place.values(x)[1]), np.cumsum(place.sizes)
+        matrix = np.asarray(values_at(place, x, effort=LIGHT)[1])
+        ends = np.cumsum(place.sizes)
         if not self.unique:
             refuse(fields, self.undetermined(fields["errors"], matrix))
         return ObservationsFit(

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import pooling, tables
+from truncgauss.compiling import LIGHT
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.existence import ROUNDING
-from truncgauss.fitting.observations_loss import Coordinates
+from truncgauss.fitting.observations_loss import Coordinates, values_at
 from truncgauss.likelihood import Observations
 
 STAND_IN = 1e4  # median absolute deviations, beyond which a limit stands for infinity
@@ -185,7 +186,7 @@ def scattered(
     """So many free coordinates around x: means moved by about the outcomes' scale in each direction
     of the covariates, which are whitened, and scales by a factor of about e."""
     random, starts = np.random.default_rng(0), []
-    values = coordinates.values(jnp.asarray(x))
+    values = values_at(coordinates, jnp.asarray(x), effort=LIGHT)
     coefficients, matrix = jax.tree.map(np.asarray, values)
     for _ in range(count):
         moved = [
@@ -200,7 +201,9 @@ def scattered(
 
 def widened(x: np.ndarray, coordinates: Coordinates, factor: float) -> np.ndarray:
     """Free coordinates of a Gaussian with so many times the free standard deviations of x."""
-    coefficients, matrix = jax.tree.map(np.asarray, coordinates.values(jnp.asarray(x)))
+    coefficients, matrix = jax.tree.map(
+        np.asarray, values_at(coordinates, jnp.asarray(x), effort=LIGHT)
+    )
     factors = np.ones(len(matrix))
     factors[list(coordinates.scales)] = factor
     return coordinates.free(np.concatenate(coefficients), matrix * np.outer(factors, factors))

@@ -88,14 +88,18 @@ class Limits(NamedTuple):
 
 
 def find_patterns(limits: Limits, rows: np.ndarray) -> tuple[Pattern, ...]:
-    """The patterns of some rows, given by their numbers."""
+    """The patterns of some rows, given by their numbers; in one order, whichever row comes first.
+
+    Samples with the same patterns then share a compilation.
+    """
     finite = np.isfinite(limits.low) | np.isfinite(limits.high)
     bounded = finite & ~limits.exact
     limited = bounded | (limits.polyhedral & ~limits.exact)
     codes = np.concatenate([limits.exact, limited], axis=1)[rows]
     kinds, which = unique_rows(codes)
     return tuple(
-        _pattern(limits, rows[which == i], code, bounded) for i, code in enumerate(codes[kinds])
+        _pattern(limits, rows[which == i], codes[kinds[i]], bounded)
+        for i in np.lexsort(codes[kinds].T)
     )
 
 

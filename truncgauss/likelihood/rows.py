@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import pooling
-from truncgauss.compiling import MEDIUM, Compiled
+from truncgauss.compiling import LIGHT, MEDIUM, Compiled
 from truncgauss.covariances import Covariance
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.held import HeldMethods, held
@@ -155,8 +155,18 @@ def hold(method: Method, observations: Observations, loc: Any, covariance: Any) 
         >>> tg.log_likelihood(rows, loc, covariance, method).log_prob.round(3)  # log(1 / 5)
         Array([-1.609], dtype=float64)
     """
-    terms = terms_of(*prepared(observations, loc, covariance), as_key(None))
-    return held(method, asked_by_kind([term.integrals for term in terms]))
+    effort = LIGHT if observations.lower.size <= FEW_ENTRIES else None
+    problem = prepared(observations, loc, covariance)
+    return held(method, _asked(*problem, as_key(None), effort=effort))
+
+
+@Compiled
+def _asked(
+    observations: Observations, loc: jax.Array, covariance: Covariance, key: jax.Array
+) -> dict[str, Integrals]:
+    """The integrals of a likelihood, of each kind."""
+    terms = terms_of(observations, loc, covariance, key)
+    return asked_by_kind([term.integrals for term in terms])
 
 
 def prepared(

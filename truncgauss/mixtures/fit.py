@@ -11,6 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 from truncgauss import parallel, pooling
+from truncgauss.compiling import LIGHT
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.certificate import finished
 from truncgauss.mixtures.curvature import MANY, point, rough_point
@@ -18,7 +19,7 @@ from truncgauss.mixtures.em import Ascent, Components, ascended, has_collapsed
 from truncgauss.mixtures.factors import most_factors
 from truncgauss.mixtures.likelihood import hold, row_weights
 from truncgauss.mixtures.loss import MixtureLoss, divided, parts_of, shares, slope, terms_at
-from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
+from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates, mixture_at
 from truncgauss.mixtures.result import MixtureFit
 from truncgauss.mixtures.starts import seeded, standard_rows
 from truncgauss.optimization.newton import NEAR, Point, newton_steps
@@ -265,7 +266,7 @@ def planned(loss: MixtureLoss, method: Method, at: Components) -> MixtureLoss:
 
 
 def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
-    mixture = coordinates.mixture(jnp.asarray(x))
+    mixture = mixture_at(coordinates, jnp.asarray(x), effort=LIGHT)
     parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
     return Components(*map(np.asarray, parts))
 
