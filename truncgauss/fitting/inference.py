@@ -210,7 +210,7 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
             f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
             "give the method more points."
         )
-    if fraction < 0.5:
+    if fraction < 0.5 and fields["converged"]:
         notes.append(UNSEEN.format(fraction))
     notes += [f"{note} Use profile(name)." for note in distrust(names, ratios)]
     worse = np.flatnonzero(far_from_quadratic(ratios))

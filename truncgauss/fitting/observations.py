@@ -40,7 +40,8 @@ def fit_observations(
 
     The likelihood is that of `log_likelihood`. One outcome is fitted in coordinates where exact
     rows (truncated or not) and censored rows (not truncated) have no other maximum; several in
-    coefficients, log standard deviations and Fisher's z of correlations. What is known of other
+    natural parameters where they are exact, of which the same holds, and otherwise in coefficients,
+    log standard deviations and Fisher's z of correlations. What is known of other
     maxima, and of the part that no row could show, stands in `notes`.
 
     Args:
@@ -96,10 +97,10 @@ def fit_observations(
         closed = is_simple(observations) and isinstance(method, Automatic | Exact)
         check_expected(information, observations)
         settings = information == "sandwich", closed, method, as_key(key)
-        problem = Rows(observations, near, coordinates, scale, *settings)
+        problem, x = Rows(observations, near, coordinates, scale, *settings).in_natural(x)
         renewed = problem.losses()
         problem.check_possible(renewed, x)
-        descent = Descent(renewed, problem.width, coordinates.single, num_steps, progress)
+        descent = Descent(renewed, problem.width, problem.precision, num_steps, progress)
         given = None if start is None else as_start(start, problem.estimated, coordinates.sizes)
         starts = problem.starts(x, num_starts)
         fit = fitted(problem, descent, given, starts, information)

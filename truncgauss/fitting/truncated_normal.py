@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,18 +14,11 @@ from truncgauss.fitting.held import hold
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import fit_observations
 from truncgauss.fitting.statistics import Statistics
-from truncgauss.fitting.truncated_normal_end import (
-    WIDEST,
-    finished,
-    precision_of,
-    wide_directions,
-)
+from truncgauss.fitting.truncated_normal_end import finished
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
     gaussian,
     natural_parameters,
-    packed,
-    unpacked,
 )
 from truncgauss.fitting.truncated_normal_result import (
     GaussianErrors,
@@ -51,9 +43,9 @@ from truncgauss.optimization.newton import (
     Point,
     newton_steps,
     point,
-    settled_within,
     verdict,
 )
+from truncgauss.optimization.widening import WIDEST, Precision
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
@@ -61,7 +53,6 @@ from truncgauss.problem import as_problem
 from truncgauss.regions import Box
 from truncgauss.tables import Table
 
-WIDENING = 10.0  # the most by which a step may lower an eigenvalue of the precision
 ROUNDS = 10  # how often the method's plan may be made anew
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
 FEW_REPLICATES = 4  # for the curvature: standard errors were off by 4e-3 at most up to d = 5
@@ -234,7 +225,7 @@ def fit_sample(
 ) -> TruncatedFit:
     """The fit of a sample in standard units from natural parameters x."""
     visited: list[Point] = []
-    chord: Chord | None = None
+    chord, precision = None, Precision.packed(len(sample.centre))
     for _ in range(ROUNDS):
         loss = held_loss(sample, x, method, key)
         rough = rougher(loss)
@@ -246,16 +237,16 @@ def fit_sample(
         moves = not verdict(here.decrement * sample.weight**0.5, 0)[0]
         left = num_steps - len(visited) + (not visited)
         close = 0.0 if chord is None else ARRIVED / sample.weight**0.5
-        stop = lambda here, close=close: too_wide(here) or here.decrement < close
-        steps = newton_steps(evaluate, here, left, stop=stop, admits=admits)
+        stop = lambda here, close=close: precision.too_wide(here) or here.decrement < close
+        steps = newton_steps(evaluate, here, left, stop=stop, admits=precision.admits)
         path = [here, *tqdm(steps, "Newton steps", disable=None if progress else True)]
-        if too_wide(path[-1]):
-            path.append(settled_but_for_width(evaluate, path[-1], left))
+        if precision.too_wide(path[-1]):
+            path.append(precision.settled_but_for_width(evaluate, path[-1], left))
         visited += path[bool(visited) :]
         here, x = path[-1], path[-1].x
-        narrowed = len(path) > 1 and too_wide(path[-2])
+        narrowed = len(path) > 1 and precision.too_wide(path[-2])
         again = moves and (loss.held.planned or narrowed)
-        if not again or too_wide(here) or len(visited) > num_steps:
+        if not again or precision.too_wide(here) or len(visited) > num_steps:
             break
     here = here if chord is None else chord.renewed(here, FEW_REPLICATES)
     return finished(sample, loss, here, visited, notes, dtype)
@@ -318,34 +309,3 @@ def check_finite(here: Point) -> None:
             f"(loss {here.loss}). The method cannot see the rows' region; use tg.Automatic(), or "
             "more samples."
         )
-
-
-def admits(here: Point, x: np.ndarray) -> bool:
-    """Whether a step to x keeps the precision positive, and widens the Gaussian in bounds."""
-    least = np.linalg.eigvalsh(precision_of(x))[0]
-    return bool(least >= np.linalg.eigvalsh(precision_of(here.x))[0] / WIDENING)
-
-
-def too_wide(here: Point) -> bool:
-    """Whether the Gaussian is almost a straight slope across the sample, and tends to be one."""
-    wide = wide_directions(here)
-    _, slope = unpacked(here.gradient, len(wide))
-    # The gradient in packed coordinates counts an off-diagonal entry twice.
-    slope = (slope + np.diag(np.diagonal(slope))) / 2
-    return bool(wide.size and np.all(np.diagonal(wide.T @ slope @ wide) > 0))
-
-
-def settled_but_for_width(
-    evaluate: Callable[[np.ndarray], Point], here: Point, num_steps: int
-) -> Point:
-    """The best point with the precision held where it is along wide directions.
-
-    A Gaussian may be too wide by chance on the way to a maximum. If it tends to widen even when
-    all other parameters are where they belong there is none, by convexity.
-    """
-    zero = np.zeros(len(precision_of(here.x)))
-    wide = wide_directions(here).T
-    pairs = [packed(zero, np.outer(v, w) + np.outer(w, v)) for v in wide for w in wide]
-    basis, sizes, _ = np.linalg.svd(np.stack(pairs, axis=1))
-    free = basis[:, int(np.sum(sizes > 1e-9 * sizes[0])) :]
-    return settled_within(evaluate, here, free, num_steps)

@@ -9,13 +9,12 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point, settled_within
+from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point
 from truncgauss.optimization.result import Fit
 from truncgauss.optimization.uncertainty import certificate
+from truncgauss.optimization.widening import WIDEST, Precision
 
-WIDEST = 1e3  # of the rows' own spread: beyond, the Gaussian is a straight slope across them
 ROUNDS = 4  # how often the method's plans are made anew
-WIDENING = 10.0  # the most by which a step may lower the inverse of a scale or variance
 MANY_STARTS = 4  # by default, where one outcome may have several maxima
 MOST_ROWS = 10**5  # for so many starts
 UNUSED_START = (
@@ -58,15 +57,15 @@ class Descent:
     Attributes:
         renewed: x -> the loss, with the plans of its method made at x.
         width: x -> by how much the Gaussian is wider than its rows.
-        bounded: whether the last of x is the inverse of a scale or variance, which a step may only
-            lower so far.
+        precision: where the inverse covariance, or scale, stands in x, which a step may only lower
+            so far; None if it stands nowhere.
         num_steps: the most Newton steps.
         progress: show a bar, if on a terminal.
     """
 
     renewed: Callable[[np.ndarray], Any]
     width: Callable[[np.ndarray], float]
-    bounded: bool
+    precision: Precision | None
     num_steps: int
     progress: bool
 
@@ -86,22 +85,27 @@ class Descent:
             steps = newton_steps(evaluate, here, left, stop=self.stop, admits=self.admits)
             path = [here, *tqdm(steps, "Newton steps", disable=None if self.progress else True)]
             narrowed = self.stop(path[-1])
-            if narrowed:  # by chance, on the way to a maximum, or because there is none?
-                rest = np.eye(len(x))[:, :-1]
-                path.append(settled_within(evaluate, path[-1], rest, left))
+            if self.precision is not None and narrowed:  # by chance, or is there no maximum?
+                path.append(self.precision.settled_but_for_width(evaluate, path[-1], left))
             visited += path[bool(visited) :]
             x = visited[-1].x
             again = moves and (narrowed or bool(jax.tree.leaves(getattr(loss, "method", None))))
             if not again or self.stop(visited[-1]) or len(visited) > self.num_steps:
                 break
-        return Path(loss, visited, self.width(x) > WIDEST)
+        return Path(loss, visited, self.is_wide(x))
 
     def stop(self, here: Point) -> bool:
         """Whether to give up on a Gaussian that widens without an end."""
-        return self.bounded and bool(here.gradient[-1] > 0) and self.width(here.x) > WIDEST
+        return self.precision is not None and self.precision.too_wide(here)
 
     def admits(self, here: Point, x: np.ndarray) -> bool:
-        return not self.bounded or bool(x[-1] >= here.x[-1] / WIDENING)
+        return self.precision is None or self.precision.admits(here, x)
+
+    def is_wide(self, x: np.ndarray) -> bool:
+        """Whether the Gaussian is a straight slope across the rows, in some direction."""
+        if self.precision is None:
+            return self.width(x) > WIDEST
+        return bool(self.precision.wide(x).size)
 
     def best(self, starts: list[np.ndarray]) -> tuple[Path, str]:
         """The best of the ways from several starts, and what the others found, in a sentence.
