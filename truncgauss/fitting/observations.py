@@ -34,7 +34,7 @@ def fit_observations(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
-    progress: bool = False,
+    progress: bool = True,
 ) -> ObservationsFit:
     """Maximum likelihood of a Gaussian, or a Gaussian regression, from rows known in part.
 
@@ -63,7 +63,8 @@ def fit_observations(
             log-likelihood; "expected", its mean over samples from the fitted Gaussian with the
             same covariates, regions and noise, for complete and exact rows; or "sandwich", which
             holds for many rows of another distribution too.
-        progress: show a bar, if on a terminal.
+        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
+            3 seconds.
 
     Returns:
         ObservationsFit.

@@ -89,7 +89,7 @@ def fit_regression(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
-    progress: bool = False,
+    progress: bool = True,
 ) -> RegressionFit:
     """Maximum likelihood of a Gaussian regression whose outcome is not fully observed.
 
@@ -119,7 +119,8 @@ def fit_regression(
         information: what standard errors come from: "observed", "expected" or "sandwich", see
             `fit_observations`. Censored rows have an expected information too, as their limits
             are known; outcomes given as intervals have none.
-        progress: show a bar, if on a terminal.
+        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
+            3 seconds.
 
     Returns:
         RegressionFit.

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 from truncgauss import parallel, tables
 from truncgauss.fitting.held import hold
@@ -45,6 +44,7 @@ from truncgauss.optimization.newton import (
     point,
     verdict,
 )
+from truncgauss.optimization.progress import watched
 from truncgauss.optimization.widening import WIDEST, Precision
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -76,7 +76,7 @@ def fit_truncated_normal(
     method: Method = Automatic(),
     key: jax.Array | None = None,
     num_steps: int = 100,
-    progress: bool = False,
+    progress: bool = True,
 ) -> TruncatedFit:
     """Maximum likelihood of loc and covariance of rows seen only inside limits.
 
@@ -110,7 +110,8 @@ def fit_truncated_normal(
         method: how P is computed. The edge of a soft method is in standard units.
         key: its random key.
         num_steps: the most Newton steps.
-        progress: show a bar, if on a terminal.
+        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
+            3 seconds.
 
     Returns:
         TruncatedFit.
@@ -239,7 +240,7 @@ def fit_sample(
         close = 0.0 if chord is None else ARRIVED / sample.weight**0.5
         stop = lambda here, close=close: precision.too_wide(here) or here.decrement < close
         steps = newton_steps(evaluate, here, left, stop=stop, admits=precision.admits)
-        path = [here, *tqdm(steps, "Newton steps", disable=None if progress else True)]
+        path = [here, *watched(steps, sample.weight, progress, sample.log_units)]
         if precision.too_wide(path[-1]):
             path.append(precision.settled_but_for_width(evaluate, path[-1], left))
         visited += path[bool(visited) :]

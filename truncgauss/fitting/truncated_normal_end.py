@@ -42,7 +42,7 @@ def finished(
 ) -> TruncatedFit:
     """The result in the user's units."""
     n, d, scale, x = sample.weight, len(sample.centre), sample.scale, jnp.asarray(here.x)
-    log_units = float(np.log(scale).sum() + np.log(np.diagonal(sample.root)).sum())
+    log_units = sample.log_units
     coordinates = NaturalCoordinates(*map(jnp.asarray, (sample.centre, scale, sample.root)))
     estimates = np.asarray(coordinates.estimates(x))
     loc, covariance = unpacked(estimates, d)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point
+from truncgauss.optimization.progress import bar, watched
 from truncgauss.optimization.result import Fit
 from truncgauss.optimization.uncertainty import certificate
 from truncgauss.optimization.widening import WIDEST, Precision
@@ -60,7 +60,7 @@ class Descent:
         precision: where the inverse covariance, or scale, stands in x, which a step may only lower
             so far; None if it stands nowhere.
         num_steps: the most Newton steps.
-        progress: show a bar, if on a terminal.
+        progress: see `progress.bar`.
     """
 
     renewed: Callable[[np.ndarray], Any]
@@ -83,7 +83,7 @@ class Descent:
             moves = here.decrement * float(loss.size) ** 0.5 > CLOSE
             left = self.num_steps - len(visited) + (not visited)
             steps = newton_steps(evaluate, here, left, stop=self.stop, admits=self.admits)
-            path = [here, *tqdm(steps, "Newton steps", disable=None if self.progress else True)]
+            path = [here, *watched(steps, float(loss.size), self.progress)]
             narrowed = self.stop(path[-1])
             if self.precision is not None and narrowed:  # by chance, or is there no maximum?
                 path.append(self.precision.settled_but_for_width(evaluate, path[-1], left))
@@ -113,7 +113,7 @@ class Descent:
         A way that rises higher than every maximum, but has none, is the best: what the others
         found are no estimates then.
         """
-        paths = [self.path(x) for x in starts]
+        paths = [self.path(x) for x in bar(starts, "starts", self.progress and len(starts) > 1)]
 
         def rank(path: Path) -> tuple[bool, float]:
             beyond = 0.0 if path.arrived else SAME / float(path.loss.size)
