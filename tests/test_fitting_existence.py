@@ -306,3 +306,19 @@ def test_rows_as_if_uniform_in_a_disc_are_told_from_gaussian_ones():
                 fit.reason.startswith("There is no maximum") and "This happens along" in fit.reason
             )
     assert 1 < sum(found) < 5
+
+
+def test_curvature_learnt_from_gradients_leads_to_the_same_maximum(monkeypatch):
+    rng = np.random.default_rng(4)
+    values = 1.0 + rng.normal(size=200)
+    rows = tg.Observations.exact(
+        values[values > 0.3], region=tg.Box([0.3], [INF]), noise=jnp.array([[0.2]])
+    )
+    exact = tg.fit_observations(rows)
+    monkeypatch.setattr(Rows, "dear", True)
+    learnt = tg.fit_observations(rows)
+    assert learnt.converged and learnt.notes == exact.notes
+    gap = learnt.estimates - exact.estimates
+    assert np.all(np.abs(gap) <= 1e-4 * exact.errors)
+    np.testing.assert_allclose(learnt.errors, exact.errors, rtol=1e-5)
+    assert learnt.num_steps > exact.num_steps

@@ -9,7 +9,7 @@ import numpy as np
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import Path
-from truncgauss.optimization.newton import FEW_NUMBERS, Point, point, verdict
+from truncgauss.optimization.newton import Point, point, verdict
 from truncgauss.optimization.result import BASELESS, NO_OTHER, UNSEEN
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.optimization.wald import distrust, far_from_quadratic, wald_ratios
@@ -175,14 +175,10 @@ def sandwich(
 
 def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
     """See `wald_ratios`."""
-    few = sum(jnp.size(leaf) for leaf in jax.tree.leaves(loss)) <= FEW_NUMBERS
     size = float(loss.size)
 
     def value(x: np.ndarray) -> float:
-        # The program with all derivatives is there already.
-        return (
-            point(loss, x).loss if few else -float(total_of(loss, jnp.asarray(x)).log_prob) / size
-        )
+        return -float(total_of(loss, jnp.asarray(x), effort=MEDIUM).log_prob) / size
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(described(coordinates, jnp.asarray(x), effort=MEDIUM)[0])

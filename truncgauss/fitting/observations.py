@@ -101,7 +101,8 @@ def fit_observations(
         problem, x = Rows(observations, near, coordinates, scale, *settings).in_natural(x)
         renewed = problem.losses()
         problem.check_possible(renewed, x)
-        descent = Descent(renewed, problem.width, problem.precision, num_steps, progress)
+        bounds = num_steps, progress, problem.dear
+        descent = Descent(renewed, problem.width, problem.precision, *bounds)
         given = None if start is None else as_start(start, problem.estimated, coordinates.sizes)
         starts = problem.starts(x, num_starts)
         fit = fitted(problem, descent, given, starts, information)

@@ -40,6 +40,7 @@ from truncgauss.optimization.widening import Precision, along
 from truncgauss.probability.method import Method
 
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
+MANY_INTEGRALS = 50  # of three dimensions, whose Hessian takes ten times as long as a gradient
 WIDE = 10.0  # standard deviations of a start that is to find out whether wider ones are better
 NOT_DECIDED = (
     "This is a maximum, but that the likelihood does not grow beyond it far away is not proved: "
@@ -121,8 +122,20 @@ class Rows:
         rows = self.observations
         if rows.region is not None:
             return rows.dimension <= 3
-        limited = (rows.lower < rows.upper) & ~(jnp.isinf(rows.lower) & jnp.isinf(rows.upper))
-        return int(jnp.max(jnp.sum(limited, axis=1))) <= 3
+        return int(np.max(self.limited)) <= 3
+
+    @property
+    def limited(self) -> np.ndarray:
+        """How many entries of each row are limited, (n,): neither exact nor missing."""
+        lower, upper = (
+            np.asarray(side) for side in (self.observations.lower, self.observations.upper)
+        )
+        return np.sum((lower < upper) & ~(np.isinf(lower) & np.isinf(upper)), axis=1)
+
+    @property
+    def dear(self) -> bool:
+        """Whether Hessians are to be avoided: many rows are integrals in three dimensions."""
+        return not self.simple and int(np.sum(self.limited == 3)) > MANY_INTEGRALS
 
     @property
     def wide_start(self) -> bool:
