@@ -13,6 +13,7 @@ from scipy import stats
 from truncgauss import __version__
 from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.profile import Profile
+from truncgauss.fitting.truncated_normal_loss import TruncatedLoss
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.newton import Point
 from truncgauss.optimization.result import Fit, InformationCriteria, table_of
@@ -172,8 +173,9 @@ class LikelihoodFit(InformationCriteria, Fit):
         if not self.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
         estimate = OneEstimate(self.coordinates, jnp.asarray(self.names.index(name)))
-        estimated = self.log_likelihood_stderr > 0  # then a Hessian is many integrals
-        return Profile(self.loss, float(self.loss.size), self.best, estimate, estimated)
+        # A Hessian is many integrals then, or its program takes long to compile.
+        dear = self.log_likelihood_stderr > 0 or isinstance(self.loss, TruncatedLoss)
+        return Profile(self.loss, float(self.loss.size), self.best, estimate, dear)
 
     def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
         """A function of the estimates with its standard error, by the delta method.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from truncgauss.fitting.truncated_normal_end import finished
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
     gaussian,
+    hessian_of,
     natural_parameters,
 )
 from truncgauss.fitting.truncated_normal_result import (
@@ -38,6 +40,7 @@ from truncgauss.fitting.truncated_normal_rows import (
 )
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.newton import (
+    NEAR,
     Chord,
     Point,
     newton_steps,
@@ -47,6 +50,7 @@ from truncgauss.optimization.newton import (
 from truncgauss.optimization.progress import watched
 from truncgauss.optimization.widening import WIDEST, Precision
 from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 from truncgauss.problem import as_problem
@@ -55,6 +59,7 @@ from truncgauss.tables import Table
 
 ROUNDS = 10  # how often the method's plan may be made anew
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
+NEAR_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held
 FEW_REPLICATES = 4  # for the curvature: standard errors were off by 4e-3 at most up to d = 5
 
 
@@ -229,15 +234,16 @@ def fit_sample(
     chord, precision = None, Precision.packed(len(sample.centre))
     for _ in range(ROUNDS):
         loss = held_loss(sample, x, method, key)
-        rough = rougher(loss)
+        rough = curvatures(loss)
         kept = None if chord is None else chord.kept
-        chord = Chord(loss, rough, kept) if rough else None
+        near = NEAR if len(rough) > 1 else NEAR_EXACT
+        chord = Chord(loss, rough, kept, near) if rough else None
         evaluate = chord or functools.partial(point, loss)
         here = evaluate(x)
         check_finite(here)
         moves = not verdict(here.decrement * sample.weight**0.5, 0)[0]
         left = num_steps - len(visited) + (not visited)
-        close = 0.0 if chord is None else ARRIVED / sample.weight**0.5
+        close = ARRIVED / sample.weight**0.5 if len(rough) > 1 else 0.0
         stop = lambda here, close=close: precision.too_wide(here) or here.decrement < close
         steps = newton_steps(evaluate, here, left, stop=stop, admits=precision.admits)
         path = [here, *watched(steps, sample.weight, progress, sample.log_units)]
@@ -253,16 +259,20 @@ def fit_sample(
     return finished(sample, loss, here, visited, notes, dtype)
 
 
-def rougher(loss: TruncatedLoss) -> tuple[TruncatedLoss, ...]:
-    """The loss by single replicates, whose curvatures are together as good for standard errors;
+def curvatures(loss: TruncatedLoss) -> tuple[Callable[[np.ndarray], np.ndarray], ...]:
+    """Functions x -> about the loss's Hessian, cheaper than that: its differences where P is exact,
+    and otherwise Hessians by single replicates, which are together as good for standard errors;
     none for a method that does not have more."""
     method = loss.held.method
+    if isinstance(method, Exact):
+        return (functools.partial(hessian_of, loss),)
     if not isinstance(method, Separation) or method.num_replicates <= FEW_REPLICATES:
         return ()
     alone = dataclasses.replace(method, num_replicates=1)
     keys = jax.random.split(loss.held.key, FEW_REPLICATES)
     held = [dataclasses.replace(loss.held, method=alone, key=key) for key in keys]
-    return tuple(dataclasses.replace(loss, held=own) for own in held)
+    losses = [dataclasses.replace(loss, held=own) for own in held]
+    return tuple(lambda x, own=own: point(own, x).hessian for own in losses)
 
 
 def first_natural(

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.compiling import LIGHT, MEDIUM
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
     estimate_of,
@@ -24,7 +23,7 @@ from truncgauss.fitting.truncated_normal_result import (
     names_of,
 )
 from truncgauss.fitting.truncated_normal_rows import Sample
-from truncgauss.optimization.newton import Point, point, verdict
+from truncgauss.optimization.newton import Point, slope_at, verdict
 from truncgauss.optimization.result import BASELESS
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.optimization.widening import WIDEST, Precision, along
@@ -74,7 +73,7 @@ def known_at_the_end(
     """The fields of a fit that say whether it ended at the maximum, and how far to trust it."""
     n, x = sample.weight, jnp.asarray(here.x)
     # Computed once: where it is quick to run, it should be quick to compile.
-    estimate = estimate_of(loss, x, effort=MEDIUM if loss.held.planned else LIGHT)
+    estimate = estimate_of(loss, x, effort=loss.effort)
     proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
     wide = Precision.packed(len(sample.centre)).wide(here.x)
     converged, reason = ending(here, proof, n, num_steps, np.asarray(sample.root) @ wide)
@@ -86,8 +85,8 @@ def known_at_the_end(
     fraction = math.exp(estimate.log_prob)
     notes: tuple[str, ...] = ()
     if converged:
-        evaluate = functools.partial(point, loss) if estimate.stderr == 0 else None
-        notes = notes_of(evaluate, n, here, sample, slopes, errors, fraction)
+        value = functools.partial(slope_at, loss) if estimate.stderr == 0 else None
+        notes = notes_of(value, n, here, sample, slopes, errors, fraction)
         notes += integral_notes(loss, here, n, proof.stderr)
     units = packed(sample.scale, np.outer(sample.scale, sample.scale))
     return {

@@ -115,6 +115,13 @@ def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jax.value_and_grad(loss)(x)
 
 
+def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
+    """The same in float64, as numbers; a loss may have its own `effort` of compilation."""
+    effort = getattr(loss, "effort", MEDIUM)
+    value, gradient = map(np.asarray, slope(loss, jnp.asarray(x, jnp.float64), effort=effort))
+    return float(value), gradient
+
+
 @dataclasses.dataclass
 class Chord:
     """Points of a loss whose curvature comes from cheaper estimates of it, and is kept near the
@@ -125,27 +132,28 @@ class Chord:
 
     Attributes:
         loss: a callable pytree of a vector.
-        rough: likewise, each with about the same curvature. The first serves for steps.
+        rough: functions x -> (q, q), each about its Hessian. The first serves for steps.
         kept: the last curvature.
+        near: decrement below which it is kept.
     """
 
     loss: Any
-    rough: tuple[Any, ...]
+    rough: tuple[Callable[[np.ndarray], np.ndarray], ...]
     kept: np.ndarray | None = None
+    near: float = NEAR
 
     def __call__(self, x: np.ndarray) -> Point:
-        at = jnp.asarray(x, jnp.float64)
-        value, gradient = map(np.asarray, slope(self.loss, at, effort=MEDIUM))
-        here = Point(np.asarray(x), float(value), gradient, np.zeros((0, 0)))
+        value, gradient = slope_at(self.loss, x)
+        here = Point(np.asarray(x), value, gradient, np.zeros((0, 0)))
         if self.kept is not None:
             near = dataclasses.replace(here, hessian=self.kept)
-            if near.finite and near.decrement < NEAR:
+            if near.finite and near.decrement < self.near:
                 return near
         return self.renewed(here)
 
     def renewed(self, here: Point, count: int = 1) -> Point:
         """A point with its own curvature, the mean of so many estimates."""
-        found = [point(loss, here.x).hessian for loss in self.rough[:count]]
+        found = [hessian(here.x) for hessian in self.rough[:count]]
         there = dataclasses.replace(here, hessian=np.mean(found, axis=0))
         if there.finite:
             self.kept = there.hessian
@@ -166,14 +174,13 @@ class Secant:
     last: Point
 
     def __call__(self, x: np.ndarray) -> Point:
-        at = jnp.asarray(x, jnp.float64)
-        value, gradient = map(np.asarray, slope(self.loss, at, effort=MEDIUM))
+        value, gradient = slope_at(self.loss, x)
         hessian, step = self.last.hessian, x - self.last.x
         missed = gradient - self.last.gradient - hessian @ step
         along = float(missed @ step)
         if abs(along) > PARALLEL * np.linalg.norm(missed) * np.linalg.norm(step):
             hessian = hessian + np.outer(missed, missed) / along
-        here = Point(x, float(value), gradient, hessian)
+        here = Point(x, value, gradient, hessian)
         if here.finite:
             self.last = here
         return here
