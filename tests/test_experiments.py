@@ -179,7 +179,7 @@ def test_without_resamples_no_error_is_reported_of_them():
     results, _ = completed("selected_sample", columns=("sepal_length",), limits=limits, **given)
     assert not any("nan" in line or "resampled" in line for line in results["summary"])
     values = runs.summary(results)["values"]
-    assert values["estimates/mean[sepal_length]"] == results["corrected"]["loc"][0]
+    assert values["estimates/loc[sepal_length]"] == results["corrected"]["loc"][0]
     variance = values["estimates/covariance[sepal_length, sepal_length]"]
     assert variance == results["corrected"]["covariance"][0, 0]
 

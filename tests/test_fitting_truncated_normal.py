@@ -204,9 +204,10 @@ def test_errors_that_do_not_hold_are_told():
     x = np.random.default_rng(0).exponential(size=500)
     fit = tg.fit_truncated_normal(x, 0.0)
     assert fit.converged and fit.loc[0] < -10.0
-    only, seen, wald = fit.notes
+    only, seen, wald, profiles = fit.notes
     assert "no other maximum" in only and "Only 3.4e-05 of the fitted distribution" in seen
     assert "Do not trust the Wald intervals of loc[0], covariance[0, 0]" in wald
+    assert "The profile intervals of loc[0], covariance[0, 0] may cover less" in profiles
     good = tg.fit_truncated_normal(np.random.default_rng(0).normal(5.0, 1.0, size=2000), 0.0)
     assert good.converged and good.notes == (only,)
 

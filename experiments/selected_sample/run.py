@@ -29,7 +29,8 @@ def run(config):
         # The curves of any Gaussian compile all that those of the fitted one need, in the meantime.
         standard = jnp.zeros(d, sample.dtype), jnp.eye(d, dtype=sample.dtype)
         compiling = pool.submit(shift_curve, *standard, region, config)
-        fit = tg.fit_truncated_normal(sample, low, high, num_steps=config.num_steps)
+        table = dict(zip(config.columns, np.asarray(sample).T))
+        fit = tg.fit_truncated_normal(table, low, high, num_steps=config.num_steps)
         bar.update()
         bar.set_description("fits to resampled rows")
         again = resampled(sample, low, high, config, bar)
@@ -39,7 +40,7 @@ def run(config):
         bar.update()
     results = {
         "columns": np.array(config.columns),
-        "estimates": named(config.columns, fit),
+        "estimates": named(fit),
         "unit": config.unit,
         "limits": {"low": low, "high": high},
         "rows": rows,
@@ -86,16 +87,11 @@ def moments(rows):
     return {"loc": rows.mean(axis=0), "covariance": covariance, "stderr": stderr}
 
 
-def named(columns, fit):
+def named(fit):
     """Every estimate and its standard error by name, for summary.json."""
     values = {}
-    for i, column in enumerate(columns):
-        values[f"mean[{column}]"] = float(fit.loc[i])
-        values[f"mean[{column}].stderr"] = float(fit.standard_errors.loc[i])
-        for j, other in enumerate(columns[: i + 1]):
-            name = f"covariance[{column}, {other}]"
-            values[name] = float(fit.covariance_matrix[i, j])
-            values[f"{name}.stderr"] = float(fit.standard_errors.covariance_matrix[i, j])
+    for name, estimate, error in zip(fit.names, fit.estimates, fit.errors):
+        values |= {name: float(estimate), f"{name}.stderr": float(error)}
     return values
 
 

@@ -12,7 +12,7 @@ from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import Point, point, verdict
 from truncgauss.optimization.result import BASELESS, NO_OTHER, UNSEEN
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.optimization.wald import distrust, far_from_quadratic, wald_ratios
+from truncgauss.optimization.wald import advice, wald_ratios
 from truncgauss.problem import Estimate
 
 INFORMATION = ("observed", "expected", "sandwich")
@@ -208,14 +208,7 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
         )
     if fraction < 0.5 and fields["converged"]:
         notes.append(UNSEEN.format(fraction))
-    notes += [f"{note} Use profile(name)." for note in distrust(names, ratios)]
-    worse = np.flatnonzero(far_from_quadratic(ratios))
-    if len(worse):
-        notes.append(
-            f"The profile intervals of {', '.join(names[k] for k in worse)} may cover less than "
-            "they say as well: so far from quadratic, 95 % intervals covered as little as 0.86 in "
-            "simulations."
-        )
+    notes += advice(names, ratios)
     if fields["converged"] and not len(ratios):
         notes.append("Wald intervals were not compared with the likelihood; profile() does that.")
     return tuple(notes)

@@ -14,7 +14,7 @@ from truncgauss.fitting.truncated_normal_result import names_of
 from truncgauss.fitting.truncated_normal_rows import Sample
 from truncgauss.optimization.newton import Point, slope
 from truncgauss.optimization.result import NO_OTHER, UNSEEN
-from truncgauss.optimization.wald import untrusted, wald_ratios
+from truncgauss.optimization.wald import advice, wald_ratios
 
 FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic
@@ -82,13 +82,8 @@ def wald_notes(
     kept, spread = places[asked], np.linalg.inv(size * here.hessian)
     loss = lambda x: value(x)[0]
     some = lambda x: estimates(x)[kept]
-    wrong = untrusted(wald_ratios(loss, size, here.x, spread, some, slopes[kept]))
-    if not wrong.any():
-        return ()
-    return (
-        f"Do not trust the Wald intervals of {', '.join(names[k] for k in asked[wrong])}, estimate "
-        "± standard errors: the log-likelihood is not quadratic. Use profile(name).",
-    )
+    ratios = wald_ratios(loss, size, here.x, spread, some, slopes[kept])
+    return advice(tuple(names[asked]), ratios)
 
 
 def integral_notes(loss: TruncatedLoss, here: Point, size: float, stderr: float) -> tuple[str, ...]:
