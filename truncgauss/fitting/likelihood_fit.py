@@ -19,6 +19,12 @@ from truncgauss.optimization.newton import Point
 from truncgauss.optimization.result import Fit, InformationCriteria, table_of
 from truncgauss.optimization.uncertainty import FreeErrors
 from truncgauss.pytrees import frozen_pytree
+from truncgauss.regions import Box
+
+TIGHTENED = (
+    "How the estimates move as the limits of truncation move inwards: print "
+    "tg.fitting.tightened(fit), which takes a few seconds."
+)
 
 
 @frozen_pytree
@@ -287,6 +293,10 @@ class RowsFit(LikelihoodFit):
     wald_ratios: np.ndarray
     observations: Observations = dataclasses.field(repr=False)
     centred: Observations = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        one = self.centred.dimension == 1 and isinstance(self.centred.region, Box)
+        return super().__str__() + (f"\n{TIGHTENED}" if one and self.converged else "")
 
 
 class LikelihoodRatio(NamedTuple):
