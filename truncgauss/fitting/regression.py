@@ -39,6 +39,7 @@ from truncgauss.fitting.regression_rows import Columns, RegressionRows, names_of
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations, mark_of_rows
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
+from truncgauss.optimization.widening import Precision
 
 NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
 
@@ -58,7 +59,7 @@ def fit_regression(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
-    progress: bool = False,
+    progress: bool = True,
 ) -> RegressionFit:
     """Maximum likelihood of a Gaussian regression whose outcome is not fully observed.
 
@@ -88,7 +89,8 @@ def fit_regression(
         information: what standard errors come from: "observed", "expected" or "sandwich", see
             `fit_observations`. Censored rows have an expected information too, as their limits
             are known; outcomes given as intervals have none.
-        progress: show a bar, if on a terminal.
+        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
+            3 seconds.
 
     Returns:
         RegressionFit.
@@ -231,8 +233,8 @@ class Regression:
         )
 
     def fit(self, request: Request) -> RegressionFit:
-        single, steps = self.scale_design is None, request.num_steps
-        descent = Descent(self.renewed, self.width, single, steps, request.progress)
+        bounds = request.num_steps, request.progress
+        descent = Descent(self.renewed, self.width, self.precision, *bounds)
         given = None if request.start is None else self.as_start(request.start)
         several = not self.unique and pooling.total(np.asarray(self.rows.num_rows)) <= MOST_ROWS
         others = self.scattered((request.num_starts or (MANY_STARTS if several else 1)) - 1)
@@ -275,6 +277,13 @@ class Regression:
     def narrowest(self, x: np.ndarray) -> float:
         """The smallest sigma of a row, in units of the rows' spread."""
         return -float(pooling.largest(-self.scales(x).min())) / self.spread
+
+    @property
+    def precision(self) -> Precision | None:
+        """Where the inverse scale or variance stands in x, if it is one number."""
+        if self.scale_design is not None:
+            return None
+        return Precision.single(self.design.shape[1], self.spread, self.coordinates.link)
 
     @property
     def unique(self) -> bool:

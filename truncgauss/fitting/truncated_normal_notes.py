@@ -14,7 +14,7 @@ from truncgauss.fitting.truncated_normal_result import names_of
 from truncgauss.fitting.truncated_normal_rows import Sample
 from truncgauss.optimization.newton import Point, slope
 from truncgauss.optimization.result import NO_OTHER, UNSEEN
-from truncgauss.optimization.wald import untrusted, wald_ratios
+from truncgauss.optimization.wald import advice, wald_ratios
 
 FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic
@@ -29,7 +29,7 @@ ROUGHLY_FOUND = (
 
 
 def notes_of(
-    evaluate: Callable[[np.ndarray], Point] | None,
+    value: Callable[[np.ndarray], tuple[float, np.ndarray]] | None,
     size: float,
     here: Point,
     sample: Sample,
@@ -40,7 +40,7 @@ def notes_of(
     """Notes on a maximum, in units of the sample's standard deviations.
 
     Args:
-        evaluate: natural parameters -> the point there; None if its loss is an estimate, which is
+        value: natural parameters -> loss and gradient; None if the loss is an estimate, which is
             dear and not smooth enough for comparisons.
         size: the weight of all rows.
         here: the maximum.
@@ -52,11 +52,11 @@ def notes_of(
     notes = [NO_OTHER]
     if fraction < 0.5:
         notes.append(UNSEEN.format(fraction))
-    return (*notes, *wald_notes(evaluate, size, here, sample, slopes, errors))
+    return (*notes, *wald_notes(value, size, here, sample, slopes, errors))
 
 
 def wald_notes(
-    evaluate: Callable[[np.ndarray], Point] | None,
+    value: Callable[[np.ndarray], tuple[float, np.ndarray]] | None,
     size: float,
     here: Point,
     sample: Sample,
@@ -77,18 +77,13 @@ def wald_notes(
     asked = np.flatnonzero(relative > SMALL)
     if not len(asked):
         return ()
-    if evaluate is None:
+    if value is None:
         return ("Wald intervals were not compared with the likelihood.",)
     kept, spread = places[asked], np.linalg.inv(size * here.hessian)
-    loss = lambda x: evaluate(x).loss
+    loss = lambda x: value(x)[0]
     some = lambda x: estimates(x)[kept]
-    wrong = untrusted(wald_ratios(loss, size, here.x, spread, some, slopes[kept]))
-    if not wrong.any():
-        return ()
-    return (
-        f"Do not trust the Wald intervals of {', '.join(names[k] for k in asked[wrong])}, estimate "
-        "± standard errors: the log-likelihood is not quadratic. Use profile(name).",
-    )
+    ratios = wald_ratios(loss, size, here.x, spread, some, slopes[kept])
+    return advice(tuple(names[asked]), ratios)
 
 
 def integral_notes(loss: TruncatedLoss, here: Point, size: float, stderr: float) -> tuple[str, ...]:
