@@ -63,7 +63,8 @@ from truncgauss.total_moments import (
 from truncgauss.units import Standardized, standardized
 
 # Numbers in an array of one pass: replicates that do not fit go into further passes. On a CPU they
-# should fit its cache.
+# should fit its cache; but a loop over passes has no Hessian in mixed mode, see `_nan_slope` of
+# `special.intervals`, so only a growing lattice, through which JAX takes no derivative, has more.
 PASS_SIZE, CPU_PASS_SIZE = 2**21, 2**18
 # Numbers in an array stored for the derivative; larger ones are computed a second time.
 KEPT_SIZE = 2**23
@@ -310,7 +311,9 @@ class Separation(Method):
 
     def _passes(self, keys: Array, dimension: int) -> Array:
         """The keys in equal parts, each as large as fits a pass."""
-        at_once = max(1, min(len(keys), pass_size() // (self.num_points * dimension)))
+        cached = self.lattice is not None and jax.default_backend() == "cpu"
+        size = CPU_PASS_SIZE if cached else PASS_SIZE
+        at_once = max(1, min(len(keys), size // (self.num_points * dimension)))
         while len(keys) % at_once:
             at_once -= 1
         return keys.reshape(len(keys) // at_once, at_once)
@@ -390,7 +393,7 @@ class Separation(Method):
         return with_unseen(moments, unseen_share(constraints, count * self._num_points()))
 
     def numbers_held(self, dimension: int) -> int:
-        return 8 * min(self.num_points * self.num_replicates * dimension, pass_size())
+        return 8 * min(self.num_points * self.num_replicates * dimension, PASS_SIZE)
 
     def effective_share(self, problem: Problem, key: Array) -> Array:
         """The effective sample size of one replicate over its number of points."""
@@ -441,11 +444,6 @@ class PathMoments(NamedTuple):
 
         averages = jax.tree.map(mean, self.surprises, other.surprises)
         return PathMoments(pieces, averages, self.level, total)
-
-
-def pass_size() -> int:
-    """The largest number of numbers in an array of one pass."""
-    return CPU_PASS_SIZE if jax.default_backend() == "cpu" else PASS_SIZE
 
 
 def check_plan(plan: Plan, problem: Problem) -> None:
