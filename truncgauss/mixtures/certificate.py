@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.mixtures.curvature import score_products
+from truncgauss.mixtures.edge import edge_of
 from truncgauss.mixtures.em import Ascent
 from truncgauss.mixtures.likelihood import row_weights, total_of
 from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at
@@ -42,14 +43,14 @@ def finished(
     estimated = estimates_of(loss, here, jacobian, information)
     terms = terms_at(loss, here.x)
     value, stderr = map(float, total_of(loss.observations, terms))
-    proof = certificate(size * here.gradient, size * here.hessian, stderr)
+    estimated |= judged(loss, here, estimated, stderr, len(trace) - 1)
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
     inside = weights @ np.exp(np.asarray(terms.components.region).T) / size
-    converged, reason = ending(here, proof, size, len(trace) - 1)
-    counts = weights @ np.asarray(terms.responsibilities)
-    notes = notes_of(loss, counts, inside, estimated["covariances"], stderr)
     objective = -here.loss * size  # with the prior, if there is one
-    notes += interval_notes(loss, here, jacobian, estimated) if converged else ()
+    notes = notes_of_starts(reached, objective, stderr, ascent)
+    counts = weights @ terms.responsibilities
+    notes += notes_of(loss, counts, inside, estimated["covariances"], stderr)
+    notes += interval_notes(loss, here, jacobian, estimated) if estimated["converged"] else ()
     return MixtureFit(
         **estimated,
         log_likelihood=value,
@@ -61,12 +62,9 @@ def finished(
         start_log_likelihoods=reached,
         num_reached=int(np.sum(np.abs(reached - objective) <= max(SAME, 3.0 * stderr))),
         em_log_likelihoods=ascent.log_likelihoods,
-        converged=converged,
-        reason=reason,
         num_steps=len(trace) - 1,
         loss_trace=trace,
-        certificate=proof,
-        notes=(*notes_of_starts(reached, objective, stderr, ascent), *notes),
+        notes=notes,
         loss=loss,
         best=here.x,
     )
@@ -114,12 +112,40 @@ def sandwich_root(loss: MixtureLoss, x: np.ndarray, matrix: np.ndarray) -> np.nd
     return np.linalg.solve(matrix, vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tuple[bool, str]:
+def judged(
+    loss: MixtureLoss, here: Point, estimated: dict[str, Any], stderr: float, num_steps: int
+) -> dict[str, Any]:
+    """The fields of a fit that say whether it ended at a maximum; at an edge also those of errors,
+    which are infinite there but for what is fixed."""
+    size = float(loss.size)
+    proof = certificate(size * here.gradient, size * here.hessian, stderr)
+    edge = edge_of(loss, here.x) if here.finite else None
+    fields: dict[str, Any] = {}
+    if edge is not None:
+
+        def unknown(errors: np.ndarray) -> np.ndarray:
+            return np.where(errors == 0.0, 0.0, np.inf)
+
+        proof = Certificate(np.nan, np.nan, np.nan, False, stderr)
+        fields = {
+            "standard_errors": MixtureErrors(*map(unknown, estimated["standard_errors"])),
+            "errors": unknown(estimated["errors"]),
+            "parameter_covariance": np.full_like(estimated["parameter_covariance"], np.nan),
+        }
+    converged, reason = ending(here, proof, size, num_steps, edge)
+    return fields | {"certificate": proof, "converged": converged, "reason": reason}
+
+
+def ending(
+    here: Point, proof: Certificate, size: float, num_steps: int, edge: str | None
+) -> tuple[bool, str]:
     """Whether this is a maximum, and a sentence."""
     if not here.finite:
         return False, "Not converged: the likelihood or its derivatives are not finite at the end."
     if not np.isfinite(proof.stderr):
         return False, BASELESS
+    if edge is not None:
+        return False, edge
     if proof.positive_definite:
         return verdict(here.decrement * size**0.5, num_steps)
     return False, (

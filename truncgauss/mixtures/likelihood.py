@@ -149,8 +149,7 @@ def prepared_mixture(
         values = np.asarray(weights)  # a comparison in JAX would be traced under jit
         if np.any(values < 0) or not np.any(values != 0):
             raise ValueError(
-                "mixture_log_likelihood: weights must not be negative, nor all zero; got "
-                f"{values}."
+                f"mixture_log_likelihood: weights must not be negative, nor all zero; got {values}."
             )
     return observations, Mixture(weights, locs, covariance)
 
