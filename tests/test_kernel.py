@@ -25,7 +25,7 @@ def test_turns_change_nothing(monkeypatch):
         return tg.log_probability(loc, p.covariance(), tg.Box(p.low, p.high), method).log_prob
 
     once = jax.value_and_grad(value)(p.loc)
-    monkeypatch.setattr(separation, "PASS_SIZE", 64 * 5 * 3)
+    monkeypatch.setattr(separation, "CPU_PASS_SIZE", 64 * 5 * 3)
     jax.clear_caches()
     turns = jax.value_and_grad(value)(p.loc)
     for one, other in zip(once, turns):

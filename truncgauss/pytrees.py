@@ -105,7 +105,7 @@ def as_float_array(value: Any) -> jax.Array:
     Raises:
         ValueError: for complex numbers.
     """
-    array = jnp.asarray(value)
+    array = _as_array(value)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"real numbers are expected, got an array of dtype {array.dtype}.")
     place = jax.typeof(array).sharding
@@ -115,6 +115,18 @@ def as_float_array(value: Any) -> jax.Array:
     if jnp.issubdtype(array.dtype, jnp.floating):
         return array
     return array.astype(jnp.result_type(float))
+
+
+def _as_array(value: Any) -> jax.Array:
+    """`jnp.asarray(value)`, without its compilation of a small program for every shape."""
+    if isinstance(value, list | tuple):
+        leaves = jax.tree.leaves(value)
+        if leaves and all(type(leaf) in (int, float) for leaf in leaves):
+            value = np.asarray(value)
+    if type(value) is not np.ndarray or value.dtype.kind not in "iuf":
+        return jnp.asarray(value)
+    dtype = jax.dtypes.canonicalize_dtype(value.dtype)
+    return jnp.asarray(value.astype(dtype, copy=False), dtype)
 
 
 def floats_as_float64(tree: T) -> T:
@@ -163,7 +175,7 @@ def varying_like(tree: T, *others: Any) -> T:
 
 def is_staged() -> bool:
     """Whether operations are being recorded, as under `jax.jit`, rather than run."""
-    return isinstance(jnp.asarray(np.float32(0.0)), jax.core.Tracer)
+    return isinstance(_as_array(np.zeros(())), jax.core.Tracer)
 
 
 def values_of(tree: T) -> T | None:

@@ -209,7 +209,7 @@ class Search:
 
     def found(self) -> Found:
         """The result with the leading axes of the problem."""
-        whole = lambda leaf: jnp.asarray(leaf.reshape(self.shape + leaf.shape[1:]))
+        whole = lambda leaf: jnp.asarray(leaf.reshape(self.shape + leaf.shape[1:]), leaf.dtype)
         first = self.attempts[self.owner[0]].method
         result = jax.tree.map(whole, self.result)
         return Found(first, result, tuple(self.attempts), tuple(self._recipe()))

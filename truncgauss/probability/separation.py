@@ -60,8 +60,9 @@ from truncgauss.total_moments import (
 )
 from truncgauss.units import standardized
 
-# Numbers in an array of one pass: replicates that do not fit go into further passes.
-PASS_SIZE = 2**21
+# Numbers in an array of one pass: replicates that do not fit go into further passes. On a CPU they
+# should fit its cache.
+PASS_SIZE, CPU_PASS_SIZE = 2**21, 2**18
 # Numbers in an array stored for the derivative; larger ones are computed a second time.
 KEPT_SIZE = 2**23
 
@@ -273,7 +274,7 @@ class Separation(Method):
 
     def _passes(self, keys: Array, dimension: int) -> Array:
         """The keys in equal parts, each as large as fits a pass."""
-        at_once = max(1, min(len(keys), PASS_SIZE // (self.num_points * dimension)))
+        at_once = max(1, min(len(keys), pass_size() // (self.num_points * dimension)))
         while len(keys) % at_once:
             at_once -= 1
         return keys.reshape(len(keys) // at_once, at_once)
@@ -353,7 +354,7 @@ class Separation(Method):
         return with_unseen(moments, unseen_share(constraints, count * self._num_points()))
 
     def numbers_held(self, dimension: int) -> int:
-        return 8 * min(self.num_points * self.num_replicates * dimension, PASS_SIZE)
+        return 8 * min(self.num_points * self.num_replicates * dimension, pass_size())
 
     def effective_share(self, problem: Problem, key: Array) -> Array:
         """The effective sample size of one replicate over its number of points."""
@@ -404,6 +405,11 @@ class PathMoments(NamedTuple):
 
         averages = jax.tree.map(mean, self.surprises, other.surprises)
         return PathMoments(pieces, averages, self.level, total)
+
+
+def pass_size() -> int:
+    """The largest number of numbers in an array of one pass."""
+    return CPU_PASS_SIZE if jax.default_backend() == "cpu" else PASS_SIZE
 
 
 def check_plan(plan: Plan, problem: Problem) -> None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse import csgraph
 
 from truncgauss.covariances import Covariance, CovarianceMatrix, LowRank, Markov
 from truncgauss.problem import Problem
@@ -54,6 +53,8 @@ def independent_parts(problem: Problem) -> list[Part]:
     linked = (matrix if len(limited) == len(matrix) else matrix[np.ix_(limited, limited)]) != 0
     count, labels = 1, np.zeros(len(limited), int)
     if not linked.all():
+        from scipy.sparse import csgraph  # a fifth of a second to import, for few problems
+
         count, labels = csgraph.connected_components(linked, directed=False)
     if count == 1 and len(limited) == len(matrix):
         return [Part(problem._replace(covariance=structured(covariance)), None)]

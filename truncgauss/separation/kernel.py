@@ -27,7 +27,7 @@ BLOCK = 32
 # Variables up to which draws under more constraints than variables are no loop: of a loop JAX would
 # differentiate the derivative in reverse mode without the custom rules, which is made to be NaN.
 MOST_UNROLLED = 6
-BATCH_SIZE = 2**16  # numbers of an array at a time, on a CPU
+BATCH_SIZE = 2**18  # numbers of an array at a time, on a CPU
 
 
 class Constraints(NamedTuple):
