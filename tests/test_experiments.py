@@ -139,6 +139,9 @@ def test_selected_sample_in_two_columns():
     fit = results["corrected"]
     best = log_likelihood(fit["loc"], fit["covariance"])
     assert fit["log_likelihood"] == pytest.approx(best, abs=1e-6)
+    (low, high), last = results["profile"]["loc[sepal_width]"], results["summary"][-1]
+    assert low < 3.428 < high  # of all rows
+    assert f"95 % profile interval [{low:.4f}, {high:.4f}]; of all rows 3.4280" in last
     for j in range(2):  # one standard error away along either axis it is lower, by 0.5 or more
         for sign in (-1, 1):
             loc = fit["loc"] + sign * fit["stderr"][j] * np.eye(2)[j]
@@ -179,7 +182,7 @@ def test_without_resamples_no_error_is_reported_of_them():
     results, _ = completed("selected_sample", columns=("sepal_length",), limits=limits, **given)
     assert not any("nan" in line or "resampled" in line for line in results["summary"])
     values = runs.summary(results)["values"]
-    assert values["estimates/mean[sepal_length]"] == results["corrected"]["loc"][0]
+    assert values["estimates/loc[sepal_length]"] == results["corrected"]["loc"][0]
     variance = values["estimates/covariance[sepal_length, sepal_length]"]
     assert variance == results["corrected"]["covariance"][0, 0]
 

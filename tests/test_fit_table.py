@@ -50,7 +50,7 @@ profile: [age]"""
     low, high = results["profile"]["age"]
     assert low < -0.12905928 < high
     notes = " ".join(results["summary"])
-    assert "Wald intervals of age, variance of durable" in notes and "covariance[" not in notes
+    assert "Wald intervals of age, covariance[durable, durable]" in notes
     assert "Name them under `profile`" in notes and "profile(name)" not in notes
     values = runs.summary(results)["values"]
     assert values["by_name/age"] == pytest.approx(-0.12905928, rel=1e-5)
@@ -151,7 +151,7 @@ covariates: [cars, temp, wind.speed, temp.diff, wind.dir, hour, day]"""
 def test_limits_of_each_row(tmp_path):
     text = "outcomes: {y: {truncated_low: u, truncated_high: v}}"
     results = fitted(tmp_path, text, "quasars_dt.csv")
-    estimates = {"mean of y": -2.478900110774, "variance of y": 1.266962704526**2}
+    estimates = {"loc[y]": -2.478900110774, "covariance[y, y]": 1.266962704526**2}
     check(results, -59.889044870074, estimates, [0.962181])
 
 
@@ -163,7 +163,7 @@ def test_censored_missing_and_interval_outcomes(tmp_path):
   logN_Li: {left_censored: [Ind_Li, "0"]}
 missing: [NA]"""
     results = fitted(tmp_path, text, "censor_be.csv")
-    means = {"mean of logN_Be": 0.848543112, "mean of logN_Li": 0.649584659}
+    means = {"loc[logN_Be]": 0.848543112, "loc[logN_Li]": 0.649584659}
     check(results, -118.162893, means, [0.0516895, 0.2647530])
     text = """outcomes:
   Sepal.Length: {lower: SL_lower, upper: SL_upper}
@@ -172,8 +172,8 @@ missing: [NA]"""
   Petal.Width: {}"""
     results = fitted(tmp_path, text, "iris_interval.csv")
     means = {
-        "mean of Sepal.Length": 5.759655,
-        "covariance of Petal.Length and Sepal.Length": 1.271268,
+        "loc[Sepal.Length]": 5.759655,
+        "covariance[Petal.Length, Sepal.Length]": 1.271268,
     }
     assert results["log_likelihood"] == pytest.approx(-472.2084126, rel=1e-6)
     found = dict(zip(results["names"], results["estimates"]))
@@ -243,7 +243,7 @@ def test_check_reads_the_columns_and_goes_on_after_a_bad_file(tmp_path, capsys):
     [
         ("outcomes: {group: {}}", "my.csv: column 'group' holds texts such as 'u', not numbers"),
         ("outcomes: {x: {}}\ncategories: {group: w}", "nowhere holds 'w', but .'u', 'v'."),
-        ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but mean of x, variance of x"),
+        ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but loc.x., covariance.x, x."),
     ],
 )
 def test_what_a_table_does_not_have_is_said(tmp_path, text, message):

@@ -263,7 +263,62 @@ class Falling(NamedTuple):
 @pytest.mark.parametrize("depth", [1.0, 5.0])
 def test_a_way_that_rises_above_every_maximum_is_told(depth):
     loss = Falling(jnp.asarray(depth), jnp.asarray(1.0))
-    descent = Descent(lambda x: loss, lambda x: 0.0, False, 60, False)
+    descent = Descent(lambda x: loss, lambda x: 0.0, None, 60, False)
     best, sentence = descent.best([np.array([0.1]), np.array([9.0])])
     assert best.arrived == (depth < 2.0)
     assert ("likelihood rose to 3 nats above" in sentence) == (depth > 2.0), sentence
+
+
+def inverse_covariance_in_the_disc(rows):
+    """That of the most likely density exp(quadratic) on the unit disc, of a Gaussian or not, by
+    quadrature in polar coordinates and Newton's method."""
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    radius, angle = (nodes + 1) / 2, np.arange(64) * (2 * np.pi / 64)
+    points = np.stack([np.outer(radius, np.cos(angle)), np.outer(radius, np.sin(angle))], axis=-1)
+    mass = np.repeat(radius * weights, 64)
+    terms = lambda z: np.stack(
+        [z[:, 0], z[:, 1], -(z[:, 0] ** 2) / 2, -z[:, 0] * z[:, 1], -(z[:, 1] ** 2) / 2]
+    )
+    features, goal, natural = terms(points.reshape(-1, 2)), terms(rows).mean(axis=1), np.zeros(5)
+    for _ in range(30):
+        density = mass * np.exp(natural @ features)
+        mean = features @ density / density.sum()
+        spread = (features * density) @ features.T / density.sum() - np.outer(mean, mean)
+        natural = natural + np.linalg.solve(spread, goal - mean)
+    assert np.allclose(mean, goal)
+    return np.array([[natural[2], natural[3]], [natural[3], natural[4]]])
+
+
+def test_rows_as_if_uniform_in_a_disc_are_told_from_gaussian_ones():
+    rng, found = np.random.default_rng(3), []
+    for scale in (0.5, 0.9, 5.0):
+        rows = scale * rng.normal(size=(20000, 2)) * [1.0, 0.8]
+        rows = rows[np.sum(rows**2, axis=1) < 1][:100]
+        truth = inverse_covariance_in_the_disc(rows)
+        fit = tg.fit_observations(tg.Observations.exact(rows, region=tg.Ball(np.zeros(2), 1.0)))
+        exists = np.linalg.eigvalsh(truth)[0] > 0
+        found.append(exists)
+        assert fit.converged == exists
+        if exists:
+            np.testing.assert_allclose(np.linalg.inv(fit.covariance_matrix), truth, rtol=1e-6)
+        else:
+            assert (
+                fit.reason.startswith("There is no maximum") and "This happens along" in fit.reason
+            )
+    assert 1 < sum(found) < 5
+
+
+def test_curvature_learnt_from_gradients_leads_to_the_same_maximum(monkeypatch):
+    rng = np.random.default_rng(4)
+    values = 1.0 + rng.normal(size=200)
+    rows = tg.Observations.exact(
+        values[values > 0.3], region=tg.Box([0.3], [INF]), noise=jnp.array([[0.2]])
+    )
+    exact = tg.fit_observations(rows)
+    monkeypatch.setattr(Rows, "dear", True)
+    learnt = tg.fit_observations(rows)
+    assert learnt.converged and learnt.notes == exact.notes
+    gap = learnt.estimates - exact.estimates
+    assert np.all(np.abs(gap) <= 1e-4 * exact.errors)
+    np.testing.assert_allclose(learnt.errors, exact.errors, rtol=1e-5)
+    assert learnt.num_steps > exact.num_steps

@@ -29,6 +29,10 @@ def test_a_tightened_fit_is_that_of_the_rows_that_are_left():
     error = np.sqrt(other.errors**2 - fit.errors**2)
     np.testing.assert_allclose(closer.standard_error, error, rtol=0.3)
     assert closer.degrees == 3 and closer.p_value > 0.001
+    assert "print tg.fitting.tightened(fit)" in str(fit)
+    told = str(closer).splitlines()
+    assert told[1].split() == ["coefficients[0]", *(f"{part[0]:.6g}" for part in closer[2:5])]
+    assert f"{closer.num_rows} rows are left" in told[4] and f"p = {closer.p_value:.2g}." in told[4]
 
 
 @pytest.mark.slow

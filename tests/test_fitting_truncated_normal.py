@@ -14,7 +14,8 @@ import truncgauss as tg
 from truncgauss import fitting
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting import truncated_normal
-from truncgauss.optimization.newton import Chord, newton_steps, slope
+from truncgauss.fitting.truncated_normal_loss import hessian_of, packed
+from truncgauss.optimization.newton import Chord, newton_steps, point, slope
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree
@@ -198,14 +199,30 @@ def test_rows_that_cannot_be_fitted_are_refused_in_a_sentence(rows, low, high, s
         tg.fit_truncated_normal(rows, low, high)
 
 
+def test_covariances_off_the_diagonal_are_compared_with_the_likelihood():
+    rng = np.random.default_rng(11)
+    x = rng.multivariate_normal([0.0, 1.0], [[1.0, 0.5], [0.5, 1.0]], 1500)
+    x = x[(x[:, 0] > -0.5) & (x[:, 1] < 2.0)]
+    counts = rng.integers(0, 3, len(x)).astype(float)
+    fit = tg.fit_truncated_normal(x, [-0.5, -INF], [INF, 2.0], weights=counts)
+    [told] = [note for note in fit.notes if "Do not trust" in note]
+    assert "covariance[1, 0]" in told.split(":")[0]
+    # The likelihood's own interval of it is far from Wald's.
+    low, high = fit.profile("covariance[1, 0]")
+    k = fit.names.index("covariance[1, 0]")
+    ends = np.array([fit.estimates[k] - low, high - fit.estimates[k]]) / (1.96 * fit.errors[k])
+    assert ends[0] < 0.85 and ends[1] > 1.4
+
+
 def test_errors_that_do_not_hold_are_told():
     """An exponential sample may have a maximum, far out and flat on one side."""
     x = np.random.default_rng(0).exponential(size=500)
     fit = tg.fit_truncated_normal(x, 0.0)
     assert fit.converged and fit.loc[0] < -10.0
-    only, seen, wald = fit.notes
+    only, seen, wald, profiles = fit.notes
     assert "no other maximum" in only and "Only 3.4e-05 of the fitted distribution" in seen
     assert "Do not trust the Wald intervals of loc[0], covariance[0, 0]" in wald
+    assert "The profile intervals of loc[0], covariance[0, 0] may cover less" in profiles
     good = tg.fit_truncated_normal(np.random.default_rng(0).normal(5.0, 1.0, size=2000), 0.0)
     assert good.converged and good.notes == (only,)
 
@@ -263,7 +280,8 @@ class SumOfExponentials:
 def test_a_kept_curvature_of_half_of_the_rows_leads_to_the_minimum():
     rows = np.random.default_rng(5).normal(size=(60, 3))
     exact = SumOfExponentials(jnp.asarray(rows), jnp.full(3, 0.5))
-    chord = Chord(exact, (SumOfExponentials(jnp.asarray(rows[:30]), jnp.full(3, 0.5)),))
+    rough = SumOfExponentials(jnp.asarray(rows[:30]), jnp.full(3, 0.5))
+    chord = Chord(exact, (lambda x: point(rough, x).hessian,))
     first = chord(np.zeros(3))
     *_, end = newton_steps(chord, first, 100)
     shares = np.exp(rows @ end.x) / np.exp(rows @ end.x).sum()
@@ -351,3 +369,15 @@ def test_a_profile_by_gradients_ends_where_another_optimiser_says():
         first = np.zeros(len(best.x))
         found = optimize.minimize(fall, first, jac=True, method="SLSQP", constraints=held)
     np.testing.assert_allclose(found.fun, 0.5 * stats.chi2.ppf(0.95, 1), rtol=1e-4)
+
+
+def test_differences_of_gradients_are_the_hessian():
+    rows = np.random.default_rng(2).normal(size=(300, 2)) @ np.array([[1.0, 0.0], [0.6, 0.8]])
+    fit = tg.fit_truncated_normal(rows[np.all(rows > -0.5, axis=1)], low=-0.5)
+    wide = packed(np.array([0.3, -0.2]), np.array([[0.5, 0.05], [0.05, 0.02]]))
+    with jax.enable_x64(True):
+        for x in (fit.best.x, packed(np.array([3.0, 1.0]), np.diag([20.0, 0.05])), wide):
+            exact = point(fit.loss, x).hessian
+            units = np.sqrt(np.diagonal(exact))
+            gap = (hessian_of(fit.loss, x) - exact) / np.outer(units, units)
+            assert np.abs(gap).max() < 2e-8

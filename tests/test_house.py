@@ -60,7 +60,8 @@ ROOMS = {
     },
     "optimization": {
         "digests": -2, "parameters": 0, "checkpoint": -1, "termination": 0, "newton": 0,
-        "wald": 0, "uncertainty": 1, "result": 2, "steps": 2, "descent": 3, "loop": 3,
+        "wald": 0, "progress": 1, "uncertainty": 1, "widening": 1, "result": 2, "steps": 2,
+        "descent": 3, "loop": 3,
     },
     "fitting": {
         "held": 0, "regression_loss": 0, "observations_loss": 0, "statistics": 0, "existence": 0,

@@ -54,9 +54,9 @@ def test_a_browser_shows_every_number_and_asks_for_nothing(folder, page):
         assert " ".join(line.split()) in text
     for value in ended["values"].values():
         assert (f"{value:.6g}" if isinstance(value, float) else str(value)) in text
-    estimate = ended["values"]["estimates/mean[sepal_length]"]
-    stderr = ended["values"]["estimates/mean[sepal_length].stderr"]
-    assert f"mean[sepal_length] {estimate:.6g} {stderr:.6g}" in text
+    estimate = ended["values"]["estimates/loc[sepal_length]"]
+    stderr = ended["values"]["estimates/loc[sepal_length].stderr"]
+    assert f"loc[sepal_length] {estimate:.6g} {stderr:.6g}" in text
     assert made["versions"]["jax"] in text and made["started"] in text
     assert page.value("document.images.length") == 1
     assert page.value("document.images[0].complete && document.images[0].naturalWidth > 100")

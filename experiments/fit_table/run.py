@@ -24,16 +24,13 @@ def run(config):
     table = config.read_data()
     table, dropped = without_strays(config, table)
     rows, design = observations(config, table), design_of(config, table)
-    labels = None if design is None else design[0]
-    covariates = None if design is None else design[1]
-    names = names_of(config, labels)
-    check_profile(config, names)  # before the fit, if names are known
+    covariates = None if design is None else np.column_stack(list(design.values()))
+    check_profile(config, names_of(config, design))  # before the fit, if names are known
     with tqdm(total=2 + len(config.profile), desc="fit", disable=None) as bar:
         fit = fitted(config, table, rows, design)
         bar.update()
-        names = names or list(fit.names)
-        check_profile(config, names)
-        profiles = {name: profile(fit, names, name, bar) for name in config.profile}
+        check_profile(config, fit.names)
+        profiles = {name: profile(fit, name, bar) for name in config.profile}
         bar.set_description("residuals")
         residuals = tg.quantile_residuals(
             fit, jax.random.key(config.seed), num_draws=config.num_residuals
@@ -41,12 +38,12 @@ def run(config):
         bar.update()
     results = {
         "outcomes": np.array(list(config.outcomes)),
-        "names": np.array(names),
+        "names": np.array(fit.names),
         "estimates": fit.estimates,
         "stderr": fit.errors,
         "naive": naive(config, rows, covariates, fit),
         "num_components": config.components,
-        "by_name": by_name(names, fit),
+        "by_name": by_name(fit),
         "profile": {name: np.array(ends) for name, (ends, _) in profiles.items()},
         "profile_curves": {name: np.array(curve) for name, (_, curve) in profiles.items()},
         "residuals": residuals,
@@ -89,8 +86,7 @@ def fitted(config, table, rows, design):
         return mixture.fitted(config, rows)
     settings = {"num_steps": config.num_steps, "information": config.information}
     if not config.scale_covariates:
-        covariates = None if design is None else design[1]
-        return tg.fit_observations(rows, covariates, config.covariance, **settings)
+        return tg.fit_observations(rows, design, config.covariance, **settings)
     ((name, entry),) = config.outcomes.items()
     columns = [np.ones(rows.num_rows), *(table[own] for own in config.scale_covariates)]
     scales = dict(zip(["constant", *config.scale_covariates], columns))
@@ -105,7 +101,7 @@ def fitted(config, table, rows, design):
     settings |= {key: table[own] if isinstance(own, str) else own for key, own in given.items()}
     if rows.noise is not None:
         settings["noise"] = np.broadcast_to(np.ravel(rows.noise), rows.num_rows)
-    covariates = {"constant": columns[0]} if design is None else dict(zip(design[0], design[1].T))
+    covariates = {"constant": columns[0]} if design is None else design
     return tg.fit_regression(
         outcome, covariates, scale_design=scales, weights=rows.weights, **settings
     )
@@ -135,7 +131,7 @@ def without_strays(config, table):
 
 
 def design_of(config, table):
-    """Names and values of the covariates with a constant, or None if there are none."""
+    """The covariates by name, with a constant, or None if there are none."""
     names = ["constant", *config.covariates]
     columns = [np.ones(len(next(iter(table.values())))), *(table[n] for n in config.covariates)]
     for name, reference in config.categories.items():
@@ -149,8 +145,9 @@ def design_of(config, table):
         columns += [(table[name] == level).astype(float) for level in levels]
     if len(names) == 1:
         return None
-    check_present(dict(zip(names, columns)))
-    return names, np.stack(columns, axis=1)
+    design = dict(zip(names, columns))
+    check_present(design)
+    return design
 
 
 def check_present(columns):
@@ -163,25 +160,21 @@ def check_present(columns):
         )
 
 
-def names_of(config, labels):
-    """What to call the estimates, in the order of the fit: coefficients, then covariances.
-
-    Empty where the fit itself names them.
-    """
+def names_of(config, design):
+    """What the fit will call its estimates; empty where only the fit knows."""
     if config.scale_covariates or config.components > 1:
         return []
     outcomes = list(config.outcomes)
     several = len(outcomes) > 1
     found = []
     for outcome in outcomes:
-        own = [f"mean of {outcome}"] if labels is None else labels
-        found += [f"{outcome} ~ {label}" if several and labels else label for label in own]
+        if design is None:
+            found.append(f"loc[{outcome}]")
+        else:
+            found += [f"coefficients[{outcome}][{x}]" if several else x for x in design]
     for i, outcome in enumerate(outcomes):
-        for other in outcomes[: i + 1]:
-            if other == outcome:
-                found.append(f"variance of {outcome}")
-            elif config.covariance == "full":
-                found.append(f"covariance of {outcome} and {other}")
+        others = outcomes[: i + 1] if config.covariance == "full" else [outcome]
+        found += [f"covariance[{outcome}, {other}]" for other in others]
     return found
 
 
@@ -192,14 +185,13 @@ def check_profile(config, names):
             raise ValueError(f"profile: there is no estimate {name!r}, but {', '.join(names)}.")
 
 
-def profile(fit, names, name, bar):
-    """The profile interval and curve of an estimate by the name that it has here."""
+def profile(fit, name, bar):
+    """The profile interval and curve of an estimate."""
     bar.set_description(f"profile of {name}")
     bar.update()
-    own = fit.names[names.index(name)]
     if not fit.converged:
         return (np.nan, np.nan), np.full((2, NUM_CURVE), np.nan)
-    return fit.profile(own), fit.profile_curve(own, NUM_CURVE)
+    return fit.profile(name), fit.profile_curve(name, NUM_CURVE)
 
 
 def naive(config, rows, design, fit):
@@ -231,9 +223,9 @@ def naive(config, rows, design, fit):
     return values
 
 
-def by_name(names, fit):
+def by_name(fit):
     """Every estimate and its standard error by name, for summary.json."""
-    pairs = zip(names, fit.estimates, fit.errors)
+    pairs = zip(fit.names, fit.estimates, fit.errors)
     return {
         key: float(number)
         for name, estimate, error in pairs
@@ -272,12 +264,10 @@ def summary(results, rows, fit):
     certificate = [] if fit.certificate is None else [f"Certificate: {fit.certificate}."]
     return [
         *lines,
-        *(in_words(text, results, fit) for text in (fit.reason, *certificate, *fit.notes)),
+        *(in_config(text) for text in (fit.reason, *certificate, *fit.notes)),
     ]
 
 
-def in_words(text, results, fit):
-    """A sentence of the fit with the names that its estimates have here."""
-    for own, name in zip(fit.names, results["names"], strict=True):
-        text = text.replace(own, str(name))
+def in_config(text):
+    """A sentence of the fit for those who have a config in place of a call."""
     return text.replace("Use profile(name).", "Name them under `profile` in the config.")

@@ -29,8 +29,11 @@ def run(config):
         # The curves of any Gaussian compile all that those of the fitted one need, in the meantime.
         standard = jnp.zeros(d, sample.dtype), jnp.eye(d, dtype=sample.dtype)
         compiling = pool.submit(shift_curve, *standard, region, config)
-        fit = tg.fit_truncated_normal(sample, low, high, num_steps=config.num_steps)
+        table = dict(zip(config.columns, np.asarray(sample).T))
+        fit = tg.fit_truncated_normal(table, low, high, num_steps=config.num_steps)
         bar.update()
+        bar.set_description("profile intervals")
+        profiles = profiles_of(fit)
         bar.set_description("fits to resampled rows")
         again = resampled(sample, low, high, config, bar)
         bar.set_description("fraction along a shift")
@@ -39,7 +42,8 @@ def run(config):
         bar.update()
     results = {
         "columns": np.array(config.columns),
-        "estimates": named(config.columns, fit),
+        "estimates": named(fit),
+        "profile": profiles,
         "unit": config.unit,
         "limits": {"low": low, "high": high},
         "rows": rows,
@@ -52,7 +56,8 @@ def run(config):
     }
     if not seen.all():
         results["full"] = moments(rows)
-    results["summary"] = [*summary(results), fit.reason, *fit.notes]
+    notes = [note.replace("Use profile(name).", "See below.") for note in fit.notes]
+    results["summary"] = [*summary(results), fit.reason, *notes, *intervals(results)]
     return results
 
 
@@ -86,17 +91,18 @@ def moments(rows):
     return {"loc": rows.mean(axis=0), "covariance": covariance, "stderr": stderr}
 
 
-def named(columns, fit):
+def named(fit):
     """Every estimate and its standard error by name, for summary.json."""
     values = {}
-    for i, column in enumerate(columns):
-        values[f"mean[{column}]"] = float(fit.loc[i])
-        values[f"mean[{column}].stderr"] = float(fit.standard_errors.loc[i])
-        for j, other in enumerate(columns[: i + 1]):
-            name = f"covariance[{column}, {other}]"
-            values[name] = float(fit.covariance_matrix[i, j])
-            values[f"{name}.stderr"] = float(fit.standard_errors.covariance_matrix[i, j])
+    for name, estimate, error in zip(fit.names, fit.estimates, fit.errors):
+        values |= {name: float(estimate), f"{name}.stderr": float(error)}
     return values
+
+
+def profiles_of(fit):
+    """The 95 % profile interval of each mean, by its name; none without a maximum."""
+    means = fit.names[: len(fit.loc)] if fit.converged else ()
+    return {name: np.array(fit.profile(name)) for name in means}
 
 
 def of_fit(fit):
@@ -206,6 +212,18 @@ def summary(results):
         )
     if full:
         lines += [verdict(results, j) for j in range(len(results["columns"]))]
+    return lines
+
+
+def intervals(results):
+    """The means again, with intervals that follow the likelihood, and that of all rows."""
+    lines, full = [], results.get("full")
+    for j, (name, (low, high)) in enumerate(results["profile"].items()):
+        whole = f"; of all rows {full['loc'][j]:.4f}" if full else ""
+        lines.append(
+            f"{name}: {results['corrected']['loc'][j]:.4f}, 95 % profile interval "
+            f"[{low:.4f}, {high:.4f}]{whole}"
+        )
     return lines
 
 

@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from tqdm import tqdm
 
 from truncgauss.fitting.fraction_loss import FractionLoss
 from truncgauss.optimization import newton
 from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.parameters import Constraint, Coordinates, coordinates
+from truncgauss.optimization.progress import bar
 from truncgauss.optimization.result import BASELESS, FitResult
 from truncgauss.optimization.uncertainty import Certificate, ErrorBars, certificate, error_bars
 from truncgauss.problem import Estimate
@@ -139,7 +139,7 @@ class Search:
         trials: number of trials of each fraction (k,), or None.
         names: what to call each entry of the flattened parameters, (p,).
         num_steps: the most steps from each start.
-        progress: show a bar, one tick for each start.
+        progress: see `optimization.progress.bar`; one tick for each start.
     """
 
     loss_at: Callable[[Any], FractionLoss]
@@ -152,8 +152,7 @@ class Search:
 
     def result(self, starts: list[Any]) -> FitResult:
         """The best solution with its error bars, its equals and its certificate."""
-        bar = tqdm(starts, desc="starts", disable=None if self.progress else True)
-        found = [self.solution(start) for start in bar]
+        found = [self.solution(start) for start in bar(starts, "starts", self.progress)]
         best = min(found, key=order)
         if not best.endless.any():
             found += [self.solution(image) for image in self.mirror_images(best.params)]

@@ -32,7 +32,7 @@ def fit_shift(
     key: jax.Array | None = None,
     num_starts: int = 6,
     num_steps: int = 300,
-    progress: bool = False,
+    progress: bool = True,
 ) -> FitResult:
     """The shift of a Gaussian's mean that reproduces the observed fraction of each of k regions.
 
@@ -59,7 +59,7 @@ def fit_shift(
         key: random key of a sampling method.
         num_starts: starts, the first near 0 and the others drawn around it.
         num_steps: the most steps from each start.
-        progress: show a bar, one tick for each start.
+        progress: on a terminal, show how many starts were tried, if that takes more than 3 seconds.
 
     Returns:
         FitResult with params and standard_errors of shape (d,). What the data cannot identify has
@@ -117,7 +117,7 @@ def fit_limits(
     key: jax.Array | None = None,
     num_starts: int = 4,
     num_steps: int = 300,
-    progress: bool = False,
+    progress: bool = True,
 ) -> FitResult:
     """The limits of a box that let the observed fraction of each of k Gaussians through.
 

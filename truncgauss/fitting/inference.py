@@ -9,10 +9,10 @@ import numpy as np
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import Path
-from truncgauss.optimization.newton import FEW_NUMBERS, Point, point, verdict
+from truncgauss.optimization.newton import Point, point, verdict
 from truncgauss.optimization.result import BASELESS, NO_OTHER, UNSEEN
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.optimization.wald import distrust, far_from_quadratic, wald_ratios
+from truncgauss.optimization.wald import advice, wald_ratios
 from truncgauss.problem import Estimate
 
 INFORMATION = ("observed", "expected", "sandwich")
@@ -175,14 +175,10 @@ def sandwich(
 
 def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
     """See `wald_ratios`."""
-    few = sum(jnp.size(leaf) for leaf in jax.tree.leaves(loss)) <= FEW_NUMBERS
     size = float(loss.size)
 
     def value(x: np.ndarray) -> float:
-        # The program with all derivatives is there already.
-        return (
-            point(loss, x).loss if few else -float(total_of(loss, jnp.asarray(x)).log_prob) / size
-        )
+        return -float(total_of(loss, jnp.asarray(x), effort=MEDIUM).log_prob) / size
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(described(coordinates, jnp.asarray(x), effort=MEDIUM)[0])
@@ -210,16 +206,9 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
             f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
             "give the method more points."
         )
-    if fraction < 0.5:
+    if fraction < 0.5 and fields["converged"]:
         notes.append(UNSEEN.format(fraction))
-    notes += [f"{note} Use profile(name)." for note in distrust(names, ratios)]
-    worse = np.flatnonzero(far_from_quadratic(ratios))
-    if len(worse):
-        notes.append(
-            f"The profile intervals of {', '.join(names[k] for k in worse)} may cover less than "
-            "they say as well: so far from quadratic, 95 % intervals covered as little as 0.86 in "
-            "simulations."
-        )
+    notes += advice(names, ratios)
     if fields["converged"] and not len(ratios):
         notes.append("Wald intervals were not compared with the likelihood; profile() does that.")
     return tuple(notes)

@@ -13,11 +13,18 @@ from scipy import stats
 from truncgauss import __version__
 from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.profile import Profile
+from truncgauss.fitting.truncated_normal_loss import TruncatedLoss
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.newton import Point
 from truncgauss.optimization.result import Fit, InformationCriteria, table_of
 from truncgauss.optimization.uncertainty import FreeErrors
 from truncgauss.pytrees import frozen_pytree
+from truncgauss.regions import Box
+
+TIGHTENED = (
+    "How the estimates move as the limits of truncation move inwards: print "
+    "tg.fitting.tightened(fit), which takes a few seconds."
+)
 
 
 @frozen_pytree
@@ -172,8 +179,9 @@ class LikelihoodFit(InformationCriteria, Fit):
         if not self.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
         estimate = OneEstimate(self.coordinates, jnp.asarray(self.names.index(name)))
-        estimated = self.log_likelihood_stderr > 0  # then a Hessian is many integrals
-        return Profile(self.loss, float(self.loss.size), self.best, estimate, estimated)
+        # A Hessian is many integrals then, or its program takes long to compile.
+        dear = self.log_likelihood_stderr > 0 or isinstance(self.loss, TruncatedLoss)
+        return Profile(self.loss, float(self.loss.size), self.best, estimate, dear)
 
     def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
         """A function of the estimates with its standard error, by the delta method.
@@ -285,6 +293,10 @@ class RowsFit(LikelihoodFit):
     wald_ratios: np.ndarray
     observations: Observations = dataclasses.field(repr=False)
     centred: Observations = dataclasses.field(repr=False)
+
+    def __str__(self) -> str:
+        one = self.centred.dimension == 1 and isinstance(self.centred.region, Box)
+        return super().__str__() + (f"\n{TIGHTENED}" if one and self.converged else "")
 
 
 class LikelihoodRatio(NamedTuple):

@@ -34,13 +34,14 @@ def fit_observations(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
-    progress: bool = False,
+    progress: bool = True,
 ) -> ObservationsFit:
     """Maximum likelihood of a Gaussian, or a Gaussian regression, from rows known in part.
 
     The likelihood is that of `log_likelihood`. One outcome is fitted in coordinates where exact
     rows (truncated or not) and censored rows (not truncated) have no other maximum; several in
-    coefficients, log standard deviations and Fisher's z of correlations. What is known of other
+    natural parameters where they are exact, of which the same holds, and otherwise in coefficients,
+    log standard deviations and Fisher's z of correlations. What is known of other
     maxima, and of the part that no row could show, stands in `notes`.
 
     Args:
@@ -62,7 +63,8 @@ def fit_observations(
             log-likelihood; "expected", its mean over samples from the fitted Gaussian with the
             same covariates, regions and noise, for complete and exact rows; or "sandwich", which
             holds for many rows of another distribution too.
-        progress: show a bar, if on a terminal.
+        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
+            3 seconds.
 
     Returns:
         ObservationsFit.
@@ -96,10 +98,11 @@ def fit_observations(
         closed = is_simple(observations) and isinstance(method, Automatic | Exact)
         check_expected(information, observations)
         settings = information == "sandwich", closed, method, as_key(key)
-        problem = Rows(observations, near, coordinates, scale, *settings)
+        problem, x = Rows(observations, near, coordinates, scale, *settings).in_natural(x)
         renewed = problem.losses()
         problem.check_possible(renewed, x)
-        descent = Descent(renewed, problem.width, coordinates.single, num_steps, progress)
+        bounds = num_steps, progress, problem.dear
+        descent = Descent(renewed, problem.width, problem.precision, *bounds)
         given = None if start is None else as_start(start, problem.estimated, coordinates.sizes)
         starts = problem.starts(x, num_starts)
         fit = fitted(problem, descent, given, starts, information)

@@ -1,13 +1,29 @@
 """The loss of observed rows, and the coordinates in which a Gaussian's parameters move freely."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.likelihood import Observations, log_likelihood, total_log_likelihood
+from truncgauss.optimization.widening import Precision
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree, static_field
+
+
+@frozen_pytree
+class White:
+    """Outcomes as they are near those of a first fit: the mean 0 and the covariance the identity.
+
+    Attributes:
+        centre: coefficients of that fit, one outcome after the other.
+        root: the Cholesky factor of its covariance matrix, (d, d).
+    """
+
+    centre: jax.Array
+    root: jax.Array
 
 
 @frozen_pytree
@@ -18,7 +34,9 @@ class Coordinates:
     and Fisher's z = artanh(correlation) of the free pairs. With one outcome of unknown variance it
     holds coefficients / sigma^p and 1 / sigma^p. For p = 1 the log-likelihood of censored rows and
     of intervals is concave (Olsen, 1978); for p = 2, the natural parameters, that of exact rows,
-    truncated or not (Barndorff-Nielsen, 1978).
+    truncated or not (Barndorff-Nielsen, 1978). So is that of several exact outcomes, in the inverse
+    of their covariance matrix and its product with the coefficients: x holds these, of outcomes
+    made white by a first fit.
 
     Attributes:
         fixed: the covariance matrix (d, d), of which the free entries do not matter.
@@ -26,6 +44,7 @@ class Coordinates:
         scales: outcomes of free variance (static).
         pairs: pairs (i, j), i < j, of free covariance (static).
         power: p, with one outcome (static).
+        white: the outcomes made white, if x holds natural parameters of several.
 
     References:
         Barndorff-Nielsen, "Information and Exponential Families" (1978).
@@ -38,6 +57,7 @@ class Coordinates:
     scales: tuple[int, ...] = static_field()
     pairs: tuple[tuple[int, int], ...] = static_field()
     power: int = static_field(default=1)
+    white: White | None = None
 
     @property
     def single(self) -> bool:
@@ -71,7 +91,9 @@ class Coordinates:
         """Coefficients of each outcome, and the covariance matrix; NaN where it is none."""
         count = sum(self.sizes)
         coefficients, rest = x[:count], x[count:]
-        if self.single:
+        if self.white is not None:
+            coefficients, matrix = self._of_natural(self.white, coefficients, rest)
+        elif self.single:
             scale = jnp.where(rest > 0, 1.0 / jnp.where(rest > 0, rest, 1.0), jnp.nan)
             coefficients, matrix = coefficients * scale, scale[:, None] ** (2 // self.power)
         else:
@@ -93,8 +115,63 @@ class Coordinates:
         factor = jnp.linalg.cholesky(matrix)
         return matrix + 0.0 * jnp.sum(factor)  # NaN if it is not positive definite
 
+    def _of_natural(
+        self, white: White, eta: jax.Array, entries: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Coefficients, one after the other, and the covariance matrix of natural parameters."""
+        place = self._free_entries
+        precision = jnp.zeros_like(self.fixed).at[place].set(entries).at[place[::-1]].set(entries)
+        factor = jnp.linalg.cholesky(precision)
+        half = jax.scipy.linalg.solve_triangular(factor, white.root.T, lower=True)
+        solved = jax.scipy.linalg.solve_triangular(factor, self._in_columns(eta), lower=True)
+        matrix = half.T @ half
+        return white.centre + self._in_line(half.T @ solved), (matrix + matrix.T) / 2
+
+    def _in_columns(self, coefficients: Any) -> Any:
+        """Coefficients of all outcomes, (d, p), 0 where an outcome has fewer; from one line."""
+        found = jnp.zeros((len(self.sizes), max(self.sizes)))
+        return found.at[self._places].set(coefficients)
+
+    def _in_line(self, columns: Any) -> Any:
+        """The inverse of `_in_columns`."""
+        return columns[self._places]
+
+    @property
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row and column in `_in_columns` of each coefficient."""
+        outcome = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return outcome, np.concatenate([np.arange(size) for size in self.sizes])
+
+    @property
+    def _free_entries(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row and column of each free entry, in the lower triangle and in the order of x."""
+        pairs = np.array(self.pairs, int).reshape(-1, 2)
+        scales = np.array(self.scales, int)
+        return np.append(scales, pairs[:, 1]), np.append(scales, pairs[:, 0])
+
+    def precision(self, scale: np.ndarray) -> Precision | None:
+        """Where the inverse covariance, or the inverse scale of one outcome, stands in x; None
+        where it does not.
+
+        Args:
+            scale: spread of each outcome, (d,).
+        """
+        count = sum(self.sizes)
+        if self.white is not None:
+            return Precision(count, *self._free_entries)
+        if not self.single:
+            return None
+        return Precision.single(count, float(scale[0]), self.power)
+
     def free(self, coefficients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """x of coefficients, one after the other, and a covariance matrix."""
+        if self.white is not None:
+            root, centre = np.asarray(self.white.root), np.asarray(self.white.centre)
+            half = np.linalg.solve(root, np.linalg.cholesky(matrix))
+            precision = np.linalg.inv(half @ half.T)
+            moved = np.linalg.solve(root, np.asarray(self._in_columns(coefficients - centre)))
+            eta = np.asarray(self._in_line(precision @ moved))
+            return np.append(eta, precision[self._free_entries])
         scale = np.sqrt(np.diagonal(matrix))
         if self.single:
             return np.append(coefficients, 1.0) / scale**self.power

@@ -23,6 +23,7 @@ from truncgauss.fitting.inference import fraction_of, notes_of, summary, total_o
 from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss
 from truncgauss.fitting.observations_result import ObservationsFit, shaped
 from truncgauss.fitting.observations_start import (
+    in_natural,
     scattered,
     widened,
 )
@@ -35,9 +36,11 @@ from truncgauss.fitting.regression_loss import (
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations, fraction_not_truncated, hold, log_likelihood
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Path
+from truncgauss.optimization.widening import Precision, along
 from truncgauss.probability.method import Method
 
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
+MANY_INTEGRALS = 50  # of three dimensions, whose Hessian takes ten times as long as a gradient
 WIDE = 10.0  # standard deviations of a start that is to find out whether wider ones are better
 NOT_DECIDED = (
     "This is a maximum, but that the likelihood does not grow beyond it far away is not proved: "
@@ -119,8 +122,20 @@ class Rows:
         rows = self.observations
         if rows.region is not None:
             return rows.dimension <= 3
-        limited = (rows.lower < rows.upper) & ~(jnp.isinf(rows.lower) & jnp.isinf(rows.upper))
-        return int(jnp.max(jnp.sum(limited, axis=1))) <= 3
+        return int(np.max(self.limited)) <= 3
+
+    @property
+    def limited(self) -> np.ndarray:
+        """How many entries of each row are limited, (n,): neither exact nor missing."""
+        lower, upper = (
+            np.asarray(side) for side in (self.observations.lower, self.observations.upper)
+        )
+        return np.sum((lower < upper) & ~(np.isinf(lower) & np.isinf(upper)), axis=1)
+
+    @property
+    def dear(self) -> bool:
+        """Whether Hessians are to be avoided: many rows are integrals in three dimensions."""
+        return not self.simple and int(np.sum(self.limited == 3)) > MANY_INTEGRALS
 
     @property
     def wide_start(self) -> bool:
@@ -231,11 +246,7 @@ class Rows:
 
     def towards(self, matrix: np.ndarray, which: int) -> str:
         """In which direction of the outcomes that happens."""
-        if len(matrix) == 1:
-            return ""
-        vector = np.linalg.eigh(matrix / np.outer(self.scale, self.scale))[1][:, which]
-        listed = ", ".join(f"{entry:.3g}" for entry in vector)
-        return f" This happens along ({listed}), in units of the outcomes' spread."
+        return along(np.linalg.eigh(matrix / np.outer(self.scale, self.scale))[1][:, which])
 
     def rising(self) -> str | None:
         """The direction along which the likelihood never falls, in words."""
@@ -264,8 +275,27 @@ class Rows:
             return False
         if len(place.sizes) == 1 and not place.scales and rows.region is None:
             return True  # log-concave in the mean
-        exact = bool(jnp.all(rows.lower == rows.upper))
-        return (exact and self.free_natural) or (place.single and rows.region is None)
+        return (self.exact and self.free_natural) or (place.single and rows.region is None)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every entry is known exactly."""
+        return bool(jnp.all(self.observations.lower == self.observations.upper))
+
+    def in_natural(self, x: np.ndarray) -> tuple["Rows", np.ndarray]:
+        """The same problem in coordinates where it is concave, if there are such for several
+        outcomes, and where to begin; else as it is."""
+        if self.coordinates.single or not (self.unique and self.exact and self.free_natural):
+            return self, x
+        found = in_natural(self.observations, self.designs, self.coordinates)
+        if found is None:
+            return self, x
+        return dataclasses.replace(self, coordinates=found[0]), found[1]
+
+    @property
+    def precision(self) -> Precision | None:
+        """Where the inverse covariance stands in x; None where it does not."""
+        return self.coordinates.precision(self.scale)
 
     @property
     def free_natural(self) -> bool:
@@ -335,7 +365,7 @@ class Rows:
             "tobin1958": limited,
             "cohen1991": rows.region is not None,
             "olsen1978": place.single and place.power == 1 and limited,
-            "barndorff1978": place.single and place.power == 2,
+            "barndorff1978": (place.single and place.power == 2) or place.white is not None,
             "little2019": bool(jnp.any(jnp.isinf(rows.lower) & jnp.isinf(rows.upper))),
             "genz1992": rows.dimension > 3 and (limited or rows.region is not None),
             "white1982": information == "sandwich",

@@ -1,5 +1,6 @@
 """What a fit of observed rows needs before it begins: checked covariates, and a first guess."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -9,9 +10,10 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.existence import ROUNDING
-from truncgauss.fitting.observations_loss import Coordinates
+from truncgauss.fitting.observations_loss import Coordinates, White
 from truncgauss.likelihood import Observations
 
+SINGULAR = 1e-12  # smallest eigenvalue of a correlation matrix without an inverse
 STAND_IN = 1e4  # median absolute deviations, beyond which a limit stands for infinity
 
 
@@ -159,6 +161,34 @@ def first_guess(
             "with variances like those of the rows. Give the variances too, or a start."
         )
     return coordinates.free(np.concatenate(coefficients), matrix), scale
+
+
+def in_natural(
+    observations: Observations, designs: tuple[jax.Array, ...] | None, coordinates: Coordinates
+) -> tuple[Coordinates, np.ndarray] | None:
+    """Natural coordinates of exact rows, made white by least squares, and that fit in them; None
+    if its covariance matrix is singular."""
+    values, d = np.asarray(observations.lower), observations.dimension
+    given = observations.weights
+    root = np.ones(len(values)) if given is None else np.sqrt(np.asarray(given))
+    coefficients, residuals = [], np.zeros_like(values)
+    for j in range(d):
+        columns = np.ones((len(values), 1)) if designs is None else np.asarray(designs[j])
+        own = np.linalg.lstsq(root[:, None] * columns, root * values[:, j], rcond=None)[0]
+        coefficients.append(own)
+        residuals[:, j] = root * (values[:, j] - columns @ own)
+    matrix = residuals.T @ residuals / np.sum(root**2)
+    free = np.eye(d, dtype=bool)
+    for i, j in coordinates.pairs:
+        free[i, j] = free[j, i] = True
+    matrix = np.where(free, matrix, 0.0)
+    scale = np.sqrt(np.diagonal(matrix))
+    if not np.all(scale > 0) or np.linalg.eigvalsh(matrix / np.outer(scale, scale))[0] < SINGULAR:
+        return None
+    flat = np.concatenate(coefficients)
+    white = White(jnp.asarray(flat), jnp.asarray(np.linalg.cholesky(matrix)))
+    coordinates = dataclasses.replace(coordinates, white=white)
+    return coordinates, coordinates.free(flat, matrix)
 
 
 def scattered(

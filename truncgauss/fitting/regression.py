@@ -39,6 +39,7 @@ from truncgauss.fitting.regression_rows import RegressionRows, as_rows, columns_
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
+from truncgauss.optimization.widening import Precision
 
 NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
 
@@ -88,7 +89,7 @@ def fit_regression(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
-    progress: bool = False,
+    progress: bool = True,
 ) -> RegressionFit:
     """Maximum likelihood of a Gaussian regression whose outcome is not fully observed.
 
@@ -118,7 +119,8 @@ def fit_regression(
         information: what standard errors come from: "observed", "expected" or "sandwich", see
             `fit_observations`. Censored rows have an expected information too, as their limits
             are known; outcomes given as intervals have none.
-        progress: show a bar, if on a terminal.
+        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
+            3 seconds.
 
     Returns:
         RegressionFit.
@@ -151,7 +153,8 @@ def fit_regression(
         scales = None if scale_design is None else columns_of(scale_design, "scale_design", ends)
         parallel.agreed("fit_regression: rows, designs and start", (rows, covariates.values, start))
         problem = Regression.of(known, covariates, scales)
-        descent = Descent(problem.renewed, problem.width, scales is None, num_steps, progress)
+        precision = problem.precision
+        descent = Descent(problem.renewed, problem.width, precision, num_steps, progress)
         given = None if start is None else problem.as_start(start)
         several = not problem.unique and rows.num_rows <= MOST_ROWS
         others = problem.scattered((num_starts or (MANY_STARTS if several else 1)) - 1)
@@ -278,6 +281,13 @@ class Regression:
 
     def width(self, x: np.ndarray) -> float:
         return float(self.scales(x).min() / self.spread)
+
+    @property
+    def precision(self) -> Precision | None:
+        """Where the inverse scale or variance stands in x, if it is one number."""
+        if self.scale_design is not None:
+            return None
+        return Precision.single(self.design.shape[1], self.spread, self.coordinates.link)
 
     @property
     def unique(self) -> bool:

@@ -5,7 +5,7 @@ import numpy as np
 from truncgauss.fitting.existence import inside_regions, rising_direction
 from truncgauss.fitting.regression_loss import impossible_rows, limits_of
 from truncgauss.likelihood import Observations
-from truncgauss.optimization.descent import WIDEST
+from truncgauss.optimization.widening import WIDEST
 from truncgauss.regions import Box
 
 ENDLESS = (

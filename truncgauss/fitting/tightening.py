@@ -24,12 +24,14 @@ from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point
 from truncgauss.regions import Box
 
 MOST_STEPS = 100
+CONTRADICTED = 0.05  # p-value
 
 
 class Tightening(NamedTuple):
-    """What a fit says with limits of truncation moved inwards.
+    """What a fit says with limits of truncation moved inwards; `print` shows a table.
 
     Attributes:
+        names: what the estimates are called.
         num_rows: how many rows are left.
         estimates: from these, (p,).
         shift: by how much they have moved, (p,).
@@ -39,6 +41,7 @@ class Tightening(NamedTuple):
         p_value: P(chi-squared > statistic).
     """
 
+    names: tuple[str, ...]
     num_rows: int
     estimates: np.ndarray
     shift: np.ndarray
@@ -46,6 +49,23 @@ class Tightening(NamedTuple):
     statistic: float
     degrees: int
     p_value: float
+
+    def __str__(self) -> str:
+        width = max(map(len, self.names))
+        lines = [f"{'':{width}}  {'tightened':>12} {'shift':>12} {'by chance':>12}"]
+        for name, *numbers in zip(self.names, self.estimates, self.shift, self.standard_error):
+            lines.append(f"{name:{width}}  " + " ".join(f"{number:12.6g}" for number in numbers))
+        return "\n".join(
+            [
+                *lines,
+                f"{self.num_rows} rows are left inside the tightened limits. Chi-squared of all "
+                f"shifts {self.statistic:.3g}, {self.degrees} degrees of freedom: p = "
+                f"{self.p_value:.2g}.",
+                "The rows contradict the Gaussian shape, at the level of 5 %."
+                if self.p_value < CONTRADICTED
+                else "The estimates move no more than chance would have it.",
+            ]
+        )
 
 
 def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
@@ -112,7 +132,7 @@ def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
         seen = counts > 0
         covariance = moves[seen].T @ (moves[seen] / counts[seen, None])
         left = int(np.sum(weights > 0))
-        return compared(left, estimates, estimates - fit.estimates, covariance)
+        return compared(fit.names, left, estimates, fit.estimates, covariance)
 
 
 def influences(
@@ -121,7 +141,7 @@ def influences(
     """The estimates, and by how much each row, times its weight, moves them, (n, p)."""
     x = jnp.asarray(here.x)
     estimates, jacobian = map(np.asarray, described(coordinates, x, effort=MEDIUM))
-    scores = np.asarray(scores_of(loss, x))[:num_rows]
+    scores = np.asarray(scores_of(loss, x, effort=MEDIUM))[:num_rows]
     slopes = np.linalg.solve(float(loss.size) * here.hessian, jacobian.T)
     return estimates, scores @ slopes
 
@@ -159,14 +179,18 @@ def with_limits_moved(rows: Observations, share: float, scale: float) -> Observa
 
 
 def compared(
-    num_rows: int, estimates: np.ndarray, shift: np.ndarray, covariance: np.ndarray
+    names: tuple[str, ...],
+    num_rows: int,
+    estimates: np.ndarray,
+    before: np.ndarray,
+    covariance: np.ndarray,
 ) -> Tightening:
     """The chi-squared of a shift, in the directions in which it varies beyond rounding."""
-    errors = np.sqrt(np.diagonal(covariance))
+    shift, errors = estimates - before, np.sqrt(np.diagonal(covariance))
     units = np.where(errors > 0, errors, 1.0)
     values, vectors = np.linalg.eigh(covariance / np.outer(units, units))
     known = values > 1e-9 * values.max(initial=0.0)
     along = vectors[:, known].T @ (shift / units)
     statistic, degrees = float(np.sum(along**2 / values[known])), int(known.sum())
     p_value = float(stats.chi2.sf(statistic, degrees))
-    return Tightening(num_rows, estimates, shift, errors, statistic, degrees, p_value)
+    return Tightening(names, num_rows, estimates, shift, errors, statistic, degrees, p_value)

@@ -8,25 +8,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 from truncgauss import parallel, tables
 from truncgauss.fitting.held import hold
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import fit_observations
 from truncgauss.fitting.statistics import Statistics
-from truncgauss.fitting.truncated_normal_end import (
-    WIDEST,
-    finished,
-    precision_of,
-    wide_directions,
-)
+from truncgauss.fitting.truncated_normal_end import finished
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
     gaussian,
+    hessian_of,
     natural_parameters,
-    packed,
-    unpacked,
 )
 from truncgauss.fitting.truncated_normal_result import (
     GaussianErrors,
@@ -47,23 +40,26 @@ from truncgauss.fitting.truncated_normal_rows import (
 )
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.newton import (
+    NEAR,
     Chord,
     Point,
     newton_steps,
     point,
-    settled_within,
     verdict,
 )
+from truncgauss.optimization.progress import watched
+from truncgauss.optimization.widening import WIDEST, Precision
 from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 from truncgauss.problem import as_problem
 from truncgauss.regions import Box
 from truncgauss.tables import Table
 
-WIDENING = 10.0  # the most by which a step may lower an eigenvalue of the precision
 ROUNDS = 10  # how often the method's plan may be made anew
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
+NEAR_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held
 FEW_REPLICATES = 4  # for the curvature: standard errors were off by 4e-3 at most up to d = 5
 
 
@@ -85,7 +81,7 @@ def fit_truncated_normal(
     method: Method = Automatic(),
     key: jax.Array | None = None,
     num_steps: int = 100,
-    progress: bool = False,
+    progress: bool = True,
 ) -> TruncatedFit:
     """Maximum likelihood of loc and covariance of rows seen only inside limits.
 
@@ -119,7 +115,8 @@ def fit_truncated_normal(
         method: how P is computed. The edge of a soft method is in standard units.
         key: its random key.
         num_steps: the most Newton steps.
-        progress: show a bar, if on a terminal.
+        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
+            3 seconds.
 
     Returns:
         TruncatedFit.
@@ -234,43 +231,48 @@ def fit_sample(
 ) -> TruncatedFit:
     """The fit of a sample in standard units from natural parameters x."""
     visited: list[Point] = []
-    chord: Chord | None = None
+    chord, precision = None, Precision.packed(len(sample.centre))
     for _ in range(ROUNDS):
         loss = held_loss(sample, x, method, key)
-        rough = rougher(loss)
+        rough = curvatures(loss)
         kept = None if chord is None else chord.kept
-        chord = Chord(loss, rough, kept) if rough else None
+        near = NEAR if len(rough) > 1 else NEAR_EXACT
+        chord = Chord(loss, rough, kept, near) if rough else None
         evaluate = chord or functools.partial(point, loss)
         here = evaluate(x)
         check_finite(here)
         moves = not verdict(here.decrement * sample.weight**0.5, 0)[0]
         left = num_steps - len(visited) + (not visited)
-        close = 0.0 if chord is None else ARRIVED / sample.weight**0.5
-        stop = lambda here, close=close: too_wide(here) or here.decrement < close
-        steps = newton_steps(evaluate, here, left, stop=stop, admits=admits)
-        path = [here, *tqdm(steps, "Newton steps", disable=None if progress else True)]
-        if too_wide(path[-1]):
-            path.append(settled_but_for_width(evaluate, path[-1], left))
+        close = ARRIVED / sample.weight**0.5 if len(rough) > 1 else 0.0
+        stop = lambda here, close=close: precision.too_wide(here) or here.decrement < close
+        steps = newton_steps(evaluate, here, left, stop=stop, admits=precision.admits)
+        path = [here, *watched(steps, sample.weight, progress, sample.log_units)]
+        if precision.too_wide(path[-1]):
+            path.append(precision.settled_but_for_width(evaluate, path[-1], left))
         visited += path[bool(visited) :]
         here, x = path[-1], path[-1].x
-        narrowed = len(path) > 1 and too_wide(path[-2])
+        narrowed = len(path) > 1 and precision.too_wide(path[-2])
         again = moves and (loss.held.planned or narrowed)
-        if not again or too_wide(here) or len(visited) > num_steps:
+        if not again or precision.too_wide(here) or len(visited) > num_steps:
             break
     here = here if chord is None else chord.renewed(here, FEW_REPLICATES)
     return finished(sample, loss, here, visited, notes, dtype)
 
 
-def rougher(loss: TruncatedLoss) -> tuple[TruncatedLoss, ...]:
-    """The loss by single replicates, whose curvatures are together as good for standard errors;
+def curvatures(loss: TruncatedLoss) -> tuple[Callable[[np.ndarray], np.ndarray], ...]:
+    """Functions x -> about the loss's Hessian, cheaper than that: its differences where P is exact,
+    and otherwise Hessians by single replicates, which are together as good for standard errors;
     none for a method that does not have more."""
     method = loss.held.method
+    if isinstance(method, Exact):
+        return (functools.partial(hessian_of, loss),)
     if not isinstance(method, Separation) or method.num_replicates <= FEW_REPLICATES:
         return ()
     alone = dataclasses.replace(method, num_replicates=1)
     keys = jax.random.split(loss.held.key, FEW_REPLICATES)
     held = [dataclasses.replace(loss.held, method=alone, key=key) for key in keys]
-    return tuple(dataclasses.replace(loss, held=own) for own in held)
+    losses = [dataclasses.replace(loss, held=own) for own in held]
+    return tuple(lambda x, own=own: point(own, x).hessian for own in losses)
 
 
 def first_natural(
@@ -318,34 +320,3 @@ def check_finite(here: Point) -> None:
             f"(loss {here.loss}). The method cannot see the rows' region; use tg.Automatic(), or "
             "more samples."
         )
-
-
-def admits(here: Point, x: np.ndarray) -> bool:
-    """Whether a step to x keeps the precision positive, and widens the Gaussian in bounds."""
-    least = np.linalg.eigvalsh(precision_of(x))[0]
-    return bool(least >= np.linalg.eigvalsh(precision_of(here.x))[0] / WIDENING)
-
-
-def too_wide(here: Point) -> bool:
-    """Whether the Gaussian is almost a straight slope across the sample, and tends to be one."""
-    wide = wide_directions(here)
-    _, slope = unpacked(here.gradient, len(wide))
-    # The gradient in packed coordinates counts an off-diagonal entry twice.
-    slope = (slope + np.diag(np.diagonal(slope))) / 2
-    return bool(wide.size and np.all(np.diagonal(wide.T @ slope @ wide) > 0))
-
-
-def settled_but_for_width(
-    evaluate: Callable[[np.ndarray], Point], here: Point, num_steps: int
-) -> Point:
-    """The best point with the precision held where it is along wide directions.
-
-    A Gaussian may be too wide by chance on the way to a maximum. If it tends to widen even when
-    all other parameters are where they belong there is none, by convexity.
-    """
-    zero = np.zeros(len(precision_of(here.x)))
-    wide = wide_directions(here).T
-    pairs = [packed(zero, np.outer(v, w) + np.outer(w, v)) for v in wide for w in wide]
-    basis, sizes, _ = np.linalg.svd(np.stack(pairs, axis=1))
-    free = basis[:, int(np.sum(sizes > 1e-9 * sizes[0])) :]
-    return settled_within(evaluate, here, free, num_steps)

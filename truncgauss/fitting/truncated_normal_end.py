@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.compiling import LIGHT, MEDIUM
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
     estimate_of,
@@ -24,11 +23,11 @@ from truncgauss.fitting.truncated_normal_result import (
     names_of,
 )
 from truncgauss.fitting.truncated_normal_rows import Sample
-from truncgauss.optimization.newton import Point, point, verdict
+from truncgauss.optimization.newton import Point, slope_at, verdict
 from truncgauss.optimization.result import BASELESS
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
+from truncgauss.optimization.widening import WIDEST, Precision, along
 
-WIDEST = 1e3  # standard deviations of the sample: beyond, the Gaussian is a straight slope
 REFERENCES = ("marquardt1963", "cohen1991", "barndorff1978")
 
 
@@ -42,7 +41,7 @@ def finished(
 ) -> TruncatedFit:
     """The result in the user's units."""
     n, d, scale, x = sample.weight, len(sample.centre), sample.scale, jnp.asarray(here.x)
-    log_units = float(np.log(scale).sum() + np.log(np.diagonal(sample.root)).sum())
+    log_units = sample.log_units
     coordinates = NaturalCoordinates(*map(jnp.asarray, (sample.centre, scale, sample.root)))
     estimates = np.asarray(coordinates.estimates(x))
     loc, covariance = unpacked(estimates, d)
@@ -74,19 +73,20 @@ def known_at_the_end(
     """The fields of a fit that say whether it ended at the maximum, and how far to trust it."""
     n, x = sample.weight, jnp.asarray(here.x)
     # Computed once: where it is quick to run, it should be quick to compile.
-    estimate = estimate_of(loss, x, effort=MEDIUM if loss.held.planned else LIGHT)
+    estimate = estimate_of(loss, x, effort=loss.effort)
     proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
-    converged, reason = ending(here, proof, n, num_steps)
+    wide = Precision.packed(len(sample.centre)).wide(here.x)
+    converged, reason = ending(here, proof, n, num_steps, np.asarray(sample.root) @ wide)
     if np.isinf(estimate.stderr):
         converged, reason = False, BASELESS
     slopes = np.asarray(gaussian_slopes(x, sample.root))
     free_errors = FreeErrors.observed(n * here.hessian)
-    errors, spread = errors_of(free_errors, slopes, exists=not wide_directions(here).size)
+    errors, spread = errors_of(free_errors, slopes, exists=not wide.size)
     fraction = math.exp(estimate.log_prob)
     notes: tuple[str, ...] = ()
     if converged:
-        evaluate = functools.partial(point, loss) if estimate.stderr == 0 else None
-        notes = notes_of(evaluate, n, here, sample, slopes, errors, fraction)
+        value = functools.partial(slope_at, loss) if estimate.stderr == 0 else None
+        notes = notes_of(value, n, here, sample, slopes, errors, fraction)
         notes += integral_notes(loss, here, n, proof.stderr)
     units = packed(sample.scale, np.outer(sample.scale, sample.scale))
     return {
@@ -101,17 +101,6 @@ def known_at_the_end(
         "free_errors": free_errors,
         "references": REFERENCES + ("genz1992",) * (proof.stderr > 0),
     }
-
-
-def wide_directions(here: Point) -> np.ndarray:
-    """Directions of the sample (d, k) in which the Gaussian is wider than `WIDEST`."""
-    values, vectors = np.linalg.eigh(precision_of(here.x))
-    return vectors[:, values < WIDEST**-2]
-
-
-def precision_of(x: np.ndarray) -> np.ndarray:
-    d = int(((9 + 8 * len(x)) ** 0.5 - 3) / 2 + 0.5)  # from q = d + d (d + 1) / 2
-    return unpacked(x, d)[1]
 
 
 def errors_of(
@@ -134,14 +123,17 @@ def gaussian_slopes(natural: jax.Array, root: jax.Array) -> jax.Array:
     return jax.jacfwd(lambda x: packed(*gaussian(x, root)))(natural)
 
 
-def ending(here: Point, proof: Certificate, n: float, num_steps: int) -> tuple[bool, str]:
-    """Whether this is the maximum, and a sentence."""
-    if wide_directions(here).size:
+def ending(
+    here: Point, proof: Certificate, n: float, num_steps: int, wide: np.ndarray
+) -> tuple[bool, str]:
+    """Whether this is the maximum, and a sentence; `wide` are the directions (d, k) in which the
+    Gaussian widens without an end."""
+    if wide.size:
         return False, (
             "There is no maximum: the likelihood grows as the Gaussian widens, already to "
             f"{WIDEST:.0f} standard deviations of the sample. Inside these limits the rows look as "
             "spread as an exponential or uniform distribution. A Gaussian cannot be told from its "
-            "slope: use wider limits, more rows, or a prior."
+            "slope: use wider limits, more rows, or a prior." + along(wide[:, 0])
         )
     if not proof.positive_definite:
         return False, (

@@ -30,6 +30,11 @@ class Sample(NamedTuple):
     region: Box  # in standard units
     columns: tuple[str, ...]  # what to call them
 
+    @property
+    def log_units(self) -> float:
+        """The logarithm of the volume that white units have in the user's."""
+        return float(np.log(self.scale).sum() + np.log(np.diagonal(self.root)).sum())
+
 
 def as_sample(
     statistics: Statistics, low: np.ndarray, high: np.ndarray, table: Table | None = None

@@ -37,6 +37,7 @@ from truncgauss.mixtures.loss import MixtureLoss, effort_of, parts_of
 from truncgauss.mixtures.parameters import MixtureCoordinates
 from truncgauss.mixtures.prior import log_prior
 from truncgauss.optimization.checkpoint import computed
+from truncgauss.optimization.progress import bar
 
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
 FLAT = 1e-10  # variance of a component in units of the rows', at which it has no spread left
@@ -89,23 +90,28 @@ class Ascent:
     fell: float = 0.0
 
 
-def ascended(loss: MixtureLoss, start: Components, num_steps: int, gain: float) -> Ascent:
+def ascended(
+    loss: MixtureLoss, start: Components, num_steps: int, gain: float, progress: bool = False
+) -> Ascent:
     """The mixture after EM steps, until one brings less than `gain` nats or a component has no
     spread left."""
     values, here = [], start
     found = expectation(loss, here)
     values.append(found.log_likelihood + log_prior_of(loss, here))
-    for there, after in em_steps(loss, here, found, num_steps):
-        if has_collapsed(loss, there):
-            return Ascent(there, np.array(values))
-        value = after.log_likelihood + log_prior_of(loss, there)
-        fell = values[-1] - value
-        if not fell <= SLACK * max(abs(values[-1]), 1.0):
-            return Ascent(here, np.array(values), fell)
-        here = there
-        values.append(value)
-        if -fell < gain:
-            break
+    steps = em_steps(loss, here, found, num_steps)
+    with bar(steps, "EM steps", progress, total=num_steps) as shown:
+        for there, after in shown:
+            if has_collapsed(loss, there):
+                return Ascent(there, np.array(values))
+            value = after.log_likelihood + log_prior_of(loss, there)
+            fell = values[-1] - value
+            if not fell <= SLACK * max(abs(values[-1]), 1.0):
+                return Ascent(here, np.array(values), fell)
+            here = there
+            values.append(value)
+            shown.set_postfix_str(f"log-likelihood {value:.8g}", refresh=False)
+            if -fell < gain:
+                break
     return Ascent(here, np.array(values))
 
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 from truncgauss import parallel
 from truncgauss.likelihood import Observations
@@ -22,6 +21,7 @@ from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.mixtures.result import MixtureFit
 from truncgauss.mixtures.starts import seeded, standard_rows
 from truncgauss.optimization.newton import NEAR, Point, newton_steps
+from truncgauss.optimization.progress import bar, watched
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
@@ -78,7 +78,7 @@ def fit_mixture(
     num_em_steps: int = 200,
     num_steps: int = 100,
     information: str = "observed",
-    progress: bool = False,
+    progress: bool = True,
 ) -> MixtureFit:
     """Maximum likelihood of a mixture of Gaussians from rows known in part, behind a selection.
 
@@ -107,7 +107,8 @@ def fit_mixture(
         num_steps: the most Newton steps of each start.
         information: what the standard errors come from: "observed", the curvature of the
             log-likelihood; or "sandwich", which holds for many rows of another distribution too.
-        progress: show a bar, if on a terminal.
+        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
+            3 seconds.
 
     Returns:
         MixtureFit, with `converged` false and the reason where there is no maximum.
@@ -145,8 +146,10 @@ def fit_mixture(
             first = seeded(table, weights, num_components, own)
             starts.append(in_user_units(first, loss.coordinates, number))
         check_possible(loss, starts[0])
-        climb = functools.partial(climbed, loss, num_em_steps=num_em_steps, num_steps=num_steps)
-        best, reached = highest(climb, tqdm(starts, "starts", disable=None if progress else True))
+        climb = functools.partial(
+            climbed, loss, counts=(num_em_steps, num_steps), progress=progress
+        )
+        best, reached = highest(climb, bar(starts, "starts", progress))
         return reported(loss, best, reached, num_steps, information)
 
 
@@ -155,7 +158,7 @@ def highest(climb: Callable[[Components], End], starts: Any) -> tuple[End, np.nd
     ends = []
     for first in starts:
         ends.append(climb(first))
-        starts.set_postfix_str(f"log-likelihood {ends[-1].log_likelihood:.6g}")
+        starts.set_postfix_str(f"log-likelihood {ends[-1].log_likelihood:.8g}", refresh=False)
     reached = np.array([end.log_likelihood for end in ends])
     if not np.any(np.isfinite(reached)):
         raise NoMaximum(f"fit_mixture: {COLLAPSED}")
@@ -275,19 +278,20 @@ def planned(loss: MixtureLoss, method: Method, at: Components) -> MixtureLoss:
     return dataclasses.replace(loss, method=held)
 
 
-def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: int) -> End:
-    """Where a start leads: EM steps near a maximum, then steps to it."""
+def climbed(loss: MixtureLoss, start: Components, counts: tuple[int, int], progress: bool) -> End:
+    """Where a start leads: EM steps near a maximum, then steps to it, so many of both at most."""
+    num_em_steps, num_steps = counts
     method, place = loss.method, loss.coordinates
     own = planned(loss, method, start)
     gain = max(ENOUGH, ENOUGH_OF_MANY * place.size * (place.size > MANY))
-    ascent = ascended(own, start, num_em_steps, gain)
+    ascent = ascended(own, start, num_em_steps, gain, progress)
     at = ascent.components
     if has_collapsed(loss, at):
         return End(np.zeros(place.size), -np.inf, np.zeros(0), ascent)
     if jax.tree.leaves(parts_of(own)[0].method):
         own = planned(loss, method, at)
     x = place.free(*at)
-    x, trace, hessian = finish(own, x, num_steps)
+    x, trace, hessian = finish(own, x, num_steps, progress)
     value = -trace[-1] * float(loss.size)
     if has_collapsed(loss, components_at(place, x)) or not np.isfinite(value):
         value = -np.inf
@@ -295,7 +299,7 @@ def climbed(loss: MixtureLoss, start: Components, num_em_steps: int, num_steps: 
 
 
 def finish(
-    loss: MixtureLoss, x: np.ndarray, num_steps: int
+    loss: MixtureLoss, x: np.ndarray, num_steps: int, progress: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Free coordinates at the maximum near x, the loss at each step, and its last Hessian."""
 
@@ -307,7 +311,8 @@ def finish(
     here = evaluate(visited[-1].x if visited else x)
     if not here.finite:
         return x, np.array([np.nan]), here.hessian
-    path = [*visited[:-1], here, *newton_steps(evaluate, here, num_steps, stop=stop)]
+    steps = newton_steps(evaluate, here, num_steps, stop=stop)
+    path = [*visited[:-1], here, *watched(steps, float(loss.size), progress)]
     return path[-1].x, np.array([step.loss for step in path]), evaluate.hessian_for(path[-1].x)
 
 

@@ -18,6 +18,7 @@ from truncgauss.likelihood import Observations
 from truncgauss.mixtures.fit import NoMaximum, fit_mixture
 from truncgauss.mixtures.likelihood import mixture_log_likelihood, row_weights
 from truncgauss.mixtures.result import MixtureFit
+from truncgauss.optimization.progress import bar
 from truncgauss.probability.automatic import Automatic
 from truncgauss.problem import as_key
 from truncgauss.pytrees import floats_as_float64
@@ -123,11 +124,13 @@ def fit_mixture_path(
             f"{observations.num_rows}; got {folds!r}."
         )
     fits, failures, held_out = {}, {}, {}
-    for number in num_components:
+    numbers = bar(num_components, "numbers of components", settings.get("progress", True))
+    for number in numbers:
         try:
             fits[number] = fit_mixture(observations, number, **settings)
             if folds:
                 held_out[number] = left_out(observations, number, folds, settings)
+            numbers.set_postfix_str(f"{number}: BIC {fits[number].bic:.7g}", refresh=False)
         except NoMaximum as error:
             failures[number] = str(error)
     weights = observations.weights
@@ -148,7 +151,7 @@ def left_out(
     shuffled = jax.random.permutation(as_key(settings.get("key")), observations.num_rows)
     fold = np.asarray(shuffled) % folds
     found = np.zeros(len(fold))
-    for out in range(folds):
+    for out in bar(range(folds), "folds left out", settings.get("progress", True)):
         others = dataclasses.replace(
             observations, weights=jnp.where(jnp.asarray(fold == out), 0.0, weights)
         )

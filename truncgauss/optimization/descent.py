@@ -7,20 +7,20 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
-from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point, settled_within
+from truncgauss.optimization.newton import CLOSE, Point, Secant, newton_steps, point
+from truncgauss.optimization.progress import bar, watched
 from truncgauss.optimization.result import Fit
 from truncgauss.optimization.uncertainty import certificate
+from truncgauss.optimization.widening import WIDEST, Precision
 
-WIDEST = 1e3  # of the rows' own spread: beyond, the Gaussian is a straight slope across them
 ROUNDS = 4  # how often the method's plans are made anew
-WIDENING = 10.0  # the most by which a step may lower the inverse of a scale or variance
 MANY_STARTS = 4  # by default, where one outcome may have several maxima
 MOST_ROWS = 10**5  # for so many starts
 UNUSED_START = (
     "From the start that was given the steps did not converge; these began at least squares."
 )
+JOINED = 0.1  # standard errors from a known maximum, from where steps lead to it
 SAME = 1e-3  # nats of the whole sample between two maxima that are one
 
 R = TypeVar("R", bound=Fit, covariant=True)
@@ -51,6 +51,17 @@ class Path(NamedTuple):
         return proof.positive_definite and proof.distance <= CLOSE and not self.endless
 
 
+def joined(here: Point, known: tuple[Path, ...]) -> Path | None:
+    """The way to whose end, a minimum, Newton steps lead from here: it is less than `JOINED`
+    standard errors away, where the loss is quadratic and has no other."""
+    for path in known:
+        gap, size = here.x - path.end.x, float(path.loss.size)
+        if here.finite and size * gap @ path.end.hessian @ gap < JOINED**2:
+            near = size * abs(here.loss - path.end.loss) < JOINED**2
+            return path if near else None
+    return None
+
+
 @dataclasses.dataclass(frozen=True)
 class Descent:
     """How to go down a loss.
@@ -58,21 +69,24 @@ class Descent:
     Attributes:
         renewed: x -> the loss, with the plans of its method made at x.
         width: x -> by how much the Gaussian is wider than its rows.
-        bounded: whether the last of x is the inverse of a scale or variance, which a step may only
-            lower so far.
+        precision: where the inverse covariance, or scale, stands in x, which a step may only lower
+            so far; None if it stands nowhere.
         num_steps: the most Newton steps.
-        progress: show a bar, if on a terminal.
+        progress: see `progress.bar`.
+        dear: whether a Hessian takes so much longer than a gradient that it is to be learnt from
+            gradients until a minimum is near.
     """
 
     renewed: Callable[[np.ndarray], Any]
     width: Callable[[np.ndarray], float]
-    bounded: bool
+    precision: Precision | None
     num_steps: int
     progress: bool
+    dear: bool = False
 
-    def path(self, x: np.ndarray) -> Path:
+    def path(self, x: np.ndarray, known: tuple[Path, ...] = ()) -> Path:
         """The way from x, with the method's plans made anew where it leads; x alone if the loss is
-        not finite there."""
+        not finite there. It ends where it comes so near to a known minimum that it leads there."""
         visited: list[Point] = []
         for _ in range(ROUNDS):
             loss = self.renewed(x)
@@ -83,25 +97,55 @@ class Descent:
                 break
             moves = here.decrement * float(loss.size) ** 0.5 > CLOSE
             left = self.num_steps - len(visited) + (not visited)
-            steps = newton_steps(evaluate, here, left, stop=self.stop, admits=self.admits)
-            path = [here, *tqdm(steps, "Newton steps", disable=None if self.progress else True)]
+            path = self.steps(evaluate, loss, here, left, known)
+            old = joined(path[-1], known)
+            if old is not None:
+                return old._replace(visited=[*visited, *path[bool(visited) :], old.end])
             narrowed = self.stop(path[-1])
-            if narrowed:  # by chance, on the way to a maximum, or because there is none?
-                rest = np.eye(len(x))[:, :-1]
-                path.append(settled_within(evaluate, path[-1], rest, left))
+            if self.precision is not None and narrowed:  # by chance, or is there no maximum?
+                path.append(self.precision.settled_but_for_width(evaluate, path[-1], left))
             visited += path[bool(visited) :]
             x = visited[-1].x
             again = moves and (narrowed or bool(jax.tree.leaves(getattr(loss, "method", None))))
             if not again or self.stop(visited[-1]) or len(visited) > self.num_steps:
                 break
-        return Path(loss, visited, self.width(x) > WIDEST)
+        return Path(loss, visited, self.is_wide(x))
+
+    def steps(
+        self,
+        evaluate: Callable[[np.ndarray], Point],
+        loss: Any,
+        here: Point,
+        left: int,
+        known: tuple[Path, ...],
+    ) -> list[Point]:
+        """The points of so many steps at most down a loss, from here on."""
+        path = [here]
+
+        def stop(here: Point) -> bool:
+            return self.stop(here) or joined(here, known) is not None
+
+        if self.dear and not here.settled:
+            steps = newton_steps(Secant(loss, here), here, left, stop=stop, admits=self.admits)
+            path += watched(steps, float(loss.size), self.progress)
+            if stop(path[-1]):
+                return path
+            path[-1] = evaluate(path[-1].x)
+        steps = newton_steps(evaluate, path[-1], left, stop=stop, admits=self.admits)
+        return path + list(watched(steps, float(loss.size), self.progress))
 
     def stop(self, here: Point) -> bool:
         """Whether to give up on a Gaussian that widens without an end."""
-        return self.bounded and bool(here.gradient[-1] > 0) and self.width(here.x) > WIDEST
+        return self.precision is not None and self.precision.too_wide(here)
 
     def admits(self, here: Point, x: np.ndarray) -> bool:
-        return not self.bounded or bool(x[-1] >= here.x[-1] / WIDENING)
+        return self.precision is None or self.precision.admits(here, x)
+
+    def is_wide(self, x: np.ndarray) -> bool:
+        """Whether the Gaussian is a straight slope across the rows, in some direction."""
+        if self.precision is None:
+            return self.width(x) > WIDEST
+        return bool(self.precision.wide(x).size)
 
     def best(self, starts: list[np.ndarray]) -> tuple[Path, str]:
         """The best of the ways from several starts, and what the others found, in a sentence.
@@ -109,7 +153,9 @@ class Descent:
         A way that rises higher than every maximum, but has none, is the best: what the others
         found are no estimates then.
         """
-        paths = [self.path(x) for x in starts]
+        paths: list[Path] = []
+        for x in bar(starts, "starts", self.progress and len(starts) > 1):
+            paths.append(self.path(x, tuple(path for path in paths if path.arrived)))
 
         def rank(path: Path) -> tuple[bool, float]:
             beyond = 0.0 if path.arrived else SAME / float(path.loss.size)

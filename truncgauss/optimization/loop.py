@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
-from tqdm import tqdm
 
 from truncgauss import parallel
 from truncgauss.diagnostics import Report, first_nonfinite
 from truncgauss.optimization import checkpoint as checkpoints
 from truncgauss.optimization import digests
 from truncgauss.optimization.parameters import Coordinates, coordinates, covers, named_leaves
+from truncgauss.optimization.progress import bar
 from truncgauss.optimization.result import FitResult
 from truncgauss.optimization.steps import (
     CHUNK,
@@ -79,7 +79,8 @@ def fit(
             `optax.adam` on a cosine schedule from 0.05 to 0 over the steps.
         num_steps: how many updates to make at most.
         key: a JAX random key, for an objective of a key; each step gets its own.
-        progress: show a bar, if on a terminal. The numbers are the same without.
+        progress: on a terminal, show the loss and its gradient, if the fit takes more than 3
+            seconds. The numbers are the same without.
         constraints: {path: constraint}, or one for everything; see `fitting.coordinates`.
         tolerance: of the relative gradient; by default eps ** 0.6, which is 4e-10 in float64 and
             7e-5 in float32.
@@ -156,10 +157,8 @@ class Run:
         num_steps, fingerprint = int(self.rules.num_steps), self.fingerprint()
         with checkpoints.Checkpoint(self.file(), done, fingerprint, self.save_every) as kept:
             kept.state = reopened(kept.state, num_steps)
-            # disable=None: silent where there is no terminal.
-            disable = None if progress else True
             size, first = 1, int(kept.state.state.step)
-            with tqdm(total=num_steps, initial=first, disable=disable) as bar:
+            with bar(None, "steps", progress, total=num_steps, initial=first) as shown:
                 while int(kept.state.state.status) == RUNNING:
                     began = time.monotonic()
                     kept.update(self.advanced(kept.state, size))
@@ -167,7 +166,7 @@ class Run:
                     quick = time.monotonic() - began < 0.2 or jax.process_count() > 1
                     # As long as the eye and the keyboard can wait; a step is the same in any chunk.
                     size = min(2 * size, CHUNK) if quick else max(size // 2, 1)
-                    show(bar, kept.state)
+                    show(shown, kept.state)
         return kept.state
 
     def file(self) -> str | os.PathLike[str] | None:
@@ -299,7 +298,7 @@ class Run:
         )
 
 
-def show(bar: tqdm, done: Progress) -> None:
+def show(bar: Any, done: Progress) -> None:
     loss, norm = (trace[-1] for trace in done.traces)
     bar.set_postfix_str(f"loss {loss:.6g}, gradient {norm:.1e}", refresh=False)
     bar.update(int(done.state.step) - bar.n)

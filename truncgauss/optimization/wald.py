@@ -88,5 +88,19 @@ def distrust(names: tuple[str, ...], ratios: np.ndarray) -> tuple[str, ...]:
     )
 
 
+def advice(names: tuple[str, ...], ratios: np.ndarray) -> tuple[str, ...]:
+    """What a reader of estimates with these ratios should do, in sentences: which intervals to
+    take, and where these may fall short as well."""
+    worse = np.flatnonzero(far_from_quadratic(ratios))
+    notes = [f"{note} Use profile(name)." for note in distrust(names, ratios)]
+    if len(worse):
+        notes.append(
+            f"The profile intervals of {', '.join(names[k] for k in worse)} may cover less than "
+            "they say as well: so far from quadratic, 95 % intervals covered as little as 0.86 in "
+            "simulations."
+        )
+    return tuple(notes)
+
+
 def _in_half_widths(ratio: float) -> str:
     return f"about {ratio:.2g} Wald half-widths" if np.isfinite(ratio) else "very far"
