@@ -104,3 +104,13 @@ def test_what_is_fixed_has_no_interval_to_be_distrusted():
     fit = tg.fit_mixture(tg.Observations.exact(np.random.default_rng(1).exponential(size=30)), 1)
     told = [note for note in fit.notes if "Do not trust" in note]
     assert fit.converged and told and "weights" not in " ".join(told)
+
+
+@pytest.mark.parametrize("offset, told", [(0.0, False), (2e7, True)])
+def test_rows_that_float32_rounds_coarsely_are_told(offset, told):
+    y = np.append(np.linspace(-9.0, 9.0, 40), np.linspace(51.0, 69.0, 20)) + offset
+    rows = tg.Observations.exact(jax.numpy.asarray(y, np.float32), names=["date"])
+    start = [0.7, 0.3], np.array([[0.0], [60.0]]) + offset, [[[30.0]], [[30.0]]]
+    fit = tg.fit_mixture(rows, 2, start=start)
+    notes = [note for note in fit.notes if "Entry date is kept in float32, in steps of 2 " in note]
+    assert len(notes) == told

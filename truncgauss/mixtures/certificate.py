@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.fitting.centring import COARSE
+from truncgauss.likelihood import Observations
 from truncgauss.mixtures.curvature import score_products
 from truncgauss.mixtures.edge import edge_of
 from truncgauss.mixtures.em import Ascent
@@ -256,3 +258,27 @@ def notes_of(
             "give the method more points."
         )
     return tuple(notes)
+
+
+def coarse_notes(rows: Observations, locs: np.ndarray, matrices: np.ndarray) -> tuple[str, ...]:
+    """That rows in float32 hide how those of a component differ, in words, if so.
+
+    Args:
+        rows: the observations, as the user has them.
+        locs: means of the components, (K, d).
+        matrices: their covariances, (K, d, d).
+    """
+    if rows.lower.dtype != jnp.float32:
+        return ()
+    steps = np.spacing(np.abs(locs).astype(np.float32)).astype(float)
+    spreads = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+    wrong = np.argwhere(steps > COARSE * spreads)
+    if not len(wrong):
+        return ()
+    k, j = worst = tuple(wrong[np.argmax((steps / spreads)[tuple(wrong.T)])])
+    return (
+        f"Entry {rows.labels[j]} is kept in float32, in steps of {steps[worst]:.2g} where "
+        f"component {k} lies, and the spread of that is {spreads[worst]:.2g}: errors do not count "
+        "that rounding. Subtract a value from the middle of that entry, or set "
+        'jax.config.update("jax_enable_x64", True) before making rows.',
+    )

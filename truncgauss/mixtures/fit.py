@@ -11,7 +11,7 @@ import numpy as np
 
 from truncgauss import parallel
 from truncgauss.likelihood import Observations
-from truncgauss.mixtures.certificate import finished
+from truncgauss.mixtures.certificate import coarse_notes, finished
 from truncgauss.mixtures.curvature import MANY, point, rough_point
 from truncgauss.mixtures.em import Ascent, Components, ascended, components_at, has_collapsed
 from truncgauss.mixtures.factors import most_factors
@@ -134,23 +134,31 @@ def fit_mixture(
             f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
         )
     with jax.enable_x64(True):
-        observations = floats_as_float64(observations)
+        given_rows, observations = observations, floats_as_float64(observations)
         parallel.agreed("fit_mixture: rows and start", (observations, start))
         shape = covariance, rank
         loss, table = prepared_loss(observations, num_components, shape, method, key, prior_rows)
-        starts = [given(start, loss.coordinates)] if start is not None else []
-        several = num_components > 1 or covariance == "low_rank"  # with one maximum otherwise
-        for number in range(0 if starts else num_starts if several else 1):
-            own = jax.random.fold_in(loss.key, number)
-            weights = np.asarray(row_weights(observations, jnp.float64))
-            first = seeded(table, weights, num_components, own)
-            starts.append(in_user_units(first, loss.coordinates, number))
+        starts = seeded_starts(loss, table, num_starts) if start is None else [given(start, loss)]
         check_possible(loss, starts[0])
         climb = functools.partial(
             climbed, loss, counts=(num_em_steps, num_steps), progress=progress
         )
         best, reached = highest(climb, bar(starts, "starts", progress))
-        return reported(loss, best, reached, num_steps, information)
+        fit = reported(loss, best, reached, num_steps, information)
+        coarse = coarse_notes(given_rows, fit.locs, fit.covariances)
+        return dataclasses.replace(fit, notes=(*fit.notes, *coarse))
+
+
+def seeded_starts(loss: MixtureLoss, table: np.ndarray, count: int) -> list[Components]:
+    """So many starts by seeds, of rows in units of their own; one where there is one maximum."""
+    place, starts = loss.coordinates, []
+    weights = np.asarray(row_weights(loss.observations, jnp.float64))
+    several = place.num_components > 1 or place.structure == "low_rank"
+    for number in range(count if several else 1):
+        own = jax.random.fold_in(loss.key, number)
+        first = seeded(table, weights, place.num_components, own)
+        starts.append(in_user_units(first, place, number))
+    return starts
 
 
 def highest(climb: Callable[[Components], End], starts: Any) -> tuple[End, np.ndarray]:
@@ -222,8 +230,9 @@ def check_shape(shape: tuple[str, int | None], dimension: int) -> None:
         )
 
 
-def given(start: tuple[Any, Any, Any], coordinates: MixtureCoordinates) -> Components:
+def given(start: tuple[Any, Any, Any], loss: MixtureLoss) -> Components:
     """A start of the user's own, checked."""
+    coordinates = loss.coordinates
     k, d = coordinates.num_components, coordinates.dimension
     components = Components(*(np.asarray(part, np.float64) for part in start))
     shapes = tuple(part.shape for part in components[:3])
