@@ -24,7 +24,7 @@ def refused(fit, sentence):
 def test_noise_that_explains_the_spread_of_the_rows_leaves_no_variance_to_be_known():
     y = 0.3 * np.random.default_rng(0).normal(size=300)
     rows = tg.Observations.exact(y, noise=[[0.25]])
-    fit, other = tg.fit_mixture(rows, 1), tg.fit_observations(rows)
+    fit, other = tg.fit_mixture(rows, 1), tg.fit_observations(rows, num_starts=1)
     refused(fit, "component 0 has variance 0: the noise alone explains")
     assert not other.converged and "at variance 0" in other.reason
     expected = stats.norm.logpdf(y, y.mean(), 0.5).sum()
@@ -44,8 +44,10 @@ def test_of_several_components_the_one_without_a_spread_is_named():
 def test_a_direction_without_a_spread_is_named(axis, seed):
     rng = np.random.default_rng(seed)
     y = rng.normal(size=(200, 1)) * axis + 0.35 * rng.normal(size=(200, 2))
-    fit = tg.fit_mixture(tg.Observations.exact(y, noise=0.25 * np.eye(2)), 1)
+    rows = tg.Observations.exact(y, noise=0.25 * np.eye(2))
+    fit, other = tg.fit_mixture(rows, 1), tg.fit_observations(rows, num_starts=1)
     refused(fit, "component 0 has variance 0 along (")
+    assert not other.converged and "at a singular covariance: the noise alone" in other.reason
     # With noise of one variance the eigenvalues of the rows' covariance are cut off there.
     values, vectors = np.linalg.eigh(np.cov(y.T, bias=True))
     whole = vectors * np.maximum(values, 0.25) @ vectors.T

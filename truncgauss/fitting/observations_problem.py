@@ -11,6 +11,7 @@ import numpy as np
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.centring import Centred, UserUnits
 from truncgauss.fitting.existence import (
+    AT_SINGULAR,
     AT_ZERO,
     NO_VARIANCE,
     absurd,
@@ -224,6 +225,9 @@ class Rows:
         root = np.sqrt(np.diagonal(matrix))
         if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
             return None
+        noise = self.observations.noise
+        if noise is not None and np.linalg.eigvalsh(np.asarray(noise)).min() > 0:
+            return AT_SINGULAR.format(self.towards(matrix, 0))
         return (
             "There is no maximum: the likelihood grows as the covariance becomes singular. Some "
             "outcomes are linear functions of others in every row." + self.towards(matrix, 0)
