@@ -139,9 +139,9 @@ def test_selected_sample_in_two_columns():
     fit = results["corrected"]
     best = log_likelihood(fit["loc"], fit["covariance"])
     assert fit["log_likelihood"] == pytest.approx(best, abs=1e-6)
-    (low, high), last = results["profile"]["loc[sepal_width]"], results["summary"][-1]
-    assert low < 3.428 < high  # of all rows
-    assert f"95 % profile interval [{low:.4f}, {high:.4f}]; of all rows 3.4280" in last
+    ends, last = results["profile"]["loc[sepal_width]"], results["summary"][-1]
+    assert ends[0] < 3.428 < ends[1]  # of all rows
+    assert f"95 % profile interval [{ends[0]:.4f}, {ends[1]:.4f}]; of all rows 3.4280" in last
     for j in range(2):  # one standard error away along either axis it is lower, by 0.5 or more
         for sign in (-1, 1):
             loc = fit["loc"] + sign * fit["stderr"][j] * np.eye(2)[j]

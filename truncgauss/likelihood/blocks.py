@@ -139,17 +139,13 @@ def selected(
     counts = np.ones(len(rows)) if weights is None else np.asarray(weights)[rows]
     if noise is not None and noise.ndim == 3:
         noise = jnp.asarray(np.asarray(noise)[rows])
-    fields = {
-        "lower": jnp.asarray(np.asarray(observations.lower)[rows]),
-        "upper": jnp.asarray(np.asarray(observations.upper)[rows]),
-        "region": region,
-        "noise": noise,
-        "weights": jnp.asarray(np.where(real, counts, 0.0), observations.lower.dtype),
-        "limits_on": observations.limits_on,
-        "patterns": patterns,
-        "region_patterns": region_patterns,
-    }
-    block = object.__new__(Observations)
-    for name, value in fields.items():
-        object.__setattr__(block, name, value)
-    return block
+    return observations.with_known(
+        lower=jnp.asarray(np.asarray(observations.lower)[rows]),
+        upper=jnp.asarray(np.asarray(observations.upper)[rows]),
+        region=region,
+        noise=noise,
+        weights=jnp.asarray(np.where(real, counts, 0.0), observations.lower.dtype),
+        patterns=patterns,
+        region_patterns=region_patterns,
+        names=None,
+    )

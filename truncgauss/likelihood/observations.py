@@ -230,8 +230,13 @@ class Observations:
 
     def unnamed(self) -> "Observations":
         """The rows without names, so that rows of other names share their programs."""
+        return self.with_known(names=None)
+
+    def with_known(self, **fields: Any) -> "Observations":
+        """These rows with other fields, taken as they are: unlike `dataclasses.replace`, nothing
+        is checked and no pattern is sought."""
         rows = copy.copy(self)
-        rows._set(names=None)
+        rows._set(**fields)
         return rows
 
     def _check_names(self) -> None:
