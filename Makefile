@@ -5,7 +5,8 @@
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
 export PYTHON
 
-pytest := .venv/bin/python -m pytest -n 2
+# Each worker begins with one half of the tests, so that one file is seldom compiled by both.
+pytest := .venv/bin/python -m pytest -n 2 --dist worksteal
 configs := $(wildcard configs/*.yaml)
 
 help:  ## list these targets

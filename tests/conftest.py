@@ -1,5 +1,6 @@
 """Both precisions and four host devices for every test."""
 
+import gc
 import importlib.metadata
 import os
 import pathlib
@@ -27,12 +28,13 @@ import pytest
 hypothesis.settings.register_profile("repeatable", derandomize=True)
 hypothesis.settings.load_profile("repeatable")
 
-# Compiled programs are kept for the next session, unless the environment names another place.
+# Compiled programs are kept for the next session, unless the environment names another place: the
+# small ones too, since to read one takes a tenth of the time in which it is compiled.
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
 KEPT, DAYS = CACHE / "truncgauss" / "tests", 3
 for option, value in {
     "jax_compilation_cache_dir": str(KEPT),
-    "jax_persistent_cache_min_compile_time_secs": "0.2",
+    "jax_persistent_cache_min_compile_time_secs": "0",
 }.items():
     if option.upper() not in os.environ:
         os.environ[option.upper()] = value  # for subprocesses
@@ -60,11 +62,31 @@ def pytest_ignore_collect(collection_path):
     return None
 
 
+# Tracing makes many objects that stay: Python's collector would go through them again and again.
+gc.set_threshold(500_000, 5, 5)
+PROGRAMS = 600  # that a process keeps: one to two GB
+
+
+@pytest.fixture(scope="session")
+def compilations():
+    """The events of compilation since this process last forgot its programs."""
+    events = []
+    listen = lambda event, *_, **__: events.append(event) if "backend_compile" in event else None
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield events
+    jax.monitoring.unregister_event_duration_listener(listen)
+
+
 @pytest.fixture(autouse=True, scope="module")
-def bounded_memory():
-    """Programs are compiled for the tests of one file: some hundred MB, and slow to be kept."""
+def bounded_memory(compilations):
+    """The programs of one file are kept for the next, until they have become many."""
     yield
-    jax.clear_caches()
+    if len(compilations) > PROGRAMS:
+        compilations.clear()
+        gc.unfreeze()
+        jax.clear_caches()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

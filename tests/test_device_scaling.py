@@ -25,6 +25,9 @@ def test_more_devices_and_processes_give_the_same_numbers():
         np.testing.assert_array_equal(curve["held"], [1, 2], err_msg=name)
         assert curve["efficiency"][0] == curve["work_efficiency"][0] == 1.0
         assert np.all(curve["wall"] > 0) and np.all(curve["memory"] > 0)
+    assert set(results["bounds"]) == {"rows, strong", "points, strong", "file, strong"}
+    assert all(0 < bound["wall"] < np.inf for bound in results["bounds"].values())
+    assert sum("independent processes at once" in line for line in results["summary"]) == 3
     larger = results["larger"]
     assert larger["row_bytes"] == 64 and larger["bytes_of_device"] == 10**9
     # Sums of a number, a mean and a covariance: what is exchanged has nothing of the rows.

@@ -19,7 +19,7 @@ TESTS = sorted((ROOT / "tests").glob("*.py"))
 FLOORS = {
     "interrupts": 0.0, "tables": 0.0, "parallel": 0.0, "pytrees": 0.0, "tape": 0.0, "special": 0.0,
     "distributed": 0.1, "points": 0.1, "compiling": 0.1, "safe": 0.1, "diagnostics": 0.1,
-    "optimization": 1.0,
+    "pooling": 0.2, "optimization": 1.0,
     "linalg": 0.1, "rows": 0.1, "indicators": 1.0, "covariances": 1.0,
     "limits": 1.0, "regions": 1.1,
     "total_moments": 1.1, "problem": 1.2, "units": 1.3,
@@ -42,7 +42,7 @@ ROOMS = {
     "separation": {
         "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "arrangement": 1,
         "expectation_propagation": 2, "twisting": 3, "particles": 4, "plan": 4, "weights": 5,
-        "planning": 6, "proposals": 7, "row_plans": 7, "gibbs": 8,
+        "planning": 6, "slopes": 6, "proposals": 7, "row_plans": 7, "gibbs": 8,
         "block_factor": 0, "block_paths": 1, "block_tilt": 2,
     },
     "probability": {
@@ -53,7 +53,7 @@ ROOMS = {
     },
     "likelihood": {
         "patterns": 0, "from_table": 0, "observations": 1, "conditioning": 1, "integrals": 2,
-        "terms": 2, "held": 3, "blocks": 4, "rows": 4, "slopes": 5,
+        "terms": 2, "spread_rows": 2, "held": 3, "blocks": 4, "rows": 4, "slopes": 5,
     },
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
@@ -69,9 +69,9 @@ ROOMS = {
         "truncated_normal_loss": 1, "truncated_normal_rows": 1, "truncated_normal_result": 3.1,
         "rising": 1, "observations_start": 2, "truncated_normal_notes": 3.2,
         "truncated_normal_end": 3.3,
-        "expected": 2, "regression_rows": 2, "inference": 3, "likelihood_fit": 3,
-        "fraction_search": 3, "observations_result": 4, "observations_problem": 4.2,
-        "observations": 4.5,
+        "expected": 2, "regression_rows": 2.5, "inference": 3, "likelihood_fit": 3,
+        "fraction_search": 3, "observations_result": 4, "regression_result": 4,
+        "observations_problem": 4.2, "observations": 4.5,
     },
     "mixtures": {
         "likelihood": 0, "distribution": 1, "factors": 0, "parameters": 1, "posterior": 1,

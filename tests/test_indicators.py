@@ -226,5 +226,25 @@ def test_nan_stays_nan():
 
 def test_widths_must_be_positive():
     for build in (lambda: tg.Tanh(0.0), lambda: tg.Probit(-1.0), lambda: tg.Bump(jnp.zeros(2))):
-        with pytest.raises(ValueError, match="must be positive, got"):
+        with pytest.raises(ValueError, match="must be positive and finite, got"):
             build()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float16])
+def test_the_slope_of_a_probit_edge_in_a_width_whose_square_underflows(dtype):
+    """d log Phi(m/w)/dw = -(m/w) hazard(-m/w)/w, which float64 can compute."""
+    width = dtype(1e-30) if dtype == jnp.float32 else dtype(1e-3)
+    position = jnp.array([-0.5, 0.0, 0.5])
+    slope = jax.vmap(jax.grad(lambda m, w: tg.Probit(w).value(m), 1), (0, None))
+    found = slope((position * float(width)).astype(dtype), width).astype(float) * float(width)
+    expected = -position * jnp.exp(-0.5 * position**2) / jnp.sqrt(2 * jnp.pi)
+    np.testing.assert_allclose(found, expected, rtol=4 * float(jnp.finfo(dtype).eps), atol=1e-6)
+    far = slope(jnp.asarray([-1.0, 1.0, jnp.inf, -jnp.inf], dtype), width)
+    assert np.all(np.asarray(far) == 0)
+
+
+@pytest.mark.parametrize("width", [np.inf, np.nan])
+def test_widths_are_finite(width):
+    for edge in (tg.Tanh, tg.Probit, tg.Bump):
+        with pytest.raises(ValueError, match="must be positive and finite, got"):
+            edge(width)

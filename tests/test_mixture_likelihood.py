@@ -94,11 +94,13 @@ def row_density(covariance, loc, y, lower, low, kind):
     return own.pdf(y)
 
 
+NODES, NODE_WEIGHTS = np.polynomial.legendre.leggauss(200)
+
+
 def quadrature(density, low, high):
-    """An integral by 400 points of Gauss and Legendre."""
-    nodes, weights = np.polynomial.legendre.leggauss(400)
-    points = 0.5 * (high - low) * nodes + 0.5 * (high + low)
-    return 0.5 * (high - low) * weights @ density(points)
+    """An integral by 200 points of Gauss and Legendre."""
+    points = 0.5 * (high - low) * NODES + 0.5 * (high + low)
+    return 0.5 * (high - low) * NODE_WEIGHTS @ density(points)
 
 
 def incomplete_rows(weights):

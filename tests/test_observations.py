@@ -79,6 +79,21 @@ def test_every_row_with_an_entry_belongs_to_one_pattern():
             assert np.all((limited & ~exact) == (j in pattern.limited))
 
 
+@pytest.mark.parametrize("region", [None, tg.Box([-1.0, -INF, -INF], INF)])
+def test_samples_of_the_same_patterns_share_their_programs(region):
+    """Which row comes first changes no static part, so that nothing is compiled again."""
+    lower = np.array([[-INF, 0.0, 0.0], [0.5, 0.5, 0.0], [0.5, 0.5, -INF], [-INF, 0.5, 0.5]])
+    upper = np.where(lower == 0.5, 0.5, INF)
+
+    def kinds(order):
+        leaves, structure = jax.tree.flatten(
+            tg.Observations(lower[order], upper[order], region=region)
+        )
+        return structure, [leaf.shape for leaf in leaves]
+
+    assert kinds([0, 1, 2, 3]) == kinds([2, 0, 3, 1]) == kinds([3, 2, 1, 0])
+
+
 def asked(patterns):
     """How many integrals patterns ask for."""
     return sum(len(np.unique(pattern.asked)) for pattern in patterns)

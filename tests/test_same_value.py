@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from truncgauss.probability import separation
+from truncgauss.probability.method import estimate_with_gradient
+from truncgauss.problem import as_problem
 
 INF = jnp.inf
 
@@ -291,3 +294,35 @@ def test_equal_correlations_in_fifty_dimensions():
     general = 0.5 * jax.hessian(probability)(given[0]) / probability(given[0])
     gradient = jax.grad(of, argnums=1)(given[0], covariance, *given[1:])
     np.testing.assert_allclose(gradient, general, rtol=1e-6)
+
+
+def test_a_gradient_is_accumulated_over_the_pieces_of_a_growing_lattice(monkeypatch):
+    """In two passes over four pieces of the lattice, as in reverse mode over its whole."""
+    loc, covariance, low, high = inputs("dense")
+    box = tg.Box(low, high)
+    problem = as_problem(loc, covariance, box)
+    growing = tg.Separation(num_points=64).hold(loc, covariance, box).growing().enlarged(4)
+    key = jax.random.key(3)
+    monkeypatch.setattr(separation, "CPU_PASS_SIZE", 8 * 64 * 5)
+    found, gradient = estimate_with_gradient(growing, problem, key)
+    whole, reverse = estimate_with_gradient(growing.grown(), problem, key)
+    for one, other in zip(jax.tree.leaves((found, gradient)), jax.tree.leaves((whole, reverse))):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_a_gradient_at_more_points_compiles_nothing():
+    given, compiled = inputs("dense"), []
+    jax.clear_caches()
+    listen = lambda name, *_, **__: compiled.append(name) if "backend_compile" in name else None
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        counts = []
+        for rtol in (1e-2, 1e-5):
+            method = tg.Automatic(rtol=rtol)
+            jax.value_and_grad(of)(*given, method)
+            counts.append(len(compiled))
+        assert 0 < counts[0] == counts[1]
+        shown = str(tg.explain(*given[:2], tg.Box(*given[2:]), method=method))
+        assert "num_points=4096" in shown
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)

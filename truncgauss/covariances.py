@@ -217,7 +217,8 @@ class ScaleTril(Covariance):
 
     def check(self) -> None:
         """Raise ValueError if a diagonal entry is negative."""
-        if not is_concrete(self.matrix):
+        # JAX cannot fetch an array without elements that is spread over devices.
+        if not is_concrete(self.matrix) or self.matrix.size == 0:
             return
         above = np.triu(np.asarray(self.matrix), 1)
         misplaced = above[np.abs(above) > 0]  # NaN passes

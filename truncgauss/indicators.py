@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Real
 
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.special import log_ndtr, log_sigmoid, ndtr, sigmoid
-from truncgauss.special.tails import FAR
+from truncgauss.special.tails import FAR, ratio
 
 
 class Edge:
@@ -122,7 +122,7 @@ class Probit(Edge):
         below, above = margin < start * width, margin > FAR * width
         held = jnp.where(below, start, FAR).astype(margin.dtype)
         outside = below | above
-        return jnp.where(outside, held, jnp.where(outside, 0.0, margin) / width)
+        return jnp.where(outside, held, ratio(jnp.where(outside, 0.0, margin), width))
 
 
 @frozen_pytree
@@ -282,6 +282,8 @@ def with_slope_of(value: Array, soft: Array) -> Array:
 
 
 def check_positive(owner: str, name: str, value: ArrayLike) -> None:
-    """Raise ValueError unless the value is positive; does nothing while tracing."""
-    if is_concrete(value) and np.any(np.asarray(value) <= 0):
-        raise ValueError(f"{owner}: {name} must be positive, got {value}.")
+    """Raise ValueError unless the value is positive and finite; does nothing while tracing."""
+    if is_concrete(value):
+        number = np.asarray(value)
+        if not np.all((number > 0) & (number < np.inf)):
+            raise ValueError(f"{owner}: {name} must be positive and finite, got {value}.")

@@ -145,7 +145,8 @@ def bump(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Fl
 
     Value and derivatives of any order are finite for every x, infinite ones included, so the width
     can be trained:
-    :math:`\partial\Psi/\partial\sigma = 2 u^2 \Psi / (\sigma (1 - u^2)^2)`.
+    :math:`\partial\Psi/\partial\sigma = 2 u^2 \Psi / (\sigma (1 - u^2)^2)`. Those of order k need
+    a width whose k-th power is neither 0 nor infinite in its dtype.
 
     Args:
         x: array of any shape.

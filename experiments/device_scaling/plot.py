@@ -4,7 +4,11 @@ from truncgauss import plotting
 
 
 def plot(results):
-    """Seconds, the efficiency by the clock and that by processor seconds, a line for each work."""
+    """Seconds, the efficiency by the clock and that by processor seconds, a line for each work.
+
+    A dash is what independent processes reach that do the same work at the same time: the machine's
+    own bound.
+    """
     scaling = results["scaling"]
     picture, axes = plotting.figure(1, 3, size=(3.6, 3.2))
     labels = {
@@ -22,6 +26,13 @@ def plot(results):
             plotting.curves(
                 curve["counts"], [curve[field]], [name], series=[number], **style,
                 xlabel="devices, or processes of one device", ylabel=label, ax=ax,
+            )  # fmt: skip
+        bounds = {} if field == "wall" else results["bounds"]
+        for name, bound in bounds.items():
+            height = bound["wall" if field == "efficiency" else "work"]
+            ax.plot(  # what independent processes reach, above which no spreading can come
+                [int(results["cores"])], [height], "_", markersize=14,
+                color=plotting.SERIES[kinds.index(name)].color,
             )  # fmt: skip
         counts = sorted({int(n) for curve in scaling.values() for n in curve["counts"]})
         ax.set_xscale("log", base=2)

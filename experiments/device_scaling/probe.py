@@ -1,8 +1,9 @@
 """Pieces of work on some devices, in a fresh process: a JSON line of what each cost.
 
-Run as `python probe.py WORK NUM_CALLS NUM_DEVICES NUM_CORES [COORDINATOR COUNT INDEX]`, where WORK
-is JSON: by name what is spread (rows, points, or the rows of a file) and its settings. With a
-coordinator it is one of COUNT processes.
+Run as `python probe.py WORK NUM_CALLS NUM_DEVICES NUM_CORES [PLACE COUNT INDEX]`, where WORK is
+JSON: by name what is spread (rows, points, or the rows of a file) and its settings. It is one of
+COUNT processes then, which share the work if PLACE is the address of a coordinator. If PLACE is a
+folder, each does all of the work by itself, at the same time as the others.
 """
 
 import json
@@ -11,6 +12,7 @@ import os
 import re
 import sys
 import time
+from pathlib import Path
 
 COLLECTIVE = re.compile(
     r" = (.*) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(-start)?\("
@@ -76,7 +78,19 @@ def work(kind, given, mesh):
     return jax.jit(value), (means[0],), tg.parallel.replicates(mesh)
 
 
-def measured(kind, given, num_calls):
+class Others:
+    """Independent processes that do the same work, which meet at files in a folder."""
+
+    def __init__(self, folder, count, index):
+        self.folder, self.count, self.index = Path(folder), int(count), int(index)
+
+    def arrived(self, name):
+        """Say that this process has come so far, and whether all have."""
+        (self.folder / f"{name}.{self.index}").touch()
+        return len(list(self.folder.glob(f"{name}.*"))) == self.count
+
+
+def measured(kind, given, num_calls, name, others):
     """Seconds and processor seconds of the fastest of the warm calls, memory, and the numbers."""
     import jax
     import numpy as np
@@ -92,10 +106,14 @@ def measured(kind, given, num_calls):
         result = jax.tree.leaves(jax.block_until_ready(compiled(*arguments)))
         held = {shard.device for shard in result[0].addressable_shards}
         calls = []
+        while others and not others.arrived(f"{name}.begins"):
+            time.sleep(0.001)
         for _ in range(num_calls):
             clock, start = time.perf_counter(), time.process_time()
             jax.block_until_ready(compiled(*arguments))
             calls.append((time.perf_counter() - clock, time.process_time() - start))
+        while others and not others.arrived(f"{name}.ends"):
+            jax.block_until_ready(compiled(*arguments))  # none of the others has the machine alone
     return {
         "made": made,
         "exchanged": exchanged(compiled.as_text()),
@@ -122,6 +140,7 @@ def main(words):
     """Measure and print."""
     asked, (num_calls, num_devices, num_cores) = json.loads(words[0]), map(int, words[1:4])
     joining = words[4:]
+    others = Others(*joining) if joining and os.path.isdir(joining[0]) else None
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     if cores:  # a device of one process has a core of its own, as long as there are cores
         shift = int(joining[2]) if joining else 0
@@ -132,11 +151,14 @@ def main(words):
     jax.config.update("jax_num_cpu_devices", num_devices)
     import truncgauss as tg
 
-    if joining:
+    if joining and others is None:
         tg.distributed.join(joining[0], int(joining[1]), int(joining[2]))
     print(
         json.dumps(
-            {name: measured(kind, given, num_calls) for name, (kind, given) in asked.items()}
+            {
+                name: measured(kind, given, num_calls, name, others)
+                for name, (kind, given) in asked.items()
+            }
         )
     )
 

@@ -4,6 +4,10 @@ A device of the host is a share of its processor: n devices may use min(n, cores
 device one core. So the ideal time is that of one device over min(n, cores), and the efficiency is
 the ideal over the measured time. Where other programs run beside, times say little; processor
 seconds count what was computed, whoever else was served.
+
+What the machine itself loses is measured by independent processes, as many as cores, that do the
+work of one device each at the same time: cores that share caches, memory or a clock slow each other
+down even then. No spreading can do better than these.
 """
 
 import json
@@ -31,13 +35,16 @@ def run(settings):
     load = os.getloadavg()[0]
     found = {(count, False): [] for count in settings.num_devices}
     found |= {(count, True): [] for count in settings.num_processes if count > 1}
+    beside = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "rows.npy")
         np.save(path, table(settings.file.num_rows, settings.file.dimension))
         for _ in range(settings.num_repeats):
             for count, apart in found:
                 found[count, apart].append(probed(settings, path, count, cores, apart))
-    scaling = {}
+            if cores > 1:
+                beside.append(independent(settings, path, cores))
+    bounds, scaling = bounds_of(found[1, False], beside), {}
     for kind, name in WORKS:
         counts = [(count, False) for count in settings.num_devices]
         scaling[f"{kind}, {name}"] = curve(f"{kind}, {name}", found, counts, cores)
@@ -50,9 +57,14 @@ def run(settings):
         "cores": cores,
         "load": load,
         "scaling": scaling,
+        "bounds": bounds,
         "largest_difference": largest,
         "larger": larger,
-        "summary": [*summary(cores, load, scaling, largest), *account(settings, larger)],
+        "summary": [
+            *summary(cores, load, scaling, largest),
+            *losses(cores, scaling, bounds),
+            *account(settings, larger),
+        ],
         "failed": "" if largest < 1e-12 else f"results differ by {largest:.1e}",
     }
 
@@ -108,14 +120,68 @@ def asked_of(settings, path, count):
 def probed(settings, path, count, cores, apart):
     """What `probe` says: of one process with `count` devices, or of `count` processes with one."""
     works = asked_of(settings, path, count)
-    if apart:
-        works = {name: work for name, work in works.items() if "strong" in name}
-    words = [sys.executable, str(PROBE), json.dumps(works), str(settings.num_calls)]
     if not apart:
-        words = [[*words, str(count), str(min(count, cores))]]
+        found = said_by(settings, works, [[str(count), str(min(count, cores))]])
     else:
-        meeting = f"127.0.0.1:{free_port()}"
-        words = [[*words, "1", "1", meeting, str(count), str(i)] for i in range(count)]
+        works, meeting = strong(works), f"127.0.0.1:{free_port()}"
+        places = [["1", "1", meeting, str(count), str(i)] for i in range(count)]
+        found = said_by(settings, works, places)
+    return {name: together([one[name] for one in found]) for name in works}
+
+
+def independent(settings, path, count):
+    """What `count` processes say that each do the work of one device, at the same time."""
+    works = strong(asked_of(settings, path, 1))
+    with tempfile.TemporaryDirectory() as folder:
+        places = [["1", "1", folder, str(count), str(i)] for i in range(count)]
+        found = said_by(settings, works, places)
+    return {name: [one[name] for one in found] for name in works}
+
+
+def strong(works):
+    """The works of strong scaling."""
+    return {name: work for name, work in works.items() if "strong" in name}
+
+
+def bounds_of(alone, beside):
+    """The time of a process alone over that of one beside others, by work: by the clock, and by
+    processor seconds; the median over repetitions."""
+    if not beside:
+        return {}
+    return {
+        name: {
+            field: float(np.median([
+                first[name][field] / np.mean([one[field] for one in each[name]])
+                for first, each in zip(alone, beside, strict=True)
+            ]))
+            for field in ("wall", "work")
+        }
+        for name in beside[0]
+    }  # fmt: skip
+
+
+def losses(cores, scaling, bounds):
+    """What of the efficiency the machine loses, and what the library, as sentences."""
+    for name, bound in bounds.items():
+        reached = {
+            other: curve["efficiency"][list(curve["counts"]).index(cores)]
+            for other, curve in scaling.items()
+            if other.split(",")[0] == name.split(",")[0] and cores in curve["counts"]
+        }
+        listed = ", ".join(
+            f"{other} {value / bound['wall']:.2f}" for other, value in reached.items()
+        )
+        yield (
+            f"{name.split(',')[0]}: {cores} independent processes at once reach "
+            f"{bound['wall']:.2f} of the speed of one alone by the clock, {bound['work']:.2f} by "
+            f"processor seconds; of that bound: {listed or 'not measured'}"
+        )
+
+
+def said_by(settings, works, places):
+    """What probes say that run at the same time, one for each place among devices or processes."""
+    words = [sys.executable, str(PROBE), json.dumps(works), str(settings.num_calls)]
+    words = [[*words, *place] for place in places]
     probes = [
         subprocess.Popen(
             each, env=os.environ | {"JAX_PLATFORMS": "cpu"}, text=True,
@@ -131,9 +197,9 @@ def probed(settings, path, count, cores, apart):
     for probe, (_, error) in zip(probes, said, strict=True):
         if probe.returncode:
             last = error.strip().splitlines()[-1:] or ["no message"]
-            raise RuntimeError(f"device_scaling: {count} device(s) failed: {last[0]}")
-    found = [json.loads(out.splitlines()[-1]) for out, _ in said]
-    return {name: together([one[name] for one in found]) for name in works}
+            place = " ".join(places[0][:2])
+            raise RuntimeError(f"device_scaling: a probe of {place} failed: {last[0]}")
+    return [json.loads(out.splitlines()[-1]) for out, _ in said]
 
 
 def together(parts):

@@ -10,7 +10,8 @@ from truncgauss.fitting.likelihood_fit import (
 )
 from truncgauss.fitting.observations import fit_observations
 from truncgauss.fitting.observations_result import ObservationsErrors, ObservationsFit
-from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
+from truncgauss.fitting.regression import fit_regression
+from truncgauss.fitting.regression_result import RegressionErrors, RegressionFit
 from truncgauss.fitting.residuals import quantile_residuals
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.tightening import Tightening, tightened

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.likelihood import Observations
 from truncgauss.pytrees import frozen_pytree
@@ -55,19 +56,19 @@ def whitened(design: np.ndarray, weights: np.ndarray | None, what: str) -> White
     constant = constant_of(design)
     change, centred = np.eye(design.shape[1]), design
     if constant is not None:
-        sizes = np.abs(constant) * np.abs(design).max(axis=0)
+        sizes = np.abs(constant) * pooling.largest(np.abs(design).max(axis=0))
         kept = int(np.argmax(sizes))  # the column in whose place the constant comes
-        middles = np.median(design[counted], axis=0)
+        middles = np.array([pooling.median(column) for column in design[counted].T])
         change = change - np.outer(constant, middles)
         change[:, kept] = constant
         centred = design - middles
         centred[:, kept] = 1.0
-    lengths = np.linalg.norm(centred[counted], axis=0)
-    total = len(centred[counted])
+    lengths = pooling.lengths(centred[counted])
+    total = pooling.total(np.asarray(len(centred[counted]))).item()
     units = np.where(lengths > 0, lengths, 1.0) / total**0.5
-    triangle = np.linalg.qr(centred[counted] / units / total**0.5, mode="r")
+    triangle = pooling.triangle(centred[counted] / units / total**0.5)
     values = np.linalg.svd(triangle, compute_uv=False)
-    rounding = ROUNDING * np.linalg.norm(design[counted], axis=0)
+    rounding = ROUNDING * pooling.lengths(design[counted])
     if total < len(lengths) or np.any(lengths <= rounding) or values[-1] < COLLINEAR * values[0]:
         raise ValueError(
             f"{what} are collinear, some vary by no more than their rounding, or there are more of "
@@ -79,17 +80,18 @@ def whitened(design: np.ndarray, weights: np.ndarray | None, what: str) -> White
 
 def constant_of(design: np.ndarray) -> np.ndarray | None:
     """Coefficients whose sum of covariates is 1 in every row; None if there are none."""
-    first, p = design[0], design.shape[1]
-    for j in np.flatnonzero(np.all(design == first, axis=0) & (first != 0)):
+    first, p = pooling.stacked(design[:1])[0], design.shape[1]
+    varies = pooling.largest(np.any(design != first, axis=0))
+    for j in np.flatnonzero(~varies & (first != 0)):
         return np.eye(p)[j] / first[j]
     # Members of groups; what lies far off is as good as constant, and would blur them.
-    sizes = np.abs(design).max(axis=0)
-    near = design.std(axis=0) > sizes / FAR
+    sizes = pooling.largest(np.abs(design).max(axis=0))
+    near = pooling.deviation(design) > sizes / FAR
     part = design[:, near] / sizes[near]
-    own = np.linalg.lstsq(part, np.ones(len(part)), rcond=None)[0]
+    own = pooling.least_squares(part, np.ones(len(part)))
     found = np.zeros(p)
     found[near] = np.where(np.abs(own) > CONSTANT, own, 0.0) / sizes[near]
-    return found if np.all(np.abs(design @ found - 1.0) <= CONSTANT) else None
+    return found if pooling.every(np.all(np.abs(design @ found - 1.0) <= CONSTANT)) else None
 
 
 @frozen_pytree
@@ -137,7 +139,8 @@ class Centred:
     def size(self) -> jax.Array:
         """The total weight of the rows."""
         weights = self.rows.weights
-        return jnp.asarray(self.rows.num_rows * 1.0 if weights is None else jnp.sum(weights))
+        own = self.rows.num_rows * 1.0 if weights is None else jnp.sum(weights)
+        return jnp.asarray(pooling.total(own))
 
     @property
     def covariates(self) -> tuple[jax.Array, ...] | None:
@@ -204,17 +207,19 @@ def centred(
             move = move if line.any() else middle
         shifts.append(shift)
         moves.append(move)
-    return Centred(moved(rows.unnamed(), moves), designs, tuple(shifts))
+    with pooling.checked_together():
+        near = moved(rows.unnamed(), moves)
+    return Centred(near, designs, tuple(shifts))
 
 
 def middle_of(lower: np.ndarray, upper: np.ndarray, scale: float) -> float:
     """The median of an outcome's ends if it is far from 0 in units of their spread; else 0."""
     ends = np.concatenate([lower, upper])
     ends = ends[np.isfinite(ends)]
-    if not len(ends):
+    if not pooling.some(len(ends)):
         return 0.0
-    middle = float(np.median(ends))
-    spread = float(np.median(np.abs(ends - middle))) or float(np.std(ends))
+    middle = pooling.median(ends)
+    spread = pooling.median(np.abs(ends - middle)) or float(pooling.deviation(ends))
     return middle if worth(abs(middle), max(spread, scale)) else 0.0
 
 
@@ -225,12 +230,14 @@ def line_of(
     from 0; else zeros."""
     exact, p = counted & (lower == upper), design.shape[1]
     nothing = np.zeros(p)
-    if exact.sum() <= p:
+    count = pooling.total(exact.sum())
+    if count <= p:
         return nothing
-    line = np.linalg.lstsq(design[exact], lower[exact], rcond=None)[0]
+    line = pooling.least_squares(design[exact], lower[exact])
     fitted = design[exact] @ line
-    spread = float(np.sqrt(np.mean((lower[exact] - fitted) ** 2)))
-    return line if worth(float(np.abs(fitted).max()), spread) else nothing
+    spread = float(np.sqrt(pooling.total(np.sum((lower[exact] - fitted) ** 2)) / count))
+    farthest = pooling.largest(np.abs(fitted).max(initial=0.0))
+    return line if worth(float(farthest), spread) else nothing
 
 
 def worth(distance: float, spread: float) -> bool:
@@ -277,10 +284,10 @@ def coarse(rows: Observations) -> str | None:
     for j in range(rows.dimension):
         ends = np.concatenate([np.asarray(rows.lower)[:, j], np.asarray(rows.upper)[:, j]])
         ends = ends[np.isfinite(ends)]
-        if not len(ends):
+        if not pooling.some(len(ends)):
             continue
-        step = float(np.spacing(np.abs(np.median(ends))))
-        spread = float(np.std(ends.astype(float)))
+        step = float(np.spacing(np.float32(abs(pooling.median(ends)))))
+        spread = float(pooling.deviation(ends.astype(float)))
         if step > COARSE * spread > 0:
             return (
                 f"Outcome {j} is kept in float32, in steps of {step:.2g} where it lies, and its "

@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
+from truncgauss import pooling
+
 MANY = 4000  # rows of a linear program; beyond, it is solved for some and the others are looked up
 MOST_ROUNDS = 100
 FEASIBLE = 1e-7  # of the largest entry: what the program's solver calls 0
@@ -84,17 +86,18 @@ def rising_direction(
     lower, upper, design = lower[known], upper[known], design[known]
     exact = lower == upper
     # From the line through the exact rows: their spread must not drown in how far they are from 0.
-    line = np.linalg.lstsq(design[exact], lower[exact], rcond=None)[0]
+    line = pooling.least_squares(design[exact], lower[exact])
     fitted = design @ line
     terms = np.abs(design[exact]) @ np.abs(line) + np.abs(lower[exact])
-    rounding = ROUNDING * terms.max(initial=0.0)
+    rounding = ROUNDING * pooling.largest(terms.max(initial=0.0))
     lower, upper = lower - fitted, upper - fitted
     met = np.flatnonzero(exact)[np.abs(lower[exact]) <= rounding]
     lower[met] = upper[met] = 0.0
-    sizes = np.abs(design).max(axis=0, initial=0.0)
+    sizes = pooling.largest(np.abs(design).max(axis=0, initial=0.0))
     line = np.where(np.abs(line) * sizes > rounding, line, 0.0)
     finite = np.abs(np.concatenate([lower, upper]))
-    unit = np.abs(lower[exact]).max(initial=0.0) or finite[np.isfinite(finite)].max(initial=0.0)
+    unit = pooling.largest(np.abs(lower[exact]).max(initial=0.0))
+    unit = unit or pooling.largest(finite[np.isfinite(finite)].max(initial=0.0))
     sizes = np.append(np.where(sizes > 0, sizes, 1.0), unit or 1.0)
     points = np.column_stack([design[exact], -lower[exact]]) / sizes
     if scale_known:
@@ -108,7 +111,7 @@ def rising_direction(
     ]
     rows = np.concatenate(sides)
     rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), 1.0)
-    direction = recession(rows, scale_known, bool(exact.any()))
+    direction = recession(rows, scale_known, pooling.some(exact.any()))
     if direction is None:
         return None
     direction = direction / sizes
@@ -169,9 +172,9 @@ def refuse(fields: dict[str, Any], undetermined: np.ndarray) -> None:
 
 def determined(points: np.ndarray) -> bool:
     """Whether equations leave the zero only."""
-    if len(points) < points.shape[1]:
+    if pooling.total(np.asarray(len(points))) < points.shape[1]:
         return False
-    values = np.linalg.eigvalsh(points.T @ points)
+    values = np.linalg.eigvalsh(pooling.total(points.T @ points))
     return bool(values[0] > 1e-10 * values[-1])
 
 
@@ -183,24 +186,26 @@ def recession(rows: np.ndarray, flat: bool, exact: bool = False) -> np.ndarray |
     """
     n, q = rows.shape
     bounds = [(-1.0, 1.0)] * (q - 1) + [(0.0, 0.0 if flat else 1.0)]
-    total = rows.sum(axis=0)
+    total = pooling.total(rows.sum(axis=0))
     aim = -total / max(np.abs(total).max(), 1.0)
     aim[-1] -= exact
     chosen = np.arange(n)
-    if n > MANY:
-        chosen = np.random.default_rng(0).choice(n, MANY // 2, replace=False)
+    if pooling.some(n > MANY):
+        chosen = np.random.default_rng(0).choice(n, min(n, MANY // 2), replace=False)
     for _ in range(MOST_ROUNDS):
+        limits = pooling.stacked(-rows[chosen])
         found = optimize.linprog(
-            aim, A_ub=-rows[chosen], b_ub=np.zeros(len(chosen)), bounds=bounds, method="highs"
+            aim, A_ub=limits, b_ub=np.zeros(len(limits)), bounds=bounds, method="highs"
         )
         if not found.success:
             raise RuntimeError(f"The linear program of existence failed: {found.message}")
         values = rows @ found.x
         falls = exact and found.x[-1] > FALLING
-        if values.sum() <= MEANT and not falls:  # the most that any direction reaches
+        # That is the most that any direction reaches.
+        if pooling.total(values.sum()) <= MEANT and not falls:
             return None
         violated = np.setdiff1d(np.flatnonzero(values < -FEASIBLE), chosen)
-        if not len(violated):
+        if not pooling.some(len(violated)):
             return np.where(np.abs(found.x) > FEASIBLE, found.x, 0.0)
         worst = violated[np.argsort(values[violated])][: MANY // 4]
         chosen = np.concatenate([chosen, worst])

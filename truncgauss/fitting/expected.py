@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.fitting.observations_loss import ObservationsLoss
@@ -43,7 +44,7 @@ NOT_EXPECTED = (
 
 def check_expected(information: str, rows: Observations) -> None:
     """Raise ValueError if what other samples would show is asked for, and not known."""
-    exact = not rows.latent and np.array_equal(rows.lower, rows.upper)
+    exact = pooling.every(not rows.latent and np.array_equal(rows.lower, rows.upper))
     if information == "expected" and not exact:
         raise ValueError(NOT_EXPECTED.format("fit_observations", ""))
 
@@ -69,6 +70,11 @@ class ExpectedLoss:
     covariance: jax.Array
     loss: ObservationsLoss
     method: Method
+
+    @property
+    def mark(self) -> jax.Array | None:
+        """Of the rows of all processes, if these are those of one."""
+        return self.loss.mark
 
     def __call__(self, x: jax.Array) -> jax.Array:
         loc, covariance = of_each_row(self.loss, len(self.mean), x)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import Path
@@ -32,13 +33,25 @@ def described(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @Compiled
-def total_of(loss: Any, x: jax.Array) -> Estimate:
-    return loss.total(x)
+def compiled_total(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    total = loss.total(x)
+    return total.log_prob, total.stderr**2
+
+
+def total_of(loss: Any, x: jax.Array, effort: Any = None) -> Estimate:
+    """The log-likelihood of all rows and its standard error."""
+    value, variance = pooling.evaluated(compiled_total, loss, x, effort=effort)
+    return Estimate(value, variance**0.5)
 
 
 @Compiled
-def fraction_of(loss: Any, x: jax.Array) -> jax.Array:
-    return loss.fraction(x)
+def compiled_unseen(loss: Any, x: jax.Array) -> jax.Array:
+    return 1.0 - loss.fraction(x)
+
+
+def fraction_of(loss: Any, x: jax.Array) -> float:
+    """The mean probability that a row could be seen."""
+    return 1.0 - float(pooling.evaluated(compiled_unseen, loss, x, effort=MEDIUM))
 
 
 @Compiled
@@ -105,7 +118,9 @@ def summary(
 
 def counted(rows: Observations) -> float:
     """How many rows there are, each counted as often as its weight says."""
-    return rows.num_rows if rows.weights is None else float(np.sum(np.asarray(rows.weights)))
+    weights = rows.weights
+    own = rows.num_rows if weights is None else np.sum(np.asarray(weights), dtype=float)
+    return pooling.total(np.asarray(own)).item()
 
 
 def traces(path: Path) -> dict[str, Any]:
@@ -169,7 +184,7 @@ def sandwich(
     if not proof.positive_definite:
         return observed._replace(root=np.full_like(here.hessian, np.nan))
     # The root of the scores' squares by QR, which loses no digits to squaring.
-    root = np.asarray(np.linalg.qr(scores[seen] / np.sqrt(weights[seen, None]), mode="r"))
+    root = pooling.triangle(scores[seen] / np.sqrt(weights[seen, None]))
     return observed._replace(root=np.linalg.solve(size * here.hessian, root.T))
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from truncgauss import __version__
+from truncgauss import __version__, distributed
 from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss
@@ -286,7 +286,7 @@ class RowsFit(LikelihoodFit):
         wald_ratios: how far the likelihood allows each estimate to move below and above it, over
             the half-width of its Wald interval, (p, 2): 1 if that is to be trusted. Empty if
             it was not compared.
-        observations: the rows.
+        observations: the rows; where they are spread over processes, those of this one.
         centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
     """
 
@@ -353,7 +353,10 @@ def likelihood_ratio(small: RowsFit, large: RowsFit) -> LikelihoodRatio:
             )
         if not fit.converged:
             raise ValueError(f"likelihood_ratio: a fit has not converged. {fit.reason}")
-    if not same_rows(small.observations, large.observations):
+    same = same_rows(small.observations, large.observations)
+    if small.loss.mark is not None:  # of rows that lie on other processes too
+        same = all(distributed.exchanged(same))
+    if not same:
         raise ValueError("likelihood_ratio: the two fits are of different rows.")
     degrees = large.num_parameters - small.num_parameters
     if degrees <= 0:

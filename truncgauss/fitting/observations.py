@@ -1,20 +1,25 @@
 """The Gaussian, or the Gaussian regression, behind rows that are known in part."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from truncgauss import parallel
+from truncgauss import parallel, pooling
 from truncgauss.fitting.centring import UserUnits, centred, coarse
 from truncgauss.fitting.expected import check_expected
 from truncgauss.fitting.inference import check_information
 from truncgauss.fitting.observations_problem import Rows
 from truncgauss.fitting.observations_result import ObservationsFit
-from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
+from truncgauss.fitting.observations_start import (
+    as_columns,
+    as_coordinates,
+    as_designs,
+    first_guess,
+)
 from truncgauss.fitting.regression_loss import is_simple
-from truncgauss.likelihood import Observations
+from truncgauss.likelihood import Observations, mark_of_rows, own_rows
 from truncgauss.optimization.descent import Descent, fitted
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
@@ -81,32 +86,73 @@ def fit_observations(
     """
     check_information(information)
     with jax.enable_x64(True):
-        hidden, observations = coarse(observations), floats_as_float64(observations)
-        parallel.agreed("fit_observations: rows, design and start", (observations, design, start))
-        n, d = observations.lower.shape
-        weights = None if observations.weights is None else np.asarray(observations.weights)
-        designs = as_designs(design, n, d, weights)
-        sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
-        coordinates = as_coordinates(covariance, sizes, observations)
-        near = centred(observations, designs, coordinates.known_scale, is_simple(observations))
-        x, scale = first_guess(near.rows, near.covariates, coordinates)
-        if len(x) >= n:
-            raise ValueError(
-                f"fit_observations: {n} row(s) cannot determine {len(x)} parameters; more are "
-                "needed, or a simpler covariance."
+        request = Request(
+            covariance, start, method, as_key(key), num_steps, num_starts, information, progress
+        )
+        share = pooling.share_of("fit_observations", (observations, design))
+        if share is None:
+            parallel.agreed(
+                "fit_observations: rows, design and start", (observations, design, start)
             )
-        closed = is_simple(observations) and isinstance(method, Automatic | Exact)
-        check_expected(information, observations)
-        settings = information == "sandwich", closed, method, as_key(key)
-        problem, x = Rows(observations, near, coordinates, scale, *settings).in_natural(x)
-        renewed = problem.losses()
-        problem.check_possible(renewed, x)
-        bounds = num_steps, progress, problem.dear
-        descent = Descent(renewed, problem.width, problem.precision, *bounds)
-        given = None if start is None else as_start(start, problem.estimated, coordinates.sizes)
-        starts = problem.starts(x, num_starts)
-        fit = fitted(problem, descent, given, starts, information)
-        return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
+            return fit_of_rows(observations, design, request)
+        parallel.agreed("fit_observations: the start", start)
+        with pooling.pool(share) as pool:
+            with pooling.checked_together():
+                own, columns = own_rows(observations, share), share.own(design)
+            pool.mark = mark_of_rows(own, share, *arrays_of(columns))
+            return fit_of_rows(own, columns, request)
+
+
+class Request(NamedTuple):
+    """How to fit; the arguments of `fit_observations`."""
+
+    covariance: Any
+    start: tuple[Any, Any] | None
+    method: Method
+    key: jax.Array
+    num_steps: int
+    num_starts: int | None
+    information: str
+    progress: bool
+
+
+def fit_of_rows(observations: Observations, design: Any, request: Request) -> ObservationsFit:
+    """The fit of rows that are here, or of those of all processes within `pooling.pool`."""
+    hidden, observations = coarse(observations), floats_as_float64(observations)
+    n, d = observations.lower.shape
+    weights = None if observations.weights is None else np.asarray(observations.weights)
+    designs = as_designs(design, n, d, weights)
+    sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
+    coordinates = as_coordinates(request.covariance, sizes, observations)
+    near = centred(observations, designs, coordinates.known_scale, is_simple(observations))
+    x, scale = first_guess(near.rows, near.covariates, coordinates)
+    method, information, start = request.method, request.information, request.start
+    closed = is_simple(observations) and isinstance(method, Automatic | Exact)
+    check_expected(information, observations)
+    settings = information == "sandwich", closed, method, request.key
+    problem, x = Rows(observations, near, coordinates, scale, *settings).in_natural(x)
+    if len(x) >= problem.num_rows:
+        raise ValueError(
+            f"fit_observations: {problem.num_rows} row(s) cannot determine {len(x)} parameters; "
+            "more are needed, or a simpler covariance."
+        )
+    renewed = problem.losses()
+    problem.check_possible(renewed, x)
+    bounds = request.num_steps, request.progress, problem.dear
+    descent = Descent(renewed, problem.width, problem.precision, *bounds)
+    given = None if start is None else as_start(start, problem.estimated, coordinates.sizes)
+    starts = problem.starts(x, request.num_starts)
+    fit = fitted(problem, descent, given, starts, information)
+    return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
+
+
+def arrays_of(design: Any) -> list[Any]:
+    """The covariates of a design as arrays, whose leading axis is that of the rows."""
+    if design is None:
+        return []
+    if isinstance(design, tuple | list):
+        return [array for part in design for array in arrays_of(part)]
+    return [as_columns(design, "fit_observations").values]
 
 
 def as_start(start: tuple[Any, Any], estimated: UserUnits, sizes: tuple[int, ...]) -> np.ndarray:

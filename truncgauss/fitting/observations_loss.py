@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.compiling import Compiled
 from truncgauss.likelihood import Observations, log_likelihood, total_log_likelihood
 from truncgauss.optimization.widening import Precision
 from truncgauss.probability.method import Method
@@ -204,6 +205,12 @@ class Coordinates:
         return jnp.concatenate([*coefficients, *entries])
 
 
+@Compiled
+def values_at(place: Coordinates, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """As `place.values`, by one program."""
+    return place.values(x)
+
+
 @frozen_pytree
 class ObservationsLoss:
     """Minus the mean log-likelihood of a row, by free coordinates.
@@ -215,6 +222,7 @@ class ObservationsLoss:
         size: the total weight of the rows.
         method: how probabilities are computed, with its plans held.
         key: its random key.
+        mark: of the rows of all processes, if these are those of one, see `pooling`; else None.
     """
 
     observations: Observations
@@ -223,6 +231,7 @@ class ObservationsLoss:
     size: jax.Array
     method: Method
     key: jax.Array
+    mark: jax.Array | None = None
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size
@@ -247,6 +256,12 @@ class ObservationsLoss:
         """The mean, (d,) or (n, d), and the covariance matrix."""
         coefficients, covariance = self.coordinates.values(x)
         return mean_of(self.designs, coefficients), covariance
+
+
+@Compiled
+def gaussian_at(loss: ObservationsLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """As `loss.gaussian`, by one program."""
+    return loss.gaussian(x)
 
 
 def mean_of(

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.compiling import MEDIUM
+from truncgauss import pooling
+from truncgauss.compiling import LIGHT, MEDIUM
 from truncgauss.fitting.centring import Centred, UserUnits
 from truncgauss.fitting.existence import (
     AT_SINGULAR,
@@ -21,7 +22,12 @@ from truncgauss.fitting.existence import (
 )
 from truncgauss.fitting.expected import ExpectedLoss, expected_loss
 from truncgauss.fitting.inference import fraction_of, notes_of, summary, total_of
-from truncgauss.fitting.observations_loss import Coordinates, ObservationsLoss
+from truncgauss.fitting.observations_loss import (
+    Coordinates,
+    ObservationsLoss,
+    gaussian_at,
+    values_at,
+)
 from truncgauss.fitting.observations_result import ObservationsFit, shaped
 from truncgauss.fitting.observations_start import (
     in_natural,
@@ -105,10 +111,15 @@ class Rows:
     def size(self) -> jax.Array:
         return self.near.size
 
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return pooling.total(np.asarray(self.observations.num_rows)).item()
+
     def starts(self, x: np.ndarray, count: int | None) -> list[np.ndarray]:
         """Free coordinates to begin with, the first of them x; so many, or as many as the problem
         asks for and can bear."""
-        n, d = self.observations.lower.shape
+        n, d = self.num_rows, self.observations.dimension
         cheap = n <= MOST_ROWS if self.simple else n * d <= FEW_ENTRIES and self.exact_integrals
         several = cheap and not self.unique
         count = count or (MANY_STARTS if several else 1)
@@ -123,7 +134,7 @@ class Rows:
         rows = self.observations
         if rows.region is not None:
             return rows.dimension <= 3
-        return int(np.max(self.limited)) <= 3
+        return int(pooling.largest(np.max(self.limited))) <= 3
 
     @property
     def limited(self) -> np.ndarray:
@@ -136,7 +147,9 @@ class Rows:
     @property
     def dear(self) -> bool:
         """Whether Hessians are to be avoided: many rows are integrals in three dimensions."""
-        return not self.simple and int(np.sum(self.limited == 3)) > MANY_INTEGRALS
+        if self.simple:
+            return False
+        return pooling.total(np.sum(self.limited == 3)).item() > MANY_INTEGRALS
 
     @property
     def wide_start(self) -> bool:
@@ -152,16 +165,17 @@ class Rows:
         general = self.general_loss()
 
         def renewed(x: np.ndarray) -> ObservationsLoss:
-            held = hold(self.method, self.observations, *general.gaussian(jnp.asarray(x)))
-            return dataclasses.replace(general, method=held)
+            at = gaussian_at(general, jnp.asarray(x), effort=LIGHT)
+            return dataclasses.replace(general, method=hold(self.method, self.observations, *at))
 
         return renewed
 
     def general_loss(self) -> ObservationsLoss:
         """The loss of any rows, by a method without plans."""
         return ObservationsLoss(
-            self.observations, self.designs, self.coordinates, self.size, self.method, self.key
-        )
+            self.observations, self.designs, self.coordinates, self.size, self.method, self.key,
+            pooling.mark(),
+        )  # fmt: skip
 
     def expected_loss(self, path: Path) -> ExpectedLoss:
         """The loss whose Hessian is the expected information of a row where a descent ended."""
@@ -181,6 +195,7 @@ class Rows:
             fixed_scale=None if place.single else jnp.log(place.fixed[0, 0]) / 2,
             size=self.size,
             link=place.power if place.single else LOG,
+            mark=pooling.mark(),
         )
 
     def check_possible(self, renewed: Callable[[np.ndarray], Any], x: np.ndarray) -> None:
@@ -190,27 +205,28 @@ class Rows:
             wrong = impossible(rows)
         else:
             loss = renewed(x)
-            loc, covariance = loss.gaussian(jnp.asarray(x))
+            loc, covariance = gaussian_at(loss, jnp.asarray(x), effort=LIGHT)
             found = log_likelihood(rows, loc, covariance, loss.method, loss.key)
             wrong = np.flatnonzero(np.isneginf(np.asarray(found.log_prob)))
-        if len(wrong):
-            first = wrong[0]
-            raise ValueError(
-                f"fit_observations: {len(wrong)} of {n} row(s) are impossible, first row "
-                f"{first}: lower {self.given.lower[first]}, upper {self.given.upper[first]} do not "
-                "meet its region. Correct the region, or remove those rows."
-            )
+        with pooling.checked_together():
+            if len(wrong):
+                first = wrong[0]
+                raise ValueError(
+                    f"fit_observations: {len(wrong)} of {n} row(s) are impossible, first row "
+                    f"{first}: lower {self.given.lower[first]}, upper {self.given.upper[first]} do "
+                    "not meet its region. Correct the region, or remove those rows."
+                )
 
     def width(self, x: np.ndarray) -> float:
         """The largest standard deviation in any direction, in units of the outcomes' spread."""
-        matrix = np.asarray(self.coordinates.values(jnp.asarray(x))[1])
+        matrix = np.asarray(values_at(self.coordinates, jnp.asarray(x), effort=LIGHT)[1])
         if not self.coordinates.scales or not np.all(np.isfinite(matrix)):
             return 0.0
         return float(np.sqrt(np.linalg.eigvalsh(matrix / np.outer(self.scale, self.scale))[-1]))
 
     def no_maximum(self, path: Path) -> str | None:
         """Why there is no maximum, if there is none."""
-        matrix = np.asarray(self.coordinates.values(jnp.asarray(path.end.x))[1])
+        matrix = np.asarray(values_at(self.coordinates, jnp.asarray(path.end.x), effort=LIGHT)[1])
         risen = self.rising()
         if risen is not None:
             return risen
@@ -226,7 +242,7 @@ class Rows:
         if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
             return None
         noise = self.observations.noise
-        if noise is not None and np.linalg.eigvalsh(np.asarray(noise)).min() > 0:
+        if noise is not None and pooling.every(np.linalg.eigvalsh(np.asarray(noise)).min() > 0):
             return AT_SINGULAR.format(self.towards(matrix, 0))
         return (
             "There is no maximum: the likelihood grows as the covariance becomes singular. Some "
@@ -284,7 +300,7 @@ class Rows:
     @property
     def exact(self) -> bool:
         """Whether every entry is known exactly."""
-        return bool(jnp.all(self.observations.lower == self.observations.upper))
+        return pooling.every(jnp.all(self.observations.lower == self.observations.upper))
 
     def in_natural(self, x: np.ndarray) -> tuple["Rows", np.ndarray]:
         """The same problem in coordinates where it is concave, if there are such for several
@@ -308,28 +324,33 @@ class Rows:
         blocks = self.coordinates.independent_blocks()
         if blocks is None or self.designs is None:
             return blocks is not None
-        return all(
-            np.array_equal(self.designs[block[0]], self.designs[j])
-            for block in blocks
-            for j in block
+        return pooling.every(
+            all(
+                np.array_equal(self.designs[block[0]], self.designs[j])
+                for block in blocks
+                for j in block
+            )
         )
 
     def result(self, path: Path, information: str, starts: str) -> ObservationsFit:
         rows, place, x = self.observations, self.coordinates, jnp.asarray(path.end.x)
         names = self.names
-        compare = self.simple or rows.lower.size <= FEW_ENTRIES
+        compare = self.simple or self.num_rows * rows.dimension <= FEW_ENTRIES
         fields = summary(
             path, self.estimated, names, (self.given, rows), information,
             self.no_maximum(path), compare,
             expected=self.expected_loss(path) if information == "expected" else None,
         )  # fmt: skip
         if self.simple:
-            fraction = float(fraction_of(path.loss, x, effort=MEDIUM))
+            fraction = fraction_of(path.loss, x)
         else:
-            loc, covariance = path.loss.gaussian(x)
+            loc, covariance = gaussian_at(path.loss, x, effort=LIGHT)
             held = path.loss.method, path.loss.key
-            fraction = float(jnp.mean(fraction_not_truncated(rows, loc, covariance, *held)))
-        matrix, ends = np.asarray(place.values(x)[1]), np.cumsum(place.sizes)
+            seen = fraction_not_truncated(rows, loc, covariance, *held)
+            weights = 1.0 if rows.weights is None else rows.weights
+            fraction = float(pooling.total(np.sum(weights * seen)) / self.size)
+        matrix = np.asarray(values_at(place, x, effort=LIGHT)[1])
+        ends = np.cumsum(place.sizes)
         if not self.unique:
             refuse(fields, self.undetermined(fields["errors"], matrix))
         return ObservationsFit(
@@ -363,14 +384,15 @@ class Rows:
     def references(self, information: str) -> tuple[str, ...]:
         """What the fit rests on, as keys of the literature."""
         rows, place = self.observations, self.coordinates
-        limited = bool(jnp.any(rows.lower != rows.upper))
+        limited = pooling.some(jnp.any(rows.lower != rows.upper))
+        missing = pooling.some(jnp.any(jnp.isinf(rows.lower) & jnp.isinf(rows.upper)))
         found = {
             "marquardt1963": True,
             "tobin1958": limited,
             "cohen1991": rows.region is not None,
             "olsen1978": place.single and place.power == 1 and limited,
             "barndorff1978": (place.single and place.power == 2) or place.white is not None,
-            "little2019": bool(jnp.any(jnp.isinf(rows.lower) & jnp.isinf(rows.upper))),
+            "little2019": missing,
             "genz1992": rows.dimension > 3 and (limited or rows.region is not None),
             "white1982": information == "sandwich",
             "efron1978": information == "expected",

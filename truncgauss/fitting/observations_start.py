@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import tables
+from truncgauss import pooling, tables
+from truncgauss.compiling import LIGHT
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.existence import ROUNDING
-from truncgauss.fitting.observations_loss import Coordinates, White
+from truncgauss.fitting.observations_loss import Coordinates, White, values_at
 from truncgauss.likelihood import Observations
 
 SINGULAR = 1e-12  # smallest eigenvalue of a correlation matrix without an inverse
@@ -31,6 +32,19 @@ def as_designs(
     read = [as_columns(part, what) for part in ([design] if shared else design)]
     read = read * d if shared else read
     parts = [table.values for table in read]
+    with pooling.checked_together():
+        check_designs(parts, n, d, what)
+    found: list[Whitened] = []
+    for j, part in enumerate(parts):
+        columns = f"{what}: the columns of the design of outcome {j}"
+        own = found[0] if shared and j else whitened(part, weights, columns)
+        names = read[j].names
+        found.append(own._replace(names=None if names is None else tuple(map(str, names))))
+    return tuple(found)
+
+
+def check_designs(parts: list[np.ndarray], n: int, d: int, what: str) -> None:
+    """Raise ValueError for covariates of wrong shapes, or that are not finite."""
     if len(parts) != d or any(part.ndim != 2 or part.shape[0] != n for part in parts):
         raise ValueError(
             f"{what}: design must have shape ({n}, p), or be a tuple of {d} such, one "
@@ -39,13 +53,6 @@ def as_designs(
     for j, part in enumerate(parts):
         if not np.all(np.isfinite(part)):
             raise ValueError(f"{what}: the design of outcome {j} holds NaN or infinity.")
-    found: list[Whitened] = []
-    for j, part in enumerate(parts):
-        columns = f"{what}: the columns of the design of outcome {j}"
-        own = found[0] if shared and j else whitened(part, weights, columns)
-        names = read[j].names
-        found.append(own._replace(names=None if names is None else tuple(map(str, names))))
-    return tuple(found)
 
 
 def as_columns(design: Any, what: str) -> tables.Table:
@@ -102,15 +109,29 @@ def without_stand_ins(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray,
     That is 10^4 median absolute deviations from the median of all finite ends of the outcome.
     """
     ends = np.concatenate([lower, upper])
-    ends = np.where(np.isfinite(ends), ends, np.nan)
-    ends[:, np.all(np.isnan(ends), axis=0)] = 0.0
-    middle = np.nanmedian(ends, axis=0)
-    away = STAND_IN * np.nanmedian(np.abs(ends - middle), axis=0)
+    middle = finite_medians(ends)
+    away = STAND_IN * finite_medians(np.abs(ends - middle))
     interval = (lower < upper) & (away > 0)
     # Not both ends on one side: an interval far out is an observation.
     far_below = interval & (lower < middle - away) & (upper >= middle - away)
     far_above = interval & (upper > middle + away) & (lower <= middle + away)
     return np.where(far_below, -np.inf, lower), np.where(far_above, np.inf, upper)
+
+
+def free_scales(scale: np.ndarray, largest: np.ndarray, coordinates: Coordinates) -> np.ndarray:
+    """The scales (d,) to begin with: those of residuals, or what is fixed.
+
+    Rows met exactly, but for rounding, say of the scale no more than that it is less than they.
+    """
+    scale = np.where(scale > ROUNDING * largest, scale, np.where(largest > 0, largest, 1.0))
+    fixed = np.sqrt(np.diagonal(np.asarray(coordinates.fixed)))
+    return np.where(np.isin(np.arange(len(scale)), coordinates.scales), scale, fixed)
+
+
+def finite_medians(columns: np.ndarray) -> np.ndarray:
+    """The median of what is finite in each column, (d,), 0 where nothing is."""
+    kept = [column[np.isfinite(column)] for column in columns.T]
+    return np.array([pooling.median(own) if pooling.some(len(own)) else 0.0 for own in kept])
 
 
 def first_guess(
@@ -126,7 +147,7 @@ def first_guess(
     given = observations.weights
     weights = np.ones(len(lower)) if given is None else np.asarray(given)
     known = (np.isfinite(lower) | np.isfinite(upper)) & (weights > 0)[:, None]
-    total = (weights[:, None] * known).sum(axis=0)
+    total = pooling.total((weights[:, None] * known).sum(axis=0))
     low = np.where(np.isfinite(lower), lower, upper)
     high = np.where(np.isfinite(upper), upper, lower)
     filled = np.where(
@@ -137,19 +158,17 @@ def first_guess(
     for j in range(d):
         rows, columns = known[:, j], np.ones((n, 1)) if designs is None else np.asarray(designs[j])
         root = np.sqrt(weights[rows])
-        own = np.linalg.lstsq(root[:, None] * columns[rows], root * filled[rows, j], rcond=None)[0]
+        own = pooling.least_squares(root[:, None] * columns[rows], root * filled[rows, j])
         coefficients.append(own)
         residuals[rows, j] = filled[rows, j] - columns[rows] @ own
-    scale = np.sqrt(np.sum(weights[:, None] * residuals**2, axis=0) / np.maximum(total, 1e-300))
-    largest = np.abs(filled).max(axis=0, initial=0.0)
-    # Rows met exactly, but for rounding, say of the scale no more than that it is less than they.
-    scale = np.where(scale > ROUNDING * largest, scale, np.where(largest > 0, largest, 1.0))
-    scale = np.where(np.isin(np.arange(d), coordinates.scales), scale,
-                     np.sqrt(np.diagonal(coordinates.fixed)))  # fmt: skip
+    squares = pooling.total(np.sum(weights[:, None] * residuals**2, axis=0))
+    largest = pooling.largest(np.abs(filled).max(axis=0, initial=0.0))
+    scale = free_scales(np.sqrt(squares / np.maximum(total, 1e-300)), largest, coordinates)
     matrix = np.asarray(coordinates.fixed).copy()
     matrix[np.diag_indices(d)] = scale**2
     standard = residuals / scale
-    correlation = 0.5 * (weights[:, None] * standard).T @ standard / weights.sum()
+    products, weight = pooling.total(((weights[:, None] * standard).T @ standard, weights.sum()))
+    correlation = 0.5 * products / weight
     for i, j in coordinates.pairs:
         matrix[i, j] = matrix[j, i] = np.clip(correlation[i, j], -0.9, 0.9) * scale[i] * scale[j]
     if np.linalg.eigvalsh(matrix)[0] <= 0:
@@ -174,10 +193,11 @@ def in_natural(
     coefficients, residuals = [], np.zeros_like(values)
     for j in range(d):
         columns = np.ones((len(values), 1)) if designs is None else np.asarray(designs[j])
-        own = np.linalg.lstsq(root[:, None] * columns, root * values[:, j], rcond=None)[0]
+        own = pooling.least_squares(root[:, None] * columns, root * values[:, j])
         coefficients.append(own)
         residuals[:, j] = root * (values[:, j] - columns @ own)
-    matrix = residuals.T @ residuals / np.sum(root**2)
+    squares, size = pooling.total((residuals.T @ residuals, np.sum(root**2)))
+    matrix = squares / size
     free = np.eye(d, dtype=bool)
     for i, j in coordinates.pairs:
         free[i, j] = free[j, i] = True
@@ -197,7 +217,7 @@ def scattered(
     """So many free coordinates around x: means moved by about the outcomes' scale in each direction
     of the covariates, which are whitened, and scales by a factor of about e."""
     random, starts = np.random.default_rng(0), []
-    values = coordinates.values(jnp.asarray(x))
+    values = values_at(coordinates, jnp.asarray(x), effort=LIGHT)
     coefficients, matrix = jax.tree.map(np.asarray, values)
     for _ in range(count):
         moved = [
@@ -212,7 +232,9 @@ def scattered(
 
 def widened(x: np.ndarray, coordinates: Coordinates, factor: float) -> np.ndarray:
     """Free coordinates of a Gaussian with so many times the free standard deviations of x."""
-    coefficients, matrix = jax.tree.map(np.asarray, coordinates.values(jnp.asarray(x)))
+    coefficients, matrix = jax.tree.map(
+        np.asarray, values_at(coordinates, jnp.asarray(x), effort=LIGHT)
+    )
     factors = np.ones(len(matrix))
     factors[list(coordinates.scales)] = factor
     return coordinates.free(np.concatenate(coefficients), matrix * np.outer(factors, factors))

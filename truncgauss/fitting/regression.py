@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel, tables
+from truncgauss import parallel, pooling, tables
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.centring import Centred, UserUnits, Whitened, centred
 from truncgauss.fitting.existence import (
@@ -18,7 +18,7 @@ from truncgauss.fitting.existence import (
     refuse,
     rising_sentence,
 )
-from truncgauss.fitting.expected import NOT_EXPECTED, expected_regression_loss
+from truncgauss.fitting.expected import expected_regression_loss
 from truncgauss.fitting.inference import (
     check_information,
     fraction_of,
@@ -26,7 +26,6 @@ from truncgauss.fitting.inference import (
     summary,
     total_of,
 )
-from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
 from truncgauss.fitting.regression_loss import (
     LOG,
@@ -35,43 +34,14 @@ from truncgauss.fitting.regression_loss import (
     full_design,
     terms_of,
 )
-from truncgauss.fitting.regression_rows import RegressionRows, as_rows, columns_of, names_of
+from truncgauss.fitting.regression_result import RegressionErrors, RegressionFit
+from truncgauss.fitting.regression_rows import Columns, RegressionRows, names_of
 from truncgauss.fitting.rising import direction_of, endless, impossible
-from truncgauss.likelihood import Observations
+from truncgauss.likelihood import Observations, mark_of_rows
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
 from truncgauss.optimization.widening import Precision
 
 NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
-
-
-class RegressionErrors(NamedTuple):
-    """Standard errors of the coefficients (p,) and of those of the log scale (k,)."""
-
-    coefficients: np.ndarray
-    log_scale: np.ndarray
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RegressionFit(RowsFit):
-    """The regression behind one outcome, and how far to trust it; `print` shows a table.
-
-    Attributes, besides those of `fitting.RowsFit`:
-        coefficients: of the covariates, (p,).
-        log_scale: the log of sigma, (1,), or its coefficients with a `scale_design`, (k,).
-        standard_errors: `.coefficients` and `.log_scale` likewise; inf where the data do not
-            identify it.
-    """
-
-    coefficients: np.ndarray
-    log_scale: np.ndarray
-    standard_errors: RegressionErrors
-
-    @property
-    def scale(self) -> float:
-        """Sigma, where it is one number."""
-        if not self.names[-1] == "log_scale":
-            raise AttributeError("scale: it depends on covariates; see log_scale.")
-        return float(np.exp(self.log_scale[0]))
 
 
 def fit_regression(
@@ -143,39 +113,52 @@ def fit_regression(
     """
     check_information(information)
     with jax.enable_x64(True):
-        ends = columns_of(outcome, "outcome")
         limits = censored_low, censored_high, truncated_low, truncated_high
-        known = as_rows(ends, limits, noise, weights)
-        rows = known.observations
-        if information == "expected" and not known.exact:
-            raise ValueError(NOT_EXPECTED.format("fit_regression", ", or censored by limits"))
-        covariates = columns_of(design, "design", ends)
-        scales = None if scale_design is None else columns_of(scale_design, "scale_design", ends)
-        parallel.agreed("fit_regression: rows, designs and start", (rows, covariates.values, start))
-        problem = Regression.of(known, covariates, scales)
-        precision = problem.precision
-        descent = Descent(problem.renewed, problem.width, precision, num_steps, progress)
-        given = None if start is None else problem.as_start(start)
-        several = not problem.unique and rows.num_rows <= MOST_ROWS
-        others = problem.scattered((num_starts or (MANY_STARTS if several else 1)) - 1)
-        return fitted(problem, descent, given, [problem.first, *others], information)
+        columns = Columns(outcome, limits, noise, weights, design, scale_design)
+        request = Request(start, num_steps, num_starts, information, progress)
+        share = pooling.share_of("fit_regression", tuple(columns))
+        if share is None:
+            known, covariates, scales = columns.checked(information)
+            every = known.observations, covariates.values, start
+            parallel.agreed("fit_regression: rows, designs and start", every)
+            return Regression.of(known, covariates, scales).fit(request)
+        parallel.agreed("fit_regression: the start", start)
+        with pooling.pool(share) as pool:
+            with pooling.checked_together():
+                own = Columns(*share.own(tuple(columns)))
+                known, covariates, scales = own.checked(information)
+            parts = [part.values for part in (covariates, scales) if part is not None]
+            pool.mark = mark_of_rows(known.observations, share, *parts)
+            return Regression.of(known, covariates, scales).fit(request)
+
+
+class Request(NamedTuple):
+    """How to fit; arguments of `fit_regression`."""
+
+    start: tuple[Any, Any] | None
+    num_steps: int
+    num_starts: int | None
+    information: str
+    progress: bool
 
 
 def check_possible(rows: Observations, count: int) -> None:
     """Raise ValueError if a row lies outside its limits of truncation, or there are too few rows
     for so many parameters."""
-    if count >= rows.num_rows:
+    num_rows = pooling.total(np.asarray(rows.num_rows)).item()
+    if count >= num_rows:
         raise ValueError(
-            f"fit_regression: {rows.num_rows} row(s) cannot determine so many coefficients; more "
+            f"fit_regression: {num_rows} row(s) cannot determine so many coefficients; more "
             "are needed, or fewer covariates."
         )
-    wrong = impossible(rows)
-    if len(wrong):
-        raise ValueError(
-            f"fit_regression: {len(wrong)} of {rows.num_rows} row(s) lie outside their limits of "
-            f"truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper "
-            f"{rows.upper[wrong[0]]}. Correct the limits, or remove those rows."
-        )
+    with pooling.checked_together():
+        wrong = impossible(rows)
+        if len(wrong):
+            raise ValueError(
+                f"fit_regression: {len(wrong)} of {rows.num_rows} row(s) lie outside their limits "
+                f"of truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper "
+                f"{rows.upper[wrong[0]]}. Correct the limits, or remove those rows."
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +208,7 @@ class Regression:
         log_scale = np.log(spread)
         if scale_design is not None:
             link = LOG
-            log_scale = np.linalg.lstsq(scale_design, np.full(n, log_scale[0]), rcond=None)[0]
+            log_scale = pooling.least_squares(scale_design, np.full(n, log_scale[0]))
         coordinates = RegressionCoordinates(p, link)
         loss = RegressionLoss(
             terms=terms_of(near.rows, each=True),
@@ -234,6 +217,7 @@ class Regression:
             fixed_scale=None,
             size=near.size,
             link=link,
+            mark=pooling.mark(),
         )
         last = ("log_scale",) if scales is None else names_of(scales, "log_scale", nested=True)
         return cls(
@@ -247,6 +231,14 @@ class Regression:
             first=coordinates.free(coefficients, log_scale),
             spread=float(spread[0]),
         )
+
+    def fit(self, request: Request) -> RegressionFit:
+        bounds = request.num_steps, request.progress
+        descent = Descent(self.renewed, self.width, self.precision, *bounds)
+        given = None if request.start is None else self.as_start(request.start)
+        several = not self.unique and pooling.total(np.asarray(self.rows.num_rows)) <= MOST_ROWS
+        others = self.scattered((request.num_starts or (MANY_STARTS if several else 1)) - 1)
+        return fitted(self, descent, given, [self.first, *others], request.information)
 
     @property
     def rows(self) -> Observations:
@@ -280,7 +272,11 @@ class Regression:
             return np.exp(self.scale_design @ log_scale)
 
     def width(self, x: np.ndarray) -> float:
-        return float(self.scales(x).min() / self.spread)
+        return self.narrowest(x)
+
+    def narrowest(self, x: np.ndarray) -> float:
+        """The smallest sigma of a row, in units of the rows' spread."""
+        return -float(pooling.largest(-self.scales(x).min())) / self.spread
 
     @property
     def precision(self) -> Precision | None:
@@ -294,7 +290,8 @@ class Regression:
         """Whether the log-likelihood is known to be concave in these coordinates."""
         if self.rows.noise is not None or self.scale_design is not None:
             return False
-        return self.rows.region is None or bool(jnp.all(self.rows.lower == self.rows.upper))
+        exact = pooling.every(jnp.all(self.rows.lower == self.rows.upper))
+        return exact or self.rows.region is None
 
     def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
         p, k = self.design.shape[1], len(self.first) - self.design.shape[1]
@@ -331,7 +328,7 @@ class Regression:
             return risen
         if path.endless:
             return endless(self.rows)
-        narrowest = self.scales(path.end.x).min() / self.spread
+        narrowest = self.narrowest(path.end.x)
         if self.rows.noise is not None:
             zero = narrowest**2 < NO_VARIANCE and self.explained(path)
             return AT_ZERO if zero else None
@@ -370,8 +367,8 @@ class Regression:
         if self.scale_design is None:
             return True
         ones = np.ones(len(self.scale_design))
-        nearest = self.scale_design @ np.linalg.lstsq(self.scale_design, ones, rcond=None)[0]
-        return bool(np.abs(nearest - ones).max() < 1e-9)
+        nearest = self.scale_design @ pooling.least_squares(self.scale_design, ones)
+        return pooling.every(np.abs(nearest - ones).max() < 1e-9)
 
     def result(self, path: Path, information: str, starts: str) -> RegressionFit:
         fields = summary(
@@ -380,9 +377,9 @@ class Regression:
             expected=self.expected_loss(path) if information == "expected" else None,
         )  # fmt: skip
         x, p = jnp.asarray(path.end.x), self.design.shape[1]
-        fraction = float(fraction_of(path.loss, x, effort=MEDIUM))
+        fraction = fraction_of(path.loss, x)
         if not self.unique:
-            width = max(self.spread, float(self.scales(path.end.x).max()))
+            width = max(self.spread, float(pooling.largest(self.scales(path.end.x).max())))
             refuse(fields, absurd(fields["errors"][:p], width, self.near.transform_of(0)))
         return RegressionFit(
             **fields,
@@ -400,7 +397,7 @@ class Regression:
 
     def references(self, information: str) -> tuple[str, ...]:
         """What the fit rests on, as keys of the literature."""
-        limited = bool(jnp.any(self.rows.lower != self.rows.upper))
+        limited = pooling.some(jnp.any(self.rows.lower != self.rows.upper))
         found = {
             "marquardt1963": True,
             "tobin1958": limited,

@@ -155,6 +155,7 @@ class RegressionLoss:
         fixed_scale: v if it is known, else None.
         size: the total weight of the rows.
         link: LOG, OLSEN or NATURAL (static).
+        mark: of the rows of all processes, if these are those of one, see `pooling`; else None.
     """
 
     terms: tuple[Term, ...]
@@ -163,6 +164,7 @@ class RegressionLoss:
     fixed_scale: jax.Array | None
     size: jax.Array
     link: int = static_field()
+    mark: jax.Array | None = None
 
     def predictors(self, x: jax.Array) -> Predictors:
         p = self.design.shape[1]

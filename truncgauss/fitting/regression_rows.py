@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
+from truncgauss.fitting.expected import NOT_EXPECTED
 from truncgauss.likelihood import Observations
 from truncgauss.regions import Box
 
@@ -22,6 +23,30 @@ class RegressionRows(NamedTuple):
     observations: Observations
     censoring: np.ndarray
     exact: bool
+
+
+class Columns(NamedTuple):
+    """What is known of the rows; arguments of `fit_regression`."""
+
+    outcome: Any
+    limits: tuple[Any, ...]
+    noise: Any
+    weights: Any
+    design: Any
+    scale_design: Any
+
+    def checked(self, information: str) -> tuple[RegressionRows, tables.Table, tables.Table | None]:
+        """The rows, the covariates, and those of the log scale."""
+        ends = columns_of(self.outcome, "outcome")
+        known = as_rows(ends, self.limits, self.noise, self.weights)
+        if information == "expected" and not known.exact:
+            raise ValueError(NOT_EXPECTED.format("fit_regression", ", or censored by limits"))
+        scales = self.scale_design
+        return (
+            known,
+            columns_of(self.design, "design", ends),
+            None if scales is None else columns_of(scales, "scale_design", ends),
+        )
 
 
 def columns_of(given: Any, word: str, ends: tables.Table | None = None) -> tables.Table:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri_exp
 
+from truncgauss import pooling
 from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.likelihood import Observations, log_likelihood
 from truncgauss.probability.automatic import Automatic
@@ -91,6 +92,7 @@ def as_model(fit: Any, method: Method) -> Model:
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
     elif isinstance(fit, RowsFit):
+        pooling.refuse_spread("quantile_residuals", fit.observations, fit.loss)
         rows = fit.centred
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
         n = rows.num_rows  # covariates may be filled up by rows that are none

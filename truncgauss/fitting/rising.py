@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.fitting.existence import inside_regions, rising_direction
 from truncgauss.fitting.regression_loss import impossible_rows, limits_of
 from truncgauss.likelihood import Observations
@@ -52,7 +53,7 @@ def direction_of(
         if rows.dimension > 1:
             return None
         # What other regions leave of censored rows as sigma falls is not known.
-        scale_known |= bool(np.any(lower != upper))
+        scale_known |= pooling.some(np.any(lower != upper))
     return rising_direction(lower[counted], upper[counted], design[counted], scale_known)
 
 
@@ -68,4 +69,4 @@ def one_outcome(rows: Observations, outcome: int) -> Observations | None:
 
 def is_unlimited(rows: Observations) -> bool:
     """Whether the region of one outcome excludes nothing."""
-    return all(bool(np.all(np.isinf(side))) for side in limits_of(rows)[2:])
+    return all(pooling.every(np.all(np.isinf(side))) for side in limits_of(rows)[2:])

@@ -107,7 +107,10 @@ class Statistics:
             array([3.75])
         """
         if not is_concrete((rows, weights)):
-            raise ValueError("Statistics: are made of numbers, outside of jit and vmap.")
+            raise ValueError(
+                "Statistics: are made of numbers, outside of jit and vmap, and of rows that lie "
+                "here. Of each process's own rows: sum(tg.distributed.exchanged(statistics))."
+            )
         rows = tables.read(rows, what="Statistics: rows").values.astype(np.float64, copy=False)
         rows = rows[:, None] if rows.ndim == 1 else rows
         if rows.ndim != 2 or 0 in rows.shape:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
+from truncgauss import pooling
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.inference import described, ratios_of, scores_of
 from truncgauss.fitting.likelihood_fit import RowsFit
@@ -112,6 +113,7 @@ def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
             "tightened: needs a fit of fit_regression or fit_observations; one of "
             "fit_truncated_normal does not keep its rows."
         )
+    pooling.refuse_spread("tightened", fit.observations, fit.loss)
     loss, rows = fit.loss, fit.centred
     if not isinstance(loss, RegressionLoss) or not isinstance(rows.region, Box):
         raise ValueError("tightened: the fit must be of one outcome, with limits of truncation.")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel, tables
+from truncgauss import distributed, parallel, pooling, tables
 from truncgauss.fitting.held import hold
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import fit_observations
@@ -146,6 +146,12 @@ def fit_truncated_normal(
     if statistics is None:
         if data is None:
             raise ValueError("fit_truncated_normal: give data, or statistics.")
+        share = pooling.share_of("fit_truncated_normal", (data, low, high, noise, weights))
+        if share is not None:
+            statistics = of_all_processes(share, data, weights, (low, high), noise)
+            return fit_truncated_normal(
+                None, low, high, statistics=statistics, start=start, **settings
+            )
         return fit_table(tables.read(data), low, high, noise, weights, start, **settings)
     if not (data is None and noise is None and weights is None):
         raise ValueError(
@@ -156,6 +162,26 @@ def fit_truncated_normal(
     with jax.enable_x64(True):
         limits = limits_of(low, high, Table(statistics.mean[None]))
         return fit_statistics(statistics, *limits, start, dtype, **settings)
+
+
+def of_all_processes(
+    share: pooling.Share, data: Any, weights: Any, limits: tuple[Any, Any], noise: Any
+) -> Statistics:
+    """The statistics of rows that are spread over processes.
+
+    Raises:
+        ValueError: for limits or noise of single rows.
+    """
+    if noise is not None or any(np.ndim(end) and len(end) == share.total for end in limits):
+        raise ValueError(
+            "fit_truncated_normal: rows with limits or noise of their own that are spread over "
+            "processes are fitted by tg.fit_observations(tg.Observations.exact(rows, "
+            "region=tg.Box(low, high), noise=noise, weights=weights))."
+        )
+    with pooling.pool(share), pooling.checked_together():
+        own = Statistics.from_rows(share.own(data), share.own(weights))
+    statistics: Statistics = sum(distributed.exchanged(own))
+    return statistics
 
 
 def fit_table(

@@ -14,6 +14,7 @@ from truncgauss.likelihood.rows import (
     variance_of_sum,
 )
 from truncgauss.likelihood.slopes import Slopes, row_slopes
+from truncgauss.likelihood.spread_rows import mark_of_rows, own_rows
 
 __all__ = [
     "Block",
@@ -25,6 +26,8 @@ __all__ = [
     "fraction_not_truncated",
     "hold",
     "log_likelihood",
+    "mark_of_rows",
+    "own_rows",
     "prepared",
     "row_slopes",
     "row_terms",

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import tables
+from truncgauss import parallel, tables
 from truncgauss.likelihood.from_table import arrays_of, columns_of
 from truncgauss.likelihood.patterns import Limits, Pattern, find_patterns
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
@@ -30,7 +30,9 @@ class Observations:
 
     The patterns of exact and limited entries are found from the numbers here, once. Under `jit` an
     object of this class is an argument like any other; to differentiate with respect to limits,
-    replace them: `dataclasses.replace(observations, region=region)` keeps the patterns.
+    replace them: `dataclasses.replace(observations, region=region)` keeps the patterns. Arrays that
+    are spread over processes, as by `tg.distributed.from_file`, are looked at when they are used:
+    `fit_observations`, and `log_likelihood` called with numbers, take such rows.
 
     Args:
         lower: shape (n, d), or (n,) for d = 1; an array or a table, such as a DataFrame.
@@ -335,6 +337,9 @@ class Observations:
             self._check_selection()
             self._set(patterns=find_patterns(self._data_limits(), rows))
             self._set(region_patterns=find_patterns(self._region_limits(), truncated))
+            return
+        if any(map(parallel.is_elsewhere, jax.tree.leaves((self.lower, self.upper)))):
+            self._set(patterns=None, region_patterns=None)  # which `own_rows` finds
             return
         if self.patterns is None or self.region_patterns is None:
             raise ValueError(

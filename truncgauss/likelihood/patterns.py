@@ -57,6 +57,10 @@ class Pattern:
             return self.asked
         return self.numbers if self.first is None else self.numbers[self.first]
 
+    def numbered(self, begin: int) -> "Pattern":
+        """The pattern of rows whose numbers in a larger sample begin there."""
+        return dataclasses.replace(self, numbers=self.rows + begin)
+
     def of_asked(self, values: jax.Array) -> jax.Array:
         """What each row (g,) gets of values that belong to the rows that ask (u,)."""
         return values if self.kind is None else values[self.kind]
@@ -84,14 +88,18 @@ class Limits(NamedTuple):
 
 
 def find_patterns(limits: Limits, rows: np.ndarray) -> tuple[Pattern, ...]:
-    """The patterns of some rows, given by their numbers."""
+    """The patterns of some rows, given by their numbers; in one order, whichever row comes first.
+
+    Samples with the same patterns then share a compilation.
+    """
     finite = np.isfinite(limits.low) | np.isfinite(limits.high)
     bounded = finite & ~limits.exact
     limited = bounded | (limits.polyhedral & ~limits.exact)
     codes = np.concatenate([limits.exact, limited], axis=1)[rows]
     kinds, which = unique_rows(codes)
     return tuple(
-        _pattern(limits, rows[which == i], code, bounded) for i, code in enumerate(codes[kinds])
+        _pattern(limits, rows[which == i], codes[kinds[i]], bounded)
+        for i in np.lexsort(codes[kinds].T)
     )
 
 

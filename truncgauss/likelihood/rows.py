@@ -4,14 +4,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from truncgauss.compiling import MEDIUM, Compiled
+from truncgauss import pooling
+from truncgauss.compiling import LIGHT, MEDIUM, Compiled
 from truncgauss.covariances import Covariance
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.held import HeldMethods, held
 from truncgauss.likelihood.integrals import joined, kind_of, probabilities
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
+from truncgauss.likelihood.spread_rows import own_rows
 from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -66,9 +69,9 @@ def log_likelihood(
             are independent.
 
     Returns:
-        Estimate(log_prob, stderr), each (n,). A row is -inf if it is impossible: an exact entry
-        outside its region, or an interval that does not meet it. Rows that ask for the same
-        integral, such as that of a common region, share its error: see
+        Estimate(log_prob, stderr), each (n,), spread as the rows are. A row is -inf if it is
+        impossible: an exact entry outside its region, or an interval that does not meet it. Rows
+        that ask for the same integral, such as that of a common region, share its error: see
         `likelihood.total_log_likelihood` for the error of the sum.
 
     Raises:
@@ -85,7 +88,15 @@ def log_likelihood(
         Little and Rubin, "Statistical Analysis with Missing Data" (2019), for entries missing at
         random.
     """
-    return _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[0]
+    share = pooling.share_of("log_likelihood", (observations, loc))
+    if share is None:
+        return _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[0]
+    with pooling.pool(share):
+        with pooling.checked_together():
+            own = own_rows(observations, share)
+        loc = share.own(loc) if np.ndim(loc) == 2 else loc
+        found = log_likelihood(own, loc, covariance, method, key)
+    return Estimate(*(share.spread(leaf, observations.lower) for leaf in found))
 
 
 def total_log_likelihood(
@@ -144,8 +155,18 @@ def hold(method: Method, observations: Observations, loc: Any, covariance: Any) 
         >>> tg.log_likelihood(rows, loc, covariance, method).log_prob.round(3)  # log(1 / 5)
         Array([-1.609], dtype=float64)
     """
-    terms = terms_of(*prepared(observations, loc, covariance), as_key(None))
-    return held(method, asked_by_kind([term.integrals for term in terms]))
+    effort = LIGHT if observations.lower.size <= FEW_ENTRIES else None
+    problem = prepared(observations, loc, covariance)
+    return held(method, _asked(*problem, as_key(None), effort=effort))
+
+
+@Compiled
+def _asked(
+    observations: Observations, loc: jax.Array, covariance: Covariance, key: jax.Array
+) -> dict[str, Integrals]:
+    """The integrals of a likelihood, of each kind."""
+    terms = terms_of(observations, loc, covariance, key)
+    return asked_by_kind([term.integrals for term in terms])
 
 
 def prepared(

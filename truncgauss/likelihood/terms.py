@@ -39,6 +39,12 @@ def terms_of(
 
     `equal` says that the Gaussians of all rows are, so that rows share integrals nevertheless.
     """
+    if observations.patterns is None:
+        raise ValueError(
+            "log_likelihood: the rows are spread over processes, so that none of them sees which "
+            "entries are exact or missing. Call it with numbers, outside of jit and derivatives; "
+            "or use fit_observations, or the rows of one process."
+        )
     data, region = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
     parts = [(observations.patterns or (), data_rows(observations, loc, covariance), data, 1.0)]
     if observations.region is not None:

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.compiling import LIGHT, Compiled
 from truncgauss.fitting.centring import COARSE
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.curvature import score_products
@@ -13,6 +13,7 @@ from truncgauss.mixtures.edge import edge_of
 from truncgauss.mixtures.em import Ascent
 from truncgauss.mixtures.likelihood import row_weights, total_of
 from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at
+from truncgauss.mixtures.parameters import estimates_at, jacobian_at
 from truncgauss.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.optimization.newton import Point, verdict
 from truncgauss.optimization.result import BASELESS
@@ -30,6 +31,8 @@ NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many 
 QUANTILE = 1.959963984540054  # of a normal distribution, for 95 % intervals
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 
+_total = Compiled(total_of)
+
 
 def finished(
     loss: MixtureLoss,
@@ -41,10 +44,10 @@ def finished(
 ) -> MixtureFit:
     """The result at a point."""
     size = float(loss.size)
-    jacobian = np.asarray(jax.jacfwd(loss.coordinates.estimates)(jnp.asarray(here.x)))
+    jacobian = np.asarray(jacobian_at(loss.coordinates, jnp.asarray(here.x), effort=LIGHT))
     estimated = estimates_of(loss, here, jacobian, information)
     terms = terms_at(loss, here.x)
-    value, stderr = map(float, total_of(loss.observations, terms))
+    value, stderr = map(float, _total(loss.observations, terms, effort=LIGHT))
     estimated |= judged(loss, here, estimated, stderr, len(trace) - 1)
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
     inside = weights @ np.exp(np.asarray(terms.components.region).T) / size
@@ -78,7 +81,7 @@ def estimates_of(
     """The fields of a fit that hold estimates, whose Jacobian is given, and their errors."""
     place, x = loss.coordinates, jnp.asarray(here.x)
     names = place.names(loss.observations.labels)
-    estimates = np.asarray(place.estimates(x))
+    estimates = np.asarray(estimates_at(place, x, effort=LIGHT))
     observed, slopes = shares(loss, here.x)
     # Together: a coordinate that moves no weight is still unknown, and its error counts.
     jacobian = np.concatenate([jacobian, slopes])
@@ -172,13 +175,12 @@ def interval_notes(
     if 2 * len(names) * loss.observations.num_rows > MOST_COMPARED:
         return (*notes, NOT_COMPARED)
     place = loss.coordinates
-    estimates = jax.jit(place.estimates)
     ratios = wald_ratios(
         lambda x: slope(loss, x)[0],
         float(loss.size),
         here.x,
         np.linalg.inv(float(loss.size) * here.hessian),
-        lambda x: np.asarray(estimates(jnp.asarray(x))),
+        lambda x: np.asarray(estimates_at(place, jnp.asarray(x), effort=LIGHT)),
         jacobian,
     )
     ratios[wrong] = 1.0  # these are told

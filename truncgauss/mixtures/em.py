@@ -30,11 +30,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.compiling import Compiled
+from truncgauss.compiling import LIGHT, Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.loss import MixtureLoss, effort_of, parts_of
-from truncgauss.mixtures.parameters import MixtureCoordinates
+from truncgauss.mixtures.parameters import MixtureCoordinates, mixture_at
 from truncgauss.mixtures.prior import log_prior
 from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.progress import bar
@@ -55,7 +55,7 @@ class Components(NamedTuple):
 
 def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
     """The mixture at free coordinates."""
-    mixture = coordinates.mixture(jnp.asarray(x))
+    mixture = mixture_at(coordinates, jnp.asarray(x), effort=LIGHT)
     parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
     return Components(*map(np.asarray, parts))
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel
+from truncgauss import parallel, pooling
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.certificate import coarse_notes, finished
 from truncgauss.mixtures.curvature import MANY, point, rough_point
@@ -129,6 +129,7 @@ def fit_mixture(
             f"fit_mixture: needs tg.Observations, got {type(observations).__name__}. For complete "
             "rows write tg.Observations.exact(rows)."
         )
+    pooling.refuse_spread("fit_mixture", observations)
     if information not in INFORMATION:
         raise ValueError(
             f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.compiling import Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.mixtures.factors import factor_analysis, loadings_of
 from truncgauss.mixtures.likelihood import Mixture
@@ -180,3 +181,21 @@ class MixtureCoordinates:
         i, j = np.array(self.entries).T
         matrices[:, i, j] = matrices[:, j, i] = entries.reshape(self.num_factors, -1)
         return weights, locs.reshape(k, d), np.broadcast_to(matrices, (k, d, d)).copy()
+
+
+@Compiled
+def mixture_at(place: MixtureCoordinates, x: jax.Array) -> Mixture:
+    """As `place.mixture`, by one program."""
+    return place.mixture(x)
+
+
+@Compiled
+def estimates_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
+    """As `place.estimates`, by one program."""
+    return place.estimates(x)
+
+
+@Compiled
+def jacobian_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
+    """The derivatives of the estimates, (estimates, coordinates)."""
+    return jax.jacfwd(place.estimates)(x)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import jax
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.optimization.newton import CLOSE, Point, Secant, newton_steps, point
 from truncgauss.optimization.progress import bar, watched
 from truncgauss.optimization.result import Fit
@@ -106,7 +107,8 @@ class Descent:
                 path.append(self.precision.settled_but_for_width(evaluate, path[-1], left))
             visited += path[bool(visited) :]
             x = visited[-1].x
-            again = moves and (narrowed or bool(jax.tree.leaves(getattr(loss, "method", None))))
+            planned = pooling.some(jax.tree.leaves(getattr(loss, "method", None)))
+            again = moves and (narrowed or planned)
             if not again or self.stop(visited[-1]) or len(visited) > self.num_steps:
                 break
         return Path(loss, visited, self.is_wide(x))

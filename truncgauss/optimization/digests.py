@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel
+from truncgauss import parallel, pooling
+from truncgauss.distributed import SpreadRows
 
 
 def fingerprint(**parts: Any) -> dict[str, str]:
@@ -34,7 +35,9 @@ def source_digest(function: Any) -> str:
     def add(value: Any) -> None:
         if id(value) in seen:
             return
-        if isinstance(value, type(add)):
+        if isinstance(value, SpreadRows):
+            sha.update(digest(value).encode())
+        elif isinstance(value, type(add)):
             seen.add(id(value))
             inside = [cell.cell_contents for cell in value.__closure__ or () if not_empty(cell)]
             used = [value.__globals__.get(name) for name in value.__code__.co_names]
@@ -84,8 +87,15 @@ def stored(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
 
+def is_rows(node: Any) -> bool:
+    return isinstance(node, SpreadRows)
+
+
 def digest(tree: Any) -> str:
+    """A digest of a pytree; of rows of a file it is the same on any number of devices and
+    processes, though these fill them up to different lengths."""
     sha = hashlib.sha256()
+    tree = jax.tree.map(lambda node: marked(node) if is_rows(node) else node, tree, is_leaf=is_rows)
     for name, leaf in leaves_by_name(tree).items():
         spread = parallel.is_elsewhere(leaf)  # over processes, none of which has all of it
         array = parallel.checksum(leaf) if spread else stored(leaf)
@@ -93,3 +103,13 @@ def digest(tree: Any) -> str:
         sha.update(f"{name}:{about.dtype}:{about.shape};".encode())
         sha.update(np.ascontiguousarray(array).tobytes())
     return sha.hexdigest()[:16]
+
+
+def marked(rows: SpreadRows) -> dict[str, Any]:
+    """What tells the rows of a file from others; numbers may be traced or in other processes."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in rows):
+        return rows._asdict()
+    values, weights = rows
+    share = pooling.share_of("checkpoint", rows) or pooling.Share(0, len(values), len(values))
+    counted = np.asarray(share.own(weights)) > 0
+    return {"rows": pooling.mark_of([share.own(values)], counted, share), "d": values.shape[1:]}

@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.optimization.checkpoint import computed
 
@@ -103,8 +104,13 @@ def point(loss: Any, x: np.ndarray) -> Point:
     """A callable pytree's loss with its exact derivatives at x, in float64."""
     size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(loss))
     effort = MEDIUM if size <= FEW_NUMBERS else None
-    compiled = functools.partial(derivatives, effort=effort)
-    parts = computed("derivatives", compiled, loss, jnp.asarray(x, jnp.float64))
+    compiled, at = functools.partial(derivatives, effort=effort), jnp.asarray(x, jnp.float64)
+    mark = getattr(loss, "mark", None)
+    if mark is None:
+        parts = computed("derivatives", compiled, loss, at)
+    else:
+        every = pooling.OfAllRows(compiled, loss)
+        parts = computed("derivatives", every, type(loss).__name__, np.asarray(mark), at)
     value, gradient, hessian = map(np.asarray, parts)
     return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
 
@@ -118,7 +124,8 @@ def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
     """The same in float64, as numbers; a loss may have its own `effort` of compilation."""
     effort = getattr(loss, "effort", MEDIUM)
-    value, gradient = map(np.asarray, slope(loss, jnp.asarray(x, jnp.float64), effort=effort))
+    found = pooling.evaluated(slope, loss, jnp.asarray(x, jnp.float64), effort=effort)
+    value, gradient = map(np.asarray, found)
     return float(value), gradient
 
 

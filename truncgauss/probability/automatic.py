@@ -15,7 +15,12 @@ from truncgauss.probability.differentiation import Answer, combined, differentia
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.held_parts import HeldParts
 from truncgauss.probability.importance import ImportanceSampling
-from truncgauss.probability.method import Method, estimate, prepared
+from truncgauss.probability.method import (
+    Method,
+    estimate,
+    estimate_with_gradient,
+    prepared,
+)
 from truncgauss.probability.refinement import FAILURE, Found, Goal, Search, errors
 from truncgauss.probability.row_batches import in_batches
 from truncgauss.probability.separation import Separation
@@ -126,10 +131,12 @@ class Automatic(Method):
         values = values_of(problem)
         known = problem if values is None or not is_concrete(key) else values
         inside = known is not problem
-        answers = [
-            Answer(part, method.answer(part.problem, own, PROBABILITY, wanted=not inside), own)
-            for method, part, own in self.parts(known, key)
-        ]
+        answers = []
+        for method, part, own in self.parts(known, key):
+            found = method._with_gradient(part, known, own) if inside else None
+            if found is None:
+                found = method.answer(part.problem, own, PROBABILITY, wanted=not inside)
+            answers.append(Answer(part, found, own))
         if inside:
             return differentiable(problem, known, answers)
         return combined([answer.found.result for answer in answers])
@@ -180,6 +187,26 @@ class Automatic(Method):
         search = Search(problem, key, goal, self.rtol, self.max_draws)
         search.begin(chosen, result, error)
         return self._searched(search, above=self.rtol)
+
+    def _with_gradient(self, part: Part, whole: Problem, key: jax.Array) -> Found | None:
+        """The result for one block with its gradient, where `Separation` alone serves it.
+
+        The number of points is then found by the program that computes the gradient, and the
+        program of the value is not compiled.
+        """
+        chosen = self.choice(part.problem)
+        spread = parallel.plan().replicates is not None or is_recognised(part, whole)
+        if not isinstance(chosen, Separation) or spread or 0 in part.problem.batch_shape:
+            return None
+        goal = Goal(estimate_with_gradient, lambda result: errors(result[0]))
+        search = Search(part.problem, key, goal, self.rtol, self.max_draws)
+        search.attempt(chosen, above=-1.0)
+        if np.any(search.error > FAILURE):
+            return None  # for other methods
+        search.refine()
+        found = search.found()
+        value, gradient = found.result
+        return found._replace(result=value, gradient=gradient)
 
     def sampled(self, problem: Problem, key: jax.Array, goal: Goal) -> Found:
         """The best result by sampling methods."""

@@ -24,7 +24,7 @@ from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
 from truncgauss.covariances import Covariance, CovarianceMatrix
-from truncgauss.probability.method import Method, estimate
+from truncgauss.probability.method import Method, by_gradient, estimate
 from truncgauss.probability.refinement import Found
 from truncgauss.probability.row_batches import flattened, taken
 from truncgauss.probability.row_moments import row_moments
@@ -94,6 +94,19 @@ def _restricted(problem: Problem, answer: Answer, matrix: Array | None = None) -
 
 def _replayed(answer: Answer, problem: Problem) -> Estimate:
     """The block's estimate by the methods, plans and counts that were found."""
+    result, gradient = answer.found.result, answer.found.gradient
+    if gradient is None:
+        return _repeated(answer, problem)
+    return by_gradient(
+        lambda _: result,
+        lambda _: (result, gradient),
+        lambda problem: _repeated(answer, problem),
+        problem,
+    )
+
+
+def _repeated(answer: Answer, problem: Problem) -> Estimate:
+    """The block's estimate, computed."""
     recipe, shape = answer.found.recipe, problem.batch_shape
     if len(recipe) == 1 and recipe[0][1] is None:
         method, _ = recipe[0]

@@ -7,6 +7,7 @@ A method estimates the probability for one Gaussian and one region. Batching is 
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import jax
@@ -179,6 +180,16 @@ class Method:
         """The standard error of the log of the replicates' mean, given the stderr of each alone."""
         return spread(log_probs, alone)
 
+    def with_gradient(self, row: Problem, key: Array) -> tuple[Estimate, Problem]:
+        """The estimate of a row, and the derivatives of its log P in every input."""
+
+        def log_prob(row: Problem) -> tuple[Array, Array]:
+            found = average(self, row, key)
+            return found.log_prob, found.stderr
+
+        (value, stderr), gradient = jax.value_and_grad(log_prob, has_aux=True)(row)
+        return Estimate(value, stderr), gradient
+
     def moments(self, row: Problem, key: Array) -> Moments:
         r"""Mean and covariance given the region, for one problem without leading axes.
 
@@ -318,16 +329,15 @@ def _estimate(method: Method, problem: Problem, key: Array) -> Estimate:
 @Compiled
 def _with_gradient(method: Method, problem: Problem, key: Array) -> tuple[Estimate, Problem]:
     """The estimate for every row, and the derivatives of each row's log P in its inputs."""
+    return over_rows(lambda row, method: method.with_gradient(row, key), problem, method)
 
-    def of_row(row: Problem, method: Method) -> tuple[Estimate, Problem]:
-        def log_prob(row: Problem) -> tuple[Array, Array]:
-            found = average(method, row, key)
-            return found.log_prob, found.stderr
 
-        (value, stderr), gradient = jax.value_and_grad(log_prob, has_aux=True)(row)
-        return Estimate(value, stderr), gradient
-
-    return over_rows(of_row, problem, method)
+def estimate_with_gradient(
+    method: Method, problem: Problem, key: Array
+) -> tuple[Estimate, Problem]:
+    """The estimate for every row of a problem of numbers, and the derivatives of its log P."""
+    with jax.debug_nans(False):  # a stderr of NaN is no error
+        return _with_gradient(method, problem, key, effort=method.effort(problem))
 
 
 def _differentiable(method: Method, problem: Problem, key: Array) -> Estimate:
@@ -335,17 +345,39 @@ def _differentiable(method: Method, problem: Problem, key: Array) -> Estimate:
 
     Value and gradient then come from one program, compiled with the effort of a value.
     """
+    return by_gradient(
+        lambda problem: _estimate(method, problem, key, effort=method.effort(problem)),
+        lambda problem: estimate_with_gradient(method, problem, key),
+        lambda problem: _estimate(method, problem, key),
+        problem,
+    )
+
+
+def by_gradient(
+    plain: Callable[[Problem], Estimate],
+    sloped: Callable[[Problem], tuple[Estimate, Problem]],
+    traced: Callable[[Problem], Estimate],
+    problem: Problem,
+) -> Estimate:
+    """The estimate of a problem, whose derivative at numbers is taken from a known gradient.
+
+    Args:
+        plain: the estimate of a problem of numbers.
+        sloped: the estimate of one, and its gradient.
+        traced: the estimate as JAX can differentiate it, for derivatives of higher order.
+        problem: with or without tracers of a derivative.
+    """
 
     @jax.custom_jvp
     def value(problem: Problem) -> Estimate:
-        return _estimate(method, problem, key, effort=method.effort(problem))
+        return plain(problem)
 
     @value.defjvp
     def value_jvp(primals: tuple[Problem], tangents: tuple[Any]) -> tuple[Estimate, Estimate]:
         (problem,), (change,) = primals, tangents
         if not is_concrete(problem):  # of a second derivative
-            return jax.jvp(lambda problem: _estimate(method, problem, key), primals, tangents)
-        found, gradient = _with_gradient(method, problem, key, effort=method.effort(problem))
+            return jax.jvp(traced, primals, tangents)
+        found, gradient = sloped(problem)
         slope = _along(gradient, change, found.log_prob.ndim)
         return found, Estimate(slope, jnp.zeros_like(found.stderr))
 

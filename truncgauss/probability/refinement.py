@@ -64,12 +64,14 @@ class Found(NamedTuple):
         attempts: the methods tried, in order, for `explain`.
         recipe: the held methods of the result, each with its rows of the flattened problem, None
             for all.
+        gradient: the derivatives of the result, where they were computed with it.
     """
 
     method: Method
     result: Any
     attempts: tuple[Attempt, ...] = ()
     recipe: tuple[tuple[Method, np.ndarray | None], ...] = ()
+    gradient: Problem | None = None
 
 
 class Search:

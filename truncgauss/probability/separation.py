@@ -22,6 +22,7 @@ from truncgauss.probability.method import (
     check_counts,
     check_held,
     check_linear,
+    decided,
     spread,
 )
 from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
@@ -37,6 +38,7 @@ from truncgauss.separation.kernel import paths
 from truncgauss.separation.plan import Plan, Proposal, proposal_of
 from truncgauss.separation.planning import plan_of
 from truncgauss.separation.row_plans import full_rank, rank_of_limits, solved_plans
+from truncgauss.separation.slopes import Slopes, slopes_of
 from truncgauss.separation.weights import (
     Sums,
     log_weights,
@@ -45,7 +47,7 @@ from truncgauss.separation.weights import (
     unseen_share,
     weighed,
 )
-from truncgauss.special import effective_sample_size
+from truncgauss.special import effective_sample_size, log_mean_exp
 from truncgauss.total_moments import (
     Moments,
     Pieces,
@@ -58,7 +60,7 @@ from truncgauss.total_moments import (
     weighted_pieces,
     with_unseen,
 )
-from truncgauss.units import standardized
+from truncgauss.units import Standardized, standardized
 
 # Numbers in an array of one pass: replicates that do not fit go into further passes. On a CPU they
 # should fit its cache.
@@ -271,6 +273,40 @@ class Separation(Method):
         policy = jax.checkpoint_policies.save_only_these_names("path") if kept else None
         results = lax.map(jax.checkpoint(some, policy=policy), passes)
         return jax.tree.map(lambda x: x.reshape(num_keys), results)
+
+    def with_gradient(self, row: Problem, key: Array) -> tuple[Estimate, Problem]:
+        """The estimate of a row, and the derivatives of its log P, also while the lattice grows."""
+        if self.lattice is None:
+            return super().with_gradient(row, key)
+
+        def begun(row: Problem) -> tuple[Proposal, tuple[Standardized, Plan]]:
+            given = standardized(*row)
+            plan = self.scaled(1.0 / given.row_unit).plan_of(given.problem)
+            return proposal_of(given.problem.limits, plan), (given, plan)
+
+        proposal, pulled, (given, plan) = jax.vjp(begun, row, has_aux=True)
+        d, num_points = len(proposal.tilt), self._num_points()
+        unseen = unseen_share(proposal.constraints, self.num_replicates * num_points)
+        unseen = jnp.hypot(unseen, plan.rounding)
+
+        def some(keys: Array) -> tuple[Estimate, Array, Proposal]:
+            def of_points(points: Array) -> Slopes:
+                uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
+                return slopes_of(proposal, uniforms, len(keys))
+
+            found = self._over_pieces(of_points, Slopes.plus, d - 1)
+            return summary(found.sums, num_points, unseen), found.log_total, found.slope
+
+        keys = jax.random.split(key, self.num_replicates)
+        parts, log_totals, slopes = lax.map(some, self._passes(keys, d))
+        log_probs, alone = jax.tree.map(lambda x: x.reshape(len(keys)), parts)
+        size = jnp.max(log_totals)
+        shares = jnp.exp(log_totals - jnp.where(jnp.isfinite(size), size, 0.0))
+        shares = jnp.where(size == -jnp.inf, 0.0, shares / jnp.sum(shares))
+        (gradient,) = pulled(jax.tree.map(lambda x: jnp.tensordot(shares, x, 1), slopes))
+        result = Estimate(log_mean_exp(log_probs, axis=0), self.combined_stderr(log_probs, alone))
+        gradient = jax.tree.map(lambda x: jnp.where(given.known != 0, 0.0, x), gradient)
+        return decided(given, result), gradient
 
     def _passes(self, keys: Array, dimension: int) -> Array:
         """The keys in equal parts, each as large as fits a pass."""

@@ -1,0 +1,220 @@
+"""Fits of rows of which each process holds its own, here threads that exchange through a barrier.
+
+Real processes do the same in tests/test_distributed.py.
+"""
+
+import threading
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss import distributed, parallel, pooling
+
+RNG = np.random.default_rng(5)
+N = 61  # a prime
+X = np.column_stack([np.ones(N), RNG.normal(size=N), RNG.normal(size=N) + 300.0])
+Y = X @ [0.5, 1.0, -0.2] + RNG.normal(size=N)
+LOW = Y - RNG.exponential(size=N) - 0.5
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """What a function of each thread's share returns; the threads are processes to each other."""
+    own = threading.local()
+
+    def share_of(what, tree):
+        return None if pooling.inside() else getattr(own, "share", None)
+
+    monkeypatch.setattr(pooling, "share_of", share_of)
+
+    def run(function, total=N, count=3):
+        barrier, said, results = threading.Barrier(count, timeout=100), [None] * count, {}
+
+        def exchanged(tree):
+            said[own.index] = tree
+            barrier.wait()
+            found = list(said)
+            barrier.wait()
+            return found
+
+        monkeypatch.setattr(distributed, "exchanged", exchanged)
+        monkeypatch.setattr(parallel, "all_bytes", exchanged)
+        ends = [total * k**2 // count**2 for k in range(count + 1)]  # unequal parts
+
+        def body(index):
+            own.index, own.share = index, pooling.Share(ends[index], ends[index + 1], total)
+            try:
+                results[index] = function(own.share)
+            except ValueError as error:  # for the test to look at
+                results[index] = error
+
+        threads = [threading.Thread(target=body, args=(index,)) for index in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [results[index] for index in range(count)]
+
+    return run
+
+
+def test_sums_over_processes_are_those_of_all_rows(processes):
+    values = RNG.normal(size=(N, 4))
+
+    def found(share):
+        own = share.own(values)
+        with pooling.pool(share):
+            return (
+                pooling.total(own.sum(axis=0)),
+                pooling.largest(own.max(axis=0)),
+                pooling.lengths(own),
+                pooling.deviation(own),
+                np.array(pooling.median(own[:, 0])),
+                pooling.least_squares(own[:, :3], own[:, 3]),
+                np.abs(pooling.triangle(own)),
+                np.array([pooling.every(share.begin >= 0), pooling.every(share.begin == 0)]),
+                np.array([pooling.some(share.begin < 0), pooling.some(share.begin == 0)]),
+            )
+
+    expected = (
+        values.sum(axis=0),
+        values.max(axis=0),
+        np.linalg.norm(values, axis=0),
+        values.std(axis=0),
+        np.array(np.median(values[:, 0])),
+        np.linalg.lstsq(values[:, :3], values[:, 3], rcond=None)[0],
+        np.abs(np.linalg.qr(values, mode="r")),
+        np.array([True, False]),
+        np.array([False, True]),
+    )
+    for parts in processes(found):
+        for part, whole in zip(parts, expected, strict=True):
+            np.testing.assert_allclose(part, whole, rtol=1e-12, atol=1e-13)
+
+
+def test_a_median_of_many_values_is_near(processes, monkeypatch):
+    monkeypatch.setattr(pooling, "SKETCH", 300)
+    values = np.sort(RNG.exponential(size=20_000))
+
+    def found(share):
+        with pooling.pool(share):
+            return pooling.median(share.own(values))
+
+    for median in processes(found, len(values)):
+        assert abs(np.mean(values <= median) - 0.5) < 0.01
+
+
+def test_the_mark_of_rows_depends_on_the_rows_alone(processes):
+    rows = np.column_stack([Y, X])
+
+    def mark(share, rows=rows, counted=None):
+        own = None if counted is None else share.own(counted)
+        return np.asarray(pooling.mark_of([share.own(rows[:, 0]), share.own(rows)], own, share))
+
+    (first, *others), [alone] = processes(mark), processes(mark, count=1)
+    assert all(np.array_equal(first, other) for other in (*others, alone))
+    filled, counted = np.concatenate([rows, rows[-1:]]), np.arange(N + 1) < N
+    for found in processes(lambda share: mark(share, filled, counted), N + 1, 2):
+        assert np.array_equal(found, first)
+    for other in (rows[::-1], np.where(rows == rows[7, 0], 0.0, rows), rows[:, ::-1]):
+        assert not np.array_equal(processes(lambda share, rows=other: mark(share, rows))[0], first)
+
+
+def assert_same(fits, one):
+    assert one.converged
+    for fit in fits:
+        assert fit.converged and fit.notes == one.notes and fit.references == one.references
+        np.testing.assert_allclose(fit.estimates, one.estimates, rtol=1e-10)
+        np.testing.assert_allclose(fit.errors, one.errors, rtol=1e-8)
+        np.testing.assert_allclose(fit.log_likelihood, one.log_likelihood, rtol=1e-11)
+        np.testing.assert_allclose(fit.fraction_not_truncated, one.fraction_not_truncated)
+
+
+@pytest.mark.parametrize(
+    "information", ["observed", "sandwich", pytest.param("expected", marks=pytest.mark.slow)]
+)
+def test_a_regression_of_spread_rows_is_that_of_all(information, processes):
+    def fit(share=None):
+        return tg.fit_regression(
+            np.maximum(Y, LOW + 0.4), X, censored_low=LOW + 0.4, truncated_low=LOW - 0.1,
+            information=information, num_starts=1,
+        )  # fmt: skip
+
+    found = processes(fit)
+    assert_same(found, fit())
+    with pytest.raises(ValueError, match="tightened needs all rows on every process"):
+        tg.fitting.tightened(found[0])
+    with pytest.raises(ValueError, match="quantile_residuals needs all rows"):
+        tg.quantile_residuals(found[0])
+
+
+def test_a_scale_that_depends_on_covariates_and_a_profile(processes):
+    def fit(share=None):
+        fit = tg.fit_regression(Y, X[:, :2], scale_design=X[:, :2], num_starts=1)
+        return fit, fit.profile("log_scale[1]"), fit.profile_fall("coefficients[1]", 1.0)
+
+    fits, ends, falls = zip(*processes(fit))
+    one, interval, fall = fit()
+    assert_same(fits, one)
+    np.testing.assert_allclose(ends, np.tile(interval, (3, 1)), rtol=1e-6)
+    np.testing.assert_allclose(falls, fall, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_rows_that_are_known_in_part(processes):
+    """Exact, missing and censored entries, with noise and weights, and covariates far from 0."""
+    pairs = np.column_stack([Y, Y + RNG.normal(size=N)])
+    lower, upper = pairs.copy(), pairs.copy()
+    lower[::5, 0], lower[1::7, 1], upper[1::7, 1] = -np.inf, -np.inf, np.inf
+    noise, weights = np.full((N, 2), 0.1) + 0.2 * (X[:, 1:2] > 0), 1.0 * (np.arange(N) % 4 > 0)
+    rows = tg.Observations(lower, upper, noise=noise, weights=weights)
+    fit = lambda share=None: tg.fit_observations(rows, X, num_starts=1)
+    assert_same(processes(fit), fit())
+
+
+@pytest.mark.slow
+def test_integrals_by_points_have_the_keys_of_their_rows(processes):
+    """Four dimensions: every row draws the points that it draws beside all others."""
+    values = RNG.normal(size=(N, 4))
+    box = tg.Box(values - RNG.exponential(size=(N, 4)) - 0.3, jnp.inf)
+    rows = tg.Observations.exact(values, region=box)
+    method = tg.Separation(num_points=16, num_replicates=4)
+    fit = lambda share=None: tg.fit_observations(rows, covariance="diagonal", method=method)
+    found, one = processes(fit), fit()
+    assert_same(found, one)
+    np.testing.assert_allclose([f.log_likelihood_stderr for f in found], one.log_likelihood_stderr)
+
+
+def test_that_there_is_no_maximum_is_seen_in_all_rows(processes, monkeypatch):
+    """Separated rows, though those of no process alone speak for it, by programs of few rows."""
+    monkeypatch.setattr(tg.fitting.existence, "MANY", 20)
+    above = X[:, 1] > 0.1
+    ends = np.column_stack([np.where(above, 0.0, -np.inf), np.where(above, np.inf, 0.0)])
+    known = np.ones((1, 1))
+    fit = lambda share=None: tg.fit_observations(
+        tg.Observations(*ends.T), X[:, :2], covariance=known
+    )
+    one = fit()
+    assert not one.converged and "separated" in one.reason
+    for found in processes(fit):
+        assert not found.converged and found.reason == one.reason
+
+
+def test_what_is_wrong_on_one_process_is_said_on_all(processes):
+    wrong = np.where(np.arange(N) == 10, LOW - 1.0, Y)
+    for error in processes(lambda share: tg.fit_regression(wrong, X, truncated_low=LOW)):
+        assert "process 1, of its own rows: fit_regression: 1 of" in str(error)
+    rows = tg.Observations.exact(Y, weights=1.0 * (np.arange(N) > 20))
+    for error in processes(lambda share: tg.fit_observations(rows)):
+        assert "process 0, of its own rows: Observations: weights must be" in str(error)
+
+
+def test_processes_at_different_parameters_are_refused(processes):
+    fits = processes(lambda share: tg.fit_observations(tg.Observations.exact(Y)))
+    at = lambda share: pooling.evaluated(
+        lambda loss, x: loss(x), fits[0].loss, jnp.zeros(2) + share.begin
+    )
+    for error in processes(at):
+        assert "at different parameters" in str(error)
