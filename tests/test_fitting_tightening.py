@@ -35,6 +35,20 @@ def test_a_tightened_fit_is_that_of_the_rows_that_are_left():
     assert f"{closer.num_rows} rows are left" in told[4] and f"p = {closer.p_value:.2g}." in told[4]
 
 
+def test_no_p_value_is_told_where_the_tightened_fit_is_nearly_undetermined():
+    """Rows of the model itself, by whose chi-squared p would be 4e-8."""
+    rng = np.random.default_rng(129)
+    x = rng.uniform(0.0, 2.0, 2000)
+    y = x - 0.5 + 0.8 * rng.normal(size=2000)
+    kept = np.flatnonzero((y > -1.0) & (y < 2.2))[:1000]
+    design = np.column_stack([np.ones(1000), x[kept]])
+    fit = tg.fit_regression(y[kept], design, truncated_low=-1.0, truncated_high=2.2)
+    found = tg.fitting.tightened(fit, share=0.3)
+    assert found.statistic > 30 and found.degrees == 3 and np.isnan(found.p_value)
+    assert "nearly undetermined" in str(found)
+    assert tg.fitting.tightened(fit, share=0.05).p_value > 0.01
+
+
 @pytest.mark.slow
 def test_gaussian_rows_are_contradicted_as_often_as_chance_has_it():
     rng, found = np.random.default_rng(1), []

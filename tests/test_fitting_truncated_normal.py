@@ -199,6 +199,21 @@ def test_rows_that_cannot_be_fitted_are_refused_in_a_sentence(rows, low, high, s
         tg.fit_truncated_normal(rows, low, high)
 
 
+def test_covariances_off_the_diagonal_are_compared_with_the_likelihood():
+    rng = np.random.default_rng(11)
+    x = rng.multivariate_normal([0.0, 1.0], [[1.0, 0.5], [0.5, 1.0]], 1500)
+    x = x[(x[:, 0] > -0.5) & (x[:, 1] < 2.0)]
+    counts = rng.integers(0, 3, len(x)).astype(float)
+    fit = tg.fit_truncated_normal(x, [-0.5, -INF], [INF, 2.0], weights=counts)
+    [told] = [note for note in fit.notes if "Do not trust" in note]
+    assert "covariance[1, 0]" in told.split(":")[0]
+    # The likelihood's own interval of it is far from Wald's.
+    low, high = fit.profile("covariance[1, 0]")
+    k = fit.names.index("covariance[1, 0]")
+    ends = np.array([fit.estimates[k] - low, high - fit.estimates[k]]) / (1.96 * fit.errors[k])
+    assert ends[0] < 0.85 and ends[1] > 1.4
+
+
 def test_errors_that_do_not_hold_are_told():
     """An exponential sample may have a maximum, far out and flat on one side."""
     x = np.random.default_rng(0).exponential(size=500)

@@ -74,8 +74,8 @@ ROOMS = {
         "observations_problem": 4.2, "observations": 4.5,
     },
     "mixtures": {
-        "likelihood": 0, "distribution": 0, "factors": 0, "parameters": 1, "posterior": 1,
-        "prior": 1.5, "loss": 2, "em": 3,
+        "likelihood": 0, "distribution": 1, "factors": 0, "parameters": 1, "posterior": 1,
+        "prior": 1.5, "loss": 2, "em": 3, "edge": 3.5,
         "result": 3, "curvature": 3, "starts": 4, "certificate": 4, "fit": 5, "path": 6,
     },
     "regions": {"region": 0, "quadratic": 1},

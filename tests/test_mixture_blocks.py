@@ -25,7 +25,7 @@ REGION = tg.Polyhedron([[1.0, 0.0], [1.0, 1.0], [0.3, 1.0]], [-2.0, -4.0, -INF],
 def rows_of(kind, n=29):
     """Rows of two components, some with gaps, of which one knows nothing."""
     rng = np.random.default_rng(2)
-    y = drawn(rng, 2 * n, *START)
+    y = drawn(rng, 2 * n, *START[:3])
     y = y[np.asarray(REGION.contains(y))][:n]
     y[:4, 0] = y[9:12, 1] = np.nan
     y[20] = np.nan

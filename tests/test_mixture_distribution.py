@@ -49,6 +49,25 @@ def test_the_density_is_the_likelihood_of_rows_and_passes_through_jit():
     assert mixture.log_prob(np.array([-1.0, 0.5])) == -INF
 
 
+def test_whole_numbers_are_real_numbers():
+    halves = tg.TruncatedMixture([1], [[0, 0]], [[[1, 0], [0, 1]]], low=0)
+    expected = 2 * np.log(2.0) + stats.norm.logpdf([0.5, 0.7]).sum()
+    np.testing.assert_allclose(halves.log_prob(np.array([0.5, 0.7])), expected, rtol=1e-12)
+
+
+def test_the_slope_in_a_weight_of_zero_is_that_from_above():
+    def function(share, which):
+        weights = jnp.array([share, 1.0 - share])
+        parts = np.array([[0.0], [2.0]]), np.array([[[1.0]], [[0.5]]])
+        return getattr(tg.TruncatedMixture(weights, *parts, low=0.0), which)
+
+    density = lambda share: function(share, "log_prob")(np.array([0.5]))
+    mean = lambda share: function(share, "mean")[0]
+    for value in (density, mean):
+        slope = (value(1e-6) - value(0.0)) / 1e-6
+        np.testing.assert_allclose(jax.grad(value)(0.0), slope, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_a_soft_selection_is_part_of_the_density_and_of_the_draws():
     weights, locs, scales = np.array([0.3, 0.7]), np.array([0.0, 2.0]), np.array([1.0, 0.6])

@@ -54,6 +54,14 @@ def test_the_derivative_in_a_weight_of_zero_is_that_from_above():
     assert np.all(np.isfinite(revived)) and revived[1] > 1e100
 
 
+def test_constant_weights_may_be_closed_over_by_a_compiled_function():
+    rows, weights = tg.Observations.exact([[0.5], [1.5]]), jnp.array([0.3, 0.7])
+    others = np.array([[[1.0]], [[0.5]]])
+    function = lambda locs: total(rows, weights, locs, others)
+    locs = jnp.array([[0.0], [2.0]])
+    np.testing.assert_allclose(jax.jit(function)(locs), function(locs), rtol=1e-12)
+
+
 @pytest.mark.parametrize("second", [-INF, pytest.param(-1.0, marks=pytest.mark.slow)])
 def test_truncated_noisy_incomplete_rows_agree_with_quadrature(second):
     rng = np.random.default_rng(1)

@@ -34,6 +34,10 @@ def check(found, expected):
     assert np.all(np.abs(found.log_prob - expected) < 5 * np.asarray(found.stderr) + 1e-12)
 
 
+def test_points_of_whole_numbers_keep_the_digits_of_their_probability():
+    np.testing.assert_allclose(EDGE.kept(jnp.array([[0], [1]])), edge(np.array([0, 1])), rtol=1e-12)
+
+
 def test_a_soft_edge_in_one_dimension_is_its_quadrature():
     rows = tg.Observations([[0.2], [2.0], [0.2], [-INF]], [[0.2], [2.0], [0.9], [0.1]], region=EDGE)
 

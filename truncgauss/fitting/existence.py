@@ -41,6 +41,11 @@ AT_ZERO = (
     "how far the rows spread. Standard errors and intervals do not hold there; the noise may be "
     "overstated."
 )
+AT_SINGULAR = (
+    "The likelihood is highest at the edge of what can be, at a singular covariance: the noise "
+    "alone explains how far the rows spread in some direction.{} Standard errors and intervals do "
+    "not hold there; the noise may be overstated."
+)
 
 UNDETERMINED = (
     "No maximum was found: the steps ended where the rows say next to nothing of {}, whose "

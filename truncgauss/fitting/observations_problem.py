@@ -12,6 +12,7 @@ from truncgauss import pooling
 from truncgauss.compiling import LIGHT, MEDIUM
 from truncgauss.fitting.centring import Centred, UserUnits
 from truncgauss.fitting.existence import (
+    AT_SINGULAR,
     AT_ZERO,
     NO_VARIANCE,
     absurd,
@@ -240,6 +241,9 @@ class Rows:
         root = np.sqrt(np.diagonal(matrix))
         if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
             return None
+        noise = self.observations.noise
+        if noise is not None and pooling.every(np.linalg.eigvalsh(np.asarray(noise)).min() > 0):
+            return AT_SINGULAR.format(self.towards(matrix, 0))
         return (
             "There is no maximum: the likelihood grows as the covariance becomes singular. Some "
             "outcomes are linear functions of others in every row." + self.towards(matrix, 0)

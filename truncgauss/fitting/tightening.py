@@ -11,7 +11,7 @@ from scipy import stats
 
 from truncgauss import pooling
 from truncgauss.compiling import MEDIUM
-from truncgauss.fitting.inference import described, scores_of
+from truncgauss.fitting.inference import described, ratios_of, scores_of
 from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.fitting.regression_loss import (
     RegressionLoss,
@@ -26,6 +26,7 @@ from truncgauss.regions import Box
 
 MOST_STEPS = 100
 CONTRADICTED = 0.05  # p-value
+NO_GUIDE = 3.0  # ratio of Wald's half-width to the likelihood's, or its inverse
 
 
 class Tightening(NamedTuple):
@@ -39,7 +40,9 @@ class Tightening(NamedTuple):
         standard_error: of that by chance, (p,).
         statistic: chi-squared with `degrees` degrees of freedom if the model is right.
         degrees: p, less directions in which nothing moves.
-        p_value: P(chi-squared > statistic).
+        p_value: P(chi-squared > statistic); NaN where the rows that are left nearly fail to
+            determine the estimates: where the likelihood allows one of these to move three times
+            as far as its standard error says, or a third. Chi-squared is no guide then.
     """
 
     names: tuple[str, ...]
@@ -56,15 +59,21 @@ class Tightening(NamedTuple):
         lines = [f"{'':{width}}  {'tightened':>12} {'shift':>12} {'by chance':>12}"]
         for name, *numbers in zip(self.names, self.estimates, self.shift, self.standard_error):
             lines.append(f"{name:{width}}  " + " ".join(f"{number:12.6g}" for number in numbers))
+        told = "The estimates move no more than chance would have it."
+        if np.isnan(self.p_value):
+            told = (
+                "The tightened fit is nearly undetermined: its likelihood is so far from quadratic "
+                "that no p-value is known. Take a smaller share."
+            )
+        elif self.p_value < CONTRADICTED:
+            told = "The rows contradict the Gaussian shape, at the level of 5 %."
         return "\n".join(
             [
                 *lines,
                 f"{self.num_rows} rows are left inside the tightened limits. Chi-squared of all "
                 f"shifts {self.statistic:.3g}, {self.degrees} degrees of freedom: p = "
                 f"{self.p_value:.2g}.",
-                "The rows contradict the Gaussian shape, at the level of 5 %."
-                if self.p_value < CONTRADICTED
-                else "The estimates move no more than chance would have it.",
+                told,
             ]
         )
 
@@ -134,7 +143,16 @@ def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
         seen = counts > 0
         covariance = moves[seen].T @ (moves[seen] / counts[seen, None])
         left = int(np.sum(weights > 0))
-        return compared(fit.names, left, estimates, fit.estimates, covariance)
+        found = compared(fit.names, left, estimates, fit.estimates, covariance)
+        return found._replace(p_value=np.nan) if undetermined(inner, end, fit) else found
+
+
+def undetermined(loss: RegressionLoss, here: Point, fit: RowsFit) -> bool:
+    """Whether the log-likelihood of the rows that are left is so far from quadratic that Wald's
+    intervals are no guide."""
+    jacobian = np.asarray(described(fit.coordinates, jnp.asarray(here.x), effort=MEDIUM)[1])
+    ratios = ratios_of(loss, here, fit.coordinates, jacobian)
+    return not np.all((ratios <= NO_GUIDE) & (ratios >= 1.0 / NO_GUIDE))
 
 
 def influences(

@@ -18,7 +18,8 @@ from truncgauss.optimization.wald import advice, wald_ratios
 
 FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic
-
+MOST_COMPARED = 100  # estimates
+NOT_COMPARED = "Wald intervals of covariances off the diagonal were not compared, as they are many."
 ROUGHLY_KNOWN = (
     "The log-likelihood is known to {:.2g} only, as P is an estimate: give the method more points."
 )
@@ -63,27 +64,29 @@ def wald_notes(
     slopes: np.ndarray,
     errors: np.ndarray,
 ) -> tuple[str, ...]:
-    """Which standard errors of means and variances do not bound the likelihood."""
+    """Which standard errors do not bound the likelihood; of very many estimates, those of means and
+    variances only, which is said."""
     d = len(sample.columns)
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(packed(*gaussian(jnp.asarray(x), sample.root)))
 
     rows, columns = np.tril_indices(d)
-    places = np.concatenate([np.arange(d), d + np.flatnonzero(rows == columns)])
-    names = np.array(names_of(sample.columns))[places]
-    variances = estimates(here.x)[places[d:]]
-    relative = errors[places] / np.concatenate([np.sqrt(variances), variances])
-    asked = np.flatnonzero(relative > SMALL)
+    roots = np.sqrt(estimates(here.x)[d:][rows == columns])
+    relative = errors / np.concatenate([roots, roots[rows] * roots[columns]])
+    asked, left_out = np.flatnonzero(relative > SMALL), tuple[str, ...]()
+    if len(asked) > MOST_COMPARED:
+        asked = asked[(np.append(np.zeros(d, int), rows - columns) == 0)[asked]]
+        left_out = (NOT_COMPARED,)
     if not len(asked):
-        return ()
+        return left_out
     if value is None:
         return ("Wald intervals were not compared with the likelihood.",)
-    kept, spread = places[asked], np.linalg.inv(size * here.hessian)
+    spread = np.linalg.inv(size * here.hessian)
     loss = lambda x: value(x)[0]
-    some = lambda x: estimates(x)[kept]
-    ratios = wald_ratios(loss, size, here.x, spread, some, slopes[kept])
-    return advice(tuple(names[asked]), ratios)
+    some = lambda x: estimates(x)[asked]
+    ratios = wald_ratios(loss, size, here.x, spread, some, slopes[asked])
+    return (*left_out, *advice(tuple(np.array(names_of(sample.columns))[asked]), ratios))
 
 
 def integral_notes(loss: TruncatedLoss, here: Point, size: float, stderr: float) -> tuple[str, ...]:

@@ -6,7 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.compiling import LIGHT, Compiled
+from truncgauss.fitting.centring import COARSE
+from truncgauss.likelihood import Observations
 from truncgauss.mixtures.curvature import score_products
+from truncgauss.mixtures.edge import edge_of
 from truncgauss.mixtures.em import Ascent
 from truncgauss.mixtures.likelihood import row_weights, total_of
 from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at
@@ -45,14 +48,14 @@ def finished(
     estimated = estimates_of(loss, here, jacobian, information)
     terms = terms_at(loss, here.x)
     value, stderr = map(float, _total(loss.observations, terms, effort=LIGHT))
-    proof = certificate(size * here.gradient, size * here.hessian, stderr)
+    estimated |= judged(loss, here, estimated, stderr, len(trace) - 1)
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
     inside = weights @ np.exp(np.asarray(terms.components.region).T) / size
-    converged, reason = ending(here, proof, size, len(trace) - 1)
-    counts = weights @ np.asarray(terms.responsibilities)
-    notes = notes_of(loss, counts, inside, estimated["covariances"], stderr)
     objective = -here.loss * size  # with the prior, if there is one
-    notes += interval_notes(loss, here, jacobian, estimated) if converged else ()
+    notes = notes_of_starts(reached, objective, stderr, ascent)
+    counts = weights @ terms.responsibilities
+    notes += notes_of(loss, counts, inside, estimated["covariances"], stderr)
+    notes += interval_notes(loss, here, jacobian, estimated) if estimated["converged"] else ()
     return MixtureFit(
         **estimated,
         log_likelihood=value,
@@ -64,12 +67,9 @@ def finished(
         start_log_likelihoods=reached,
         num_reached=int(np.sum(np.abs(reached - objective) <= max(SAME, 3.0 * stderr))),
         em_log_likelihoods=ascent.log_likelihoods,
-        converged=converged,
-        reason=reason,
         num_steps=len(trace) - 1,
         loss_trace=trace,
-        certificate=proof,
-        notes=(*notes_of_starts(reached, objective, stderr, ascent), *notes),
+        notes=notes,
         loss=loss,
         best=here.x,
     )
@@ -117,12 +117,40 @@ def sandwich_root(loss: MixtureLoss, x: np.ndarray, matrix: np.ndarray) -> np.nd
     return np.linalg.solve(matrix, vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def ending(here: Point, proof: Certificate, size: float, num_steps: int) -> tuple[bool, str]:
+def judged(
+    loss: MixtureLoss, here: Point, estimated: dict[str, Any], stderr: float, num_steps: int
+) -> dict[str, Any]:
+    """The fields of a fit that say whether it ended at a maximum; at an edge also those of errors,
+    which are infinite there but for what is fixed."""
+    size = float(loss.size)
+    proof = certificate(size * here.gradient, size * here.hessian, stderr)
+    edge = edge_of(loss, here.x) if here.finite else None
+    fields: dict[str, Any] = {}
+    if edge is not None:
+
+        def unknown(errors: np.ndarray) -> np.ndarray:
+            return np.where(errors == 0.0, 0.0, np.inf)
+
+        proof = Certificate(np.nan, np.nan, np.nan, False, stderr)
+        fields = {
+            "standard_errors": MixtureErrors(*map(unknown, estimated["standard_errors"])),
+            "errors": unknown(estimated["errors"]),
+            "parameter_covariance": np.full_like(estimated["parameter_covariance"], np.nan),
+        }
+    converged, reason = ending(here, proof, size, num_steps, edge)
+    return fields | {"certificate": proof, "converged": converged, "reason": reason}
+
+
+def ending(
+    here: Point, proof: Certificate, size: float, num_steps: int, edge: str | None
+) -> tuple[bool, str]:
     """Whether this is a maximum, and a sentence."""
     if not here.finite:
         return False, "Not converged: the likelihood or its derivatives are not finite at the end."
     if not np.isfinite(proof.stderr):
         return False, BASELESS
+    if edge is not None:
+        return False, edge
     if proof.positive_definite:
         return verdict(here.decrement * size**0.5, num_steps)
     return False, (
@@ -232,3 +260,27 @@ def notes_of(
             "give the method more points."
         )
     return tuple(notes)
+
+
+def coarse_notes(rows: Observations, locs: np.ndarray, matrices: np.ndarray) -> tuple[str, ...]:
+    """That rows in float32 hide how those of a component differ, in words, if so.
+
+    Args:
+        rows: the observations, as the user has them.
+        locs: means of the components, (K, d).
+        matrices: their covariances, (K, d, d).
+    """
+    if rows.lower.dtype != jnp.float32:
+        return ()
+    steps = np.spacing(np.abs(locs).astype(np.float32)).astype(float)
+    spreads = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+    wrong = np.argwhere(steps > COARSE * spreads)
+    if not len(wrong):
+        return ()
+    k, j = worst = tuple(wrong[np.argmax((steps / spreads)[tuple(wrong.T)])])
+    return (
+        f"Entry {rows.labels[j]} is kept in float32, in steps of {steps[worst]:.2g} where "
+        f"component {k} lies, and the spread of that is {spreads[worst]:.2g}: errors do not count "
+        "that rounding. Subtract a value from the middle of that entry, or set "
+        'jax.config.update("jax_enable_x64", True) before making rows.',
+    )

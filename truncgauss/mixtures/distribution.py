@@ -9,7 +9,9 @@ from jax import Array
 from numpyro.distributions import Distribution, MultivariateNormal, constraints
 
 from truncgauss.covariances import CovarianceMatrix
+from truncgauss.distributions.arguments import common_dtype
 from truncgauss.distributions.supports import Between, Inside
+from truncgauss.mixtures.likelihood import log_mean
 from truncgauss.moments import truncated_moments
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method
@@ -75,8 +77,10 @@ class TruncatedMixture(Distribution):
         *,
         validate_args: bool | None = None,
     ) -> None:
-        self.weights, self.locs = jnp.asarray(weights), jnp.asarray(locs)
-        self.covariances = jnp.asarray(covariances)
+        dtype = common_dtype((weights, locs, covariances, low, high, region))
+        self.weights, self.locs, self.covariances = (
+            jnp.asarray(part, dtype) for part in (weights, locs, covariances)
+        )
         k, d = self.locs.shape if self.locs.ndim == 2 else (0, 0)
         shapes = self.weights.shape, self.locs.shape, self.covariances.shape
         if shapes != ((k,), (k, d), (k, d, d)) or 0 in (k, d):
@@ -104,11 +108,11 @@ class TruncatedMixture(Distribution):
     @property
     def observed_weights(self) -> Array:
         """P(component | X in region), (K,)."""
-        return jax.nn.softmax(jnp.log(self.weights) + self.component_log_prob.log_prob)
+        return log_mean(self.component_log_prob.log_prob, self.weights)[1]
 
     def log_prob(self, value: Any, intermediates: Any = None) -> Array:
         """Log density; -inf outside the region."""
-        value = jnp.asarray(value, self.locs.dtype)
+        value = jnp.asarray(value, common_dtype((value, self.locs)))
         if value.shape[-1:] != self.event_shape:
             raise ValueError(
                 f"TruncatedMixture: a value needs shape (..., {self.event_shape[0]}), got "
@@ -119,9 +123,10 @@ class TruncatedMixture(Distribution):
             kept = jnp.log(jnp.where(inside, self.region.kept(value), 1.0))
         safe = jnp.where(inside[..., None], value, self.locs[0])
         parts = MultivariateNormal(self.locs, self.covariances).log_prob(safe[..., None, :])
-        log_weights = jnp.log(self.weights)
-        density = jax.scipy.special.logsumexp(log_weights + parts, axis=-1)
-        whole = jax.scipy.special.logsumexp(log_weights + self.component_log_prob.log_prob)
+        weights = jax.lax.broadcast_to_rank(self.weights, parts.ndim)
+        density = log_mean(parts, weights)[0]
+        whole = log_mean(self.component_log_prob.log_prob, self.weights)[0]
+        whole += 0.0 * jnp.sum(self.weights)  # NaN stays
         outside = jnp.where(jnp.any(jnp.isnan(value), axis=-1), jnp.nan, -jnp.inf)
         return jnp.where(inside, density - whole + kept, outside)
 

@@ -30,10 +30,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.compiling import Compiled
+from truncgauss.compiling import LIGHT, Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.loss import MixtureLoss, effort_of, parts_of
+from truncgauss.mixtures.parameters import MixtureCoordinates, mixture_at
 from truncgauss.mixtures.prior import log_prior
 from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.progress import bar
@@ -43,11 +44,20 @@ FLAT = 1e-10  # variance of a component in units of the rows', at which it has n
 
 
 class Components(NamedTuple):
-    """Weights (K,), means (K, d) and covariance matrices (K, d, d) of a mixture."""
+    """Weights (K,), means (K, d) and covariance matrices (K, d, d) of a mixture, and the unique
+    variances (K, d) of matrices of low rank, where they are known."""
 
     weights: np.ndarray
     locs: np.ndarray
     covariances: np.ndarray
+    unique: np.ndarray | None = None
+
+
+def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
+    """The mixture at free coordinates."""
+    mixture = mixture_at(coordinates, jnp.asarray(x), effort=LIGHT)
+    parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
+    return Components(*map(np.asarray, parts))
 
 
 class Expectation(NamedTuple):
@@ -118,17 +128,20 @@ def em_steps(
 def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
     """Whether a component has no spread in some direction, where rows without noise have an
     infinite likelihood."""
-    scale = np.asarray(loss.coordinates.scale)
+    scale, noise = np.asarray(loss.coordinates.scale), loss.observations.noise
     standard = at.covariances / np.outer(scale, scale)
     if not np.all(np.isfinite(standard)):
         return True
-    least = FLAT if loss.observations.noise is None else 0.0
-    return bool(np.linalg.eigvalsh(standard).min() <= least)
+    least = np.linalg.eigvalsh(standard).min()
+    if noise is None or least > 0:
+        return bool(noise is None and least <= FLAT)
+    # By rounding: with noise in every direction of every row that is a maximum like others.
+    return bool(np.linalg.eigvalsh(np.asarray(noise) / np.outer(scale, scale)).min() <= FLAT)
 
 
 def expectation(loss: MixtureLoss, here: Components) -> Expectation:
     """What EM needs of the rows at a mixture: one gradient of their log-likelihood."""
-    arrays = jax.tree.map(jnp.asarray, here)
+    arrays = jax.tree.map(jnp.asarray, here._replace(unique=None))
     found = [computed("expectation", _expected, part, arrays) for part in parts_of(loss)]
     value, gradient, hidden = jax.tree.map(lambda *parts: sum(parts), *found)
     return Expectation(float(value), Components(*gradient), float(loss.size) + float(hidden))
@@ -136,7 +149,7 @@ def expectation(loss: MixtureLoss, here: Components) -> Expectation:
 
 def _expected(loss: MixtureLoss, here: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
     value, gradient, hidden = _expectation(loss, here, effort=effort_of(loss))
-    return np.asarray(value), tuple(map(np.asarray, gradient)), np.asarray(hidden)
+    return np.asarray(value), tuple(map(np.asarray, gradient[:3])), np.asarray(hidden)
 
 
 def log_prior_of(loss: MixtureLoss, at: Components) -> float:
@@ -150,8 +163,8 @@ def log_prior_of(loss: MixtureLoss, at: Components) -> float:
 def maximised(loss: MixtureLoss, here: Components, found: Expectation) -> Components:
     """The mixture that maximises the expected log-likelihood of the complete data, with the log
     prior; of low rank, one that raises it."""
-    weights, locs, matrices = here
-    by_weight, by_loc, by_matrix = found.gradient
+    weights, locs, matrices, _ = here
+    by_weight, by_loc, by_matrix, _ = found.gradient
     counts = np.maximum(by_weight + weights * found.population, np.finfo(float).tiny)
     shift = np.einsum("kij,kj->ki", matrices, by_loc) / counts[:, None]
     inner = matrices @ (by_matrix + np.swapaxes(by_matrix, 1, 2)) @ matrices
@@ -164,11 +177,25 @@ def maximised(loss: MixtureLoss, here: Components, found: Expectation) -> Compon
         own = np.diag(np.asarray(place.scale) ** 2)
         both = counts[:, None, None] * spread + extra[:, None, None] * own
         spread = both / (counts + extra)[:, None, None]
-    fitted = place.restricted(counts, spread)
-    if place.structure == "low_rank":  # whose search may end at a lower maximum than before
-        better = misfit(fitted, spread) <= misfit(matrices, spread)
-        fitted = np.where(better[:, None, None], fitted, matrices)
-    return Components(counts / counts.sum(), locs + shift, fitted)
+    moved = Components(counts / counts.sum(), locs + shift, matrices, here.unique)
+    if place.structure == "low_rank":
+        return with_factors(place, moved, spread)
+    return moved._replace(covariances=place.restricted(counts, spread)[0])
+
+
+def with_factors(place: MixtureCoordinates, at: Components, spread: np.ndarray) -> Components:
+    """The mixture with covariance matrices of low rank that are likelier for rows of covariance
+    `spread`, (K, d, d): the best of its own and of two searches, from anew and from its own."""
+    matrices, own = at.covariances, at.unique
+    if own is None:
+        own = place.restricted(at.weights, matrices)[1]
+    assert own is not None  # of low rank
+    for begin in (None, own):
+        found, unique = place.restricted(at.weights, spread, begin)
+        better = misfit(found, spread) <= misfit(matrices, spread)
+        matrices = np.where(better[:, None, None], found, matrices)
+        own = np.where(better[:, None], np.asarray(unique), own)
+    return at._replace(covariances=matrices, unique=own)
 
 
 def misfit(matrices: np.ndarray, spread: np.ndarray) -> np.ndarray:
@@ -182,7 +209,7 @@ def _expectation(loss: MixtureLoss, here: Components) -> tuple[jax.Array, Compon
     rows = loss.observations
 
     def total(point: Components) -> tuple[jax.Array, jax.Array]:
-        weights, locs, covariances = map(jnp.asarray, point)
+        weights, locs, covariances = map(jnp.asarray, point[:3])
         mixture = Mixture(jnp.exp(weights), locs, CovarianceMatrix(covariances))
         terms = mixture_terms(rows, mixture, loss.method, loss.key)
         counts = row_weights(rows, locs.dtype)

@@ -16,7 +16,9 @@ def most_factors(dimension: int) -> int:
     return max(r for r in range(dimension) if (dimension - r) ** 2 >= dimension + r or r == 0)
 
 
-def factor_analysis(matrix: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+def factor_analysis(
+    matrix: np.ndarray, rank: int, begin: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     r"""The variances (d,) and loadings (d, r) that are likeliest for rows of covariance `matrix`.
 
     They minimise log det S + tr(matrix S^-1), S = diag(variances) + loadings loadings^T. For given
@@ -24,22 +26,33 @@ def factor_analysis(matrix: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarr
     the rest leaves sum_j (l_j - log l_j - 1), over all others, which is minimised by log Psi. The
     loadings above the diagonal are 0, and those on it are not negative: a rotation of factors
     changes nothing. NaN for a matrix that is not finite or without variance.
+
+    There may be several minima: `begin`, unique variances (d,), says where to look for one. By
+    default the search begins at parts of the variances that the other entries leave.
     """
     if not (np.all(np.isfinite(matrix)) and np.all(np.diagonal(matrix) > 0)):
         return np.full(len(matrix), np.nan), np.full((len(matrix), rank), np.nan)
     units = np.sqrt(np.diagonal(matrix))
     scaled = matrix / np.outer(units, units)
-    inverse = np.linalg.inv(scaled + 1e-9 * np.eye(len(matrix)))  # also if rows are few
-    start = np.log((1 - rank / (2 * len(matrix))) / np.diagonal(inverse))
+    if begin is None:
+        inverse = np.linalg.inv(scaled + 1e-9 * np.eye(len(matrix)))  # also if rows are few
+        start = np.log((1 - rank / (2 * len(matrix))) / np.diagonal(inverse))
+    else:
+        start = np.log(np.clip(begin / units**2, LEAST, 1.0))
     settings = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
     bounds = [(np.log(LEAST), None)] * len(matrix)
     found = optimize.minimize(
         _unexplained, start, (scaled, rank), "L-BFGS-B", True, bounds=bounds, options=settings
     )
-    values, vectors, free = _spectrum(found.x, scaled, rank)
+    variances = units**2 * np.exp(found.x)
+    return variances, loadings_of(matrix, rank, variances)
+
+
+def loadings_of(matrix: np.ndarray, rank: int, variances: np.ndarray) -> np.ndarray:
+    """The loadings (d, r) that are likeliest with these unique variances (d,)."""
+    values, vectors, free = _spectrum(np.log(variances), matrix, rank)
     roots = np.where(free, 0.0, np.sqrt(np.maximum(values - 1, 0.0)))[:rank]
-    loadings = np.exp(found.x / 2)[:, None] * vectors[:, :rank] * roots
-    return units**2 * np.exp(found.x), units[:, None] * lower(loadings)
+    return lower(np.sqrt(variances)[:, None] * vectors[:, :rank] * roots)
 
 
 def lower(loadings: np.ndarray) -> np.ndarray:

@@ -10,15 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import parallel, pooling
-from truncgauss.compiling import LIGHT
 from truncgauss.likelihood import Observations
-from truncgauss.mixtures.certificate import finished
+from truncgauss.mixtures.certificate import coarse_notes, finished
 from truncgauss.mixtures.curvature import MANY, point, rough_point
-from truncgauss.mixtures.em import Ascent, Components, ascended, has_collapsed
+from truncgauss.mixtures.em import Ascent, Components, ascended, components_at, has_collapsed
 from truncgauss.mixtures.factors import most_factors
 from truncgauss.mixtures.likelihood import hold, row_weights
 from truncgauss.mixtures.loss import MixtureLoss, divided, parts_of, shares, slope, terms_at
-from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates, mixture_at
+from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.mixtures.result import MixtureFit
 from truncgauss.mixtures.starts import seeded, standard_rows
 from truncgauss.optimization.newton import NEAR, Point, newton_steps
@@ -34,6 +33,8 @@ INFORMATION = ("observed", "sandwich")
 # Steps by products of scores end so many standard errors from the maximum, after so many, or where
 # one brings less than this part of what it promised.
 ARRIVED, ROUGH_STEPS, KEPT_PROMISE = 0.1, 20, 0.25
+# Unique parts of variances, from which searches for factors begin: of one entry, and of the others.
+NEXT_TO_NONE, LEAST_PART = 0.02, 0.3
 COLLAPSED = (
     "In every start a component shrank onto a few rows, where the likelihood has no maximum, or "
     "its derivatives were not finite. Use fewer components, more rows, "
@@ -97,7 +98,8 @@ def fit_mixture(
             collapsing, as if v more rows with the variances of all had been seen in each of them,
             log prior = -v/2 sum_k {log det(S^-1 Sigma_k) + tr(S Sigma_k^-1)} with S the diagonal
             matrix of the rows' variances (Chen and Tan, 2009). 1 is weak.
-        num_starts: how many starts to make by k-means++ seeds.
+        num_starts: how many starts to make by k-means++ seeds, and of low rank from different
+            unique variances too. One component of another structure has one start.
         start: (weights, locs, covariances), a start of one's own in place of these.
         method: how probabilities are computed; its plans and key are held.
         key: random key of the seeds and of the method.
@@ -133,22 +135,31 @@ def fit_mixture(
             f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
         )
     with jax.enable_x64(True):
-        observations = floats_as_float64(observations)
+        given_rows, observations = observations, floats_as_float64(observations)
         parallel.agreed("fit_mixture: rows and start", (observations, start))
         shape = covariance, rank
         loss, table = prepared_loss(observations, num_components, shape, method, key, prior_rows)
-        starts = [given(start, loss.coordinates)] if start is not None else []
-        for number in range(0 if starts else num_starts if num_components > 1 else 1):
-            own = jax.random.fold_in(loss.key, number)
-            weights = np.asarray(row_weights(observations, jnp.float64))
-            first = seeded(table, weights, num_components, own)
-            starts.append(in_user_units(first, loss.coordinates))
+        starts = seeded_starts(loss, table, num_starts) if start is None else [given(start, loss)]
         check_possible(loss, starts[0])
         climb = functools.partial(
             climbed, loss, counts=(num_em_steps, num_steps), progress=progress
         )
         best, reached = highest(climb, bar(starts, "starts", progress))
-        return reported(loss, best, reached, num_steps, information)
+        fit = reported(loss, best, reached, num_steps, information)
+        coarse = coarse_notes(given_rows, fit.locs, fit.covariances)
+        return dataclasses.replace(fit, notes=(*fit.notes, *coarse))
+
+
+def seeded_starts(loss: MixtureLoss, table: np.ndarray, count: int) -> list[Components]:
+    """So many starts by seeds, of rows in units of their own; one where there is one maximum."""
+    place, starts = loss.coordinates, []
+    weights = np.asarray(row_weights(loss.observations, jnp.float64))
+    several = place.num_components > 1 or place.structure == "low_rank"
+    for number in range(count if several else 1):
+        own = jax.random.fold_in(loss.key, number)
+        first = seeded(table, weights, place.num_components, own)
+        starts.append(in_user_units(first, place, number))
+    return starts
 
 
 def highest(climb: Callable[[Components], End], starts: Any) -> tuple[End, np.ndarray]:
@@ -220,29 +231,38 @@ def check_shape(shape: tuple[str, int | None], dimension: int) -> None:
         )
 
 
-def given(start: tuple[Any, Any, Any], coordinates: MixtureCoordinates) -> Components:
+def given(start: tuple[Any, Any, Any], loss: MixtureLoss) -> Components:
     """A start of the user's own, checked."""
+    coordinates = loss.coordinates
     k, d = coordinates.num_components, coordinates.dimension
     components = Components(*(np.asarray(part, np.float64) for part in start))
-    shapes = tuple(part.shape for part in components)
+    shapes = tuple(part.shape for part in components[:3])
     if shapes != ((k,), (k, d), (k, d, d)):
         raise ValueError(
             f"fit_mixture: start must be (weights, locs, covariances) of shapes {(k,)}, {(k, d)} "
             f"and {(k, d, d)}, got {shapes}."
         )
-    finite = all(np.all(np.isfinite(part)) for part in components)
+    finite = all(np.all(np.isfinite(part)) for part in components[:3])
     if not finite or np.any(components.weights <= 0):
         raise ValueError("fit_mixture: start must be finite, with positive weights.")
     if not np.all(np.linalg.eigvalsh(components.covariances) > 0):
         raise ValueError("fit_mixture: the start's covariances must be positive definite.")
-    matrices = coordinates.restricted(np.ones(k), components.covariances)
-    return Components(components.weights / components.weights.sum(), components.locs, matrices)
+    own = coordinates.restricted(np.ones(k), components.covariances)
+    return Components(components.weights / components.weights.sum(), components.locs, *own)
 
 
-def in_user_units(start: Components, coordinates: MixtureCoordinates) -> Components:
-    centre, scale = np.asarray(coordinates.centre), np.asarray(coordinates.scale)
-    matrices = coordinates.restricted(start.weights, start.covariances * np.outer(scale, scale))
-    return Components(start.weights, centre + scale * start.locs, matrices)
+def in_user_units(start: Components, place: MixtureCoordinates, number: int) -> Components:
+    """A start in the units of the rows. The likelihood of factors may have several maxima, mostly
+    with the unique variances of different entries near 0: all starts but the first seek these."""
+    centre, scale = np.asarray(place.centre), np.asarray(place.scale)
+    matrices, begin = start.covariances * np.outer(scale, scale), None
+    if place.structure == "low_rank" and number > 0:
+        rng, (k, d) = np.random.default_rng(number), start.locs.shape
+        parts = np.exp(rng.uniform(np.log(LEAST_PART), 0.0, size=(k, d)))
+        parts[np.arange(k), (number - 1 + np.arange(k)) % d] = NEXT_TO_NONE
+        begin = parts * np.diagonal(matrices, axis1=1, axis2=2)
+    restricted = place.restricted(start.weights, matrices, begin)
+    return Components(start.weights, centre + scale * start.locs, *restricted)
 
 
 def check_possible(loss: MixtureLoss, start: Components) -> None:
@@ -266,12 +286,6 @@ def planned(loss: MixtureLoss, method: Method, at: Components) -> MixtureLoss:
         return dataclasses.replace(loss, parts=parts)
     held = hold(method, loss.observations, at.locs, at.covariances)
     return dataclasses.replace(loss, method=held)
-
-
-def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
-    mixture = mixture_at(coordinates, jnp.asarray(x), effort=LIGHT)
-    parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
-    return Components(*map(np.asarray, parts))
 
 
 def climbed(loss: MixtureLoss, start: Components, counts: tuple[int, int], progress: bool) -> End:
@@ -366,7 +380,7 @@ def reported(
     at = components_at(place, best.x)
     observed = shares(planned(loss, loss.method, at), best.x)[0]
     order = np.argsort(-observed, kind="stable")
-    at = Components(*(part[order] for part in at))
+    at = Components(*(part[order] for part in at[:3]))
     own = planned(loss, loss.method, at)
     evaluate = NearMinimum(own)
     if len(best.x) > MANY and len(best.hessian):

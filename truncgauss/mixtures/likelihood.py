@@ -145,11 +145,12 @@ def prepared_mixture(
     first = jax.tree.map(lambda leaf: leaf[0], (locs, covariance))
     observations = prepared(observations, *first)[0]
     weights = jnp.asarray(weights, locs.dtype)
-    if is_concrete(weights) and (np.any(weights < 0) or not np.any(weights != 0)):
-        raise ValueError(
-            "mixture_log_likelihood: weights must not be negative, nor all zero; got "
-            f"{np.asarray(weights)}."
-        )
+    if is_concrete(weights):
+        values = np.asarray(weights)  # a comparison in JAX would be traced under jit
+        if np.any(values < 0) or not np.any(values != 0):
+            raise ValueError(
+                f"mixture_log_likelihood: weights must not be negative, nor all zero; got {values}."
+            )
     return observations, Mixture(weights, locs, covariance)
 
 

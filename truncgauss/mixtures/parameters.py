@@ -6,7 +6,7 @@ import numpy as np
 
 from truncgauss.compiling import Compiled
 from truncgauss.covariances import CovarianceMatrix
-from truncgauss.mixtures.factors import factor_analysis
+from truncgauss.mixtures.factors import factor_analysis, loadings_of
 from truncgauss.mixtures.likelihood import Mixture
 from truncgauss.pytrees import frozen_pytree, static_field
 
@@ -106,36 +106,52 @@ class MixtureCoordinates:
         factor = self.scale[:, None] * jnp.zeros((d, d), own.dtype).at[i, j].set(entries)
         return loc, factor @ factor.T
 
-    def free(self, weights: np.ndarray, locs: np.ndarray, matrices: np.ndarray) -> np.ndarray:
-        """x of weights (K,), means (K, d) and covariance matrices (K, d, d)."""
+    def free(
+        self,
+        weights: np.ndarray,
+        locs: np.ndarray,
+        matrices: np.ndarray,
+        unique: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """x of weights (K,), means (K, d) and covariance matrices (K, d, d), of which those of low
+        rank may have known unique variances (K, d)."""
         scale = np.asarray(self.scale)
         own = matrices[: self.num_factors] / np.outer(scale, scale)
-        parts = np.array([self._free_matrix(matrix) for matrix in own])
+        variances = [None] * len(own) if unique is None else unique / scale**2
+        parts = np.array([self._free_matrix(*both) for both in zip(own, variances)])
         standard = (locs - np.asarray(self.centre)) / scale
         ratios = np.log(weights[:-1]) - np.log(weights[-1])
         return np.concatenate([ratios, standard.ravel(), parts.ravel()])
 
-    def _free_matrix(self, matrix: np.ndarray) -> np.ndarray:
+    def _free_matrix(self, matrix: np.ndarray, variances: np.ndarray | None) -> np.ndarray:
         """The coordinates of a covariance matrix in units of the rows."""
         if self.structure == "low_rank":
-            variances, loadings = factor_analysis(matrix, self.rank)
+            if variances is None:
+                variances, loadings = factor_analysis(matrix, self.rank)
+            else:
+                loadings = loadings_of(matrix, self.rank, variances)
             return np.append(np.log(variances), loadings[tuple(np.array(self.loadings).T)])
         i, j = np.array(self.entries).T
         parts = np.linalg.cholesky(matrix)[i, j]
         return np.where(i == j, np.log(np.where(i == j, parts, 1.0)), parts)
 
-    def restricted(self, shares: np.ndarray, matrices: np.ndarray) -> np.ndarray:
+    def restricted(
+        self, shares: np.ndarray, matrices: np.ndarray, begin: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """The covariance matrices of this structure that are likeliest for rows with covariance
-        `matrices` (K, d, d), of which each component has its share (K,)."""
+        `matrices` (K, d, d), of which each component has its share (K,); with those of low rank
+        their unique variances (K, d), from a search that may begin at such."""
         if self.structure == "diagonal":
-            return matrices * np.eye(self.dimension)
+            return matrices * np.eye(self.dimension), None
         if self.structure == "tied":
             mean = np.einsum("k,kij->ij", shares / shares.sum(), matrices)
-            return np.broadcast_to(mean, matrices.shape)
+            return np.broadcast_to(mean, matrices.shape), None
         if self.structure == "low_rank":
-            found = [factor_analysis(matrix, self.rank) for matrix in matrices]
-            return np.array([np.diag(own) + loadings @ loadings.T for own, loadings in found])
-        return matrices
+            begins = [None] * len(matrices) if begin is None else begin
+            found = [factor_analysis(one, self.rank, at) for one, at in zip(matrices, begins)]
+            unique = np.array([own for own, _ in found])
+            return np.array([np.diag(own) + f @ f.T for own, f in found]), unique
+        return matrices, None
 
     def names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """What to call the estimates, by those of the entries, (d,)."""

@@ -19,7 +19,7 @@ from truncgauss.probability.method import Method
 
 class MixtureErrors(NamedTuple):
     """Standard errors, in the shapes of the estimates; 0 for what is fixed, inf for what the rows
-    do not identify."""
+    do not identify, and for all where the likelihood is highest at an edge."""
 
     weights: np.ndarray
     observed_weights: np.ndarray
@@ -175,7 +175,8 @@ class MixtureFit(InformationCriteria, Fit):
             logs = jnp.log(jnp.asarray(self.weights))
             own = jax.random.categorical(choice, logs, shape=(num_samples,))
             noise = jax.random.normal(normal, (num_samples, self.locs.shape[1]), jnp.float64)
-            factors = np.linalg.cholesky(self.covariances)
+            values, vectors = np.linalg.eigh(self.covariances)  # which may be singular, at an edge
+            factors = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
             return self.locs[own] + np.einsum("sij,sj->si", factors[own], noise)
 
     def __str__(self) -> str:

@@ -25,7 +25,8 @@ def wald_ratios(
     quantile: float = 1.959964,
 ) -> np.ndarray:
     """How far the likelihood allows each estimate to move, over Wald's half-width; (p, 2), below
-    and above; 1 if the log-likelihood is quadratic, inf where it is not finite.
+    and above; 1 if the log-likelihood is quadratic, or the estimate fixed; inf where it is not
+    finite.
 
     From the maximum one goes along covariance @ jacobian_k, the direction in which the profile
     likelihood of estimate k leaves it, until the estimate has moved by about quantile standard
@@ -45,6 +46,8 @@ def wald_ratios(
     ratios = np.full((len(jacobian), 2), np.inf)
     for k, slope in enumerate(jacobian):
         error = float(np.sqrt(slope @ covariance @ slope))
+        if error == 0:
+            ratios[k] = 1.0  # it is fixed
         if not error > 0:
             continue
         step = quantile * (covariance @ slope) / error

@@ -87,6 +87,7 @@ class Selection(Region):
 
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         """The probability with which each point x, shape (..., d), is kept: s(x)."""
+        x = x.astype(jnp.result_type(x, 0.0))  # whole numbers would cut a probability to 0 or 1
         values = jax.vmap(self.function)(x.reshape(-1, x.shape[-1]))
         return values.astype(x.dtype).reshape(x.shape[:-1])
 
