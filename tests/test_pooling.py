@@ -218,3 +218,38 @@ def test_processes_at_different_parameters_are_refused(processes):
     )
     for error in processes(at):
         assert "at different parameters" in str(error)
+
+
+def assert_same_mixture(fits, one):
+    assert one.converged
+    for fit in fits:
+        assert fit.converged and fit.notes == one.notes
+        np.testing.assert_allclose(fit.estimates, one.estimates, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(fit.errors, one.errors, rtol=1e-7)
+        for name in ("log_likelihood", "icl", "start_log_likelihoods", "fraction_not_truncated"):
+            np.testing.assert_allclose(getattr(fit, name), getattr(one, name), rtol=1e-10)
+    shares = np.concatenate([fit.responsibilities for fit in fits])
+    np.testing.assert_allclose(shares, one.responsibilities, atol=1e-9)
+
+
+def test_a_mixture_of_spread_rows_is_that_of_all(processes):
+    """With a prior, which counts once, though two processes know of it."""
+    far = np.where(np.arange(N) % 3 == 0, 5.0, 0.0)
+    rows = tg.Observations.exact(np.abs(far + RNG.normal(size=N)))
+    fit = lambda share=None: tg.fit_mixture(rows, 2, num_starts=1, prior_rows=1.0)
+    assert_same_mixture(processes(fit, count=2), fit())
+
+
+@pytest.mark.slow
+def test_a_mixture_of_rows_known_in_part(processes):
+    """Missing and censored entries with noise behind limits of their own; errors by the scores."""
+    far = np.where(np.arange(N) % 3 == 0, 4.0, 0.0)[:, None]
+    lower = np.abs(far + RNG.normal(size=(N, 2)))
+    lower[::7, 1], upper = -np.inf, lower.copy()
+    upper[1::9, 0] = np.inf
+    region = tg.Box(
+        np.where(np.isinf(lower), 0.0, lower - 0.5 - RNG.exponential(size=(N, 2))), np.inf
+    )
+    rows = tg.Observations(lower, upper, region=region, noise=0.01 + 0.1 * RNG.random((N, 2)))
+    fit = lambda share=None: tg.fit_mixture(rows, 2, num_starts=1, information="sandwich")
+    assert_same_mixture(processes(fit, count=2), fit())

@@ -55,15 +55,8 @@ class Share:
         return jax.make_array_from_process_local_data(place, np.asarray(own), shape)
 
 
-@dataclasses.dataclass
-class Pool:
-    """The rows of this process, and the mark of all rows once it is known, see `mark_of`."""
-
-    share: Share
-    mark: jax.Array | None = None
-
-
-_POOL: contextvars.ContextVar[Pool | None] = contextvars.ContextVar("pool", default=None)
+_POOL: contextvars.ContextVar[Share | None] = contextvars.ContextVar("pool", default=None)
+_MARK: contextvars.ContextVar[jax.Array | None] = contextvars.ContextVar("mark", default=None)
 
 
 # ---------------------------------------------------------------- rows
@@ -160,13 +153,12 @@ def mixed(x: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def pool(share: Share) -> Iterator[Pool]:
+def pool(share: Share) -> Iterator[None]:
     """A context in which every process works on its own rows, and the functions below add up."""
-    found = Pool(share)
-    before = _POOL.set(found)
+    before = _POOL.set(share)
     try:
         with on_own_devices():
-            yield found
+            yield
     finally:
         _POOL.reset(before)
 
@@ -176,15 +168,27 @@ def inside() -> bool:
     return _POOL.get() is not None
 
 
+@contextlib.contextmanager
+def marked(mark: jax.Array) -> Iterator[None]:
+    """A context in which losses are made that checkpoints know by the mark of their rows."""
+    before = _MARK.set(mark)
+    try:
+        yield
+    finally:
+        _MARK.reset(before)
+
+
 def mark() -> jax.Array | None:
-    """The mark of the rows within `pool`, else None."""
-    found = _POOL.get()
-    return None if found is None else found.mark
+    """The mark of the rows within `marked`, else None."""
+    return _MARK.get()
 
 
 @contextlib.contextmanager
 def on_own_devices() -> Iterator[None]:
     """A context in which work is spread over the devices of this process alone."""
+    if jax.process_count() == 1:
+        yield
+        return
     mesh = parallel.device_mesh(jax.local_device_count())
     with parallel.rows(mesh), parallel.replicates(None):
         yield
@@ -220,17 +224,7 @@ def _added(tree: T) -> T:
     return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *every)
 
 
-class OfAllRows:
-    """A function of a loss and x as one of x, which checkpoints know by the mark of all rows."""
-
-    def __init__(self, function: Callable[..., Any], loss: Any) -> None:
-        self.function, self.loss = function, loss
-
-    def __call__(self, kind: str, mark: np.ndarray, x: jax.Array) -> Any:
-        return evaluated(self.function, self.loss, x)
-
-
-def evaluated(function: Callable[..., T], loss: Any, x: jax.Array, **settings: Any) -> T:
+def evaluated(function: Callable[..., T], loss: Any, x: Any, **settings: Any) -> T:
     """function(loss, x), which is a sum over rows, over those of all processes if the loss has
     rows of this process alone.
 
@@ -243,8 +237,10 @@ def evaluated(function: Callable[..., T], loss: Any, x: jax.Array, **settings: A
         return function(loss, x, **settings)
     with on_own_devices():
         own = jax.tree.map(np.asarray, function(loss, x, **settings))
-    every = distributed.exchanged((np.asarray(x), own))
-    if any(not np.array_equal(at, every[0][0], equal_nan=True) for at, _ in every):
+    every = distributed.exchanged((jax.tree.map(np.asarray, x), own))
+    places = [jax.tree.leaves(at) for at, _ in every]
+    pairs = (pair for place in places for pair in zip(place, places[0], strict=True))
+    if not all(np.array_equal(one, other, equal_nan=True) for one, other in pairs):
         raise ValueError(
             "The processes ask for a likelihood at different parameters. All must make the same "
             "calls, on processors and with libraries of one kind."

@@ -44,7 +44,9 @@ class MixtureFit(InformationCriteria, Fit):
         information: "observed" or "sandwich".
         log_likelihood: of all rows, in nats, with all constants.
         log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
-        responsibilities: P(component | what a row shows), (n, K).
+        responsibilities: P(component | what a row shows), (n, K); of rows that are spread over
+            processes those of this one.
+        entropy: of the components of all rows, given these, in nats.
         fraction_not_truncated: of each component, (K,); the mean over rows.
         num_rows: the total weight of the rows.
         num_parameters: how many were estimated.
@@ -67,6 +69,7 @@ class MixtureFit(InformationCriteria, Fit):
     log_likelihood: float
     log_likelihood_stderr: float
     responsibilities: np.ndarray
+    entropy: float
     fraction_not_truncated: np.ndarray
     num_rows: float
     num_parameters: int
@@ -88,10 +91,7 @@ class MixtureFit(InformationCriteria, Fit):
             Biernacki, Celeux and Govaert, "Assessing a mixture model for clustering with the
             integrated completed likelihood" (2000).
         """
-        shares, weights = self.responsibilities, self.loss.observations.weights
-        logs = np.log(np.where(shares > 0, shares, 1.0))
-        entropy = -np.sum(shares * logs, axis=1)
-        return self.bic + 2 * float(np.sum(entropy if weights is None else weights * entropy))
+        return self.bic + 2 * self.entropy
 
     def function_of(self, function: Callable[..., Any]) -> tuple[Any, Any]:
         """A function of (weights, locs, covariances) at the estimates, and its standard errors by
