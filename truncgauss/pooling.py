@@ -103,15 +103,14 @@ def share_of(what: str, tree: Any) -> Share | None:
     return Share(*own)
 
 
-def refuse_spread(what: str, tree: Any, loss: Any = None) -> None:
-    """Raise ValueError if arrays of a tree, or the rows of a loss, lie on other processes too."""
-    spread = any(map(parallel.is_elsewhere, jax.tree.leaves(tree)))
-    if spread or getattr(loss, "mark", None) is not None:
+def refuse_spread(what: str, tree: Any) -> None:
+    """Raise ValueError if arrays of a tree lie on other processes too."""
+    if any(map(parallel.is_elsewhere, jax.tree.leaves(tree))):
         raise ValueError(
             f"{what} needs all rows on every process, but these are spread over "
             f"{jax.process_count()}. Give tg.distributed.gathered(rows); within "
             "tg.parallel.rows(mesh) the processes share the work all the same. fit_observations, "
-            "fit_regression, log_likelihood and tg.fit take spread rows."
+            "fit_regression, fit_mixture, log_likelihood and tg.fit take spread rows."
         )
 
 
@@ -153,8 +152,12 @@ def mixed(x: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def pool(share: Share) -> Iterator[None]:
-    """A context in which every process works on its own rows, and the functions below add up."""
+def pool(share: Share | None) -> Iterator[None]:
+    """A context in which every process works on its own rows, and the functions below add up;
+    none if there is no share."""
+    if share is None:
+        yield
+        return
     before = _POOL.set(share)
     try:
         with on_own_devices():
@@ -166,6 +169,11 @@ def pool(share: Share) -> Iterator[None]:
 def inside() -> bool:
     """Whether this is within `pool`."""
     return _POOL.get() is not None
+
+
+def own_share() -> Share | None:
+    """The rows of this process within `pool`, else None."""
+    return _POOL.get()
 
 
 @contextlib.contextmanager
@@ -303,6 +311,21 @@ def median(values: np.ndarray) -> float:
     table = table[np.argsort(table[:, 0], kind="stable")]
     below = np.cumsum(table[:, 1])
     return float(table[np.searchsorted(below, 0.5 * below[-1]), 0])
+
+
+def least(values: np.ndarray, rank: int) -> float:
+    """The smallest value that is not exceeded by `rank` of the values (n,), none of which is
+    negative, of all processes.
+
+    By bisection among all floats: some 60 counts are exchanged, however many values there are.
+    """
+    bits = np.sort(np.asarray(values, np.float64) + 0.0).view(np.int64)
+    low, high = -1, int(np.float64(np.inf).view(np.int64))
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        count = int(total(np.searchsorted(bits, middle, side="right")))
+        low, high = (low, middle) if count >= rank else (middle, high)
+    return float(np.int64(high).view(np.float64))
 
 
 def lengths(columns: np.ndarray) -> np.ndarray:

@@ -110,6 +110,7 @@ def summary(
         "certificate": proof,
         "observations": rows[0],
         "centred": rows[1],
+        "share": pooling.own_share(),
         "loss": loss,
         "coordinates": coordinates,
         "best": here,

@@ -14,7 +14,7 @@ from truncgauss.likelihood.rows import (
     variance_of_sum,
 )
 from truncgauss.likelihood.slopes import Slopes, row_slopes
-from truncgauss.likelihood.spread_rows import fitted_together, own_rows
+from truncgauss.likelihood.spread_rows import fitted_together, numbered, own_rows
 
 __all__ = [
     "Block",
@@ -27,6 +27,7 @@ __all__ = [
     "fraction_not_truncated",
     "hold",
     "log_likelihood",
+    "numbered",
     "own_rows",
     "prepared",
     "row_slopes",

@@ -89,6 +89,11 @@ def own_rows(observations: Observations, share: pooling.Share | None) -> Observa
         observations.limits_on,
         names=observations.names,
     )
+    return numbered(rows, share)
+
+
+def numbered(rows: Observations, share: pooling.Share) -> Observations:
+    """Rows of this process with the random keys that they have among all rows."""
     for name in ("patterns", "region_patterns"):
         found = getattr(rows, name)
         object.__setattr__(rows, name, tuple(part.numbered(share.begin) for part in found))

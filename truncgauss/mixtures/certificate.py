@@ -72,6 +72,7 @@ def finished(
         notes=notes,
         loss=loss,
         best=here.x,
+        share=pooling.own_share(),
     )
 
 

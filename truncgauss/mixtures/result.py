@@ -13,6 +13,7 @@ from truncgauss.mixtures.likelihood import mixture_log_likelihood
 from truncgauss.mixtures.loss import MixtureLoss
 from truncgauss.mixtures.posterior import Posterior, completed, posterior
 from truncgauss.optimization.result import Fit, InformationCriteria
+from truncgauss.pooling import Share
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
@@ -58,6 +59,7 @@ class MixtureFit(InformationCriteria, Fit):
         em_log_likelihoods: of the start that led here, at each EM step. These, the start's and the
             trace include the log prior, if one was asked for.
         loss, best: minus the mean log-likelihood of a row, and its free coordinates here.
+        share: which rows of all this process holds, if they are spread over processes; else None.
     """
 
     weights: np.ndarray
@@ -81,6 +83,7 @@ class MixtureFit(InformationCriteria, Fit):
     em_log_likelihoods: np.ndarray
     loss: MixtureLoss = dataclasses.field(repr=False)
     best: np.ndarray = dataclasses.field(repr=False)
+    share: Share | None = dataclasses.field(default=None, repr=False)
 
     @property
     def icl(self) -> float:
