@@ -26,15 +26,22 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """The rows of this process: those from `begin` to `end` of `total`."""
+    """The rows of this process: those from `begin` to `end` of `total`.
+
+    Attributes:
+        here: whether arrays hold these alone, rather than being spread over processes.
+    """
 
     begin: int
     end: int
     total: int
+    here: bool = False
 
     def own(self, array: Any) -> Any:
         """The own rows of an array, or of several, whose leading axis is that of all rows; a number
         or None as it is."""
+        if self.here:
+            return array
         if isinstance(array, dict):
             return {name: self.own(column) for name, column in array.items()}
         if isinstance(array, tuple):
@@ -56,6 +63,7 @@ class Share:
 
 
 _POOL: contextvars.ContextVar[Share | None] = contextvars.ContextVar("pool", default=None)
+_GIVEN: contextvars.ContextVar[Share | None] = contextvars.ContextVar("given", default=None)
 _MARK: contextvars.ContextVar[jax.Array | None] = contextvars.ContextVar("mark", default=None)
 
 
@@ -68,7 +76,8 @@ def own_shards(array: jax.Array) -> dict[int, np.ndarray]:
 
 
 def share_of(what: str, tree: Any) -> Share | None:
-    """Which rows of the arrays of a tree lie on this process; None if all do.
+    """Which rows of the arrays of a tree lie on this process; None if all do. Within `given` it is
+    as that says.
 
     Args:
         what: who asks, for messages.
@@ -78,8 +87,12 @@ def share_of(what: str, tree: Any) -> Share | None:
         ValueError: on every process, if arrays are spread in different ways, along another axis
             than that of the rows, or such that a process has no rows or not a single run of them.
     """
+    if inside():
+        return None
+    if _GIVEN.get() is not None:
+        return _GIVEN.get()
     spread = [leaf for leaf in jax.tree.leaves(tree) if parallel.is_elsewhere(leaf)]
-    if not spread or inside():
+    if not spread:
         return None
     found = set()
     for leaf in spread:
@@ -101,6 +114,21 @@ def share_of(what: str, tree: Any) -> Share | None:
             "tg.parallel.device_mesh()."
         )
     return Share(*own)
+
+
+def of_processes(num_rows: int) -> Share | None:
+    """The share of this process, which has so many rows; None if it is the only one.
+
+    Raises:
+        ValueError: on every process, if one has none.
+    """
+    if jax.process_count() == 1:
+        return None
+    counts = [int(count) for count in distributed.exchanged(np.asarray(num_rows))]
+    if not all(counts):
+        raise ValueError(f"process {counts.index(0)} has no row. Use fewer processes.")
+    begin = sum(counts[: jax.process_index()])
+    return Share(begin, begin + num_rows, sum(counts), here=True)
 
 
 def refuse_spread(what: str, tree: Any) -> None:
@@ -166,6 +194,17 @@ def pool(share: Share | None) -> Iterator[None]:
         _POOL.reset(before)
 
 
+@contextlib.contextmanager
+def given(share: Share | None) -> Iterator[None]:
+    """A context in which the rows that fits take are those of this process alone, one share of all;
+    those of all processes if there is no share."""
+    before = _GIVEN.set(share)
+    try:
+        yield
+    finally:
+        _GIVEN.reset(before)
+
+
 def inside() -> bool:
     """Whether this is within `pool`."""
     return _POOL.get() is not None
@@ -203,9 +242,13 @@ def on_own_devices() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def checked_together() -> Iterator[None]:
-    """A context whose ValueError on one process is raised on all; nothing within may exchange."""
-    if not inside():
+def checked_together(apart: bool = False) -> Iterator[None]:
+    """A context whose ValueError on one process is raised on all; nothing within may exchange.
+
+    Args:
+        apart: whether processes do different work here, though outside of `pool`.
+    """
+    if not inside() and not (apart and jax.process_count() > 1):
         yield
         return
     said = ""
