@@ -394,7 +394,7 @@ def sweep(
         def one(new: Array, row: Any) -> tuple[Array, Any]:
             k, weights, base, row = row
             value, out = step(base + weights @ new, row)
-            # Not `new.at[k]`, a scatter: XLA reads the row it replaces, and does not vectorise that.
+            # A scatter, as of `new.at[k]`, reads the row it replaces, and is not vectorised.
             return lax.dynamic_update_index_in_dim(new, value, k, 0), out
 
         return lax.scan(one, zeros, (jnp.arange(block), within, base, rows))
