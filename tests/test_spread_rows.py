@@ -123,7 +123,10 @@ small = tg.fit_observations(observed)
 fit = tg.fit_observations(observed, jnp.stack([x, jnp.ones_like(x)], axis=1))
 each = tg.log_likelihood(observed, jnp.zeros(1), jnp.eye(1)).log_prob
 normal = tg.fit_truncated_normal(rows.values[:, 1:2], low=-9.0, weights=rows.weights)
-mixture = tg.fit_mixture(tg.Observations.exact(two, weights=rows.weights), 2, num_starts=3)
+two_rows = tg.Observations.exact(two, weights=rows.weights)
+mixture = tg.fit_mixture(two_rows, 2, num_starts=3)
+parts = mixture.weights, mixture.locs, mixture.covariances
+mixed = tg.mixture_log_likelihood(two_rows, *parts).log_prob
 assert mixture.converged and len(mixture.responsibilities) == len(each) // count
 assert len(line.observations.lower) == len(each) // count  # of this process alone
 np.savez(sys.argv[5], line=line.estimates, line_errors=line.errors, fit=fit.estimates,
@@ -131,6 +134,8 @@ np.savez(sys.argv[5], line=line.estimates, line_errors=line.errors, fit=fit.esti
          ratio=tg.likelihood_ratio(small, fit)[0], normal=normal.loc,
          mixture=mixture.estimates, mixture_errors=mixture.errors, icl=mixture.icl,
          starts=mixture.start_log_likelihoods,
+         mixed=tg.distributed.gathered(mixed)[:37],
+         residuals=np.concatenate(tg.distributed.exchanged(tg.quantile_residuals(small)))[:37],
          each=tg.distributed.gathered(each)[:37])
 """
 

@@ -50,7 +50,8 @@ def quantile_residuals(
         number of a row among all.
 
     Raises:
-        ValueError: for a fit that does not hold its rows.
+        ValueError: for a fit that does not hold its rows, or a tuple of rows that are spread over
+            processes.
 
     Example:
         >>> rows = tg.Observations.exact([0.5, 2.0], region=tg.Box([0.0], [jnp.inf]))

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.likelihood import mixture_log_likelihood
 from truncgauss.mixtures.loss import MixtureLoss
 from truncgauss.mixtures.posterior import Posterior, completed, posterior
 from truncgauss.optimization.result import Fit, InformationCriteria
-from truncgauss.pooling import Share
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
@@ -83,7 +83,7 @@ class MixtureFit(InformationCriteria, Fit):
     em_log_likelihoods: np.ndarray
     loss: MixtureLoss = dataclasses.field(repr=False)
     best: np.ndarray = dataclasses.field(repr=False)
-    share: Share | None = dataclasses.field(default=None, repr=False)
+    share: pooling.Share | None = dataclasses.field(default=None, repr=False)
 
     @property
     def icl(self) -> float:
@@ -140,6 +140,7 @@ class MixtureFit(InformationCriteria, Fit):
             array([-1.031])
         """
         with jax.enable_x64(True):
+            pooling.refuse_spread("row_log_likelihood", observations)
             mixture = self.weights, self.locs, self.covariances
             found = mixture_log_likelihood(observations, *mixture, method)
             return np.asarray(found.log_prob)
