@@ -268,3 +268,15 @@ def test_a_mixture_of_rows_known_in_part(processes):
     rows = tg.Observations(lower, upper, region=region, noise=0.01 + 0.1 * RNG.random((N, 2)))
     fit = lambda share=None: tg.fit_mixture(rows, 2, num_starts=1, information="sandwich")
     assert_same_mixture(processes(fit, count=2), fit())
+
+
+def test_a_broken_connection_is_no_mistake_of_the_user_s(monkeypatch):
+    """JAX may report the end of another process as ValueError, which would stand for bad input."""
+    from jax.experimental import multihost_utils
+
+    def broken(array):
+        raise ValueError("UNKNOWN: Gloo AllGather failed: connection reset by peer")
+
+    monkeypatch.setattr(multihost_utils, "process_allgather", broken)
+    with pytest.raises(RuntimeError, match="another one has ended: UNKNOWN: Gloo"):
+        parallel.all_bytes(b"1")

@@ -194,10 +194,11 @@ def run(settings):
     x, low = rows.values[:, 0], rows.values[:, 1]
     box = tg.Box(low[:, None], jnp.inf)
     observed = tg.Observations.exact(x[:, None], region=box, weights=rows.weights)
+    normal = tg.fit_truncated_normal(x[:, None], low=-9.0, weights=rows.weights)
     one = tg.fit_observations(observed)
     two = tg.fit_mixture(tg.Observations.exact(x[:, None], weights=rows.weights), 2,
                          num_starts=settings.starts)
-    return {"one": one.estimates, "two": two.estimates, "errors": two.errors,
+    return {"normal": normal.loc, "one": one.estimates, "two": two.estimates, "errors": two.errors,
             "reached": two.start_log_likelihoods, "summary": [two.reason]}
 
 
@@ -239,7 +240,6 @@ def test_fits_of_spread_rows_survive_a_process(victim, tmp_path):
             assert [code for code, _, _ in found] == [0, 0], found
         resumed = result(copy.parent)[0]
         assert resumed.keys() == whole.keys()
-        for name in ("one", "two", "errors", "reached"):
-            np.testing.assert_allclose(
-                resumed[name], whole[name], rtol=1e-8 if name == "errors" else 1e-10
-            )
+        for name in ("normal", "one", "two", "errors", "reached"):
+            rtol = 1e-8 if name == "errors" else 1e-10
+            np.testing.assert_allclose(resumed[name], whole[name], rtol=rtol, err_msg=name)
