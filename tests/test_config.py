@@ -107,7 +107,7 @@ MISTAKES = [
     ("steepness: 100", "steepness: -1", "10:31: edge.steepness", "greater than 0 (got -1)"),
     ("steepness: 100", "steepness: .inf", "10:31: edge.steepness", "finite number (got inf)"),
     ("steepness: 100", "steepness: '100'", "10:31: edge.steepness", "(got '100')"),
-    ("steepness: 100", "width: 100", "10:20: edge.width", "unknown key"),
+    ("steepness: 100", "steepness: 100, width: 1", "10:36: edge.width", "unknown key"),
     ("kind: tanh", "kind: tahn", "10:14: edge.kind", "did you mean 'tanh'?"),
     ("kind: tanh, ", "", "10:1: edge.kind", "is required"),
     ("{kind: tanh, steepness: 100}", "tanh", "10:7: edge", "section with keys"),

@@ -1,5 +1,6 @@
 """The experiment `fit_table` over published tables: a config says what is known of the rows."""
 
+import importlib
 import pathlib
 
 import jax
@@ -21,7 +22,13 @@ def fitted(folder, text, data=None):
     head = ["experiment: fit_table", "seed: 1", "num_residuals: 2"]
     head += [] if data is None else [f"data: {SHARED / data}"]
     path.write_text("\n".join([*head, text]), "utf-8")
-    results = config.function("fit_table", "run")(config.load(path))
+    settings = config.load(path)
+    results = config.function("fit_table", "run")(settings)
+    if settings.components == 1:
+        levels_of = importlib.import_module(type(settings).__module__).levels_of
+        table = settings.read_data()
+        levels = {key: levels_of(table, key, text) for key, text in settings.categories.items()}
+        assert list(results["names"]) == settings.names(levels)
     return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
 
 
@@ -214,6 +221,12 @@ def test_stray_rows_are_refused_or_named(tmp_path):
         ("outcomes: {x: {censored_low: 2, censored_high: 1}}", "must be greater than censored_low"),
         ("outcomes: {}", "outcomes: must not be empty"),
         ("outcomes: {x: {censored: 2}}", "unknown key; did you mean 'censored_"),
+        (
+            "outcomes: {x: {censoredlow: 2}}\ncovariate: [y]\nnum_steps: one",
+            r"covariate: unknown .*\n.*x.censoredlow: unknown .*\n.*num_steps: must be a valid",
+        ),
+        ("outcomes: {x: {}}\ncovariates: [y, z]", r"'y' is .*\n.*'z' is not"),
+        ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but loc.x., covariance.x, x."),
     ],
 )
 def test_mistakes_are_found_before_anything_is_computed(tmp_path, text, message):
@@ -244,7 +257,10 @@ def test_check_reads_the_columns_and_goes_on_after_a_bad_file(tmp_path, capsys):
     [
         ("outcomes: {group: {}}", "my.csv: column 'group' holds texts such as 'u', not numbers"),
         ("outcomes: {x: {}}\ncategories: {group: w}", "nowhere holds 'w', but .'u', 'v'."),
-        ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but loc.x., covariance.x, x."),
+        (
+            "outcomes: {x: {}}\ncategories: {group: u}\nprofile: [u]",
+            "but constant, group: v",
+        ),
     ],
 )
 def test_what_a_table_does_not_have_is_said(tmp_path, text, message):

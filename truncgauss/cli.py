@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import tyro
 
@@ -117,6 +117,9 @@ class Gather:
     """The folder of the sweep."""
 
 
+Command = Run | Check | Schema | New | List | Compare | Plot | Gather
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says and return the exit code.
 
@@ -191,13 +194,9 @@ def _act(words: list[str]) -> int:
             type(config), default=config, args=["--help"], prog=name,
             config=(tyro.conf.AvoidSubcommands,),
         )  # fmt: skip
+    _check_command(words)
     _check_resume(words)
-    asked, rest = tyro.cli(
-        Run | Check | Schema | New | List | Compare | Plot | Gather,
-        args=words,
-        prog="truncgauss",
-        return_unknown_args=True,
-    )
+    asked, rest = tyro.cli(Command, args=words, prog="truncgauss", return_unknown_args=True)
     if rest and not isinstance(asked, Run):
         raise ConfigError(f"{ERROR}: unknown {rest[0]} (got {' '.join(rest)})")
     match asked:
@@ -220,6 +219,14 @@ def _act(words: list[str]) -> int:
         case Run():
             return _run(asked, rest, words)
     return FINE
+
+
+def _check_command(words: Sequence[str]) -> None:
+    """Refuse a command that does not exist, and say which one may have been meant."""
+    known = [kind.__name__.lower() for kind in get_args(Command)]
+    if words and not words[0].startswith("-") and words[0] not in known:
+        near = settings.suggestion(words[0], known)
+        raise ConfigError(f"{ERROR}: {words[0]!r}: unknown command; {near}")
 
 
 def _check_resume(words: Sequence[str]) -> None:

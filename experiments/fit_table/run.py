@@ -17,7 +17,7 @@ import truncgauss as tg
 from truncgauss import distributed, pooling, tables
 
 from . import mixture
-from .settings import Entry
+from .settings import Entry, levels_of
 
 NUM_CURVE = 7  # points of a profile's curve
 
@@ -31,14 +31,12 @@ def run(config):
     with pooling.pool(share), pooling.checked_together():
         rows, design = observations(config, table), design_of(config, table)
     covariates = None if design is None else np.column_stack(list(design.values()))
-    check_profile(config, names_of(config, design))  # before the fit, if names are known
     with (
         pooling.given(share),
         tqdm(total=2 + len(config.profile), desc="fit", disable=None) as bar,
     ):
         fit = fitted(config, table, rows, design)
         bar.update()
-        check_profile(config, fit.names)
         profiles = {name: profile(fit, name, bar) for name in config.profile}
         bar.set_description("residuals")
         residuals = tg.quantile_residuals(
@@ -196,12 +194,7 @@ def design_of(config, table):
     names = ["constant", *config.covariates]
     columns = [np.ones(len(next(iter(table.values())))), *(table[n] for n in config.covariates)]
     for name, reference in config.categories.items():
-        levels = sorted({str(level) for level in table[name]})
-        if reference not in levels:
-            raise ValueError(
-                f"categories: column {name!r} nowhere holds {reference!r}, but {levels[:20]}."
-            )
-        levels.remove(reference)
+        levels = levels_of(table, name, reference)
         names += [f"{name}: {level}" for level in levels]
         columns += [(table[name] == level).astype(float) for level in levels]
     if len(names) == 1:
@@ -219,31 +212,6 @@ def check_present(columns):
             f"covariate {absent[0]!r} is missing in some rows. Only outcomes may be missing: "
             "remove these rows, or leave the covariate out."
         )
-
-
-def names_of(config, design):
-    """What the fit will call its estimates; empty where only the fit knows."""
-    if config.scale_covariates or config.components > 1:
-        return []
-    outcomes = list(config.outcomes)
-    several = len(outcomes) > 1
-    found = []
-    for outcome in outcomes:
-        if design is None:
-            found.append(f"loc[{outcome}]")
-        else:
-            found += [f"coefficients[{outcome}][{x}]" if several else x for x in design]
-    for i, outcome in enumerate(outcomes):
-        others = outcomes[: i + 1] if config.covariance == "full" else [outcome]
-        found += [f"covariance[{outcome}, {other}]" for other in others]
-    return found
-
-
-def check_profile(config, names):
-    """Raise ValueError for a profile of what is no estimate, if the names are known."""
-    for name in config.profile:
-        if names and name not in names:
-            raise ValueError(f"profile: there is no estimate {name!r}, but {', '.join(names)}.")
 
 
 def profile(fit, name, bar):

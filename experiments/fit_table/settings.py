@@ -14,6 +14,7 @@ from truncgauss.config import (
     Positive,
     columns_of,
     problem,
+    problems,
 )
 from truncgauss.tables import from_file, mismatch
 
@@ -44,6 +45,25 @@ class Entry(Model):
     """Above this limit."""
     noise_scale: Positive | str | None = None
     """Standard deviation of the measurement errors."""
+
+
+def levels_of(table: dict[str, Any], name: str, reference: str) -> list[str]:
+    """The texts in a column, in order, without the one that others are compared with.
+
+    Raises:
+        ValueError: the column does not hold that one.
+    """
+    levels = sorted({str(level) for level in table[name]})
+    if reference not in levels:
+        raise ValueError(
+            f"categories: column {name!r} nowhere holds {reference!r}, but {levels[:20]}."
+        )
+    return [level for level in levels if level != reference]
+
+
+def no_estimate(name: str, names: list[str]) -> str:
+    """Why an estimate cannot be profiled; empty if it is one of these names."""
+    return "" if name in names else f"there is no estimate {name!r}, but {', '.join(names)}"
 
 
 class Settings(Experiment):
@@ -114,17 +134,56 @@ class Settings(Experiment):
         """The columns that the settings name, of the i-th of k parts of the rows."""
         numbers = dict.fromkeys(name for _, name in self.numbers())
         texts = dict.fromkeys(name for _, name in self.texts())
-        return from_file(
+        table = from_file(
             self.data, list(numbers), self.where, text=list(texts), missing=self.missing, part=part
         )
+        levels = {key: levels_of(table, key, text) for key, text in self.categories.items()}
+        for name in self.profile:
+            if why := no_estimate(name, self.names(levels)):
+                raise ValueError(f"profile: {why}")
+        return table
+
+    def names(self, levels: dict[str, list[str]]) -> list[str]:
+        """What the fit will call its estimates.
+
+        Args:
+            levels: of each category, without the one that others are compared with.
+        """
+        outcomes, design = list(self.outcomes), ["constant", *self.covariates]
+        design += [f"{key}: {level}" for key, own in levels.items() for level in own]
+        if self.scale_covariates:
+            return [*design, *(f"log_scale[{x}]" for x in ("constant", *self.scale_covariates))]
+        found = []
+        for outcome in outcomes:
+            several = [f"coefficients[{outcome}][{x}]" for x in design]
+            linear = several if len(outcomes) > 1 else design
+            found += linear if len(design) > 1 else [f"loc[{outcome}]"]
+        for i, outcome in enumerate(outcomes):
+            others = outcomes[: i + 1] if self.covariance == "full" else [outcome]
+            found += [f"covariance[{outcome}, {other}]" for other in others]
+        return found
 
     @model_validator(mode="after")
     def _columns_are_in_the_header(self) -> "Settings":
         names = columns_of(self.data)
         where = [(("where", name), name) for name in self.where]
-        for place, name in (*self.numbers(), *self.texts(), *where):
-            if why := mismatch(name, names):
-                raise problem(why, *place, got=name)
+        named = (*self.numbers(), *self.texts(), *where)
+        found = [
+            problem(why, *at, got=name) for at, name in named if (why := mismatch(name, names))
+        ]
+        if found:
+            raise problems(found)
+        return self
+
+    @model_validator(mode="after")
+    def _profiles_are_of_estimates(self) -> "Settings":
+        if self.components > 1 or self.categories:  # whose levels are in the data
+            return self
+        names = self.names({})
+        whys = [(i, no_estimate(name, names)) for i, name in enumerate(self.profile)]
+        found = [problem(why, "profile", i, got=self.profile[i]) for i, why in whys if why]
+        if found:
+            raise problems(found)
         return self
 
     @model_validator(mode="after")

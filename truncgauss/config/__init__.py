@@ -36,6 +36,7 @@ from truncgauss.config.sections import (
     Vector,
     columns_of,
     problem,
+    problems,
     suggestion,
 )
 from truncgauss.config.yaml import ConfigError
@@ -80,6 +81,7 @@ __all__ = [
     "names",
     "override",
     "problem",
+    "problems",
     "schema",
     "stem",
     "suggestion",

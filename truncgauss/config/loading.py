@@ -11,7 +11,7 @@ import difflib
 import itertools
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,13 +25,19 @@ from truncgauss.config.yaml import ConfigError, Document, Place, parse, read, wr
 MOST_MEMBERS = 1000  # of a sweep
 
 
-def _complaint(item: Any, document: Document) -> str | None:
-    """One mistake that pydantic found, as a line with its place in the file."""
-    kind, message, got, mark = item["type"], item["msg"], item["input"], None
+def _place(item: Any, document: Document) -> Place:
+    """Where a mistake stands that pydantic found."""
     # The tag of a union is part of pydantic's address and of nothing in the file.
     at: Place = ()
     for step in item["loc"]:
         at = (*at, step) if (*at, step) in document.values else at
+    return at
+
+
+def _complaint(item: Any, document: Document) -> str | None:
+    """One mistake that pydantic found, as a line with its place in the file."""
+    kind, message, got, mark = item["type"], item["msg"], item["input"], None
+    at = _place(item, document)
     if kind == "problem":
         context = item.get("ctx", {})
         at, got = at + context.get("at", ()), context.get("got", got)
@@ -177,11 +183,38 @@ def _typed(given: list[str], before: Any, key: Place, kind: Any = None) -> Any:
 
 def _validated(model: type[Experiment], document: Document, folder: Path) -> Experiment:
     """The model of a document, or every mistake in it."""
-    try:
-        return model.model_validate(document.data, context={"folder": folder})
-    except ValidationError as error:
-        lines = (_complaint(item, document) for item in error.errors())
-        raise ConfigError("\n".join(line for line in lines if line)) from error
+    data, lines, meant = document.data, list[str | None](), set[Place]()
+    while True:
+        items: list[Any] = []
+        try:
+            config = model.model_validate(data, context={"folder": folder})
+        except ValidationError as error:
+            items = [*error.errors()]
+        # A section with unknown keys is looked at no further, so look again without them.
+        unknown = [item for item in items if "meant" in item.get("ctx", {})]
+        places = [(_place(item, document), item["ctx"]) for item in unknown]
+        before, data = data, _without(data, {(*at, *context["at"]) for at, context in places})
+        if data == before:
+            break
+        lines += [_complaint(item, document) for item in unknown]
+        meant |= {(*at, name) for at, context in places for name in context["meant"]}
+    for item in items:  # a key that was misspelt is not missing besides
+        misspelt = item["type"] == "missing" and (*_place(item, document), item["loc"][-1]) in meant
+        lines += [] if misspelt else [_complaint(item, document)]
+    if lines:
+        raise ConfigError("\n".join(line for line in lines if line))
+    return config
+
+
+def _without(data: Any, places: Collection[Place]) -> Any:
+    """Values without those at some places."""
+    inner = {key: {place[1:] for place in places if place[0] == key} for key, *_ in places}
+    if isinstance(data, dict):
+        kept = {key: value for key, value in data.items() if () not in inner.get(key, ())}
+        return {key: _without(value, inner.get(key, ())) for key, value in kept.items()}
+    if isinstance(data, tuple):
+        return tuple(_without(value, inner.get(i, ())) for i, value in enumerate(data))
+    return data
 
 
 def members(config: Experiment) -> list[tuple[dict[str, Any], Experiment]]:

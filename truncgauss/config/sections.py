@@ -4,6 +4,7 @@ A validator that looks at several keys raises `problem(message, *keys, got=...)`
 is reported at the line of the key that it names.
 """
 
+import difflib
 import math
 import os
 from pathlib import Path
@@ -16,10 +17,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    ValidationError,
     ValidationInfo,
     model_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from truncgauss.tables.files import header, nearest
 
@@ -27,6 +29,20 @@ from truncgauss.tables.files import header, nearest
 def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
     """The error of one key of a section, for validators that look at several keys at once."""
     context = {"message": message, "at": where, "got": got}
+    return PydanticCustomError("problem", "{message}", context)
+
+
+def problems(found: list[PydanticCustomError]) -> ValidationError:
+    """Several such errors of one section, to be reported together."""
+    lines = [InitErrorDetails(type=error, input=None) for error in found]
+    return ValidationError.from_exception_data("section", lines)
+
+
+def _unknown_key(key: str, known: list[str]) -> PydanticCustomError:
+    """The error of a key that a section does not have, and the key that may have been meant."""
+    message = f"unknown key; {suggestion(key, known)}"
+    meant = difflib.get_close_matches(str(key), known, n=1)
+    context = {"message": message, "at": (key,), "got": key, "meant": meant}
     return PydanticCustomError("problem", "{message}", context)
 
 
@@ -45,10 +61,10 @@ class Model(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _knows_every_key(cls, data: Any) -> Any:
-        for key in data if isinstance(data, dict) else ():
-            if key not in cls.model_fields:
-                message = f"unknown key; {suggestion(key, list(cls.model_fields))}"
-                raise problem(message, key, got=key)
+        known = list(cls.model_fields)
+        unknown = [key for key in data if key not in known] if isinstance(data, dict) else []
+        if unknown:
+            raise problems([_unknown_key(key, known) for key in unknown])
         return data
 
 
