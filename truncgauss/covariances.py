@@ -186,7 +186,7 @@ class ScaleTril(Covariance):
     event_ranks = {"matrix": 2}
 
     def __init__(self, matrix: Real[ArrayLike, "*batch d d"] | Sequence[Any]) -> None:
-        factor = as_float_array(matrix)
+        factor = as_float_array(matrix, "ScaleTril: matrix")
         check_square("ScaleTril", factor)
         self._set(matrix=factor)
         self.check()
@@ -264,7 +264,8 @@ class LowRank(Covariance):
         cov_factor: Real[ArrayLike, "*#batch d r"] | Sequence[Any],
         cov_diag: Real[ArrayLike, "*#batch d"] | Sequence[Any],
     ) -> None:
-        factor, diagonal = as_float_array(cov_factor), as_float_array(cov_diag)
+        factor = as_float_array(cov_factor, "LowRank: cov_factor")
+        diagonal = as_float_array(cov_diag, "LowRank: cov_diag")
         if factor.ndim < 2 or diagonal.ndim < 1 or factor.shape[-2] != diagonal.shape[-1]:
             raise ValueError(
                 f"LowRank: cov_factor must have shape (d, r) and cov_diag (d,), got {factor.shape} "
@@ -347,7 +348,8 @@ class Markov(Covariance):
         noise_scale: Real[ArrayLike, "*#batch steps"] | Real[ArrayLike, ""] | Sequence[Any],
         initial_scale: Real[ArrayLike, "*#batch"] | Sequence[Any],
     ) -> None:
-        pulls, noise = as_float_array(transition), as_float_array(noise_scale)
+        pulls = as_float_array(transition, "Markov: transition")
+        noise = as_float_array(noise_scale, "Markov: noise_scale")
         if pulls.ndim < 1:
             raise ValueError("Markov: transition needs shape (d - 1,), got a number; repeat it.")
         steps = pulls.shape[-1]
@@ -357,7 +359,7 @@ class Markov(Covariance):
                 f"Markov: transition of shape {pulls.shape} has {steps} steps, but "
                 f"noise_scale has shape {noise.shape}."
             )
-        initial = as_float_array(initial_scale)
+        initial = as_float_array(initial_scale, "Markov: initial_scale")
         self._set(transition=pulls, noise_scale=noise, initial_scale=initial)
         self.check()
 
@@ -402,7 +404,7 @@ def as_covariance(value: Any) -> Covariance:
     """The value itself if it is a `Covariance`, else the array as a `CovarianceMatrix`."""
     if isinstance(value, Covariance):
         return value
-    return CovarianceMatrix(as_float_array(value))
+    return CovarianceMatrix(as_float_array(value, "covariance"))
 
 
 def check_square(owner: str, matrix: Any) -> None:

@@ -1,6 +1,7 @@
 """Random, antithetic and lattice point sets, in the unit cube and as standard normal points."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -80,6 +81,19 @@ class GrowingLattice(Batched):
         step = self.step[:dimension]
         index = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
         return (index * self.num_pieces + j.astype(jnp.uint32)) * step[None, :]
+
+
+def given_key(key: Any) -> Any:
+    """The key itself.
+
+    Raises:
+        TypeError: for anything but a JAX random key, such as its seed.
+    """
+    dtype = getattr(key, "dtype", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not typed and not (dtype == jnp.uint32 and jnp.ndim(key) >= 1):
+        raise TypeError(f"key must be jax.random.key(seed), got {key!r}.")
+    return key
 
 
 def lattice_bits(points: UInt32[Array, "n d"], key: jax.Array) -> UInt32[Array, "n d"]:

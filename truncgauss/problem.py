@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Key, Real, UInt32
 
 from truncgauss.covariances import Covariance, as_covariance
 from truncgauss.limits import GaussianLimits
+from truncgauss.points import given_key
 from truncgauss.pytrees import (
     Batched,
     as_dtype,
@@ -75,8 +76,8 @@ def as_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
 
     Raises:
         TypeError: if `region` is no region.
-        ValueError: if dimensions disagree or are 0, leading axes do not broadcast, the covariance
-            is not symmetric positive semi-definite, or the dtype has too few digits.
+        ValueError: for text, if dimensions disagree or are 0, leading axes do not broadcast, the
+            covariance is not symmetric positive semi-definite, or the dtype has too few digits.
     """
     if not isinstance(region, Region):
         raise TypeError(
@@ -84,7 +85,7 @@ def as_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
             f"{type(region).__name__}. For limits write tg.Box(low, high)."
         )
     region = region.linear() or region
-    mean, form = as_float_array(loc), as_covariance(covariance)
+    mean, form = as_float_array(loc, "loc"), as_covariance(covariance)
     d = form.dimension
     if mean.ndim == 0 or mean.shape[-1] != d or region.dimension != d:
         raise ValueError(
@@ -127,11 +128,7 @@ def as_key(key: Any) -> PRNGKey:
     """
     if key is None:
         return _default_key(jax.config.jax_default_prng_impl)  # type: ignore[attr-defined]
-    dtype = getattr(key, "dtype", None)
-    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    if not typed and not (dtype == jnp.uint32 and jnp.ndim(key) >= 1):
-        raise TypeError(f"key must be a JAX random key such as jax.random.key(0), got {key!r}.")
-    return key
+    return given_key(key)
 
 
 @frozen_pytree

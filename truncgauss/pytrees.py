@@ -96,16 +96,16 @@ class Batched:
             object.__setattr__(self, name, as_dtype(leaf, dtype))
 
 
-def as_float_array(value: Any) -> jax.Array:
+def as_float_array(value: Any, name: str = "this value") -> jax.Array:
     """`value` as an array of a floating dtype: its own, or JAX's default for integers.
 
     An array that is sharded over an explicit mesh is gathered, since few operations can infer the
     sharding of their results.
 
     Raises:
-        ValueError: for complex numbers.
+        ValueError: for complex numbers and for text, which is named so.
     """
-    array = _as_array(value)
+    array = _as_array(value, name)
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         raise ValueError(f"real numbers are expected, got an array of dtype {array.dtype}.")
     place = jax.typeof(array).sharding
@@ -117,13 +117,23 @@ def as_float_array(value: Any) -> jax.Array:
     return array.astype(jnp.result_type(float))
 
 
-def _as_array(value: Any) -> jax.Array:
+def refuse_text(value: Any, name: str) -> None:
+    """Raise ValueError if there is text in a value, or in a tree of values."""
+    for leaf in () if isinstance(value, jax.Array) else jax.tree.leaves(value):
+        kind = leaf.dtype.kind if isinstance(leaf, np.ndarray | np.generic) else ""
+        if isinstance(leaf, str | bytes) or kind in ("U", "S"):
+            text = str(np.ravel(leaf)[0])
+            raise ValueError(f"{name} must be numbers, got the text {text!r}. Convert it.")
+
+
+def _as_array(value: Any, name: str = "this value") -> jax.Array:
     """`jnp.asarray(value)`, without its compilation of a small program for every shape."""
     if isinstance(value, list | tuple):
         leaves = jax.tree.leaves(value)
         if leaves and all(type(leaf) in (int, float) for leaf in leaves):
             value = np.asarray(value)
     if type(value) is not np.ndarray or value.dtype.kind not in "iuf":
+        refuse_text(value, name)  # which JAX would take for the name of a dtype
         return jnp.asarray(value)
     dtype = jax.dtypes.canonicalize_dtype(value.dtype)
     return jnp.asarray(value.astype(dtype, copy=False), dtype)

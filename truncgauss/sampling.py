@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import LowRank
-from truncgauss.points import lattice_uniforms
+from truncgauss.points import given_key, lattice_uniforms
 from truncgauss.probability.separation import Separation, check_plan
 from truncgauss.problem import CovarianceLike, Loc, PRNGKey, Problem, as_problem, over_rows
 from truncgauss.pytrees import (
@@ -118,6 +118,7 @@ def truncated_samples(
         UserWarning: if some draws come from Gibbs chains, see `truncated_draws`; not while tracing.
 
     Raises:
+        TypeError: for a key that is none, such as its seed.
         ValueError: if shapes disagree, num_samples is not positive, or draws are differentiated.
 
     References:
@@ -157,7 +158,7 @@ def truncated_draws(
             saves solving for them. A plan without a minimax tilt has no bound and is ignored.
 
     Raises:
-        ValueError: as `truncated_samples`, or for a plan of another problem.
+        TypeError, ValueError: as `truncated_samples`, or for a plan of another problem.
 
     Example:
         >>> region = tg.Box([0.0, 0.0], jnp.inf)
@@ -166,7 +167,7 @@ def truncated_draws(
         >>> bool(draws.acceptance_rate > 0.9), float(draws.effective_sample_size)
         (True, 1000.0)
     """
-    problem = _checked(loc, covariance, region, num_samples)
+    key, problem = given_key(key), _checked(loc, covariance, region, num_samples)
     plan = _usable(plan, problem)
     others = () if plan is None else (plan,)
     if not _is_direct(problem):
@@ -209,6 +210,7 @@ def weighted_samples(
         plan: see `truncated_draws`.
 
     Raises:
+        TypeError: for a key that is none, such as its seed.
         ValueError: if shapes disagree, num_samples is not positive, the region is a `Ball` or
             `Ellipsoid`, or for other points.
 
@@ -221,7 +223,7 @@ def weighted_samples(
         >>> round(float(jnp.exp(draws.log_weights).mean()), 4)  # 1/3
         0.3333
     """
-    problem = _checked(loc, covariance, region, num_samples)
+    key, problem = given_key(key), _checked(loc, covariance, region, num_samples)
     if points not in ("random", "lattice"):
         raise ValueError(f'points must be "random" or "lattice", got {points!r}.')
     Separation().check(*problem)

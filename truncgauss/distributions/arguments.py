@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
 from truncgauss.problem import Problem, as_problem
-from truncgauss.pytrees import is_concrete
+from truncgauss.pytrees import is_concrete, refuse_text
 from truncgauss.regions import Box, LinearRegion, Region
 
 
@@ -47,6 +47,8 @@ def of_equal_ranks(*arrays: Array) -> list[Array]:
 
 def common_dtype(values: Any) -> Any:
     """The floating dtype of the arrays among the values; Python numbers do not change it."""
+    for name, value in values.items() if isinstance(values, dict) else ():
+        refuse_text(value, name)
     dtype = jnp.result_type(*jax.tree.leaves(values), 0.0)
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"real numbers are expected, got dtype {dtype}.")
@@ -57,7 +59,7 @@ def truncated_problem(
     owner: str, loc: Any, covariances: dict[str, Any], low: Any, high: Any, region: Any
 ) -> Problem:
     """The problem that the arguments of `TruncatedMultivariateNormal` describe."""
-    values = (loc, covariances, low, high, region)
+    values = {"loc": loc, **covariances, "low": low, "high": high, "region": region}
     dtype = common_dtype(values)
     with constants_kept(values):
         covariance = one_covariance(owner, dtype, covariances)

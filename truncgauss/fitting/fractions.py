@@ -17,6 +17,7 @@ from truncgauss.optimization.result import FitResult
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import Problem, as_problem
+from truncgauss.pytrees import refuse_text
 from truncgauss.regions import Ball, Box
 from truncgauss.special import standardize
 
@@ -180,6 +181,8 @@ def as_fractions(
     Raises:
         ValueError: see `fit_shift`.
     """
+    refuse_text(observed, "observed")
+    refuse_text(num_trials, "num_trials")
     observed = np.asarray(observed, np.float64)
     if observed.ndim > 1 or observed.size == 0:
         raise ValueError(f"observed must have shape (k,), or be a number; got {observed.shape}.")

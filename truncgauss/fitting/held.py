@@ -5,7 +5,7 @@ import jax
 from truncgauss import likelihood
 from truncgauss.likelihood import Observations
 from truncgauss.probability.method import Method, estimate
-from truncgauss.problem import Estimate, Problem
+from truncgauss.problem import Estimate, Problem, as_key
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.regions import Box
 
@@ -36,7 +36,7 @@ def hold(method: Method, key: jax.Array | None, problem: Problem) -> Held:
         ValueError: if the method cannot answer for such a problem.
     """
     method.check(*problem)
-    return Held(method.hold(*problem), jax.random.key(0) if key is None else key)
+    return Held(method.hold(*problem), as_key(key))
 
 
 @frozen_pytree
@@ -68,4 +68,4 @@ def hold_limited(method: Method, key: jax.Array | None, problem: Problem) -> Hel
         raise TypeError(f"hold_limited: the region must be a tg.Box, got {problem.region!r}.")
     boxes = Observations(problem.region.low, problem.region.high)
     held = likelihood.hold(method, boxes, problem.loc, problem.covariance)
-    return HeldLimited(boxes, held, jax.random.key(0) if key is None else key)
+    return HeldLimited(boxes, held, as_key(key))

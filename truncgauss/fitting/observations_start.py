@@ -57,7 +57,8 @@ def check_designs(parts: list[np.ndarray], n: int, d: int, what: str) -> None:
 
 def as_columns(design: Any, what: str) -> tables.Table:
     """Covariates as numbers, with their names if they have some."""
-    if isinstance(design, np.ndarray | jax.Array) and design.dtype.names is None:
+    plain = isinstance(design, np.ndarray) and design.dtype.kind in "biuf"
+    if plain or isinstance(design, jax.Array):
         return tables.Table(np.asarray(design, np.float64), None, None)
     table = tables.read(design, what=f"{what}: design")
     return table._replace(values=np.asarray(table.values, np.float64))

@@ -8,6 +8,7 @@ import numpy as np
 from truncgauss import tables
 from truncgauss.fitting.expected import NOT_EXPECTED
 from truncgauss.likelihood import Observations
+from truncgauss.pytrees import refuse_text
 from truncgauss.regions import Box
 
 
@@ -103,6 +104,7 @@ def of_each_row(given: Any, ends: tables.Table, word: str, default: float) -> np
     """A number for each row (n,), from one number, (n,) or None."""
     n = len(ends.values)
     if given is None or np.ndim(given) == 0:
+        refuse_text(given, f"fit_regression: {word}")
         return np.full(n, default if given is None else float(given))
     values = tables.row_values(given, ends, f"fit_regression: {word}")
     if values.shape != (n,):

@@ -53,7 +53,7 @@ from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
-from truncgauss.problem import as_problem
+from truncgauss.problem import as_key, as_problem
 from truncgauss.regions import Box
 from truncgauss.tables import Table
 
@@ -139,7 +139,7 @@ def fit_truncated_normal(
     """
     settings: dict[str, Any] = {
         "method": method,
-        "key": key,
+        "key": as_key(key),
         "num_steps": num_steps,
         "progress": progress,
     }

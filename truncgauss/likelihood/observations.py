@@ -87,7 +87,8 @@ class Observations:
         self._check_region()
         for name in ("noise", "weights"):
             if getattr(self, name) is not None:
-                self._set(**{name: as_float_array(getattr(self, name)).astype(dtype)})
+                array = as_float_array(getattr(self, name), f"Observations: {name}")
+                self._set(**{name: array.astype(dtype)})
         self._check_noise()
         self._check_weights()
         self._set_patterns()

@@ -13,6 +13,7 @@ from truncgauss.distributions.arguments import common_dtype
 from truncgauss.distributions.supports import Between, Inside
 from truncgauss.mixtures.likelihood import log_mean
 from truncgauss.moments import truncated_moments
+from truncgauss.points import given_key
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
@@ -77,7 +78,8 @@ class TruncatedMixture(Distribution):
         *,
         validate_args: bool | None = None,
     ) -> None:
-        dtype = common_dtype((weights, locs, covariances, low, high, region))
+        given = {"weights": weights, "locs": locs, "covariances": covariances}
+        dtype = common_dtype(given | {"low": low, "high": high, "region": region})
         self.weights, self.locs, self.covariances = (
             jnp.asarray(part, dtype) for part in (weights, locs, covariances)
         )
@@ -132,7 +134,7 @@ class TruncatedMixture(Distribution):
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent exact draws, shape sample_shape + (d,); see `truncated_samples`."""
-        choice, draw = jax.random.split(key)
+        choice, draw = jax.random.split(given_key(key))
         count = math.prod(sample_shape)
         if not isinstance(self.region, LinearRegion):
             draws = jax.vmap(self._kept_draw)(jax.random.split(draw, count))

@@ -15,6 +15,7 @@ from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.likelihood import Observations, row_terms
 from truncgauss.mixtures.likelihood import FEW_ENTRIES, Mixture, log_mean, prepared_mixture
+from truncgauss.points import given_key
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
@@ -122,7 +123,7 @@ def completed(
             "some of these are censored, in intervals, or missing inside a region. Use the mean "
             "and covariance of the posterior."
         )
-    choice, normal = jax.random.split(key)
+    choice, normal = jax.random.split(given_key(key))
     n, k = found.responsibilities.shape
     d = found.mean.shape[1]
     logs = jnp.log(found.responsibilities)

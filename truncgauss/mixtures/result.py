@@ -14,6 +14,7 @@ from truncgauss.mixtures.likelihood import mixture_log_likelihood
 from truncgauss.mixtures.loss import MixtureLoss
 from truncgauss.mixtures.posterior import Posterior, completed, posterior
 from truncgauss.optimization.result import Fit, InformationCriteria
+from truncgauss.points import given_key
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
@@ -174,7 +175,7 @@ class MixtureFit(InformationCriteria, Fit):
 
     def sample(self, key: jax.Array, num_samples: int) -> np.ndarray:
         """Draws from the whole population, seen or not, without noise, (num_samples, d)."""
-        choice, normal = jax.random.split(key)
+        choice, normal = jax.random.split(given_key(key))
         with jax.enable_x64(True):
             logs = jnp.log(jnp.asarray(self.weights))
             own = jax.random.categorical(choice, logs, shape=(num_samples,))

@@ -40,6 +40,7 @@ from truncgauss.optimization.termination import (
     settled,
     verdict,
 )
+from truncgauss.points import given_key
 
 PROBES = (1e-3, 1e-2, 1e-1)  # of the largest parameter or 1: steps downhill from a minimum
 NUM_GRADIENTS, CLEAR = 16, 5.0  # of a random objective, and standard errors beyond its noise
@@ -104,6 +105,7 @@ def fit(
     """
     if num_steps < 0:
         raise ValueError(f"fit: num_steps must not be negative, got {num_steps}.")
+    key = None if key is None else given_key(key)
     objective = as_tree(objective)
     place = coordinates(start, constraints)
     parallel.agreed("fit: the start and the objective", (place, objective, key))

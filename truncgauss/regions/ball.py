@@ -40,7 +40,8 @@ class Ball(QuadraticRegion):
         center: Real[ArrayLike, "*#batch d"] | Sequence[Any],
         radius: Real[ArrayLike, "*#batch"] | Sequence[Any],
     ) -> None:
-        centers, radii = as_float_array(center), as_float_array(radius)
+        centers = as_float_array(center, "Ball: center")
+        radii = as_float_array(radius, "Ball: radius")
         if centers.ndim == 0:
             raise ValueError("Ball: center needs shape (d,), got a number; write [0.0] for d = 1.")
         self._set(center=centers, radius=radii)

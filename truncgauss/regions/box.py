@@ -56,7 +56,7 @@ class Box(LinearRegion):
                     f"Box: {name} must be numbers; where there is no limit write {infinity} "
                     f"(got {side})."
                 )
-        lower, upper = as_float_array(low), as_float_array(high)
+        lower, upper = as_float_array(low, "Box: low"), as_float_array(high, "Box: high")
         try:
             shape = jnp.broadcast_shapes(lower.shape, upper.shape, (1,))
         except ValueError:

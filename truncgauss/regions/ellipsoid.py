@@ -47,7 +47,8 @@ class Ellipsoid(QuadraticRegion):
         center: Real[ArrayLike, "*#batch d"] | Sequence[Any],
         shape_matrix: Real[ArrayLike, "*#batch d d"] | Sequence[Any],
     ) -> None:
-        centers, matrix = as_float_array(center), as_float_array(shape_matrix)
+        centers = as_float_array(center, "Ellipsoid: center")
+        matrix = as_float_array(shape_matrix, "Ellipsoid: shape_matrix")
         d = centers.shape[-1] if centers.ndim else 0
         if centers.ndim == 0 or matrix.ndim < 2 or matrix.shape[-2:] != (d, d):
             raise ValueError(

@@ -54,7 +54,9 @@ class Polyhedron(LinearRegion):
         low: Real[ArrayLike, "*#batch m"] | Real[ArrayLike, ""] | Sequence[Any],
         high: Real[ArrayLike, "*#batch m"] | Real[ArrayLike, ""] | Sequence[Any],
     ) -> None:
-        matrices, lower, upper = as_float_array(matrix), as_float_array(low), as_float_array(high)
+        matrices = as_float_array(matrix, "Polyhedron: matrix")
+        lower = as_float_array(low, "Polyhedron: low")
+        upper = as_float_array(high, "Polyhedron: high")
         if matrices.ndim < 2:
             raise ValueError(f"Polyhedron: matrix needs shape (m, d), got {matrices.shape}.")
         rows = matrices.shape[-2]
