@@ -57,6 +57,27 @@ def test_nan_is_missing_only_where_that_is_said():
     assert tg.Observations.exact([1.0, 2.0]).lower.shape == (2, 1)
 
 
+def test_rows_are_described_by_what_is_known_of_them():
+    lower = [[1.0, 2.0], [1.0, -INF], [-INF, -INF], [-INF, -INF], [0.0, 1.0]]
+    upper = [[1.0, 2.0], [1.0, INF], [2.0, INF], [INF, INF], [3.0, 1.0]]
+    rows = tg.Observations(lower, upper, weights=[2.0, 1.0, 1.0, 8.0, 1.0])
+    assert repr(rows) == (
+        "Observations(5 rows of 2 entries: 1 exact, 1 with a censored entry, 1 with an interval, 2 "
+        "with a missing entry, 1 of these in several kinds, 1 with no entry at all; with weights)"
+    )
+    assert rows.weight == 5.0
+
+
+def test_rows_without_an_entry_do_not_count():
+    values = np.array([[0.1, 1.2], [1.5, 0.4], [-0.3, 0.2], [0.7, 1.9], [2.2, 1.1], [1.0, 0.3]])
+    nothing = np.full((3, 2), np.nan)
+    every = tg.Observations.exact(np.concatenate([values, nothing]), nan_is_missing=True)
+    for fit in (tg.fit_observations, lambda rows: tg.fit_mixture(rows, 1)):
+        alone, among = fit(tg.Observations.exact(values)), fit(every)
+        assert among.num_rows == alone.num_rows == 6
+        assert among.bic == pytest.approx(alone.bic, rel=1e-9)
+
+
 def test_every_row_with_an_entry_belongs_to_one_pattern():
     rng = np.random.default_rng(0)
     lower = rng.choice([-INF, 0.0, 0.5], size=(200, 3))

@@ -189,6 +189,13 @@ def test_the_same_picture_is_the_same_file(tmp_path):
     assert contents[0][0].startswith(b"\x89PNG") and b"<svg" in contents[0][1]
 
 
+@pytest.mark.parametrize("shape", [(30, 2), (5, 30, 2)])
+def test_a_worm_is_of_one_outcome(shape):
+    for draw in (plotting.worm, plotting.qq):
+        with pytest.raises(ValueError, match="as of 2 outcomes: choose one, .*residuals"):
+            draw(np.zeros(shape))
+
+
 def test_a_worm_shows_deviations_from_a_normal_sample():
     draws = np.random.default_rng(0).normal(size=(3, 400))
     ax = plotting.worm(draws, label="fine")

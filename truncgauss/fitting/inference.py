@@ -11,7 +11,7 @@ from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import Point, point, verdict
-from truncgauss.optimization.result import BASELESS, NO_OTHER, UNSEEN
+from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, NO_OTHER, UNSEEN
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.optimization.wald import advice, wald_ratios
 from truncgauss.problem import Estimate
@@ -116,10 +116,8 @@ def summary(
 
 
 def counted(rows: Observations) -> float:
-    """How many rows there are, each counted as often as its weight says."""
-    weights = rows.weights
-    own = rows.num_rows if weights is None else np.sum(np.asarray(weights), dtype=float)
-    return pooling.total(np.asarray(own)).item()
+    """How many rows of all processes say something, each counted as often as its weight says."""
+    return pooling.total(np.asarray(rows.weight)).item()
 
 
 def traces(path: Path) -> dict[str, Any]:
@@ -220,7 +218,7 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
             f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
             "give the method more points."
         )
-    if fraction < 0.5 and fields["converged"]:
+    if fraction < MOSTLY_UNSEEN and fields["converged"]:
         notes.append(UNSEEN.format(fraction))
     notes += advice(names, ratios)
     if fields["converged"] and not len(ratios):

@@ -56,7 +56,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         information: what the errors come from: "observed", "expected" or "sandwich".
         log_likelihood: of all rows, in nats, with all constants.
         log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
-        num_rows: n, the total weight of the rows.
+        num_rows: n, the total weight of the rows that say something.
         num_parameters: how many were estimated.
         fraction_not_truncated: mean probability that a row could be seen; what the fit says of the
             rest no row has checked.
@@ -83,11 +83,6 @@ class LikelihoodFit(InformationCriteria, Fit):
     best: Point = dataclasses.field(repr=False)
     free_errors: FreeErrors = dataclasses.field(repr=False)
     references: tuple[str, ...] = ()
-
-    @property
-    def bic(self) -> float:
-        """Schwarz's criterion, q log n - 2 log L, with n the total weight of the rows."""
-        return self.num_parameters * math.log(float(self.loss.size)) - 2 * self.log_likelihood
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """The profile-likelihood interval of an estimate, such as "loc[0]".

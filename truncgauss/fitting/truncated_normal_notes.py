@@ -13,7 +13,7 @@ from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, pa
 from truncgauss.fitting.truncated_normal_result import names_of
 from truncgauss.fitting.truncated_normal_rows import Sample
 from truncgauss.optimization.newton import Point, slope
-from truncgauss.optimization.result import NO_OTHER, UNSEEN
+from truncgauss.optimization.result import MOSTLY_UNSEEN, NO_OTHER, UNSEEN
 from truncgauss.optimization.wald import advice, wald_ratios
 
 FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
@@ -51,7 +51,7 @@ def notes_of(
         fraction: the probability that a row can be seen.
     """
     notes = [NO_OTHER]
-    if fraction < 0.5:
+    if fraction < MOSTLY_UNSEEN:
         notes.append(UNSEEN.format(fraction))
     return (*notes, *wald_notes(value, size, here, sample, slopes, errors))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from truncgauss import parallel, tables
 from truncgauss.likelihood.from_table import arrays_of, columns_of
-from truncgauss.likelihood.patterns import Limits, Pattern, find_patterns
+from truncgauss.likelihood.patterns import Limits, Pattern, counts_of, find_patterns, is_empty
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.regions import Box, LinearRegion, Region
 
@@ -205,16 +205,15 @@ class Observations:
 
     def counts(self) -> dict[str, int]:
         """How many rows there are of each kind."""
-        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
-        low, high = np.isinf(lower), np.isinf(upper)
-        kinds = {
-            "": np.ones(len(lower), bool),
-            "exact": np.all(lower == upper, axis=1),
-            "with a censored entry": np.any(low ^ high, axis=1),
-            "with an interval": np.any((lower < upper) & ~low & ~high, axis=1),
-            "with a missing entry": np.any(low & high, axis=1),
-        }
-        return {kind: int(rows.sum()) for kind, rows in kinds.items()}
+        return counts_of(np.asarray(self.lower), np.asarray(self.upper))
+
+    @property
+    def weight(self) -> float:
+        """How many rows say something, each counted as often as its weight says: not those of
+        which every entry is missing."""
+        known = ~is_empty(np.asarray(self.lower), np.asarray(self.upper))
+        weights = known if self.weights is None else np.where(known, np.asarray(self.weights), 0.0)
+        return float(weights.sum(dtype=float))
 
     def described(self, counts: dict[str, int]) -> str:
         """How many rows there are, and of what kind, by such counts, in words."""

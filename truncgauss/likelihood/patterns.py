@@ -143,3 +143,23 @@ def unique_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
     return first[order], rank[kind.ravel()]
+
+
+def is_empty(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """Whether every entry of each row (n, d) is missing, (n,)."""
+    return np.all((lower == -np.inf) & (upper == np.inf), axis=1)
+
+
+def counts_of(lower: np.ndarray, upper: np.ndarray) -> dict[str, int]:
+    """How many rows (n, d) there are, under "", and of each kind of what is known of them."""
+    low, high, empty = np.isinf(lower), np.isinf(upper), is_empty(lower, upper)
+    kinds = {
+        "exact": np.all(lower == upper, axis=1),
+        "with a censored entry": np.any(low ^ high, axis=1),
+        "with an interval": np.any((lower < upper) & ~low & ~high, axis=1),
+        "with a missing entry": np.any(low & high, axis=1) & ~empty,
+    }
+    several = np.sum(list(kinds.values()), axis=0) > 1
+    every = {"": np.ones_like(empty), **kinds}
+    every |= {"of these in several kinds": several, "with no entry at all": empty}
+    return {kind: int(rows.sum()) for kind, rows in every.items()}

@@ -17,7 +17,7 @@ from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at
 from truncgauss.mixtures.parameters import estimates_at, jacobian_at
 from truncgauss.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.optimization.newton import Point, verdict
-from truncgauss.optimization.result import BASELESS
+from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN
 from truncgauss.optimization.uncertainty import (
     Certificate,
     FreeErrors,
@@ -26,7 +26,6 @@ from truncgauss.optimization.uncertainty import (
 from truncgauss.optimization.wald import distrust, wald_ratios
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
-HIDDEN = 0.1  # fraction not truncated, below which a component rests on what was never seen
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
 NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many rows."
 QUANTILE = 1.959963984540054  # of a normal distribution, for 95 % intervals
@@ -62,7 +61,7 @@ def finished(
         responsibilities=np.asarray(terms.responsibilities),
         entropy=told.entropy,
         fraction_not_truncated=inside,
-        num_rows=size,
+        num_rows=pooling.total(np.asarray(loss.observations.weight)).item(),
         num_parameters=len(here.x),
         start_log_likelihoods=reached,
         num_reached=int(np.sum(np.abs(reached - objective) <= max(SAME, 3.0 * stderr))),
@@ -275,7 +274,7 @@ def notes_of(
                 f"Component {k} rests on {count:.2g} rows, fewer than the {d + 1} that span it: it "
                 "may be an accident of the sample."
             )
-        if inside[k] < HIDDEN:
+        if inside[k] < MOSTLY_UNSEEN:
             notes.append(
                 f"Only {inside[k]:.2g} of component {k} lies where rows can be seen: its weight "
                 "and width rest on the Gaussian shape of what no row can check."

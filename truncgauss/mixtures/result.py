@@ -50,7 +50,7 @@ class MixtureFit(InformationCriteria, Fit):
             processes those of this one.
         entropy: of the components of all rows, given these, in nats.
         fraction_not_truncated: of each component, (K,); the mean over rows.
-        num_rows: the total weight of the rows.
+        num_rows: the total weight of the rows that say something.
         num_parameters: how many were estimated.
         names, estimates: all estimated numbers and what to call them; `parameter_covariance` and
             `errors` are in the same order.

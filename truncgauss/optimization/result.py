@@ -22,6 +22,7 @@ UNSEEN = (
     "Only {:.2g} of the fitted distribution lies where rows can be seen: the rest follows from the "
     "Gaussian shape, which no row can check."
 )
+MOSTLY_UNSEEN = 0.5  # fraction not truncated, of a fit or a component, below which that is said
 
 
 def table_of(names: Sequence[str], estimates: Any, errors: Any) -> list[str]:
@@ -61,7 +62,8 @@ class Fit:
 class InformationCriteria:
     """The criteria by which fits of the same rows are compared: q parameters, n rows, log L.
 
-    n is the total of the rows' weights, which say how often each row counts."""
+    n is the total of the rows' weights, which say how often each row counts; a row all of whose
+    entries are missing says nothing and does not count."""
 
     log_likelihood: float
     num_rows: float

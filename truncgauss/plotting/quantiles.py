@@ -61,8 +61,8 @@ def worm(
         **kwargs: properties of the markers.
 
     Raises:
-        ValueError: for fewer than two finite residuals, or randomisations that differ in what is
-            finite.
+        ValueError: for residuals of several outcomes, fewer than two finite ones, or randomisations
+            that differ in what is finite.
 
     Example:
         >>> tg.plotting.worm(jax.random.normal(jax.random.key(0), (3, 50))).get_xlabel()
@@ -95,14 +95,8 @@ def _quantiles(
 ) -> Axes:  # fmt: skip
     """Sorted residuals, or what they exceed their normal quantiles by."""
     bands, hint = shown
-    draws = np.atleast_2d(np.asarray(residuals, float))
-    finite = np.isfinite(draws).all(axis=0)
+    draws, finite = _checked(residuals)
     n = int(finite.sum())
-    if draws.ndim != 2 or n < 2 or np.any(np.isfinite(draws) != finite):
-        raise ValueError(
-            "residuals must have shape (n,) or (k, n), be finite in the same places in all k "
-            f"draws, and in two at least; got shape {draws.shape}, {n} of them finite."
-        )
     if hint and n >= FEW:
         said = f"{label}: " if label else ""
         say(said + shape_of(draws[:, finite], detrended), ax)
@@ -130,6 +124,24 @@ def _quantiles(
     ax.plot(x, np.median(sorted_draws, axis=0), **with_given(Line2D, marks, kwargs))
     ax.set(xlabel="normal quantile", ylabel="residual" + (" − quantile" if detrended else ""))
     return ax
+
+
+def _checked(residuals: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Randomisations of residuals (k, n), and which residuals are finite (n,)."""
+    draws = np.atleast_2d(np.asarray(residuals, float))
+    finite = np.isfinite(draws).all(axis=0)
+    n = int(finite.sum())
+    if draws.ndim == 3 or draws.shape[-1] < min(len(draws), 4):  # (n, d), not (k, n)
+        raise ValueError(
+            f"residuals must be those of one outcome, (n,) or (k, n), got shape {draws.shape}, as "
+            f"of {draws.shape[-1]} outcomes: choose one, such as residuals[..., 0]."
+        )
+    if draws.ndim != 2 or n < 2 or np.any(np.isfinite(draws) != finite):
+        raise ValueError(
+            "residuals must have shape (n,) or (k, n), be finite in the same places in all k "
+            f"draws, and in two at least; got shape {draws.shape}, {n} of them finite."
+        )
+    return draws, finite
 
 
 def shape_of(draws: np.ndarray, detrended: bool) -> str:
