@@ -183,7 +183,8 @@ def test_an_interrupted_run_goes_on_where_it_was(capsys):
 def test_an_interrupted_run_without_a_state_leaves_nothing(capsys):
     assert cli.main(["run", "tiny.yaml", "--mode", "hang"]) == 130
     assert not folders()
-    assert "--resume" not in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--resume" not in told and "nothing was saved yet; start the run again" in told
 
 
 @pytest.mark.parametrize(

@@ -154,9 +154,22 @@ def run(
     with runs.claimed(folder):
         try:
             return compute(folder, config, command, save_every)
-        finally:
-            if folder.is_dir() and runs.abandon(folder):
-                print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
+        except BaseException as error:
+            if folder.is_dir():
+                _say_how_to_go_on(folder, error)
+            raise
+
+
+def _say_how_to_go_on(folder: Path, error: BaseException) -> None:
+    """Say how to continue a run that ended early; one without a checkpoint is removed."""
+    import jax
+
+    if runs.abandon(folder):
+        print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
+        return
+    refused = isinstance(error, ValueError | OSError)  # in words of its own
+    if isinstance(error, KeyboardInterrupt) or (jax.process_count() > 1 and not refused):
+        print("truncgauss: nothing was saved yet; start the run again", file=sys.stderr)
 
 
 def redraw(run: CompletedRun) -> list[str]:

@@ -46,7 +46,8 @@ class Experiment(Model):
     seed: Seed
     """The only source of randomness."""
     devices: Count = 1
-    """Devices of the host to start; an experiment that `spreads` shares its work among them."""
+    """How many devices to split the host into; an experiment that cannot share its work among
+    several takes only 1."""
     dtype: Dtype = "float64"
     """The precision of the run."""
     sweep: Swept | None = None
