@@ -20,6 +20,7 @@ D = 70  # three blocks of 32, the last one filled up
 def small_blocks(monkeypatch):
     """Blocks of 32 variables, and problems that count as large from 60 on."""
     monkeypatch.setattr(block_factor, "LARGEST_BLOCK", 32)
+    monkeypatch.setattr(block_factor, "PANEL", 16)
     monkeypatch.setattr(dense_blocks, "LEAST_DIMENSION", 60)
 
 

@@ -23,6 +23,7 @@ from truncgauss import parallel
 from truncgauss.linalg import product
 
 LARGEST_BLOCK = 1024  # rows of a block, whose products then run at nearly full speed
+PANEL = 64  # columns of a block that are factorised at once
 GRAIN = 64  # rows of a block are a multiple of it, which the devices of a mesh divide
 
 
@@ -73,6 +74,11 @@ def with_block(blocks: Array, i: Any, j: Any, new: Array) -> Array:
     new = parallel.with_rows_spread(new)
     blocks = lax.dynamic_update_index_in_dim(blocks, new, i * (i + 1) // 2 + j, 0)
     return parallel.with_rows_spread(blocks)
+
+
+def transposed(x: Array) -> Array:
+    """The last two axes exchanged in memory: a product that reads them so takes half the time."""
+    return lax.optimization_barrier(jnp.swapaxes(x, -1, -2))
 
 
 def empty_blocks(layout: Layout, dtype: Any) -> Array:
@@ -167,13 +173,12 @@ def cholesky(blocks: Array) -> Array:
             return lax.fori_loop(k, n, one, blocks)
 
         blocks = lax.fori_loop(0, k, earlier, blocks)
-        diagonal = jnp.linalg.cholesky(parallel.replicated(block_at(blocks, k, k)))
-        inverse = inverted(diagonal)
+        corner = factored(parallel.replicated(block_at(blocks, k, k)))
 
-        def divided(i: Array, blocks: Array) -> Array:
-            return with_block(blocks, i, k, _solved(block_at(blocks, i, k), diagonal.T, inverse.T))
+        def below(i: Array, blocks: Array) -> Array:
+            return with_block(blocks, i, k, divided_by_transpose(block_at(blocks, i, k), corner))
 
-        return lax.fori_loop(k + 1, n, divided, with_block(blocks, k, k, diagonal))
+        return lax.fori_loop(k + 1, n, below, with_block(blocks, k, k, corner.triangle))
 
     return lax.fori_loop(0, n, column, blocks)
 
@@ -193,19 +198,19 @@ def cholesky_reversed(factor: Array, slope: Array) -> Array:
 
     def column(step: Array, slope: Array) -> Array:
         k = n - 1 - step
-        diagonal = parallel.replicated(block_at(factor, k, k))
-        inverse, none = inverted(diagonal), _no_sum(diagonal)
+        corner = with_inverses(parallel.replicated(block_at(factor, k, k)))
+        none = _no_sum(corner.triangle)
 
-        def divided(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        def below(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             slope, total = carry
-            own = _solved(block_at(slope, i, k), diagonal, inverse)
+            own = divided(block_at(slope, i, k), corner)
             return with_block(slope, i, k, own), _added(total, own, block_at(factor, i, k))
 
-        slope, total = lax.fori_loop(k + 1, n, divided, (slope, none))
-        corner = parallel.replicated(block_at(slope, k, k)) - _summed(total)
-        inner = jnp.tril(product(diagonal.T, corner))
+        slope, total = lax.fori_loop(k + 1, n, below, (slope, none))
+        own = parallel.replicated(block_at(slope, k, k)) - _summed(total)
+        inner = jnp.tril(product(corner.triangle.T, own))
         inner = inner - 0.5 * jnp.diag(jnp.diagonal(inner))
-        inner = product(product(inverse.T, inner), inverse)
+        inner = divided(divided(inner, corner).T, corner)
         both = inner + inner.T
         slope = with_block(slope, k, k, 0.5 * both)
 
@@ -228,18 +233,6 @@ def cholesky_reversed(factor: Array, slope: Array) -> Array:
     return lax.fori_loop(0, n, column, slope)
 
 
-def inverted(triangle: Array) -> Array:
-    """The inverse of a lower-triangular matrix."""
-    identity = jnp.eye(len(triangle), dtype=triangle.dtype)
-    return lax.linalg.triangular_solve(triangle, identity, left_side=True, lower=True)
-
-
-def _solved(right: Array, triangle: Array, inverse: Array) -> Array:
-    """x with x @ triangle = right, corrected once: as accurate as substitution."""
-    x = product(right, inverse)
-    return x + product(right - product(x, triangle), inverse)
-
-
 # Sums of x^T y over rows that are spread: every device adds up its own, and they are added to each
 # other at the end, not at every step.
 
@@ -250,13 +243,119 @@ def _no_sum(block: Array) -> Array:
 
 
 def _added(total: Array, x: Array, y: Array) -> Array:
-    parts = (x.reshape(len(total), -1, x.shape[1]) for x in (x, y))
-    own = jnp.einsum("prs,prt->pst", *parts, precision="highest")
+    left, right = (x.reshape(len(total), -1, x.shape[1]) for x in (x, y))
+    own = product(transposed(left), right)
     return parallel.with_axis_spread(total + own, 0)
 
 
 def _summed(total: Array) -> Array:
     return parallel.replicated(jnp.sum(total, axis=0))
+
+
+# --- One block ------------------------------------------------------------------------------------
+
+# By panels of columns, and without LAPACK: OpenBLAS starts threads for the smallest of matrices,
+# and spent ten times the time of all products where another program ran beside.
+
+
+class Corner(NamedTuple):
+    """A lower-triangular block on the diagonal, shape (b, b), and the inverses of its own blocks.
+
+    The latter have shape (b / p, p, p), p = PANEL: the columns of a panel are solved for at once.
+    """
+
+    triangle: Array
+    inverses: Array
+
+    def panel(self, k: Any) -> tuple[Any, Array, Array]:
+        """The first row of panel k, its block on the diagonal, and the inverse of that."""
+        width = self.inverses.shape[-1]
+        own = lax.dynamic_slice(self.triangle, (k * width, k * width), (width, width))
+        return k * width, own, self.inverses[k]
+
+
+def factored(symmetric: Array) -> Corner:
+    """The Cholesky factor of a block of a multiple of PANEL rows, or of fewer."""
+    width = min(PANEL, len(symmetric))
+    index = jnp.arange(len(symmetric))[:, None]
+
+    def step(k: Array, found: Corner) -> Corner:
+        start = k * width
+        rows = lax.dynamic_slice_in_dim(found.triangle, start, width, 0)
+        panel = lax.dynamic_slice_in_dim(symmetric, start, width, 1)
+        panel = panel - product(found.triangle, rows.T)
+        own = _small_factor(lax.dynamic_slice_in_dim(panel, start, width, 0))
+        inverse = _small_inverse(own)
+        below = jnp.where(index < start, 0.0, _quotient(panel, own.T, inverse.T))
+        below = lax.dynamic_update_slice_in_dim(below, own, start, 0)
+        triangle = lax.dynamic_update_slice_in_dim(found.triangle, below, start, 1)
+        return Corner(triangle, found.inverses.at[k].set(inverse))
+
+    none = jnp.zeros((len(symmetric) // width, width, width), symmetric.dtype)
+    return lax.fori_loop(0, len(none), step, Corner(jnp.zeros_like(symmetric), none))
+
+
+def with_inverses(triangle: Array) -> Corner:
+    """A lower-triangular block with the inverses of its own blocks."""
+    width = min(PANEL, len(triangle))
+    found = Corner(triangle, jnp.zeros((len(triangle) // width, width, width), triangle.dtype))
+    own = jnp.stack([found.panel(k)[1] for k in range(len(found.inverses))])
+    return Corner(triangle, jax.vmap(_small_inverse)(own))
+
+
+def divided_by_transpose(right: Array, corner: Corner) -> Array:
+    """x with x @ triangle.T = right."""
+
+    def step(k: Array, x: Array) -> Array:
+        start, own, inverse = corner.panel(k)
+        rows = lax.dynamic_slice_in_dim(corner.triangle, start, len(own), 0)
+        rest = lax.dynamic_slice_in_dim(right, start, len(own), 1) - product(x, rows.T)
+        new = _quotient(rest, own.T, inverse.T)
+        return lax.dynamic_update_slice_in_dim(x, new, start, 1)
+
+    return lax.fori_loop(0, len(corner.inverses), step, jnp.zeros_like(right))
+
+
+def divided(right: Array, corner: Corner) -> Array:
+    """x with x @ triangle = right."""
+    count = len(corner.inverses)
+
+    def step(done: Array, x: Array) -> Array:
+        start, own, inverse = corner.panel(count - 1 - done)
+        columns = lax.dynamic_slice_in_dim(corner.triangle, start, len(own), 1)
+        rest = lax.dynamic_slice_in_dim(right, start, len(own), 1) - product(x, columns)
+        new = _quotient(rest, own, inverse)
+        return lax.dynamic_update_slice_in_dim(x, new, start, 1)
+
+    return lax.fori_loop(0, count, step, jnp.zeros_like(right))
+
+
+def _quotient(right: Array, triangle: Array, inverse: Array) -> Array:
+    """x with x @ triangle = right, corrected once: as accurate as substitution."""
+    x = product(right, inverse)
+    return x + product(right - product(x, triangle), inverse)
+
+
+def _small_factor(symmetric: Array) -> Array:
+    """The Cholesky factor, column by column."""
+    index = jnp.arange(len(symmetric))
+
+    def step(k: Array, factor: Array) -> Array:
+        column = symmetric[:, k] - product(factor, factor[k])
+        column = jnp.where(index < k, 0.0, column / jnp.sqrt(column[k]))
+        return factor.at[:, k].set(column)
+
+    return lax.fori_loop(0, len(symmetric), step, jnp.zeros_like(symmetric))
+
+
+def _small_inverse(triangle: Array) -> Array:
+    """The inverse of a lower-triangular matrix, row by row."""
+    identity = jnp.eye(len(triangle), dtype=triangle.dtype)
+
+    def step(k: Array, inverse: Array) -> Array:
+        return inverse.at[k].set((identity[k] - product(triangle[k], inverse)) / triangle[k, k])
+
+    return lax.fori_loop(0, len(triangle), step, jnp.zeros_like(triangle))
 
 
 # --- Products with vectors ------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from jax import Array, lax
 from truncgauss import parallel
 from truncgauss.linalg import product
 from truncgauss.separation import kernel
-from truncgauss.separation.block_factor import block_at, with_block
+from truncgauss.separation.block_factor import block_at, transposed, with_block
 from truncgauss.special import separation_step, standardize, truncated_mean
 
 # The uniforms of a block of variables, shape (b, n), given its index.
@@ -131,7 +131,7 @@ def with_gradient_of(
         def earlier(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             slope, draws_bar = carry
             own = block_at(slope, k, j) + product(base_bar, found.draws[j].T)
-            right = parallel.replicated(block_at(factor, k, j)).T
+            right = transposed(parallel.replicated(block_at(factor, k, j)))
             return with_block(slope, k, j, own), draws_bar.at[j].add(product(right, base_bar))
 
         slope, draws_bar = lax.fori_loop(0, k, earlier, (slope, draws_bar))
