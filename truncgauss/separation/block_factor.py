@@ -217,16 +217,17 @@ def cholesky_reversed(factor: Array, slope: Array) -> Array:
         def earlier(j: Array, slope: Array) -> Array:
             right = parallel.replicated(block_at(factor, k, j))
 
-            def one(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-                slope, total = carry
-                left = block_at(slope, i, k)
-                total = _added(total, left, block_at(factor, i, j))
-                rest = block_at(slope, i, j) - product(left, right)
-                return with_block(slope, i, j, rest), total
+            # Two loops, because in one XLA would copy all blocks for what it reads of them.
+            def sum_of(i: Array, total: Array) -> Array:
+                return _added(total, block_at(slope, i, k), block_at(factor, i, j))
 
-            slope, total = lax.fori_loop(k + 1, n, one, (slope, none))
-            rest = block_at(slope, k, j) - _summed(total) - product(both, right)
-            return with_block(slope, k, j, rest)
+            def one(i: Array, slope: Array) -> Array:
+                rest = block_at(slope, i, j) - product(block_at(slope, i, k), right)
+                return with_block(slope, i, j, rest)
+
+            total = _summed(lax.fori_loop(k + 1, n, sum_of, none)) + product(both, right)
+            slope = with_block(slope, k, j, block_at(slope, k, j) - total)
+            return lax.fori_loop(k + 1, n, one, slope)
 
         return lax.fori_loop(0, k, earlier, slope)
 
