@@ -251,6 +251,35 @@ def test_errors_of_values_and_slopes_are_as_large_as_stated(low):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("case", ["orthant", "random"])
+def test_errors_are_as_large_as_stated_in_thousands_of_dimensions(case, monkeypatch):
+    """60 estimates of 1,024 points at d = 3,000, as above, from one factorisation."""
+    monkeypatch.undo()  # blocks as they are
+    d, num_groups, rng = 3000, 60, np.random.default_rng(0)
+    loadings = jnp.asarray(np.full(d, 0.5**0.5) if case == "orthant" else rng.uniform(0.0, 0.8, d))
+    region = tg.Box(jnp.full(d, 0.0 if case == "orthant" else -1.0), jnp.inf)
+    truth = tg.log_probability(
+        jnp.zeros(d), tg.LowRank(loadings[:, None], 1.0 - loadings**2), region
+    )
+    matrix = jnp.outer(loadings, loadings) + jnp.diag(1.0 - loadings**2)
+    method, keys = DenseBlocks(64, 16), jax.random.split(jax.random.key(7), num_groups * 16)
+
+    @jax.jit
+    def found(matrix, keys):
+        covariance = tg.covariances.CovarianceMatrix(matrix)
+        log_probs, alone = method.replicates(jnp.zeros(d), covariance, region, keys)
+        groups = log_probs.reshape(num_groups, 16)
+        of_group = lambda group: method.combined_stderr(group, alone[:16])
+        return log_mean_exp(groups, axis=1), jax.vmap(of_group)(groups)
+
+    log_prob, stderr = found(matrix, keys)
+    z = (log_prob - truth.log_prob) / stderr
+    assert truth.stderr == 0 and np.all(stderr < 0.1)
+    assert 0.75 < jnp.sqrt(jnp.mean(z**2)) < 1.4
+    assert jnp.mean(jnp.abs(z) > 2.13) < 0.15 and abs(jnp.mean(z)) < 0.5
+
+
+@pytest.mark.slow
 def test_devices_share_one_factorisation():
     """Four devices have less than a third of the operations each, and of what they hold too.
 
