@@ -1,6 +1,7 @@
 """Boxes under a large dense covariance: separation of variables as products of matrices."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -189,8 +190,12 @@ class DenseBlocks(Method):
         """The log of the mean of the replicates, whose derivative is by `value_and_slopes`."""
         return _averaged(self, row, key)
 
-    def value_and_slopes(self, row: Problem, key: Array) -> tuple[Estimate, Problem]:
+    def value_and_slopes(
+        self, row: Problem, key: Array, of_matrix: bool = True
+    ) -> tuple[Estimate, tuple[Array, Array | None, Array, Array]]:
         """The estimate of a row, and the derivatives of its log P, at a fixed order and tilt.
+
+        They are in loc, covariance matrix (None unless `of_matrix`), and lower and upper limits.
 
         The gradient of the log of a mean of weights is the mean of those of their logs, by weight.
         Each pass over replicates adds its part to the gradient in the factor, of which there is
@@ -212,9 +217,8 @@ class DenseBlocks(Method):
             return (moved, whole), summed(total, level, len(keys))
 
         keys = key[None] if self.num_replicates == 1 else jax.random.split(key, self.num_replicates)
-        start = Gradient(
-            empty_blocks(begun.layout, dtype), jax.tree.map(jnp.zeros_like, begun.limits)
-        )
+        empty = empty_blocks(begun.layout, dtype) if of_matrix else None
+        start = Gradient(empty, jax.tree.map(jnp.zeros_like, begun.limits))
         nothing = jnp.full((), -jnp.inf, dtype)
         passes = self._passes(keys, row.covariance.dimension)
         (slope, _), sums = lax.scan(some, (start, nothing), passes)
@@ -223,10 +227,12 @@ class DenseBlocks(Method):
             result = _alone(found)
         else:
             result = Estimate(log_mean_exp(found.log_prob, axis=0), self.combined_stderr(*found))
-        matrix = matrix_of(cholesky_reversed(begun.factor, slope.factor), begun.order)
+        matrix = None
+        if slope.factor is not None:
+            matrix = matrix_of(cholesky_reversed(begun.factor, slope.factor), begun.order)
         place = jnp.argsort(begun.order)
         low, high, loc = (x.ravel()[place] for x in slope.limits)
-        return result, Problem(loc, CovarianceMatrix(matrix), Box(low, high))
+        return result, (loc, matrix, low, high)
 
     def _begun(self, problem: Problem) -> "_Begun":
         """What all points have in common."""
@@ -320,9 +326,10 @@ def _averaged(method: DenseBlocks, row: Problem, key: Array) -> Estimate:
 
 
 def _averaged_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Estimate, Estimate]:
-    found, slopes = _sloped(*primals)
+    changes = jax.tree.leaves(tangents[1])  # of loc, matrix, lower and upper limits
+    found, slopes = _sloped(*primals, not isinstance(changes[1], SymbolicZero))
     total = jnp.zeros_like(found.log_prob)
-    for slope, change in zip(jax.tree.leaves(slopes), jax.tree.leaves(tangents[1])):
+    for slope, change in zip(slopes, changes, strict=True):
         if not isinstance(change, SymbolicZero):
             total = total + jnp.sum(slope * change)
     return found, Estimate(total, jnp.zeros_like(found.stderr))
@@ -331,15 +338,16 @@ def _averaged_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[
 _averaged.defjvp(_averaged_jvp, symbolic_zeros=True)
 
 
-@jax.custom_jvp  # without a rule for the whole JAX forgets those within loops, see `_nan_slope`
-def _sloped(method: DenseBlocks, row: Problem, key: Array) -> tuple[Estimate, Problem]:
-    return method.value_and_slopes(row, key)
+# Without a rule for the whole JAX forgets those within loops, see `_nan_slope`.
+@partial(jax.custom_jvp, nondiff_argnums=(3,))
+def _sloped(method: DenseBlocks, row: Problem, key: Array, of_matrix: bool) -> Any:
+    return method.value_and_slopes(row, key, of_matrix)
 
 
 @_sloped.defjvp
-def _sloped_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+def _sloped_jvp(of_matrix: bool, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
     method, row, key = primals
-    return jax.jvp(lambda row: method.value_and_slopes(row, key), (row,), tangents[1:2])
+    return jax.jvp(lambda row: method.value_and_slopes(row, key, of_matrix), (row,), tangents[1:2])
 
 
 def _alone(found: Estimate) -> Estimate:

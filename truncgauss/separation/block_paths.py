@@ -47,9 +47,9 @@ class BlockDraws(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    """The gradient of a weighted sum of log weights in a factor and in limits."""
+    """The gradient of a weighted sum of log weights in a factor, None if not wanted, and limits."""
 
-    factor: Array
+    factor: Array | None
     limits: BlockLimits
 
 
@@ -125,14 +125,17 @@ def with_gradient_of(
         still = jax.tree.map(jnp.zeros_like, (own, lanes[0]))
         mass_bar = jnp.broadcast_to(weights, lanes[0].shape)
         change, base_bar = jax.vjp(moved, *still)[1]((draws_bar[k], mass_bar))
-        slope = with_block(slope, k, k, block_at(slope, k, k) + change.factor)
+        if slope is not None:
+            slope = with_block(slope, k, k, block_at(slope, k, k) + change.factor)
         bounds = jax.tree.map(lambda x, y: x.at[k].add(y), bounds, BlockLimits(*change[:3]))
 
-        def earlier(j: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        def earlier(j: Array, carry: Any) -> Any:
             slope, draws_bar = carry
-            own = block_at(slope, k, j) + product(base_bar, found.draws[j].T)
+            if slope is not None:
+                own = block_at(slope, k, j) + product(base_bar, found.draws[j].T)
+                slope = with_block(slope, k, j, own)
             right = transposed(parallel.replicated(block_at(factor, k, j)))
-            return with_block(slope, k, j, own), draws_bar.at[j].add(product(right, base_bar))
+            return slope, draws_bar.at[j].add(product(right, base_bar))
 
         slope, draws_bar = lax.fori_loop(0, k, earlier, (slope, draws_bar))
         return Gradient(slope, bounds), draws_bar
