@@ -17,7 +17,7 @@ def plot(results):
             power = float(rows["exponent"])
             plotting.curves(
                 rows["dimension"], [np.asarray(rows[field]) / unit],
-                [f"{name}: seconds grow as d^{power:.1f}"], series=[number], marker="o",
+                [f"{name}: at last seconds grow as d^{power:.1f}"], series=[number], marker="o",
                 xlabel="dimension d", ylabel=label, ax=ax,
             )  # fmt: skip
         ax.set_xscale("log")
