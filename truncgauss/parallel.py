@@ -246,6 +246,12 @@ def replicated(array: jax.Array) -> jax.Array:
     return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec()))
 
 
+def readable(array: jax.Array) -> jax.Array:
+    """An array of one large estimate, whole on every device where several processes share it."""
+    mesh = _sharing()
+    return replicated(array) if mesh is not None and mesh.is_multi_process else array
+
+
 def over_lanes(function: Callable[..., Any], lanes: Any, shared: Any) -> Any:
     """`function(lanes, shared)`, whose last axis is divided over the mesh of the replicates.
 

@@ -131,7 +131,8 @@ def _read(matrix: Array, order: Array, layout: Layout) -> Array:
 def matrix_of(blocks: Array, order: Array) -> Array:
     """The gradient in a symmetric matrix, shape (d, d), from that in its blocks.
 
-    Half of a derivative belongs to each of two equal entries. The matrix is filled row by row.
+    Half of a derivative belongs to each of two equal entries. The matrix is filled row by row. Its
+    rows are spread over the devices of a process; of several processes each gets all of it.
     """
     d, b = len(order), blocks.shape[-1]
     layout = Layout(num_blocks_of(blocks), b)
@@ -152,7 +153,7 @@ def matrix_of(blocks: Array, order: Array) -> Array:
         matrix = matrix.at[orders[i]].set(rows, mode="drop", unique_indices=True)
         return parallel.with_rows_spread(matrix)
 
-    return lax.fori_loop(0, layout.num_blocks, row, start)
+    return parallel.readable(lax.fori_loop(0, layout.num_blocks, row, start))
 
 
 # --- The factor -----------------------------------------------------------------------------------
