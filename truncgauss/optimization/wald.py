@@ -9,6 +9,7 @@ References:
 
 from collections.abc import Callable
 
+import jax
 import numpy as np
 
 TOLERATED = 0.15  # by which an end of a Wald interval may be off, as a part of its half-width
@@ -54,8 +55,10 @@ def wald_ratios(
             continue
         step = quantile * (covariance @ slope) / error
         for j, side in enumerate((-1.0, 1.0)):
-            fall = size * (loss(best + side * step) - lowest)
-            moved = abs(estimates(best + side * step)[k] - centre[k])
+            x = best + side * step
+            with jax.debug_nans(False):  # by which a step out of the domain is known
+                fall, there = size * (loss(x) - lowest), estimates(x)
+            moved = abs(there[k] - centre[k])
             if np.isfinite(fall) and np.isfinite(moved) and fall > 0:
                 ratios[k, j] = moved / (error * np.sqrt(2.0 * fall))
     return ratios
