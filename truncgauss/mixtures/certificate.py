@@ -29,6 +29,7 @@ SAME = 1e-4  # nats, within which two starts have reached one maximum
 HIDDEN = 0.1  # fraction not truncated, below which a component rests on what was never seen
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
 NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many rows."
+REFITTED = "How estimates of rows drawn again with replacement scatter shows what can be known."
 QUANTILE = 1.959963984540054  # of a normal distribution, for 95 % intervals
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 
@@ -215,7 +216,7 @@ def interval_notes(
         jacobian,
     )
     ratios[wrong] = 1.0  # these are told
-    return (*notes, *distrust(names, ratios))
+    return (*notes, *(f"{note} {REFITTED}" for note in distrust(names, ratios)))
 
 
 def impossible_intervals(loss: MixtureLoss, estimated: dict[str, Any]) -> np.ndarray:
