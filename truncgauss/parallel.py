@@ -326,15 +326,28 @@ def agreed(what: str, tree: Any) -> None:
 
 
 def all_bytes(content: bytes) -> list[bytes]:
-    """What each process gives, in their order, on all of them."""
-    from jax.experimental import multihost_utils  # which one process does without
+    """What each process gives, in their order, on all of them.
 
-    length = np.array([len(content)], np.int32)
-    lengths = np.asarray(multihost_utils.process_allgather(length)).reshape(-1)
+    Raises:
+        RuntimeError: if another process has ended.
+    """
+    lengths = _gathered(np.array([len(content)], np.int32)).reshape(-1)
     filled = np.zeros(int(lengths.max()), np.uint8)
     filled[: len(content)] = np.frombuffer(content, np.uint8)
-    every = np.asarray(multihost_utils.process_allgather(filled)).reshape(len(lengths), -1)
+    every = _gathered(filled).reshape(len(lengths), -1)
     return [row[:size].tobytes() for row, size in zip(every, lengths)]
+
+
+def _gathered(array: np.ndarray) -> np.ndarray:
+    """An array of each process, all of one shape, on all of them."""
+    from jax.experimental import multihost_utils  # which one process does without
+
+    try:
+        return np.asarray(multihost_utils.process_allgather(array))
+    except ValueError as error:  # as which JAX reports a connection that broke, now and then
+        raise RuntimeError(
+            f"the processes could not exchange numbers, since another one has ended: {error}"
+        ) from error
 
 
 def is_elsewhere(leaf: Any) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 
 from truncgauss import pooling
 from truncgauss.compiling import MEDIUM, Compiled
-from truncgauss.optimization.checkpoint import computed
+from truncgauss.optimization.checkpoint import computed, computed_of_rows
 
 # The tolerances of all fits by Newton steps. Losses are means over rows or trials, so that a
 # decrement times sqrt(n) is a distance in standard errors.
@@ -110,8 +110,7 @@ def point(loss: Any, x: np.ndarray) -> Point:
         if mark is None:
             parts = computed("derivatives", compiled, loss, at)
         else:
-            every = pooling.OfAllRows(compiled, loss)
-            parts = computed("derivatives", every, type(loss).__name__, np.asarray(mark), at)
+            parts = computed_of_rows("derivatives", compiled, loss, at)
     value, gradient, hessian = map(np.asarray, parts)
     return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
 
