@@ -75,7 +75,7 @@ def fit_observations(
         ObservationsFit.
 
     Raises:
-        ValueError: for rows that are impossible, collinear covariates, fewer rows than parameters,
+        ValueError: for rows that are impossible, collinear covariates, no more rows than parameters,
             or a covariance structure that makes no sense. Nothing is dropped silently.
 
     Example:
