@@ -97,7 +97,7 @@ def fit_regression(
 
     Raises:
         ValueError: for rows outside their truncation limits, limits that contradict each other,
-            NaN, collinear covariates, or fewer rows than parameters. Nothing is dropped silently.
+            NaN, collinear covariates, or no more rows than parameters. Nothing is dropped silently.
 
     Example:
         >>> hours = [0.0, 0.0, 1.2, 0.0, 2.3, 0.4, 3.1, 1.9]  # 0 stands for 0 or less
