@@ -15,6 +15,7 @@ from truncgauss.likelihood import Observations, log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
+from truncgauss.pytrees import as_float_array
 
 
 def quantile_residuals(
@@ -147,8 +148,8 @@ def log_mass(model: Model, j: int, low: np.ndarray, high: np.ndarray) -> np.ndar
     lower[:, j], upper[:, j] = np.where(empty, -np.inf, low), np.where(empty, np.inf, high)
     lower[:, j + 1 :], upper[:, j + 1 :] = -np.inf, np.inf
     rows = Observations(
-        jnp.asarray(lower),
-        jnp.asarray(upper),
+        as_float_array(lower),
+        as_float_array(upper),
         region=model.rows.region,
         noise=model.rows.noise,
         limits_on=model.rows.limits_on,

@@ -5,14 +5,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.compiling import LIGHT, Compiled
+from truncgauss.compiling import LIGHT
 from truncgauss.fitting.centring import COARSE
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.curvature import score_products
 from truncgauss.mixtures.edge import edge_of
 from truncgauss.mixtures.em import Ascent
-from truncgauss.mixtures.likelihood import row_weights, total_of
-from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at
+from truncgauss.mixtures.likelihood import row_weights
+from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at, total_at
 from truncgauss.mixtures.parameters import estimates_at, jacobian_at
 from truncgauss.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.optimization.newton import Point, verdict
@@ -31,8 +31,6 @@ NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many 
 QUANTILE = 1.959963984540054  # of a normal distribution, for 95 % intervals
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 
-_total = Compiled(total_of)
-
 
 def finished(
     loss: MixtureLoss,
@@ -47,13 +45,13 @@ def finished(
     jacobian = np.asarray(jacobian_at(loss.coordinates, jnp.asarray(here.x), effort=LIGHT))
     estimated = estimates_of(loss, here, jacobian, information)
     terms = terms_at(loss, here.x)
-    value, stderr = map(float, _total(loss.observations, terms, effort=LIGHT))
+    value, stderr = map(float, total_at(loss, terms))
     estimated |= judged(loss, here, estimated, stderr, len(trace) - 1)
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
     inside = weights @ np.exp(np.asarray(terms.components.region).T) / size
     objective = -here.loss * size  # with the prior, if there is one
     notes = notes_of_starts(reached, objective, stderr, ascent)
-    counts = weights @ terms.responsibilities
+    counts = weights @ np.asarray(terms.responsibilities)
     notes += notes_of(loss, counts, inside, estimated["covariances"], stderr)
     notes += interval_notes(loss, here, jacobian, estimated) if estimated["converged"] else ()
     return MixtureFit(

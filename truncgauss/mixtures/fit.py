@@ -195,7 +195,7 @@ def prepared_loss(
     coordinates = MixtureCoordinates(
         jnp.asarray(centre), jnp.asarray(scale), num_components, shape[0], shape[1] or 0
     )
-    size = float(np.sum(row_weights(observations, np.float64)))
+    size = float(np.sum(np.asarray(row_weights(observations, np.float64))))
     if coordinates.size >= size:
         raise ValueError(
             f"fit_mixture: {size:g} row(s) cannot determine {coordinates.size} parameters of "

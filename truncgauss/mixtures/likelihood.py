@@ -104,8 +104,18 @@ def mixture_log_likelihood(
         Array([-1.751209, -0.89563 ], dtype=float64)
     """
     observations, mixture = prepared_mixture(observations, weights, locs, covariances)
-    effort = MEDIUM if observations.lower.size <= FEW_ENTRIES else None
-    return _rows(observations, mixture, method, as_key(key), effort=effort)
+    found: Estimate = of_filled(_rows, observations, mixture, method, as_key(key))
+    return found
+
+
+def of_filled(function: Compiled, observations: Observations, *others: Any) -> Any:
+    """What a compiled function tells of rows, as arrays (n, ...), computed for rows filled up to
+    one of few lengths; few rows are compiled with less effort."""
+    rows = observations
+    if is_concrete(others):
+        (rows,) = likelihood.filled_up(observations)
+    effort = MEDIUM if rows.lower.size <= FEW_ENTRIES else None
+    return likelihood.first_rows(function(rows, *others, effort=effort), observations.num_rows)
 
 
 def hold(method: Method, observations: Observations, locs: Any, covariances: Any) -> HeldComponents:
@@ -213,8 +223,11 @@ def log_mean(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Arra
 
 def row_weights(observations: Observations, dtype: Any) -> jax.Array:
     """How often each row counts, (n,)."""
-    weights = observations.weights
-    return jnp.ones(observations.num_rows, dtype) if weights is None else weights.astype(dtype)
+    weights, n = observations.weights, observations.num_rows
+    if weights is not None:
+        return weights.astype(dtype)
+    ones = jax.device_put(np.ones(n)) if is_concrete(observations.lower) else jnp.ones(n)
+    return ones.astype(dtype)
 
 
 def total_of(observations: Observations, terms: MixtureTerms) -> Estimate:
