@@ -42,7 +42,8 @@ ROOMS = {
     "separation": {
         "kernel": 0, "ordering": 0, "tilting": 0, "draw_offsets": 1, "arrangement": 1,
         "expectation_propagation": 2, "twisting": 3, "particles": 4, "plan": 4, "weights": 5,
-        "planning": 6, "slopes": 6, "proposals": 7, "row_plans": 7, "gibbs": 8,
+        "planning": 6, "path_moments": 6, "slopes": 6, "proposals": 7, "row_plans": 7,
+        "gibbs": 8,
         "block_factor": 0, "block_paths": 1, "block_tilt": 2,
     },
     "probability": {

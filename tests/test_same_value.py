@@ -297,13 +297,14 @@ def test_equal_correlations_in_fifty_dimensions():
 
 
 def test_a_gradient_is_accumulated_over_the_pieces_of_a_growing_lattice(monkeypatch):
-    """In two passes over four pieces of the lattice, as in reverse mode over its whole."""
+    """In a pass for each key over sixteen pieces of the lattice, as in reverse mode over all."""
     loc, covariance, low, high = inputs("dense")
     box = tg.Box(low, high)
     problem = as_problem(loc, covariance, box)
+    monkeypatch.setattr(separation, "CPU_POINTS", 16)
     growing = tg.Separation(num_points=64).hold(loc, covariance, box).growing().enlarged(4)
+    assert growing.num_points == 16 and growing.count == 256
     key = jax.random.key(3)
-    monkeypatch.setattr(separation, "CPU_PASS_SIZE", 8 * 64 * 5)
     found, gradient = estimate_with_gradient(growing, problem, key)
     whole, reverse = estimate_with_gradient(growing.grown(), problem, key)
     for one, other in zip(jax.tree.leaves((found, gradient)), jax.tree.leaves((whole, reverse))):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,12 +29,9 @@ from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_proble
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
 from truncgauss.regions import LinearRegion, Polyhedron, Region, as_linear
 from truncgauss.separation.draw_offsets import (
-    DrawOffsets,
-    draw_offsets,
     inner_point,
-    intersected_draws,
 )
-from truncgauss.separation.kernel import paths
+from truncgauss.separation.path_moments import PathMoments, weighted_draws
 from truncgauss.separation.plan import Plan, Proposal, proposal_of
 from truncgauss.separation.planning import plan_of
 from truncgauss.separation.row_plans import full_rank, rank_of_limits, solved_plans
@@ -45,7 +42,6 @@ from truncgauss.separation.weights import (
     summary,
     summed,
     unseen_share,
-    weighed,
 )
 from truncgauss.special import effective_sample_size, log_mean_exp
 from truncgauss.total_moments import (
@@ -54,7 +50,6 @@ from truncgauss.total_moments import (
     Surprises,
     corrected,
     followed,
-    merged,
     pooled_moments,
     surprises,
     weighted_pieces,
@@ -62,10 +57,13 @@ from truncgauss.total_moments import (
 )
 from truncgauss.units import Standardized, standardized
 
-# Numbers in an array of one pass: replicates that do not fit go into further passes. On a CPU they
-# should fit its cache; but a loop over passes has no Hessian in mixed mode, see `_nan_slope` of
-# `special.intervals`, so only a growing lattice, through which JAX takes no derivative, has more.
-PASS_SIZE, CPU_PASS_SIZE = 2**21, 2**18
+# Numbers in an array of one pass: replicates that do not fit go into further passes.
+PASS_SIZE = 2**21
+# Points of a growing lattice at a time on a CPU, where more need more than its cache, and XLA
+# divides longer loops among threads, which costs more than it brings. A loop over passes has no
+# Hessian in mixed mode, see `_nan_slope` of `special.intervals`: other lattices, through which JAX
+# takes derivatives, have as few passes as possible.
+CPU_POINTS = 256
 # Numbers in an array stored for the derivative; larger ones are computed a second time.
 KEPT_SIZE = 2**23
 
@@ -212,7 +210,14 @@ class Separation(Method):
         return self.num_points * int(np.max(self.lattice.num_pieces, initial=1))
 
     def growing(self) -> "Separation":
-        return self.enlarged(1) if self.lattice is not None else self._in_pieces(1)
+        if self.lattice is not None:
+            return self.enlarged(1)
+        num_points = self.num_points
+        if jax.default_backend() == "cpu" and self.plan is not None:
+            # With a piece come sums over derivatives in a matrix: not fewer points than variables.
+            dimension = self.plan.tilt.shape[-1]
+            num_points = min(num_points, max(CPU_POINTS, 2 ** (dimension - 1).bit_length()))
+        return replace(self, num_points=num_points)._in_pieces(self.num_points // num_points)
 
     def enlarged(self, factor: int) -> "Separation":
         if self.lattice is None:
@@ -256,8 +261,7 @@ class Separation(Method):
         proposal = proposal_of(problem.limits, plan)
         d, num_keys = len(proposal.tilt), len(keys)
         num_points = self._num_points()
-        unseen = unseen_share(proposal.constraints, self.num_replicates * num_points)
-        unseen = jnp.hypot(unseen, plan.rounding)
+        unseen = self._unseen(proposal, plan)
 
         def of_points(points: Array, keys: Array) -> Sums:
             uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
@@ -287,8 +291,7 @@ class Separation(Method):
 
         proposal, pulled, (given, plan) = jax.vjp(begun, row, has_aux=True)
         d, num_points = len(proposal.tilt), self._num_points()
-        unseen = unseen_share(proposal.constraints, self.num_replicates * num_points)
-        unseen = jnp.hypot(unseen, plan.rounding)
+        unseen = self._unseen(proposal, plan)
 
         def some(keys: Array) -> tuple[Estimate, Array, Proposal]:
             def of_points(points: Array) -> Slopes:
@@ -309,11 +312,16 @@ class Separation(Method):
         gradient = jax.tree.map(lambda x: jnp.where(given.known != 0, 0.0, x), gradient)
         return decided(given, result), gradient
 
+    def _unseen(self, proposal: Proposal, plan: Plan) -> Array:
+        """The share of the mass that points may have missed, or that rounding may have moved."""
+        share = unseen_share(proposal.constraints, self.num_replicates * self._num_points())
+        return jnp.hypot(share, plan.rounding)
+
     def _passes(self, keys: Array, dimension: int) -> Array:
         """The keys in equal parts, each as large as fits a pass."""
-        cached = self.lattice is not None and jax.default_backend() == "cpu"
-        size = CPU_PASS_SIZE if cached else PASS_SIZE
-        at_once = max(1, min(len(keys), size // (self.num_points * dimension)))
+        alone = self.lattice is not None and jax.default_backend() == "cpu"
+        most = 1 if alone else PASS_SIZE // (self.num_points * dimension)
+        at_once = max(1, min(len(keys), most))
         while len(keys) % at_once:
             at_once -= 1
         return keys.reshape(len(keys) // at_once, at_once)
@@ -362,7 +370,7 @@ class Separation(Method):
 
         def of_points(points: Array, keys: Array) -> PathMoments:
             uniforms = shifted_uniforms(points, keys, tilt.dtype)
-            weights, level, drawn = _weighted_draws(proposal, uniforms, point)
+            weights, level, drawn = weighted_draws(proposal, uniforms, point)
 
             def split(x: Array) -> Array:
                 return jnp.moveaxis(x.reshape(*x.shape[:-1], len(keys), n), -2, 0)
@@ -418,34 +426,6 @@ class Separation(Method):
         return [f"tilt     {bound}", f"sites    {ahead}", f"points   {share}"]
 
 
-class PathMoments(NamedTuple):
-    """The moments and control variates of a number of pieces of a lattice.
-
-    Attributes:
-        pieces: moments of each replicate.
-        surprises: control variates of each replicate.
-        level: the common level of the log weights.
-        num_pieces: of the lattice.
-    """
-
-    pieces: Pieces
-    surprises: Surprises
-    level: Array
-    num_pieces: Array
-
-    def plus(self, other: "PathMoments") -> "PathMoments":
-        """The moments over the points of both."""
-        log_shares = other.pieces.log_shares + (other.level - self.level)
-        pieces = merged(self.pieces, other.pieces._replace(log_shares=log_shares))
-        total = self.num_pieces + other.num_pieces
-
-        def mean(x: Array, y: Array) -> Array:
-            return (self.num_pieces * x + other.num_pieces * y) / total
-
-        averages = jax.tree.map(mean, self.surprises, other.surprises)
-        return PathMoments(pieces, averages, self.level, total)
-
-
 def check_plan(plan: Plan, problem: Problem) -> None:
     """Raise ValueError unless the shapes of a held plan fit a problem."""
     if not isinstance(plan, Plan):
@@ -460,19 +440,3 @@ def check_plan(plan: Plan, problem: Problem) -> None:
         "variables to draw": (draws, min(draws, m, problem.covariance.dimension)),
     }
     check_held("Separation", plan, counts, problem)
-
-
-def _weighted_draws(
-    proposal: Proposal, uniforms: Array, point: Array
-) -> tuple[Array, Array, DrawOffsets]:
-    """The log weights of paths less a common level, the level, and the draws as offsets."""
-    constraints, extra, tilt = proposal[:3]
-    if len(extra.low):
-        draws, log_mass = intersected_draws(constraints, extra, tilt, uniforms)
-        deviations = (constraints.loc - point)[:, None] + constraints.factor @ draws
-        # Intervals from several constraints have only their draws, no conditional moments.
-        drawn = DrawOffsets(deviations, deviations, jnp.zeros_like(deviations))
-        return *weighed(proposal, draws, None, log_mass), drawn
-    path = paths(constraints, tilt, uniforms)
-    drawn = draw_offsets(constraints, tilt, uniforms, path.means, point)
-    return *weighed(proposal, *path), drawn

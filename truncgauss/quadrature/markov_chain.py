@@ -287,7 +287,7 @@ def deviations(
     ) -> tuple[jax.Array, Pair]:
         """The mean at time t, and its covariance with all earlier times."""
         mean = probabilities @ x
-        gaps = gaps.at[t].set(probabilities * (x - mean))
+        gaps = jax.lax.dynamic_update_index_in_dim(gaps, probabilities * (x - mean), t, 0)
         return gaps, (mean, gaps @ (x - mean))
 
     State = tuple[jax.Array, jax.Array, jax.Array]

@@ -35,7 +35,7 @@ def inner_point(constraints: Constraints, tilt: Array) -> Array:
         k, weights, low, high, loc, scale, tilt = row
         mean = loc + weights @ z
         y = jnp.clip(mean + scale * tilt, low, high)
-        return z.at[k].set((y - mean) / scale), y
+        return lax.dynamic_update_index_in_dim(z, (y - mean) / scale, k, 0), y
 
     strict = jnp.tril(constraints.factor, -1)
     rows = jnp.arange(len(tilt)), strict, *constraints[:3], constraints.scale, tilt

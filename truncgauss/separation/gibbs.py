@@ -125,7 +125,8 @@ def _sweep(constraints: Constraints, draws: Array, uniforms: Array) -> tuple[Arr
         new = jnp.where(empty, old, separation_step(below, above, uniform)[0])
         # Without the barrier XLA would compute it again for each of the means.
         new = lax.optimization_barrier(new)
-        return (draws.at[k].set(new), others + column[:, None] * new), None
+        draws = lax.dynamic_update_index_in_dim(draws, new, k, 0)
+        return (draws, others + column[:, None] * new), None
 
     rows = jnp.arange(len(draws)), constraints.factor.T, uniforms
     (draws, _), _ = lax.scan(step, (draws, constraints.factor @ draws), rows)

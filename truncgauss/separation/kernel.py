@@ -164,7 +164,7 @@ def intersected_paths(
         below, above = jnp.where(empty, 0.0, below), jnp.where(empty, 1.0, above)
         draw, log_mass = separation_step(below, above, share)
         log_mass = jnp.where(empty, -jnp.inf, log_mass)
-        return draws.at[k].set(draw + tilt), log_mass
+        return lax.dynamic_update_index_in_dim(draws, draw + tilt, k, 0), log_mass
 
     strict = jnp.tril(constraints.factor, -1)
     rows = index, strict, *constraints[:3], constraints.scale, tilt, shares
@@ -310,9 +310,8 @@ def interval_slopes(
     e_a = exponential(finite_low, -0.5 * (a * a + 2.0 * LOG_SQRT_2PI) - log_mass)
     e_b = exponential(finite_high, -0.5 * (b * b + 2.0 * LOG_SQRT_2PI) - log_mass)
     both = finite_low & finite_high
-    half_gap = 0.5 * jnp.where(both, width, 0.0) * (a + b)
-    # e_b - e_a by expm1 of the difference of their logs, to avoid cancellation.
-    gap = jnp.sign(half_gap) * jnp.maximum(e_a, e_b) * jnp.expm1(-jnp.abs(half_gap))
+    # e_b - e_a = -(e_a + e_b) tanh((b^2 - a^2)/4), without cancellation.
+    gap = -(e_a + e_b) * jnp.tanh(0.25 * jnp.where(both, width, 0.0) * (a + b))
     return Slopes(
         mass_low=-e_a,
         mass_high=e_b,
@@ -395,7 +394,8 @@ def sweep(
         def one(new: Array, row: Any) -> tuple[Array, Any]:
             k, weights, base, row = row
             value, out = step(base + weights @ new, row)
-            return new.at[k].set(value), out
+            # A scatter, as of `new.at[k]`, reads the row it replaces, and is not vectorised.
+            return lax.dynamic_update_index_in_dim(new, value, k, 0), out
 
         return lax.scan(one, zeros, (jnp.arange(block), within, base, rows))
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
 from truncgauss.limits import GaussianLimits
 from truncgauss.linalg import rounding
@@ -55,7 +55,7 @@ def smallest_mass_first(limits: GaussianLimits) -> Order:
         column = (remainder[chosen] - columns[:, chosen] @ columns) / scale[chosen]
         left = left & (jnp.arange(d) != chosen)
         column = jnp.where(left & ~known[chosen], column, 0.0)
-        columns = columns.at[position].set(column)
+        columns = lax.dynamic_update_index_in_dim(columns, column, position, 0)
         state = remainder, columns, left, residual - column * column, mean + column * draw
         return state, (chosen, draw)
 

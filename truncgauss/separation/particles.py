@@ -164,7 +164,8 @@ def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
     interval = standardize(low, high, loc + means, scale)
     draw, log_mass = separation_step(interval.low, interval.high, uniform, interval.width)
     gain = log_mass - log_site_mean(precision, center, loc + means, scale)
-    cloud = cloud._replace(z=cloud.z.at[k].set(draw), log_weights=cloud.log_weights + gain)
+    z = lax.dynamic_update_index_in_dim(cloud.z, draw, k, 0)
+    cloud = cloud._replace(z=z, log_weights=cloud.log_weights + gain)
     return cloud, (uniform, parents)
 
 
