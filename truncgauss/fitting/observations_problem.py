@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood, pooling
-from truncgauss.compiling import LIGHT, MEDIUM
+from truncgauss.compiling import LIGHT
 from truncgauss.fitting.centring import Centred, UserUnits
 from truncgauss.fitting.existence import (
     AT_SINGULAR,
@@ -262,7 +262,7 @@ class Rows:
         def log_likelihood(factor: float) -> float:
             factors = np.where(small, factor, 1.0)
             x = place.free(flat, np.asarray(matrix) * np.outer(factors, factors))
-            return float(total_of(path.loss, jnp.asarray(x), effort=MEDIUM).log_prob)
+            return float(total_of(path.loss, jnp.asarray(x)).log_prob)
 
         return explained(log_likelihood)
 

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import parallel, pooling, tables
-from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.centring import Centred, UserUnits, Whitened, centred
 from truncgauss.fitting.existence import (
     AT_ZERO,
@@ -354,7 +353,7 @@ class Regression:
 
         def log_likelihood(factor: float) -> float:
             x = np.append(values[:p], [1.0, np.log(factor)])
-            return float(total_of(loss, jnp.asarray(x), effort=MEDIUM).log_prob)
+            return float(total_of(loss, jnp.asarray(x)).log_prob)
 
         return explained(log_likelihood)
 
