@@ -14,7 +14,7 @@ from truncgauss.problem import Estimate, Problem
 
 FAILURE = 0.05  # for rows with a larger stderr another method is tried
 MARGIN = 2.0  # points are added for a stderr of rtol over this
-STEP, LONGEST_STEP = 4, 16  # factors of the number of points: few values, so that few are compiled
+STEP = 4  # the number of points grows by this factor, its square or its cube
 LEAST_RATE = 0.25  # no points are added where the stderr falls more slowly than n^-1/4
 
 MET, SPENT, STUCK = "", "the draws allowed by max_draws are spent", "more points help too little"
@@ -165,8 +165,11 @@ class Search:
     def _affordable(self, method: Method, needy: np.ndarray) -> tuple[int, np.ndarray]:
         """The affordable factor of the number of points, and the rows that it is affordable for."""
         rate = 1.0 if method.growth is None else method.growth.rate
-        excess = MARGIN * float(self.error[needy].max()) / self.rtol
-        factor = LONGEST_STEP if excess**rate > STEP else STEP
+        needed = (MARGIN * self.error[needy] / self.rtol) ** rate
+        factor = STEP if needed.max() <= STEP else STEP**2
+        # At once where every row needs as many, since the points on the way are computed again.
+        if STEP**3 <= needed.min() < math.inf:
+            factor = STEP**3
         needy = needy[np.argsort(self.error[needy], kind="stable")]
         row = cost(method, self._dimension)
         while factor * row * len(padded(needy)) > self.left:
