@@ -66,6 +66,9 @@ def test_sums_and_derivatives_are_those_of_the_rows():
     (filled,) = filled_up(rows)
     assert filled.num_rows == 16 and not filled.weights[9:].any()
     np.testing.assert_array_equal(filled.weights[:9], rows.weights)
+    assert filled_up(rows)[0] is filled  # kept, but not for other rows:
+    (heavier,) = filled_up(rows.with_known(weights=2.0 * rows.weights))
+    np.testing.assert_array_equal(heavier.weights, 2.0 * filled.weights)
 
     def total(rows, loc, variance):
         return tg.likelihood.total_log_likelihood(rows, loc[None], variance[None, None]).log_prob

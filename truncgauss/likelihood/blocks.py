@@ -66,10 +66,13 @@ def filled_up(observations: Observations, *columns: Any) -> tuple[Any, ...]:
         return observations, *columns
     real = places < n
     rows, kept = np.where(real, places, 0), vars(observations)
-    if "filled" not in kept:  # for the next call with the same rows
+    filled = kept.get("filled")
+    if filled is None:
         patterns = observations.patterns or (), observations.region_patterns or ()
-        kept["filled"] = selected(observations, rows, real, *patterns)
-    return kept["filled"], *taken(columns, rows)
+        filled = selected(observations, rows, real, *patterns)
+        if filled.lower.dtype == observations.lower.dtype:  # not so for float64 where it is off
+            kept["filled"] = filled  # for the next call with the same rows
+    return filled, *taken(columns, rows)
 
 
 def first_rows(tree: Any, num_rows: int) -> Any:
