@@ -78,6 +78,10 @@ def test_sums_and_derivatives_are_those_of_the_rows():
     assert np.all(np.isfinite(jax.tree.leaves(found)))
     check = functools.partial(np.testing.assert_allclose, rtol=1e-11, atol=1e-12)
     jax.tree.map(check, found, expected)
+    # A derivative outside of `jit` is that of filled rows too.
+    each = lambda loc: tg.log_likelihood(rows, loc[None], [[1.1]]).log_prob
+    assert jax.jacfwd(each)(jnp.array(0.2)).shape == (9,)
+    np.testing.assert_allclose(jax.grad(lambda loc: each(loc).sum())(0.2), expected[1][0])
 
 
 def test_long_samples_are_filled_up_by_an_eighth_at_most_and_larger_ones_not_at_all():

@@ -79,6 +79,8 @@ def first_rows(tree: Any, num_rows: int) -> Any:
     """What was told of filled rows, pytrees of arrays (m, ...) or (), of the sample's own rows."""
 
     leaves, structure = jax.tree.flatten(tree)
+    if not is_concrete(leaves):  # under a derivative
+        return jax.tree.map(lambda leaf: leaf[:num_rows] if leaf.ndim else leaf, tree)
     longer = [i for i, leaf in enumerate(leaves) if leaf.ndim and len(leaf) > num_rows]
     own = [np.asarray(leaves[i])[:num_rows] for i in longer]
     for i, leaf in zip(longer, jax.device_put(own, [leaves[i].sharding for i in longer])):
