@@ -130,17 +130,17 @@ def config(tmp_path):
     return written
 
 
-def result(folder):
-    [run] = folder.glob("shared-*")
+def result(folder, name="shared"):
+    [run] = folder.glob(f"{name}-*")
     assert not run.name.endswith(".partial")
     return dict(np.load(run / "result.npz")), run
 
 
-def alone(path, folder):
+def alone(path, folder, name="shared"):
     """The results of one process."""
     words = [sys.executable, "-m", "truncgauss.cli", "run", path, "--runs", folder / "runs"]
     subprocess.run(list(map(str, words)), check=True, timeout=LIMIT, capture_output=True)
-    return result(folder / "runs")[0]
+    return result(folder / "runs", name)[0]
 
 
 def assert_same(one, many, count):

@@ -5,6 +5,7 @@ Real processes do the same in tests/test_distributed.py.
 
 import threading
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -72,6 +73,7 @@ def test_sums_over_processes_are_those_of_all_rows(processes):
                 pooling.lengths(own),
                 pooling.deviation(own),
                 np.array(pooling.median(own[:, 0])),
+                np.array([pooling.least(own[:, 0] ** 2, rank) for rank in (1, 20, N)]),
                 pooling.least_squares(own[:, :3], own[:, 3]),
                 np.abs(pooling.triangle(own)),
                 np.array([pooling.every(share.begin >= 0), pooling.every(share.begin == 0)]),
@@ -84,6 +86,7 @@ def test_sums_over_processes_are_those_of_all_rows(processes):
         np.linalg.norm(values, axis=0),
         values.std(axis=0),
         np.array(np.median(values[:, 0])),
+        np.sort(values[:, 0] ** 2)[[0, 19, N - 1]],
         np.linalg.lstsq(values[:, :3], values[:, 3], rcond=None)[0],
         np.abs(np.linalg.qr(values, mode="r")),
         np.array([True, False]),
@@ -142,12 +145,24 @@ def test_a_regression_of_spread_rows_is_that_of_all(information, processes):
             information=information, num_starts=1,
         )  # fmt: skip
 
-    found = processes(fit)
-    assert_same(found, fit())
-    with pytest.raises(ValueError, match="tightened needs all rows on every process"):
-        tg.fitting.tightened(found[0])
-    with pytest.raises(ValueError, match="quantile_residuals needs all rows"):
-        tg.quantile_residuals(found[0])
+    assert_same(processes(fit), fit())
+
+
+def test_residuals_and_a_tightened_fit_of_spread_rows_are_those_of_all(processes):
+    ends = np.column_stack([Y, np.where(Y > LOW + 2.0, np.inf, Y)])
+
+    def found(share=None):
+        fit = tg.fit_regression(ends, X[:, :2], truncated_low=LOW, num_starts=1)
+        draws = tg.quantile_residuals(fit, jax.random.key(3), num_draws=2)
+        return fit, draws, tg.fitting.tightened(fit, 0.2)
+
+    fits, draws, tightened = zip(*processes(found, count=2))
+    one, all_draws, expected = found()
+    assert_same(fits, one)
+    np.testing.assert_allclose(np.concatenate(draws, axis=1), all_draws, rtol=1e-7)
+    for told in tightened:
+        for part, whole in zip(told[1:], expected[1:], strict=True):
+            np.testing.assert_allclose(part, whole, rtol=1e-7)
 
 
 def test_a_scale_that_depends_on_covariates_and_a_profile(processes):
@@ -218,3 +233,50 @@ def test_processes_at_different_parameters_are_refused(processes):
     )
     for error in processes(at):
         assert "at different parameters" in str(error)
+
+
+def assert_same_mixture(fits, one):
+    assert one.converged
+    for fit in fits:
+        assert fit.converged and fit.notes == one.notes
+        np.testing.assert_allclose(fit.estimates, one.estimates, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(fit.errors, one.errors, rtol=1e-7)
+        for name in ("log_likelihood", "icl", "start_log_likelihoods", "fraction_not_truncated"):
+            np.testing.assert_allclose(getattr(fit, name), getattr(one, name), rtol=1e-10)
+    shares = np.concatenate([fit.responsibilities for fit in fits])
+    np.testing.assert_allclose(shares, one.responsibilities, atol=1e-9)
+
+
+def test_a_mixture_of_spread_rows_is_that_of_all(processes):
+    """With a prior, which counts once, though two processes know of it."""
+    far = np.where(np.arange(N) % 3 == 0, 5.0, 0.0)
+    rows = tg.Observations.exact(np.abs(far + RNG.normal(size=N)))
+    fit = lambda share=None: tg.fit_mixture(rows, 2, num_starts=1, prior_rows=1.0)
+    assert_same_mixture(processes(fit, count=2), fit())
+
+
+@pytest.mark.slow
+def test_a_mixture_of_rows_known_in_part(processes):
+    """Missing and censored entries with noise behind limits of their own; errors by the scores."""
+    far = np.where(np.arange(N) % 3 == 0, 4.0, 0.0)[:, None]
+    lower = np.abs(far + RNG.normal(size=(N, 2)))
+    lower[::7, 1], upper = -np.inf, lower.copy()
+    upper[1::9, 0] = np.inf
+    region = tg.Box(
+        np.where(np.isinf(lower), 0.0, lower - 0.5 - RNG.exponential(size=(N, 2))), np.inf
+    )
+    rows = tg.Observations(lower, upper, region=region, noise=0.01 + 0.1 * RNG.random((N, 2)))
+    fit = lambda share=None: tg.fit_mixture(rows, 2, num_starts=1, information="sandwich")
+    assert_same_mixture(processes(fit, count=2), fit())
+
+
+def test_a_broken_connection_is_no_mistake_of_the_user_s(monkeypatch):
+    """JAX may report the end of another process as ValueError, which would stand for bad input."""
+    from jax.experimental import multihost_utils
+
+    def broken(array):
+        raise ValueError("UNKNOWN: Gloo AllGather failed: connection reset by peer")
+
+    monkeypatch.setattr(multihost_utils, "process_allgather", broken)
+    with pytest.raises(RuntimeError, match="another one has ended: UNKNOWN: Gloo"):
+        parallel.all_bytes(b"1")

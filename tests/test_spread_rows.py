@@ -1,8 +1,11 @@
 """Rows of a file of which each process reads and holds its own: sums, fits and checkpoints."""
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +13,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.stats
-from test_distributed import ends, port
+from test_distributed import LIMIT, STOPPED, alone, ends, launch, port, result
 
 import truncgauss as tg
 from truncgauss.optimization.digests import digest, source_digest
@@ -110,8 +113,8 @@ index, count, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[4]
 jax.config.update("jax_enable_x64", True)
 if count > 1:
     tg.distributed.join(sys.argv[3], count, index)
-rows = tg.distributed.from_file(path, ["y", "x", "low"])
-y, x, low = (rows.values[:, k] for k in range(3))
+rows = tg.distributed.from_file(path, ["y", "x", "low", "two"])
+y, x, low, two = (rows.values[:, k] for k in range(4))
 design = {"constant": jnp.ones_like(x), "x": x}
 line = tg.fit_regression(y, design, censored_low=0.0, truncated_low=low, weights=rows.weights)
 box, ends = tg.Box(low[:, None], jnp.inf), (jnp.where(y > 0, y, -jnp.inf), y)
@@ -120,16 +123,19 @@ small = tg.fit_observations(observed)
 fit = tg.fit_observations(observed, jnp.stack([x, jnp.ones_like(x)], axis=1))
 each = tg.log_likelihood(observed, jnp.zeros(1), jnp.eye(1)).log_prob
 normal = tg.fit_truncated_normal(rows.values[:, 1:2], low=-9.0, weights=rows.weights)
-try:
-    tg.fit_mixture(observed, 2)
-    said = ""
-except ValueError as error:
-    said = str(error)
-assert (count > 1) == ("gathered" in said), said
+two_rows = tg.Observations.exact(two, weights=rows.weights)
+mixture = tg.fit_mixture(two_rows, 2, num_starts=3)
+parts = mixture.weights, mixture.locs, mixture.covariances
+mixed = tg.mixture_log_likelihood(two_rows, *parts).log_prob
+assert mixture.converged and len(mixture.responsibilities) == len(each) // count
 assert len(line.observations.lower) == len(each) // count  # of this process alone
 np.savez(sys.argv[5], line=line.estimates, line_errors=line.errors, fit=fit.estimates,
          errors=fit.errors, profile=line.profile("x"), total=fit.log_likelihood,
          ratio=tg.likelihood_ratio(small, fit)[0], normal=normal.loc,
+         mixture=mixture.estimates, mixture_errors=mixture.errors, icl=mixture.icl,
+         starts=mixture.start_log_likelihoods,
+         mixed=tg.distributed.gathered(mixed)[:37],
+         residuals=np.concatenate(tg.distributed.exchanged(tg.quantile_residuals(small)))[:37],
          each=tg.distributed.gathered(each)[:37])
 """
 
@@ -140,8 +146,9 @@ def test_fits_of_rows_of_which_each_process_holds_its_own(tmp_path):
     rng = np.random.default_rng(4)
     x = rng.normal(size=37)
     y = np.maximum(0.5 + x + rng.normal(size=37), 0.0)
-    table, path = np.column_stack([x, np.minimum(x, y) - 1.5, y]), tmp_path / "rows.csv"
-    np.savetxt(path, table, "%.17g", ",", header="x,low,y", comments="")
+    two = rng.normal(size=37) + np.where(np.arange(37) % 3 == 0, 5.0, 0.0)
+    table, path = np.column_stack([x, np.minimum(x, y) - 1.5, y, two]), tmp_path / "rows.csv"
+    np.savetxt(path, table, "%.17g", ",", header="x,low,y,two", comments="")
 
     def results(count):
         meeting = f"127.0.0.1:{port()}"
@@ -163,3 +170,76 @@ def test_fits_of_rows_of_which_each_process_holds_its_own(tmp_path):
         for name, value in one.items():
             tolerance = 1e-7 if name == "profile" else 1e-10
             np.testing.assert_allclose(found[name], value, rtol=tolerance, err_msg=name)
+
+
+LONG = '''\
+"""Fits of rows of which each process holds its own."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+import truncgauss as tg
+from truncgauss import config
+
+
+class Settings(config.Experiment):
+    spreads: ClassVar[bool] = True
+    rows: str
+    starts: int
+
+
+def run(settings):
+    rows = tg.distributed.from_file(settings.rows, ["x", "low"])
+    x, low = rows.values[:, 0], rows.values[:, 1]
+    box = tg.Box(low[:, None], jnp.inf)
+    observed = tg.Observations.exact(x[:, None], region=box, weights=rows.weights)
+    normal = tg.fit_truncated_normal(x[:, None], low=-9.0, weights=rows.weights)
+    one = tg.fit_observations(observed)
+    two = tg.fit_mixture(tg.Observations.exact(x[:, None], weights=rows.weights), 2,
+                         num_starts=settings.starts)
+    return {"normal": normal.loc, "one": one.estimates, "two": two.estimates, "errors": two.errors,
+            "reached": two.start_log_likelihoods, "summary": [two.reason]}
+
+
+def plot(results):
+    from truncgauss import plotting
+
+    return plotting.figure()[0]
+'''
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
+def test_fits_of_spread_rows_survive_a_process(victim, tmp_path):
+    """One of two processes is killed amid a fit: the other ends with an error, and one process or
+    two go on from the last checkpoint to the numbers of an undisturbed run."""
+    rng = np.random.default_rng(6)
+    x = rng.normal(size=37) + np.where(np.arange(37) % 3 == 0, 5.0, 0.0)
+    np.savez(tmp_path / "rows.npz", x=x, low=x - rng.exponential(size=37) - 0.5)
+    (tmp_path / "shared.py").write_text(LONG)
+    path, folder = tmp_path / "long.yaml", tmp_path / "runs"
+    path.write_text(f"experiment: shared.py\nseed: 1\nrows: {tmp_path / 'rows.npz'}\nstarts: 60\n")
+    processes = launch(tmp_path, 2, path, "--save_every", 0.2)
+    while not list(folder.glob("shared-*/checkpoint/work.npz")) and processes[0].poll() is None:
+        time.sleep(0.02)
+    processes[victim].send_signal(signal.SIGKILL)
+    began = time.monotonic()
+    code, _, err = ends(processes)[1 - victim]
+    assert time.monotonic() - began < STOPPED
+    assert code not in (0, None) and ("another one" in err or "coordination" in err.lower()), err
+    [partial] = folder.glob("shared-*.partial")
+    whole = alone(path, tmp_path / "whole")
+    for count in (1, 2):
+        copy = shutil.copytree(partial, tmp_path / str(count) / "runs" / partial.name)
+        if count == 1:
+            words = [sys.executable, "-m", "truncgauss.cli", "run", "--resume", copy]
+            subprocess.run(list(map(str, words)), check=True, timeout=LIMIT, capture_output=True)
+        else:
+            found = ends(launch(copy.parents[1], count, "--resume", copy))
+            assert [code for code, _, _ in found] == [0, 0], found
+        resumed = result(copy.parent)[0]
+        assert resumed.keys() == whole.keys()
+        for name in ("normal", "one", "two", "errors", "reached"):
+            rtol = 1e-8 if name == "errors" else 1e-10
+            np.testing.assert_allclose(resumed[name], whole[name], rtol=rtol, err_msg=name)

@@ -300,13 +300,20 @@ def test_columns_of_files(tmp_path, name):
     columns = stored(tmp_path)
     if name == "t.parquet":
         parquet = pytest.importorskip("pyarrow.parquet")
-        parquet.write_table(pytest.importorskip("pyarrow").table(columns), tmp_path / name)
+        table = pytest.importorskip("pyarrow").table(columns)
+        parquet.write_table(table, tmp_path / name, row_group_size=1)
     path = tmp_path / name
     assert tables.header(path) == ["x", "y", "kind"]
     found = tables.from_file(path, ["y", "x"], {"kind": "a"}, text=["kind"])
     np.testing.assert_array_equal(found["x"], [0.5, 2.0, 0.25])
     np.testing.assert_array_equal(found["y"], [1.0, 3.0, 5.0])
     assert list(found["kind"]) == ["a", "a", "a"]
+    for where, rows in ((None, X), ({"kind": "a"}, found["x"])):
+        parts = [tables.from_file(path, ["x"], where, part=(i, 3))["x"] for i in range(3)]
+        assert all(map(len, parts))
+        np.testing.assert_array_equal(np.concatenate(parts), rows)
+    with pytest.raises(ValueError, match="3 row.s. to fit cannot be divided into 4 parts"):
+        tables.from_file(path, ["x"], {"kind": "a"}, part=(0, 4))
     with pytest.raises(ValueError, match="no row to fit. kind: known: a, b"):
         tables.from_file(path, ["x"], {"kind": "zzz"})
     with pytest.raises(ValueError, match="column 'z' is not in the header; known: x, y, kind"):

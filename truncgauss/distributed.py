@@ -260,8 +260,9 @@ def from_file(
 ) -> SpreadRows:
     """The rows of a file, of which each process reads and holds those of its own devices alone.
 
-    `fit_observations`, `fit_regression` and `log_likelihood` take such arrays, and `weights` along
-    with them: each process works on its own rows, and sums over rows are exchanged.
+    `fit_observations`, `fit_regression`, `fit_mixture` and `log_likelihood` take such arrays, and
+    `weights` along with them: each process works on its own rows, and sums over rows are exchanged.
+    Every process must make the same calls, also of what takes their fits, such as profiles.
     `fit_truncated_normal` takes them where all rows have the same limits. For sums over rows in a
     jitted function or in `tg.fit`, use them within `parallel.rows(mesh, gathered=False)` where they
     hold probabilities, and write squares as products with an inverse: for a triangular solve XLA

@@ -222,15 +222,20 @@ def num_sharing() -> int:
 
 
 def with_rows_spread(blocks: jax.Array) -> jax.Array:
-    """Blocks of a large matrix, shape (m, b, b), the rows of each spread over the replicates' mesh.
+    """Blocks of a large matrix, shape (..., b, b), the rows of each over the replicates' mesh."""
+    return with_axis_spread(blocks, blocks.ndim - 2)
+
+
+def with_axis_spread(array: jax.Array, axis: int) -> jax.Array:
+    """An array of one large estimate, of which an axis is spread over the replicates' mesh.
 
     A constraint for XLA: the numbers are the same, each device holds and computes its part.
     """
     mesh = _sharing()
     if mesh is None:
-        return blocks
-    rows = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names, None))
-    return jax.lax.with_sharding_constraint(blocks, rows)
+        return array
+    split = NamedSharding(mesh, PartitionSpec(*[None] * axis, mesh.axis_names))
+    return jax.lax.with_sharding_constraint(array, split)
 
 
 def replicated(array: jax.Array) -> jax.Array:
@@ -239,6 +244,12 @@ def replicated(array: jax.Array) -> jax.Array:
     if mesh is None:
         return array
     return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec()))
+
+
+def readable(array: jax.Array) -> jax.Array:
+    """An array of one large estimate, whole on every device where several processes share it."""
+    mesh = _sharing()
+    return replicated(array) if mesh is not None and mesh.is_multi_process else array
 
 
 def over_lanes(function: Callable[..., Any], lanes: Any, shared: Any) -> Any:
@@ -315,15 +326,28 @@ def agreed(what: str, tree: Any) -> None:
 
 
 def all_bytes(content: bytes) -> list[bytes]:
-    """What each process gives, in their order, on all of them."""
-    from jax.experimental import multihost_utils  # which one process does without
+    """What each process gives, in their order, on all of them.
 
-    length = np.array([len(content)], np.int32)
-    lengths = np.asarray(multihost_utils.process_allgather(length)).reshape(-1)
+    Raises:
+        RuntimeError: if another process has ended.
+    """
+    lengths = _gathered(np.array([len(content)], np.int32)).reshape(-1)
     filled = np.zeros(int(lengths.max()), np.uint8)
     filled[: len(content)] = np.frombuffer(content, np.uint8)
-    every = np.asarray(multihost_utils.process_allgather(filled)).reshape(len(lengths), -1)
+    every = _gathered(filled).reshape(len(lengths), -1)
     return [row[:size].tobytes() for row, size in zip(every, lengths)]
+
+
+def _gathered(array: np.ndarray) -> np.ndarray:
+    """An array of each process, all of one shape, on all of them."""
+    from jax.experimental import multihost_utils  # which one process does without
+
+    try:
+        return np.asarray(multihost_utils.process_allgather(array))
+    except ValueError as error:  # as which JAX reports a connection that broke, now and then
+        raise RuntimeError(
+            f"the processes could not exchange numbers, since another one has ended: {error}"
+        ) from error
 
 
 def is_elsewhere(leaf: Any) -> bool:

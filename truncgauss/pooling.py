@@ -26,15 +26,22 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-    """The rows of this process: those from `begin` to `end` of `total`."""
+    """The rows of this process: those from `begin` to `end` of `total`.
+
+    Attributes:
+        here: whether arrays hold these alone, rather than being spread over processes.
+    """
 
     begin: int
     end: int
     total: int
+    here: bool = False
 
     def own(self, array: Any) -> Any:
         """The own rows of an array, or of several, whose leading axis is that of all rows; a number
         or None as it is."""
+        if self.here:
+            return array
         if isinstance(array, dict):
             return {name: self.own(column) for name, column in array.items()}
         if isinstance(array, tuple):
@@ -55,15 +62,9 @@ class Share:
         return jax.make_array_from_process_local_data(place, np.asarray(own), shape)
 
 
-@dataclasses.dataclass
-class Pool:
-    """The rows of this process, and the mark of all rows once it is known, see `mark_of`."""
-
-    share: Share
-    mark: jax.Array | None = None
-
-
-_POOL: contextvars.ContextVar[Pool | None] = contextvars.ContextVar("pool", default=None)
+_POOL: contextvars.ContextVar[Share | None] = contextvars.ContextVar("pool", default=None)
+_GIVEN: contextvars.ContextVar[Share | None] = contextvars.ContextVar("given", default=None)
+_MARK: contextvars.ContextVar[jax.Array | None] = contextvars.ContextVar("mark", default=None)
 
 
 # ---------------------------------------------------------------- rows
@@ -75,7 +76,8 @@ def own_shards(array: jax.Array) -> dict[int, np.ndarray]:
 
 
 def share_of(what: str, tree: Any) -> Share | None:
-    """Which rows of the arrays of a tree lie on this process; None if all do.
+    """Which rows of the arrays of a tree lie on this process; None if all do. Within `given` it is
+    as that says.
 
     Args:
         what: who asks, for messages.
@@ -85,8 +87,12 @@ def share_of(what: str, tree: Any) -> Share | None:
         ValueError: on every process, if arrays are spread in different ways, along another axis
             than that of the rows, or such that a process has no rows or not a single run of them.
     """
+    if inside():
+        return None
+    if _GIVEN.get() is not None:
+        return _GIVEN.get()
     spread = [leaf for leaf in jax.tree.leaves(tree) if parallel.is_elsewhere(leaf)]
-    if not spread or inside():
+    if not spread:
         return None
     found = set()
     for leaf in spread:
@@ -110,15 +116,29 @@ def share_of(what: str, tree: Any) -> Share | None:
     return Share(*own)
 
 
-def refuse_spread(what: str, tree: Any, loss: Any = None) -> None:
-    """Raise ValueError if arrays of a tree, or the rows of a loss, lie on other processes too."""
-    spread = any(map(parallel.is_elsewhere, jax.tree.leaves(tree)))
-    if spread or getattr(loss, "mark", None) is not None:
+def of_processes(num_rows: int) -> Share | None:
+    """The share of this process, which has so many rows; None if it is the only one.
+
+    Raises:
+        ValueError: on every process, if one has none.
+    """
+    if jax.process_count() == 1:
+        return None
+    counts = [int(count) for count in distributed.exchanged(np.asarray(num_rows))]
+    if not all(counts):
+        raise ValueError(f"process {counts.index(0)} has no row. Use fewer processes.")
+    begin = sum(counts[: jax.process_index()])
+    return Share(begin, begin + num_rows, sum(counts), here=True)
+
+
+def refuse_spread(what: str, tree: Any) -> None:
+    """Raise ValueError if arrays of a tree lie on other processes too."""
+    if any(map(parallel.is_elsewhere, jax.tree.leaves(tree))):
         raise ValueError(
             f"{what} needs all rows on every process, but these are spread over "
             f"{jax.process_count()}. Give tg.distributed.gathered(rows); within "
             "tg.parallel.rows(mesh) the processes share the work all the same. fit_observations, "
-            "fit_regression, log_likelihood and tg.fit take spread rows."
+            "fit_regression, fit_mixture, log_likelihood and tg.fit take spread rows."
         )
 
 
@@ -160,15 +180,29 @@ def mixed(x: np.ndarray) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def pool(share: Share) -> Iterator[Pool]:
-    """A context in which every process works on its own rows, and the functions below add up."""
-    found = Pool(share)
-    before = _POOL.set(found)
+def pool(share: Share | None) -> Iterator[None]:
+    """A context in which every process works on its own rows, and the functions below add up;
+    none if there is no share."""
+    if share is None:
+        yield
+        return
+    before = _POOL.set(share)
     try:
         with on_own_devices():
-            yield found
+            yield
     finally:
         _POOL.reset(before)
+
+
+@contextlib.contextmanager
+def given(share: Share | None) -> Iterator[None]:
+    """A context in which the rows that fits take are those of this process alone, one share of all;
+    those of all processes if there is no share."""
+    before = _GIVEN.set(share)
+    try:
+        yield
+    finally:
+        _GIVEN.reset(before)
 
 
 def inside() -> bool:
@@ -176,24 +210,45 @@ def inside() -> bool:
     return _POOL.get() is not None
 
 
+def own_share() -> Share | None:
+    """The rows of this process within `pool`, else None."""
+    return _POOL.get()
+
+
+@contextlib.contextmanager
+def marked(mark: jax.Array) -> Iterator[None]:
+    """A context in which losses are made that checkpoints know by the mark of their rows."""
+    before = _MARK.set(mark)
+    try:
+        yield
+    finally:
+        _MARK.reset(before)
+
+
 def mark() -> jax.Array | None:
-    """The mark of the rows within `pool`, else None."""
-    found = _POOL.get()
-    return None if found is None else found.mark
+    """The mark of the rows within `marked`, else None."""
+    return _MARK.get()
 
 
 @contextlib.contextmanager
 def on_own_devices() -> Iterator[None]:
     """A context in which work is spread over the devices of this process alone."""
+    if jax.process_count() == 1:
+        yield
+        return
     mesh = parallel.device_mesh(jax.local_device_count())
     with parallel.rows(mesh), parallel.replicates(None):
         yield
 
 
 @contextlib.contextmanager
-def checked_together() -> Iterator[None]:
-    """A context whose ValueError on one process is raised on all; nothing within may exchange."""
-    if not inside():
+def checked_together(apart: bool = False) -> Iterator[None]:
+    """A context whose ValueError on one process is raised on all; nothing within may exchange.
+
+    Args:
+        apart: whether processes do different work here, though outside of `pool`.
+    """
+    if not inside() and not (apart and jax.process_count() > 1):
         yield
         return
     said = ""
@@ -220,17 +275,7 @@ def _added(tree: T) -> T:
     return jax.tree.map(lambda *parts: sum(parts[1:], parts[0]), *every)
 
 
-class OfAllRows:
-    """A function of a loss and x as one of x, which checkpoints know by the mark of all rows."""
-
-    def __init__(self, function: Callable[..., Any], loss: Any) -> None:
-        self.function, self.loss = function, loss
-
-    def __call__(self, kind: str, mark: np.ndarray, x: jax.Array) -> Any:
-        return evaluated(self.function, self.loss, x)
-
-
-def evaluated(function: Callable[..., T], loss: Any, x: jax.Array, **settings: Any) -> T:
+def evaluated(function: Callable[..., T], loss: Any, x: Any, **settings: Any) -> T:
     """function(loss, x), which is a sum over rows, over those of all processes if the loss has
     rows of this process alone.
 
@@ -243,8 +288,10 @@ def evaluated(function: Callable[..., T], loss: Any, x: jax.Array, **settings: A
         return function(loss, x, **settings)
     with on_own_devices():
         own = jax.tree.map(np.asarray, function(loss, x, **settings))
-    every = distributed.exchanged((np.asarray(x), own))
-    if any(not np.array_equal(at, every[0][0], equal_nan=True) for at, _ in every):
+    every = distributed.exchanged((jax.tree.map(np.asarray, x), own))
+    places = [jax.tree.leaves(at) for at, _ in every]
+    pairs = (pair for place in places for pair in zip(place, places[0], strict=True))
+    if not all(np.array_equal(one, other, equal_nan=True) for one, other in pairs):
         raise ValueError(
             "The processes ask for a likelihood at different parameters. All must make the same "
             "calls, on processors and with libraries of one kind."
@@ -307,6 +354,21 @@ def median(values: np.ndarray) -> float:
     table = table[np.argsort(table[:, 0], kind="stable")]
     below = np.cumsum(table[:, 1])
     return float(table[np.searchsorted(below, 0.5 * below[-1]), 0])
+
+
+def least(values: np.ndarray, rank: int) -> float:
+    """The smallest value that is not exceeded by `rank` of the values (n,), none of which is
+    negative, of all processes.
+
+    By bisection among all floats: some 60 counts are exchanged, however many values there are.
+    """
+    bits = np.sort(np.asarray(values, np.float64) + 0.0).view(np.int64)
+    low, high = -1, int(np.float64(np.inf).view(np.int64))
+    while high - low > 1:
+        middle = low + (high - low) // 2
+        count = int(total(np.searchsorted(bits, middle, side="right")))
+        low, high = (low, middle) if count >= rank else (middle, high)
+    return float(np.int64(high).view(np.float64))
 
 
 def lengths(columns: np.ndarray) -> np.ndarray:

@@ -3,13 +3,18 @@
 The config says by the names of columns what is known of each outcome: exact, censored, an
 interval, missing or noisy, and where a row could be seen at all. The fit is set beside the naive
 one, by least squares through the recorded values, and judged by its residuals.
+
+Several processes read and hold their own rows of a table of numbers; one with columns of texts,
+whose marks and levels are those of all rows, is read by each.
 """
+
+import sys
 
 import numpy as np
 from tqdm import tqdm
 
 import truncgauss as tg
-from truncgauss import tables
+from truncgauss import distributed, pooling, tables
 
 from . import mixture
 from .settings import Entry
@@ -21,12 +26,16 @@ def run(config):
     """Estimates with standard errors, the naive ones, the certificate, and residuals."""
     import jax
 
-    table = config.read_data()
-    table, dropped = without_strays(config, table)
-    rows, design = observations(config, table), design_of(config, table)
+    table, share = own_table(config)
+    table, share, dropped = without_strays(config, table, share)
+    with pooling.pool(share), pooling.checked_together():
+        rows, design = observations(config, table), design_of(config, table)
     covariates = None if design is None else np.column_stack(list(design.values()))
     check_profile(config, names_of(config, design))  # before the fit, if names are known
-    with tqdm(total=2 + len(config.profile), desc="fit", disable=None) as bar:
+    with (
+        pooling.given(share),
+        tqdm(total=2 + len(config.profile), desc="fit", disable=None) as bar,
+    ):
         fit = fitted(config, table, rows, design)
         bar.update()
         check_profile(config, fit.names)
@@ -35,27 +44,66 @@ def run(config):
         residuals = tg.quantile_residuals(
             fit, jax.random.key(config.seed), num_draws=config.num_residuals
         )
+        said, residuals = of_all(rows, residuals, share)
+        simple = naive(config, rows, covariates, fit, share)
         bar.update()
     results = {
         "outcomes": np.array(list(config.outcomes)),
-        "names": np.array(fit.names),
-        "estimates": fit.estimates,
-        "stderr": fit.errors,
-        "naive": naive(config, rows, covariates, fit),
+        **of_fit(fit),
+        "naive": simple,
         "num_components": config.components,
-        "by_name": by_name(fit),
         "profile": {name: np.array(ends) for name, (ends, _) in profiles.items()},
         "profile_curves": {name: np.array(curve) for name, (_, curve) in profiles.items()},
         "residuals": residuals,
+        "dropped": np.array(dropped, int),
+    }
+    results["summary"] = summary(results, said, fit)
+    return results
+
+
+def of_fit(fit):
+    """What the fit found, and how it went."""
+    return {
+        "names": np.array(fit.names),
+        "estimates": fit.estimates,
+        "stderr": fit.errors,
+        "by_name": by_name(fit),
         "log_likelihood": fit.log_likelihood,
         "fraction_not_truncated": fit.fraction_not_truncated,
         "num_rows": fit.num_rows,
-        "dropped": np.array(dropped, int),
         "metrics": metrics(fit),
         "failed": "" if fit.converged else fit.reason,
     }
-    results["summary"] = summary(results, rows, fit)
-    return results
+
+
+def of_all(rows, residuals, share):
+    """What the rows of all processes are, in words, and the residuals of all of them."""
+    counts = rows.counts()
+    with pooling.pool(share):
+        whole = pooling.total(np.array(list(counts.values())))
+        stacked = pooling.stacked(np.swapaxes(residuals, 0, 1))
+    return rows.described(dict(zip(counts, map(int, whole)))), np.swapaxes(stacked, 0, 1)
+
+
+def own_table(config):
+    """The columns of the rows that this process is to fit, and which of all rows these are; None if
+    it has all."""
+    import jax
+
+    count = jax.process_count()
+    if count == 1 or any(config.texts()):
+        if count > 1 and distributed.first():
+            print(
+                "truncgauss: the table has columns of texts: every process reads all of it",
+                file=sys.stderr,
+            )
+        return config.read_data(), None
+    if distributed.first():
+        scanned = ", scanning the text before them" if str(config.data).endswith(".csv") else ""
+        print(f"truncgauss: each process reads its own rows{scanned}", file=sys.stderr)
+    with pooling.checked_together(apart=True):
+        table = config.read_data((jax.process_index(), count))
+    return table, pooling.of_processes(len(next(iter(table.values()))))
 
 
 def metrics(fit):
@@ -90,7 +138,8 @@ def fitted(config, table, rows, design):
     ((name, entry),) = config.outcomes.items()
     columns = [np.ones(rows.num_rows), *(table[own] for own in config.scale_covariates)]
     scales = dict(zip(["constant", *config.scale_covariates], columns))
-    check_present(scales)
+    with pooling.checked_together(apart=True):
+        check_present(scales)
     outcome = np.column_stack([rows.lower, rows.upper])
     given = {"truncated_low": entry.truncated_low, "truncated_high": entry.truncated_high}
     marked = entry.left_censored or entry.right_censored
@@ -107,27 +156,39 @@ def fitted(config, table, rows, design):
     )
 
 
-def without_strays(config, table):
-    """The table without rows that lie outside of where they could be seen, and their numbers.
+def without_strays(config, table, share):
+    """The table without rows that lie outside of where they could be seen, its share of what is
+    left, and the numbers of the strays among all rows.
 
     Raises:
         ValueError: there are such rows, and they are not to be dropped.
     """
-    rows = observations(config, table)
+    before = 0 if share is None else share.begin
+    with pooling.pool(share):
+        with pooling.checked_together():
+            rows = observations(config, table)
+            stray = strays(config, rows, before)
+        dropped = [int(row) for row in pooling.stacked(stray + before)]
+    kept = np.delete(np.arange(rows.num_rows), stray)
+    table = {name: column[kept] for name, column in table.items()}
+    return table, share and pooling.of_processes(len(kept)), dropped
+
+
+def strays(config, rows, before):
+    """The numbers of rows outside of where they could be seen, of which some stand before these."""
     if rows.region is None:
-        return table, []
+        return np.zeros(0, int)
     lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
     low, high = (np.broadcast_to(end, lower.shape) for end in (rows.region.low, rows.region.high))
     stray = np.flatnonzero(((lower > high) | (upper < low)).any(axis=1))
     if len(stray) and config.stray_rows == "refuse":
         raise ValueError(
             f"{len(stray)} of {len(lower)} rows lie outside of where a row could be seen, first "
-            f"{tables.place(config.data, stray[0], config.where)}: {lower[stray[0]]} to "
+            f"{tables.place(config.data, before + stray[0], config.where)}: {lower[stray[0]]} to "
             f"{upper[stray[0]]}, but seen only from {low[stray[0]]} to {high[stray[0]]}. Correct "
             "the limits or the rows, or say `stray_rows: drop`."
         )
-    kept = np.delete(np.arange(len(lower)), stray)
-    return {name: column[kept] for name, column in table.items()}, [int(row) for row in stray]
+    return stray
 
 
 def design_of(config, table):
@@ -194,7 +255,7 @@ def profile(fit, name, bar):
     return fit.profile(name), fit.profile_curve(name, NUM_CURVE)
 
 
-def naive(config, rows, design, fit):
+def naive(config, rows, design, fit, share):
     """The same estimates by least squares through the recorded values, as if known exactly.
 
     A censored entry counts by its limit, an interval by its middle; a missing one is left out.
@@ -204,14 +265,17 @@ def naive(config, rows, design, fit):
     complete = (np.isfinite(low) & np.isfinite(high)).all(axis=1)
     middle = np.where(complete[:, None], low, 0.0) / 2 + np.where(complete[:, None], high, 0.0) / 2
     if config.components > 1:
-        return mixture.naive(config, rows, (middle[complete], complete), fit)
+        with pooling.given(share and pooling.of_processes(int(complete.sum()))):
+            return mixture.naive(config, rows, (middle[complete], complete), fit)
     weights = np.ones(len(middle)) if rows.weights is None else np.asarray(rows.weights)
     root = np.sqrt(weights[complete])[:, None]
     columns = np.ones((len(middle), 1)) if design is None else design
     x, y = columns[complete] * root, middle[complete] * root
-    coefficients = np.linalg.lstsq(x, y, rcond=None)[0]
-    residuals = y - x @ coefficients
-    matrix = residuals.T @ residuals / weights[complete].sum()
+    with pooling.pool(share):
+        coefficients = np.column_stack([pooling.least_squares(x, own) for own in y.T])
+        residuals = y - x @ coefficients
+        products, size = pooling.total((residuals.T @ residuals, weights[complete].sum()))
+    matrix = products / size
     kept = np.tril_indices(len(matrix))
     if config.covariance == "diagonal":
         kept = np.diag_indices(len(matrix))
@@ -236,11 +300,10 @@ def by_name(fit):
 # ---------------------------------------------------------------- what the user reads
 
 
-def summary(results, rows, fit):
+def summary(results, said, fit):
     """The table of estimates, the certificate, and what was dropped."""
     width = max(map(len, results["names"]))
     row = f"{{:<{width}}} {{:>12}} {{:>12}} {{:>26}} {{:>12}}".format
-    said = repr(rows).removeprefix("Observations(").removesuffix(")")
     verdict = "converged" if fit.converged else "not converged"
     lines = [
         f"{said}; {verdict}, log-likelihood {fit.log_likelihood:.6g}",

@@ -110,12 +110,12 @@ class Settings(Experiment):
         for name in self.categories:
             yield ("categories", name), name
 
-    def read_data(self) -> dict[str, Any]:
-        """The columns that the settings name."""
+    def read_data(self, part: tuple[int, int] = (0, 1)) -> dict[str, Any]:
+        """The columns that the settings name, of the i-th of k parts of the rows."""
         numbers = dict.fromkeys(name for _, name in self.numbers())
         texts = dict.fromkeys(name for _, name in self.texts())
         return from_file(
-            self.data, list(numbers), self.where, text=list(texts), missing=self.missing
+            self.data, list(numbers), self.where, text=list(texts), missing=self.missing, part=part
         )
 
     @model_validator(mode="after")

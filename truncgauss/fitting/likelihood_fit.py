@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from truncgauss import __version__, distributed
+from truncgauss import __version__, distributed, pooling
 from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss
@@ -283,16 +283,19 @@ class RowsFit(LikelihoodFit):
     """A maximum of the likelihood of observed rows, which it keeps.
 
     Attributes, besides those of `LikelihoodFit`:
-        wald_ratios: how far the likelihood allows each estimate to move below and above it, over
-            the half-width of its Wald interval, (p, 2): 1 if that is to be trusted. Empty if
-            it was not compared.
+        wald_ratios: how far the log-likelihood is from quadratic along the line on which the Wald
+            interval of each estimate rests, below and above it, (p, 2): 1 if that is to be trusted,
+            see `optimization.wald`. Empty if it was not compared.
         observations: the rows; where they are spread over processes, those of this one.
         centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
+        share: which rows of all these are, where they are spread over processes; else None. The
+            functions that take such a fit are to be called on all processes.
     """
 
     wald_ratios: np.ndarray
     observations: Observations = dataclasses.field(repr=False)
     centred: Observations = dataclasses.field(repr=False)
+    share: pooling.Share | None = dataclasses.field(default=None, repr=False)
 
     def __str__(self) -> str:
         one = self.centred.dimension == 1 and isinstance(self.centred.region, Box)
@@ -354,7 +357,7 @@ def likelihood_ratio(small: RowsFit, large: RowsFit) -> LikelihoodRatio:
         if not fit.converged:
             raise ValueError(f"likelihood_ratio: a fit has not converged. {fit.reason}")
     same = same_rows(small.observations, large.observations)
-    if small.loss.mark is not None:  # of rows that lie on other processes too
+    if small.share is not None:
         same = all(distributed.exchanged(same))
     if not same:
         raise ValueError("likelihood_ratio: the two fits are of different rows.")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from truncgauss import parallel, pooling
+from truncgauss import pooling
 from truncgauss.fitting.centring import UserUnits, centred, coarse
 from truncgauss.fitting.expected import check_expected
 from truncgauss.fitting.inference import check_information
@@ -19,7 +19,7 @@ from truncgauss.fitting.observations_start import (
     first_guess,
 )
 from truncgauss.fitting.regression_loss import is_simple
-from truncgauss.likelihood import Observations, mark_of_rows, own_rows
+from truncgauss.likelihood import Observations, fitted_together, own_rows
 from truncgauss.optimization.descent import Descent, fitted
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
@@ -75,8 +75,8 @@ def fit_observations(
         ObservationsFit.
 
     Raises:
-        ValueError: for rows that are impossible, collinear covariates, fewer rows than parameters,
-            or a covariance structure that makes no sense. Nothing is dropped silently.
+        ValueError: for rows that are impossible, collinear covariates, no more rows than
+            parameters, or a covariance structure that makes no sense. Nothing is dropped silently.
 
     Example:
         >>> y = jnp.array([0.0, 1.2, 0.0, 2.3, 0.4, 0.0, 1.9, 0.8])  # 0 stands for 0 or less
@@ -89,18 +89,18 @@ def fit_observations(
         request = Request(
             covariance, start, method, as_key(key), num_steps, num_starts, information, progress
         )
-        share = pooling.share_of("fit_observations", (observations, design))
-        if share is None:
-            parallel.agreed(
-                "fit_observations: rows, design and start", (observations, design, start)
-            )
-            return fit_of_rows(observations, design, request)
-        parallel.agreed("fit_observations: the start", start)
-        with pooling.pool(share) as pool:
-            with pooling.checked_together():
-                own, columns = own_rows(observations, share), share.own(design)
-            pool.mark = mark_of_rows(own, share, *arrays_of(columns))
-            return fit_of_rows(own, columns, request)
+
+        def read(share: pooling.Share | None) -> tuple[Observations, Any]:
+            if share is None:
+                return observations, design
+            return own_rows(observations, share), share.own(design)
+
+        def columns(own: tuple[Observations, Any]) -> tuple[Any, ...]:
+            return own[0], *arrays_of(own[1])
+
+        given, asked = (observations, design), (covariance, repr(method), method, key)
+        with fitted_together("fit_observations", given, start, asked, read, columns) as own:
+            return fit_of_rows(*own, request)
 
 
 class Request(NamedTuple):

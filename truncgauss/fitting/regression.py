@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel, pooling, tables
+from truncgauss import pooling, tables
 from truncgauss.fitting.centring import Centred, UserUnits, Whitened, centred
 from truncgauss.fitting.existence import (
     AT_ZERO,
@@ -34,9 +34,9 @@ from truncgauss.fitting.regression_loss import (
     terms_of,
 )
 from truncgauss.fitting.regression_result import RegressionErrors, RegressionFit
-from truncgauss.fitting.regression_rows import Columns, RegressionRows, names_of
+from truncgauss.fitting.regression_rows import Checked, Columns, RegressionRows, names_of
 from truncgauss.fitting.rising import direction_of, endless, impossible
-from truncgauss.likelihood import Observations, mark_of_rows
+from truncgauss.likelihood import Observations, fitted_together
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
 from truncgauss.optimization.widening import Precision
 
@@ -96,7 +96,7 @@ def fit_regression(
 
     Raises:
         ValueError: for rows outside their truncation limits, limits that contradict each other,
-            NaN, collinear covariates, or fewer rows than parameters. Nothing is dropped silently.
+            NaN, collinear covariates, or no more rows than parameters. Nothing is dropped silently.
 
     Example:
         >>> hours = [0.0, 0.0, 1.2, 0.0, 2.3, 0.4, 3.1, 1.9]  # 0 stands for 0 or less
@@ -115,20 +115,19 @@ def fit_regression(
         limits = censored_low, censored_high, truncated_low, truncated_high
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
         request = Request(start, num_steps, num_starts, information, progress)
-        share = pooling.share_of("fit_regression", tuple(columns))
-        if share is None:
-            known, covariates, scales = columns.checked(information)
-            every = known.observations, covariates.values, start
-            parallel.agreed("fit_regression: rows, designs and start", every)
-            return Regression.of(known, covariates, scales).fit(request)
-        parallel.agreed("fit_regression: the start", start)
-        with pooling.pool(share) as pool:
-            with pooling.checked_together():
-                own = Columns(*share.own(tuple(columns)))
-                known, covariates, scales = own.checked(information)
-            parts = [part.values for part in (covariates, scales) if part is not None]
-            pool.mark = mark_of_rows(known.observations, share, *parts)
-            return Regression.of(known, covariates, scales).fit(request)
+
+        def read(share: pooling.Share | None) -> Checked:
+            own = columns if share is None else Columns(*share.own(tuple(columns)))
+            return own.checked(information)
+
+        def arrays(own: Checked) -> tuple[Any, ...]:
+            known, *designs = own
+            values = (part.values for part in designs if part is not None)
+            return known.observations, known.censoring.T, *values
+
+        given = tuple(columns)
+        with fitted_together("fit_regression", given, start, information, read, arrays) as own:
+            return Regression.of(*own).fit(request)
 
 
 class Request(NamedTuple):

@@ -25,6 +25,9 @@ class RegressionRows(NamedTuple):
     exact: bool
 
 
+Checked = tuple[RegressionRows, tables.Table, tables.Table | None]
+
+
 class Columns(NamedTuple):
     """What is known of the rows; arguments of `fit_regression`."""
 
@@ -35,7 +38,7 @@ class Columns(NamedTuple):
     design: Any
     scale_design: Any
 
-    def checked(self, information: str) -> tuple[RegressionRows, tables.Table, tables.Table | None]:
+    def checked(self, information: str) -> Checked:
         """The rows, the covariates, and those of the log scale."""
         ends = columns_of(self.outcome, "outcome")
         known = as_rows(ends, self.limits, self.noise, self.weights)

@@ -1,6 +1,7 @@
 """Residuals of rows known in part, standard normal if the model is right."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +12,8 @@ from scipy.special import ndtri_exp
 
 from truncgauss import pooling
 from truncgauss.fitting.likelihood_fit import RowsFit
-from truncgauss.likelihood import Observations, log_likelihood
+from truncgauss.likelihood import Observations, log_likelihood, numbered
+from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
@@ -45,10 +47,13 @@ def quantile_residuals(
 
     Returns:
         Shape (n, d), or (num_draws, n, d), in standard deviations; NaN where an entry is missing,
-        or the row is impossible. Infinite where a value lies on its limit.
+        or the row is impossible. Infinite where a value lies on its limit. Of a fit whose rows are
+        spread over processes, each gets the residuals of its own, `fit.share`; draws belong to the
+        number of a row among all.
 
     Raises:
-        ValueError: for a fit that does not hold its rows.
+        ValueError: for a fit that does not hold its rows, or a tuple of rows that are spread over
+            processes.
 
     Example:
         >>> rows = tg.Observations.exact([0.5, 2.0], region=tg.Box([0.0], [jnp.inf]))
@@ -64,11 +69,10 @@ def quantile_residuals(
     """
     with jax.enable_x64(True):
         model = as_model(fit, method)
-        n, d = model.rows.lower.shape
-        possible = np.isfinite(model.log_likelihood(model.rows))
-        shape = (1 if num_draws is None else num_draws, n)
-        uniforms = np.asarray(jax.random.uniform(as_key(key), (d, *shape), jnp.float64))
-        columns = [residuals_of_entry(model, j, uniforms[j]) for j in range(d)]
+        uniforms = uniforms_of(model, as_key(key), 1 if num_draws is None else num_draws)
+        with pooling.pool(model.share):
+            possible = np.isfinite(model.log_likelihood(model.rows))
+            columns = [residuals_of_entry(model, j, own) for j, own in enumerate(uniforms)]
     found = np.where(possible[:, None], np.stack(columns, axis=-1), np.nan)
     return found[0] if num_draws is None else found
 
@@ -79,22 +83,26 @@ class Model(NamedTuple):
     Attributes:
         rows: n rows without weights.
         log_likelihood: n such rows with the same regions and noise -> their log-likelihoods, (n,).
+        share: which rows of all these are, if other processes have others.
     """
 
     rows: Observations
     log_likelihood: Callable[[Observations], np.ndarray]
+    share: pooling.Share | None = None
 
 
 def as_model(fit: Any, method: Method) -> Model:
     """The model that a fit, or a tuple of rows, mean and covariance, stands for."""
     if hasattr(fit, "row_log_likelihood"):  # a mixture
         rows = float64(fit.loss.observations)
-        return Model(rows, lambda other: np.asarray(fit.row_log_likelihood(other, method)))
+        of = lambda other: np.asarray(fit.row_log_likelihood(other, method))
+        return Model(rows, of, fit.share)
+    share = None
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
+        pooling.refuse_spread("quantile_residuals", (rows, loc))
     elif isinstance(fit, RowsFit):
-        pooling.refuse_spread("quantile_residuals", fit.observations, fit.loss)
-        rows = fit.centred
+        rows, share = fit.centred, fit.share
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
         n = rows.num_rows  # covariates may be filled up by rows that are none
         loc = loc[:n] if loc.ndim == 2 else loc
@@ -110,7 +118,22 @@ def as_model(fit: Any, method: Method) -> Model:
     return Model(
         float64(rows),
         lambda other: np.asarray(log_likelihood(other, *gaussian, method).log_prob),
+        share,
     )
+
+
+def uniforms_of(model: Model, key: jax.Array, num_draws: int) -> np.ndarray:
+    """Uniforms (d, num_draws, n), those of a row by the key that its number among all makes."""
+    n, d = model.rows.lower.shape
+    begin = 0 if model.share is None else model.share.begin
+    numbers = jax.device_put(begin + np.arange(filled_length(n)))  # compiled for few lengths
+    return np.asarray(_uniforms(key, numbers, (d, num_draws)))[:n].transpose(1, 2, 0)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _uniforms(key: jax.Array, numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
+    return jax.vmap(lambda own: jax.random.uniform(own, shape, jnp.float64))(keys)
 
 
 def float64(rows: Observations) -> Observations:
@@ -154,4 +177,6 @@ def log_mass(model: Model, j: int, low: np.ndarray, high: np.ndarray) -> np.ndar
         noise=model.rows.noise,
         limits_on=model.rows.limits_on,
     )
+    if model.share is not None:
+        rows = numbered(rows, model.share)
     return np.where(empty, -np.inf, model.log_likelihood(rows))

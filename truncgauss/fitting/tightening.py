@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,6 @@ from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.fitting.regression_loss import (
     RegressionLoss,
     full_design,
-    gaussian_of,
     limits_of,
     terms_of,
 )
@@ -113,7 +113,6 @@ def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
             "tightened: needs a fit of fit_regression or fit_observations; one of "
             "fit_truncated_normal does not keep its rows."
         )
-    pooling.refuse_spread("tightened", fit.observations, fit.loss)
     loss, rows = fit.loss, fit.centred
     if not isinstance(loss, RegressionLoss) or not isinstance(rows.region, Box):
         raise ValueError("tightened: the fit must be of one outcome, with limits of truncation.")
@@ -121,30 +120,40 @@ def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
         raise ValueError(f"tightened: the fit has not converged. {fit.reason}")
     if not 0.0 < share < 1.0:
         raise ValueError(f"tightened: share must lie between 0 and 1, got {share}.")
-    with jax.enable_x64(True):
-        scale = gaussian_of(*loss.predictors(jnp.asarray(fit.best.x)), loss.link)[1]
-        closer = with_limits_moved(rows, share, float(jnp.mean(scale)))
-        weights = np.asarray(closer.weights)
-        if len(loss.design) == 1:  # one mean for all rows, which are to be told apart here
-            design = full_design(np.ones((rows.num_rows, 1)))
-            loss = dataclasses.replace(loss, terms=terms_of(rows, each=True), design=design)
-        inner = dataclasses.replace(
-            loss, terms=terms_of(closer, each=True), size=jnp.asarray(weights.sum())
+    with jax.enable_x64(True), pooling.pool(fit.share):
+        return of_rows(fit, loss, share)
+
+
+def of_rows(fit: RowsFit, loss: RegressionLoss, share: float) -> Tightening:
+    """The same, of a fit that is known to allow it."""
+    rows = fit.centred
+    closer = with_limits_moved(rows, share)
+    weights = np.asarray(closer.weights)
+    if len(loss.design) == 1:  # one mean for all rows, which are to be told apart here
+        design = full_design(np.ones((rows.num_rows, 1)))
+        loss = dataclasses.replace(loss, terms=terms_of(rows, each=True), design=design)
+    size, left = pooling.total((weights.sum(), np.sum(weights > 0)))
+    terms, mark = terms_of(closer, each=True), marked(loss, share)
+    inner = dataclasses.replace(loss, terms=terms, size=jnp.asarray(size), mark=mark)
+    here = point(inner, fit.best.x)
+    *_, end = here, *newton_steps(functools.partial(point, inner), here, MOST_STEPS)
+    if not end.finite or not end.decrement * float(inner.size) ** 0.5 <= CLOSE:
+        raise ValueError(
+            "tightened: no maximum was found with the rows that are left. Take a smaller share."
         )
-        here = point(inner, fit.best.x)
-        *_, end = here, *newton_steps(functools.partial(point, inner), here, MOST_STEPS)
-        if not end.finite or not end.decrement * float(inner.size) ** 0.5 <= CLOSE:
-            raise ValueError(
-                "tightened: no maximum was found with the rows that are left. Take a smaller share."
-            )
-        estimates, moves = influences(inner, end, fit.coordinates, rows.num_rows)
-        moves = moves - influences(loss, fit.best, fit.coordinates, rows.num_rows)[1]
-        counts = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
-        seen = counts > 0
-        covariance = moves[seen].T @ (moves[seen] / counts[seen, None])
-        left = int(np.sum(weights > 0))
-        found = compared(fit.names, left, estimates, fit.estimates, covariance)
-        return found._replace(p_value=np.nan) if undetermined(inner, end, fit) else found
+    estimates, moves = influences(inner, end, fit.coordinates, rows.num_rows)
+    moves = moves - influences(loss, fit.best, fit.coordinates, rows.num_rows)[1]
+    counts = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
+    seen = counts > 0
+    covariance = pooling.total(moves[seen].T @ (moves[seen] / counts[seen, None]))
+    found = compared(fit.names, int(left), estimates, fit.estimates, covariance)
+    return found._replace(p_value=np.nan) if undetermined(inner, end, fit) else found
+
+
+def marked(loss: RegressionLoss, share: float) -> jax.Array | None:
+    """The mark of the rows with a share of these left out."""
+    of_share = jnp.asarray(np.array([share]).view(np.uint32))
+    return None if loss.mark is None else jnp.concatenate([loss.mark, of_share])
 
 
 def undetermined(loss: RegressionLoss, here: Point, fit: RowsFit) -> bool:
@@ -166,14 +175,15 @@ def influences(
     return estimates, scores @ slopes
 
 
-def with_limits_moved(rows: Observations, share: float, scale: float) -> Observations:
+def with_limits_moved(rows: Observations, share: float) -> Observations:
     """The rows with limits moved inwards; those beyond have weight 0."""
     lower, upper, low, high = limits_of(rows)
+    weights = np.ones(len(low)) if rows.weights is None else np.asarray(rows.weights)
     with np.errstate(invalid="ignore"):
-        below, above = (lower - low) / scale, (high - upper) / scale
-        sides = [np.where(np.isnan(side), np.inf, side) for side in (below, above)]
-    gap = np.maximum(np.minimum(*sides), 0.0)
-    step = float(np.quantile(gap, share, method="higher")) * scale
+        sides = [np.where(np.isnan(side), np.inf, side) for side in (lower - low, high - upper)]
+    gap = np.maximum(np.minimum(*sides), 0.0)[weights > 0]
+    rank = math.ceil(share * (pooling.total(np.asarray(len(gap))).item() - 1)) + 1
+    step = pooling.least(gap, rank)
     if not 0.0 < step < np.inf:
         raise ValueError(
             f"tightened: {share:.3g} of the rows sit on their limits, or have none. Take another "
@@ -181,14 +191,14 @@ def with_limits_moved(rows: Observations, share: float, scale: float) -> Observa
         )
     low, high = low + step, high - step
     out = (upper < low) | (lower > high)
-    straddling = ~out & ((lower < low) | (upper > high))
-    if straddling.any():
-        raise ValueError(
-            f"tightened: of {straddling.sum()} row(s), first row {np.flatnonzero(straddling)[0]}, "
-            "it is not known on which side of a new limit they are: they are censored or intervals "
-            "there."
-        )
-    weights = np.ones(len(low)) if rows.weights is None else np.asarray(rows.weights)
+    straddling = ~out & ((lower < low) | (upper > high)) & (weights > 0)
+    with pooling.checked_together():
+        if straddling.any():
+            raise ValueError(
+                f"tightened: of {straddling.sum()} row(s), first row "
+                f"{np.flatnonzero(straddling)[0]}, it is not known on which side of a new limit "
+                "they are: they are censored or intervals there."
+            )
     return Observations(
         rows.lower,
         rows.upper,

@@ -14,7 +14,7 @@ from truncgauss.likelihood.rows import (
     variance_of_sum,
 )
 from truncgauss.likelihood.slopes import Slopes, row_slopes
-from truncgauss.likelihood.spread_rows import mark_of_rows, own_rows
+from truncgauss.likelihood.spread_rows import fitted_together, numbered, own_rows
 
 __all__ = [
     "Block",
@@ -25,10 +25,11 @@ __all__ = [
     "blocks",
     "filled_up",
     "first_rows",
+    "fitted_together",
     "fraction_not_truncated",
     "hold",
     "log_likelihood",
-    "mark_of_rows",
+    "numbered",
     "own_rows",
     "prepared",
     "row_slopes",

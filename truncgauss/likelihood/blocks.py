@@ -35,7 +35,8 @@ class Part(NamedTuple):
     Attributes:
         pattern: of the whole sample.
         rows: their numbers there, (g,).
-        asker: the number of the row that asks for the integral of each, (g,).
+        asker: the number that makes the random key of the integral of each: that of the row that
+            asks for it, (g,).
     """
 
     pattern: Pattern
@@ -129,8 +130,8 @@ def parts_of(patterns: tuple[Pattern, ...] | None, n: int) -> list[Part]:
     for pattern in patterns or ():
         real = np.asarray(pattern.places) < n
         rows = np.asarray(pattern.rows)
-        asked = np.asarray(pattern.asked)
-        asker = rows if pattern.kind is None else asked[np.asarray(pattern.kind)]
+        numbers = np.asarray(pattern.key_numbers)
+        asker = numbers if pattern.kind is None else numbers[np.asarray(pattern.kind)]
         found.append(Part(pattern, rows[real], asker[real]))
     return found
 

@@ -200,22 +200,30 @@ class Observations:
         return self.lower.shape[1]
 
     def __repr__(self) -> str:
-        """How many rows there are, and of what kind."""
-        kinds = ""
-        if is_concrete((self.lower, self.upper)):
-            lower, upper = np.asarray(self.lower), np.asarray(self.upper)
-            low, high = np.isinf(lower), np.isinf(upper)
-            counts = {
-                "exact": np.all(lower == upper, axis=1),
-                "with a censored entry": np.any(low ^ high, axis=1),
-                "with an interval": np.any((lower < upper) & ~low & ~high, axis=1),
-                "with a missing entry": np.any(low & high, axis=1),
-            }
-            said = [f"{rows.sum()} {kind}" for kind, rows in counts.items() if rows.any()]
-            kinds = f": {', '.join(said)}"
+        concrete = is_concrete((self.lower, self.upper))
+        return f"Observations({self.described(self.counts() if concrete else {})})"
+
+    def counts(self) -> dict[str, int]:
+        """How many rows there are of each kind."""
+        lower, upper = np.asarray(self.lower), np.asarray(self.upper)
+        low, high = np.isinf(lower), np.isinf(upper)
+        kinds = {
+            "": np.ones(len(lower), bool),
+            "exact": np.all(lower == upper, axis=1),
+            "with a censored entry": np.any(low ^ high, axis=1),
+            "with an interval": np.any((lower < upper) & ~low & ~high, axis=1),
+            "with a missing entry": np.any(low & high, axis=1),
+        }
+        return {kind: int(rows.sum()) for kind, rows in kinds.items()}
+
+    def described(self, counts: dict[str, int]) -> str:
+        """How many rows there are, and of what kind, by such counts, in words."""
+        said = [f"{count} {kind}" for kind, count in counts.items() if kind and count]
+        kinds = f": {', '.join(said)}" if said else ""
         more = [name for name in ("region", "noise", "weights") if getattr(self, name) is not None]
         ending = f"; with {' and '.join(more)}" if more else ""
-        return f"Observations({self.num_rows} rows of {self.dimension} entries{kinds}{ending})"
+        num_rows = counts.get("", self.num_rows)
+        return f"{num_rows} rows of {self.dimension} entries{kinds}{ending}"
 
     @property
     def latent(self) -> bool:

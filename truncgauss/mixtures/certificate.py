@@ -1,17 +1,18 @@
 """The result of a mixture's fit, and what its reader must know: notes on every component."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.compiling import LIGHT
 from truncgauss.fitting.centring import COARSE
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.curvature import score_products
 from truncgauss.mixtures.edge import edge_of
 from truncgauss.mixtures.em import Ascent
-from truncgauss.mixtures.likelihood import row_weights
+from truncgauss.mixtures.likelihood import MixtureTerms, row_weights
 from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at, total_at
 from truncgauss.mixtures.parameters import estimates_at, jacobian_at
 from truncgauss.mixtures.result import MixtureErrors, MixtureFit
@@ -28,6 +29,7 @@ SAME = 1e-4  # nats, within which two starts have reached one maximum
 HIDDEN = 0.1  # fraction not truncated, below which a component rests on what was never seen
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
 NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many rows."
+REFITTED = "How estimates of rows drawn again with replacement scatter shows what can be known."
 QUANTILE = 1.959963984540054  # of a normal distribution, for 95 % intervals
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 
@@ -45,20 +47,19 @@ def finished(
     jacobian = np.asarray(jacobian_at(loss.coordinates, jnp.asarray(here.x), effort=LIGHT))
     estimated = estimates_of(loss, here, jacobian, information)
     terms = terms_at(loss, here.x)
-    value, stderr = map(float, total_at(loss, terms))
+    told = told_by(loss, terms)
+    stderr, inside = told.stderr, told.inside / size
     estimated |= judged(loss, here, estimated, stderr, len(trace) - 1)
-    weights = np.asarray(row_weights(loss.observations, jnp.float64))
-    inside = weights @ np.exp(np.asarray(terms.components.region).T) / size
     objective = -here.loss * size  # with the prior, if there is one
     notes = notes_of_starts(reached, objective, stderr, ascent)
-    counts = weights @ np.asarray(terms.responsibilities)
-    notes += notes_of(loss, counts, inside, estimated["covariances"], stderr)
+    notes += notes_of(loss, told.counts, inside, estimated["covariances"], stderr)
     notes += interval_notes(loss, here, jacobian, estimated) if estimated["converged"] else ()
     return MixtureFit(
         **estimated,
-        log_likelihood=value,
+        log_likelihood=told.log_likelihood,
         log_likelihood_stderr=stderr,
         responsibilities=np.asarray(terms.responsibilities),
+        entropy=told.entropy,
         fraction_not_truncated=inside,
         num_rows=size,
         num_parameters=len(here.x),
@@ -70,7 +71,37 @@ def finished(
         notes=notes,
         loss=loss,
         best=here.x,
+        share=pooling.own_share(),
     )
+
+
+class Told(NamedTuple):
+    """What all rows together tell of a mixture.
+
+    Attributes:
+        log_likelihood, stderr: of all rows, and its sampling error.
+        counts: the expected number of rows of each component, (K,).
+        inside: the sum over rows of the probability that each component lies in their region, (K,).
+        entropy: of the components of all rows, in nats.
+    """
+
+    log_likelihood: float
+    stderr: float
+    counts: np.ndarray
+    inside: np.ndarray
+    entropy: float
+
+
+def told_by(loss: MixtureLoss, terms: MixtureTerms) -> Told:
+    """The sums over rows, of all processes, of what a mixture says of each."""
+    value, stderr = map(np.asarray, total_at(loss, terms))
+    weights = np.asarray(row_weights(loss.observations, jnp.float64))
+    shares = np.asarray(terms.responsibilities)
+    inside = weights @ np.exp(np.asarray(terms.components.region).T)
+    logs = np.log(np.where(shares > 0, shares, 1.0))
+    own = value, stderr**2, weights @ shares, inside, -weights @ np.sum(shares * logs, axis=1)
+    value, variance, counts, inside, entropy = pooling.total(own)
+    return Told(float(value), float(variance) ** 0.5, counts, inside, float(entropy))
 
 
 def estimates_of(
@@ -170,7 +201,8 @@ def interval_notes(
             "below 0, where no such value can be. The log-likelihood is not quadratic over so wide "
             "an interval."
         )
-    if 2 * len(names) * loss.observations.num_rows > MOST_COMPARED:
+    num_rows = pooling.total(np.asarray(loss.observations.num_rows)).item()
+    if 2 * len(names) * num_rows > MOST_COMPARED:
         return (*notes, NOT_COMPARED)
     place = loss.coordinates
     ratios = wald_ratios(
@@ -182,7 +214,7 @@ def interval_notes(
         jacobian,
     )
     ratios[wrong] = 1.0  # these are told
-    return (*notes, *distrust(names, ratios))
+    return (*notes, *(f"{note} {REFITTED}" for note in distrust(names, ratios)))
 
 
 def impossible_intervals(loss: MixtureLoss, estimated: dict[str, Any]) -> np.ndarray:

@@ -18,7 +18,6 @@ References:
     the products of scores.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -36,9 +35,8 @@ from truncgauss.mixtures.likelihood import (
     log_mean,
     row_weights,
 )
-from truncgauss.mixtures.loss import MixtureLoss, effort_of, parts_of
+from truncgauss.mixtures.loss import MixtureLoss, effort_of, summed
 from truncgauss.mixtures.prior import derivatives
-from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.newton import Point
 
 STEP = 2e-5  # of differences of gradients
@@ -79,21 +77,13 @@ class Sums(NamedTuple):
 
 def point(loss: MixtureLoss, x: np.ndarray) -> Point:
     """The loss at x with its gradient and Hessian."""
-    found, size = [], float(loss.size)
-    second: Any = 0.0
-    for part in parts_of(loss):
-        here = scores_of(part, x)
-        shares = jnp.asarray(here.responsibilities), jnp.asarray(here.region_shares)
-        arguments = part, jnp.asarray(x), *shares, jnp.asarray(here.slopes)
-        compiled = functools.partial(_second, effort=effort_of(part))
-        second = second + np.asarray(computed("second", compiled, *arguments))
-        found.append(sums_of(here))
-    total = sum_of(found)
+    sums, second = summed("derivatives", _derivatives, loss, jnp.asarray(x))
+    total = Sums(*sums)
     curvature, p = np.array(total.products), second.shape[-1]
     for k, block in enumerate(second):
         own = slice(k * (1 + p) + 1, (k + 1) * (1 + p))
         curvature[own, own] += (block + block.T) / 2
-    return _point(loss, x, total, -_gathered(loss, curvature) / size)
+    return _point(loss, x, total, -_gathered(loss, curvature) / float(loss.size))
 
 
 def rough_point(loss: MixtureLoss, x: np.ndarray) -> Point:
@@ -109,25 +99,21 @@ def score_products(loss: MixtureLoss, x: np.ndarray) -> np.ndarray:
 
 
 def scores_at(loss: MixtureLoss, x: np.ndarray) -> Sums:
-    """What all rows together tell at x."""
-    return sum_of([sums_of(scores_of(part, x)) for part in parts_of(loss)])
+    """What all rows together tell at x; kept where fits are resumable."""
+    return Sums(*summed("scores", _sums, loss, jnp.asarray(x)))
 
 
-def scores_of(part: MixtureLoss, x: np.ndarray) -> Scores:
-    """What the rows of a part tell at x; kept where fits are resumable."""
-    return Scores(*computed("scores", _told, part, jnp.asarray(x)))
+def _sums(part: MixtureLoss, x: jax.Array) -> tuple[Any, ...]:
+    return tuple(_scores(part, x, effort=effort_of(part))[: len(Sums._fields)])
 
 
-def sums_of(found: Scores) -> Sums:
-    return Sums(*map(np.asarray, found[: len(Sums._fields)]))
-
-
-def sum_of(found: list[Sums]) -> Sums:
-    return Sums(*(np.sum(parts, axis=0) for parts in zip(*found)))
-
-
-def _told(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, ...]:
-    return tuple(_scores(loss, x, effort=effort_of(loss)))
+def _derivatives(part: MixtureLoss, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
+    """The `Sums` of a part, and its second derivatives."""
+    effort = effort_of(part)
+    here = _scores(part, x, effort=effort)
+    shares = here.responsibilities, here.region_shares
+    second = _second(part, x, *shares, here.slopes, effort=effort)
+    return tuple(here[: len(Sums._fields)]), second
 
 
 def _point(loss: MixtureLoss, x: np.ndarray, found: Sums, hessian: np.ndarray) -> Point:

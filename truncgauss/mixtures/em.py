@@ -30,13 +30,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.compiling import LIGHT, Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
-from truncgauss.mixtures.loss import MixtureLoss, effort_of, parts_of
+from truncgauss.mixtures.loss import MixtureLoss, effort_of, summed
 from truncgauss.mixtures.parameters import MixtureCoordinates, mixture_at
 from truncgauss.mixtures.prior import log_prior
-from truncgauss.optimization.checkpoint import computed
 from truncgauss.optimization.progress import bar
 
 SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
@@ -136,14 +136,14 @@ def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
     if noise is None or least > 0:
         return bool(noise is None and least <= FLAT)
     # By rounding: with noise in every direction of every row that is a maximum like others.
-    return bool(np.linalg.eigvalsh(np.asarray(noise) / np.outer(scale, scale)).min() <= FLAT)
+    own = np.linalg.eigvalsh(np.asarray(noise) / np.outer(scale, scale)).min()
+    return pooling.some(own <= FLAT)
 
 
 def expectation(loss: MixtureLoss, here: Components) -> Expectation:
     """What EM needs of the rows at a mixture: one gradient of their log-likelihood."""
     arrays = jax.tree.map(jnp.asarray, here._replace(unique=None))
-    found = [computed("expectation", _expected, part, arrays) for part in parts_of(loss)]
-    value, gradient, hidden = jax.tree.map(lambda *parts: sum(parts), *found)
+    value, gradient, hidden = summed("expectation", _expected, loss, arrays)
     return Expectation(float(value), Components(*gradient), float(loss.size) + float(hidden))
 
 

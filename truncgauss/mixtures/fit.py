@@ -2,15 +2,15 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel, pooling
-from truncgauss.likelihood import Observations
+from truncgauss import pooling
+from truncgauss.likelihood import Observations, fitted_together, own_rows
 from truncgauss.mixtures.certificate import coarse_notes, finished
 from truncgauss.mixtures.curvature import MANY, point, rough_point
 from truncgauss.mixtures.em import Ascent, Components, ascended, components_at, has_collapsed
@@ -129,25 +129,42 @@ def fit_mixture(
             f"fit_mixture: needs tg.Observations, got {type(observations).__name__}. For complete "
             "rows write tg.Observations.exact(rows)."
         )
-    pooling.refuse_spread("fit_mixture", observations)
     if information not in INFORMATION:
         raise ValueError(
             f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
         )
-    with jax.enable_x64(True):
-        given_rows, observations = observations, floats_as_float64(observations)
-        parallel.agreed("fit_mixture: rows and start", (observations, start))
-        shape = covariance, rank
-        loss, table = prepared_loss(observations, num_components, shape, method, key, prior_rows)
-        starts = seeded_starts(loss, table, num_starts) if start is None else [given(start, loss)]
-        check_possible(loss, starts[0])
-        climb = functools.partial(
-            climbed, loss, counts=(num_em_steps, num_steps), progress=progress
+    shape, counts = (covariance, rank), (num_starts, num_em_steps, num_steps)
+    asked = num_components, shape, prior_rows, repr(method), method, key
+    read = functools.partial(own_rows, observations)
+    with (
+        jax.enable_x64(True),
+        fitted_together("fit_mixture", observations, start, asked, read, lambda x: (x,)) as rows,
+    ):
+        loss, table = prepared_loss(
+            floats_as_float64(rows), num_components, shape, method, key, prior_rows
         )
-        best, reached = highest(climb, bar(starts, "starts", progress))
-        fit = reported(loss, best, reached, num_steps, information)
-        coarse = coarse_notes(given_rows, fit.locs, fit.covariances)
+        fit = fit_of_rows(loss, table, start, counts, information, progress)
+        coarse = coarse_notes(observations, fit.locs, fit.covariances)
         return dataclasses.replace(fit, notes=(*fit.notes, *coarse))
+
+
+def fit_of_rows(
+    loss: MixtureLoss,
+    table: np.ndarray,
+    start: tuple[Any, Any, Any] | None,
+    counts: tuple[int, int, int],
+    information: str,
+    progress: bool,
+) -> MixtureFit:
+    """The fit of rows that are here, or of those of all processes within `pooling.pool`; counts are
+    those of starts, of EM steps, and of Newton steps."""
+    num_starts, *steps = counts
+    starts = seeded_starts(loss, table, num_starts) if start is None else [given(start, loss)]
+    with pooling.checked_together():
+        check_possible(loss, starts[0])
+    climb = functools.partial(climbed, loss, counts=steps, progress=progress)
+    best, reached = highest(climb, bar(starts, "starts", progress))
+    return reported(loss, best, reached, steps[1], information)
 
 
 def seeded_starts(loss: MixtureLoss, table: np.ndarray, count: int) -> list[Components]:
@@ -195,7 +212,8 @@ def prepared_loss(
     coordinates = MixtureCoordinates(
         jnp.asarray(centre), jnp.asarray(scale), num_components, shape[0], shape[1] or 0
     )
-    size = float(np.sum(np.asarray(row_weights(observations, np.float64))))
+    own_size = np.sum(np.asarray(row_weights(observations, np.float64)))
+    size = float(pooling.total(own_size))
     if coordinates.size >= size:
         raise ValueError(
             f"fit_mixture: {size:g} row(s) cannot determine {coordinates.size} parameters of "
@@ -204,7 +222,13 @@ def prepared_loss(
         )
     prior = jnp.asarray(float(prior_rows)) if prior_rows else None
     loss = MixtureLoss(
-        observations, coordinates, jnp.asarray(size), method, as_key(key), prior_rows=prior
+        observations,
+        coordinates,
+        jnp.asarray(size),
+        method,
+        as_key(key),
+        prior,
+        mark=pooling.mark(),
     )
     return divided(loss), table
 
@@ -288,7 +312,7 @@ def planned(loss: MixtureLoss, method: Method, at: Components) -> MixtureLoss:
     return dataclasses.replace(loss, method=held)
 
 
-def climbed(loss: MixtureLoss, start: Components, counts: tuple[int, int], progress: bool) -> End:
+def climbed(loss: MixtureLoss, start: Components, counts: Sequence[int], progress: bool) -> End:
     """Where a start leads: EM steps near a maximum, then steps to it, so many of both at most."""
     num_em_steps, num_steps = counts
     method, place = loss.method, loss.coordinates

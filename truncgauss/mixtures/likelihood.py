@@ -7,10 +7,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import likelihood
+from truncgauss import likelihood, pooling
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import Covariance
-from truncgauss.likelihood import HeldMethods, Observations, RowTerms, prepared, row_terms
+from truncgauss.likelihood import (
+    HeldMethods,
+    Observations,
+    RowTerms,
+    own_rows,
+    prepared,
+    row_terms,
+)
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate, as_key, as_problem
@@ -87,7 +94,8 @@ def mixture_log_likelihood(
         key: JAX random key; each component and row gets its own.
 
     Returns:
-        Estimate(log_prob, stderr), each (n,); -inf where a row is impossible under all components.
+        Estimate(log_prob, stderr), each (n,), spread as the rows are; -inf where a row is
+        impossible under all components.
 
     Raises:
         ValueError: for shapes that disagree, negative weights or a covariance that is none.
@@ -103,9 +111,16 @@ def mixture_log_likelihood(
         >>> tg.mixture_log_likelihood(rows, weights, locs, covariances).log_prob.round(6)
         Array([-1.751209, -0.89563 ], dtype=float64)
     """
+    share = pooling.share_of("mixture_log_likelihood", observations)
+    if share is not None:
+        with pooling.pool(share):
+            with pooling.checked_together():
+                own = own_rows(observations, share)
+            found = mixture_log_likelihood(own, weights, locs, covariances, method, key)
+        return Estimate(*(share.spread(leaf, observations.lower) for leaf in found))
     observations, mixture = prepared_mixture(observations, weights, locs, covariances)
-    found: Estimate = of_filled(_rows, observations, mixture, method, as_key(key))
-    return found
+    result: Estimate = of_filled(_rows, observations, mixture, method, as_key(key))
+    return result
 
 
 def of_filled(function: Compiled, observations: Observations, *others: Any) -> Any:

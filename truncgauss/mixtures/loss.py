@@ -1,21 +1,21 @@
 """The loss of rows under a mixture, its derivatives, and the shares of its components."""
 
 import dataclasses
-import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import likelihood
+from truncgauss import likelihood, pooling
 from truncgauss.compiling import LIGHT, MEDIUM, Compiled
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.likelihood import MixtureTerms, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.parameters import MixtureCoordinates
 from truncgauss.mixtures.prior import log_prior_at
-from truncgauss.optimization.checkpoint import computed
+from truncgauss.mixtures.prior import slope as prior_slope
+from truncgauss.optimization.checkpoint import computed, computed_of_rows
 from truncgauss.optimization.newton import FEW_NUMBERS
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate
@@ -24,6 +24,7 @@ from truncgauss.regions import LinearRegion
 
 # The most rows of a block, and of numbers in one of its arrays of rows by components' coordinates.
 BLOCK, BLOCK_NUMBERS = 2**17, 2**22
+T = TypeVar("T")
 
 
 @frozen_pytree
@@ -41,6 +42,8 @@ class MixtureLoss:
             many, of blocks of one shape; derivatives are computed for one after the other, in the
             memory of one.
         numbers: of the rows in the whole sample, if this is a part, (m,).
+        mark: that checkpoints know the rows by, if these may lie on other processes too, see
+            `pooling`; else None. The rows and parts are those of this process.
     """
 
     observations: Observations
@@ -51,12 +54,17 @@ class MixtureLoss:
     prior_rows: jax.Array | None = None
     parts: tuple["MixtureLoss", ...] = ()
     numbers: jax.Array | None = None
+    mark: jax.Array | None = None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        value = total_of(self.observations, self.terms(x)).log_prob
+        value = self.of_rows(x)
         if self.prior_rows is not None:
-            value += self.prior_rows * log_prior_at(self.coordinates, x)
-        return -value / self.size
+            value -= self.prior_rows * log_prior_at(self.coordinates, x) / self.size
+        return value
+
+    def of_rows(self, x: jax.Array) -> jax.Array:
+        """The loss without the prior."""
+        return -total_of(self.observations, self.terms(x)).log_prob / self.size
 
     def terms(self, x: jax.Array) -> MixtureTerms:
         mixture = self.coordinates.mixture(x)
@@ -79,20 +87,36 @@ def divided(loss: MixtureLoss) -> MixtureLoss:
         blocks = [likelihood.Block(rows, numbers)]
     else:
         blocks = likelihood.blocks(loss.observations, size)
-    nothing = None if loss.prior_rows is None else jnp.zeros_like(loss.prior_rows)
-    priors = [loss.prior_rows] + [nothing] * (len(blocks) - 1)
     parts = tuple(
-        dataclasses.replace(
-            loss, observations=block.rows, numbers=jnp.asarray(block.numbers), prior_rows=prior
-        )
-        for block, prior in zip(blocks, priors)
+        dataclasses.replace(loss, observations=block.rows, numbers=jnp.asarray(block.numbers))
+        for block in blocks
     )
     return dataclasses.replace(loss, parts=parts)
 
 
 def parts_of(loss: MixtureLoss) -> tuple[MixtureLoss, ...]:
-    """The losses whose sum a loss is: itself if it is no sum."""
+    """The losses whose sum a loss is, but for the prior: itself if it is no sum."""
     return loss.parts or (loss,)
+
+
+def summed(name: str, function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, at: Any) -> T:
+    """The sum of function(part, at) over the parts of a loss, and over the processes that have rows
+    of it; kept where fits are resumable.
+
+    Args:
+        name: of such calls.
+        function: what rows tell as a sum over them: arrays, or a tuple of arrays.
+        loss: whose rows.
+        at: a pytree of arrays.
+    """
+    if loss.mark is not None:
+        return computed_of_rows(name, over_parts(function), loss, at)
+    return sum_of([computed(name, function, part, at) for part in parts_of(loss)])
+
+
+def sum_of(found: list[T]) -> T:
+    """The sum of pytrees of arrays."""
+    return jax.tree.map(lambda *parts: np.sum([*map(np.asarray, parts)], axis=0), *found)
 
 
 def in_place(loss: MixtureLoss, found: Sequence[Any]) -> Any:
@@ -122,20 +146,31 @@ def effort_of(loss: MixtureLoss) -> dict[str, Any] | None:
 
 def slope(loss: MixtureLoss, x: np.ndarray) -> tuple[float, np.ndarray]:
     """The loss and its gradient at x."""
-    value, gradient = 0.0, np.zeros(len(x))
-    for part in parts_of(loss):
-        compiled = functools.partial(_slope, effort=effort_of(part))
-        found = computed("slope", compiled, part, jnp.asarray(x))
-        value, gradient = value + float(found[0]), gradient + np.asarray(found[1])
-    return value, gradient
+    value, gradient = summed("slope", _slope_of_part, loss, jnp.asarray(x))
+    if loss.prior_rows is not None:
+        share = float(loss.prior_rows) / float(loss.size)
+        prior = prior_slope(loss.coordinates, x)
+        value, gradient = value - share * prior[0], gradient - share * prior[1]
+    return float(value), np.asarray(gradient)
+
+
+def _slope_of_part(part: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _slope(part, x, effort=effort_of(part))
 
 
 def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The observed weights (K,) and their Jacobian (K, q)."""
-    at = jnp.asarray(x)
-    found = [_shares(part, at, effort=effort_of(part)) for part in parts_of(loss)]
-    values, slopes = zip(*found)
-    return np.sum(values, axis=0), np.sum(slopes, axis=0)
+    return sum_over(lambda part, at: _shares(part, at, effort=effort_of(part)), loss, x)
+
+
+def sum_over(function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, x: np.ndarray) -> T:
+    """As `summed`, computed each time."""
+    return pooling.evaluated(over_parts(function), loss, jnp.asarray(x))
+
+
+def over_parts(function: Callable[[MixtureLoss, Any], T]) -> Callable[[MixtureLoss, Any], T]:
+    """The function of a loss that is the sum of one of its parts."""
+    return lambda loss, at: sum_of([function(part, at) for part in parts_of(loss)])
 
 
 def terms_at(loss: MixtureLoss, x: np.ndarray) -> MixtureTerms:
@@ -158,7 +193,7 @@ def total_at(loss: MixtureLoss, terms: MixtureTerms) -> Estimate:
 
 @Compiled
 def _slope(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.value_and_grad(loss)(x)
+    return jax.value_and_grad(MixtureLoss.of_rows, 1)(loss, x)
 
 
 @Compiled

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.fit import NoMaximum, fit_mixture
 from truncgauss.mixtures.likelihood import mixture_log_likelihood, row_weights
@@ -33,7 +34,7 @@ class MixturePath:
         failures: why there is no fit, by number of components.
         held_out: with folds, the log-likelihood of each row under the mixture fitted without its
             fold, (n,), by number of components; those without a failure.
-        weights: how often each row counts, (n,).
+        weights: with folds, how often each row counts, (n,).
     """
 
     fits: dict[int, MixtureFit]
@@ -110,7 +111,8 @@ def fit_mixture_path(
 
     Raises:
         ValueError: as `fit_mixture`, but for mixtures that have no maximum, which are reported; for
-            less than two folds, or more than rows.
+            less than two folds, or more than rows, or with folds for rows that are spread over
+            processes.
 
     Example:
         >>> y = jnp.concatenate([jnp.linspace(0.0, 2.0, 20), jnp.linspace(5.0, 8.0, 30)])
@@ -118,6 +120,8 @@ def fit_mixture_path(
         >>> path.best.num_parameters, path.bic.round(1)
         (5, array([253. , 202.2]))
     """
+    if folds:
+        pooling.refuse_spread("fit_mixture_path with folds", observations)
     if folds and (not isinstance(folds, int) or not 2 <= folds <= observations.num_rows):
         raise ValueError(
             f"fit_mixture_path: folds must be 0 or an int from 2 to the number of rows, "
@@ -133,7 +137,7 @@ def fit_mixture_path(
             numbers.set_postfix_str(f"{number}: BIC {fits[number].bic:.7g}", refresh=False)
         except NoMaximum as error:
             failures[number] = str(error)
-    weights = observations.weights
+    weights = None if not folds or observations.weights is None else observations.weights
     return MixturePath(fits, failures, held_out, None if weights is None else np.asarray(weights))
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from truncgauss import pooling
 from truncgauss.compiling import Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.likelihood import Observations, row_terms
@@ -65,6 +66,7 @@ def posterior(
         >>> tg.mixtures.posterior(rows, [1.0], jnp.zeros((1, 2)), covariance[None]).mean.round(4)
         Array([[0.6667, 0.3333]], dtype=float64)
     """
+    pooling.refuse_spread("posterior", observations)
     observations, mixture = prepared_mixture(observations, weights, locs, covariances)
     return of_filled(_posterior, observations, mixture, method, as_key(key))
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.likelihood import mixture_log_likelihood
 from truncgauss.mixtures.loss import MixtureLoss
@@ -44,7 +45,9 @@ class MixtureFit(InformationCriteria, Fit):
         information: "observed" or "sandwich".
         log_likelihood: of all rows, in nats, with all constants.
         log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
-        responsibilities: P(component | what a row shows), (n, K).
+        responsibilities: P(component | what a row shows), (n, K); of rows that are spread over
+            processes those of this one.
+        entropy: of the components of all rows, given these, in nats.
         fraction_not_truncated: of each component, (K,); the mean over rows.
         num_rows: the total weight of the rows.
         num_parameters: how many were estimated.
@@ -56,6 +59,7 @@ class MixtureFit(InformationCriteria, Fit):
         em_log_likelihoods: of the start that led here, at each EM step. These, the start's and the
             trace include the log prior, if one was asked for.
         loss, best: minus the mean log-likelihood of a row, and its free coordinates here.
+        share: which rows of all this process holds, if they are spread over processes; else None.
     """
 
     weights: np.ndarray
@@ -67,6 +71,7 @@ class MixtureFit(InformationCriteria, Fit):
     log_likelihood: float
     log_likelihood_stderr: float
     responsibilities: np.ndarray
+    entropy: float
     fraction_not_truncated: np.ndarray
     num_rows: float
     num_parameters: int
@@ -78,6 +83,7 @@ class MixtureFit(InformationCriteria, Fit):
     em_log_likelihoods: np.ndarray
     loss: MixtureLoss = dataclasses.field(repr=False)
     best: np.ndarray = dataclasses.field(repr=False)
+    share: pooling.Share | None = dataclasses.field(default=None, repr=False)
 
     @property
     def icl(self) -> float:
@@ -88,10 +94,7 @@ class MixtureFit(InformationCriteria, Fit):
             Biernacki, Celeux and Govaert, "Assessing a mixture model for clustering with the
             integrated completed likelihood" (2000).
         """
-        shares, weights = self.responsibilities, self.loss.observations.weights
-        logs = np.log(np.where(shares > 0, shares, 1.0))
-        entropy = -np.sum(shares * logs, axis=1)
-        return self.bic + 2 * float(np.sum(entropy if weights is None else weights * entropy))
+        return self.bic + 2 * self.entropy
 
     def function_of(self, function: Callable[..., Any]) -> tuple[Any, Any]:
         """A function of (weights, locs, covariances) at the estimates, and its standard errors by
@@ -137,6 +140,7 @@ class MixtureFit(InformationCriteria, Fit):
             array([-1.031])
         """
         with jax.enable_x64(True):
+            pooling.refuse_spread("row_log_likelihood", observations)
             mixture = self.weights, self.locs, self.covariances
             found = mixture_log_likelihood(observations, *mixture, method)
             return np.asarray(found.log_prob)

@@ -1,5 +1,8 @@
 """Where the fit of a mixture begins: rows summed up, and k-means++ with several seeds.
 
+Within `pooling.pool` sums are over the rows of all processes, and a row is drawn from all of them,
+whichever process has it.
+
 References:
     Arthur and Vassilvitskii, "k-means++: the advantages of careful seeding" (2007).
 """
@@ -7,6 +10,7 @@ References:
 import jax
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.em import Components
 from truncgauss.mixtures.likelihood import row_weights
@@ -29,14 +33,15 @@ def standard_rows(observations: Observations) -> tuple[np.ndarray, np.ndarray, n
     known = np.isfinite(low)
     table = np.where(known, 0.5 * np.where(known, low, 0.0) + 0.5 * np.where(known, high, 0.0), 0)
     weights = np.asarray(row_weights(observations, lower.dtype))[:, None] * known
-    count = weights.sum(axis=0)
+    count, middle = pooling.total((weights.sum(axis=0), (weights * table).sum(axis=0)))
     if np.any(count == 0):
         raise ValueError(
             f"fit_mixture: no row has entry {int(np.argmin(count))}. Remove that column."
         )
-    centre = (weights * table).sum(axis=0) / count
-    scale = np.sqrt((weights * (table - centre) ** 2).sum(axis=0) / count)
-    largest = np.abs(np.where(weights > 0, table, 0.0)).max(axis=0, initial=1e-300)
+    centre = middle / count
+    scale = np.sqrt(pooling.total((weights * (table - centre) ** 2).sum(axis=0)) / count)
+    own = np.abs(np.where(weights > 0, table, 0.0)).max(axis=0, initial=1e-300)
+    largest = pooling.largest(own)
     flat = np.flatnonzero(~(scale > 1e-9 * largest))
     if len(flat):
         raise ValueError(
@@ -50,7 +55,7 @@ def seeded(
     table: np.ndarray, weights: np.ndarray, num_components: int, key: jax.Array
 ) -> Components:
     """A mixture around centres by k-means++, in the units of the table (n, d), NaN if missing."""
-    n, d = table.shape
+    d = table.shape[1]
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
     known, filled = ~np.isnan(table), np.nan_to_num(table)
 
@@ -58,20 +63,21 @@ def seeded(
         gaps = np.where(known, filled - centre, 0.0)
         return (gaps**2).sum(axis=1) * d / np.maximum(known.sum(axis=1), 1)
 
-    centres = [filled[rng.choice(n, p=weights / weights.sum())]]
+    centres = [drawn(filled, weights, rng.random())]
     while len(centres) < num_components:
         nearest = np.min([squares(centre) for centre in centres], axis=0) * weights
-        total = nearest.sum()
-        chance = nearest / total if total > 0 else weights / weights.sum()
-        centres.append(filled[rng.choice(n, p=chance)])
+        chance = nearest if pooling.some(nearest.sum() > 0) else weights
+        centres.append(drawn(filled, chance, rng.random()))
     locs = np.array(centres)
     for _ in range(LLOYD_STEPS):
         own = np.argmin([squares(centre) for centre in locs], axis=0)
         masses = weights[:, None] * known
-        for k in range(num_components):
-            mass = masses[own == k].sum(axis=0)
-            sums = (masses * filled)[own == k].sum(axis=0)
-            locs[k] = np.where(mass > 0, sums / np.where(mass > 0, mass, 1.0), locs[k])
+        groups = [own == k for k in range(num_components)]
+        parts = [
+            [part[group].sum(axis=0) for group in groups] for part in (masses, masses * filled)
+        ]
+        mass, sums = pooling.total(np.array(parts))
+        locs = np.where(mass > 0, sums / np.where(mass > 0, mass, 1.0), locs)
     return grouped(np.where(known, table, locs[own]), weights, own, locs)
 
 
@@ -80,14 +86,28 @@ def grouped(
 ) -> Components:
     """The mixture of groups of rows, their covariances drawn towards that of all rows."""
     k, d = locs.shape
-    counts = np.array([weights[own == c].sum() for c in range(k)])
-    gaps = table - locs[own]
-    pooled = (weights[:, None] * gaps).T @ gaps / weights.sum() + 1e-3 * np.eye(d)
-    matrices = []
-    for c in range(k):
-        part = gaps[own == c]
-        mass = counts[c] + d + 1
-        scatter = (weights[own == c, None] * part).T @ part + (d + 1) * pooled
-        matrices.append((1 - SHRUNK) * scatter / mass + SHRUNK * pooled)
-    share = counts + weights.sum() / (10 * k)
-    return Components(share / share.sum(), locs, np.array(matrices))
+    gaps, groups = table - locs[own], [own == c for c in range(k)]
+    counts = np.array([weights[group].sum() for group in groups])
+    squares = np.array([(weights[group, None] * gaps[group]).T @ gaps[group] for group in groups])
+    counts, squares = pooling.total((counts, squares))
+    whole = squares.sum(axis=0) / counts.sum() + 1e-3 * np.eye(d)
+    scatter = (squares + (d + 1) * whole) / (counts + d + 1)[:, None, None]
+    share = counts + counts.sum() / (10 * k)
+    return Components(share / share.sum(), locs, (1 - SHRUNK) * scatter + SHRUNK * whole)
+
+
+def drawn(rows: np.ndarray, weights: np.ndarray, uniform: float) -> np.ndarray:
+    """The row at which the sum of weights (n,), over those before it, passes a part of the whole.
+
+    The rows of all processes have the order of these, so that the row is the same however they are
+    divided.
+    """
+    below = np.cumsum(weights)
+    sums = pooling.stacked(below[-1:])
+    before = np.concatenate([[0.0], np.cumsum(sums)])
+    holder = min(
+        int(np.searchsorted(before[1:], uniform * before[-1], side="right")), len(sums) - 1
+    )
+    at = np.searchsorted(below, uniform * before[-1] - before[holder], side="right")
+    last = np.flatnonzero(weights).max(initial=0)  # beyond it only by rounding
+    return np.asarray(pooling.stacked(rows[min(at, last)][None])[holder])

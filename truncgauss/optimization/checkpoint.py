@@ -30,6 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import pooling
 from truncgauss.optimization.digests import (
     digest,
     fingerprint,
@@ -44,6 +45,7 @@ HEADER = "header"
 DAMAGE = (ValueError, KeyError, TypeError, EOFError, OSError, NotImplementedError, RuntimeError)
 SAVE_EVERY = 10.0  # seconds
 SHARE = 0.05  # of the time, at most, goes into writing
+SAME_PLACE = 1e-7  # within which parameters are the same but for rounding
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -262,6 +264,38 @@ def computed(name: str, function: Callable[..., T], *args: Any) -> T:
     if record is None or any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
         return function(*args)
     return record.result(name, function, args)
+
+
+class OfAllRows:
+    """A function of a loss and x, as one of what the rows of the loss are known by."""
+
+    def __init__(self, function: Callable[..., Any], loss: Any, x: Any) -> None:
+        self.function, self.loss, self.x = function, loss, x
+
+    def __call__(self, kind: str, mark: np.ndarray) -> dict[str, Any]:
+        found = pooling.evaluated(self.function, self.loss, self.x)
+        return {"at": [np.asarray(leaf) for leaf in jax.tree.leaves(self.x)], "found": found}
+
+
+def computed_of_rows(name: str, function: Callable[..., T], loss: Any, x: Any) -> T:
+    """function(loss, x), a sum over the rows of all processes, as `pooling.evaluated` and
+    `computed` return it.
+
+    The rows are known by their mark, and x up to rounding: however many processes hold the rows,
+    which then add up in other orders, the work goes on.
+
+    Raises:
+        ValueError: as `computed`; or an earlier attempt was at another x.
+    """
+    kept = computed(name, OfAllRows(function, loss, x), type(loss).__name__, np.asarray(loss.mark))
+    for before, here in zip(kept["at"], jax.tree.leaves(x), strict=True):
+        if not np.allclose(before, here, rtol=SAME_PLACE, atol=SAME_PLACE, equal_nan=True):
+            raise ValueError(
+                f"the checkpoint belongs to other work: its {name} of the same rows were computed "
+                "at other parameters. Give another path, or remove the file to start afresh."
+            )
+    found: T = kept["found"]
+    return found
 
 
 def beside(name: str) -> Path | None:

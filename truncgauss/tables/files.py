@@ -49,6 +49,7 @@ def from_file(
     *,
     text: Collection[str] = (),
     missing: Collection[str] = (),
+    part: tuple[int, int] = (0, 1),
 ) -> dict[str, np.ndarray]:
     """Columns of a file: floats (n,), or texts where that is asked for.
 
@@ -60,10 +61,13 @@ def from_file(
         text: names of the columns that hold text; numbers there are written out.
         missing: texts that stand for a missing number, which becomes NaN. Without any a missing
             number is refused.
+        part: (i, k) for the i-th of k parts of the rows to keep, such as
+            (jax.process_index(), jax.process_count()). Of Parquet only the row groups of that part
+            are read, of CSV all text is passed over, of NPZ one column is in memory at a time.
 
     Raises:
-        ValueError: for a column that is not there, a cell that is no number, or no row left; the
-            sentence has the place.
+        ValueError: for a column that is not there, a cell that is no number, no row left, or fewer
+            than there are parts; the sentence has the place.
 
     Example:
         >>> import pathlib, tempfile
@@ -82,14 +86,21 @@ def from_file(
             raise ValueError(f"{path}: {why}")
     wanted = list(dict.fromkeys([*columns, *text, *where]))
     if path.suffix in (".npz", ".parquet"):
-        found = _kept(_typed(path, wanted), where)
+        if part[1] == 1:
+            found = _kept(_typed(path, wanted), where)
+        else:
+            found = _typed(path, wanted, _chosen(path, where, part))
         numeric = {
             name: numbers(found[name], f"{path}: column {name!r}", bool(missing))
             for name in columns
         }
         as_text = {name: np.asarray([str(value) for value in found[name]]) for name in text}
     else:
-        cells = list(_cells(path, names, wanted, where))
+        lines = _cells(path, names, wanted, where)
+        if part[1] > 1:
+            count = sum(1 for _ in _cells(path, names, list(where), where))
+            lines = itertools.islice(lines, *_ends(path, count, part))
+        cells = list(lines)
         numeric = {
             name: column_of([(line, row[name]) for line, row in cells], name, path, missing)
             for name in columns
@@ -217,6 +228,25 @@ def _cells(
             yield line, row
 
 
+def _ends(path: Path, count: int, part: tuple[int, int]) -> tuple[int, int]:
+    """Where a part of the rows to keep begins and ends."""
+    i, k = part
+    if count < k:
+        raise ValueError(f"{path}: {count} row(s) to fit cannot be divided into {k} parts.")
+    return count * i // k, count * (i + 1) // k
+
+
+def _chosen(path: Path, where: Mapping[str, str], part: tuple[int, int]) -> np.ndarray:
+    """The numbers of the rows in a part of those to keep."""
+    if not where:
+        return np.arange(*_ends(path, _length(path), part))
+    columns = _typed(path, list(where))
+    kept = [[str(cell) == text for cell in columns[name]] for name, text in where.items()]
+    rows = np.flatnonzero(np.all(kept, axis=0))
+    begin, end = _ends(path, len(rows), part)
+    return rows[begin:end]
+
+
 def _choice(path: Path, names: list[str], where: Mapping[str, str]) -> str:
     """What the columns hold that rows were chosen by."""
     if not where:
@@ -238,12 +268,12 @@ def _kept(found: dict[str, Any], where: Mapping[str, str]) -> dict[str, Any]:
     return found
 
 
-def _typed(path: Path, names: list[str]) -> dict[str, Any]:
-    """Columns of a file that knows their types."""
+def _typed(path: Path, names: list[str], rows: np.ndarray | None = None) -> dict[str, Any]:
+    """Columns of a file that knows their types; of all rows, or of those with these numbers."""
     if path.suffix == ".npz":
-        arrays = _npz(path)
+        arrays = _npz(path, None if rows is None else names, rows)
         return {name: arrays[name] for name in names}
-    columns = _parquet(path, names)
+    columns = _parquet(path, names, rows)
     found = {}
     for name in names:
         values = columns[name].to_numpy()
@@ -252,10 +282,23 @@ def _typed(path: Path, names: list[str]) -> dict[str, Any]:
     return found
 
 
-def _npz(path: Path) -> dict[str, np.ndarray]:
+def _length(path: Path) -> int:
+    """How many rows a file has that knows its types."""
+    if path.suffix == ".parquet":
+        with parquet_reader(path).ParquetFile(path) as file:
+            return int(file.metadata.num_rows)
+    first = header(path)[:1]
+    return len(_npz(path, first, None)[first[0]])
+
+
+def _npz(
+    path: Path, names: list[str] | None = None, rows: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Columns of an archive, by default all, which are read one after the other."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
+            wanted = arrays.files if names is None else names
+            found = {name: arrays[name] if rows is None else arrays[name][rows] for name in wanted}
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} is not an NPZ file of plain arrays: {error}.") from error
     lengths = {array.shape for array in found.values()}
@@ -278,12 +321,20 @@ def parquet_reader(path: Path) -> Any:
         ) from None
 
 
-def _parquet(path: Path, names: list[str] | None) -> Any:
+def _parquet(path: Path, names: list[str] | None, rows: np.ndarray | None = None) -> Any:
     """A Parquet file's columns, or all of its names without rows."""
     parquet = parquet_reader(path)
     try:
         if names is None:
             return parquet.read_schema(path).empty_table()
-        return parquet.read_table(path, columns=names)
+        if rows is None:
+            return parquet.read_table(path, columns=names)
+        with parquet.ParquetFile(path) as file:
+            groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            starts = np.concatenate([[0], np.cumsum(groups)]).astype(int)
+            own = [
+                i for i in range(len(groups)) if starts[i] <= rows[-1] and starts[i + 1] > rows[0]
+            ]
+            return file.read_row_groups(own, columns=names).take(rows - starts[own[0]])
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} is not a Parquet file: {error}.") from error
