@@ -55,7 +55,7 @@ ROOMS = {
     },
     "likelihood": {
         "patterns": 0, "from_table": 0, "observations": 1, "conditioning": 1, "integrals": 2,
-        "terms": 2, "spread_rows": 2, "held": 3, "blocks": 4, "rows": 4, "slopes": 5,
+        "terms": 2, "spread_rows": 2, "held": 3, "blocks": 3, "rows": 4, "slopes": 5,
     },
     "distributions": {
         "arguments": 0, "supports": 0, "compiled": 0, "events": 1,
