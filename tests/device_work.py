@@ -93,7 +93,7 @@ def likelihood(loc):
 
 def dense(covariance):
     """A value and its gradient by blocks of few variables, of which one is filled up."""
-    block_factor.GRAIN = 32
+    block_factor.LARGEST_BLOCK = 32
     region = tg.Box(np.full(len(covariance), -1.0), np.inf)
     of = lambda c: tg.log_probability(np.zeros(len(c)), c, region, DenseBlocks(16, 5)).log_prob
     return jax.value_and_grad(of)(covariance)

@@ -123,4 +123,5 @@ def test_rows_of_a_batch_are_the_rows_and_transforms_pass_through():
         jnp.zeros(4, small), ORDERING.astype(small), tg.Box(jnp.zeros(4, small), INF), method
     )
     assert {leaf.dtype for leaf in leaves(single)} == {np.dtype("float32")}
+    assert np.all(np.isfinite(single.stderr.loc)) and np.all(single.stderr.loc > 0)
     np.testing.assert_allclose(single.gradient.loc, both.gradient.loc[0], rtol=1e-3)

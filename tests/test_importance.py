@@ -267,6 +267,16 @@ def test_float32_and_batches():
             ),
             "made for a convex region",
         ),
+        (
+            lambda: tg.log_probability(MEAN, COVARIANCE, tg.Selection(lambda x: 2.0, 2)),
+            r"between 0 and 1; \[.*\] is kept with 2",
+        ),
+        (
+            lambda: tg.truncated_samples(
+                jax.random.key(0), MEAN, COVARIANCE, tg.Selection(lambda x: 2.0, 2), 3
+            ),
+            "is kept with 2",
+        ),
         (lambda: tg.Selection(lambda x: x, 2), r"one point to one probability.* \(2,\)"),
         (
             lambda: tg.log_probability(

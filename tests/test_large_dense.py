@@ -10,10 +10,10 @@ from truncgauss.separation import block_factor
 
 @pytest.mark.slow
 def test_values_and_slopes_are_those_of_the_closed_form(monkeypatch):
-    monkeypatch.setattr(block_factor, "GRAIN", 32)
+    monkeypatch.setattr(block_factor, "LARGEST_BLOCK", 32)
     monkeypatch.setattr(dense_blocks, "LEAST_DIMENSION", 40)
     results, picture = completed(
-        "large_dense", dimensions=(40, 70), largest_gradient=70, num_points=64
+        "large_dense", dimensions=(40, 70), largest_gradient=70, least_of_exponent=40, num_points=64
     )
     check_picture(picture)
     assert not results["failed"]

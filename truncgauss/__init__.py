@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from truncgauss.garbage import uncollected
+
 if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss import (
         config as config,
@@ -181,12 +183,13 @@ __all__ = sorted([*_HOME_OF, *_MODULES, "__version__"])
 if not TYPE_CHECKING:  # type checkers should know the names above only
 
     def __getattr__(name: str) -> Any:
-        if name in _HOME_OF:
-            value = getattr(importlib.import_module(_HOME_OF[name]), name)
-        elif name in _MODULES or name in _EXTRAS:
-            value = importlib.import_module(f"truncgauss.{name}")
-        else:
-            raise AttributeError(f"module 'truncgauss' has no attribute {name!r}")
+        with uncollected():
+            if name in _HOME_OF:
+                value = getattr(importlib.import_module(_HOME_OF[name]), name)
+            elif name in _MODULES or name in _EXTRAS:
+                value = importlib.import_module(f"truncgauss.{name}")
+            else:
+                raise AttributeError(f"module 'truncgauss' has no attribute {name!r}")
         globals()[name] = value
         return value
 

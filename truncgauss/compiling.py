@@ -1,15 +1,14 @@
 """Compilation with little effort for programs that run for milliseconds."""
 
-import contextlib
 import functools
-import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from truncgauss import parallel
+from truncgauss.garbage import uncollected
 from truncgauss.pytrees import is_concrete, is_staged
 
 # Most of XLA's compilation time goes into fusions. For small arrays they save microseconds and cost
@@ -59,19 +58,3 @@ class Compiled:
         if kind not in self.ahead:
             self.ahead[kind] = compiled.lower(*args).compile()
         return self.ahead[kind](*args)
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """A context without garbage collection.
-
-    Tracing makes many objects, nearly all of which stay: each full collection then walks through
-    all of JAX for nothing, a tenth of the time of a first call.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

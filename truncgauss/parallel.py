@@ -222,15 +222,20 @@ def num_sharing() -> int:
 
 
 def with_rows_spread(blocks: jax.Array) -> jax.Array:
-    """Blocks of a large matrix, shape (m, b, b), the rows of each spread over the replicates' mesh.
+    """Blocks of a large matrix, shape (..., b, b), the rows of each over the replicates' mesh."""
+    return with_axis_spread(blocks, blocks.ndim - 2)
+
+
+def with_axis_spread(array: jax.Array, axis: int) -> jax.Array:
+    """An array of one large estimate, of which an axis is spread over the replicates' mesh.
 
     A constraint for XLA: the numbers are the same, each device holds and computes its part.
     """
     mesh = _sharing()
     if mesh is None:
-        return blocks
-    rows = NamedSharding(mesh, PartitionSpec(None, mesh.axis_names, None))
-    return jax.lax.with_sharding_constraint(blocks, rows)
+        return array
+    split = NamedSharding(mesh, PartitionSpec(*[None] * axis, mesh.axis_names))
+    return jax.lax.with_sharding_constraint(array, split)
 
 
 def replicated(array: jax.Array) -> jax.Array:
@@ -239,6 +244,12 @@ def replicated(array: jax.Array) -> jax.Array:
     if mesh is None:
         return array
     return jax.lax.with_sharding_constraint(array, NamedSharding(mesh, PartitionSpec()))
+
+
+def readable(array: jax.Array) -> jax.Array:
+    """An array of one large estimate, whole on every device where several processes share it."""
+    mesh = _sharing()
+    return replicated(array) if mesh is not None and mesh.is_multi_process else array
 
 
 def over_lanes(function: Callable[..., Any], lanes: Any, shared: Any) -> Any:

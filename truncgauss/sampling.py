@@ -27,6 +27,7 @@ from jaxtyping import Array, Float
 from truncgauss.compiling import MEDIUM, Compiled
 from truncgauss.covariances import LowRank
 from truncgauss.points import given_key, lattice_uniforms
+from truncgauss.probability.importance import check_probabilities
 from truncgauss.probability.separation import Separation, check_plan
 from truncgauss.problem import CovarianceLike, Loc, PRNGKey, Problem, as_problem, over_rows
 from truncgauss.pytrees import (
@@ -181,6 +182,8 @@ def truncated_draws(
     if known and np.any(_is_short(draws, num_samples)):
         # Chains are rarely needed, and are half of the program to compile.
         draws = _draws(replace(settings, chains=True), *inputs, effort=effort)
+    if known and not isinstance(region, LinearRegion | QuadraticRegion):
+        check_probabilities(region, draws.samples)
     if is_concrete(draws.effective_sample_size):
         _warn_of_chains(draws, num_samples)
     return draws

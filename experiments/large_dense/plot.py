@@ -6,7 +6,7 @@ from truncgauss import plotting
 
 
 def plot(results):
-    """Both on logarithmic axes, values and gradients, with the exponents in the legend."""
+    """Both on logarithmic axes, values and gradients, with the last exponents in the legend."""
     picture, axes = plotting.figure(1, 2, size=(4.2, 3.2))
     for ax, field, unit, label in zip(
         axes, ("work", "memory"), (1.0, 1e9), ("processor seconds", "GB held by the program"),
@@ -17,7 +17,7 @@ def plot(results):
             power = float(rows["exponent"])
             plotting.curves(
                 rows["dimension"], [np.asarray(rows[field]) / unit],
-                [f"{name}: seconds grow as d^{power:.1f}"], series=[number], marker="o",
+                [f"{name}: at last seconds grow as d^{power:.1f}"], series=[number], marker="o",
                 xlabel="dimension d", ylabel=label, ax=ax,
             )  # fmt: skip
         ax.set_xscale("log")

@@ -26,6 +26,8 @@ class Settings(Experiment):
     """Increasing, from 3,000 on."""
     largest_gradient: Count
     """The largest dimension in which the gradient is computed too."""
+    least_of_exponent: Count
+    """The least dimension of those from which the exponents of growth are found."""
     num_points: Count
     """Of each replicate."""
     num_replicates: Annotated[int, Field(ge=2)]

@@ -20,7 +20,7 @@ import numpy as np
 from truncgauss import pooling
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.likelihood import Observations
-from truncgauss.pytrees import frozen_pytree
+from truncgauss.pytrees import as_float_array, frozen_pytree
 from truncgauss.regions import Box, Polyhedron, QuadraticRegion, Section
 
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
@@ -139,13 +139,15 @@ class Centred:
     def size(self) -> jax.Array:
         """The total weight of the rows."""
         weights = self.rows.weights
-        own = self.rows.num_rows * 1.0 if weights is None else jnp.sum(weights)
-        return jnp.asarray(pooling.total(own))
+        own = self.rows.num_rows if weights is None else np.sum(np.asarray(weights))
+        return jnp.asarray(pooling.total(np.asarray(own, float)))
 
     @property
     def covariates(self) -> tuple[jax.Array, ...] | None:
         """The whitened covariates of each outcome."""
-        return None if self.designs is None else tuple(jnp.asarray(w.design) for w in self.designs)
+        if self.designs is None:
+            return None
+        return tuple(as_float_array(whitened.design) for whitened in self.designs)
 
     def design_of(self, j: int) -> np.ndarray:
         """The whitened covariates of outcome j, (n, p)."""
@@ -254,15 +256,15 @@ def moved(rows: Observations, moves: list[Any]) -> Observations:
     if not any(np.any(move) for move in moves):
         return rows
     by = np.stack([np.asarray(move, float) for move in moves], axis=-1)  # (d,), or (n, 1)
-    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
-    low, high = lower - by, upper - by
-    lost = np.flatnonzero(np.any((low == high) & (lower < upper), axis=1))
+    ends = np.asarray(rows.lower), np.asarray(rows.upper)
+    low, high = (end - by for end in ends)
+    lost = np.flatnonzero(np.any((low == high) & (ends[0] < ends[1]), axis=1))
     if len(lost):
         raise ValueError(
             f"The limits of {len(lost)} row(s) are too close for their distance from the others, "
-            f"first row {lost[0]}: lower {lower[lost[0]]}, upper {upper[lost[0]]}. Measured from "
-            f"{by if by.ndim == 1 else by[lost[0]]}, where the outcomes lie, they are equal. Give "
-            "an exact value instead, or correct them."
+            f"first row {lost[0]}: lower {ends[0][lost[0]]}, upper {ends[1][lost[0]]}. Measured "
+            f"from {by if by.ndim == 1 else by[lost[0]]}, where the outcomes lie, they are equal. "
+            "Give an exact value instead, or correct them."
         )
     region = rows.region
     if isinstance(region, Box):
@@ -274,7 +276,8 @@ def moved(rows: Observations, moves: list[Any]) -> Observations:
         region = region.moved(jnp.asarray(-by))
     elif region is not None:
         region = Section(region, by, tuple(range(rows.dimension)))
-    return dataclasses.replace(rows, lower=jnp.asarray(low), upper=jnp.asarray(high), region=region)
+    lower, upper = as_float_array(low), as_float_array(high)
+    return dataclasses.replace(rows, lower=lower, upper=upper, region=region)
 
 
 def coarse(rows: Observations) -> str | None:

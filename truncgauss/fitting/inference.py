@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import pooling
-from truncgauss.compiling import MEDIUM, Compiled
-from truncgauss.likelihood import Observations
+from truncgauss.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.fitting.observations_loss import ObservationsLoss, gaussian_at
+from truncgauss.likelihood import Observations, total_log_likelihood
 from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import Point, point, verdict
 from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, NO_OTHER, UNSEEN
@@ -38,9 +39,19 @@ def compiled_total(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return total.log_prob, total.stderr**2
 
 
-def total_of(loss: Any, x: jax.Array, effort: Any = None) -> Estimate:
+def total_by_rows(loss: ObservationsLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """As `compiled_total`, by the program of `log_likelihood`, which a fit has compiled already."""
+    loc, covariance = gaussian_at(loss, x, effort=LIGHT)
+    total = total_log_likelihood(loss.observations, loc, covariance, loss.method, loss.key)
+    return total.log_prob, total.stderr**2
+
+
+def total_of(loss: Any, x: jax.Array) -> Estimate:
     """The log-likelihood of all rows and its standard error."""
-    value, variance = pooling.evaluated(compiled_total, loss, x, effort=effort)
+    if isinstance(loss, ObservationsLoss):
+        value, variance = pooling.evaluated(total_by_rows, loss, x)
+    else:
+        value, variance = pooling.evaluated(compiled_total, loss, x, effort=MEDIUM)
     return Estimate(value, variance**0.5)
 
 
@@ -83,7 +94,7 @@ def summary(
         expected: the loss whose Hessian is the expected information of a row, if that is asked for.
     """
     loss, here, x = path.loss, path.end, jnp.asarray(path.end.x)
-    total = total_of(loss, x, effort=MEDIUM)
+    total = total_of(loss, x)
     estimates, jacobian = map(np.asarray, described(coordinates, x, effort=MEDIUM))
     slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
@@ -176,7 +187,7 @@ def sandwich(
     size = float(loss.size)
     given = observations.weights
     weights = np.ones(observations.num_rows) if given is None else np.asarray(given)
-    scores = np.asarray(scores_of(loss, jnp.asarray(here.x)))[: observations.num_rows]
+    scores = np.asarray(scores_of(loss, jnp.asarray(here.x), effort=MEDIUM))[: len(weights)]
     seen = weights > 0
     if not proof.positive_definite:
         return observed._replace(root=np.full_like(here.hessian, np.nan))
@@ -190,7 +201,7 @@ def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) ->
     size = float(loss.size)
 
     def value(x: np.ndarray) -> float:
-        return -float(total_of(loss, jnp.asarray(x), effort=MEDIUM).log_prob) / size
+        return -float(total_of(loss, jnp.asarray(x)).log_prob) / size
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(described(coordinates, jnp.asarray(x), effort=MEDIUM)[0])

@@ -278,9 +278,9 @@ class RowsFit(LikelihoodFit):
     """A maximum of the likelihood of observed rows, which it keeps.
 
     Attributes, besides those of `LikelihoodFit`:
-        wald_ratios: how far the likelihood allows each estimate to move below and above it, over
-            the half-width of its Wald interval, (p, 2): 1 if that is to be trusted. Empty if
-            it was not compared.
+        wald_ratios: how far the log-likelihood is from quadratic along the line on which the Wald
+            interval of each estimate rests, below and above it, (p, 2): 1 if that is to be trusted,
+            see `optimization.wald`. Empty if it was not compared.
         observations: the rows; where they are spread over processes, those of this one.
         centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
         share: which rows of all these are, where they are spread over processes; else None. The

@@ -75,8 +75,8 @@ def fit_observations(
         ObservationsFit.
 
     Raises:
-        ValueError: for rows that are impossible, collinear covariates, fewer rows than parameters,
-            or a covariance structure that makes no sense. Nothing is dropped silently.
+        ValueError: for rows that are impossible, collinear covariates, no more rows than
+            parameters, or a covariance structure that makes no sense. Nothing is dropped silently.
 
     Example:
         >>> y = jnp.array([0.0, 1.2, 0.0, 2.3, 0.4, 0.0, 1.9, 0.8])  # 0 stands for 0 or less

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import pooling
-from truncgauss.compiling import LIGHT, MEDIUM
+from truncgauss import likelihood, pooling
+from truncgauss.compiling import LIGHT
 from truncgauss.fitting.centring import Centred, UserUnits
 from truncgauss.fitting.existence import (
     AT_SINGULAR,
@@ -41,7 +41,7 @@ from truncgauss.fitting.regression_loss import (
     terms_of,
 )
 from truncgauss.fitting.rising import direction_of, endless, impossible
-from truncgauss.likelihood import Observations, fraction_not_truncated, hold, log_likelihood
+from truncgauss.likelihood import Observations, filled_up
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Path
 from truncgauss.optimization.widening import Precision, along
 from truncgauss.probability.method import Method
@@ -166,15 +166,16 @@ class Rows:
 
         def renewed(x: np.ndarray) -> ObservationsLoss:
             at = gaussian_at(general, jnp.asarray(x), effort=LIGHT)
-            return dataclasses.replace(general, method=hold(self.method, self.observations, *at))
+            held = likelihood.hold(self.method, general.observations, *at)
+            return dataclasses.replace(general, method=held)
 
         return renewed
 
     def general_loss(self) -> ObservationsLoss:
-        """The loss of any rows, by a method without plans."""
+        """The loss of any rows, filled up to one of few lengths, by a method without plans."""
+        rows, designs = filled_up(self.observations, self.designs)
         return ObservationsLoss(
-            self.observations, self.designs, self.coordinates, self.size, self.method, self.key,
-            pooling.mark(),
+            rows, designs, self.coordinates, self.size, self.method, self.key, pooling.mark(),
         )  # fmt: skip
 
     def expected_loss(self, path: Path) -> ExpectedLoss:
@@ -206,7 +207,8 @@ class Rows:
         else:
             loss = renewed(x)
             loc, covariance = gaussian_at(loss, jnp.asarray(x), effort=LIGHT)
-            found = log_likelihood(rows, loc, covariance, loss.method, loss.key)
+            own = loss.observations
+            found = likelihood.log_likelihood(own, loc, covariance, loss.method, loss.key)
             wrong = np.flatnonzero(np.isneginf(np.asarray(found.log_prob)))
         with pooling.checked_together():
             if len(wrong):
@@ -260,7 +262,7 @@ class Rows:
         def log_likelihood(factor: float) -> float:
             factors = np.where(small, factor, 1.0)
             x = place.free(flat, np.asarray(matrix) * np.outer(factors, factors))
-            return float(total_of(path.loss, jnp.asarray(x), effort=MEDIUM).log_prob)
+            return float(total_of(path.loss, jnp.asarray(x)).log_prob)
 
         return explained(log_likelihood)
 
@@ -300,7 +302,8 @@ class Rows:
     @property
     def exact(self) -> bool:
         """Whether every entry is known exactly."""
-        return pooling.every(jnp.all(self.observations.lower == self.observations.upper))
+        rows = self.observations
+        return pooling.every(np.array_equal(np.asarray(rows.lower), np.asarray(rows.upper)))
 
     def in_natural(self, x: np.ndarray) -> tuple["Rows", np.ndarray]:
         """The same problem in coordinates where it is concave, if there are such for several
@@ -345,10 +348,10 @@ class Rows:
             fraction = fraction_of(path.loss, x)
         else:
             loc, covariance = gaussian_at(path.loss, x, effort=LIGHT)
-            held = path.loss.method, path.loss.key
-            seen = fraction_not_truncated(rows, loc, covariance, *held)
-            weights = 1.0 if rows.weights is None else rows.weights
-            fraction = float(pooling.total(np.sum(weights * seen)) / self.size)
+            filled, held = path.loss.observations, (path.loss.method, path.loss.key)
+            seen = likelihood.fraction_not_truncated(filled, loc, covariance, *held)
+            weights = 1.0 if filled.weights is None else np.asarray(filled.weights)
+            fraction = float(pooling.total(np.sum(weights * np.asarray(seen))) / self.size)
         matrix = np.asarray(values_at(place, x, effort=LIGHT)[1])
         ends = np.cumsum(place.sizes)
         if not self.unique:
@@ -384,8 +387,9 @@ class Rows:
     def references(self, information: str) -> tuple[str, ...]:
         """What the fit rests on, as keys of the literature."""
         rows, place = self.observations, self.coordinates
-        limited = pooling.some(jnp.any(rows.lower != rows.upper))
-        missing = pooling.some(jnp.any(jnp.isinf(rows.lower) & jnp.isinf(rows.upper)))
+        lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
+        limited = pooling.some(np.any(lower != upper))
+        missing = pooling.some(np.any(np.isinf(lower) & np.isinf(upper)))
         found = {
             "marquardt1963": True,
             "tobin1958": limited,

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import pooling, tables
-from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.centring import Centred, UserUnits, Whitened, centred
 from truncgauss.fitting.existence import (
     AT_ZERO,
@@ -97,7 +96,7 @@ def fit_regression(
 
     Raises:
         ValueError: for rows outside their truncation limits, limits that contradict each other,
-            NaN, collinear covariates, or fewer rows than parameters. Nothing is dropped silently.
+            NaN, collinear covariates, or no more rows than parameters. Nothing is dropped silently.
 
     Example:
         >>> hours = [0.0, 0.0, 1.2, 0.0, 2.3, 0.4, 3.1, 1.9]  # 0 stands for 0 or less
@@ -289,8 +288,13 @@ class Regression:
         """Whether the log-likelihood is known to be concave in these coordinates."""
         if self.rows.noise is not None or self.scale_design is not None:
             return False
-        exact = pooling.every(jnp.all(self.rows.lower == self.rows.upper))
-        return exact or self.rows.region is None
+        return not self.limited or self.rows.region is None
+
+    @property
+    def limited(self) -> bool:
+        """Whether some outcome is not known exactly."""
+        lower, upper = np.asarray(self.rows.lower), np.asarray(self.rows.upper)
+        return pooling.some(np.any(lower != upper))
 
     def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
         p, k = self.design.shape[1], len(self.first) - self.design.shape[1]
@@ -348,7 +352,7 @@ class Regression:
 
         def log_likelihood(factor: float) -> float:
             x = np.append(values[:p], [1.0, np.log(factor)])
-            return float(total_of(loss, jnp.asarray(x), effort=MEDIUM).log_prob)
+            return float(total_of(loss, jnp.asarray(x)).log_prob)
 
         return explained(log_likelihood)
 
@@ -396,12 +400,11 @@ class Regression:
 
     def references(self, information: str) -> tuple[str, ...]:
         """What the fit rests on, as keys of the literature."""
-        limited = pooling.some(jnp.any(self.rows.lower != self.rows.upper))
         found = {
             "marquardt1963": True,
-            "tobin1958": limited,
+            "tobin1958": self.limited,
             "cohen1991": self.rows.region is not None,
-            "olsen1978": self.coordinates.link == 1 and limited,
+            "olsen1978": self.coordinates.link == 1 and self.limited,
             "barndorff1978": self.coordinates.link == 2,
             "messner2016": self.scale_design is not None,
             "white1982": information == "sandwich",

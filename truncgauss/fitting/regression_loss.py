@@ -325,7 +325,7 @@ def term_of(
     count = filled_length(len(lower)) - len(lower)
 
     def full(part: np.ndarray, by: float) -> jax.Array:
-        return jnp.asarray(np.append(part, np.full(count, by, part.dtype)))
+        return jax.device_put(np.append(part, np.full(count, by, part.dtype)))
 
     return Term(
         full(lower, lower[0]),
@@ -340,4 +340,4 @@ def term_of(
 def full_design(design: np.ndarray) -> jax.Array:
     """Covariates (n, p), filled up by rows of zeros to one of few lengths."""
     rest = np.zeros((filled_length(len(design)) - len(design), design.shape[1]))
-    return jnp.asarray(np.concatenate([design, rest]))
+    return jax.device_put(np.concatenate([design, rest]))

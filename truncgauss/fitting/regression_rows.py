@@ -2,13 +2,12 @@
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import tables
 from truncgauss.fitting.expected import NOT_EXPECTED
 from truncgauss.likelihood import Observations
-from truncgauss.pytrees import refuse_text
+from truncgauss.pytrees import as_float_array, refuse_text
 from truncgauss.regions import Box
 
 
@@ -96,7 +95,8 @@ def as_rows(
         settings["noise"] = of_each_row(noise, ends, "noise", 0.0)[:, None, None]
     if weights is not None:
         settings["weights"] = of_each_row(weights, ends, "weights", 1.0)
-    observations = Observations(jnp.asarray(lower), jnp.asarray(upper), region, **settings)
+    below, above = as_float_array(lower[:, None]), as_float_array(upper[:, None])
+    observations = Observations(below, above, region, **settings)
     return RegressionRows(observations, np.stack(sides[:2]), exact)
 
 

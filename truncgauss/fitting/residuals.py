@@ -13,9 +13,11 @@ from scipy.special import ndtri_exp
 from truncgauss import pooling
 from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.likelihood import Observations, log_likelihood, numbered
+from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
+from truncgauss.pytrees import as_float_array
 
 
 def quantile_residuals(
@@ -123,8 +125,9 @@ def as_model(fit: Any, method: Method) -> Model:
 def uniforms_of(model: Model, key: jax.Array, num_draws: int) -> np.ndarray:
     """Uniforms (d, num_draws, n), those of a row by the key that its number among all makes."""
     n, d = model.rows.lower.shape
-    numbers = jnp.arange(n) + (0 if model.share is None else model.share.begin)
-    return np.asarray(_uniforms(key, numbers, (d, num_draws)).transpose(1, 2, 0))
+    begin = 0 if model.share is None else model.share.begin
+    numbers = jax.device_put(begin + np.arange(filled_length(n)))  # compiled for few lengths
+    return np.asarray(_uniforms(key, numbers, (d, num_draws)))[:n].transpose(1, 2, 0)
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -168,8 +171,8 @@ def log_mass(model: Model, j: int, low: np.ndarray, high: np.ndarray) -> np.ndar
     lower[:, j], upper[:, j] = np.where(empty, -np.inf, low), np.where(empty, np.inf, high)
     lower[:, j + 1 :], upper[:, j + 1 :] = -np.inf, np.inf
     rows = Observations(
-        jnp.asarray(lower),
-        jnp.asarray(upper),
+        as_float_array(lower),
+        as_float_array(upper),
         region=model.rows.region,
         noise=model.rows.noise,
         limits_on=model.rows.limits_on,

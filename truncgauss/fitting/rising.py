@@ -7,6 +7,7 @@ from truncgauss.fitting.existence import inside_regions, rising_direction
 from truncgauss.fitting.regression_loss import impossible_rows, limits_of
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.widening import WIDEST
+from truncgauss.pytrees import as_float_array
 from truncgauss.regions import Box
 
 ENDLESS = (
@@ -63,8 +64,10 @@ def one_outcome(rows: Observations, outcome: int) -> Observations | None:
         return None
     here, region = slice(outcome, outcome + 1), rows.region
     if region is not None:
-        region = Box(region.low[..., here], region.high[..., here])
-    return Observations(rows.lower[:, here], rows.upper[:, here], region)
+        region = Box(*(np.asarray(side)[..., here] for side in (region.low, region.high)))
+    sides = (np.asarray(side)[:, here] for side in (rows.lower, rows.upper))
+    lower, upper = map(as_float_array, sides)
+    return Observations(lower, upper, region)
 
 
 def is_unlimited(rows: Observations) -> bool:

@@ -1,6 +1,6 @@
 """The log-likelihood of observed rows: exact, censored, interval, missing, noisy and truncated."""
 
-from truncgauss.likelihood.blocks import Block, blocks
+from truncgauss.likelihood.blocks import Block, blocks, filled_up, first_rows
 from truncgauss.likelihood.held import HeldMethods
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.rows import (
@@ -23,6 +23,8 @@ __all__ = [
     "RowTerms",
     "Slopes",
     "blocks",
+    "filled_up",
+    "first_rows",
     "fitted_together",
     "fraction_not_truncated",
     "hold",

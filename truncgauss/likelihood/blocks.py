@@ -1,4 +1,5 @@
-"""Observations in blocks of rows, so that a likelihood needs the memory of one block at a time."""
+"""Observations in other lengths: in blocks of rows, so that a likelihood needs the memory of one
+block at a time, and filled up, so that samples of about as many rows share their programs."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -7,8 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import parallel
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern, filled_length
+from truncgauss.pytrees import is_concrete, is_staged
+
+MOST_FILLED = 2**20  # numbers of a sample that is copied to be filled up
 
 
 class Block(NamedTuple):
@@ -37,6 +42,51 @@ class Part(NamedTuple):
     pattern: Pattern
     rows: np.ndarray
     asker: np.ndarray
+
+
+def filled_up(observations: Observations, *columns: Any) -> tuple[Any, ...]:
+    """Rows filled up to one of few lengths by copies of the first, which count with weight 0.
+
+    A program for rows of one length serves all samples that are filled up to it. The first rows are
+    those of the sample, with their patterns, keys and shared integrals.
+
+    Args:
+        observations: n rows.
+        columns: pytrees of arrays beside them, whose leading axis is that of the rows, or None.
+
+    Returns:
+        The rows and columns. As they are under a trace, where the length is the user's, spread over
+        devices, or so large that compilation is short beside work, and copies are dear.
+    """
+    n, everything = observations.num_rows, jax.tree.leaves((observations, columns))
+    spread = is_staged() or not is_concrete(everything) or any(map(parallel.is_spread, everything))
+    if spread or sum(leaf.size for leaf in everything) > MOST_FILLED:
+        return observations, *columns
+    places = np.arange(filled_length(n))
+    if len(places) == n and observations.weights is not None:
+        return observations, *columns
+    real = places < n
+    rows, kept = np.where(real, places, 0), vars(observations)
+    filled = kept.get("filled")
+    if filled is None:
+        patterns = observations.patterns or (), observations.region_patterns or ()
+        filled = selected(observations, rows, real, *patterns)
+        if filled.lower.dtype == observations.lower.dtype:  # not so for float64 where it is off
+            kept["filled"] = filled  # for the next call with the same rows
+    return filled, *taken(columns, rows)
+
+
+def first_rows(tree: Any, num_rows: int) -> Any:
+    """What was told of filled rows, pytrees of arrays (m, ...) or (), of the sample's own rows."""
+
+    leaves, structure = jax.tree.flatten(tree)
+    if not is_concrete(leaves):  # under a derivative
+        return jax.tree.map(lambda leaf: leaf[:num_rows] if leaf.ndim else leaf, tree)
+    longer = [i for i, leaf in enumerate(leaves) if leaf.ndim and len(leaf) > num_rows]
+    own = [np.asarray(leaves[i])[:num_rows] for i in longer]
+    for i, leaf in zip(longer, jax.device_put(own, [leaves[i].sharding for i in longer])):
+        leaves[i] = leaf
+    return jax.tree.unflatten(structure, leaves)
 
 
 def blocks(observations: Observations, size: int) -> list[Block]:
@@ -136,13 +186,13 @@ def selected(
     """Some rows, with the patterns that they are known to have: these are not sought again."""
     region, noise, weights = observations.region, observations.noise, observations.weights
     if region is not None and region.batch_shape:
-        region = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)[rows]), region)
+        region = taken(region, rows)
     counts = np.ones(len(rows)) if weights is None else np.asarray(weights)[rows]
     if noise is not None and noise.ndim == 3:
-        noise = jnp.asarray(np.asarray(noise)[rows])
+        noise = taken(noise, rows)
     return observations.with_known(
-        lower=jnp.asarray(np.asarray(observations.lower)[rows]),
-        upper=jnp.asarray(np.asarray(observations.upper)[rows]),
+        lower=taken(observations.lower, rows),
+        upper=taken(observations.upper, rows),
         region=region,
         noise=noise,
         weights=jnp.asarray(np.where(real, counts, 0.0), observations.lower.dtype),
@@ -150,3 +200,8 @@ def selected(
         region_patterns=region_patterns,
         names=None,
     )
+
+
+def taken(tree: Any, rows: np.ndarray) -> Any:
+    """Some rows of every array of a tree; nothing is compiled for their number."""
+    return jax.device_put(jax.tree.map(lambda leaf: np.asarray(leaf)[rows], tree))

@@ -111,9 +111,10 @@ class Observations:
         values = as_table("values", values, missing=nan_is_missing)
         if not nan_is_missing:
             return cls(values, values, **settings)
-        missing = jnp.isnan(values)
-        lower, upper = (jnp.where(missing, side, values) for side in (-jnp.inf, jnp.inf))
-        return cls(lower, upper, **settings)
+        xp = np if is_concrete(values) else jnp  # NumPy compiles nothing for a new length
+        missing = xp.isnan(values)
+        lower, upper = (xp.where(missing, side, values) for side in (-jnp.inf, jnp.inf))
+        return cls(as_float_array(lower), as_float_array(upper), **settings)
 
     @classmethod
     def from_table(
@@ -246,6 +247,7 @@ class Observations:
         """These rows with other fields, taken as they are: unlike `dataclasses.replace`, nothing
         is checked and no pattern is sought."""
         rows = copy.copy(self)
+        vars(rows).pop("filled", None)  # see `blocks.filled_up`
         rows._set(**fields)
         return rows
 
@@ -279,7 +281,8 @@ class Observations:
         if noise is None:
             return
         if noise.shape == (n, d) and noise.shape != (d, d):
-            noise = noise[..., None] * jnp.eye(d, dtype=noise.dtype)
+            xp = np if is_concrete(noise) else jnp
+            noise = as_float_array(xp.asarray(noise)[..., None] * xp.eye(d, dtype=noise.dtype))
         if noise.shape not in ((d, d), (n, d, d)):
             raise ValueError(
                 f"Observations: noise must have shape ({d}, {d}), ({n}, {d}) or ({n}, {d}, {d}), "
@@ -320,8 +323,11 @@ class Observations:
 
     def _check_selection(self) -> None:
         """Raise ValueError if what keeps rows is no probability of the complete ones."""
-        region, whole = self.region, np.asarray(jnp.all(self.lower == self.upper, axis=1))
-        if region is None or isinstance(region, LinearRegion) or not whole.any():
+        region = self.region
+        if region is None or isinstance(region, LinearRegion):
+            return
+        whole = np.all(np.asarray(self.lower) == np.asarray(self.upper), axis=1)
+        if not whole.any():
             return
         if region.batch_shape:
             region = jax.tree.map(lambda leaf: leaf[whole], region)
@@ -399,7 +405,8 @@ def as_table(name: str, values: Any, missing: bool = False) -> jax.Array:
     """An array of shape (n, d)."""
     if not isinstance(values, jax.Array):
         values = tables.read(values, missing=missing, what=f"Observations: {name}").values
-    table = as_float_array(values)
+    column = isinstance(values, np.ndarray) and values.ndim == 1
+    table = as_float_array(values[:, None] if column else values)
     if table.ndim == 1:
         table = table[:, None]
     if table.ndim != 2:

@@ -13,6 +13,8 @@ import numpy as np
 
 from truncgauss.pytrees import frozen_pytree, static_field
 
+NOWHERE = 2**31 - 1  # a place that no row has
+LEAST = 64  # rows that cost nothing beside the others, if their integrals have closed forms
 FEW = 1024  # rows that take a moment, however many more are put beside them
 
 
@@ -28,7 +30,7 @@ class Pattern:
         limited: of the entries that a finite limit or a polyhedron constrains (static).
         bounded: whether any of these has a finite limit of its own (static).
         rows: which rows these are, (g,), filled up by the first.
-        places: where results belong, (g,): the same, filled up by n, which is no row.
+        places: where results belong, (g,): the same, filled up by `NOWHERE`.
         first: of rows without exact entries, one of each kind that differs, (u,), as places in
             `rows`; None where entries are exact.
         kind: of which kind each row is, (g,); None likewise.
@@ -106,23 +108,28 @@ def find_patterns(limits: Limits, rows: np.ndarray) -> tuple[Pattern, ...]:
 def _pattern(limits: Limits, rows: np.ndarray, code: np.ndarray, bounded: np.ndarray) -> Pattern:
     exact, limited = np.split(code, 2)
     first = kind = None
+    # Short patterns of one sample would otherwise be filled up to many combinations of lengths.
+    cheap = limited.sum() <= 2 and not np.any(limited & limits.polyhedral)
+    least = min(LEAST, filled_length(len(limits.exact))) if cheap else 1
     if not exact.any():
         same = [part[rows] for part in (limits.low, limits.high, limits.extra)]
-        first, kind = (filled(part, 0) for part in unique_rows(np.hstack(same)))
+        firsts, kinds = unique_rows(np.hstack(same))
+        first = filled(firsts, 0, least if len(firsts) > 1 else 1)
+        kind = filled(kinds, 0, least)
     return Pattern(
         exact=tuple(int(j) for j in np.flatnonzero(exact)),
         limited=tuple(int(j) for j in np.flatnonzero(limited)),
         bounded=bool(bounded[rows].any()),
-        rows=filled(rows, rows[0]),
-        places=filled(rows, len(limits.exact)),
+        rows=filled(rows, rows[0], least),
+        places=filled(rows, NOWHERE, least),
         first=first,
         kind=kind,
     )
 
 
-def filled(numbers: np.ndarray, by: int) -> jax.Array:
+def filled(numbers: np.ndarray, by: int, least: int = 1) -> jax.Array:
     """Numbers, filled up to one of few lengths: by at most an eighth if there are many."""
-    rest = np.full(filled_length(len(numbers)) - len(numbers), by)
+    rest = np.full(max(least, filled_length(len(numbers))) - len(numbers), by)
     return jnp.asarray(np.concatenate([numbers, rest]), jnp.int32)
 
 

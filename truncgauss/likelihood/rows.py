@@ -9,6 +9,7 @@ import numpy as np
 from truncgauss import pooling
 from truncgauss.compiling import LIGHT, MEDIUM, Compiled
 from truncgauss.covariances import Covariance
+from truncgauss.likelihood.blocks import filled_up, first_rows
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.held import HeldMethods, held
 from truncgauss.likelihood.integrals import joined, kind_of, probabilities
@@ -19,6 +20,7 @@ from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import Estimate, as_key, as_problem
+from truncgauss.pytrees import is_concrete
 from truncgauss.regions import Box
 
 FEW_ENTRIES = 2**14  # up to which a likelihood runs for milliseconds, but compiles for seconds
@@ -155,8 +157,8 @@ def hold(method: Method, observations: Observations, loc: Any, covariance: Any) 
         >>> tg.log_likelihood(rows, loc, covariance, method).log_prob.round(3)  # log(1 / 5)
         Array([-1.609], dtype=float64)
     """
-    effort = LIGHT if observations.lower.size <= FEW_ENTRIES else None
-    problem = prepared(observations, loc, covariance)
+    problem = filled_problem(*prepared(observations, loc, covariance))
+    effort = LIGHT if problem[0].lower.size <= FEW_ENTRIES else None
     return held(method, _asked(*problem, as_key(None), effort=effort))
 
 
@@ -175,17 +177,19 @@ def prepared(
     """The arguments of a likelihood, checked and in one dtype."""
     n, d = observations.lower.shape
     # As rows of a box without limits, which says nothing.
-    rows = Box(jnp.full((n, d), -jnp.inf, observations.lower.dtype), jnp.inf)
-    loc, covariance, _ = as_problem(loc, covariance, rows)
+    everywhere = Box(np.full(d, -np.inf, observations.lower.dtype), np.inf)
+    loc, covariance, _ = as_problem(loc, covariance, everywhere)
     for name, batch in (("loc", loc.shape[:-1]), ("covariance", covariance.batch_shape)):
         if batch not in ((), (n,)):
             raise ValueError(
                 f"log_likelihood: {name} has leading axes {batch}, expected () or ({n},), one for "
                 "each row."
             )
-    return jax.tree.map(
-        lambda leaf: leaf.astype(loc.dtype) if is_number(leaf) else leaf, observations
-    ), loc, covariance  # fmt: skip
+    floats = [leaf for leaf in jax.tree.leaves(observations) if is_number(leaf)]
+    if any(leaf.dtype != loc.dtype for leaf in floats):
+        convert = lambda leaf: leaf.astype(loc.dtype) if is_number(leaf) else leaf
+        observations = jax.tree.map(convert, observations)
+    return observations, loc, covariance
 
 
 def is_number(leaf: jax.Array) -> bool:
@@ -295,11 +299,27 @@ _compiled = Compiled(_evaluated)
 
 
 def _log_likelihood(
-    observations: Observations, loc: jax.Array, *others: Any
+    observations: Observations, loc: jax.Array, covariance: Covariance, *others: Any
 ) -> tuple[Estimate, jax.Array, jax.Array]:
     """As `_evaluated`; few rows are compiled with less effort."""
-    effort = MEDIUM if observations.lower.size <= FEW_ENTRIES else None
-    return _compiled(observations, loc, *others, effort=effort)
+    problem = observations, loc, covariance
+    if is_concrete(others):
+        problem = filled_problem(*problem)
+    effort = MEDIUM if problem[0].lower.size <= FEW_ENTRIES else None
+    found = _compiled(*problem, *others, effort=effort)
+    result: tuple[Estimate, jax.Array, jax.Array] = first_rows(found, observations.num_rows)
+    return result
+
+
+def filled_problem(
+    observations: Observations, loc: jax.Array, covariance: Covariance
+) -> tuple[Observations, jax.Array, Covariance]:
+    """The arguments of a likelihood, filled up to one of few lengths, see `filled_up`."""
+    own_loc = loc if loc.ndim == 2 else None
+    own_covariance = covariance if covariance.batch_shape else None
+    rows, own_loc, own_covariance = filled_up(observations, own_loc, own_covariance)
+    loc = loc if own_loc is None else own_loc
+    return rows, loc, covariance if own_covariance is None else own_covariance
 
 
 def uses(pattern: Pattern, weights: jax.Array) -> jax.Array:

@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import pooling
-from truncgauss.compiling import LIGHT, Compiled
+from truncgauss.compiling import LIGHT
 from truncgauss.fitting.centring import COARSE
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.curvature import score_products
 from truncgauss.mixtures.edge import edge_of
 from truncgauss.mixtures.em import Ascent
-from truncgauss.mixtures.likelihood import MixtureTerms, row_weights, total_of
-from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at
+from truncgauss.mixtures.likelihood import MixtureTerms, row_weights
+from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at, total_at
 from truncgauss.mixtures.parameters import estimates_at, jacobian_at
 from truncgauss.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.optimization.newton import Point, verdict
@@ -28,10 +28,9 @@ from truncgauss.optimization.wald import distrust, wald_ratios
 SAME = 1e-4  # nats, within which two starts have reached one maximum
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
 NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many rows."
+REFITTED = "How estimates of rows drawn again with replacement scatter shows what can be known."
 QUANTILE = 1.959963984540054  # of a normal distribution, for 95 % intervals
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
-
-_total = Compiled(total_of)
 
 
 def finished(
@@ -94,7 +93,7 @@ class Told(NamedTuple):
 
 def told_by(loss: MixtureLoss, terms: MixtureTerms) -> Told:
     """The sums over rows, of all processes, of what a mixture says of each."""
-    value, stderr = map(np.asarray, _total(loss.observations, terms, effort=LIGHT))
+    value, stderr = map(np.asarray, total_at(loss, terms))
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
     shares = np.asarray(terms.responsibilities)
     inside = weights @ np.exp(np.asarray(terms.components.region).T)
@@ -214,7 +213,7 @@ def interval_notes(
         jacobian,
     )
     ratios[wrong] = 1.0  # these are told
-    return (*notes, *distrust(names, ratios))
+    return (*notes, *(f"{note} {REFITTED}" for note in distrust(names, ratios)))
 
 
 def impossible_intervals(loss: MixtureLoss, estimated: dict[str, Any]) -> np.ndarray:

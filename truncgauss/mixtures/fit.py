@@ -212,7 +212,8 @@ def prepared_loss(
     coordinates = MixtureCoordinates(
         jnp.asarray(centre), jnp.asarray(scale), num_components, shape[0], shape[1] or 0
     )
-    size = float(pooling.total(np.sum(row_weights(observations, np.float64))))
+    own_size = np.sum(np.asarray(row_weights(observations, np.float64)))
+    size = float(pooling.total(own_size))
     if coordinates.size >= size:
         raise ValueError(
             f"fit_mixture: {size:g} row(s) cannot determine {coordinates.size} parameters of "

@@ -119,8 +119,18 @@ def mixture_log_likelihood(
             found = mixture_log_likelihood(own, weights, locs, covariances, method, key)
         return Estimate(*(share.spread(leaf, observations.lower) for leaf in found))
     observations, mixture = prepared_mixture(observations, weights, locs, covariances)
-    effort = MEDIUM if observations.lower.size <= FEW_ENTRIES else None
-    return _rows(observations, mixture, method, as_key(key), effort=effort)
+    result: Estimate = of_filled(_rows, observations, mixture, method, as_key(key))
+    return result
+
+
+def of_filled(function: Compiled, observations: Observations, *others: Any) -> Any:
+    """What a compiled function tells of rows, as arrays (n, ...), computed for rows filled up to
+    one of few lengths; few rows are compiled with less effort."""
+    rows = observations
+    if is_concrete(others):
+        (rows,) = likelihood.filled_up(observations)
+    effort = MEDIUM if rows.lower.size <= FEW_ENTRIES else None
+    return likelihood.first_rows(function(rows, *others, effort=effort), observations.num_rows)
 
 
 def hold(method: Method, observations: Observations, locs: Any, covariances: Any) -> HeldComponents:
@@ -228,8 +238,11 @@ def log_mean(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Arra
 
 def row_weights(observations: Observations, dtype: Any) -> jax.Array:
     """How often each row counts, (n,)."""
-    weights = observations.weights
-    return jnp.ones(observations.num_rows, dtype) if weights is None else weights.astype(dtype)
+    weights, n = observations.weights, observations.num_rows
+    if weights is not None:
+        return weights.astype(dtype)
+    ones = jax.device_put(np.ones(n)) if is_concrete(observations.lower) else jnp.ones(n)
+    return ones.astype(dtype)
 
 
 def total_of(observations: Observations, terms: MixtureTerms) -> Estimate:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood, pooling
-from truncgauss.compiling import MEDIUM, Compiled
+from truncgauss.compiling import LIGHT, MEDIUM, Compiled
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.likelihood import MixtureTerms, mixture_terms, row_weights, total_of
 from truncgauss.mixtures.parameters import MixtureCoordinates
@@ -18,6 +18,7 @@ from truncgauss.mixtures.prior import slope as prior_slope
 from truncgauss.optimization.checkpoint import computed, computed_of_rows
 from truncgauss.optimization.newton import FEW_NUMBERS
 from truncgauss.probability.method import Method
+from truncgauss.problem import Estimate
 from truncgauss.pytrees import frozen_pytree
 from truncgauss.regions import LinearRegion
 
@@ -37,8 +38,9 @@ class MixtureLoss:
         method: how probabilities are computed, with its plans held.
         key: its random key.
         prior_rows: how many rows the prior of each covariance matrix stands for, (); None for none.
-        parts: losses of blocks of the rows, of one shape, whose sum this is, if the rows are many;
-            derivatives are computed for one after the other, in the memory of one.
+        parts: losses whose sum this is: of the rows filled up to one of few lengths or, if they are
+            many, of blocks of one shape; derivatives are computed for one after the other, in the
+            memory of one.
         numbers: of the rows in the whole sample, if this is a part, (m,).
         mark: that checkpoints know the rows by, if these may lie on other processes too, see
             `pooling`; else None. The rows and parts are those of this process.
@@ -75,13 +77,16 @@ class MixtureLoss:
 
 
 def divided(loss: MixtureLoss) -> MixtureLoss:
-    """The loss with its rows in blocks, if they are many."""
-    place = loss.coordinates
+    """The loss with its rows filled up to one of few lengths, or in blocks if they are many."""
+    place, n = loss.coordinates, loss.observations.num_rows
     own = place.num_components * (1 + place.own.shape[1])
     size = min(BLOCK, max(1, BLOCK_NUMBERS // own))
-    if loss.observations.num_rows <= size:
-        return loss
-    blocks = likelihood.blocks(loss.observations, size)
+    if n <= size:
+        (rows,) = likelihood.filled_up(loss.observations)
+        numbers = np.minimum(np.arange(rows.num_rows), n)
+        blocks = [likelihood.Block(rows, numbers)]
+    else:
+        blocks = likelihood.blocks(loss.observations, size)
     parts = tuple(
         dataclasses.replace(loss, observations=block.rows, numbers=jnp.asarray(block.numbers))
         for block in blocks
@@ -90,7 +95,7 @@ def divided(loss: MixtureLoss) -> MixtureLoss:
 
 
 def parts_of(loss: MixtureLoss) -> tuple[MixtureLoss, ...]:
-    """The losses whose sum a loss is, but for the prior: itself if its rows are in one block."""
+    """The losses whose sum a loss is, but for the prior: itself if it is no sum."""
     return loss.parts or (loss,)
 
 
@@ -171,11 +176,19 @@ def over_parts(function: Callable[[MixtureLoss, Any], T]) -> Callable[[MixtureLo
 def terms_at(loss: MixtureLoss, x: np.ndarray) -> MixtureTerms:
     """What the mixture at x says of each row."""
     found = [_terms(part, jnp.asarray(x), effort=effort_of(part)) for part in parts_of(loss)]
-    by_row = [
-        part._replace(components=jax.tree.map(jnp.transpose, part.components)) for part in found
-    ]
-    whole = in_place(loss, by_row)
-    return whole._replace(components=jax.tree.map(np.transpose, whole.components))
+    return transposed(in_place(loss, [transposed(part) for part in found]))
+
+
+def transposed(terms: MixtureTerms) -> MixtureTerms:
+    """Terms whose components have the rows' axis first rather than last, or the reverse."""
+    return terms._replace(components=jax.tree.map(np.transpose, terms.components))
+
+
+def total_at(loss: MixtureLoss, terms: MixtureTerms) -> Estimate:
+    """The log-likelihood of all rows, whose terms are known, and its standard error."""
+    rows, filled = likelihood.filled_up(loss.observations, transposed(terms))
+    found: Estimate = _total(rows, transposed(filled), effort=LIGHT)
+    return found
 
 
 @Compiled
@@ -187,6 +200,9 @@ def _slope(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _shares(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     value, pulled = jax.vjp(loss.observed_weights, x)
     return value, jax.lax.map(lambda row: pulled(row)[0], jnp.eye(len(value), dtype=x.dtype))
+
+
+_total = Compiled(total_of)
 
 
 @Compiled

@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss import pooling
-from truncgauss.compiling import MEDIUM, Compiled
+from truncgauss.compiling import Compiled
 from truncgauss.covariances import CovarianceMatrix
 from truncgauss.likelihood import Observations, row_terms
-from truncgauss.mixtures.likelihood import FEW_ENTRIES, Mixture, log_mean, prepared_mixture
+from truncgauss.mixtures.likelihood import Mixture, log_mean, of_filled, prepared_mixture
 from truncgauss.points import given_key
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -69,8 +69,7 @@ def posterior(
     """
     pooling.refuse_spread("posterior", observations)
     observations, mixture = prepared_mixture(observations, weights, locs, covariances)
-    effort = MEDIUM if observations.lower.size <= FEW_ENTRIES else None
-    return _posterior(observations, mixture, method, as_key(key), effort=effort)
+    return of_filled(_posterior, observations, mixture, method, as_key(key))
 
 
 @Compiled

@@ -106,10 +106,11 @@ def point(loss: Any, x: np.ndarray) -> Point:
     effort = MEDIUM if size <= FEW_NUMBERS else None
     compiled, at = functools.partial(derivatives, effort=effort), jnp.asarray(x, jnp.float64)
     mark = getattr(loss, "mark", None)
-    if mark is None:
-        parts = computed("derivatives", compiled, loss, at)
-    else:
-        parts = computed_of_rows("derivatives", compiled, loss, at)
+    with jax.debug_nans(False):  # by which a step out of the domain is known
+        if mark is None:
+            parts = computed("derivatives", compiled, loss, at)
+        else:
+            parts = computed_of_rows("derivatives", compiled, loss, at)
     value, gradient, hessian = map(np.asarray, parts)
     return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
 
@@ -123,7 +124,8 @@ def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
     """The same in float64, as numbers; a loss may have its own `effort` of compilation."""
     effort = getattr(loss, "effort", MEDIUM)
-    found = pooling.evaluated(slope, loss, jnp.asarray(x, jnp.float64), effort=effort)
+    with jax.debug_nans(False):  # by which a step out of the domain is known
+        found = pooling.evaluated(slope, loss, jnp.asarray(x, jnp.float64), effort=effort)
     value, gradient = map(np.asarray, found)
     return float(value), gradient
 

@@ -9,6 +9,7 @@ References:
 
 from collections.abc import Callable
 
+import jax
 import numpy as np
 
 TOLERATED = 0.15  # by which an end of a Wald interval may be off, as a part of its half-width
@@ -24,9 +25,11 @@ def wald_ratios(
     jacobian: np.ndarray,
     quantile: float = 1.959964,
 ) -> np.ndarray:
-    """How far the likelihood allows each estimate to move, over Wald's half-width; (p, 2), below
-    and above; 1 if the log-likelihood is quadratic, or the estimate fixed; inf where it is not
-    finite.
+    """How far each estimate moves along a line while the log-likelihood falls as to the end of a
+    Wald interval, over the half-width of that, if it went on as a quadratic; (p, 2), below and
+    above; 1 if the log-likelihood is quadratic, or the estimate fixed; inf where it is not finite.
+
+    Not the profile likelihood, which bends with the ridge that the line may leave.
 
     From the maximum one goes along covariance @ jacobian_k, the direction in which the profile
     likelihood of estimate k leaves it, until the estimate has moved by about quantile standard
@@ -52,8 +55,10 @@ def wald_ratios(
             continue
         step = quantile * (covariance @ slope) / error
         for j, side in enumerate((-1.0, 1.0)):
-            fall = size * (loss(best + side * step) - lowest)
-            moved = abs(estimates(best + side * step)[k] - centre[k])
+            x = best + side * step
+            with jax.debug_nans(False):  # by which a step out of the domain is known
+                fall, there = size * (loss(x) - lowest), estimates(x)
+            moved = abs(there[k] - centre[k])
             if np.isfinite(fall) and np.isfinite(moved) and fall > 0:
                 ratios[k, j] = moved / (error * np.sqrt(2.0 * fall))
     return ratios
@@ -80,11 +85,12 @@ def distrust(names: tuple[str, ...], ratios: np.ndarray) -> tuple[str, ...]:
     if not len(wrong):
         return ()
     worst = wrong[np.argmax(np.abs(np.log(np.clip(ratios[wrong], 1e-9, 1e9))).max(axis=1))]
-    low, high = map(_in_half_widths, ratios[worst])
+    low, high = map(_fall, ratios[worst])
     return (
         f"Do not trust the Wald intervals of {', '.join(names[k] for k in wrong)}: the "
-        "log-likelihood is not quadratic. By the likelihood, the interval of "
-        f"{names[worst]} ends {low} below the estimate and {high} above it.",
+        "log-likelihood is not quadratic. Along the straight line on which the interval of "
+        f"{names[worst]} rests, it falls by {low} to the lower end and by {high} to the upper end; "
+        "a quadratic one would fall by 1.9.",
     )
 
 
@@ -102,5 +108,6 @@ def advice(names: tuple[str, ...], ratios: np.ndarray) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _in_half_widths(ratio: float) -> str:
-    return f"about {ratio:.2g} Wald half-widths" if np.isfinite(ratio) else "very far"
+def _fall(ratio: float) -> str:
+    """By how much the log-likelihood falls to an end of a Wald interval, in words."""
+    return f"about {0.5 * 1.96**2 / ratio**2:.2g}" if np.isfinite(ratio) else "no finite number"

@@ -1,11 +1,13 @@
 """Boxes under a large dense covariance: separation of variables as products of matrices."""
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Float
 
 from truncgauss import parallel
@@ -17,17 +19,26 @@ from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_proble
 from truncgauss.pytrees import Batched, frozen_pytree, static_field
 from truncgauss.regions import Box, Region, as_linear
 from truncgauss.separation.block_factor import (
-    Columns,
     Layout,
+    blocks_of,
     cholesky,
-    columns_of,
+    cholesky_reversed,
+    empty_blocks,
     layout_of,
+    matrix_of,
     scales,
 )
-from truncgauss.separation.block_paths import BlockLimits, log_weights
+from truncgauss.separation.block_paths import (
+    BlockLimits,
+    Gradient,
+    Uniforms,
+    log_weights,
+    with_gradient_of,
+)
 from truncgauss.separation.block_tilt import tilt_of
 from truncgauss.separation.weights import Sums, summary, summed, unseen_share_of
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special import log_interval_mass, log_mean_exp, standardize
+from truncgauss.special.logspace import log_sum_exp
 from truncgauss.total_moments import Moments
 
 LEAST_DIMENSION = 3000  # in fewer dimensions `Separation` finds a better proposal
@@ -64,10 +75,15 @@ class DenseBlocks(Method):
     `tg.parallel.replicates(mesh)` the devices share one factorisation, each with its part of every
     block, and divide the points.
 
-    The cost is d^3 / 3 multiplications and additions for the factor, d^2 / 2 for each point, and
-    about three times as much for a value with its gradient, which is that of the value at a fixed
-    tilt. Of two equal entries of the matrix one is read. A covariance that is singular, or not
-    positive definite, gives NaN.
+    The cost is d^3 / 3 multiplications and additions for the factor, d^2 for each point, and about
+    three times as much for a value with its gradient, which is that of the value at a fixed tilt.
+    Besides the matrix and its gradient, half a matrix is held for a value and a whole one for a
+    value with its gradient. Of two equal entries of the matrix one is read. A covariance that is
+    singular, or not positive definite, gives NaN.
+
+    Second derivatives are forward derivatives of the gradient, such as
+    `jax.jvp(jax.grad(f), (x,), (v,))` or `jax.hessian(f)`. The reverse derivative of a derivative
+    ends in JAX's error about loops.
 
     The stderr is inf where the replicates have fewer than ten effective points on average. Where
     that is so for some keys only, those with a finite one are no fair sample: at a third of 24 keys
@@ -141,7 +157,7 @@ class DenseBlocks(Method):
         interval = standardize(box.low, box.high, problem.loc, scale)
         return jnp.argsort(lax.stop_gradient(log_interval_mass(*interval)), stable=True)
 
-    def plan_of(self, order: Array, factor: Columns, limits: BlockLimits) -> TiltPlan:
+    def plan_of(self, order: Array, factor: Array, limits: BlockLimits) -> TiltPlan:
         """The plan that is held, or else the one for a problem in such an order."""
         if self.plan is not None:
             return lax.stop_gradient(self.plan)
@@ -154,33 +170,92 @@ class DenseBlocks(Method):
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
         """One random shift of the lattice."""
-        log_probs, alone = self.replicates(loc, covariance, region, key[None])
-        return Estimate(log_probs[0], jnp.where(jnp.isinf(alone[0]), jnp.inf, jnp.nan))
+        return _alone(self.replicates(loc, covariance, region, key[None]))
 
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
         """One estimate for each key, as many at a time as fit a pass."""
-        problem, d = Problem(loc, covariance, region), covariance.dimension
+        begun = self._begun(Problem(loc, covariance, region))
+
+        def some(keys: Array) -> Sums:
+            uniforms = _uniforms(keys, self.num_points, begun.layout, loc.dtype)
+            num_lanes = len(keys) * self.num_points
+            total, level, _ = log_weights(*begun.sampled, uniforms, num_lanes)
+            return summed(total, level, len(keys))
+
+        return self._summary(begun, lax.map(some, self._passes(keys, covariance.dimension)))
+
+    def averaged(self, row: Problem, key: Array) -> Estimate:
+        """The log of the mean of the replicates, whose derivative is by `value_and_slopes`."""
+        return _averaged(self, row, key)
+
+    def value_and_slopes(
+        self, row: Problem, key: Array, of_matrix: bool = True
+    ) -> tuple[Estimate, tuple[Array, Array | None, Array, Array]]:
+        """The estimate of a row, and the derivatives of its log P, at a fixed order and tilt.
+
+        They are in loc, covariance matrix (None unless `of_matrix`), and lower and upper limits.
+
+        The gradient of the log of a mean of weights is the mean of those of their logs, by weight.
+        Each pass over replicates adds its part to the gradient in the factor, of which there is
+        one, after what is there has been reduced to its share; from it the gradient in the
+        covariance is made in its place.
+        """
+        begun, dtype = self._begun(row), row.loc.dtype
+
+        def some(carry: tuple[Gradient, Array], keys: Array) -> tuple[tuple[Gradient, Array], Sums]:
+            gradient, log_total = carry
+            uniforms = _uniforms(keys, self.num_points, begun.layout, dtype)
+            num_lanes = len(keys) * self.num_points
+            total, level, found = log_weights(*begun.sampled, uniforms, num_lanes)
+            whole = jnp.logaddexp(log_total, log_sum_exp(total) + level)
+            size = jnp.where(whole == -jnp.inf, 0.0, whole)  # all weights are 0: so is the gradient
+            gradient = jax.tree.map(lambda x: x * jnp.exp(log_total - size), gradient)
+            weights = jnp.exp(total + (level - size))
+            moved = with_gradient_of(weights, found, *begun.sampled, uniforms, gradient)
+            return (moved, whole), summed(total, level, len(keys))
+
+        keys = key[None] if self.num_replicates == 1 else jax.random.split(key, self.num_replicates)
+        empty = empty_blocks(begun.layout, dtype) if of_matrix else None
+        start = Gradient(empty, jax.tree.map(jnp.zeros_like, begun.limits))
+        nothing = jnp.full((), -jnp.inf, dtype)
+        passes = self._passes(keys, row.covariance.dimension)
+        (slope, _), sums = lax.scan(some, (start, nothing), passes)
+        found = self._summary(begun, sums)
+        if self.num_replicates == 1:
+            result = _alone(found)
+        else:
+            result = Estimate(log_mean_exp(found.log_prob, axis=0), self.combined_stderr(*found))
+        matrix = None
+        if slope.factor is not None:
+            matrix = matrix_of(cholesky_reversed(begun.factor, slope.factor), begun.order)
+        place = jnp.argsort(begun.order)
+        low, high, loc = (x.ravel()[place] for x in slope.limits)
+        return result, (loc, matrix, low, high)
+
+    def _begun(self, problem: Problem) -> "_Begun":
+        """What all points have in common."""
         order = self.order_of(problem)
         layout, factor, limits = _factorised(problem, order)
         tilt = layout.padded(self.plan_of(order, factor, limits).tilt, 0.0)
-        thinnest = _thinnest(layout.padded(covariance.variances[order], 1.0), factor, limits)
-        unseen = unseen_share_of(thinnest, self.num_replicates * self.num_points)
-
-        def some(keys: Array) -> Sums:
-            uniforms = _uniforms(keys, self.num_points, layout, loc.dtype)
-            return summed(*log_weights(factor, limits, tilt, uniforms), len(keys))
-
-        at_once = self._at_once(len(keys), d)
-        if at_once == len(keys):
-            return summary(some(keys), self.num_points, unseen, together=True)
-        passes = keys.reshape(len(keys) // at_once, at_once)
-        found = lax.map(jax.checkpoint(some), passes)
-        sums = Sums(
-            found.log_total.ravel(), found.inverse.ravel(), jnp.repeat(found.level, at_once)
+        thinnest = _thinnest(
+            layout.padded(problem.covariance.variances[order], 1.0), factor, limits
         )
-        return summary(sums, self.num_points, unseen, together=True)
+        unseen = unseen_share_of(thinnest, self.num_replicates * self.num_points)
+        return _Begun(layout, order, factor, limits, tilt, unseen)
+
+    def _summary(self, begun: "_Begun", sums: Sums) -> Estimate:
+        """One estimate for each key from the sums of every pass."""
+        at_once = sums.log_total.shape[1]
+        levels = jnp.repeat(sums.level, at_once)
+        sums = Sums(sums.log_total.ravel(), sums.inverse.ravel(), levels)
+        return summary(sums, self.num_points, begun.unseen, together=True)
+
+    def _passes(self, keys: Array, dimension: int) -> Array:
+        """The keys in equal parts, each as large as fits a pass."""
+        at_once = self._at_once(len(keys), dimension)
+        return keys.reshape(len(keys) // at_once, at_once)
 
     def _at_once(self, num_keys: int, dimension: int) -> int:
         """The number of replicates of a pass."""
@@ -230,6 +305,57 @@ def serves(covariance: Covariance, region: Region) -> bool:
     return dense and covariance.dimension >= LEAST_DIMENSION
 
 
+class _Begun(NamedTuple):
+    """A problem's factor with its limits and tilt in blocks, and the mass that may be unseen."""
+
+    layout: Layout
+    order: Array
+    factor: Array
+    limits: BlockLimits
+    tilt: Array
+    unseen: Array
+
+    @property
+    def sampled(self) -> tuple[Array, BlockLimits, Array]:
+        return self.factor, self.limits, self.tilt
+
+
+@jax.custom_jvp
+def _averaged(method: DenseBlocks, row: Problem, key: Array) -> Estimate:
+    return Method.averaged(method, row, key)
+
+
+def _averaged_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Estimate, Estimate]:
+    changes = jax.tree.leaves(tangents[1])  # of loc, matrix, lower and upper limits
+    found, slopes = _sloped(*primals, not isinstance(changes[1], SymbolicZero))
+    total = jnp.zeros_like(found.log_prob)
+    for slope, change in zip(slopes, changes, strict=True):
+        if not isinstance(change, SymbolicZero):
+            total = total + jnp.sum(slope * change)
+    return found, Estimate(total, jnp.zeros_like(found.stderr))
+
+
+_averaged.defjvp(_averaged_jvp, symbolic_zeros=True)
+
+
+# Without a rule for the whole JAX forgets those within loops, see `_nan_slope`.
+@partial(jax.custom_jvp, nondiff_argnums=(3,))
+def _sloped(method: DenseBlocks, row: Problem, key: Array, of_matrix: bool) -> Any:
+    return method.value_and_slopes(row, key, of_matrix)
+
+
+@_sloped.defjvp
+def _sloped_jvp(of_matrix: bool, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
+    method, row, key = primals
+    return jax.jvp(lambda row: method.value_and_slopes(row, key, of_matrix), (row,), tangents[1:2])
+
+
+def _alone(found: Estimate) -> Estimate:
+    """The estimate from one replicate, which can only show that it has too few points."""
+    few = jnp.isinf(found.stderr[0])
+    return Estimate(found.log_prob[0], jnp.where(few, jnp.inf, jnp.nan))
+
+
 @jax.jit
 def _plans(method: DenseBlocks, problem: Problem) -> TiltPlan:
     def of_row(row: Problem) -> TiltPlan:
@@ -240,9 +366,9 @@ def _plans(method: DenseBlocks, problem: Problem) -> TiltPlan:
     return over_rows(of_row, problem)
 
 
-def _factorised(problem: Problem, order: Array) -> tuple[Layout, Columns, BlockLimits]:
+def _factorised(problem: Problem, order: Array) -> tuple[Layout, Array, BlockLimits]:
     layout = layout_of(len(order))
-    factor = cholesky(columns_of(problem.covariance.covariance_matrix, order, layout))
+    factor = cholesky(blocks_of(problem.covariance.covariance_matrix, order, layout))
     box, loc = as_linear(problem.region), layout.padded(problem.loc[order], 0.0)
     low, high = (
         layout.padded(x[order], fill) for x, fill in ((box.low, -jnp.inf), (box.high, jnp.inf))
@@ -250,27 +376,27 @@ def _factorised(problem: Problem, order: Array) -> tuple[Layout, Columns, BlockL
     return layout, factor, BlockLimits(low, high, loc)
 
 
-def _thinnest(variances: Array, factor: Columns, limits: BlockLimits) -> Array:
+def _thinnest(variances: Array, factor: Array, limits: BlockLimits) -> Array:
     """The smallest conditional standard deviation of a limited variable, relative to its own."""
     share = lax.stop_gradient(scales(factor) / jnp.sqrt(variances))
     limited = jnp.isfinite(limits.low) | jnp.isfinite(limits.high)
     return jnp.min(jnp.where(limited, share, 1.0))
 
 
-def _uniforms(keys: Array, num_points: int, layout: Layout, dtype: jnp.dtype) -> Columns:
+def _uniforms(keys: Array, num_points: int, layout: Layout, dtype: jnp.dtype) -> Uniforms:
     """Uniforms for each block, shape (b, R * n): of a lattice in front, then random."""
-    pairs = jax.vmap(jax.random.split)(keys)
-    dimension = min(LATTICE_DIMENSION, layout.block)
+    pairs, b = jax.vmap(jax.random.split)(keys), layout.block
+    dimension = min(LATTICE_DIMENSION, b)
     front = shifted_uniforms(lattice_points(num_points, dimension), pairs[:, 0], dtype)
+    front = jnp.pad(front, ((0, b - dimension), (0, 0)))
 
-    def block(k: int) -> Array:
-        num_rows = layout.block - (dimension if k == 0 else 0)
-
+    def block(k: Array) -> Array:
         def own(key: Array) -> Array:
-            return jax.random.bits(jax.random.fold_in(key, k), (num_rows, num_points), jnp.uint32)
+            return jax.random.bits(jax.random.fold_in(key, k), (b, num_points), jnp.uint32)
 
         bits = jnp.moveaxis(jax.vmap(own)(pairs[:, 1]), 0, 1)
-        rest = open_uniforms(bits.reshape(num_rows, num_points * len(keys)), dtype)
-        return jnp.concatenate([front, rest]) if k == 0 else rest
+        random = open_uniforms(bits.reshape(b, len(keys) * num_points), dtype)
+        in_front = (jnp.arange(b)[:, None] < dimension) & (k == 0)
+        return jnp.where(in_front, front, random)
 
-    return tuple(block(k) for k in range(layout.num_blocks))
+    return block

@@ -25,7 +25,8 @@ from truncgauss.problem import (
 from truncgauss.regions import Region
 from truncgauss.special.logspace import log_sum_exp
 
-LEAST_MISSED = 1e-8  # a smaller part of the stderr of log P is rounding
+# Smaller parts of the stderr of log P are rounding: of the inputs, or this many of its own units.
+LEAST_MISSED, UNITS_MISSED = 1e-8, 64
 
 
 class Gradient(NamedTuple):
@@ -150,12 +151,18 @@ def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradie
 
     # The part of the stderr that is not from the variance between replicates.
     seen = spread(log_probs, jnp.full_like(log_probs, jnp.nan))
-    missed = estimate.stderr**2 - seen**2 > jnp.maximum(LEAST_MISSED, 1e-3 * seen) ** 2
+    least = max(LEAST_MISSED, UNITS_MISSED * float(jnp.finfo(seen.dtype).eps))
+    unseen = jnp.maximum(estimate.stderr**2 - seen**2, 0.0)
+    missed = unseen > jnp.maximum(least, 1e-3 * seen) ** 2
+    rounding = jnp.where(
+        missed, 0.0, unseen
+    )  # squared, relative to P: taken for that of its slopes
     known = jnp.where(jnp.isinf(estimate.stderr), jnp.inf, jnp.where(missed, jnp.nan, 0.0))
 
     def error(leaf: Array, mean: Array) -> Array:
         squares = jnp.tensordot(shares**2, (leaf - mean[None]) ** 2, 1)
-        return jnp.sqrt(num / (num - 1) * squares) + known.astype(leaf.dtype)
+        scatter = num / (num - 1) * squares + rounding.astype(leaf.dtype) * mean**2
+        return jnp.sqrt(scatter) + known.astype(leaf.dtype)
 
     stderr = jax.tree.map(error, gradients, gradient)
     return LogProbabilityAndGradient(estimate, Gradient(*gradient), Gradient(*stderr))

@@ -30,7 +30,7 @@ from truncgauss.probability.method import (
     with_fields,
 )
 from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
-from truncgauss.pytrees import Batched, frozen_pytree, static_field
+from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
 from truncgauss.regions import LinearRegion, Region
 from truncgauss.special import effective_sample_size, log_mean_exp, log_ndtr, log_sum_exp
 from truncgauss.total_moments import (
@@ -45,6 +45,7 @@ EDGE = 0.05  # of the spread of the margins inside, by which slopes in a region'
 PILOT, ROUNDS = 1024, 24  # draws and rounds that adapt the proposal
 ELITE = 0.1  # share of the draws, the closest to the region, that determine the next proposal
 SUPPORTED = 0.02  # of the pilot draws must be effective for the region itself to determine it
+ROUNDED = 1e-6  # by which rounding may take a probability above 1
 WIDER = 1.2  # by which the covariance of the kept part is enlarged
 # For one point of the adapted Gaussian, so many of one twice as wide and of the Gaussian itself.
 BROAD, DEFENSIVE = 1 / 4, 1 / 8
@@ -157,7 +158,10 @@ class ImportanceSampling(Method):
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "ImportanceSampling":
         """The method with its proposal adapted to this problem, or to each row of a batch."""
         problem = as_problem(loc, covariance, region)
-        return replace(self, proposal=_proposals(problem), lattices=None)
+        proposal, strange = _proposals(problem)
+        if is_concrete(strange) and np.any(np.isfinite(strange)):
+            check_probabilities(problem.region, strange)
+        return replace(self, proposal=proposal, lattices=None)
 
     # --- More points
 
@@ -223,7 +227,7 @@ class ImportanceSampling(Method):
 
         def one(key: Array) -> tuple[Array, Array]:
             x, log_ratio = self._points(row, key, None)
-            return log_ratio + jnp.log(row.region.kept(x)), (x - row.loc[None]).T
+            return log_ratio + jnp.log(probabilities(row.region, x)), (x - row.loc[None]).T
 
         keys = jax.random.split(key, self.num_replicates)
         log_weights, deviations = parallel.each_replicate(one, keys)
@@ -240,7 +244,7 @@ class ImportanceSampling(Method):
     def account(self, problem: Problem, key: Array) -> list[str]:
         """The share of effective points."""
         x, log_ratio = self._with_proposal(problem)._points(problem, key, None)
-        log_weights = log_ratio + jnp.log(problem.region.kept(x))
+        log_weights = log_ratio + jnp.log(probabilities(problem.region, x))
         return [f"points   {float(effective_sample_size(log_weights) / len(x)):.0%} effective"]
 
     def _with_proposal(self, row: Problem) -> "ImportanceSampling":
@@ -270,7 +274,7 @@ class ImportanceSampling(Method):
     def _weights(self, row: Problem, key: Array, piece: Array | None) -> "Weights":
         """The weights of a piece of the lattices, or of all their points."""
         x, log_ratio = self._points(row, key, piece)
-        kept = lax.stop_gradient(row.region.kept(x))
+        kept = lax.stop_gradient(probabilities(row.region, x))
         counted = lax.stop_gradient(jnp.where(kept > 0, log_ratio, -jnp.inf))
         top = jnp.max(counted)
         top = jnp.where(jnp.isfinite(top), top, 0.0)
@@ -374,10 +378,42 @@ def log_density(x: Array, loc: Array, factor: Array) -> Array:
     return -0.5 * jnp.sum(z**2, axis=0) - jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factor))))
 
 
+def probabilities(region: Region, x: Array) -> Array:
+    """The probability with which each point is kept, NaN where what a region gives is none."""
+    kept = region.kept(x)
+    return jnp.where((kept >= 0) & (kept <= 1.0 + ROUNDED), kept, jnp.nan)
+
+
+def check_probabilities(region: Region, points: Array) -> None:
+    """Raise ValueError if one of some points, shape (..., d), is kept with what is no probability.
+
+    Points with NaN are left out.
+    """
+    x = np.asarray(points).reshape(-1, points.shape[-1])
+    x = x[np.all(np.isfinite(x), axis=1)]
+    kept = np.asarray(region.kept(jnp.asarray(x)))
+    wrong = np.flatnonzero(~((kept >= 0) & (kept <= 1.0 + ROUNDED)))
+    if len(wrong):
+        first = wrong[0]
+        raise ValueError(
+            f"{type(region).__name__}: a point must be kept with a probability, a number between 0 "
+            f"and 1; {x[first].tolist()} is kept with {kept[first]:.6g}."
+        )
+
+
 @jax.jit
-def _proposals(problem: Problem) -> Proposal:
-    """The proposal of every row of a problem."""
-    return over_rows(lambda row: adapted(row), problem)
+def _proposals(problem: Problem) -> tuple[Proposal, Array]:
+    """The proposal of every row of a problem; and a point kept with no probability, (..., d), NaN
+    if none of some draws from the Gaussian is."""
+
+    def of_row(row: Problem) -> tuple[Proposal, Array]:
+        points = normal_points(jax.random.key(0), PILOT, len(row.loc), "lattice", row.loc.dtype)
+        x = row.loc + points @ row.covariance.scale_tril.T
+        unsound = jnp.isnan(probabilities(row.region, x))
+        strange = jnp.where(jnp.any(unsound), x[jnp.argmax(unsound)], jnp.nan)
+        return adapted(row), strange
+
+    return over_rows(of_row, problem)
 
 
 def adapted(row: Problem) -> Proposal:
@@ -398,7 +434,7 @@ def adapted(row: Problem) -> Proposal:
         closeness = region.closeness(x)
         level = jnp.minimum(jnp.sort(closeness)[int((1 - ELITE) * PILOT)], 0.0)
         near = jnp.where(closeness >= level, log_ratio, -jnp.inf)
-        inside = log_ratio + jnp.log(region.kept(x))
+        inside = log_ratio + jnp.log(probabilities(region, x))
         supported = effective_sample_size(inside) >= SUPPORTED * PILOT
         log_weights = jnp.where(supported, inside, near)
         shares = jax.nn.softmax(log_weights)

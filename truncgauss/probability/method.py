@@ -176,6 +176,10 @@ class Method:
         one = jax.checkpoint(lambda key: self.replicate(loc, covariance, region, key))
         return jax.lax.map(one, keys)
 
+    def averaged(self, row: Problem, key: Array) -> Estimate:
+        """The log of the mean of the replicates' probabilities, and its standard error."""
+        return _average(self, row, key)
+
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The standard error of the log of the replicates' mean, given the stderr of each alone."""
         return spread(log_probs, alone)
@@ -405,9 +409,9 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     """
     if method.own_units and isinstance(problem.region, LinearRegion):
         row = standardized(*problem)
-        result = _average(method.scaled(1.0 / row.row_unit), row.problem, key)
+        result = method.scaled(1.0 / row.row_unit).averaged(row.problem, key)
         return decided(row, result)
-    return _average(method, problem, key)
+    return method.averaged(problem, key)
 
 
 def decided(row: Standardized, result: Estimate) -> Estimate:

@@ -1,9 +1,10 @@
-"""Paths of separation of variables under a covariance in block columns, and their weights.
+"""Paths of separation of variables under a covariance in blocks, and their weights.
 
 The conditional means of a block of variables given all earlier draws are products of matrices;
 within a block the draws are made one variable after the other, by the kernel of `Separation`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,8 +15,11 @@ from jax import Array, lax
 from truncgauss import parallel
 from truncgauss.linalg import product
 from truncgauss.separation import kernel
-from truncgauss.separation.block_factor import Columns
+from truncgauss.separation.block_factor import block_at, transposed, with_block
 from truncgauss.special import separation_step, standardize, truncated_mean
+
+# The uniforms of a block of variables, shape (b, n), given its index.
+Uniforms = Callable[[Array], Array]
 
 
 class BlockLimits(NamedTuple):
@@ -28,34 +32,48 @@ class BlockLimits(NamedTuple):
     high: Array
     loc: Array
 
-    def within(self, k: int, factor: Columns) -> kernel.Constraints:
+    def within(self, k: Any, factor: Array) -> kernel.Constraints:
         """The limits on block k, with its block on the diagonal of the factor."""
-        corner = parallel.replicated(factor[k][0])
+        corner = parallel.replicated(block_at(factor, k, k))
         return kernel.Constraints(self.low[k], self.high[k], self.loc[k], corner)
 
 
+class BlockDraws(NamedTuple):
+    """Draws, what earlier blocks add to their means, and log masses, each of shape (N, b, n)."""
+
+    draws: Array
+    base: Array
+    log_mass: Array
+
+
+class Gradient(NamedTuple):
+    """The gradient of a weighted sum of log weights in a factor, None if not wanted, and limits."""
+
+    factor: Array | None
+    limits: BlockLimits
+
+
 def log_weights(
-    factor: Columns, limits: BlockLimits, tilt: Array, uniforms: tuple[Array, ...]
-) -> tuple[Array, Array]:
-    """The log importance weights of paths, shape (n,), less a common level; and the level.
+    factor: Array, limits: BlockLimits, tilt: Array, uniforms: Uniforms, num_lanes: int
+) -> tuple[Array, Array, BlockDraws]:
+    """The log importance weights of paths, shape (n,), less a common level; the level; the draws.
 
     Args:
-        factor: of the covariance.
+        factor: of the covariance, in blocks.
         limits: on the variables.
         tilt: mean of the proposal of each variable, in blocks.
         uniforms: of each block, shape (b, n).
+        num_lanes: n.
     """
 
     def of_lanes(lanes: tuple[Array, Array], shared: Any) -> tuple[Array, Array]:
         return block_paths(*shared, *lanes)
 
-    draws: Columns = ()
-    total, level = jnp.zeros_like(uniforms[0][0]), jnp.zeros_like(tilt[0, 0])
-    for k, uniform in enumerate(uniforms):
-        # Blocks are cheaper to take out of their columns again than to keep.
-        means = jax.checkpoint(means_given)(factor[:k], draws) if k else jnp.zeros_like(uniform)
+    def step(k: Array, carry: tuple[Array, Array, BlockDraws]) -> tuple[Array, Array, BlockDraws]:
+        total, level, found = carry
+        base = means_given(factor, found.draws, k)
         own = limits.within(k, factor), tilt[k]
-        draw, log_mass = parallel.over_lanes(of_lanes, (means, uniform), own)
+        draw, log_mass = parallel.over_lanes(of_lanes, (base, uniforms(k)), own)
         shift = tilt[k][:, None]
         # mu^2/2 - mu z, written around the draw so that large tilts do not cancel.
         terms = log_mass - shift * (draw - shift) - 0.5 * shift * shift
@@ -63,21 +81,78 @@ def log_weights(
         height = jnp.mean(fixed, axis=1, where=jnp.isfinite(fixed), keepdims=True)
         height = jnp.where(jnp.isfinite(height), height, 0.0)
         total, level = total + jnp.sum(terms - height, axis=0), level + jnp.sum(height)
-        draws = *draws, draw
-    return total, level
+        new = BlockDraws(draw, base, log_mass)
+        return total, level, jax.tree.map(lambda x, y: x.at[k].set(y), found, new)
+
+    nothing = jnp.zeros((*tilt.shape, num_lanes), tilt.dtype)
+    nothing = parallel.with_axis_spread(nothing, 2)
+    start = nothing[0, 0], jnp.zeros_like(tilt[0, 0]), BlockDraws(nothing, nothing, nothing)
+    return lax.fori_loop(0, len(tilt), step, start)
 
 
-def means_given(factor: Columns, draws: tuple[Array, ...]) -> Array:
-    """What the draws of the first blocks, at least one, add to the means of the next block."""
-    k = len(draws)
-    parts = [
-        product(parallel.replicated(column[k - j]), draw)
-        for j, (column, draw) in enumerate(zip(factor, draws))
-    ]
-    return sum(parts[1:], parts[0])
+def with_gradient_of(
+    weights: Array,
+    found: BlockDraws,
+    factor: Array,
+    limits: BlockLimits,
+    tilt: Array,
+    uniforms: Uniforms,
+    gradient: Gradient,
+) -> Gradient:
+    """The gradient plus that of the sum of log weights times given numbers, shape (n,).
+
+    The blocks of `log_weights` in reverse order, tilt and uniforms held fixed: with z_j the draws
+    of block j, m_k the means of block k given earlier blocks, and bars for derivatives,
+
+        L_kj-bar += m_k-bar z_j^T,  z_j-bar += L_kj^T m_k-bar,  j < k.
+
+    The blocks of the gradient are replaced in place.
+    """
+    last = len(tilt) - 1
+
+    def step(count: Array, carry: tuple[Gradient, Array]) -> tuple[Gradient, Array]:
+        (slope, bounds), draws_bar = carry
+        k = last - count
+        own, shift = limits.within(k, factor), tilt[k]
+        lanes = found.base[k], uniforms(k), found.draws[k], found.log_mass[k]
+
+        def moved(change: kernel.Constraints, d_base: Array) -> tuple[Array, Array]:
+            def of_lanes(lanes: tuple[Array, ...], shared: Any) -> tuple[Array, Array]:
+                return moved_paths(*shared, *lanes)
+
+            return parallel.over_lanes(of_lanes, (d_base, *lanes), (own, change, shift))
+
+        still = jax.tree.map(jnp.zeros_like, (own, lanes[0]))
+        mass_bar = jnp.broadcast_to(weights, lanes[0].shape)
+        change, base_bar = jax.vjp(moved, *still)[1]((draws_bar[k], mass_bar))
+        if slope is not None:
+            slope = with_block(slope, k, k, block_at(slope, k, k) + change.factor)
+        bounds = jax.tree.map(lambda x, y: x.at[k].add(y), bounds, BlockLimits(*change[:3]))
+
+        def earlier(j: Array, carry: Any) -> Any:
+            slope, draws_bar = carry
+            if slope is not None:
+                own = block_at(slope, k, j) + product(base_bar, found.draws[j].T)
+                slope = with_block(slope, k, j, own)
+            right = transposed(parallel.replicated(block_at(factor, k, j)))
+            return slope, draws_bar.at[j].add(product(right, base_bar))
+
+        slope, draws_bar = lax.fori_loop(0, k, earlier, (slope, draws_bar))
+        return Gradient(slope, bounds), draws_bar
+
+    return lax.fori_loop(0, len(tilt), step, (gradient, -tilt[:, :, None] * weights))[0]
 
 
-def inner_point(factor: Columns, limits: BlockLimits) -> Array:
+def means_given(factor: Array, draws: Array, k: Any) -> Array:
+    """What the draws of the first k blocks, shape (N, b, n), add to the means of the next block."""
+
+    def step(j: Array, total: Array) -> Array:
+        return total + product(parallel.replicated(block_at(factor, k, j)), draws[j])
+
+    return lax.fori_loop(0, k, step, jnp.zeros_like(draws[0]))
+
+
+def inner_point(factor: Array, limits: BlockLimits) -> Array:
     """A point inside the limits, in standardised coordinates and in blocks.
 
     Each variable is at its mean given its limits and the variables before it.
@@ -88,13 +163,14 @@ def inner_point(factor: Columns, limits: BlockLimits) -> Array:
         interval = standardize(low, high, loc + base + mean, scale)
         return truncated_mean(0.0, 1.0, interval.low, interval.high), mean
 
-    points: tuple[Array, ...] = ()
-    for k in range(len(factor)):
+    def block(k: Array, points: Array) -> Array:
         own = limits.within(k, factor)
-        base = means_given(factor[:k], points) if k else jnp.zeros_like(own.loc)[:, None]
+        base = means_given(factor, points, k)
         rows = *(row[:, None] for row in (own.low, own.high, own.loc, own.scale)), base
-        points = *points, kernel.sweep(jnp.tril(own.factor, -1), step, rows, 1)[0]
-    return jnp.concatenate(points, axis=1).T
+        return points.at[k].set(kernel.sweep(jnp.tril(own.factor, -1), step, rows, 1)[0])
+
+    start = jnp.zeros_like(limits.loc)[:, :, None]
+    return lax.fori_loop(0, len(start), block, start)[:, :, 0]
 
 
 # --- One block ------------------------------------------------------------------------------------
@@ -139,12 +215,20 @@ def _block_paths_jvp(
     constraints, tilt, base, uniforms = primals
     change, _, d_base, _ = tangents
     result = block_paths(*primals)
+    return result, moved_paths(constraints, change, tilt, d_base, base, uniforms, *result)
 
-    @jax.checkpoint  # slopes are cheaper to compute again than to keep
-    def moved(*columns: Array) -> tuple[Array, Array]:
-        return kernel.in_batches(partial(_moved, constraints, change, tilt), *columns)
 
-    return result, moved(d_base, base, uniforms, *result)
+def moved_paths(
+    constraints: kernel.Constraints, change: kernel.Constraints, tilt: Array, *columns: Array
+) -> tuple[Array, Array]:
+    """Tangents of draws and log masses, `change` being that of the constraints.
+
+    Args:
+        constraints, tilt: as of `block_paths`.
+        change: the tangent of the constraints.
+        columns: the tangent of base, base and uniforms, and the results of `block_paths`.
+    """
+    return kernel.in_batches(partial(_moved, constraints, change, tilt), *columns)
 
 
 def _moved(

@@ -1,4 +1,4 @@
-"""The minimax tilt for a covariance in block columns, by products of its factor with vectors.
+"""The minimax tilt for a covariance in blocks, by products of its factor with vectors.
 
 Newton's method as in the module `tilting`; its linear systems, whose matrix is the identity plus a
 positive semi-definite one, are solved by conjugate gradients to a few digits, which an iteration
@@ -15,7 +15,6 @@ from jax import Array
 from jax.scipy.sparse.linalg import cg
 
 from truncgauss.separation import block_factor
-from truncgauss.separation.block_factor import Columns
 from truncgauss.separation.block_paths import BlockLimits, inner_point
 from truncgauss.separation.tilting import Tilt, saddle_of
 from truncgauss.special import standardize
@@ -26,14 +25,14 @@ MOST_PRODUCTS = 60
 
 
 class BlockTriangle(NamedTuple):
-    """The unit triangle diag(L)^-1 L of a factor in block columns.
+    """The unit triangle diag(L)^-1 L of a factor in blocks.
 
     Attributes:
         factor: L.
         scale: its diagonal, in blocks, shape (n, b).
     """
 
-    factor: Columns
+    factor: Array
     scale: Array
 
     def times(self, x: Array) -> Array:
@@ -57,7 +56,7 @@ class BlockTriangle(NamedTuple):
         return cg(system, right, tol=RESIDUAL, maxiter=MOST_PRODUCTS)[0]
 
 
-def tilt_of(factor: Columns, limits: BlockLimits) -> Tilt:
+def tilt_of(factor: Array, limits: BlockLimits) -> Tilt:
     """The minimax tilt of all variables, shape (n * b,), without a bound of log P."""
     scale = block_factor.scales(factor)
     unit = BlockTriangle(factor, scale)
