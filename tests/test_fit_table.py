@@ -222,8 +222,8 @@ def test_stray_rows_are_refused_or_named(tmp_path):
         ("outcomes: {}", "outcomes: must not be empty"),
         ("outcomes: {x: {censored: 2}}", "unknown key; did you mean 'censored_"),
         (
-            "outcomes: {x: {censoredlow: 2}}\ncovariate: [y]\nnum_steps: one",
-            r"covariate: unknown .*\n.*x.censoredlow: unknown .*\n.*num_steps: must be a valid",
+            "num_steps: one\noutcomes: {x: {censoredlow: 2}}\ncovariate: [y]",
+            r"num_steps: must be a valid .*\n.*x.censoredlow: unknown .*\n.*covariate: unknown",
         ),
         ("outcomes: {x: {}}\ncovariates: [y, z]", r"'y' is .*\n.*'z' is not"),
         ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but loc.x., covariance.x, x."),

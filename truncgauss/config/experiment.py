@@ -46,8 +46,7 @@ class Experiment(Model):
     seed: Seed
     """The only source of randomness."""
     devices: Count = 1
-    """How many devices to split the host into; an experiment that cannot share its work among
-    several takes only 1."""
+    """Devices to split the host into; more than 1 only where an experiment can share its work."""
     dtype: Dtype = "float64"
     """The precision of the run."""
     sweep: Swept | None = None

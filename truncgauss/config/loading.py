@@ -11,6 +11,7 @@ import difflib
 import itertools
 import math
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -202,8 +203,15 @@ def _validated(model: type[Experiment], document: Document, folder: Path) -> Exp
         misspelt = item["type"] == "missing" and (*_place(item, document), item["loc"][-1]) in meant
         lines += [] if misspelt else [_complaint(item, document)]
     if lines:
-        raise ConfigError("\n".join(line for line in lines if line))
+        said = [line for line in lines if line]
+        raise ConfigError("\n".join(sorted(said, key=_position) if document.path else said))
     return config
+
+
+def _position(line: str) -> tuple[int, ...]:
+    """Row and column of a mistake in a file, from its `file:row:column: `."""
+    found = re.match(r".*?:(\d+):(\d+): ", line)
+    return tuple(map(int, found.groups())) if found else ()
 
 
 def _without(data: Any, places: Collection[Place]) -> Any:
