@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+from scipy.interpolate import PchipInterpolator
 
 from truncgauss.plotting.panels import gradient_axes, nan_spans
 from truncgauss.plotting.style import (
@@ -109,7 +110,7 @@ def profile(
     Args:
         values: of a parameter, shape (n,), increasing, as from `fit.profile_curve(name)`. Infinite
             ones, where the likelihood does not fall that far, are left out. Between two values the
-            signed root of the fall is taken for straight.
+            curve is smooth in the signed root of the fall.
         fall: how far the log-likelihood, over all other parameters, is below its maximum there, in
             nats, shape (n,).
         estimate: the maximum-likelihood estimate.
@@ -135,13 +136,12 @@ def profile(
     known = np.isfinite(values)
     values, fall = values[known], fall[known]
     style = {"color": VALUE.color, "linestyle": "-", "marker": "o", "markersize": 3, "label": label}
-    # Between the values the signed root of the fall, in which a quadratic one is straight, is.
+    # Over the signed root of the fall, in which they are straight if that is quadratic.
     root = np.sqrt(2.0 * fall) * np.where(np.arange(len(fall)) < np.argmin(fall), -1.0, 1.0)
-    fine = np.linspace(root[0], root[-1], 201) if len(root) else root
-    every = np.union1d(fine, root)
-    places = np.searchsorted(every, root)
-    curve = np.interp(every, root, values), -0.5 * every**2
-    ax.plot(*curve, **with_given(Line2D, style | {"markevery": places.tolist()}, kwargs))
+    every = np.union1d(np.linspace(root[0], root[-1], 201), root)
+    style["markevery"] = np.searchsorted(every, root).tolist()
+    curve = PchipInterpolator(root, values)(every), -0.5 * every**2
+    ax.plot(*curve, **with_given(Line2D, style, kwargs))
     if estimate is not None and stderr is not None:
         x = np.linspace(estimate - 3 * stderr, estimate + 3 * stderr, 201)
         ax.plot(
