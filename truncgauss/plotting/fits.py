@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+from scipy.interpolate import PchipInterpolator
 
 from truncgauss.plotting.panels import gradient_axes, nan_spans
 from truncgauss.plotting.style import (
@@ -108,7 +109,8 @@ def profile(
 
     Args:
         values: of a parameter, shape (n,), increasing, as from `fit.profile_curve(name)`. Infinite
-            ones, where the likelihood does not fall that far, are left out.
+            ones, where the likelihood does not fall that far, are left out. Between two values the
+            curve is smooth in the signed root of the fall.
         fall: how far the log-likelihood, over all other parameters, is below its maximum there, in
             nats, shape (n,).
         estimate: the maximum-likelihood estimate.
@@ -121,7 +123,8 @@ def profile(
 
     References:
         Venzon and Moolgavkar, "A method for computing profile-likelihood-based confidence
-            intervals", Applied Statistics (1988).
+            intervals", Applied Statistics (1988). Bates and Watts, Nonlinear Regression Analysis
+            and Its Applications (1988), chapter 6, for the signed root.
 
     Example:
         >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
@@ -132,8 +135,13 @@ def profile(
     values, fall = np.asarray(values, float), np.asarray(fall, float)
     known = np.isfinite(values)
     values, fall = values[known], fall[known]
-    line = {"color": VALUE.color, "linestyle": "-", "marker": "o", "markersize": 3, "label": label}
-    ax.plot(values, -fall, **with_given(Line2D, line, kwargs))
+    style = {"color": VALUE.color, "linestyle": "-", "marker": "o", "markersize": 3, "label": label}
+    # Over the signed root of the fall, in which they are straight if that is quadratic.
+    root = np.sqrt(2.0 * fall) * np.where(np.arange(len(fall)) < np.argmin(fall), -1.0, 1.0)
+    every = np.union1d(np.linspace(root[0], root[-1], 201), root)
+    style["markevery"] = np.searchsorted(every, root).tolist()
+    curve = PchipInterpolator(root, values)(every), -0.5 * every**2
+    ax.plot(*curve, **with_given(Line2D, style, kwargs))
     if estimate is not None and stderr is not None:
         x = np.linspace(estimate - 3 * stderr, estimate + 3 * stderr, 201)
         ax.plot(
