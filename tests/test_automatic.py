@@ -290,7 +290,7 @@ def test_a_method_that_is_none_is_an_error_that_speaks():
 
 def test_a_key_that_is_none_is_an_error_that_speaks():
     for key in (0, "key"):
-        with pytest.raises(TypeError, match="such as jax.random.key"):
+        with pytest.raises(TypeError, match="key must be jax.random.key"):
             tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]), key=key)
     old = tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]), key=jax.random.PRNGKey(0))
     assert old.stderr == 0
