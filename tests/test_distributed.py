@@ -117,6 +117,15 @@ def ends(processes, limit=LIMIT):
     return found
 
 
+def killed(processes, victim):
+    """Kill one of two processes; the other must end in time, and with an error that says why."""
+    processes[victim].send_signal(signal.SIGKILL)
+    began = time.monotonic()
+    code, _, err = ends(processes)[1 - victim]
+    assert time.monotonic() - began < STOPPED
+    assert code not in (0, None) and ("another one" in err or "coordination" in err.lower()), err
+
+
 @pytest.fixture
 def config(tmp_path):
     (tmp_path / "shared.py").write_text(EXPERIMENT)
@@ -266,11 +275,7 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on_with_any_number(
     until = time.monotonic() + LIMIT
     while not list(folder.glob("shared-*/checkpoint/fit.npz")) and time.monotonic() < until:
         time.sleep(0.05)
-    processes[victim].send_signal(signal.SIGKILL)
-    began = time.monotonic()
-    code, _, err = ends(processes)[1 - victim]
-    assert time.monotonic() - began < STOPPED
-    assert code not in (0, None) and ("another one" in err or "coordination" in err.lower()), err
+    killed(processes, victim)
     [partial] = folder.glob("shared-*.partial")
     resumed = subprocess.run(
         list(map(str, [sys.executable, "-m", "truncgauss.cli", "run", "--resume", partial])),

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.stats
-from test_distributed import LIMIT, STOPPED, alone, ends, launch, port, result
+from test_distributed import LIMIT, alone, ends, killed, launch, port, result
 
 import truncgauss as tg
 from truncgauss.optimization.digests import digest, source_digest
@@ -223,11 +222,7 @@ def test_fits_of_spread_rows_survive_a_process(victim, tmp_path):
     processes = launch(tmp_path, 2, path, "--save_every", 0.2)
     while not list(folder.glob("shared-*/checkpoint/work.npz")) and processes[0].poll() is None:
         time.sleep(0.02)
-    processes[victim].send_signal(signal.SIGKILL)
-    began = time.monotonic()
-    code, _, err = ends(processes)[1 - victim]
-    assert time.monotonic() - began < STOPPED
-    assert code not in (0, None) and ("another one" in err or "coordination" in err.lower()), err
+    killed(processes, victim)
     [partial] = folder.glob("shared-*.partial")
     whole = alone(path, tmp_path / "whole")
     for count in (1, 2):

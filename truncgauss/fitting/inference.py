@@ -119,10 +119,10 @@ def summary(
         "parameter_covariance": bars.covariance,
         "free_errors": free_errors,
         "certificate": proof,
-        **dict(zip(("observations", "centred", "share"), (*rows, pooling.own_share()))),
-        "loss": loss,
+        "observations": rows[0],
+        "centred": rows[1],
+        "share": pooling.own_share(),
         "coordinates": coordinates,
-        "best": here,
     }
 
 
@@ -132,8 +132,10 @@ def counted(rows: Observations) -> float:
 
 
 def traces(path: Path) -> dict[str, Any]:
-    """How the descent went, and over how many parameters."""
+    """How the descent went, over how many parameters, and where it ended."""
     return {
+        "loss": path.loss,
+        "best": path.end,
         "num_parameters": len(path.end.x),
         "num_steps": len(path.visited) - 1,
         "loss_trace": np.array([p.loss for p in path.visited]),

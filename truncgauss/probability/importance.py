@@ -407,13 +407,17 @@ def _proposals(problem: Problem) -> tuple[Proposal, Array]:
     if none of some draws from the Gaussian is."""
 
     def of_row(row: Problem) -> tuple[Proposal, Array]:
-        points = normal_points(jax.random.key(0), PILOT, len(row.loc), "lattice", row.loc.dtype)
-        x = row.loc + points @ row.covariance.scale_tril.T
+        x = row.loc + pilot(row) @ row.covariance.scale_tril.T
         unsound = jnp.isnan(probabilities(row.region, x))
         strange = jnp.where(jnp.any(unsound), x[jnp.argmax(unsound)], jnp.nan)
         return adapted(row), strange
 
     return over_rows(of_row, problem)
+
+
+def pilot(row: Problem) -> Array:
+    """Standard normal points that adapt the proposal, (PILOT, d)."""
+    return normal_points(jax.random.key(0), PILOT, len(row.loc), "lattice", row.loc.dtype)
 
 
 def adapted(row: Problem) -> Proposal:
@@ -425,7 +429,7 @@ def adapted(row: Problem) -> Proposal:
     """
     loc, factor, region = row.loc, row.covariance.scale_tril, row.region
     d = len(loc)
-    points = normal_points(jax.random.key(0), PILOT, d, "lattice", loc.dtype)
+    points = pilot(row)
 
     def step(_: Array, here: tuple[Array, Array]) -> tuple[Array, Array]:
         mean, own = here
