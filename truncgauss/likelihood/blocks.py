@@ -78,7 +78,6 @@ def filled_up(observations: Observations, *columns: Any) -> tuple[Any, ...]:
 
 def first_rows(tree: Any, num_rows: int) -> Any:
     """What was told of filled rows, pytrees of arrays (m, ...) or (), of the sample's own rows."""
-
     leaves, structure = jax.tree.flatten(tree)
     if not is_concrete(leaves):  # under a derivative
         return jax.tree.map(lambda leaf: leaf[:num_rows] if leaf.ndim else leaf, tree)

@@ -345,7 +345,7 @@ class Observations:
         if is_concrete((self.lower, self.upper, self.region, self.noise)):
             lower, upper = np.asarray(self.lower), np.asarray(self.upper)
             check_limits(lower, upper)
-            missing = np.all((lower == -np.inf) & (upper == np.inf), axis=1)
+            missing = is_empty(lower, upper)
             rows = np.flatnonzero(~missing)  # a row without any entry says nothing
             truncated = rows if self.region is not None else rows[:0]
             self._check_selection()
