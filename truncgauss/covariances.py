@@ -11,7 +11,15 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.linalg import is_symmetric, rounding
-from truncgauss.pytrees import Batched, as_float_array, frozen_pytree, is_concrete
+from truncgauss.pytrees import (
+    AnyArray,
+    Batched,
+    as_float_array,
+    as_float_input,
+    as_jax_array,
+    frozen_pytree,
+    is_concrete,
+)
 
 LARGE = 3000  # dimensions from which a matrix is checked in steps of so many rows
 LARGE_STEP = 512
@@ -69,7 +77,7 @@ class CovarianceMatrix(Covariance):
         matrix: symmetric and positive semi-definite, shape (..., d, d).
     """
 
-    matrix: Float[Array, "*batch d d"]
+    matrix: Float[AnyArray, "*batch d d"]
 
     event_ranks = {"matrix": 2}
 
@@ -82,7 +90,7 @@ class CovarianceMatrix(Covariance):
 
     @property
     def covariance_matrix(self) -> Float[Array, "*batch d d"]:
-        return self.matrix
+        return as_jax_array(self.matrix)
 
     @property
     def scale_tril(self) -> Float[Array, "*batch d d"]:
@@ -98,7 +106,7 @@ class CovarianceMatrix(Covariance):
     @property
     def root(self) -> Float[Array, "*batch d d"]:
         """The Cholesky factor, also of a singular matrix; columns that are only rounding are 0."""
-        fixed = jax.lax.stop_gradient(self.matrix)
+        fixed = jax.lax.stop_gradient(self.covariance_matrix)
         floor = rounding(fixed)
         failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)), axis=(-2, -1), keepdims=True)
         identity = jnp.eye(self.dimension, dtype=fixed.dtype)
@@ -130,8 +138,9 @@ class CovarianceMatrix(Covariance):
             return self._check_large(matrix)
         if np.isnan(matrix).any():
             return  # NaN in, NaN out
-        if not np.all(is_symmetric(matrix)):
-            gap = np.max(np.abs(matrix - np.swapaxes(matrix, -1, -2)))
+        transposed = np.swapaxes(matrix, -1, -2)
+        if not (np.array_equal(matrix, transposed) or np.all(is_symmetric(matrix))):
+            gap = np.max(np.abs(matrix - transposed))
             raise ValueError(
                 f"covariance must be symmetric, got a matrix that differs from its transpose by "
                 f"{gap:.3g}. Pass tg.ScaleTril(factor) if this is a triangular factor."
@@ -404,7 +413,7 @@ def as_covariance(value: Any) -> Covariance:
     """The value itself if it is a `Covariance`, else the array as a `CovarianceMatrix`."""
     if isinstance(value, Covariance):
         return value
-    return CovarianceMatrix(as_float_array(value, "covariance"))
+    return CovarianceMatrix(as_float_input(value, "covariance"))
 
 
 def check_square(owner: str, matrix: Any) -> None:

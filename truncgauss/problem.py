@@ -20,7 +20,10 @@ from truncgauss.points import given_key
 from truncgauss.pytrees import (
     Batched,
     as_dtype,
-    as_float_array,
+    as_float_input,
+    as_jax_array,
+    common_dtype,
+    common_shape,
     frozen_pytree,
     on_mesh_of,
     varying_like,
@@ -68,11 +71,25 @@ class Problem(NamedTuple):
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes of all three, broadcast."""
-        return jnp.broadcast_shapes(*self.batch_shapes)
+        return common_shape(*self.batch_shapes)
 
 
 def as_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
-    """The inputs as arrays of one dtype, their shapes checked and, where possible, their values.
+    """The inputs as JAX arrays of one dtype, their shapes checked, and their values if known.
+
+    Raises:
+        TypeError, ValueError: as `checked_problem`.
+    """
+    return on_device(checked_problem(loc, covariance, region))
+
+
+def on_device(problem: Problem) -> Problem:
+    """The problem with all of its numbers in JAX arrays."""
+    return jax.tree.map(as_jax_array, problem)
+
+
+def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
+    """`as_problem`, but few numbers of the mean or of a box may be those of NumPy arrays still.
 
     Raises:
         TypeError: if `region` is no region.
@@ -85,7 +102,7 @@ def as_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
             f"{type(region).__name__}. For limits write tg.Box(low, high)."
         )
     region = region.linear() or region
-    mean, form = as_float_array(loc, "loc"), as_covariance(covariance)
+    mean, form = as_float_input(loc, "loc"), as_covariance(covariance)
     d = form.dimension
     if mean.ndim == 0 or mean.shape[-1] != d or region.dimension != d:
         raise ValueError(
@@ -101,17 +118,19 @@ def as_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
     if isinstance(region, LinearRegion) and region.num_constraints == 0:
         everywhere = jnp.full((*region.batch_shape, d), jnp.inf, region.low.dtype)
         region = Box(-everywhere, everywhere)
-    dtype = jnp.result_type(mean, *jax.tree.leaves(form), *jax.tree.leaves(region))
+    problem = Problem(mean, form, region)
+    dtype = common_dtype(*(leaves := jax.tree.leaves(problem)))
     if jnp.finfo(dtype).bits < 32:
         raise ValueError(
             f"{dtype} has too few digits for a covariance: pass float32 or float64, as in "
             "loc.astype(jnp.float32)."
         )
-    problem = Problem(*jax.tree.map(lambda leaf: as_dtype(leaf, dtype), (mean, form, region)))
+    if any(leaf.dtype != dtype for leaf in leaves):
+        problem = jax.tree.map(lambda leaf: as_dtype(leaf, dtype), problem)
     problem.covariance.check()
     loc_batch, covariance_batch, region_batch = problem.batch_shapes
     try:
-        jnp.broadcast_shapes(loc_batch, covariance_batch, region_batch)
+        common_shape(loc_batch, covariance_batch, region_batch)
     except ValueError:
         raise ValueError(
             f"the leading axes do not broadcast: loc {loc_batch}, covariance {covariance_batch}, "

@@ -85,7 +85,7 @@ def one_covariance(owner: str, dtype: Any, covariances: dict[str, Any]) -> Covar
         return ScaleTril(value)
     if name == "covariance_matrix":
         return as_covariance(value)
-    factor = ScaleTril(factor_of_inverse(CovarianceMatrix(value).matrix))
+    factor = ScaleTril(factor_of_inverse(CovarianceMatrix(value).covariance_matrix))
     if is_concrete(factor) and np.isnan(factor.matrix).any() and not np.isnan(value).any():
         raise ValueError(
             f"{owner}: precision_matrix must be symmetric and positive definite, got {value}."

@@ -34,6 +34,8 @@ from truncgauss.problem import (
     Problem,
     as_key,
     as_problem,
+    checked_problem,
+    on_device,
 )
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.regions import QuadraticRegion, Region
@@ -210,7 +212,8 @@ class Automatic(Method):
 
     def sampled(self, problem: Problem, key: jax.Array, goal: Goal) -> Found:
         """The best result by sampling methods."""
-        return self._searched(Search(problem, key, goal, self.rtol, self.max_draws), above=-1.0)
+        search = Search(on_device(problem), key, goal, self.rtol, self.max_draws)
+        return self._searched(search, above=-1.0)
 
     def _searched(self, search: Search, above: float) -> Found:
         """The result after trying methods on rows of large error and adding points."""
@@ -263,11 +266,12 @@ def log_probability(
     """
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
-    problem = as_problem(loc, covariance, region)
+    problem = checked_problem(loc, covariance, region)
     key = as_key(key)
     with parallel.like(problem):
         if isinstance(method, Automatic):
             return method.estimate(problem, key)
+        problem = on_device(problem)
         return in_batches(estimate, prepared(method, problem), problem, key)
 
 

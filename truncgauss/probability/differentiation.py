@@ -72,7 +72,7 @@ def differentiable(problem: Problem, values: Problem, answers: list[Answer]) -> 
         return _replayed(answers[0], problem)
     if is_concrete(covariance) or not isinstance(covariance, CovarianceMatrix):
         return combined([_replayed(answer, _restricted(problem, answer)) for answer in answers])
-    result = structured_estimate(answers, problem.loc, problem.region, covariance.matrix)
+    result = structured_estimate(answers, problem.loc, problem.region, covariance.covariance_matrix)
     return Estimate(*result)
 
 

@@ -12,8 +12,9 @@ from jax import Array
 from truncgauss import parallel
 from truncgauss.probability.method import Method
 from truncgauss.problem import LocRows, Problem
-from truncgauss.pytrees import is_concrete
+from truncgauss.pytrees import common_shape, is_concrete
 
+ARRAYS: Any = (Array, np.ndarray)
 MOST_NUMBERS = 2**25  # in the arrays of one batch of rows: 256 MiB in float64
 
 
@@ -29,17 +30,17 @@ def taken(problem: Problem, rows: np.ndarray) -> Problem:
 
 def some(part: Any, rows: np.ndarray) -> Any:
     """Some rows of an input with one leading axis; the input itself if all rows share it."""
-    shared = part.ndim == 1 if isinstance(part, Array) else part.batch_shape == ()
+    shared = part.ndim == 1 if isinstance(part, ARRAYS) else part.batch_shape == ()
     return part if shared else jax.tree.map(lambda leaf: leaf[rows], part)
 
 
 def _flat(part: Any, batch_shape: tuple[int, ...]) -> Any:
-    whole = LocRows(part) if isinstance(part, Array) else part
+    whole = LocRows(part) if isinstance(part, ARRAYS) else part
     if whole.batch_shape == ():
         return part
     flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
     whole = jax.tree.map(flat, whole.broadcast_to(batch_shape))
-    return whole.loc if isinstance(part, Array) else whole
+    return whole.loc if isinstance(whole, LocRows) else whole
 
 
 def padded(rows: np.ndarray) -> np.ndarray:
@@ -55,7 +56,7 @@ def in_batches(
 
     Rows that are spread over devices, or under a trace, are one batch.
     """
-    batch_shape = jnp.broadcast_shapes(problem.batch_shape, method.batch_shape)
+    batch_shape = common_shape(problem.batch_shape, method.batch_shape)
     num_rows, width = math.prod(batch_shape), at_once(method, problem)
     if (
         num_rows <= width

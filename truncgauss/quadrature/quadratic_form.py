@@ -164,7 +164,7 @@ def saddle(variances: Array, mean: Array) -> tuple[Array, Array]:
     def rising(log_s: Array) -> Array:
         return slopes(jnp.exp(log_s))[0] > 0
 
-    def halved(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halved(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = 0.5 * (low + high)
         up = rising(middle)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Real
 from truncgauss.covariances import Covariance, CovarianceMatrix
 from truncgauss.limits import GaussianLimits, Regression
 from truncgauss.linalg import is_symmetric, product
-from truncgauss.pytrees import as_float_array, frozen_pytree
+from truncgauss.pytrees import as_float_input, common_shape, frozen_pytree
 from truncgauss.regions.region import (
     LinearRegion,
     Released,
@@ -56,9 +56,9 @@ class Box(LinearRegion):
                     f"Box: {name} must be numbers; where there is no limit write {infinity} "
                     f"(got {side})."
                 )
-        lower, upper = as_float_array(low, "Box: low"), as_float_array(high, "Box: high")
+        lower, upper = as_float_input(low, "Box: low"), as_float_input(high, "Box: high")
         try:
-            shape = jnp.broadcast_shapes(lower.shape, upper.shape, (1,))
+            shape = common_shape(lower.shape, upper.shape) or (1,)
         except ValueError:
             raise ValueError(
                 f"Box: low has shape {lower.shape} and high {upper.shape}; they must broadcast to "

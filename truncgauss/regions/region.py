@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.limits import GaussianLimits, Regression
-from truncgauss.pytrees import Batched, is_concrete
+from truncgauss.pytrees import AnyArray, Batched, is_concrete
 
 
 class Region(Batched):
@@ -210,12 +210,13 @@ def as_linear(region: Region) -> LinearRegion:
     return region
 
 
-def check_limits(owner: str, low: Array, high: Array) -> None:
+def check_limits(owner: str, low: AnyArray, high: AnyArray) -> None:
     """Raise ValueError naming the first index at which low < high does not hold (NaN passes)."""
     if not is_concrete((low, high)):
         return
-    wrong = np.argwhere(np.asarray(low) >= np.asarray(high))
-    if len(wrong):
+    empty = np.asarray(low) >= np.asarray(high)
+    if empty.any():
+        wrong = np.argwhere(empty)
         where = tuple(int(i) for i in wrong[0])
         index: Any = where[0] if len(where) == 1 else where
         raise ValueError(

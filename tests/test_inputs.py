@@ -1,0 +1,82 @@
+"""Numbers of Python, NumPy and JAX stand for the same problem, and none is changed afterwards."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss.pytrees import MOST_ON_HOST
+
+KINDS = {"lists": lambda x: x.tolist(), "NumPy": np.asarray, "JAX": jnp.asarray}
+LOC = np.array([0.1, -0.2, 0.3, 0.0, 0.4])
+MATRIX = np.eye(5) + 0.4 * np.exp(-((np.arange(5)[:, None] - np.arange(5)) ** 2) / 3)
+LOW, HIGH = np.array([-1.0, -np.inf, 0.0, -0.5, 1.0]), np.array([1.0, 0.5, np.inf, 2.0, 3.0])
+FAST = tg.Automatic(rtol=0.01)
+
+
+def inputs(d):
+    return LOC[:d], MATRIX[:d, :d], LOW[:d], HIGH[:d]
+
+
+def log_prob(loc, matrix, low, high, method=FAST):
+    return tg.log_probability(loc, matrix, tg.Box(low, high), method).log_prob
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_values_and_gradients_are_the_same_to_the_bit(d, compilations):
+    arrays = [jnp.asarray(x) for x in inputs(d)]
+    expected = log_prob(*arrays)
+    slopes = jax.grad(log_prob, argnums=(0, 1, 2, 3))(*arrays)
+    before = len(compilations)
+    for kinds in itertools.islice(itertools.product(KINDS.values(), repeat=4), 0, None, 7):
+        given = [kind(x) for kind, x in zip(kinds, inputs(d))]
+        assert float(log_prob(*given)) == float(expected)
+    assert len(compilations) == before
+    found = jax.grad(log_prob, argnums=(0, 1, 2, 3))(*inputs(d))
+    jax.tree.map(np.testing.assert_array_equal, found, slopes)
+
+
+def test_rows_of_numpy_are_those_of_jax():
+    rows = np.linspace(-1.0, 1.0, 6)[:, None] + LOC[:2]
+    _, matrix, low, high = inputs(2)
+    expected = log_prob(jnp.asarray(rows), matrix, low, high)
+    np.testing.assert_array_equal(log_prob(rows, matrix, low, high), expected)
+    wide = np.broadcast_to(low, (6, 2))
+    np.testing.assert_array_equal(log_prob(rows.tolist(), matrix.tolist(), wide, high), expected)
+    one_by_one = jax.vmap(lambda loc: log_prob(loc, matrix, low, high))(rows)
+    np.testing.assert_allclose(one_by_one, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("method", [tg.Exact(), tg.SoftMonteCarlo(num_samples=64)])
+def test_methods_by_name_take_them_too(method):
+    given = inputs(2)
+    expected = log_prob(*map(jnp.asarray, given), method)
+    assert log_prob(*given, method) == log_prob(*(x.tolist() for x in given), method) == expected
+
+
+def test_a_box_keeps_its_numbers():
+    low, high = LOW[:2].copy(), HIGH[:2].copy()
+    box = tg.Box(low, high)
+    low[0], high[1] = -9.0, 9.0
+    np.testing.assert_array_equal(box.low, LOW[:2])
+    np.testing.assert_array_equal(box.high, HIGH[:2])
+    with pytest.raises((ValueError, TypeError)):
+        box.low[0] = -9.0
+
+
+def test_integers_and_single_precision_get_their_dtypes():
+    whole = log_prob([0, 0], [[2, 1], [1, 2]], [-1, 0], [1, 3])
+    assert whole == log_prob([0.0, 0.0], [[2.0, 1.0], [1.0, 2.0]], [-1.0, 0.0], [1.0, 3.0])
+    single = [x.astype(np.float32) for x in inputs(2)]
+    assert log_prob(*single).dtype == jnp.float32
+    assert log_prob(single[0], *inputs(2)[1:]).dtype == jnp.float64
+    with pytest.raises(ValueError, match="too few digits"):
+        log_prob(*(x.astype(np.float16) for x in inputs(2)))
+
+
+def test_many_numbers_are_kept_by_jax():
+    box = tg.Box(np.zeros(MOST_ON_HOST + 1), 1.0)
+    assert isinstance(box.low, jax.Array)
