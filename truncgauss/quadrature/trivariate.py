@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from truncgauss.covariances import Covariance
 from truncgauss.linalg import is_symmetric
@@ -51,19 +52,22 @@ def conditional(matrix: jax.Array) -> Conditional:
     return Conditional(jnp.sqrt(first), slopes, rests, variances, covariance)
 
 
-def best_order(matrix: jax.Array) -> jax.Array:
-    """The cyclic order that leaves the last two coordinates least correlated given the first."""
-    matrix = jax.lax.stop_gradient(matrix)
-    orders = (jnp.arange(3)[:, None] + jnp.arange(3)[None, :]) % 3
-    forms = jax.vmap(lambda order: conditional(matrix[order][:, order]))(orders)
-    size = jnp.abs(jax.vmap(lambda form: form.correlation)(forms))
-    return orders[jnp.argmin(jnp.where(jnp.isnan(size), jnp.inf, size))]
+def best_order(matrix: jax.Array) -> tuple[jax.Array, Conditional]:
+    """The cyclic order with the last two coordinates least correlated given the first, and them."""
+    orders = (np.arange(3)[:, None] + np.arange(3)[None, :]) % 3
+    forms = jax.vmap(conditional)(matrix[orders[:, :, None], orders[:, None, :]])
+    size = jnp.abs(jax.vmap(lambda form: form.correlation)(jax.lax.stop_gradient(forms)))
+    best = jnp.argmin(jnp.where(jnp.isnan(size), jnp.inf, size))
+    return jnp.asarray(orders)[best], jax.tree.map(lambda x: x[best], forms)
 
 
-def most_likely(form: Conditional, low: jax.Array, high: jax.Array) -> jax.Array:
-    """Minus half the smallest squared distance of a box from 0, given standardised limits (2,)."""
-    correlation = form.correlation
-    free = jnp.maximum((1.0 - correlation) * (1.0 + correlation), jnp.finfo(low.dtype).tiny)
+def most_likely(
+    correlation: jax.Array, free: jax.Array, low: jax.Array, high: jax.Array
+) -> jax.Array:
+    """Minus half the smallest squared distance of a box from 0, given standardised limits (2,).
+
+    `free` is 1 - correlation^2, positive.
+    """
     nearest = jnp.clip(0.0, low, high)
     pull = correlation * nearest
     other = jnp.clip(pull, low[::-1], high[::-1]) - pull
@@ -76,20 +80,23 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
     scales = jnp.sqrt(form.variances)
     inner = standardize(low[1:], high[1:], loc[1:], scales)
     rates = form.slopes * form.scale / scales
+    correlation = form.correlation
+    free = (1.0 - correlation) * (1.0 + correlation)
+    positive = jnp.maximum(free, jnp.finfo(free.dtype).tiny)
 
     def log_density(z: jax.Array) -> jax.Array:
-        return most_likely(form, inner.low - rates * z, inner.high - rates * z) - 0.5 * z * z
+        shift = rates * z
+        near = most_likely(correlation, positive, inner.low - shift, inner.high - shift)
+        return near - 0.5 * z * z
 
     anchor, centre, left, right, at_low, at_high = bivariate.span(
         log_density, loc[0], form.scale, low[0], high[0]
     )
-    correlation = form.correlation
-    free = (1.0 - correlation) * (1.0 + correlation)
     # Where both others are at a limit, they act on X1 together.
     pull = jnp.square(rates[1] - correlation * rates[0]) / jnp.maximum(free, 0.0)
     steepest = jnp.append(jnp.abs(rates), jnp.sqrt(jnp.square(rates[0]) + pull))
     ends_of_support = log_concave.end_zones(left, right, form.scale / steepest)
-    positions, width = crossings(form, rates, inner)
+    positions, width = crossings(correlation, rates, inner)
     positions = form.scale * (positions - centre)
     half = (8.0 + log_concave.REACH) * form.scale * width
     lengths = jnp.broadcast_to(form.scale * width, positions.shape)
@@ -99,13 +106,14 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
     return bivariate.Plan(anchor, log_concave.reaching(breakpoints, at_low, at_high), num_panels)
 
 
-def crossings(form: Conditional, rates: jax.Array, inner: Interval) -> tuple[jax.Array, jax.Array]:
+def crossings(
+    correlation: jax.Array, rates: jax.Array, inner: Interval
+) -> tuple[jax.Array, jax.Array]:
     """Values of X1 where limits on X2 and X3 cross, and over what width, in units of X1's scale.
 
     If the other two nearly determine each other given X1, only the tighter of their limits matters,
     and which one that is changes there.
     """
-    correlation = form.correlation
     falling = correlation < 0
     rate = jnp.where(falling, -rates[1], rates[1]) - rates[0]
     limits3 = jnp.stack([inner.low[1], inner.high[1]])
@@ -131,8 +139,7 @@ def reduced(
     """The best order, and the problem in that order."""
     matrix = covariance.covariance_matrix
     matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
-    order = best_order(matrix)
-    form = conditional(matrix[order][:, order])
+    order, form = best_order(matrix)
     rest = bivariate.regression_of(form.variances[0], form.covariance, form.variances[1])
     return order, Reduced(loc[order], form, rest, low[order], high[order])
 
