@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 
+from truncgauss.compiling import in_one_kernel
 from truncgauss.pytrees import varying_like
 from truncgauss.special import Interval, log_interval_mass, separation_step, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
@@ -397,7 +398,8 @@ def sweep(
             # A scatter, as of `new.at[k]`, reads the row it replaces, and is not vectorised.
             return lax.dynamic_update_index_in_dim(new, value, k, 0), out
 
-        return lax.scan(one, zeros, (jnp.arange(block), within, base, rows))
+        rows = jnp.arange(block), within, base, rows
+        return in_one_kernel(lambda *rows: lax.scan(one, zeros, rows), *rows)
 
     if num_blocks == 1:
         return inner(strict, zeros, rows)
