@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import truncgauss as tg
 from truncgauss import compiling
 from truncgauss.separation import kernel
+from truncgauss.special import separation_step
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +78,79 @@ def test_only_programs_of_little_effort_are_marked():
     assert mark not in texts.pop()
     program(*given, effort=compiling.LIGHT)
     assert mark in texts.pop()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (50, 256), (3, 9, 40)])
+def test_slopes_of_intervals_in_one_kernel(shape):
+    generator = np.random.default_rng(len(shape))
+    for dtype in (np.float64, np.float32):
+        low = generator.normal(size=shape).astype(dtype)
+        width = np.where(generator.uniform(size=shape) < 0.2, np.inf, 1.5).astype(dtype)
+        high, uniform = low + width, generator.uniform(size=shape).astype(dtype)
+        draw, log_mass = separation_step(low, high, uniform, width)
+
+        def slopes(*given):
+            return compiling.in_one_kernel(kernel.interval_slopes, *given)
+
+        given = low, high, width, log_mass, draw, uniform
+        found = compiling.Compiled(slopes)(*map(jnp.asarray, given), effort=compiling.MEDIUM)
+        for one, other in zip(found, jax.jit(slopes)(*given)):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=16 * np.finfo(dtype).eps)
+
+
+def covariance_of(d, *leading):
+    root = np.random.default_rng(d).normal(size=(*leading, d, d + 2)) / d**0.5
+    return root @ np.swapaxes(root, -1, -2)
+
+
+def box_of(d):
+    low = np.linspace(-1.5, 0.0, d)
+    return tg.Box(low, np.where(np.arange(d) % 3 == 1, np.inf, low + 2.0))
+
+
+FORMS = {
+    "four": (np.zeros(4), covariance_of(4), box_of(4)),
+    "two blocks": (np.zeros(40), covariance_of(40), box_of(40)),
+    "single precision": tuple(
+        jax.tree.map(np.float32, x) for x in (np.zeros(6), covariance_of(6), box_of(6))
+    ),
+    "rows": (np.linspace(-0.5, 0.5, 3)[:, None] + np.zeros(6), covariance_of(6), box_of(6)),
+    "rows of covariances": (np.zeros(5), covariance_of(5, 3), box_of(5)),
+    "many rows": (np.linspace(-1, 1, 200)[:, None] + np.zeros(4), covariance_of(4), box_of(4)),
+    "a factor": (np.zeros(5), tg.ScaleTril(np.linalg.cholesky(covariance_of(5))), box_of(5)),
+    "fewer half spaces": (
+        np.zeros(6), covariance_of(6), tg.Polyhedron(np.eye(6)[:4] + 0.2, -1.0, 1.5)
+    ),
+    "more half spaces": (
+        np.zeros(3), covariance_of(3), tg.Polyhedron(covariance_of(5)[:, :3], -1.0, 1.5)
+    ),
+    "a singular covariance": (
+        np.zeros(5), np.linalg.multi_dot([c := covariance_of(7)[:5, :3], c.T]), box_of(5)
+    ),
+}  # fmt: skip
+SITES = tg.Separation(num_points=64, num_replicates=4)
+METHODS = {
+    "four": tg.Automatic(rtol=0.005, max_draws=2**20),
+    "rows": tg.Automatic(rtol=0.02),
+    "rows of covariances": tg.Separation(num_points=48, num_replicates=3, twisted=False),
+}
+
+
+@pytest.mark.slow  # with the flags of the tests these paths are not taken
+@pytest.mark.parametrize("form", FORMS)
+def test_programs_of_little_effort_give_the_numbers_of_others(form, monkeypatch):
+    loc, covariance, region = FORMS[form]
+    method = METHODS.get(form, SITES)
+
+    def results():
+        value = lambda loc: tg.log_probability(loc, covariance, region, method).log_prob.sum()
+        found = value(loc), jax.grad(value)(jnp.asarray(loc))
+        if form not in ("two blocks", "many rows"):
+            return found
+        return *found, *tg.truncated_moments(loc, covariance, region, method)[:2]
+
+    found = results()
+    monkeypatch.setenv("XLA_FLAGS", "--unused")  # read by `Compiled`; XLA has read its own before
+    rtol = 1e-4 if form == "single precision" else 1e-9
+    for one, other in zip(found, results()):
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)

@@ -35,8 +35,10 @@ def in_one_kernel(function: Callable[..., Any], *args: Any) -> Any:
 
     Without it every operation in the body of a loop is a kernel of its own, which XLA hands to its
     threads one by one: a third of the time of a recursion over a few hundred points. The function
-    may consist of loops, elementwise operations, sums and products of vectors; a factorisation, a
-    sort or a scatter would not compile. A product of matrices is slower there.
+    may consist of loops, elementwise operations and products of vectors. XLA (of jaxlib 0.10) ends
+    the process at sums along an axis, and refuses factorisations, sorts and scatters; products of
+    matrices are slow there. So it is for functions whose operations are known, in all shapes that
+    `tests/test_compiling.py` tries.
     """
     if not _LITTLE_EFFORT.value:
         return function(*args)

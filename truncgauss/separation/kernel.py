@@ -235,9 +235,8 @@ def _moved(
     )
     nothing = jnp.zeros_like(path.means[:1])
     draw = jnp.concatenate([path.draws - tilt[:-1, None], nothing])
-    slopes = interval_slopes(
-        *interval, path.log_mass, draw, jnp.concatenate([uniforms, nothing + 0.5])
-    )
+    uniforms = jnp.concatenate([uniforms, nothing + 0.5])
+    slopes = in_one_kernel(interval_slopes, *interval, path.log_mass, draw, uniforms)
     # Tangents of the end points and of their common shift over the scale, at fixed means.
     d_low, d_high, d_loc = (x[:, None] / scale for x in moved[:3])
     growth = moved.scale[:, None] / scale
