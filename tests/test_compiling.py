@@ -110,6 +110,7 @@ def box_of(d):
 
 FORMS = {
     "four": (np.zeros(4), covariance_of(4), box_of(4)),
+    "particles": (np.zeros(5), covariance_of(5), box_of(5)),
     "two blocks": (np.zeros(40), covariance_of(40), box_of(40)),
     "single precision": tuple(
         jax.tree.map(np.float32, x) for x in (np.zeros(6), covariance_of(6), box_of(6))
@@ -132,6 +133,7 @@ SITES = tg.Separation(num_points=64, num_replicates=4)
 METHODS = {
     "four": tg.Automatic(rtol=0.005, max_draws=2**20),
     "rows": tg.Automatic(rtol=0.02),
+    "particles": tg.SequentialMonteCarlo(num_particles=256, num_replicates=4),
     "rows of covariances": tg.Separation(num_points=48, num_replicates=3, twisted=False),
 }
 

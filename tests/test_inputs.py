@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from truncgauss import problem
 from truncgauss.pytrees import MOST_ON_HOST
 
 KINDS = {"lists": lambda x: x.tolist(), "NumPy": np.asarray, "JAX": jnp.asarray}
@@ -75,6 +76,24 @@ def test_integers_and_single_precision_get_their_dtypes():
     assert log_prob(single[0], *inputs(2)[1:]).dtype == jnp.float64
     with pytest.raises(ValueError, match="too few digits"):
         log_prob(*(x.astype(np.float16) for x in inputs(2)))
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_numbers_of_another_byte_order_are_read(d):
+    expected = log_prob(*inputs(d))
+    assert log_prob(*(x.astype(">f8") for x in inputs(d))) == expected
+    assert log_prob(*(x.astype("<f8") for x in inputs(d))) == expected
+
+
+def test_the_default_key_does_not_come_from_a_trace(monkeypatch):
+    monkeypatch.setattr(problem, "_DEFAULT_KEYS", {})
+    mesh, split = tg.parallel.device_mesh(2), jax.sharding.PartitionSpec(tg.parallel.AXIS)
+    means = jnp.zeros((2, 4))
+    covariance, low, high = np.eye(4) + 0.3, np.full(4, -1.0), np.ones(4)
+    method = tg.Separation(num_points=16, num_replicates=2)
+    each = lambda means: log_prob(means, covariance, low, high, method)
+    shared = jax.shard_map(each, mesh=mesh, in_specs=split, out_specs=split, check_vma=False)
+    np.testing.assert_allclose(shared(means), each(means), rtol=1e-12)
 
 
 def test_many_numbers_are_kept_by_jax():

@@ -15,13 +15,14 @@ from truncgauss.pytrees import is_concrete, is_staged
 # Most of XLA's compilation time goes into fusions. For small arrays they save microseconds and cost
 # seconds: without them a program compiles three to five times sooner. LIGHT also leaves out the
 # optimisation of loops over points, which makes these several times slower. Its programs are not
-# worth dividing among threads either: every part begins with a copy of the whole. Of the library
-# YNNPACK only products of matrices are used: its sums are slower, and no part of a kernel.
+# worth dividing among threads either: every part begins with a copy of the whole. The library
+# YNNPACK is not used: its sums are slower, `in_one_kernel` could not hold them, and its products of
+# matrices, fused with what follows, gave NaN in `SequentialMonteCarlo` (jaxlib 0.10.2).
 LIGHT = {
     "xla_backend_optimization_level": 0,
     "xla_cpu_use_fusion_emitters": False,
     "xla_cpu_parallel_codegen_split_count": 1,
-    "xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_DOT",
+    "xla_cpu_experimental_ynn_fusion_type": "",
 }
 # Eight numbers at a time, where a processor can: loops over points become 1.5 times faster.
 MEDIUM = LIGHT | {"xla_backend_optimization_level": 1, "xla_cpu_prefer_vector_width": 512}

@@ -4,7 +4,6 @@ A problem is a Gaussian and a region; an estimate is a log probability with its 
 Dimensions, dtypes and leading axes are checked here, once, and batches are mapped over here.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -159,13 +158,21 @@ class LocRows(Batched):
     event_ranks = {"loc": 1}
 
 
-@functools.lru_cache
+_DEFAULT_KEYS: dict[str, PRNGKey] = {}
+
+
 def _default_key(implementation: str) -> PRNGKey:
+    if implementation in _DEFAULT_KEYS:
+        return _DEFAULT_KEYS[implementation]
     with jax.ensure_compile_time_eval():
         if implementation == "threefry2x32":  # the same key, without compiling a program
             zeros = np.zeros(2, np.uint32)
-            return jax.random.wrap_key_data(jnp.asarray(zeros, zeros.dtype), impl=implementation)
-        return jax.random.key(0, impl=implementation)
+            key = jax.random.wrap_key_data(jnp.asarray(zeros, zeros.dtype), impl=implementation)
+        else:
+            key = jax.random.key(0, impl=implementation)
+    if not isinstance(key, jax.core.Tracer):  # as under `jax.shard_map`, which traces even that
+        _DEFAULT_KEYS[implementation] = key
+    return key
 
 
 def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> Any:

@@ -170,7 +170,10 @@ def _as_host_array(value: Any) -> np.ndarray | None:
         if not leaves or not all(type(leaf) in (int, float) for leaf in leaves):
             return None
         value = np.asarray(value)
-    return value if type(value) is np.ndarray and value.dtype.kind in "iuf" else None
+    if type(value) is not np.ndarray or value.dtype.kind not in "iuf" or value.itemsize > 8:
+        return None
+    # In the byte order of this machine: files of other ones are read as they are.
+    return value.astype(value.dtype.newbyteorder("="), copy=False)
 
 
 def floats_as_float64(tree: T) -> T:

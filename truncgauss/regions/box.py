@@ -31,6 +31,9 @@ class Box(LinearRegion):
             is the limit of every coordinate, if `high` is an array of shape (d,) or (k, d).
         high: upper limits, likewise; inf leaves a side open.
 
+    Limits given as JAX arrays are kept as such; few numbers of NumPy or Python as NumPy arrays that
+    can't be written to.
+
     Raises:
         ValueError: if the shapes do not broadcast, or low >= high anywhere. While tracing, values
             are unknown: an empty box then has log probability -inf, an inverted one NaN.
