@@ -88,7 +88,7 @@ def on_device(problem: Problem) -> Problem:
 
 
 def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
-    """`as_problem`, but few numbers of the mean or of a box may be those of NumPy arrays still.
+    """`as_problem`, but a small mean, covariance matrix or box may consist of NumPy arrays still.
 
     Raises:
         TypeError: if `region` is no region.
@@ -166,8 +166,8 @@ def _default_key(implementation: str) -> PRNGKey:
         return _DEFAULT_KEYS[implementation]
     with jax.ensure_compile_time_eval():
         if implementation == "threefry2x32":  # the same key, without compiling a program
-            zeros = np.zeros(2, np.uint32)
-            key = jax.random.wrap_key_data(jnp.asarray(zeros, zeros.dtype), impl=implementation)
+            zeros = as_jax_array(np.zeros(2, np.uint32))
+            key = jax.random.wrap_key_data(zeros, impl=implementation)
         else:
             key = jax.random.key(0, impl=implementation)
     if not isinstance(key, jax.core.Tracer):  # as under `jax.shard_map`, which traces even that

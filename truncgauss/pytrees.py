@@ -172,7 +172,7 @@ def _as_host_array(value: Any) -> np.ndarray | None:
         value = np.asarray(value)
     if type(value) is not np.ndarray or value.dtype.kind not in "iuf" or value.itemsize > 8:
         return None
-    # In the byte order of this machine: files of other ones are read as they are.
+    # Arrays read from a file may have the byte order of another machine, which JAX does not know.
     return value.astype(value.dtype.newbyteorder("="), copy=False)
 
 
