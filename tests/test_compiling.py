@@ -1,4 +1,7 @@
-"""Programs of little effort: loops in one kernel give the numbers of many kernels."""
+"""Programs of little effort: the numbers of others, by any compiler's options."""
+
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -7,95 +10,51 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import compiling
-from truncgauss.separation import kernel
-from truncgauss.special import separation_step
 
 
-@pytest.fixture(autouse=True)
-def as_users_compile(monkeypatch):
-    """Without the flags of the tests, which leave every effort to XLA."""
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
+@pytest.fixture
+def compiler_without(monkeypatch):
+    """Replace the options by some of which this compiler does not know the one that is named."""
+
+    def replace(name):
+        for effort in ("LIGHT", "MEDIUM"):
+            monkeypatch.setattr(compiling, effort, getattr(compiling, effort) | {name: False})
+        compiling.accepted_names.cache_clear()
+
+    yield replace
+    compiling.accepted_names.cache_clear()
 
 
-def recursion(strict, rows):
-    def step(mean, row):
-        value = jnp.tanh(row + mean)
-        return value, value * mean
-
-    return kernel.sweep(strict, step, rows, rows.shape[-1])
-
-
-def inputs(height, lanes, dtype, leading=((), ())):
-    generator = np.random.default_rng(height)
-    shapes = (*leading[0], height, height), (*leading[1], height, lanes)
-    strict, rows = (generator.normal(size=shape).astype(dtype) for shape in shapes)
-    return jnp.asarray(np.tril(strict, -1) / height), jnp.asarray(rows)  # means of about 1
+@pytest.mark.parametrize("effort", ["LIGHT", "MEDIUM"])
+def test_options_that_the_compiler_does_not_know_are_left_out(effort, compiler_without):
+    known = compiling.accepted_names()
+    assert "xla_backend_optimization_level" in known
+    compiler_without("xla_cpu_of_another_release")
+    assert compiling.accepted_names() == known
+    program = compiling.Compiled(lambda x: jnp.tanh(x) + 1)
+    assert program(np.float64(0.0), effort=getattr(compiling, effort)) == 1.0
+    staged = jax.jit(lambda x: x + program(np.ones(3), effort=getattr(compiling, effort)))
+    np.testing.assert_allclose(staged(0.0), np.tanh(1.0) + 1)
 
 
-@pytest.mark.parametrize("effort", [compiling.LIGHT, compiling.MEDIUM])
-@pytest.mark.parametrize(("height", "lanes"), [(1, 7), (5, 256), (32, 3), (40, 1), (70, 4100)])
-def test_a_recursion_in_one_kernel(height, lanes, effort):
-    for dtype in (np.float64, np.float32):
-        given = inputs(height, lanes, dtype)
-        found = compiling.Compiled(recursion)(*given, effort=effort)
-        for one, other in zip(found, jax.jit(recursion)(*given)):
-            np.testing.assert_allclose(one, other, atol=64 * np.finfo(dtype).eps)
+def test_another_error_of_the_compiler_is_not_taken_for_an_unknown_option():
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        compiling.is_accepted({"xla_backend_optimization_level": "much"})
 
 
-@pytest.mark.parametrize("leading", [((3,), ()), ((), (3,)), ((3,), (3,))])
-@pytest.mark.parametrize("height", [6, 40])
-def test_rows_of_recursions_in_one_kernel(height, leading):
-    axes = tuple(0 if shape else None for shape in leading)
-    rows = jax.vmap(recursion, in_axes=axes)
-    given = inputs(height, 33, np.float64, leading)
-    found = compiling.Compiled(rows)(*given, effort=compiling.MEDIUM)
-    for one, other in zip(found, jax.jit(rows)(*given)):
-        np.testing.assert_allclose(one, other, atol=1e-14)
-
-
-@pytest.mark.parametrize("derivative", [jax.jacfwd, jax.jacrev])
-def test_a_recursion_in_one_kernel_is_differentiated(derivative):
-    def slope(strict, rows):
-        return derivative(lambda rows: recursion(strict, rows)[1].sum())(rows)
-
-    given = inputs(5, 4, np.float64)
-    found = compiling.Compiled(slope)(*given, effort=compiling.MEDIUM)
-    np.testing.assert_allclose(found, jax.jit(slope)(*given), atol=1e-14)
-
-
-def test_only_programs_of_little_effort_are_marked():
-    given = inputs(5, 4, np.float64)
-    mark = "xla_cpu_small_call"
-    assert mark not in jax.jit(recursion).lower(*given).as_text()
-    texts = []
-
-    def function(*given):
-        texts.append(jax.jit(recursion).lower(*given).as_text())
-        return recursion(*given)
-
-    program = compiling.Compiled(function)
-    program(*given, effort=None)
-    assert mark not in texts.pop()
-    program(*given, effort=compiling.LIGHT)
-    assert mark in texts.pop()
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (5, 7), (50, 256), (3, 9, 40)])
-def test_slopes_of_intervals_in_one_kernel(shape):
-    generator = np.random.default_rng(len(shape))
-    for dtype in (np.float64, np.float32):
-        low = generator.normal(size=shape).astype(dtype)
-        width = np.where(generator.uniform(size=shape) < 0.2, np.inf, 1.5).astype(dtype)
-        high, uniform = low + width, generator.uniform(size=shape).astype(dtype)
-        draw, log_mass = separation_step(low, high, uniform, width)
-
-        def slopes(*given):
-            return compiling.in_one_kernel(kernel.interval_slopes, *given)
-
-        given = low, high, width, log_mass, draw, uniform
-        found = compiling.Compiled(slopes)(*map(jnp.asarray, given), effort=compiling.MEDIUM)
-        for one, other in zip(found, jax.jit(slopes)(*given)):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=16 * np.finfo(dtype).eps)
+def test_the_first_call_of_a_user():
+    """In a process without the flags of these tests, on whichever JAX is installed."""
+    lines = (
+        "import truncgauss as tg",
+        "low, high = [-1.0, 0.0], [1.0, float('inf')]",
+        "print(tg.log_probability([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], tg.Box(low, high)).stderr)",
+    )
+    environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(lines)],
+        capture_output=True, text=True, env=environment,
+    )  # fmt: skip
+    assert (result.stderr, result.stdout.strip()) == ("", "0.0")
 
 
 def covariance_of(d, *leading):
@@ -138,7 +97,7 @@ METHODS = {
 }
 
 
-@pytest.mark.slow  # with the flags of the tests these paths are not taken
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_programs_of_little_effort_give_the_numbers_of_others(form, monkeypatch):
     loc, covariance, region = FORMS[form]
@@ -146,13 +105,14 @@ def test_programs_of_little_effort_give_the_numbers_of_others(form, monkeypatch)
 
     def results():
         value = lambda loc: tg.log_probability(loc, covariance, region, method).log_prob.sum()
-        found = value(loc), jax.grad(value)(jnp.asarray(loc))
+        slope = value(loc), jax.grad(value)(jnp.asarray(loc))
         if form not in ("two blocks", "many rows"):
-            return found
-        return *found, *tg.truncated_moments(loc, covariance, region, method)[:2]
+            return slope
+        return *slope, *tg.truncated_moments(loc, covariance, region, method)[:2]
 
-    found = results()
-    monkeypatch.setenv("XLA_FLAGS", "--unused")  # read by `Compiled`; XLA has read its own before
+    quick = results()
+    for effort in ("light", "medium"):
+        monkeypatch.setattr(compiling.Compiled, effort, property(lambda self: self.traced))
     rtol = 1e-4 if form == "single precision" else 1e-9
-    for one, other in zip(found, results()):
+    for one, other in zip(quick, results()):
         np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)

@@ -272,11 +272,10 @@ def test_a_mixture_of_rows_known_in_part(processes):
 
 def test_a_broken_connection_is_no_mistake_of_the_user_s(monkeypatch):
     """JAX may report the end of another process as ValueError, which would stand for bad input."""
-    from jax.experimental import multihost_utils
 
     def broken(array):
         raise ValueError("UNKNOWN: Gloo AllGather failed: connection reset by peer")
 
-    monkeypatch.setattr(multihost_utils, "process_allgather", broken)
+    monkeypatch.setattr(parallel, "everywhere", broken)
     with pytest.raises(RuntimeError, match="another one has ended: UNKNOWN: Gloo"):
         parallel.all_bytes(b"1")

@@ -236,9 +236,7 @@ def gathered(rows: Any) -> np.ndarray:
                [2.]])
     """
     if isinstance(rows, jax.Array) and not rows.is_fully_addressable:
-        from jax.experimental import multihost_utils
-
-        return np.asarray(multihost_utils.process_allgather(rows, tiled=True))
+        return parallel.everywhere(rows)
     return np.concatenate(exchanged(np.asarray(rows)))
 
 

@@ -40,8 +40,10 @@ device computes all of them.
 """
 
 import contextlib
+import contextvars
+import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -61,8 +63,36 @@ class Plan(NamedTuple):
     gathered: bool = True  # whether every process gets the results of all rows
 
 
-# Part of the key of JAX's compilation caches, unlike a variable of Python.
-_PLAN = jax.make_user_context(default_value=Plan())
+class ClearingContext:
+    """A value that programs are traced with, set by a context that clears JAX's caches.
+
+    A program that was traced under one value must not serve another. `jax.make_user_context` makes
+    the value a part of the caches' key; this class serves releases of JAX without that function, at
+    the price of compiling again after each change of the value.
+    """
+
+    def __init__(self, default_value: Any) -> None:
+        self._variable = contextvars.ContextVar("value", default=default_value)
+
+    @property
+    def value(self) -> Any:
+        return self._variable.get()
+
+    @contextlib.contextmanager
+    def __call__(self, value: Any) -> Iterator[None]:
+        changed = value != self.value
+        token = self._variable.set(value)
+        try:
+            if changed:
+                jax.clear_caches()
+            yield
+        finally:
+            self._variable.reset(token)
+            if changed:
+                jax.clear_caches()
+
+
+_PLAN = getattr(jax, "make_user_context", ClearingContext)(default_value=Plan())
 
 
 def host_devices(num_devices: int) -> None:
@@ -339,15 +369,37 @@ def all_bytes(content: bytes) -> list[bytes]:
 
 
 def _gathered(array: np.ndarray) -> np.ndarray:
-    """An array of each process, all of one shape, on all of them."""
-    from jax.experimental import multihost_utils  # which one process does without
-
+    """An array of each process, all of one shape, on all of them: shape (processes, ...)."""
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    mesh = Mesh([first[index] for index in sorted(first)], (AXIS,))
+    split = NamedSharding(mesh, PartitionSpec(AXIS))
     try:
-        return np.asarray(multihost_utils.process_allgather(array))
+        return everywhere(jax.make_array_from_process_local_data(split, array[None]))
     except ValueError as error:  # as which JAX reports a connection that broke, now and then
         raise RuntimeError(
             f"the processes could not exchange numbers, since another one has ended: {error}"
         ) from error
+
+
+def everywhere(array: jax.Array) -> np.ndarray:
+    """The elements of an array that is spread over the devices of all processes, on each of them.
+
+    Every process must call it with its part of the same array.
+
+    Raises:
+        ValueError: if the array has no `jax.sharding.NamedSharding`.
+    """
+    if not isinstance(array.sharding, NamedSharding):
+        raise ValueError(
+            f"an array of several processes must have a NamedSharding, got {array.sharding}: use "
+            "jax.device_put or jax.make_array_from_process_local_data with one."
+        )
+    return np.asarray(_replication(array.sharding.mesh)(array).addressable_data(0))
+
+
+@functools.cache
+def _replication(mesh: Mesh) -> Any:
+    return jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
 
 
 def is_elsewhere(leaf: Any) -> bool:

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 
-from truncgauss.compiling import in_one_kernel
 from truncgauss.pytrees import varying_like
 from truncgauss.special import Interval, log_interval_mass, separation_step, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
@@ -236,7 +235,7 @@ def _moved(
     nothing = jnp.zeros_like(path.means[:1])
     draw = jnp.concatenate([path.draws - tilt[:-1, None], nothing])
     uniforms = jnp.concatenate([uniforms, nothing + 0.5])
-    slopes = in_one_kernel(interval_slopes, *interval, path.log_mass, draw, uniforms)
+    slopes = interval_slopes(*interval, path.log_mass, draw, uniforms)
     # Tangents of the end points and of their common shift over the scale, at fixed means.
     d_low, d_high, d_loc = (x[:, None] / scale for x in moved[:3])
     growth = moved.scale[:, None] / scale
@@ -397,8 +396,7 @@ def sweep(
             # A scatter, as of `new.at[k]`, reads the row it replaces, and is not vectorised.
             return lax.dynamic_update_index_in_dim(new, value, k, 0), out
 
-        rows = jnp.arange(block), within, base, rows
-        return in_one_kernel(lambda *rows: lax.scan(one, zeros, rows), *rows)
+        return lax.scan(one, zeros, (jnp.arange(block), within, base, rows))
 
     if num_blocks == 1:
         return inner(strict, zeros, rows)
