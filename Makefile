@@ -1,6 +1,6 @@
 # `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-float32 test-slow figures docs check venv clean
+.PHONY: help run test test-all test-core test-float32 test-slow figures docs check venv clean
 
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
 export PYTHON
@@ -8,6 +8,8 @@ export PYTHON
 # Each worker begins with one half of the tests, so that one file is seldom compiled by both.
 pytest := .venv/bin/python -m pytest -n 2 --dist worksteal
 configs := $(wildcard configs/*.yaml)
+core := $(patsubst %,tests/test_%.py,readme compiling exact separation gradients moments sampling \
+    fitting_truncated_normal fitting_regression mixture_fit truncated_multivariate_normal cli)
 
 help:  ## list these targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1|/p' Makefile | while IFS='|' read -r name what; do \
@@ -18,6 +20,10 @@ run: venv  ## fit a truncated Gaussian to real data and draw it
 
 test: check  ## the tests that everybody runs, a few minutes
 	@$(pytest) -m "not slow"
+
+# Without XLA_FLAGS: as a user's programs are compiled, on a Python and a JAX that had no other test.
+test-core: venv  ## a core of the tests, compiled as users do
+	@XLA_FLAGS= $(pytest) -m "not slow" $(core)
 
 test-float32: venv  ## the tests that hold without float64 too
 	@JAX_ENABLE_X64=0 $(pytest) tests/test_precision.py

@@ -6,6 +6,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -131,11 +132,31 @@ def test_launchers_that_fail_are_passed_over(ground):
     assert build(ground, PYTHON="", PATH=str(tools))[0] == 0
 
 
+def test_every_python_that_runs_is_listed_once(ground):
+    """Launchers that fail and those of another version are passed over."""
+    shutil.copy(ROOT / ".ci/pythons", ground / ".ci/pythons")
+    tools = ground / "tools"
+    tools.mkdir()
+    for tool in ("sh", "sed", "dirname", "grep", "tail"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for version in ("3.11", "3.12", "3.13"):
+        script(tools / f"python{version}", f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    done = subprocess.run(
+        ["sh", ".ci/pythons"], cwd=ground, env={"PATH": str(tools)}, capture_output=True, text=True
+    )
+    assert done.stdout == f"{running} {sys.executable}\n" and not done.stderr
+
+
 def test_pins_name_versions_only():
     pins = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"]
     names = {pin.split("==")[0].replace("-", "_") for pin in pins}
     assert all("==" in pin and "/" not in pin and "://" not in pin for pin in pins)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == ">=3.11"
+    pythons = {x.split()[-1] for x in project["classifiers"] if "Python :: 3." in x}
+    assert pythons == {"3.11", "3.12", "3.13"}
+    workflow = (ROOT / ".github/workflows/tests.yml").read_text()
+    assert str(sorted(pythons)).replace("'", '"') in workflow
     wanted = project["dependencies"] + project["optional-dependencies"]["test"]
     assert {want.split(">=")[0].replace("-", "_").replace(".", "_") for want in wanted} <= names
