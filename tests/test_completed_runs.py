@@ -3,6 +3,7 @@
 import html.parser
 import json
 import pathlib
+import shutil
 
 import jax
 import numpy as np
@@ -122,7 +123,7 @@ def test_runs_are_listed_and_compared(folders, capsys, tmp_path):
     assert cli.main(["list", str(tmp_path)]) == 0
     first, second, third = capsys.readouterr().out.splitlines()
     assert "unfinished" in first and "truncgauss run --resume" in first
-    assert "damaged" in second and "cannot be read" in second
+    assert "damaged" in second and "it lacks experiment" in second
     assert "finished" in third and "the probability is largest" in third
 
     assert cli.main(["compare", *map(str, folders)]) == 0
@@ -130,6 +131,17 @@ def test_runs_are_listed_and_compared(folders, capsys, tmp_path):
     assert said[0] == "settings:"
     assert any(line.startswith("- ") and "101" in line for line in said)
     assert any(line.startswith("+ ") and "51" in line for line in said)
+
+
+@pytest.mark.parametrize("name", ["result.npz", "summary.json", "provenance.json"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_torn_file_says_what_to_do(name, share, folders, tmp_path, capsys):
+    torn = shutil.copytree(folders[0], tmp_path / "torn") / name
+    torn.write_bytes(torn.read_bytes()[: int(share * torn.stat().st_size)])
+    assert cli.main(["compare", str(torn.parent), str(folders[0])]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"{torn}: it is torn" in said and "allow_pickle" not in said
+    assert said.endswith(f"make the run again: truncgauss run {torn.parent / 'config.yaml'}")
 
 
 def test_values_stand_side_by_side(folders, tmp_path):

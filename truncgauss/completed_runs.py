@@ -1,13 +1,16 @@
 """Complete runs, read back from their folders: results, a list of them, and two side by side."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from truncgauss import files
+
 PARTIAL = ".partial"
+SUMMARY = ("experiment", "status", "reason", "summary", "values")  # keys of summary.json
 NON_NUMERIC_KEYS = ("summary", "metrics", "failed")
 """Keys of a result that are kept apart from its numbers."""
 
@@ -45,22 +48,63 @@ def read(folder: Path) -> CompletedRun:
         partial = folder.suffix == PARTIAL or folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
         why = "that run is not complete" if partial else "no such run"
         raise ValueError(f"{why} (got {folder})")
-    try:
-        config = (folder / "config.yaml").read_text("utf-8")
-        summary, provenance = (
-            json.loads((folder / f"{name}.json").read_text("utf-8"))
-            for name in ("summary", "provenance")
+    config = _contents(folder / "config.yaml", _text)
+    summary = _contents(folder / "summary.json", _summary)
+    provenance = _contents(folder / "provenance.json", _json)
+    results = nested(_contents(folder / "result.npz", _arrays))
+    if (metrics := folder / "metrics.jsonl").is_file():
+        results["metrics"] = _contents(
+            metrics, lambda path: [*map(_parsed, _text(path).splitlines())]
         )
-        with np.load(folder / "result.npz", allow_pickle=False) as stored:
-            results = nested({name: stored[name] for name in stored.files})
-        metrics = folder / "metrics.jsonl"
-        if metrics.is_file():
-            lines = metrics.read_text("utf-8").splitlines()
-            results["metrics"] = [json.loads(line) for line in lines]
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{folder} cannot be read: {error}") from error
     results |= {"summary": summary["summary"], "failed": summary["reason"]}
     return CompletedRun(folder, config, results, summary, provenance)
+
+
+def _contents(path: Path, read: Callable[[Path], Any]) -> Any:
+    """What a file of a run holds.
+
+    Raises:
+        ValueError: it cannot be read; with what to do.
+    """
+    try:
+        return read(path)
+    except (OSError, ValueError) as error:
+        why = files.said(error) if isinstance(error, OSError) else f"{path}: {error}"
+        raise ValueError(
+            f"the run cannot be read: {why}. Put back a copy of that file, or make the run again: "
+            f"truncgauss run {path.with_name('config.yaml')}"
+        ) from error
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """An object of JSON."""
+    found = _parsed(_text(path))
+    if not isinstance(found, dict):
+        raise ValueError("it should hold an object of JSON")
+    return found
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    found = _json(path)
+    if missing := [key for key in SUMMARY if key not in found]:
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    return found
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError("it is torn, or no JSON") from error
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with files.archive(path) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 def arrays(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:

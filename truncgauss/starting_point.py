@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from truncgauss import files
+
 CODE = '''\
 """The probability of a box as the mean of the Gaussian moves, and its gradient."""
 
@@ -87,5 +89,5 @@ def write(name: str, folder: Path = Path()) -> list[Path]:
         if path.exists():
             raise ValueError(f"{path} is there already: choose another name")
     for path, text in texts.items():
-        path.write_text(text, "utf-8")
+        files.write(path, text)
     return list(texts)

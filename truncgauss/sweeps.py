@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truncgauss import completed_runs, report, running, runs
+from truncgauss import completed_runs, files, report, running
 from truncgauss import config as settings
 from truncgauss.completed_runs import PARTIAL
 from truncgauss.config import Experiment
@@ -33,7 +33,7 @@ def folder_of(place: Path, config: Experiment) -> Path:
     mark = hashlib.sha256(text.encode()).hexdigest()[:8]
     folder = place / f"{settings.stem(config.experiment)}-sweep-{mark}"
     folder.mkdir(parents=True, exist_ok=True)
-    runs.write_text(folder / "config.yaml", text)
+    files.write(folder / "config.yaml", text)
     return folder
 
 
@@ -92,10 +92,10 @@ def gather(folder: Path) -> list[str]:
     table = csv.DictWriter(text, names, restval="", lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    runs.write_text(folder / "summary.csv", text.getvalue())
-    runs.write_text(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
+    files.write(folder / "summary.csv", text.getvalue())
+    files.write(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
     cells = [[completed_runs.shown(each.get(name, "")) for name in names] for each in rows]
-    runs.write_text(folder / "report.html", report.sweep_page(folder.name, names, cells))
+    files.write(folder / "report.html", report.sweep_page(folder.name, names, cells))
     few = len(config.sweep) + FEW
     lines = completed_runs.table([tuple(each[:few]) for each in ([*names], *cells)])
     return [*lines, f"table: {folder / 'summary.csv'}"]
