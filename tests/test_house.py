@@ -17,7 +17,7 @@ TESTS = sorted((ROOT / "tests").glob("*.py"))
 # A module imports from lower numbers only; equal numbers are neighbours and do not meet. The digit
 # before the point is the floor, the one behind it a step of the stairs within the floor.
 FLOORS = {
-    "garbage": -0.1, "files": -0.1,
+    "garbage": -0.1, "files": -0.1, "roll_call": -0.1,
     "interrupts": 0.0, "tables": 0.0, "parallel": 0.0, "pytrees": 0.0, "tape": 0.0, "special": 0.0,
     "distributed": 0.1, "points": 0.1, "compiling": 0.1, "safe": 0.1, "diagnostics": 0.1,
     "pooling": 0.2, "optimization": 1.0,
