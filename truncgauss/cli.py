@@ -102,6 +102,8 @@ class Compare:
     """The folder of a complete run."""
     second: tyro.conf.Positional[Path]
     """That of another one."""
+    columns: tuple[str, ...] = ()
+    """Names of the results to show, such as loss 'fit/*'; by default all that differ."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +120,8 @@ class Gather:
 
     folder: tyro.conf.Positional[Path]
     """The folder of the sweep."""
+    columns: tuple[str, ...] = ()
+    """Names of the results to print, such as loss 'fit/*'; by default a few that differ."""
 
 
 Command = Run | Check | Schema | New | List | Compare | Plot | Gather
@@ -242,11 +246,11 @@ def _act(words: list[str]) -> int:
             _tell(*completed_runs.listed(asked.runs))
         case Compare():
             both = completed_runs.read(asked.first), completed_runs.read(asked.second)
-            _tell(*completed_runs.compared(*both))
+            _tell(*completed_runs.compared(*both, asked.columns))
         case Plot():
             _tell(*running.redraw(completed_runs.read(asked.run)))
         case Gather():
-            _tell(*sweeps.gather(asked.folder))
+            _tell(*sweeps.gather(asked.folder, asked.columns))
         case Run():
             return _run(asked, rest, words)
     return FINE

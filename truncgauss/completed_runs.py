@@ -1,5 +1,6 @@
 """Complete runs, read back from their folders: results, a list of them, and two side by side."""
 
+import fnmatch
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -189,16 +190,62 @@ def is_sweep(folder: Path) -> bool:
     return any(line.startswith("sweep:") for line in lines)
 
 
-def compared(first: CompletedRun, second: CompletedRun) -> list[str]:
-    """What differs between two runs: settings, and every scalar of the results beside its twin."""
+def compared(first: CompletedRun, second: CompletedRun, columns: Sequence[str] = ()) -> list[str]:
+    """What differs between two runs: every scalar of the results beside its twin, and settings.
+
+    Args:
+        first, second: the runs.
+        columns: patterns of the results to show, as for `chosen`; by default those that differ.
+
+    Raises:
+        ValueError: no result has a name of these.
+    """
+    pair = first.summary["values"], second.summary["values"]
+    names = ordered(pair)
+    same = 0 if columns else sum(not _differs(name, pair) for name in names)
+    shown_ones = chosen(names, columns) if columns else [n for n in names if _differs(n, pair)]
+    header = ("", first.folder.name, second.folder.name, "difference")
+    rows = table([header, *(_beside(name, *pair) for name in shown_ones)])
     old, new = (run.config.splitlines() for run in (first, second))
     lines = [f"- {line}" for line in old if line not in new]
     lines += [f"+ {line}" for line in new if line not in old]
-    one, two = first.summary["values"], second.summary["values"]
-    header = ("", first.folder.name, second.folder.name, "difference")
-    rows = [header, *(_beside(name, one, two) for name in {**one, **two})]
-    settings = ["settings:", *lines] if lines else ["the same settings"]
-    return [*settings, *table(rows)]
+    return [
+        *rows,
+        *([f"results that are the same: {same}"] if same else []),
+        *(["settings:", *lines] if lines else ["the same settings"]),
+    ]
+
+
+def ordered(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the results of runs: those that differ, those that do not, and then times, which
+    always do.
+
+    Example:
+        >>> from truncgauss import completed_runs
+        >>> completed_runs.ordered([{"seconds": 1.5, "n": 3, "loss": 0.5}, {"n": 3, "loss": 0.25}])
+        ['loss', 'n', 'seconds']
+    """
+    names = dict.fromkeys(name for run in runs for name in run)
+    return sorted(names, key=lambda name: ("seconds" in name, not _differs(name, runs)))
+
+
+def _differs(name: str, runs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a result is another one in some run than in the next, or missing there."""
+    missing = any(name not in run for run in runs if run)
+    return missing or len({str(run[name]) for run in runs if run}) > 1
+
+
+def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """The names that patterns such as `fit/*` describe, in the order of the patterns.
+
+    Raises:
+        ValueError: a pattern that describes none.
+    """
+    found = {pattern: fnmatch.filter(names, pattern) for pattern in patterns}
+    for pattern, several in found.items():
+        if not several:
+            raise ValueError(f"no result is called {pattern}; there are: {', '.join(names)}")
+    return list(dict.fromkeys(name for several in found.values() for name in several))
 
 
 def _beside(name: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[str, ...]:
