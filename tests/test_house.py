@@ -83,7 +83,7 @@ ROOMS = {
     "regions": {"region": 0, "quadratic": 1},
     "plotting": {"style": 0, "panels": 1, "plane": 1},
     "tables": {"interchange": 0, "columns": 1, "alignment": 2, "files": 2, "streams": 3},
-    "config": {"yaml": 0, "sections": 0, "experiment": 1},
+    "config": {"yaml": 0, "sections": 0, "experiment": 1, "schema_line": 2},
 }  # fmt: skip
 TOP = 5  # rooms that are not named, the methods and the estimators, are neighbours
 DOORS = {

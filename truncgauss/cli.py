@@ -80,10 +80,13 @@ class Schema:
 
 @dataclasses.dataclass(frozen=True)
 class New:
-    """Write an experiment of your own to begin with: NAME.py, and NAME.yaml with its settings."""
+    """Write the config of an experiment, NAME.yaml, with a copy of its data, to be changed.
+
+    Where there is no such experiment it becomes one of your own, with its code in NAME.py.
+    """
 
     name: tyro.conf.Positional[str]
-    """What to call it."""
+    """The name of a built-in experiment, or what to call your own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -314,6 +317,8 @@ def _check(paths: Sequence[Path]) -> int:
             print(error if located else f"{path}: {error}", file=sys.stderr)
             code = USAGE
         else:
+            if note := settings.lost_schema(_file(path), config.experiment):
+                print(note, file=sys.stderr)
             runs_of = f", a sweep of {len(settings.members(config))} runs" if config.sweep else ""
             _tell(f"{path}: fine, {settings.stem(config.experiment)}{runs_of}")
     return code

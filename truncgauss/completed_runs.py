@@ -2,6 +2,7 @@
 
 import fnmatch
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -206,7 +207,7 @@ def compared(first: CompletedRun, second: CompletedRun, columns: Sequence[str] =
     shown_ones = chosen(names, columns) if columns else [n for n in names if _differs(n, pair)]
     header = ("", first.folder.name, second.folder.name, "difference")
     rows = table([header, *(_beside(name, *pair) for name in shown_ones)])
-    old, new = (run.config.splitlines() for run in (first, second))
+    old, new = (re.sub("(?m)^#.*\n", "", run.config).splitlines() for run in (first, second))
     lines = [f"- {line}" for line in old if line not in new]
     lines += [f"+ {line}" for line in new if line not in old]
     return [

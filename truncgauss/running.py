@@ -151,9 +151,8 @@ def run(
         if source:
             runs.check_source(resumed, source)
         runs.check_inputs(resumed)
-    folder = resumed or runs.begin(
-        place, stem, settings.dump(config), source, settings.files(config), name
-    )
+    text = settings.with_schema(settings.dump(config), config.experiment)
+    folder = resumed or runs.begin(place, stem, text, source, settings.files(config), name)
     with runs.claimed(folder):
         try:
             return compute(folder, config, command, save_every)

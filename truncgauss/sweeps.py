@@ -33,7 +33,7 @@ def folder_of(place: Path, config: Experiment) -> Path:
     mark = hashlib.sha256(text.encode()).hexdigest()[:8]
     folder = place / f"{settings.stem(config.experiment)}-sweep-{mark}"
     folder.mkdir(parents=True, exist_ok=True)
-    files.write(folder / "config.yaml", text)
+    files.write(folder / "config.yaml", settings.with_schema(text, config.experiment))
     return folder
 
 
