@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
 from numpyro.infer import NUTS, init_to_median
-from tqdm import tqdm
 
 from truncgauss.optimization import checkpoint, digests
+from truncgauss.optimization.progress import bar
 
 MOST_R_HAT = 1.05
 BLOCK = 128  # transitions between two looks at the clock and the keyboard, at most
@@ -31,9 +31,9 @@ def posteriors(models, config, start=init_to_median):
     """
     keys = jax.random.split(jax.random.key(config.seed), len(models))
     chains = {}
-    with tqdm(models.items(), desc="NUTS", disable=None) as bar:
-        for key, (name, (model, arguments)) in zip(keys, bar, strict=True):
-            bar.set_description(f"NUTS, {name}")
+    with bar(models.items(), "NUTS", True) as shown:
+        for key, (name, (model, arguments)) in zip(keys, shown, strict=True):
+            shown.note = name
             chains[name] = posterior(model, arguments, config.chains, key, start)
     return chains
 

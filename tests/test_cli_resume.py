@@ -39,10 +39,12 @@ def test_data_that_changed_since_a_run_began_are_refused(capsys):
 
 
 def test_a_disk_that_is_full_at_the_start_leaves_nothing(monkeypatch, capsys):
-    def full(source, to):
+    def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(runs.shutil, "copyfile", full)
-    assert cli.main(["run", "tiny.yaml"]) == 2
-    assert "No space left on device" in capsys.readouterr().err.splitlines()[-1]
+    monkeypatch.setattr(pathlib.Path, "write_bytes", full)
+    assert cli.main(["run", "tiny.yaml"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("truncgauss: error: runs/tiny-")
+    assert said.endswith("/tiny.py: No space left on device")
     assert not folders()

@@ -3,6 +3,7 @@
 import html.parser
 import json
 import pathlib
+import shutil
 
 import jax
 import numpy as np
@@ -122,27 +123,49 @@ def test_runs_are_listed_and_compared(folders, capsys, tmp_path):
     assert cli.main(["list", str(tmp_path)]) == 0
     first, second, third = capsys.readouterr().out.splitlines()
     assert "unfinished" in first and "truncgauss run --resume" in first
-    assert "damaged" in second and "cannot be read" in second
+    assert "damaged" in second and "it lacks experiment" in second
     assert "finished" in third and "the probability is largest" in third
 
     assert cli.main(["compare", *map(str, folders)]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "settings:"
+    assert said[0].split() == [folders[0].name, folders[1].name, "difference"]
+    assert said.index("settings:") > 0
     assert any(line.startswith("- ") and "101" in line for line in said)
     assert any(line.startswith("+ ") and "51" in line for line in said)
 
 
+@pytest.mark.parametrize("name", ["result.npz", "summary.json", "provenance.json"])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
+def test_a_torn_file_says_what_to_do(name, share, folders, tmp_path, capsys):
+    torn = shutil.copytree(folders[0], tmp_path / "torn") / name
+    torn.write_bytes(torn.read_bytes()[: int(share * torn.stat().st_size)])
+    assert cli.main(["compare", str(torn.parent), str(folders[0])]) == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"{torn}: it is torn" in said and "allow_pickle" not in said
+    assert said.endswith(f"make the run again: truncgauss run {torn.parent / 'config.yaml'}")
+
+
 def test_values_stand_side_by_side(folders, tmp_path):
     run = completed_runs.read(folders[0])
-    values = {"loss": 0.5, "name": "a"}, {"loss": 0.75, "name": "b", "more": 1}
+    values = (
+        {"fit/seconds": 1.0, "rows": 7, "loss": 0.5, "name": "a"},
+        {"fit/seconds": 2.0, "rows": 7, "loss": 0.75, "name": "b", "more": 1},
+    )
     pair = [
         run._replace(folder=tmp_path / name, summary=run.summary | {"values": value})
         for name, value in zip(("one", "two"), values)
     ]
-    same, header, loss, name, more = (line.split() for line in completed_runs.compared(*pair))
-    assert " ".join(same) == "the same settings" and header == ["one", "two", "difference"]
+    *said, same, alike = completed_runs.compared(*pair)
+    header, loss, name, more, seconds = (line.split() for line in said)
+    assert same == "results that are the same: 1" and alike == "the same settings"
+    assert header == ["one", "two", "difference"]
     assert loss == ["loss", "0.5", "0.75", "+0.25"]
     assert name == ["name", "a", "b", "differs"] and more == ["more", "1", "differs"]
+    assert seconds == ["fit/seconds", "1", "2", "+1"]  # times differ always, so they come last
+    header, rows, loss, _ = completed_runs.compared(*pair, ["rows", "l*s"])
+    assert rows.split() == ["rows", "7", "7", "+0"] and loss.startswith("loss")
+    with pytest.raises(ValueError, match=r"no result is called los; there are: loss, name"):
+        completed_runs.compared(*pair, ["los"])
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,16 @@
 """`tg.fit`: its end is honest, free coordinates keep constraints, standard errors are right."""
 
-import functools
-import io
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions.constraints as numpyro_constraints
 import optax
 import pytest
-import tqdm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.optimization import progress
 
 INF = jnp.inf
 
@@ -280,20 +274,3 @@ def test_a_random_fit_that_gained_nothing_has_not_converged():
     assert not stuck.converged and "nothing was gained" in stuck.reason
     there = slow(3.0)
     assert there.converged and there.params == 3.0
-
-
-def test_long_fits_tell_their_log_likelihood_on_a_terminal_and_short_ones_nothing(monkeypatch):
-    rows = tg.Observations.exact(np.linspace(0.1, 0.9, 30) ** 2, region=tg.Box([0.0], [jnp.inf]))
-
-    def told(**settings):
-        terminal = io.StringIO()
-        terminal.isatty = lambda: True
-        monkeypatch.setattr(sys, "stderr", terminal)
-        return tg.fit_observations(rows, **settings), terminal.getvalue()
-
-    assert told()[1] == ""
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    monkeypatch.setattr(progress, "tqdm", functools.partial(tqdm.tqdm, mininterval=0.0))
-    assert told(progress=False)[1] == ""
-    fit, text = told()
-    assert f"log-likelihood {fit.log_likelihood:.8g}" in text

@@ -17,7 +17,7 @@ TESTS = sorted((ROOT / "tests").glob("*.py"))
 # A module imports from lower numbers only; equal numbers are neighbours and do not meet. The digit
 # before the point is the floor, the one behind it a step of the stairs within the floor.
 FLOORS = {
-    "garbage": -0.1,
+    "garbage": -0.1, "files": -0.1, "roll_call": -0.1,
     "interrupts": 0.0, "tables": 0.0, "parallel": 0.0, "pytrees": 0.0, "tape": 0.0, "special": 0.0,
     "distributed": 0.1, "points": 0.1, "compiling": 0.1, "safe": 0.1, "diagnostics": 0.1,
     "pooling": 0.2, "optimization": 1.0,
@@ -83,7 +83,7 @@ ROOMS = {
     "regions": {"region": 0, "quadratic": 1},
     "plotting": {"style": 0, "panels": 1, "plane": 1},
     "tables": {"interchange": 0, "columns": 1, "alignment": 2, "files": 2, "streams": 3},
-    "config": {"yaml": 0, "sections": 0, "experiment": 1},
+    "config": {"yaml": 0, "sections": 0, "experiment": 1, "schema_line": 2},
 }  # fmt: skip
 TOP = 5  # rooms that are not named, the methods and the estimators, are neighbours
 DOORS = {

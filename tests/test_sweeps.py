@@ -24,7 +24,9 @@ def run(settings):
     if settings.a == 99 and not __import__("pathlib").Path("go").exists():
         raise KeyboardInterrupt
     total = settings.a * settings.grid.num
-    return {"total": total, "text": "x" if settings.a else "y", "many": [1.0, 2.0]}
+    text = "x" if settings.a else "y"
+    times = {"same": 4, "first_seconds": total}
+    return times | {"total": total, "text": text, "many": [1.0, 2.0]}
 
 
 def plot(results):
@@ -68,6 +70,12 @@ def test_a_sweep_runs_the_product_and_makes_a_table(capsys):
     assert all(row["status"] == "finished" for row in rows)
     told = json.loads((folder() / "summary.json").read_text())["runs"]
     assert told[4] == {**told[4], "run": "004", "a": 3.0, "grid.num": 6, "total": 18.0, "text": "x"}
+    names = "run a grid.num status total same text first_seconds seconds".split()
+    assert list(rows[0]) == names  # what differs, what does not, and times
+    assert cli.main(["gather", str(folder()), "--columns", "text", "*l"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == [*names[:4], "text", "total"]
+    assert cli.main(["gather", str(folder()), "--columns", "totl"]) == 2
+    assert "no result is called totl; there are: total, same" in capsys.readouterr().err
     page = (folder() / "report.html").read_text()
     assert '<a href="004/report.html">' in page and (folder() / "004" / "report.html").exists()
     assert config.load(folder() / "004" / "config.yaml").sweep is None

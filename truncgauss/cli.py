@@ -1,13 +1,16 @@
 """The command line: `truncgauss run | check | schema | new | list | compare | plot | gather`.
 
-Exit codes: 0 fine, 1 the run failed numerically, 2 usage or settings, 130 and 143 interrupted.
+Exit codes: 0 fine, 1 the run failed, 2 usage or settings, 130 and 143 interrupted, 141 whoever read
+the output has closed it.
 
 JAX is imported when an experiment starts, not before: settings decide precision and devices.
 """
 
 import dataclasses
+import itertools
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,12 +19,12 @@ from typing import Any, NoReturn, get_args
 
 import tyro
 
-from truncgauss import __version__, completed_runs, running, runs, starting_point, sweeps
+from truncgauss import __version__, completed_runs, files, running, runs, starting_point, sweeps
 from truncgauss import config as settings
 from truncgauss.config import ConfigError
 from truncgauss.interrupts import interrupts
 
-FINE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+FINE, FAILED, USAGE, INTERRUPTED, CLOSED, TERMINATED = 0, 1, 2, 130, 141, 143
 ERROR = "truncgauss: error"
 
 
@@ -77,10 +80,13 @@ class Schema:
 
 @dataclasses.dataclass(frozen=True)
 class New:
-    """Write an experiment of your own to begin with: NAME.py, and NAME.yaml with its settings."""
+    """Write the config of an experiment, NAME.yaml, with a copy of its data, to be changed.
+
+    Where there is no such experiment it becomes one of your own, with its code in NAME.py.
+    """
 
     name: tyro.conf.Positional[str]
-    """What to call it."""
+    """The name of a built-in experiment, or what to call your own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +105,8 @@ class Compare:
     """The folder of a complete run."""
     second: tyro.conf.Positional[Path]
     """That of another one."""
+    columns: tuple[str, ...] = ()
+    """Names of the results to show, such as loss 'fit/*'; by default all that differ."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +123,8 @@ class Gather:
 
     folder: tyro.conf.Positional[Path]
     """The folder of the sweep."""
+    columns: tuple[str, ...] = ()
+    """Names of the results to print, such as loss 'fit/*'; by default a few that differ."""
 
 
 Command = Run | Check | Schema | New | List | Compare | Plot | Gather
@@ -131,17 +141,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         >>> cli.main(["check", "nowhere.yaml"])
         2
     """
-    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _answered(list(sys.argv[1:] if argv is None else argv))
+    except BrokenPipeError:
+        return CLOSED
+
+
+def _answered(words: list[str]) -> int:
+    """The exit code of a command line, after whatever it prints."""
     try:
         with interrupts():
-            return _act(words)
+            try:
+                return _act(words)
+            finally:
+                _tell()  # what the parser printed
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         # Data or settings that the code below refused, in a sentence of its own.
         if "--traceback" in words:
             raise
         located = isinstance(error, ConfigError)
-        print(error if located else f"{ERROR}: {' '.join(str(error).split())}", file=sys.stderr)
-        return USAGE
+        machine = isinstance(error, OSError) and not files.is_of_the_path(error)
+        said = files.said(error) if isinstance(error, OSError) else str(error)
+        print(error if located else f"{ERROR}: {' '.join(said.split())}", file=sys.stderr)
+        return FAILED if machine else USAGE
     except KeyboardInterrupt as stop:
         print("truncgauss: interrupted", *stop.args, file=sys.stderr)
         return TERMINATED if "SIGTERM" in stop.args else INTERRUPTED
@@ -162,13 +186,28 @@ def console() -> NoReturn:
         print(f"{ERROR}: this process failed, or another one that it waited for", file=sys.stderr)
         code = FAILED
         _leave(code)
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:  # it would fail again at exit, and change the exit code
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     if code not in (FINE, FAILED) and _joined():
         _leave(code)
     if code in (INTERRUPTED, TERMINATED):
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _tell(*lines: object) -> None:
+    """Print lines at once, so that a failure is one of this command.
+
+    Raises:
+        OSError: that is not possible, as on a full disk; BrokenPipeError where nobody reads them.
+    """
+    try:
+        print(*lines, sep="\n", end="\n" if lines else "", flush=True)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, "standard output") from error
 
 
 def _joined() -> bool:
@@ -185,7 +224,7 @@ def _leave(code: int) -> NoReturn:
 
 def _act(words: list[str]) -> int:
     if words == ["--version"]:
-        print(f"truncgauss {__version__}")
+        _tell(f"truncgauss {__version__}")
         return FINE
     if words[:1] == ["run"] and words[-1] in ("-h", "--help") and len(words) > 2:
         config, name = settings.load(_file(Path(words[1]))), f"truncgauss run {words[1]}"
@@ -194,8 +233,7 @@ def _act(words: list[str]) -> int:
             type(config), default=config, args=["--help"], prog=name,
             config=(tyro.conf.AvoidSubcommands,),
         )  # fmt: skip
-    _check_command(words)
-    _check_resume(words)
+    _check_words(words)
     asked, rest = tyro.cli(Command, args=words, prog="truncgauss", return_unknown_args=True)
     if rest and not isinstance(asked, Run):
         raise ConfigError(f"{ERROR}: unknown {rest[0]} (got {' '.join(rest)})")
@@ -203,42 +241,55 @@ def _act(words: list[str]) -> int:
         case Check():
             return _check(asked.configs)
         case Schema():
-            print(json.dumps(settings.schema(asked.experiment), indent=2))
+            _tell(json.dumps(settings.schema(asked.experiment), indent=2))
         case New():
             paths = starting_point.write(asked.name)
-            print(*paths, f"To run it: truncgauss run {paths[0]}", sep="\n")
+            _tell(*paths, f"To run it: truncgauss run {paths[0]}")
         case List():
-            print(*completed_runs.listed(asked.runs), sep="\n")
+            _tell(*completed_runs.listed(asked.runs))
         case Compare():
             both = completed_runs.read(asked.first), completed_runs.read(asked.second)
-            print(*completed_runs.compared(*both), sep="\n")
+            _tell(*completed_runs.compared(*both, asked.columns))
         case Plot():
-            print(*running.redraw(completed_runs.read(asked.run)), sep="\n")
+            _tell(*running.redraw(completed_runs.read(asked.run)))
         case Gather():
-            print(*sweeps.gather(asked.folder), sep="\n")
+            _tell(*sweeps.gather(asked.folder, asked.columns))
         case Run():
             return _run(asked, rest, words)
     return FINE
 
 
-def _check_command(words: Sequence[str]) -> None:
-    """Refuse a command that does not exist, and say which one may have been meant."""
-    known = [kind.__name__.lower() for kind in get_args(Command)]
-    if words and not words[0].startswith("-") and words[0] not in known:
-        near = settings.suggestion(words[0], known)
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse a command or an option that does not exist, and say which one may have been meant.
+
+    The parser takes an option that it does not know for the value of an argument that may be left
+    out. Those of `run` with a config are settings of that.
+    """
+    kinds = {kind.__name__.lower(): kind for kind in get_args(Command)}
+    if not words or words[0].startswith("-"):
+        return
+    if words[0] not in kinds:
+        near = settings.suggestion(words[0], list(kinds))
         raise ConfigError(f"{ERROR}: {words[0]!r}: unknown command; {near}")
-
-
-def _check_resume(words: Sequence[str]) -> None:
-    """Refuse settings beside --resume, which the parser would take for the name of a config."""
-    options = [word.split("=")[0] for word in words if word.startswith("--")]
-    known = [field.name for field in dataclasses.fields(Run)] + ["help"]
-    changed = [option for option in options if option[2:].replace("-", "_") not in known]
-    if words[:1] == ["run"] and "--resume" in options and changed:
+    known = ["help", *(field.name for field in dataclasses.fields(kinds[words[0]]))]
+    options = [word.split("=")[0] for word in words if re.match(r"-[^\d.]", word) and word != "-h"]
+    wrong = [word for word in options if word.lstrip("-").replace("-", "_") not in known]
+    if words[0] == "run" and "--resume" in options and wrong:
         raise ConfigError(
             f"{ERROR}: run --resume continues with the settings of that run; for others start a "
-            f"new one (got {changed[0]})"
+            f"new one (got {wrong[0]})"
         )
+    before = itertools.takewhile(lambda word: word.split("=")[0] not in wrong, words)
+    if wrong and not (words[0] == "run" and _names_config([*before])):
+        after = "; settings come after the config" if words[0] == "run" else ""
+        raise ConfigError(
+            f"{ERROR}: {words[0]} has no option {wrong[0]}{after}: truncgauss {words[0]} --help"
+        )
+
+
+def _names_config(words: Sequence[str]) -> bool:
+    """Whether `run` with these words, whose options are its own, has its config."""
+    return tyro.cli(Run, args=words[1:], prog="truncgauss run").config is not None
 
 
 def _file(path: Path) -> Path:
@@ -266,8 +317,10 @@ def _check(paths: Sequence[Path]) -> int:
             print(error if located else f"{path}: {error}", file=sys.stderr)
             code = USAGE
         else:
+            if note := settings.lost_schema(_file(path), config.experiment):
+                print(note, file=sys.stderr)
             runs_of = f", a sweep of {len(settings.members(config))} runs" if config.sweep else ""
-            print(f"{path}: fine, {settings.stem(config.experiment)}{runs_of}")
+            _tell(f"{path}: fine, {settings.stem(config.experiment)}{runs_of}")
     return code
 
 
@@ -301,8 +354,8 @@ def _run(asked: Run, rest: list[str], words: list[str]) -> int:
     failed = summary["reason"]
     if asked.figures and not failed:
         runs.publish(asked.figures, settings.stem(config.experiment), final)
-    print(*summary["summary"], *([f"failed: {failed}"] if failed else ()), sep="\n")
-    print(f"run folder: {final}")
+    _tell(*summary["summary"], *([f"failed: {failed}"] if failed else ()))
+    _tell(f"run folder: {final}")
     return FAILED if failed else FINE
 
 
@@ -327,8 +380,8 @@ def _sweep(asked: Run, config: settings.Experiment, folder: Path, command: list[
         raise ConfigError(f"{ERROR}: a sweep has no figure for --figures (got {asked.figures})")
     sweeps.run(folder, config, command, asked.save_every, asked.index)
     if asked.index is None:
-        print(*sweeps.gather(folder), sep="\n")
-    print(f"sweep folder: {folder}")
+        _tell(*sweeps.gather(folder))
+    _tell(f"sweep folder: {folder}")
     return FAILED if sweeps.failed(folder, asked.index) else FINE
 
 

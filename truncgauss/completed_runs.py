@@ -1,13 +1,18 @@
 """Complete runs, read back from their folders: results, a list of them, and two side by side."""
 
+import fnmatch
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from truncgauss import files
+
 PARTIAL = ".partial"
+SUMMARY = ("experiment", "status", "reason", "summary", "values")  # keys of summary.json
 NON_NUMERIC_KEYS = ("summary", "metrics", "failed")
 """Keys of a result that are kept apart from its numbers."""
 
@@ -45,22 +50,63 @@ def read(folder: Path) -> CompletedRun:
         partial = folder.suffix == PARTIAL or folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
         why = "that run is not complete" if partial else "no such run"
         raise ValueError(f"{why} (got {folder})")
-    try:
-        config = (folder / "config.yaml").read_text("utf-8")
-        summary, provenance = (
-            json.loads((folder / f"{name}.json").read_text("utf-8"))
-            for name in ("summary", "provenance")
+    config = _contents(folder / "config.yaml", _text)
+    summary = _contents(folder / "summary.json", _summary)
+    provenance = _contents(folder / "provenance.json", _json)
+    results = nested(_contents(folder / "result.npz", _arrays))
+    if (metrics := folder / "metrics.jsonl").is_file():
+        results["metrics"] = _contents(
+            metrics, lambda path: [*map(_parsed, _text(path).splitlines())]
         )
-        with np.load(folder / "result.npz", allow_pickle=False) as stored:
-            results = nested({name: stored[name] for name in stored.files})
-        metrics = folder / "metrics.jsonl"
-        if metrics.is_file():
-            lines = metrics.read_text("utf-8").splitlines()
-            results["metrics"] = [json.loads(line) for line in lines]
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{folder} cannot be read: {error}") from error
     results |= {"summary": summary["summary"], "failed": summary["reason"]}
     return CompletedRun(folder, config, results, summary, provenance)
+
+
+def _contents(path: Path, read: Callable[[Path], Any]) -> Any:
+    """What a file of a run holds.
+
+    Raises:
+        ValueError: it cannot be read; with what to do.
+    """
+    try:
+        return read(path)
+    except (OSError, ValueError) as error:
+        why = files.said(error) if isinstance(error, OSError) else f"{path}: {error}"
+        raise ValueError(
+            f"the run cannot be read: {why}. Put back a copy of that file, or make the run again: "
+            f"truncgauss run {path.with_name('config.yaml')}"
+        ) from error
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """An object of JSON."""
+    found = _parsed(_text(path))
+    if not isinstance(found, dict):
+        raise ValueError("it should hold an object of JSON")
+    return found
+
+
+def _summary(path: Path) -> dict[str, Any]:
+    found = _json(path)
+    if missing := [key for key in SUMMARY if key not in found]:
+        raise ValueError(f"it lacks {', '.join(missing)}")
+    return found
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError("it is torn, or no JSON") from error
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with files.archive(path) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 def arrays(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
@@ -145,16 +191,62 @@ def is_sweep(folder: Path) -> bool:
     return any(line.startswith("sweep:") for line in lines)
 
 
-def compared(first: CompletedRun, second: CompletedRun) -> list[str]:
-    """What differs between two runs: settings, and every scalar of the results beside its twin."""
-    old, new = (run.config.splitlines() for run in (first, second))
+def compared(first: CompletedRun, second: CompletedRun, columns: Sequence[str] = ()) -> list[str]:
+    """What differs between two runs: every scalar of the results beside its twin, and settings.
+
+    Args:
+        first, second: the runs.
+        columns: patterns of the results to show, as for `chosen`; by default those that differ.
+
+    Raises:
+        ValueError: no result has a name of these.
+    """
+    pair = first.summary["values"], second.summary["values"]
+    names = ordered(pair)
+    same = 0 if columns else sum(not _differs(name, pair) for name in names)
+    shown_ones = chosen(names, columns) if columns else [n for n in names if _differs(n, pair)]
+    header = ("", first.folder.name, second.folder.name, "difference")
+    rows = table([header, *(_beside(name, *pair) for name in shown_ones)])
+    old, new = (re.sub("(?m)^#.*\n", "", run.config).splitlines() for run in (first, second))
     lines = [f"- {line}" for line in old if line not in new]
     lines += [f"+ {line}" for line in new if line not in old]
-    one, two = first.summary["values"], second.summary["values"]
-    header = ("", first.folder.name, second.folder.name, "difference")
-    rows = [header, *(_beside(name, one, two) for name in {**one, **two})]
-    settings = ["settings:", *lines] if lines else ["the same settings"]
-    return [*settings, *table(rows)]
+    return [
+        *rows,
+        *([f"results that are the same: {same}"] if same else []),
+        *(["settings:", *lines] if lines else ["the same settings"]),
+    ]
+
+
+def ordered(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the results of runs: those that differ, those that do not, and then times, which
+    always do.
+
+    Example:
+        >>> from truncgauss import completed_runs
+        >>> completed_runs.ordered([{"seconds": 1.5, "n": 3, "loss": 0.5}, {"n": 3, "loss": 0.25}])
+        ['loss', 'n', 'seconds']
+    """
+    names = dict.fromkeys(name for run in runs for name in run)
+    return sorted(names, key=lambda name: ("seconds" in name, not _differs(name, runs)))
+
+
+def _differs(name: str, runs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a result is another one in some run than in the next, or missing there."""
+    missing = any(name not in run for run in runs if run)
+    return missing or len({str(run[name]) for run in runs if run}) > 1
+
+
+def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """The names that patterns such as `fit/*` describe, in the order of the patterns.
+
+    Raises:
+        ValueError: a pattern that describes none.
+    """
+    found = {pattern: fnmatch.filter(names, pattern) for pattern in patterns}
+    for pattern, several in found.items():
+        if not several:
+            raise ValueError(f"no result is called {pattern}; there are: {', '.join(names)}")
+    return list(dict.fromkeys(name for several in found.values() for name in several))
 
 
 def _beside(name: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ When a process ends, the others fail at their next exchange, or are aborted by J
 import io
 import os
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,9 +34,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from truncgauss import parallel, tables
+from truncgauss import parallel, roll_call, tables
 
 PATIENCE = 120  # seconds to wait for all processes to start
+LATER = 60  # seconds after that JAX gives up too
 DRAWING = 600  # seconds that the others wait at the end for the one that writes the files
 GRACE = 2  # seconds by which the first process goes later: its end aborts the others
 HEARTBEAT = 20  # seconds without a sign of life, after which a process is taken for dead
@@ -155,8 +157,6 @@ def join(
 ) -> Address:
     """Join the other processes of a computation; to be called before any, and `address` returned.
 
-    JAX ends the process, with a message of its own, if the others have not come within `patience`.
-
     Args:
         coordinator, num_processes, process_index: see `address`; all or none.
         patience: seconds to wait for all processes.
@@ -165,17 +165,24 @@ def join(
 
     Raises:
         ValueError: see `address`; or if JAX has already computed something.
+        TimeoutError: if others have not come within `patience`; it names them. In a cluster whose
+            launcher alone knows the address, the process ends then, with a line about it.
     """
     where = address(coordinator, num_processes, process_index)
+    if where.coordinator is not None and where.num_processes is not None:
+        roll_call.called(where.coordinator, where.num_processes, where.process_index or 0, patience)
     # Its handler would swallow SIGTERM, on which runs save their state.
     jax.config.update("jax_enable_preemption_service", False)
+    last = threading.Timer(patience, _give_up, (where, patience))
+    last.daemon = True
+    last.start()
     try:
         jax.distributed.initialize(
             where.coordinator,
             None if where.cluster else where.num_processes,
             None if where.cluster else where.process_index,
             cluster_detection_method=where.cluster or "deactivate",
-            initialization_timeout=patience,
+            initialization_timeout=patience + LATER,
             heartbeat_timeout_seconds=heartbeat,
             shutdown_timeout_seconds=max(patience, DRAWING),
         )
@@ -186,7 +193,20 @@ def join(
             "distributed: JAX has already computed something in this process. Join the others "
             "first; an experiment's file should make its arrays in run, not when it is imported."
         ) from error
+    finally:
+        last.cancel()
     return where
+
+
+def _give_up(where: Address, patience: int) -> NoReturn:
+    """End this process, which JAX would do a little later with a trace of its C++ code."""
+    print(
+        f"truncgauss: error: distributed: not all processes came within {patience} seconds; this "
+        f"is one that did ({where}). See what the others said, and start all of them again.",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(1)
 
 
 def exchanged(tree: Any) -> list[Any]:

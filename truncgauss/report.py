@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from truncgauss import files
 from truncgauss.completed_runs import CompletedRun, arrays, shown
 
 LARGEST_SVG = 2**21  # bytes of a drawing above which the pixels are shown instead
@@ -52,7 +53,7 @@ svg.line polyline { fill: none; stroke: var(--ink); }
 def write(run: CompletedRun) -> Path:
     """Write report.html into the folder of a run, and return its path."""
     path = run.folder / "report.html"
-    path.write_text(page(run), "utf-8")
+    files.write(path, page(run))
     return path
 
 

@@ -86,9 +86,11 @@ def compute(
     """
     import jax
 
+    from truncgauss.optimization.progress import bar
+
     name = settings.stem(config.experiment)
     started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
-    with _noted_warnings() as said:
+    with _noted_warnings() as said, bar(None, "", True):
         results = completed_runs.as_stored(_results(config, folder / runs.CHECKPOINT, save_every))
     provenance = {
         **runs.circumstances(ROOT, command, jax.local_devices()),
@@ -101,7 +103,8 @@ def compute(
     summary = runs.summary(results)
     try:
         if not summary["reason"]:
-            _draw(config, results, folder)
+            with bar(None, "drawing the figure", True):
+                _draw(config, results, folder)
     except Exception:
         final = runs.finish(folder, name, results, provenance)
         print(
@@ -148,9 +151,8 @@ def run(
         if source:
             runs.check_source(resumed, source)
         runs.check_inputs(resumed)
-    folder = resumed or runs.begin(
-        place, stem, settings.dump(config), source, settings.files(config), name
-    )
+    text = settings.with_schema(settings.dump(config), config.experiment)
+    folder = resumed or runs.begin(place, stem, text, source, settings.files(config), name)
     with runs.claimed(folder):
         try:
             return compute(folder, config, command, save_every)
@@ -203,9 +205,12 @@ def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[st
     """What an experiment returns, its arrays as NumPy's."""
     import jax
 
-    from truncgauss import fitting, parallel
+    from truncgauss.optimization.progress import bar
 
-    run = settings.function(config.experiment, "run")
+    with bar(None, "loading the program", True):
+        from truncgauss import fitting, parallel
+
+        run = settings.function(config.experiment, "run")
     more = {"checkpoint": checkpoint} if "checkpoint" in inspect.signature(run).parameters else {}
     alone = jax.process_count() == 1
     if not alone:

@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss import report
+from truncgauss import files, report
 from truncgauss.completed_runs import PARTIAL, arrays, read
 
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
@@ -80,25 +80,15 @@ def begin(
             raise ValueError(f"{runs / name} is there already")
     try:
         if source:
-            shutil.copyfile(source, folder / source.name)
+            files.write(folder / source.name, source.read_bytes())
         if inputs:
             _write_json(folder / INPUTS, {str(path): _digest(path) for path in inputs})
         # Last and in one step: a folder with settings is a run that can be continued.
-        write_text(folder / "config.yaml", config)
+        files.write(folder / "config.yaml", config)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file in one step: whatever happens, it is the old one or the new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def writable(folder: Path) -> None:
@@ -212,10 +202,10 @@ def finish(
     numbers: dict[str, Any] = dict(arrays(results))
     archive = io.BytesIO()  # written in one piece, so that a full disk is nothing but an OSError
     np.savez_compressed(archive, **numbers)
-    (folder / "result.npz").write_bytes(archive.getbuffer())
+    files.write(folder / "result.npz", archive.getbuffer())
     if "metrics" in results:
         rows = (json.dumps(_jsonable(row), allow_nan=False) for row in results["metrics"])
-        (folder / "metrics.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
+        files.write(folder / "metrics.jsonl", "".join(f"{row}\n" for row in rows))
     _write_json(folder / "provenance.json", provenance)
     _write_json(folder / "summary.json", {"experiment": experiment, **summary(results)})
     (folder / LOCK).unlink(missing_ok=True)
@@ -230,7 +220,7 @@ def publish(figures: Path, stem: str, folder: Path) -> None:
     figures.mkdir(parents=True, exist_ok=True)
     for suffix in ("png", "svg", "gif"):
         for picture in folder.glob(f"{stem}.{suffix}"):
-            shutil.copyfile(picture, figures / picture.name)
+            files.write(figures / picture.name, picture.read_bytes())
     ended = json.loads((folder / "summary.json").read_text("utf-8"))
     made = json.loads((folder / "provenance.json").read_text("utf-8"))
     kept = ("versions", "devices", "dtype", "seed", "commit", "dirty")
@@ -321,4 +311,4 @@ def _jsonable(value: Any) -> Any:
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(_jsonable(content), indent=2, allow_nan=False, ensure_ascii=False)
-    path.write_text(f"{text}\n", "utf-8")
+    files.write(path, f"{text}\n")

@@ -1,6 +1,10 @@
-"""The files of an experiment of one's own to begin with."""
+"""The files to begin with: the config of a built-in experiment, or an experiment of one's own."""
 
+import os
 from pathlib import Path
+
+from truncgauss import config as settings
+from truncgauss import files
 
 CODE = '''\
 """The probability of a box as the mean of the Gaussian moves, and its gradient."""
@@ -75,17 +79,30 @@ shift: {{start: -3.0, stop: 3.0, num: 101}}
 
 
 def write(name: str, folder: Path = Path()) -> list[Path]:
-    """Write NAME.yaml and NAME.py, and return their paths.
+    """Write NAME.yaml, with the data or the NAME.py that it names, and return their paths.
 
     Raises:
         ValueError: the name cannot be that of a Python file, or one of the files is there already.
     """
     if not name.isidentifier():
         raise ValueError(f"a name must be letters, digits and underscores (got {name!r})")
-    texts = {folder / f"{name}.yaml": CONFIG.format(name=name), folder / f"{name}.py": CODE}
+    own: dict[str, str | bytes] = {f"{name}.yaml": CONFIG.format(name=name), f"{name}.py": CODE}
+    contents = _built_in(name) if name in settings.names() else own
+    texts = {folder / file: content for file, content in contents.items()}
     for path in texts:
         if path.exists():
-            raise ValueError(f"{path} is there already: choose another name")
+            raise ValueError(f"{path} is there already: move it, or work in another folder")
     for path, text in texts.items():
-        path.write_text(text, "utf-8")
+        files.write(path, text)
     return list(texts)
+
+
+def _built_in(name: str) -> dict[str, str | bytes]:
+    """The config of a built-in experiment and its data, by the names of their files."""
+    configs = settings.folder("configs")
+    shipped = configs / f"{name}.yaml"
+    text, data = settings.with_schema(shipped.read_text("utf-8"), name), dict[str, str | bytes]()
+    for path in settings.files(settings.load(shipped)):
+        text = text.replace(Path(os.path.relpath(path, configs)).as_posix(), path.name)
+        data[path.name] = path.read_bytes()
+    return {shipped.name: text, **data}

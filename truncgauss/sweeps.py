@@ -15,16 +15,16 @@ import hashlib
 import io
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truncgauss import completed_runs, report, running, runs
+from truncgauss import completed_runs, files, report, running
 from truncgauss import config as settings
 from truncgauss.completed_runs import PARTIAL
 from truncgauss.config import Experiment
 
-FEW = 7  # columns of the table that are printed, next to what is swept
+FEW = 5  # results that are printed next to what is swept
 
 
 def folder_of(place: Path, config: Experiment) -> Path:
@@ -33,7 +33,7 @@ def folder_of(place: Path, config: Experiment) -> Path:
     mark = hashlib.sha256(text.encode()).hexdigest()[:8]
     folder = place / f"{settings.stem(config.experiment)}-sweep-{mark}"
     folder.mkdir(parents=True, exist_ok=True)
-    runs.write_text(folder / "config.yaml", text)
+    files.write(folder / "config.yaml", settings.with_schema(text, config.experiment))
     return folder
 
 
@@ -73,31 +73,38 @@ def run(
         running.run(member, command, save_every, folder, resumed=there, name=final.name)
 
 
-def gather(folder: Path) -> list[str]:
-    """Write the table of a sweep's runs, and return it as lines.
+def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
+    """Write the table of a sweep's runs, and return lines of it.
+
+    Args:
+        folder: of the sweep.
+        columns: patterns of the results in these lines, as for `completed_runs.chosen`; by default
+            the first few: those that differ.
 
     Raises:
-        ValueError: there is no sweep in the folder.
+        ValueError: there is no sweep in the folder, or no such result.
     """
     if not (folder / "config.yaml").is_file():
         raise ValueError(f"no sweep (got {folder})")
     config = settings.load(folder / "config.yaml")
     if not config.sweep:
         raise ValueError(f"{folder} is no sweep, but a run")
-    rows = [
-        row(folder / f"{i:03d}", changes) for i, (changes, _) in enumerate(settings.members(config))
-    ]
-    names = list(dict.fromkeys(name for each in rows for name in each))
+    members = enumerate(settings.members(config))
+    parts = [row(folder / f"{i:03d}", changes) for i, (changes, _) in members]
+    rows = [about | values for about, values in parts]
+    about, values = list(parts[0][0]), completed_runs.ordered([values for _, values in parts])
+    names = [*about, *values]
     text = io.StringIO()
     table = csv.DictWriter(text, names, restval="", lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
-    runs.write_text(folder / "summary.csv", text.getvalue())
-    runs.write_text(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
+    files.write(folder / "summary.csv", text.getvalue())
+    files.write(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
     cells = [[completed_runs.shown(each.get(name, "")) for name in names] for each in rows]
-    runs.write_text(folder / "report.html", report.sweep_page(folder.name, names, cells))
-    few = len(config.sweep) + FEW
-    lines = completed_runs.table([tuple(each[:few]) for each in ([*names], *cells)])
+    files.write(folder / "report.html", report.sweep_page(folder.name, names, cells))
+    printed = completed_runs.chosen(values, columns) if columns else values[:FEW]
+    kept = [names.index(name) for name in (*about, *printed)]
+    lines = completed_runs.table([tuple(each[i] for i in kept) for each in ([*names], *cells)])
     return [*lines, f"table: {folder / 'summary.csv'}"]
 
 
@@ -108,15 +115,15 @@ def failed(folder: Path, index: int | None) -> bool:
     return any(each["reason"] for each in ended)
 
 
-def row(folder: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A line of the table: the run, what distinguishes it, how it ended, and its scalars."""
+def row(folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A line of the table: the run, what distinguishes it and how it ended; and its scalars."""
     about = {"run": folder.name, **{name: plain(value) for name, value in changes.items()}}
     if not (folder / "summary.json").is_file():
         begun = folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
-        return about | {"status": "unfinished" if begun else "missing"}
+        return about | {"status": "unfinished" if begun else "missing"}, {}
     done = completed_runs.read(folder)
-    ended = {"status": done.summary["status"], "seconds": done.provenance.get("seconds", "")}
-    return about | ended | done.summary["values"]
+    seconds = {"seconds": done.provenance.get("seconds", "")}
+    return about | {"status": done.summary["status"]}, done.summary["values"] | seconds
 
 
 def plain(value: Any) -> Any:

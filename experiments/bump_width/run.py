@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from tqdm import tqdm
 
 import truncgauss as tg
 from truncgauss import fitting
+from truncgauss.optimization.progress import bar
 
 
 def run(config):
@@ -19,7 +19,7 @@ def run(config):
     shape = (len(config.dtypes), len(config.widths), len(config.starts))
     fits = {name: np.zeros(shape) for name in ("recovered", "steps", "converged")}
     metrics, optimizer = [], optimizer_of(config.fit.optimizer)
-    for place in tqdm(list(np.ndindex(shape)), desc="widths", disable=None):
+    for place in bar(list(np.ndindex(shape)), "widths", True):
         dtype, width, start = (
             options[i]
             for options, i in zip((config.dtypes, config.widths, config.starts), place, strict=True)

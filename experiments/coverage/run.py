@@ -12,10 +12,10 @@ References:
 
 import numpy as np
 from scipy import stats
-from tqdm import tqdm
 
 import truncgauss as tg
 from truncgauss import fitting
+from truncgauss.optimization.progress import bar
 
 LEVEL = 0.95
 BLOCK = 10  # simulations between two checkpoints
@@ -37,7 +37,7 @@ def run(config):
         for start in range(0, case.num_simulations, BLOCK)
     ]
     parts = {number: [] for number in range(len(config.cases))}
-    for number, start in tqdm(blocks, desc="blocks of samples", disable=None):
+    for number, start in bar(blocks, "blocks of samples", True):
         name = f"case{number}.{start}"
         parts[number].append(fitting.computed(name, simulated, config, number, start))
     for number, case in enumerate(config.cases):

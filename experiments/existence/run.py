@@ -12,17 +12,16 @@ References:
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
 import truncgauss as tg
+from truncgauss.optimization.progress import bar
 
 
 def run(config):
     """The share of samples without a maximum, and whether the fits said so."""
     shape = len(config.cuts), len(config.sizes)
     missing, right, wrong = np.zeros(shape), np.zeros(shape, int), np.zeros(shape, int)
-    cells = tqdm(list(np.ndindex(shape)), desc="sizes and cuts", disable=None)
-    for i, j in cells:
+    for i, j in bar(list(np.ndindex(shape)), "sizes and cuts", True):
         cut, size = config.cuts[i], config.sizes[j]
         key = jax.random.fold_in(jax.random.key(config.seed), i * shape[1] + j)
         above = tg.TruncatedNormal(0.0, 1.0, low=cut)

@@ -7,9 +7,9 @@ sets that do not identify the parameters show what the fits report then.
 
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 import truncgauss as tg
+from truncgauss.optimization.progress import bar
 
 
 def run(config):
@@ -21,7 +21,7 @@ def run(config):
         first = recovered(question, rng, config)
         pulls = [
             recovered(question, rng, config)["pull"]
-            for _ in tqdm(range(config.num_repeats), desc=f"{name} again", disable=None)
+            for _ in bar(range(config.num_repeats), f"{name} again", True)
         ]
         results[name] = first | {"names": np.array(question.names), "pulls": np.array(pulls)}
     unanswered, notes = without_answer(questions, config)

@@ -11,10 +11,10 @@ whose marks and levels are those of all rows, is read by each.
 import sys
 
 import numpy as np
-from tqdm import tqdm
 
 import truncgauss as tg
 from truncgauss import distributed, pooling, tables
+from truncgauss.optimization.progress import bar
 
 from . import mixture
 from .settings import Entry, levels_of
@@ -31,20 +31,15 @@ def run(config):
     with pooling.pool(share), pooling.checked_together():
         rows, design = observations(config, table), design_of(config, table)
     covariates = None if design is None else np.column_stack(list(design.values()))
-    with (
-        pooling.given(share),
-        tqdm(total=2 + len(config.profile), desc="fit", disable=None) as bar,
-    ):
+    with pooling.given(share):
         fit = fitted(config, table, rows, design)
-        bar.update()
-        profiles = {name: profile(fit, name, bar) for name in config.profile}
-        bar.set_description("residuals")
-        residuals = tg.quantile_residuals(
-            fit, jax.random.key(config.seed), num_draws=config.num_residuals
-        )
+        profiles = {name: profile(fit, name) for name in config.profile}
+        with bar(None, "residuals", True):
+            residuals = tg.quantile_residuals(
+                fit, jax.random.key(config.seed), num_draws=config.num_residuals
+            )
         said, residuals = of_all(rows, residuals, share)
         simple = naive(config, rows, covariates, fit, share)
-        bar.update()
     results = {
         "outcomes": np.array(list(config.outcomes)),
         **of_fit(fit),
@@ -214,13 +209,12 @@ def check_present(columns):
         )
 
 
-def profile(fit, name, bar):
+def profile(fit, name):
     """The profile interval and curve of an estimate."""
-    bar.set_description(f"profile of {name}")
-    bar.update()
     if not fit.converged:
         return (np.nan, np.nan), np.full((2, NUM_CURVE), np.nan)
-    return fit.profile(name), fit.profile_curve(name, NUM_CURVE)
+    with bar(None, f"profile of {name}", True):
+        return fit.profile(name), fit.profile_curve(name, NUM_CURVE)
 
 
 def naive(config, rows, design, fit, share):

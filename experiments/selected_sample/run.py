@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
 import truncgauss as tg
 from truncgauss import parallel, tables
 from truncgauss.compiling import LIGHT, Compiled
+from truncgauss.optimization.progress import bar
 
 
 def run(config):
@@ -22,24 +22,18 @@ def run(config):
     rows, seen = rows_of(config)
     low, high = np.array(config.limits.low), np.array(config.limits.high)
     sample, region, d = jnp.asarray(rows[seen], config.dtype), tg.Box(low, high), len(low)
-    with (
-        ThreadPoolExecutor(1) as pool,
-        tqdm(total=config.num_resamples + 2, desc="fit", disable=None) as bar,
-    ):
+    with ThreadPoolExecutor(1) as pool:
         # The curves of any Gaussian compile all that those of the fitted one need, in the meantime.
         standard = jnp.zeros(d, sample.dtype), jnp.eye(d, dtype=sample.dtype)
         compiling = pool.submit(shift_curve, *standard, region, config)
         table = dict(zip(config.columns, np.asarray(sample).T))
         fit = tg.fit_truncated_normal(table, low, high, num_steps=config.num_steps)
-        bar.update()
-        bar.set_description("profile intervals")
-        profiles = profiles_of(fit)
-        bar.set_description("fits to resampled rows")
-        again = resampled(sample, low, high, config, bar)
-        bar.set_description("fraction along a shift")
-        compiling.result()
-        curves = shift_curve(fit.loc, fit.covariance_matrix, region, config)
-        bar.update()
+        with bar(None, "profile intervals", True):
+            profiles = profiles_of(fit)
+        again = resampled(sample, low, high, config)
+        with bar(None, "fraction along a shift", True):
+            compiling.result()
+            curves = shift_curve(fit.loc, fit.covariance_matrix, region, config)
     results = {
         "columns": np.array(config.columns),
         "estimates": named(fit),
@@ -126,16 +120,15 @@ def of_fit(fit):
     }
 
 
-def resampled(sample, low, high, config, bar):
+def resampled(sample, low, high, config):
     """Standard errors once more: the spread of fits to rows drawn again with replacement.
 
     Rows drawn again may allow no fit: the likelihood may have no maximum, few rows no spread.
     """
     rng = np.random.default_rng(config.seed)
     locs, failed = [], 0
-    for _ in range(config.num_resamples):
+    for _ in bar(range(config.num_resamples), "fits to resampled rows", True):
         again = sample[rng.integers(len(sample), size=len(sample))]
-        bar.update()
         try:
             fit = tg.fit_truncated_normal(again, low, high, num_steps=config.num_steps)
         except ValueError:

@@ -7,7 +7,6 @@ one that forgets the errors does not.
 """
 
 import numpy as np
-from tqdm import tqdm
 
 import truncgauss as tg
 
@@ -17,11 +16,10 @@ KINDS = ("naive", "without noise", "corrected")
 def run(config):
     """The population, and three estimates of it."""
     seen, low, noise, total = observed(config)
-    with tqdm(total=2, desc="fits", disable=None) as bar:
-        fits = {"without noise": tg.fit_truncated_normal(seen, low)}
-        bar.update()
-        fits["corrected"] = tg.fit_truncated_normal(seen, low, noise=noise)
-        bar.update()
+    fits = {
+        "without noise": tg.fit_truncated_normal(seen, low),
+        "corrected": tg.fit_truncated_normal(seen, low, noise=noise),
+    }
     n, d = seen.shape
     covariance = np.cov(seen.T, ddof=0).reshape(d, d)
     variances = np.diagonal(covariance)

@@ -7,6 +7,7 @@ error is then reported at the line of the key that it names.
 
 from truncgauss.config.experiment import Experiment, folder, function, is_file, names, stem
 from truncgauss.config.loading import dump, files, load, members, override, schema
+from truncgauss.config.schema_line import lost_schema, with_schema
 from truncgauss.config.sections import (
     Adam,
     Bounds,
@@ -77,6 +78,7 @@ __all__ = [
     "function",
     "is_file",
     "load",
+    "lost_schema",
     "members",
     "names",
     "override",
@@ -85,4 +87,5 @@ __all__ = [
     "schema",
     "stem",
     "suggestion",
+    "with_schema",
 ]

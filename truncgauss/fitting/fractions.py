@@ -13,6 +13,7 @@ from truncgauss.fitting.fraction_loss import FractionLoss, LimitsProblem, ShiftP
 from truncgauss.fitting.fraction_search import Search
 from truncgauss.fitting.held import hold, hold_limited
 from truncgauss.optimization.parameters import Limits, coordinates
+from truncgauss.optimization.progress import bar
 from truncgauss.optimization.result import FitResult
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -60,7 +61,8 @@ def fit_shift(
         key: random key of a sampling method.
         num_starts: starts, the first near 0 and the others drawn around it.
         num_steps: the most steps from each start.
-        progress: on a terminal, show how many starts were tried, if that takes more than 3 seconds.
+        progress: say on standard error what goes on, such as compiling, or how many starts were
+            tried, if that takes more than a second: in one line on a terminal, else in few.
 
     Returns:
         FitResult with params and standard_errors of shape (d,). What the data cannot identify has
@@ -78,7 +80,7 @@ def fit_shift(
         Wedderburn, "Quasi-likelihood functions", Biometrika (1974).
     """
     dtype = as_problem(loc, covariance, regions).loc.dtype
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), bar(None, "fit_shift", progress):
         problem = as_problem(*in_float64((loc, covariance, regions)))
         fractions, trials, problem = as_fractions(observed, num_trials, problem)
         scale = jnp.sqrt(problem.covariance.variances.mean(axis=0))
@@ -155,7 +157,7 @@ def fit_limits(
     if not np.any(np.isfinite(start.low) | np.isfinite(start.high)):
         raise ValueError("fit_limits: start has no finite end, so there is nothing to fit.")
     dtype = as_problem(loc, covariance, start).loc.dtype
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), bar(None, "fit_limits", progress):
         problem = as_problem(*in_float64((loc, covariance, start)))
         fractions, trials, problem = as_fractions(observed, num_trials, problem)
         origin = problem.loc.mean(axis=0)

@@ -21,6 +21,7 @@ from truncgauss.fitting.observations_start import (
 from truncgauss.fitting.regression_loss import is_simple
 from truncgauss.likelihood import Observations, fitted_together, own_rows
 from truncgauss.optimization.descent import Descent, fitted
+from truncgauss.optimization.progress import bar
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
@@ -68,8 +69,8 @@ def fit_observations(
             log-likelihood; "expected", its mean over samples from the fitted Gaussian with the
             same covariates, regions and noise, for complete and exact rows; or "sandwich", which
             holds for many rows of another distribution too.
-        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
-            3 seconds.
+        progress: say on standard error what goes on, such as compiling, or the log-likelihood after
+            each step, if the fit takes more than a second: in one line on a terminal, else in few.
 
     Returns:
         ObservationsFit.
@@ -85,7 +86,7 @@ def fit_observations(
         (True, array([0.515]), array([[1.549]]))
     """
     check_information(information)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), bar(None, "fit_observations", progress):
         request = Request(
             covariance, start, method, as_key(key), num_steps, num_starts, information, progress
         )

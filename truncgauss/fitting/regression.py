@@ -38,6 +38,7 @@ from truncgauss.fitting.regression_rows import Checked, Columns, RegressionRows,
 from truncgauss.fitting.rising import direction_of, endless, impossible
 from truncgauss.likelihood import Observations, fitted_together
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
+from truncgauss.optimization.progress import bar
 from truncgauss.optimization.widening import Precision
 
 NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
@@ -88,8 +89,8 @@ def fit_regression(
         information: what standard errors come from: "observed", "expected" or "sandwich", see
             `fit_observations`. Censored rows have an expected information too, as their limits
             are known; outcomes given as intervals have none.
-        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
-            3 seconds.
+        progress: say on standard error what goes on, such as compiling, or the log-likelihood after
+            each step, if the fit takes more than a second: in one line on a terminal, else in few.
 
     Returns:
         RegressionFit.
@@ -111,7 +112,7 @@ def fit_regression(
             The R Journal (2016).
     """
     check_information(information)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), bar(None, "fit_regression", progress):
         limits = censored_low, censored_high, truncated_low, truncated_high
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
         request = Request(start, num_steps, num_starts, information, progress)

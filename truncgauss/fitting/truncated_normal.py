@@ -47,7 +47,7 @@ from truncgauss.optimization.newton import (
     point,
     verdict,
 )
-from truncgauss.optimization.progress import watched
+from truncgauss.optimization.progress import bar, watched
 from truncgauss.optimization.widening import WIDEST, Precision
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
@@ -115,8 +115,8 @@ def fit_truncated_normal(
         method: how P is computed. The edge of a soft method is in standard units.
         key: its random key.
         num_steps: the most Newton steps.
-        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
-            3 seconds.
+        progress: say on standard error what goes on, such as compiling, or the log-likelihood after
+            each step, if the fit takes more than a second: in one line on a terminal, else in few.
 
     Returns:
         TruncatedFit.
@@ -152,14 +152,15 @@ def fit_truncated_normal(
             return fit_truncated_normal(
                 None, low, high, statistics=statistics, start=start, **settings
             )
-        return fit_table(tables.read(data), low, high, noise, weights, start, **settings)
+        with bar(None, "fit_truncated_normal", progress):
+            return fit_table(tables.read(data), low, high, noise, weights, start, **settings)
     if not (data is None and noise is None and weights is None):
         raise ValueError(
             "fit_truncated_normal: statistics stand in place of data, noise and weights. Rows "
             "with noise have no statistics; weights belong to tg.Statistics.from_rows."
         )
     dtype = jnp.result_type(float)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), bar(None, "fit_truncated_normal", progress):
         limits = limits_of(low, high, Table(statistics.mean[None]))
         return fit_statistics(statistics, *limits, start, dtype, **settings)
 

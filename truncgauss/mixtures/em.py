@@ -98,8 +98,8 @@ def ascended(
     values, here = [], start
     found = expectation(loss, here)
     values.append(found.log_likelihood + log_prior_of(loss, here))
-    steps = em_steps(loss, here, found, num_steps)
-    with bar(steps, "EM steps", progress, total=num_steps) as shown:
+    shown = bar(em_steps(loss, here, found, num_steps), "EM steps", progress, num_steps)
+    with shown:
         for there, after in shown:
             if has_collapsed(loss, there):
                 return Ascent(there, np.array(values))
@@ -109,7 +109,7 @@ def ascended(
                 return Ascent(here, np.array(values), fell)
             here = there
             values.append(value)
-            shown.set_postfix_str(f"log-likelihood {value:.8g}", refresh=False)
+            shown.note = f"log-likelihood {value:.8g}"
             if -fell < gain:
                 break
     return Ascent(here, np.array(values))

@@ -107,8 +107,8 @@ def fit_mixture(
         num_steps: the most Newton steps of each start.
         information: what the standard errors come from: "observed", the curvature of the
             log-likelihood; or "sandwich", which holds for many rows of another distribution too.
-        progress: on a terminal, show the log-likelihood after each step, if the fit takes more than
-            3 seconds.
+        progress: say on standard error what goes on, such as compiling, or the log-likelihood after
+            each step, if the fit takes more than a second: in one line on a terminal, else in few.
 
     Returns:
         MixtureFit, with `converged` false and the reason where there is no maximum.
@@ -138,6 +138,7 @@ def fit_mixture(
     read = functools.partial(own_rows, observations)
     with (
         jax.enable_x64(True),
+        bar(None, "fit_mixture", progress),
         fitted_together("fit_mixture", observations, start, asked, read, lambda x: (x,)) as rows,
     ):
         loss, table = prepared_loss(

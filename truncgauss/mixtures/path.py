@@ -128,15 +128,15 @@ def fit_mixture_path(
             f"{observations.num_rows}; got {folds!r}."
         )
     fits, failures, held_out = {}, {}, {}
-    numbers = bar(num_components, "numbers of components", settings.get("progress", True))
-    for number in numbers:
-        try:
-            fits[number] = fit_mixture(observations, number, **settings)
-            if folds:
-                held_out[number] = left_out(observations, number, folds, settings)
-            numbers.set_postfix_str(f"{number}: BIC {fits[number].bic:.7g}", refresh=False)
-        except NoMaximum as error:
-            failures[number] = str(error)
+    with bar(num_components, "numbers of components", settings.get("progress", True)) as numbers:
+        for number in numbers:
+            try:
+                fits[number] = fit_mixture(observations, number, **settings)
+                if folds:
+                    held_out[number] = left_out(observations, number, folds, settings)
+                numbers.note = f"{number}: BIC {fits[number].bic:.7g}"
+            except NoMaximum as error:
+                failures[number] = str(error)
     weights = None if not folds or observations.weights is None else observations.weights
     return MixturePath(fits, failures, held_out, None if weights is None else np.asarray(weights))
 

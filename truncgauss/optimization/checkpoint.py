@@ -18,10 +18,7 @@ import io
 import itertools
 import json
 import os
-import shutil
 import time
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -30,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import pooling
+from truncgauss import files, pooling
 from truncgauss.optimization.digests import (
     digest,
     fingerprint,
@@ -42,7 +39,6 @@ from truncgauss.optimization.digests import (
 
 FORMAT = 2
 HEADER = "header"
-DAMAGE = (ValueError, KeyError, TypeError, EOFError, OSError, NotImplementedError, RuntimeError)
 SAVE_EVERY = 10.0  # seconds
 SHARE = 0.05  # of the time, at most, goes into writing
 SAME_PLACE = 1e-7  # within which parameters are the same but for rounding
@@ -359,36 +355,16 @@ def write(
     about = {"format": FORMAT, "fingerprint": fingerprint, "entries": entries}
     header = json.dumps(about | {"digest": digest_of(about, arrays)})
     everything: dict[str, Any] = {HEADER: np.array(header), **arrays}
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     buffer = io.BytesIO()  # an archive that cannot be written to its end fails in many ways
     np.savez(buffer, **everything)
-    try:
-        with open(partial, "wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            keep(path, previous(path))
-        os.replace(partial, path)
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with files.replacing(path, previous(path)) as partial:
+        partial.write_bytes(buffer.getbuffer())
     flush_folder(path.parent)
 
 
 def previous(path: Path) -> Path:
     """The place of the checkpoint before the one at `path`."""
     return path.with_name(f"{path.stem}.previous{path.suffix}")
-
-
-def keep(path: Path, other: Path) -> None:
-    """Give a file a second name, or copy it where a file has only one."""
-    other.unlink(missing_ok=True)
-    try:
-        os.link(path, other)
-    except OSError:
-        shutil.copyfile(path, other)
 
 
 def restore(path: str | os.PathLike[str], like: Any, fingerprint: dict[str, str]) -> Any:
@@ -443,14 +419,14 @@ def refuse_foreign(
 def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The header and the arrays of a checkpoint file."""
     try:
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+        with files.archive(path) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(str(arrays.pop(HEADER)))
         known = header["format"] == FORMAT and isinstance(header["fingerprint"], dict)
         mark = header.pop("digest", None)
         if known and mark != digest_of(header, arrays):
             raise ValueError("its digest does not agree with its numbers")
-    except (*DAMAGE, zipfile.BadZipFile, zlib.error) as error:
+    except (*files.DAMAGE, OSError) as error:
         raise ValueError(f"{path} is no checkpoint of a fit ({error}). {way_out(path)}") from error
     if not known:
         raise ValueError(

@@ -80,8 +80,9 @@ def fit(
             `optax.adam` on a cosine schedule from 0.05 to 0 over the steps.
         num_steps: how many updates to make at most.
         key: a JAX random key, for an objective of a key; each step gets its own.
-        progress: on a terminal, show the loss and its gradient, if the fit takes more than 3
-            seconds. The numbers are the same without.
+        progress: say on standard error what goes on, such as compiling, or the loss and its
+            gradient, if the fit takes more than a second: in one line on a terminal, else in few.
+            The numbers are the same without.
         constraints: {path: constraint}, or one for everything; see `fitting.coordinates`.
         tolerance: of the relative gradient; by default eps ** 0.6, which is 4e-10 in float64 and
             7e-5 in float32.
@@ -160,7 +161,7 @@ class Run:
         with checkpoints.Checkpoint(self.file(), done, fingerprint, self.save_every) as kept:
             kept.state = reopened(kept.state, num_steps)
             size, first = 1, int(kept.state.state.step)
-            with bar(None, "steps", progress, total=num_steps, initial=first) as shown:
+            with bar(None, "steps", progress, num_steps, first) as shown:
                 while int(kept.state.state.status) == RUNNING:
                     began = time.monotonic()
                     kept.update(self.advanced(kept.state, size))
@@ -302,8 +303,7 @@ class Run:
 
 def show(bar: Any, done: Progress) -> None:
     loss, norm = (trace[-1] for trace in done.traces)
-    bar.set_postfix_str(f"loss {loss:.6g}, gradient {norm:.1e}", refresh=False)
-    bar.update(int(done.state.step) - bar.n)
+    bar.count, bar.note = int(done.state.step), f"loss {loss:.6g}, gradient {norm:.1e}"
 
 
 def all_finite(tree: Any) -> bool:

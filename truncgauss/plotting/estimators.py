@@ -1,7 +1,6 @@
 """Soft edges and bumps as they change, and the bias and spread of estimators."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
+from truncgauss import files
 from truncgauss.plotting.panels import band, gradient_axes, value_and_gradient
 from truncgauss.plotting.style import (
     NEW_AXES,
@@ -206,8 +206,9 @@ def animation(frames: Iterable[Figure], path: Any, seconds: float = 4.0, dpi: in
     colors[colors.min(axis=1) > 245] = 255  # the page, which averages with its lines have tinted
     palette.putpalette(colors.ravel().tolist())
     first, *others = (i.quantize(palette=palette, dither=Image.Dither.NONE) for i in images)
-    first.save(
-        Path(path), save_all=True, append_images=others, loop=0, optimize=True,
-        duration=round(1000 * seconds / len(images)),
-    )  # fmt: skip
+    with files.replacing(path) as partial:
+        first.save(
+            partial, "gif", save_all=True, append_images=others, loop=0, optimize=True,
+            duration=round(1000 * seconds / len(images)),
+        )  # fmt: skip
     return str(path)

@@ -13,6 +13,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.transforms import ScaledTranslation
 
+from truncgauss import files
+
 STYLE: Any = {
     "axes.axisbelow": True,
     "axes.grid": True,
@@ -198,8 +200,9 @@ def save(picture: Figure, stem: Any) -> list[str]:
     """
     paths = [f"{stem}.png", f"{stem}.svg"]
     with matplotlib.rc_context(STYLE):
-        picture.savefig(paths[0], metadata={"Software": None})
-        picture.savefig(paths[1], metadata={"Date": None, "Creator": None})
+        for path, metadata in zip(paths, ({"Software": None}, {"Date": None, "Creator": None})):
+            with files.replacing(path) as partial:
+                picture.savefig(partial, format=path[-3:], metadata=metadata)
     return paths
 
 

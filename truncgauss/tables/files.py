@@ -4,13 +4,13 @@ import csv
 import difflib
 import importlib
 import itertools
-import zipfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from truncgauss.files import archive
 from truncgauss.tables.columns import numbers
 
 
@@ -296,10 +296,10 @@ def _npz(
 ) -> dict[str, np.ndarray]:
     """Columns of an archive, by default all, which are read one after the other."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with archive(path) as arrays:
             wanted = arrays.files if names is None else names
             found = {name: arrays[name] if rows is None else arrays[name][rows] for name in wanted}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+    except ValueError as error:
         raise ValueError(f"{path} is not an NPZ file of plain arrays: {error}.") from error
     lengths = {array.shape for array in found.values()}
     if not found or len(lengths) > 1 or len(next(iter(lengths))) != 1:

@@ -1,0 +1,169 @@
+"""What work says while it goes on: truly, on a terminal in one line, off it in few."""
+
+import io
+import sys
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss.optimization import progress
+
+ROWS = tg.Observations.exact(np.linspace(0.1, 0.9, 30) ** 2, region=tg.Box([0.0], [jnp.inf]))
+
+
+class Stream(io.StringIO):
+    """Standard error, on a terminal or off it."""
+
+    def __init__(self, terminal):
+        super().__init__()
+        self.isatty = lambda: terminal
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """(work, terminal) -> what work says, if a second is a hundredth of one."""
+
+    def listen(work, terminal):
+        monkeypatch.setattr(progress, "SECOND", 0.01)
+        monkeypatch.setattr(sys, "stderr", stream := Stream(terminal))
+        try:
+            work()
+        finally:
+            monkeypatch.undo()
+        before = stream.getvalue()
+        time.sleep(0.05)
+        assert stream.getvalue() == before, "it goes on after the end of the work"
+        return before
+
+    return listen
+
+
+def slow_fit(size, num_steps=200):
+    """A fit of a new shape, which is compiled, whose steps are waited for."""
+
+    def wait(x):
+        time.sleep(0.01)
+        return np.zeros((), x.dtype)
+
+    def loss(x):
+        zero = jax.pure_callback(wait, jax.ShapeDtypeStruct((), x.dtype), jax.lax.stop_gradient(x))
+        return jnp.sum(jnp.cosh(x - jnp.arange(size)) ** 2) + zero
+
+    return tg.fit(jax.tree_util.Partial(loss), jnp.full(size, 0.5), num_steps=num_steps)
+
+
+def test_a_terminal_hears_of_compiling_and_then_of_steps(said):
+    text = said(lambda: slow_fit(7), terminal=True)
+    assert "\n" not in text and text.endswith("\r")
+    lines = [line.strip() for line in text.split("\r") if line.strip()]
+    assert all(line.startswith("truncgauss: steps") for line in lines)
+    first = next(i for i, line in enumerate(lines) if "compiling (program" in line)
+    steps = [i for i, line in enumerate(lines) if "of 200, loss" in line]
+    assert steps and first < steps[-1]
+
+
+def test_off_a_terminal_there_are_few_lines(said, monkeypatch):
+    text = said(lambda: slow_fit(8), terminal=False)
+    lines = text.splitlines()
+    assert "\r" not in text and 2 <= len(lines) <= 4
+    assert "compiling (program" in lines[0] and any("of 200, loss" in line for line in lines[1:])
+
+
+def test_the_next_line_off_a_terminal_takes_twice_as_long(said, monkeypatch):
+    monkeypatch.setattr(progress, "SELDOM", 0.1)
+
+    def work():
+        with progress.bar(None, "sleeping", True):
+            time.sleep(1.0)
+
+    assert 3 <= len(said(work, terminal=False).splitlines()) <= 4  # after 0.1, 0.2, 0.4, 0.8 s
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_quick_work_and_work_without_progress_say_nothing(terminal, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", stream := Stream(terminal))
+    tg.fit_observations(ROWS, progress=False)
+    monkeypatch.setattr(progress, "SECOND", 0.01)
+    tg.fit_observations(ROWS, progress=False)
+    monkeypatch.setattr(progress, "SECOND", 60.0)
+    tg.fit_observations(ROWS)
+    assert not stream.getvalue().strip()
+
+
+def test_newton_steps_tell_the_log_likelihood(said, monkeypatch):
+    fit = tg.fit_observations(ROWS, progress=False)
+    slowly = lambda points, *more: (time.sleep(0.05) or point for point in points)
+    watched = progress.watched
+    monkeypatch.setattr(
+        "truncgauss.optimization.descent.watched",
+        lambda points, *more: slowly(watched(points, *more)),
+    )
+    text = said(lambda: tg.fit_observations(ROWS), terminal=True)
+    assert "truncgauss: fit_observations, Newton steps 1, log-likelihood" in text
+    assert f"log-likelihood {fit.log_likelihood:.8g}, about" in text
+
+
+def test_compiling_is_what_lies_between_the_events_of_its_stages(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    seen = progress.Compilations()
+
+    def after(event, seconds=0.0):
+        if event:
+            seen(f"/jax/core/compile/{event}_duration", 0.1, fun_name="f")
+        now[0] += seconds
+        return seen.going_on, seen.count
+
+    assert after("") == (False, 0)
+    assert after("jaxpr_trace", 1.0) == (True, 0)
+    assert after("", 1e3) == (False, 0)  # traced, and not compiled
+    assert after("jaxpr_trace") == (True, 0)
+    assert after("jaxpr_to_mlir_module", 1e4) == (True, 0)  # however long that takes
+    assert after("backend_compile") == (False, 1)
+    seen("/jax/other", 1.0)
+    assert not seen.going_on
+
+
+def test_work_that_fails_leaves_no_line(said):
+    def work():
+        for _ in progress.bar(range(3), "starts", True):
+            with progress.bar(None, "inside", True):
+                time.sleep(0.05)
+                next(iter(progress.bar([1], "left behind", True)))
+                raise RuntimeError("a failure")
+
+    with pytest.raises(RuntimeError, match="a failure"):
+        said(work, terminal=True)
+    assert not progress.LINE.bars
+
+
+def test_only_the_thread_that_began_is_shown(said):
+    def other():
+        with progress.bar(None, "other", True):
+            time.sleep(0.05)
+
+    def work():
+        with progress.bar(None, "first", True):
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+
+    text = said(work, terminal=True)
+    assert "first" in text and "other" not in text
+
+
+def test_a_reader_that_has_gone_does_not_end_the_work(said):
+    class Closed(Stream):
+        def write(self, text):
+            raise BrokenPipeError
+
+    def work():
+        sys.stderr = Closed(True)
+        assert slow_fit(9).converged
+
+    said(work, terminal=True)
