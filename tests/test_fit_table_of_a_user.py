@@ -173,5 +173,9 @@ def test_two_outcomes_have_panels_of_their_own(tmp_path):
     results = completed(tmp_path, 'outcomes: {"a/b": {truncated_low: -3}, c: {}}').results
     assert list(results["names"][:2]) == ["loc[a/b]", "loc[c]"]
     drawn(results, ["data", "residuals", "residuals"])
+    many = {"names": [f"a quite long name {k}" for k in range(20)]}
+    for key in ("estimates", "naive", "interval_ends"):
+        many[key] = np.resize(results[key], (20, *results[key].shape[1:]))
+    drawn(results | many, ["data", "residuals", "residuals"])
     with pytest.raises(ValueError, match="two estimates would be called 'constant'"):
         config.load(settings(tmp_path, 'outcomes: {c: {}}\ncovariates: ["constant"]')).read_data()

@@ -16,12 +16,14 @@ def plot(results):
     number = min(len(data["labels"]), FEW)
     above = [f"data {j}" for j in range(number)] if draws_means(data) else ["data 0"]
     below = [f"residuals {j}" for j in range(number)] + ["profile"] * bool(curves)
-    cells = len(above) * len(below)
-    rows = [[name for name in row for _ in range(cells // len(row))] for row in (above, below)]
     width = (4.6, 7.2, 8.6)[max(len(above), len(below)) - 1]
-    page = plotting.page(width + 4.2, 6.6)
+    height = max(6.6, 1.0 + 0.75 * min(len(results["names"]), MOST))
+    page = plotting.page(width + 4.2, height)
     left, right = page.subfigures(1, 2, width_ratios=(width, 4.2))
-    panels = plotting.panels_of(left, rows)
+    parts = zip(left.subfigures(2, 1), (above, below))
+    panels = {
+        name: ax for part, row in parts for name, ax in plotting.panels_of(part, [row]).items()
+    }
     for j, name in enumerate(above):
         draw = over_covariates if draws_means(data) else density if number == 1 else plane
         draw(results, j, panels[name])
@@ -33,7 +35,8 @@ def plot(results):
     if curves:
         profiles(results, panels["profile"])
     for row in (above, below):
-        columns = 4 if len(row) < len(below) else 2 if len(row) == 1 else 1
+        wide = len(row) == 1 and len(below) > 1
+        columns = 4 if wide else 2 if row is above or len(row) == 1 else 1
         for name in row:
             plotting.legend(columns=columns, ax=panels[name])
     estimates(results, right)
@@ -249,8 +252,8 @@ def estimates(results, part):
         text = f"{names[k]}:  {value:.4g}  [{ends[k][0]:.4g}, {ends[k][1]:.4g}]"
         ax.annotate(
             text, (0.0, 1.0), (0, 1), xycoords="axes fraction", textcoords="offset points",
-            fontsize=7.5, va="bottom", annotation_clip=False,
-        )  # fmt: skip
+            fontsize=7.5 * min(1.0, 60 / len(text)), va="bottom", annotation_clip=False,
+        ).set_in_layout(False)  # fmt: skip
         ax.set(ylim=(-0.8, 0.5), yticks=[])
         ax.spines["left"].set_visible(False)
         ax.tick_params(axis="x", labelsize=6.5, length=2, pad=1)

@@ -98,12 +98,7 @@ def from_file(
             name: numbers(found[name], f"{path}: column {name!r}", bool(absent.get(name)))
             for name in columns
         }
-        as_text = {
-            name: np.asarray(
-                ["" if x is None or x is np.ma.masked else str(x) for x in found[name]]
-            )
-            for name in text
-        }
+        as_text = {name: _texts(found[name]) for name in text}
     else:
         cells = _part(path, wanted, where, part, units_row)
         numeric = {
@@ -231,6 +226,12 @@ def _cells(
         row = {name: cells[place] for name, place in places.items()}
         if all(row[name] == text for name, text in where.items()):
             yield line, row
+
+
+def _texts(column: Any) -> np.ndarray:
+    """A column written out, what is absent as an empty text."""
+    absent = np.ma.getmaskarray(column) | [cell is None for cell in column]
+    return np.where(absent, "", np.array([str(cell) for cell in column]))
 
 
 def _part(
