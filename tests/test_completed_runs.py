@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from truncgauss import cli, completed_runs, report, running
+from truncgauss import cli, completed_runs, report, running, runs
 
 VOID = {"meta", "img", "br", "wbr", "polyline"}
 
@@ -189,9 +189,22 @@ def test_a_failed_run_has_no_figure(folders):
         running.redraw(failed)
 
 
-def test_names_with_a_slash_are_refused():
-    with pytest.raises(TypeError, match="must not hold a slash, got 'a/b'"):
-        completed_runs.as_stored({"a/b": 1.0})
+NAMES = ("Lead (ug/L)", "dose: 5mg/kg", "a%2Fb", "95 %", "x.npy", "/", "", "%", "two\nlines")
+
+
+def test_any_name_is_stored_and_read_back_in_order(tmp_path):
+    """Names of columns and categories become names of results."""
+    numbers = {name: float(i) for i, name in enumerate(NAMES)}
+    results = {"z": 1.0, "by_name": numbers, "x": {"x": 2.0, "x.npy": 3.0}, "summary": ["done"]}
+    folder = runs.begin(tmp_path, "mine", "experiment: mine.py\n")
+    final = runs.finish(folder, "mine", completed_runs.as_stored(results), {})
+    run = completed_runs.read(final)
+    assert run.results["by_name"] == numbers and list(run.results["by_name"]) == list(NAMES)
+    assert run.results["x"] == {"x": 2.0, "x.npy": 3.0}
+    wanted = ["z", *(f"by_name/{name}" for name in NAMES), "x/x", "x/x.npy"]
+    assert list(run.summary["values"]) == wanted
+    assert "Lead (ug/<wbr>L)" in report.page(run)
+    assert runs.summary({"a": {"b": 1.0}, "a/b": 2.0})["values"] == {"a/b": 1.0, "a%2Fb": 2.0}
 
 
 def test_warnings_of_a_run_are_kept_and_shown(tmp_path, monkeypatch, capsys):

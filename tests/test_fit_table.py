@@ -26,7 +26,7 @@ def fitted(folder, text, data=None):
     results = config.function("fit_table", "run")(settings)
     if settings.components == 1:
         levels_of = importlib.import_module(type(settings).__module__).levels_of
-        table = settings.read_data()
+        table = settings.read_data().columns
         levels = {key: levels_of(table, key, text) for key, text in settings.categories.items()}
         assert list(results["names"]) == settings.names(levels)
     return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
@@ -44,6 +44,19 @@ def check(results, log_likelihood, estimates, errors=None):
             assert error == pytest.approx(errors[number], rel=1e-3), name
 
 
+def drawn(results, panels):
+    """The figure: its panels, one for each of up to 14 estimates, at most twice as wide as high,
+    with one sentence in each panel at most."""
+    picture = config.function("fit_table", "plot")(results)
+    assert len(picture.axes) == len(panels) + min(len(results["names"]), 14)
+    width, height = picture.get_size_inches()
+    assert width <= 2 * height
+    for ax in picture.axes:
+        assert sum(text.get_gid() == "hint" for text in ax.texts) <= 1
+    picture.draw_without_rendering()
+    return picture
+
+
 def test_tobin_s_table(tmp_path):
     """Tobin (1958), by R's survival."""
     text = """data: ../experiments/data/tobin.csv
@@ -58,7 +71,7 @@ profile: [age]"""
     low, high = results["profile"]["age"]
     assert low < -0.12905928 < high
     notes = " ".join(results["summary"])
-    assert "Wald intervals of age, covariance[durable, durable]" in notes
+    assert "Wald intervals of age, sigma" in notes
     assert "Name them under `profile`" in notes and "profile(name)" not in notes
     values = runs.summary(results)["values"]
     assert values["by_name/age"] == pytest.approx(-0.12905928, rel=1e-5)
@@ -66,14 +79,15 @@ profile: [age]"""
     values, fall = results["profile_curves"]["age"]
     inside = (values >= low) & (values <= high)
     np.testing.assert_array_equal(inside, fall <= 1.9207)
-    picture = config.function("fit_table", "plot")(results)
-    assert len(picture.axes) == 3
+    assert list(results["interval_ends"][1]) == [low, high]
+    assert results["intervals"][1] == f"[{low:.6g}, {high:.6g}], profile"
+    drawn(results, ["data", "residuals", "profile"])
 
 
 def test_a_run_without_profiles_is_drawn_from_its_files(tmp_path):
     results = fitted(tmp_path, written(tmp_path, ROWS) + "outcomes: {x: {}}")
     stored = completed_runs.nested(dict(completed_runs.arrays(results)))
-    assert len(config.function("fit_table", "plot")(stored).axes) == 2
+    drawn(stored, ["data", "residuals"])
 
 
 def test_scales_with_covariates_and_the_information_asked_for(tmp_path):
@@ -125,7 +139,7 @@ num_starts: 2"""
     u = stats.norm.cdf(results["residuals"][0, :, 0])
     assert stats.kstest(u, "uniform").pvalue > 0.01
     assert any("locs[1][flux]" in line for line in results["summary"])
-    assert len(config.function("fit_table", "plot")(results).axes) == 2
+    drawn(results, ["data", "residuals"])
     wrong = {
         "profile: [flux]": "profile: is not for a mixture",
         "information: expected": "information: a mixture has observed or sandwich",
@@ -159,7 +173,7 @@ covariates: [cars, temp, wind.speed, temp.diff, wind.dir, hour, day]"""
 def test_limits_of_each_row(tmp_path):
     text = "outcomes: {y: {truncated_low: u, truncated_high: v}}"
     results = fitted(tmp_path, text, "quasars_dt.csv")
-    estimates = {"loc[y]": -2.478900110774, "covariance[y, y]": 1.266962704526**2}
+    estimates = {"loc[y]": -2.478900110774, "sigma": 1.266962704526}
     check(results, -59.889044870074, estimates, [0.962181])
 
 
@@ -226,7 +240,7 @@ def test_stray_rows_are_refused_or_named(tmp_path):
             r"num_steps: must be a valid .*\n.*x.censoredlow: unknown .*\n.*covariate: unknown",
         ),
         ("outcomes: {x: {}}\ncovariates: [y, z]", r"'y' is .*\n.*'z' is not"),
-        ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but loc.x., covariance.x, x."),
+        ("outcomes: {x: {}}\nprofile: [y]", "no estimate 'y', but loc.x., sigma"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_computed(tmp_path, text, message):

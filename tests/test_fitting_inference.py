@@ -53,13 +53,14 @@ def test_functions_of_estimates_have_errors_by_the_delta_method():
     y, design = regression()
     fit = tg.fit_regression(y, design)
     covariance = fit.parameter_covariance
-    both = fit.delta(lambda e: jnp.stack([e[0] + 3.0 * e[1], jnp.exp(e[2])]))
+    both = fit.delta(lambda e: jnp.stack([e[0] + 3.0 * e[1], jnp.log(e[2])]))
     expected = np.array([1.0, 3.0, 0.0]) @ covariance @ [1.0, 3.0, 0.0]
-    np.testing.assert_allclose(both.value, [fit.coefficients @ [1.0, 3.0], fit.scale])
-    error = [expected**0.5, fit.scale * fit.errors[2]]
+    np.testing.assert_allclose(both.value, [fit.coefficients @ [1.0, 3.0], fit.log_scale[0]])
+    error = [expected**0.5, fit.errors[2] / fit.scale]
     np.testing.assert_allclose(both.standard_error, error, rtol=1e-12)
     # For complete rows the error of log sigma is 1 / sqrt(2 n).
-    np.testing.assert_allclose(fit.errors[2], 1.0 / np.sqrt(2.0 * 60.0), rtol=1e-9)
+    np.testing.assert_allclose(both.standard_error[1], 1.0 / np.sqrt(2.0 * 60.0), rtol=1e-9)
+    np.testing.assert_allclose(fit.standard_errors.log_scale, both.standard_error[1:], rtol=1e-12)
     constant = fit.delta(lambda e: 2.0)
     assert constant.value == 2.0 and constant.standard_error == 0.0
     with pytest.raises(ValueError, match="real numbers, got dtype bool"):
@@ -142,7 +143,7 @@ def test_fits_say_which_wald_intervals_not_to_trust():
         (1.0, INF, 200, "loc[0]"),
         (2.0, INF, 50, "loc[0]"),
         (3.0, INF, 50, "loc[0]"),
-        (-0.5, 0.5, 500, "covariance[0, 0]"),
+        (-0.5, 0.5, 500, "sigma"),
     ],
 )
 def test_profile_intervals_cover_or_fits_say_that_they_may_not(low, high, n, name):
@@ -176,7 +177,7 @@ def test_tables_of_estimates_are_data_frames(monkeypatch):
     y, design = regression()
     fit = tg.fit_regression(y, {"constant": design[:, 0], "slope": design[:, 1]})
     assert isinstance(fit.to_frame(level=0.9), Frame)
-    assert made["index"] == ("name", ["constant", "slope", "log_scale"])
+    assert made["index"] == ("name", ["constant", "slope", "sigma"])
     columns = made["columns"]
     assert list(columns) == ["estimate", "standard_error", "low", "high"]
     np.testing.assert_array_equal(columns["estimate"], fit.estimates)

@@ -154,7 +154,11 @@ def test_profile_intervals_of_complete_rows_have_closed_forms():
     np.testing.assert_allclose(ends, [y.mean() - half, y.mean() + half], rtol=1e-6)
     fall = lambda v: n * (np.log(v / y.var()) + y.var() / v - 1.0) - quantile
     expected = [optimize.brentq(fall, y.var() * a, y.var() * b) for a, b in ((0.1, 1), (1, 20))]
-    np.testing.assert_allclose(fit.profile("covariance[0, 0]", level=0.9), expected, rtol=1e-6)
+    np.testing.assert_allclose(fit.profile("sigma", level=0.9), np.sqrt(expected), rtol=1e-6)
+    errors = [y.std() / np.sqrt(2 * n), y.var() * np.sqrt(2 / n)]  # of sigma and of the variance
+    np.testing.assert_allclose(
+        [fit.errors[1], fit.standard_errors.covariance_matrix[0, 0]], errors, rtol=1e-9
+    )
     with pytest.raises(ValueError, match="no estimate 'scale', but loc"):
         fit.profile("scale")
 

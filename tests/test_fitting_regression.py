@@ -14,8 +14,11 @@ def agrees(fit, estimates, errors, log_likelihood):
     """Estimates to 1e-4 of a standard error, those to 1e-3, and the log-likelihood to 1e-6."""
     assert fit.converged, fit.reason
     count = len(estimates)
-    assert np.all(np.abs(fit.estimates[:count] - estimates) < 1e-4 * fit.errors[:count])
-    np.testing.assert_allclose(fit.errors[: len(errors)], errors, rtol=1e-3)
+    ours, known = np.append(fit.coefficients, fit.log_scale), np.append(*fit.standard_errors)
+    assert np.all(np.abs(ours[:count] - estimates) < 1e-4 * known[:count])
+    np.testing.assert_allclose(known[: len(errors)], errors, rtol=1e-3)
+    np.testing.assert_allclose(fit.estimates[-1], np.exp(fit.log_scale[-1]))
+    np.testing.assert_allclose(fit.errors[-1], fit.scale * known[-1])
     np.testing.assert_allclose(fit.log_likelihood, log_likelihood, rtol=1e-6)
 
 
@@ -25,7 +28,7 @@ def test_published_tobit_regressions():
     y, age, quant = (published_rows.column(rows, name) for name in ("durable", "age", "quant"))
     design = {"constant": np.ones(len(y)), "age": age, "quant": quant}
     fit = tg.fit_regression(y, design, censored_low=0.0)
-    assert fit.names == ("constant", "age", "quant", "log_scale")
+    assert fit.names == ("constant", "age", "quant", "sigma")
     estimates = [15.14486636, -0.12905928, -0.04554166, 1.71785092]
     agrees(fit, estimates, [16.0794532, 0.2185836, 0.0582541, 0.3103227], -28.94013320)
     rows = published_rows.table("affairs.csv")
@@ -52,9 +55,8 @@ def test_published_truncated_regressions_stop_short_of_the_maximum():
     errors = [6.7717256998, 0.1144601688, 2.0543190551, 2.6695798972]
     assert np.all(np.abs(fit.coefficients - published) < 0.005 * np.array(errors))
     np.testing.assert_allclose(fit.standard_errors.coefficients, errors, rtol=1e-3)
-    sigma = fit.delta(lambda estimates: np.e ** estimates[-1])
-    np.testing.assert_allclose(sigma.value, fit.scale)
-    np.testing.assert_allclose([fit.scale, sigma.standard_error], [8.7536778, 0.6664744], rtol=1e-3)
+    assert fit.estimates[-1] == fit.scale
+    np.testing.assert_allclose([fit.scale, fit.errors[-1]], [8.7536778, 0.6664744], rtol=1e-3)
 
     def log_likelihood(coefficients, scale):
         z = stats.norm(design @ coefficients, scale)
@@ -67,6 +69,19 @@ def test_published_truncated_regressions_stop_short_of_the_maximum():
     assert printed < ours < printed + 1e-4
     for step in 1e-3 * np.eye(4) * errors:
         assert max(log_likelihood(fit.coefficients + s * step, fit.scale) for s in (-1, 1)) < ours
+
+
+def test_a_design_without_a_constant_is_told():
+    x = np.random.default_rng(4).uniform(1.0, 3.0, 50)
+    y = 2.0 * x + 0.1 * np.cos(9.0 * x)
+    slope = x @ y / (x @ x)
+    rows = tg.Observations.exact(y)
+    groups = np.stack([x, x < 2.0, x >= 2.0], axis=1)  # whose last two add up to one
+    for fit in (tg.fit_regression, lambda y, design: tg.fit_observations(rows, design)):
+        through_zero = fit(y, x[:, None])
+        np.testing.assert_allclose(through_zero.estimates[0], slope, rtol=1e-9)
+        assert any("hold no constant" in note for note in through_zero.notes)
+        assert not any("hold no constant" in note for note in fit(y, groups).notes)
 
 
 def simulated(rng, n=400):

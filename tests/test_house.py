@@ -54,7 +54,7 @@ ROOMS = {
         "explanation": 10, "gradients": 10,
     },
     "likelihood": {
-        "patterns": 0, "from_table": 0, "observations": 1, "conditioning": 1, "integrals": 2,
+        "patterns": 0, "observations": 1, "conditioning": 1, "integrals": 2,
         "terms": 2, "spread_rows": 2, "held": 3, "blocks": 3, "rows": 4, "slopes": 5,
     },
     "distributions": {
@@ -82,7 +82,10 @@ ROOMS = {
     },
     "regions": {"region": 0, "quadratic": 1},
     "plotting": {"style": 0, "panels": 1, "plane": 1},
-    "tables": {"interchange": 0, "columns": 1, "alignment": 2, "files": 2, "streams": 3},
+    "tables": {
+        "censoring": 0, "interchange": 0, "columns": 1, "alignment": 2, "files": 2, "known": 2,
+        "streams": 3,
+    },
     "config": {"yaml": 0, "sections": 0, "experiment": 1, "schema_line": 2},
 }  # fmt: skip
 TOP = 5  # rooms that are not named, the methods and the estimators, are neighbours

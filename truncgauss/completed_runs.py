@@ -15,6 +15,7 @@ PARTIAL = ".partial"
 SUMMARY = ("experiment", "status", "reason", "summary", "values")  # keys of summary.json
 NON_NUMERIC_KEYS = ("summary", "metrics", "failed")
 """Keys of a result that are kept apart from its numbers."""
+CODES = "00|25|2E|2F"  # of zero byte, percent sign, full stop and slash
 
 
 class CompletedRun(NamedTuple):
@@ -110,29 +111,27 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def arrays(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, np.ndarray]]:
-    """Names and arrays of results, `outer/inner` for what is nested.
+    """Names and arrays of results, `outer/inner` for what is nested; a name itself is `escaped`.
 
     Raises:
-        TypeError: a result that is neither numbers nor text, or a name with a slash.
+        TypeError: a result that is neither numbers nor text.
     """
     for key, value in results.items():
-        name = f"{prefix}{key}"
+        name = f"{prefix}{escaped(str(key))}"
         if name in NON_NUMERIC_KEYS:
             continue
-        if "/" in str(key):
-            raise TypeError(f"a name of a result must not hold a slash, got {key!r}")
         if isinstance(value, Mapping):
             yield from arrays(value, f"{name}/")
             continue
         array = np.asarray(value)
         if array.dtype == object:
             kind = type(value).__name__
-            raise TypeError(f"result {name!r} must be numbers or text, got {kind}")
+            raise TypeError(f"result {plain(name)!r} must be numbers or text, got {kind}")
         yield name, array
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Dictionaries of what `outer/inner` names.
+    """Dictionaries of what `outer/inner` names, the inverse of `arrays`.
 
     Example:
         >>> from truncgauss import completed_runs
@@ -141,12 +140,30 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, value in flat.items():
-        *outer, last = name.split("/")
+        *outer, last = map(plain, name.split("/"))
         inner = found
         for key in outer:
             inner = inner.setdefault(key, {})
         inner[last] = value
     return found
+
+
+def escaped(name: str) -> str:
+    """A name without what separates names, or ends them, in an archive of arrays: percent-encoded
+    are a slash, a zero byte, an ending `.npy`, and a percent sign that could be read as one of
+    these.
+
+    Example:
+        >>> from truncgauss import completed_runs
+        >>> completed_runs.escaped("Lead (ug/L), 95 %")
+        'Lead (ug%2FL), 95 %'
+    """
+    return re.sub(rf"[/\0]|\.(?=npy$)|%(?={CODES})", lambda found: f"%{ord(found[0]):02X}", name)
+
+
+def plain(name: str) -> str:
+    """The inverse of `escaped`; of names that nest, as they are shown to readers."""
+    return re.sub(f"%({CODES})", lambda found: chr(int(found[1], 16)), name)
 
 
 def as_stored(results: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 
 from truncgauss import files
-from truncgauss.completed_runs import CompletedRun, arrays, shown
+from truncgauss.completed_runs import CompletedRun, arrays, plain, shown
 
 LARGEST_SVG = 2**21  # bytes of a drawing above which the pixels are shown instead
 STDERR = ".stderr"  # ends the name of a standard error
 ARRAYS = ("names", "estimates", "stderr")
+INTERVALS = "intervals"  # of these estimates, a text each
+BY_NAME = "by_name/"  # the same numbers again, as scalars for summary.json
 FEW = 16  # entries of an array that are all printed
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1b; --paper: #fff; --rule: #ccc; --faint: #595959; }
@@ -71,7 +73,7 @@ def page(run: CompletedRun) -> str:
         *(f'<p class="warning">{escape(text)}</p>' for text in made.get("warnings", ())),
         *_said(run.summary["summary"]),
         _figure(run),
-        _section("Estimates", ("", "estimate", "standard error"), _estimates(run)),
+        _section("Estimates", _heads(run), _estimates(run)),
         _section("Results", ("name", "value"), _values(run)),
         _section("Curves", ("name", "by index", "values"), _curves(run)),
         "<h2>Settings</h2>",
@@ -147,30 +149,49 @@ def _section(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]
 
 def _name(name: str) -> str:
     """A name that breaks where its parts meet."""
-    return re.sub(r"([_\[/.])", r"\1<wbr>", escape(name.replace("/", " / ")))
+    return re.sub(r"([_\[/.])", r"\1<wbr>", escape(name))
+
+
+def _path(name: str) -> str:
+    """A name of nested results as it is shown, such as "fit / loss"."""
+    return plain(name.replace("/", " / "))
+
+
+def _columns(run: CompletedRun) -> list[list[Any]]:
+    """The arrays `names`, `estimates`, `stderr`, and `intervals` if there are some: lists of one
+    length, or none."""
+    found = {name: np.asarray(run.results[name]) for name in ARRAYS if name in run.results}
+    if len(found) == len(ARRAYS) and INTERVALS in run.results:
+        found[INTERVALS] = np.asarray(run.results[INTERVALS])
+    columns = [array.reshape(-1).tolist() for array in found.values()]
+    return columns if len(found) >= len(ARRAYS) and len(set(map(len, columns))) == 1 else []
+
+
+def _heads(run: CompletedRun) -> tuple[str, ...]:
+    more = ("95 % interval",) if len(_columns(run)) > len(ARRAYS) else ()
+    return ("", "estimate", "standard error", *more)
 
 
 def _estimates(run: CompletedRun) -> Iterator[tuple[str, ...]]:
-    """The numbers that have a standard error beside them: scalars `NAME` and `NAME.stderr`; where
-    there are none, the arrays `names`, `estimates` and `stderr`."""
+    """The columns of estimates; where there are none, the scalars `NAME` that have a standard error
+    `NAME.stderr` beside them."""
     found = dict(arrays(run.results))
-    rows = [
-        (name.rsplit("/", 1)[-1], array.item(), found[f"{name}{STDERR}"].item())
+    rows: list[tuple[Any, ...]] = [
+        (plain(name.rsplit("/", 1)[-1]), array.item(), found[f"{name}{STDERR}"].item())
         for name, array in found.items()
         if array.ndim == 0 and f"{name}{STDERR}" in found
     ]
-    columns = [found[name].reshape(-1).tolist() for name in ARRAYS if name in found]
-    if not rows and len(columns) == len(ARRAYS) and len(set(map(len, columns))) == 1:
-        rows = list(zip(*columns))
-    for name, *numbers in rows:
-        yield str(name), *(escape(shown(number)) for number in numbers)
+    for name, *values in list(zip(*_columns(run))) or rows:
+        yield str(name), *(escape(shown(value)) for value in values)
 
 
 def _values(run: CompletedRun) -> Iterator[tuple[str, ...]]:
     """Other scalars, and arrays of few entries; of others the shape and range."""
     found = dict(arrays(run.results))
+    listed = (*ARRAYS, INTERVALS) if _columns(run) else ()
     for name, array in found.items():
-        if array.ndim == 0 and f"{name.removesuffix(STDERR)}{STDERR}" in found:
+        scalar = array.ndim == 0 and f"{name.removesuffix(STDERR)}{STDERR}" in found
+        if name in listed or (name.startswith(BY_NAME) if listed else scalar):
             continue
         if array.ndim == 0:
             value = escape(shown(array.item()))
@@ -178,7 +199,7 @@ def _values(run: CompletedRun) -> Iterator[tuple[str, ...]]:
             value = "<br>".join(escape(_row(row)) for row in np.atleast_2d(array))
         else:
             value = escape(_extent(array))
-        yield name, value
+        yield _path(name), value
 
 
 def _row(row: np.ndarray) -> str:
@@ -201,12 +222,12 @@ def _curves(run: CompletedRun) -> Iterator[tuple[str, ...]]:
     """A small curve of each longer sequence of numbers, such as the trace of a fit."""
     for name, array in arrays(run.results):
         if array.ndim == 1 and array.size > FEW and array.dtype.kind in "fiu":
-            yield name, *_line(array.astype(float))
+            yield _path(name), *_line(array.astype(float))
     metrics = run.results.get("metrics") or []
     for name in dict.fromkeys(name for row in metrics for name in row):
         column = [_number(row.get(name)) for row in metrics]
         if len(column) > 1 and None not in column:
-            yield f"metrics/{name}", *_line(np.array(column, float))
+            yield f"metrics / {name}", *_line(np.array(column, float))
 
 
 def _number(cell: Any) -> float | None:

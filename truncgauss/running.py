@@ -222,8 +222,18 @@ def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[st
             results: Mapping[str, Any] = run(config, **more)
     except ArithmeticError as error:
         return {"failed": str(error) or type(error).__name__}
-    as_numpy = lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf
-    return jax.tree.map(as_numpy, dict(results))
+    return _as_numpy(results)
+
+
+def _as_numpy(value: Any) -> Any:
+    """Results with arrays of NumPy's, in their order, which a map over a pytree would sort."""
+    import jax
+
+    if isinstance(value, Mapping):
+        return {key: _as_numpy(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_numpy(item) for item in value]
+    return np.asarray(value) if isinstance(value, jax.Array) else value
 
 
 def _agree(config: Experiment, checkpoint: Path) -> None:

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from truncgauss import files, report
-from truncgauss.completed_runs import PARTIAL, arrays, read
+from truncgauss.completed_runs import PARTIAL, arrays, plain, read
 
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
 CHECKPOINT, LOCK, INPUTS = "checkpoint", ".lock", "inputs.json"
@@ -197,7 +197,7 @@ def finish(
         provenance: see `circumstances`.
 
     Raises:
-        TypeError: a result that is none of these, or a name with a slash.
+        TypeError: a result that is none of these.
     """
     numbers: dict[str, Any] = dict(arrays(results))
     archive = io.BytesIO()  # written in one piece, so that a full disk is nothing but an OSError
@@ -243,7 +243,10 @@ def summary(results: Mapping[str, Any]) -> dict[str, Any]:
     """
     failed, lines = str(results.get("failed") or ""), results.get("summary", ())
     lines = [lines] if isinstance(lines, str) else lines
-    scalars = {key: array for key, array in arrays(results) if array.ndim == 0}
+    scalars: dict[str, Any] = {}
+    for key, array in arrays(results):
+        if array.ndim == 0:
+            scalars[key if plain(key) in scalars else plain(key)] = array
     return {
         "status": "failed" if failed else "finished",
         "reason": failed,

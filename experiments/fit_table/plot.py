@@ -1,43 +1,270 @@
-"""How far the naive estimates are from the fit, the residuals, and profiles of the likelihood."""
+"""The rows with the fit and its limits, the estimates with their intervals, and the residuals."""
 
 import numpy as np
 
 from truncgauss import plotting
 
+MOST, LEAST = 14, 4  # estimates that are drawn, and for which there is room
+FEW = 2  # outcomes that have panels of their own
+AT_MOST, AT_LEAST, INTERVAL = (plotting.SERIES[k] for k in (2, 1, 4))
+
 
 def plot(results):
-    """The naive estimates in standard errors of the fit, a worm plot of the residuals, and the
-    profile log-likelihoods that were asked for."""
-    outcomes, curves = list(results["outcomes"]), results.get("profile_curves", {})
-    widths = (1.15, 1, 1) if curves else (1.15, 1)
-    picture, axes = plotting.figure(1, len(widths), size=(5.6, 4.0), width_ratios=widths)
-    left, right, *rest = axes
-    forest(results, left)
-    for number, outcome in enumerate(outcomes[: len(plotting.SERIES)]):
-        draws = results["residuals"][..., number]
-        draws = np.atleast_2d(draws)[:, np.isfinite(draws).all(axis=0)]
-        plotting.worm(draws, label=str(outcome), series=number, bands=number == 0, ax=right)
-    plotting.title("Randomised quantile residuals", ax=right)
-    for ax in rest:
-        profiles(results, ax)
-    for ax in axes:
-        plotting.legend(columns=1, ax=ax)
-    return picture
+    """Data above residuals, and estimates in their units beside them."""
+    results = results | {"data": drawable(results["data"])}
+    data, curves = results["data"], results.get("profile_curves", {})
+    number = min(len(data["labels"]), FEW)
+    above = [f"data {j}" for j in range(number)] if draws_means(data) else ["data 0"]
+    below = [f"residuals {j}" for j in range(number)] + ["profile"] * bool(curves)
+    width = (4.6, 7.2, 8.6)[max(len(above), len(below)) - 1]
+    height = max(6.6, 1.0 + 0.75 * min(len(results["names"]), MOST))
+    page = plotting.page(width + 4.2, height)
+    left, right = page.subfigures(1, 2, width_ratios=(width, 4.2))
+    parts = zip(left.subfigures(2, 1), (above, below))
+    panels = {
+        name: ax for part, row in parts for name, ax in plotting.panels_of(part, [row]).items()
+    }
+    for j, name in enumerate(above):
+        draw = over_covariates if draws_means(data) else density if number == 1 else plane
+        draw(results, j, panels[name])
+    for j in range(number):
+        draws = np.atleast_2d(results["residuals"][..., j])
+        finite = draws[:, np.isfinite(draws).all(axis=0)]
+        plotting.worm(finite, label="residuals", ax=panels[f"residuals {j}"])
+        plotting.title(f"Residuals of {data['labels'][j]}", ax=panels[f"residuals {j}"])
+    if curves:
+        profiles(results, panels["profile"])
+    for row in (above, below):
+        wide = len(row) == 1 and len(below) > 1
+        columns = 4 if wide else 2 if row is above or len(row) == 1 else 1
+        for name in row:
+            plotting.legend(columns=columns, ax=panels[name])
+    estimates(results, right)
+    return page
 
 
-def forest(results, ax):
-    """Differences of the naive estimates from those of the fit, in its standard errors."""
-    away = (results["naive"] - results["estimates"]) / results["stderr"]
-    places = np.arange(len(away))[::-1]
-    ax.axvspan(-1.96, 1.96, color="#888888", alpha=0.18, linewidth=0, label="95 % of the fit")
-    ax.axvline(0.0, color="#555555", linewidth=0.7)
-    plotting.points(away, places, series=1, label="naive", ax=ax)
-    ax.set(
-        xlabel="difference from the fit (its standard errors)", ylabel="estimate",
-        yticks=places, yticklabels=[str(name) for name in results["names"]],
-        ylim=(-0.7, len(away) - 0.3),
+def drawable(data):
+    """The arrays of the rows, each text as one."""
+    return {key: np.asarray(value) for key, value in data.items()}
+
+
+def draws_means(data):
+    """Whether the rows differ in their means."""
+    return "abscissa" in data or (len(data["weights"]) == 1 and len(data["loc"]) > 1)
+
+
+# ---------------------------------------------------------------- the rows
+
+
+def kinds(lower, upper):
+    """Which entries (n,) are exact, at most, at least, and in an interval."""
+    below, above = np.isfinite(upper), np.isfinite(lower)
+    exact = lower == upper
+    return exact, below & ~above, above & ~below, below & above & ~exact
+
+
+def marks(x, lower, upper, ax):
+    """Rows over x: points, limits as triangles that show where the value is, and intervals."""
+    exact, at_most, at_least, between = kinds(lower, upper)
+    small = {"s": 9 if len(x) > 300 else 16, "alpha": 0.6 if len(x) > 100 else 0.9}
+    if exact.any():
+        plotting.points(x[exact], lower[exact], label=f"measured ({exact.sum()})", ax=ax, **small)
+    for kind, ends, look, marker, words in (
+        (at_most, upper, AT_MOST, "v", "at most"), (at_least, lower, AT_LEAST, "^", "at least"),
+    ):  # fmt: skip
+        if kind.any():
+            plotting.points(
+                x[kind], ends[kind], color=look.color, marker=marker, filled=False,
+                label=f"{words} ({kind.sum()})", ax=ax, **small,
+            )  # fmt: skip
+    if between.any():
+        ax.vlines(
+            x[between], lower[between], upper[between], color=INTERVAL.color, linewidth=0.9,
+            label=f"between ({between.sum()})",
+        )  # fmt: skip
+
+
+def unseen(low, high, ax, across=False, x=None):
+    """What lies beyond limits of truncation: hatched if these are one for all rows."""
+    ends = ax.get_xlim() if across else ax.get_ylim()
+    span = ax.axvspan if across else ax.axhspan
+    label = "could not be seen"
+    for limits, outer in ((low, ends[0]), (high, ends[1])):
+        if len(limits) == 1 and np.isfinite(limits[0]):
+            span(
+                outer, limits[0], facecolor="none", edgecolor=plotting.UNSEEN, hatch="....",
+                linewidth=0, label=label, zorder=0.5,
+            )  # fmt: skip
+        elif len(limits) > 1 and np.isfinite(limits).any():
+            at = np.zeros(len(limits)) if x is None else x
+            ax.plot(
+                *((limits, at) if across else (at, limits)), "|" if across else "_",
+                color=plotting.UNSEEN, markersize=5, label="limit of the row", zorder=1,
+            )  # fmt: skip
+        else:
+            continue
+        label = "_unseen"
+    (ax.set_xlim if across else ax.set_ylim)(ends)
+
+
+def over_covariates(results, j, ax):
+    """An outcome over its only covariate or, of several, over its fitted mean."""
+    data = results["data"]
+    lower, upper, loc = data["lower"][:, j], data["upper"][:, j], data["loc"][:, j]
+    levels = list(map(str, np.atleast_1d(data["levels"])))
+    single = "abscissa" in data
+    x = data["abscissa"] if single else loc
+    scale = np.broadcast_to(data["scale"], data["lower"].shape)[:, j]
+    order = np.argsort(x)
+    if levels:
+        numbers = [np.flatnonzero(x == k)[0] for k in range(len(levels))]
+        ax.errorbar(
+            np.arange(len(levels)), loc[numbers], scale[numbers], color=plotting.GRADIENT.color,
+            marker="_", markersize=22, linestyle="none", capsize=5, label="fitted mean ± sigma",
+            zorder=3,
+        )  # fmt: skip
+        ax.set_xticks(range(len(levels)), levels)
+        x = x + 0.5 * ((np.arange(len(x)) * 0.6180339887) % 1.0 - 0.5)  # so that points are apart
+    else:
+        ax.plot(x[order], loc[order], color=plotting.GRADIENT.color, label="fitted mean", zorder=3)
+        if monotone(scale[order]):
+            ends = (loc - scale)[order], (loc + scale)[order]
+            plotting.band(x[order], *ends, color=plotting.GRADIENT.color, label="± sigma", ax=ax)
+    marks(x, lower, upper, ax)
+    unseen(column(data["low"], j), column(data["high"], j), ax, x=x)
+    label = data["labels"][j]
+    ax.set(xlabel=str(data["abscissa_name"]) if single else "fitted mean", ylabel=str(label))
+    plotting.title(f"{label} and the fit", ax=ax)
+
+
+def column(limits, j):
+    return limits[:, j]
+
+
+def monotone(values):
+    steps = np.diff(values)
+    return bool(np.all(steps >= 0) or np.all(steps <= 0))
+
+
+def density(results, j, ax):
+    """The values of one outcome as a histogram, and the fitted density of all rows, seen or not."""
+    data = results["data"]
+    lower, upper = data["lower"][:, j], data["upper"][:, j]
+    exact, at_most, at_least, between = kinds(lower, upper)
+    values = np.where(between, (lower + upper) / 2, lower)[exact | between]
+    loc, scale, weights = data["loc"][:, j], data["scale"][:, j], data["weights"]
+    fraction = float(np.sum(weights * results["fraction_not_truncated"]))
+    counted = exact | between | at_most | at_least
+    if len(values):
+        bars, edges = np.histogram(values, bins="auto")
+        heights = bars / (counted.sum() * np.diff(edges))
+        ax.bar(
+            edges[:-1], heights, np.diff(edges), align="edge", color=plotting.SERIES[0].color,
+            alpha=0.25, label=f"measured ({len(values)})",
+        )  # fmt: skip
+    finite = np.concatenate([lower[np.isfinite(lower)], upper[np.isfinite(upper)]])
+    ends = [*(loc - 3.5 * scale), *(loc + 3.5 * scale), finite.min(), finite.max()]
+    x = np.linspace(min(ends), max(ends), 401)
+    z = (x - loc[:, None]) / scale[:, None]
+    curve = weights @ (np.exp(-0.5 * z**2) / (np.sqrt(2 * np.pi) * scale[:, None])) / fraction
+    words = "fitted, before errors" if data["noisy"] else "fitted, seen or not"
+    ax.plot(x, curve, color=plotting.GRADIENT.color, label=words)
+    ax.set_ylim(0.0, 1.12 * max(curve.max(), *(heights if len(values) else [0.0])))
+    top = ax.get_ylim()[1]
+    for kind, limits, look, marker, words in (
+        (at_most, upper, AT_MOST, "<", "at most"), (at_least, lower, AT_LEAST, ">", "at least"),
+    ):  # fmt: skip
+        if kind.any():
+            heights_of = top * (0.03 + 0.12 * ((np.arange(kind.sum()) * 0.6180339887) % 1.0))
+            plotting.points(
+                limits[kind], heights_of, color=look.color, marker=marker, filled=False, s=12,
+                alpha=0.7, label=f"{words} ({kind.sum()})", ax=ax,
+            )  # fmt: skip
+    unseen(column(data["low"], j), column(data["high"], j), ax, across=True)
+    ax.set(xlabel=str(data["labels"][j]), ylabel="density")
+    plotting.title(f"{data['labels'][j]} and the fit", ax=ax)
+
+
+def plane(results, _, ax):
+    """Two outcomes, and the ellipses of the fit."""
+    data = results["data"]
+    ends = [(data["lower"][:, j], data["upper"][:, j]) for j in (0, 1)]
+    exact, at_most, at_least, between = zip(*(kinds(*side) for side in ends))
+    middles = [np.where(np.isfinite(a), a, b) for a, b in ends]
+    middles = [np.where(k, (a + b) / 2, m) for k, (a, b), m in zip(between, ends, middles)]
+    known = np.isfinite(middles[0]) & np.isfinite(middles[1])
+    measured = known & exact[0] & exact[1]
+    small = {"s": 9 if measured.sum() > 300 else 16, "alpha": 0.7}
+    plotting.points(
+        middles[0][measured], middles[1][measured], label=f"measured ({measured.sum()})", ax=ax,
+        **small,
     )  # fmt: skip
-    plotting.title("Naive estimates beside the fit", ax=ax)
+    sides = ((at_most, AT_MOST, "<v", "at most"), (at_least, AT_LEAST, ">^", "at least"))
+    for kind, look, markers, words in sides:
+        for j in (0, 1):
+            rows = known & kind[j]
+            if rows.any():
+                plotting.points(
+                    middles[0][rows], middles[1][rows], color=look.color, marker=markers[j],
+                    filled=False, label=f"{data['labels'][j]} {words} ({rows.sum()})", ax=ax,
+                    **small,
+                )  # fmt: skip
+    rows = known & (between[0] | between[1])
+    if rows.any():
+        plotting.points(
+            middles[0][rows], middles[1][rows], color=INTERVAL.color, filled=False, marker="s",
+            label=f"middle of an interval ({rows.sum()})", ax=ax, **small,
+        )  # fmt: skip
+    covariances = data["covariance"].reshape(-1, 2, 2)
+    for k, (loc, covariance) in enumerate(zip(data["loc"][:, :2], covariances)):
+        label = "fitted: 50 and 90 % of all" if k == 0 else None
+        plotting.contours(loc, covariance, label=label, series=1, ax=ax)
+    for j in (0, 1):
+        unseen(column(data["low"], j), column(data["high"], j), ax, across=j == 0)
+    ax.set(xlabel=str(data["labels"][0]), ylabel=str(data["labels"][1]))
+    others = len(data["labels"]) - FEW
+    more = f" (of {others + FEW} outcomes)" if others > 0 else ""
+    plotting.title(f"{data['labels'][0]}, {data['labels'][1]} and the fit{more}", ax=ax)
+
+
+# ---------------------------------------------------------------- the estimates
+
+
+def estimates(results, part):
+    """Every estimate with its interval and the naive one, each on an axis of its own units."""
+    names = [str(name) for name in results["names"]]
+    shown = list(range(min(len(names), MOST)))
+    blank = [["."]] * max(0, LEAST - len(shown))
+    axes = plotting.panels_of(part, [[str(k)] for k in shown] + blank)
+    ends = np.asarray(results["interval_ends"])
+    for k in shown:
+        ax, value = axes[str(k)], results["estimates"][k]
+        low, high = np.where(np.isfinite(ends[k]), ends[k], value)
+        ax.plot([low, high], [0.0, 0.0], color="#000000", linewidth=1.6, label="95 % interval")
+        plotting.points([value], [0.0], label="fit", s=22, ax=ax)
+        naive = results["naive"][k]
+        if np.isfinite(naive):
+            plotting.points(
+                [naive], [-0.45], series=1, s=18, label="naive", ax=ax, filled=False
+            )  # fmt: skip
+        if min(low, value, naive) < 0 < max(high, value, naive):
+            ax.axvline(0.0, color="#555555", linewidth=0.7)
+        text = f"{names[k]}:  {value:.4g}  [{ends[k][0]:.4g}, {ends[k][1]:.4g}]"
+        ax.annotate(
+            text, (0.0, 1.0), (0, 1), xycoords="axes fraction", textcoords="offset points",
+            fontsize=7.5 * min(1.0, 60 / len(text)), va="bottom", annotation_clip=False,
+        ).set_in_layout(False)  # fmt: skip
+        ax.set(ylim=(-0.8, 0.5), yticks=[])
+        ax.spines["left"].set_visible(False)
+        ax.tick_params(axis="x", labelsize=6.5, length=2, pad=1)
+        ax.locator_params(axis="x", nbins=4)
+        ax.margins(x=0.08)
+    left_out = len(names) - len(shown)
+    more = f" (the first {MOST} of {len(names)})" if left_out else ""
+    part.suptitle(
+        f"Estimates and 95 % intervals{more}", fontsize=9.5, weight="bold", x=0.03, ha="left"
+    )
+    plotting.legend(columns=3, below=20.0, ax=axes[str(shown[-1])])
 
 
 def profiles(results, ax):
@@ -53,5 +280,5 @@ def profiles(results, ax):
             plotting.profile(away, fall, estimate=0.0, stderr=1.0, ax=ax, **style)
         else:
             ax.plot(away, -fall, markersize=3, **style)
-    ax.set(xlabel="difference from the estimate (its standard errors)")
+    ax.set(xlabel="standard errors from the estimate")
     plotting.title("Profile log-likelihood", ax=ax)

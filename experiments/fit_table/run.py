@@ -13,26 +13,26 @@ import sys
 import numpy as np
 
 import truncgauss as tg
-from truncgauss import distributed, pooling, tables
+from truncgauss import distributed, pooling
 from truncgauss.optimization.progress import bar
 
-from . import mixture
-from .settings import Entry, levels_of
+from . import drawn, mixture
+from .table import levels_of, log
 
 NUM_CURVE = 7  # points of a profile's curve
+QUANTILE = 1.959964
 
 
 def run(config):
     """Estimates with standard errors, the naive ones, the certificate, and residuals."""
     import jax
 
-    table, share = own_table(config)
-    table, share, dropped = without_strays(config, table, share)
+    data, share, dropped = own_rows(config)
     with pooling.pool(share), pooling.checked_together():
-        rows, design = observations(config, table), design_of(config, table)
+        rows, design = observations(config, data.known), design_of(config, data.columns)
     covariates = None if design is None else np.column_stack(list(design.values()))
     with pooling.given(share):
-        fit = fitted(config, table, rows, design)
+        fit = fitted(config, data, rows, design)
         profiles = {name: profile(fit, name) for name in config.profile}
         with bar(None, "residuals", True):
             residuals = tg.quantile_residuals(
@@ -41,26 +41,33 @@ def run(config):
         said, residuals = of_all(rows, residuals, share)
         simple = naive(config, rows, covariates, fit, share)
     results = {
-        "outcomes": np.array(list(config.outcomes)),
-        **of_fit(fit),
+        "outcomes": np.array(config.labels),
+        **of_fit(fit, profiles),
         "naive": simple,
         "num_components": config.components,
         "profile": {name: np.array(ends) for name, (ends, _) in profiles.items()},
         "profile_curves": {name: np.array(curve) for name, (_, curve) in profiles.items()},
         "residuals": residuals,
-        "dropped": np.array(dropped, int),
+        "data": drawn.shown(config, data, covariates, fit, share),
+        **dropped,
     }
     results["summary"] = summary(results, said, fit)
     return results
 
 
-def of_fit(fit):
+def of_fit(fit, profiles):
     """What the fit found, and how it went."""
+    ends = np.stack([fit.estimates - QUANTILE * fit.errors, fit.estimates + QUANTILE * fit.errors])
+    for name, (low_and_high, _) in profiles.items():
+        ends[:, fit.names.index(name)] = low_and_high
+    kinds = [", profile" if name in profiles else "" for name in fit.names]
     return {
         "names": np.array(fit.names),
         "estimates": fit.estimates,
         "stderr": fit.errors,
-        "by_name": by_name(fit),
+        "intervals": np.array([f"[{a:.6g}, {b:.6g}]{c}" for a, b, c in zip(*ends, kinds)]),
+        "interval_ends": ends.T,
+        "by_name": by_name(fit, ends),
         "log_likelihood": fit.log_likelihood,
         "fraction_not_truncated": fit.fraction_not_truncated,
         "num_rows": fit.num_rows,
@@ -78,9 +85,9 @@ def of_all(rows, residuals, share):
     return rows.described(dict(zip(counts, map(int, whole)))), np.swapaxes(stacked, 0, 1)
 
 
-def own_table(config):
-    """The columns of the rows that this process is to fit, and which of all rows these are; None if
-    it has all."""
+def own_rows(config):
+    """The rows that this process is to fit, which of all rows these are, or None if it has all, and
+    the numbers of the rows that were left out, among all of them."""
     import jax
 
     count = jax.process_count()
@@ -90,13 +97,22 @@ def own_table(config):
                 "truncgauss: the table has columns of texts: every process reads all of it",
                 file=sys.stderr,
             )
-        return config.read_data(), None
+        data = config.read_data()
+        return data, None, {"dropped": data.stray, "incomplete": data.incomplete}
     if distributed.first():
         scanned = ", scanning the text before them" if str(config.data).endswith(".csv") else ""
         print(f"truncgauss: each process reads its own rows{scanned}", file=sys.stderr)
     with pooling.checked_together(apart=True):
-        table = config.read_data((jax.process_index(), count))
-    return table, pooling.of_processes(len(next(iter(table.values()))))
+        data = config.read_data((jax.process_index(), count))
+    share, before = (
+        pooling.of_processes(length) for length in (len(data.known["lower"]), data.length)
+    )
+    with pooling.pool(share):
+        dropped = {
+            key: pooling.stacked(numbers + before.begin).astype(int)
+            for key, numbers in (("dropped", data.stray), ("incomplete", data.incomplete))
+        }
+    return data, share, dropped
 
 
 def metrics(fit):
@@ -108,20 +124,15 @@ def metrics(fit):
     ]
 
 
-def observations(config, table):
-    """What the table says of the outcomes."""
-    given = {
-        key: {name: value for name, entry in config.outcomes.items()
-              if (value := getattr(entry, key)) is not None}
-        for key in Entry.model_fields
-    }  # fmt: skip
-    return tg.Observations.from_table(
-        table, list(config.outcomes), missing=bool(config.missing),
-        weights=config.weights or None, **given,
-    )  # fmt: skip
+def observations(config, known):
+    """The rows as observations."""
+    settings = {key: array for key, array in known.items() if key not in ("low", "high")}
+    if "low" in known:
+        settings["region"] = tg.Box(known["low"], known["high"])
+    return tg.Observations(**settings, names=tuple(config.labels))
 
 
-def fitted(config, table, rows, design):
+def fitted(config, data, rows, design):
     """The fit of the rows: a mixture, a regression whose scale has covariates, or any other."""
     if config.components > 1:
         return mixture.fitted(config, rows)
@@ -129,59 +140,28 @@ def fitted(config, table, rows, design):
     if not config.scale_covariates:
         return tg.fit_observations(rows, design, config.covariance, **settings)
     ((name, entry),) = config.outcomes.items()
-    columns = [np.ones(rows.num_rows), *(table[own] for own in config.scale_covariates)]
+    columns = [np.ones(rows.num_rows), *(data.columns[own] for own in config.scale_covariates)]
     scales = dict(zip(["constant", *config.scale_covariates], columns))
-    with pooling.checked_together(apart=True):
-        check_present(scales)
     outcome = np.column_stack([rows.lower, rows.upper])
-    given = {"truncated_low": entry.truncated_low, "truncated_high": entry.truncated_high}
-    marked = entry.left_censored or entry.right_censored
+    marked = entry.left_censored or entry.right_censored or config.by_text
     if not (entry.lower or entry.upper or marked or config.missing):
         # With its limits of censoring, which have an expected information.
-        outcome = table[name]
-        given |= {"censored_low": entry.censored_low, "censored_high": entry.censored_high}
-    settings |= {key: table[own] if isinstance(own, str) else own for key, own in given.items()}
+        outcome = data.columns[name]
+        limits = {"censored_low": entry.censored_low, "censored_high": entry.censored_high}
+        limits = {key: data.columns[x] if isinstance(x, str) else x for key, x in limits.items()}
+        if entry.log:
+            outcome = log(outcome)
+            limits = {key: x if x is None else log(x) for key, x in limits.items()}
+        settings |= limits
+    for key, side in (("truncated_low", "low"), ("truncated_high", "high")):
+        if side in data.known:
+            settings[key] = data.known[side][..., 0]
     if rows.noise is not None:
         settings["noise"] = np.broadcast_to(np.ravel(rows.noise), rows.num_rows)
     covariates = {"constant": columns[0]} if design is None else design
     return tg.fit_regression(
         outcome, covariates, scale_design=scales, weights=rows.weights, **settings
     )
-
-
-def without_strays(config, table, share):
-    """The table without rows that lie outside of where they could be seen, its share of what is
-    left, and the numbers of the strays among all rows.
-
-    Raises:
-        ValueError: there are such rows, and they are not to be dropped.
-    """
-    before = 0 if share is None else share.begin
-    with pooling.pool(share):
-        with pooling.checked_together():
-            rows = observations(config, table)
-            stray = strays(config, rows, before)
-        dropped = [int(row) for row in pooling.stacked(stray + before)]
-    kept = np.delete(np.arange(rows.num_rows), stray)
-    table = {name: column[kept] for name, column in table.items()}
-    return table, share and pooling.of_processes(len(kept)), dropped
-
-
-def strays(config, rows, before):
-    """The numbers of rows outside of where they could be seen, of which some stand before these."""
-    if rows.region is None:
-        return np.zeros(0, int)
-    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
-    low, high = (np.broadcast_to(end, lower.shape) for end in (rows.region.low, rows.region.high))
-    stray = np.flatnonzero(((lower > high) | (upper < low)).any(axis=1))
-    if len(stray) and config.stray_rows == "refuse":
-        raise ValueError(
-            f"{len(stray)} of {len(lower)} rows lie outside of where a row could be seen, first "
-            f"{tables.place(config.data, before + stray[0], config.where)}: {lower[stray[0]]} to "
-            f"{upper[stray[0]]}, but seen only from {low[stray[0]]} to {high[stray[0]]}. Correct "
-            "the limits or the rows, or say `stray_rows: drop`."
-        )
-    return stray
 
 
 def design_of(config, table):
@@ -192,21 +172,7 @@ def design_of(config, table):
         levels = levels_of(table, name, reference)
         names += [f"{name}: {level}" for level in levels]
         columns += [(table[name] == level).astype(float) for level in levels]
-    if len(names) == 1:
-        return None
-    design = dict(zip(names, columns))
-    check_present(design)
-    return design
-
-
-def check_present(columns):
-    """Raise ValueError if a covariate is missing in some row."""
-    absent = [name for name, column in columns.items() if np.isnan(column).any()]
-    if absent:
-        raise ValueError(
-            f"covariate {absent[0]!r} is missing in some rows. Only outcomes may be missing: "
-            "remove these rows, or leave the covariate out."
-        )
+    return None if len(names) == 1 else dict(zip(names, columns))
 
 
 def profile(fit, name):
@@ -241,7 +207,7 @@ def naive(config, rows, design, fit, share):
     kept = np.tril_indices(len(matrix))
     if config.covariance == "diagonal":
         kept = np.diag_indices(len(matrix))
-    last = matrix[kept]
+    last = matrix[kept] if len(matrix) > 1 else np.sqrt(matrix[kept])
     if config.scale_covariates:
         last = np.append(0.5 * np.log(matrix[0]), np.zeros(len(config.scale_covariates)))
     values = np.concatenate([coefficients.T.ravel(), last])
@@ -249,14 +215,15 @@ def naive(config, rows, design, fit, share):
     return values
 
 
-def by_name(fit):
-    """Every estimate and its standard error by name, for summary.json."""
-    pairs = zip(fit.names, fit.estimates, fit.errors)
-    return {
-        key: float(number)
-        for name, estimate, error in pairs
-        for key, number in ((name, estimate), (f"{name}, standard error", error))
+def by_name(fit, ends):
+    """Every estimate, its standard error and its interval by name, for summary.json."""
+    more = {
+        f"{name}, {what}": float(number)
+        for name, *numbers in zip(fit.names, fit.errors, *ends)
+        for what, number in zip(("standard error", "low", "high"), numbers)
     }
+    estimates = {name: float(x) for name, x in zip(fit.names, fit.estimates)}
+    return estimates | more | estimates  # which keep their names whatever the others are called
 
 
 # ---------------------------------------------------------------- what the user reads
@@ -264,28 +231,26 @@ def by_name(fit):
 
 def summary(results, said, fit):
     """The table of estimates, the certificate, and what was dropped."""
-    width = max(map(len, results["names"]))
-    row = f"{{:<{width}}} {{:>12}} {{:>12}} {{:>26}} {{:>12}}".format
+    width, wide = (max(map(len, results[key])) for key in ("names", "intervals"))
+    row = f"{{:<{width}}} {{:>12}} {{:>12}} {{:>{max(wide, 18)}}} {{:>12}}".format
     verdict = "converged" if fit.converged else "not converged"
     lines = [
         f"{said}; {verdict}, log-likelihood {fit.log_likelihood:.6g}",
         row("", "estimate", "std. error", "95 % Wald interval", "naive"),
     ]
-    columns = zip(results["names"], results["estimates"], results["stderr"], results["naive"])
-    for name, estimate, error, simple in columns:
-        ends = f"[{estimate - 1.959964 * error:.6g}, {estimate + 1.959964 * error:.6g}]"
+    keys = ("names", "estimates", "stderr", "intervals", "naive")
+    for name, estimate, error, ends, simple in zip(*(results[key] for key in keys)):
         lines.append(row(name, f"{estimate:.6g}", f"{error:.6g}", ends, f"{simple:.6g}"))
-    for name, (low, high) in results["profile"].items():
-        lines.append(f"profile interval of {name}: [{low:.6g}, {high:.6g}]")
     lines.append(
         f"log-likelihood {fit.log_likelihood:.10g}, {fit.num_rows:g} rows, {fit.num_parameters} "
         f"parameters, AIC {fit.aic:.6g}, BIC {fit.bic:.6g}; standard errors from the "
         f"{fit.information} information"
     )
-    dropped = results["dropped"]
-    if len(dropped):
-        shown = ", ".join(map(str, dropped[:10])) + (", ..." if len(dropped) > 10 else "")
-        lines.append(f"dropped {len(dropped)} stray row(s), counted from 0: {shown}")
+    for key, kind in (("dropped", "stray"), ("incomplete", "incomplete")):
+        numbers = list(map(str, results[key]))
+        if numbers:
+            shown = ", ".join(numbers[:10]) + (", ..." if len(numbers) > 10 else "")
+            lines.append(f"dropped {len(numbers)} {kind} row(s), counted from 0: {shown}")
     certificate = [] if fit.certificate is None else [f"Certificate: {fit.certificate}."]
     return [
         *lines,

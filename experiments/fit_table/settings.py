@@ -1,7 +1,7 @@
 """The settings of `fit_table`."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -12,11 +12,15 @@ from truncgauss.config import (
     Limit,
     Model,
     Positive,
+    Seed,
     columns_of,
     problem,
     problems,
 )
-from truncgauss.tables import from_file, mismatch
+from truncgauss.tables import limit_of, mismatch, units
+from truncgauss.tables.censoring import advice
+
+from .table import Data, levels_of, read
 
 ColumnOrNumber = Limit | str
 """A number for all rows, or the name of the column that has one for each."""
@@ -45,20 +49,9 @@ class Entry(Model):
     """Above this limit."""
     noise_scale: Positive | str | None = None
     """Standard deviation of the measurement errors."""
-
-
-def levels_of(table: dict[str, Any], name: str, reference: str) -> list[str]:
-    """The texts in a column, in order, without the one that others are compared with.
-
-    Raises:
-        ValueError: the column does not hold that one.
-    """
-    levels = sorted({str(level) for level in table[name]})
-    if reference not in levels:
-        raise ValueError(
-            f"categories: column {name!r} nowhere holds {reference!r}, but {levels[:20]}."
-        )
-    return [level for level in levels if level != reference]
+    log: bool = False
+    """Fit the natural logarithm of the outcome, as of concentrations; limits are those of the
+    outcome itself."""
 
 
 def no_estimate(name: str, names: list[str]) -> str:
@@ -71,12 +64,19 @@ class Settings(Experiment):
 
     spreads: ClassVar[bool] = True
 
+    seed: Seed = 0
+    """Of randomised residuals and the starts of mixtures; of nothing else."""
     data: DataFile
     """A CSV, NPZ or Parquet table with named columns."""
+    units_row: bool = False
+    """Whether the first row below the header of a CSV table holds units, which the figure shows."""
     where: dict[str, str] = {}
     """Keep only the rows whose column (the key) holds this text (the value)."""
     missing: tuple[str, ...] = ()
     """Texts that stand for a missing number. An outcome may be missing, at random; nothing else."""
+    censoring: Literal["columns", "text"] = "columns"
+    """Where it says what is censored: in the columns named under `outcomes`, or also in the text of
+    an outcome's cell: <0.5, >100, or nd, which is at most its `censored_low`."""
     outcomes: Annotated[dict[str, Entry], Field(min_length=1)]
     """What is known of each outcome, by its column."""
     covariates: tuple[str, ...] = ()
@@ -85,8 +85,8 @@ class Settings(Experiment):
     """Columns of texts that the mean depends on (the key), and the text that others are compared
     with (the value)."""
     scale_covariates: tuple[str, ...] = ()
-    """Columns that the log of the standard deviation is linear in, besides a constant; with one
-    outcome. Its estimates are called `log_scale[column]`."""
+    """Columns that the log of the standard deviation, sigma, is linear in, besides a constant; with
+    one outcome. Its estimates are called `log_scale[column]`."""
     weights: str = ""
     """The column that says how often each row counts."""
     covariance: Literal["full", "diagonal", "tied"] = "full"
@@ -99,6 +99,8 @@ class Settings(Experiment):
     """What standard errors come from."""
     stray_rows: Literal["refuse", "drop"] = "refuse"
     """What to do with rows outside of where a row could be seen. Dropped rows are named."""
+    incomplete_rows: Literal["refuse", "drop"] = "refuse"
+    """What to do with rows that lack a covariate. Dropped rows are named."""
     profile: tuple[str, ...] = ()
     """Estimates to give profile-likelihood intervals of, by their names in the table."""
     num_steps: Count = 100
@@ -109,7 +111,7 @@ class Settings(Experiment):
     def numbers(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """The columns of numbers: where each is named in the settings, and its name."""
         for name, entry in self.outcomes.items():
-            if entry.lower is None and entry.upper is None:
+            if entry.lower is None and entry.upper is None and name not in self.by_text:
                 yield ("outcomes", name), name
             for key in Entry.model_fields:
                 value = getattr(entry, key)
@@ -123,6 +125,8 @@ class Settings(Experiment):
 
     def texts(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """The columns of texts, likewise."""
+        for name in self.by_text:
+            yield ("outcomes", name), name
         for name, entry in self.outcomes.items():
             for key in ("left_censored", "right_censored"):
                 if mark := getattr(entry, key):
@@ -130,18 +134,35 @@ class Settings(Experiment):
         for name in self.categories:
             yield ("categories", name), name
 
-    def read_data(self, part: tuple[int, int] = (0, 1)) -> dict[str, Any]:
-        """The columns that the settings name, of the i-th of k parts of the rows."""
-        numbers = dict.fromkeys(name for _, name in self.numbers())
-        texts = dict.fromkeys(name for _, name in self.texts())
-        table = from_file(
-            self.data, list(numbers), self.where, text=list(texts), missing=self.missing, part=part
-        )
-        levels = {key: levels_of(table, key, text) for key, text in self.categories.items()}
+    @property
+    def by_text(self) -> list[str]:
+        """The outcomes whose cells may be texts such as <0.5."""
+        entries = self.outcomes.items() if self.censoring == "text" else ()
+        return [name for name, entry in entries if entry.lower is None and entry.upper is None]
+
+    @property
+    def labels(self) -> list[str]:
+        """What the outcomes are called in the fit."""
+        return [f"log({name})" if own.log else name for name, own in self.outcomes.items()]
+
+    def units(self) -> dict[str, str]:
+        """The units of the columns, as far as a row of the table says them."""
+        return units(self.data) if self.units_row else {}
+
+    def read_data(self, part: tuple[int, int] = (0, 1)) -> Data:
+        """The rows to fit, of the i-th of k parts of the table."""
+        data = read(self, part)
+        if self.components > 1:
+            return data
+        levels = {key: levels_of(data.columns, key, own) for key, own in self.categories.items()}
+        names = self.names(levels)
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two estimates would be called {name!r}: rename a column.")
         for name in self.profile:
-            if why := no_estimate(name, self.names(levels)):
+            if why := no_estimate(name, names):
                 raise ValueError(f"profile: {why}")
-        return table
+        return data
 
     def names(self, levels: dict[str, list[str]]) -> list[str]:
         """What the fit will call its estimates.
@@ -149,7 +170,7 @@ class Settings(Experiment):
         Args:
             levels: of each category, without the one that others are compared with.
         """
-        outcomes, design = list(self.outcomes), ["constant", *self.covariates]
+        outcomes, design = self.labels, ["constant", *self.covariates]
         design += [f"{key}: {level}" for key, own in levels.items() for level in own]
         if self.scale_covariates:
             return [*design, *(f"log_scale[{x}]" for x in ("constant", *self.scale_covariates))]
@@ -158,6 +179,8 @@ class Settings(Experiment):
             several = [f"coefficients[{outcome}][{x}]" for x in design]
             linear = several if len(outcomes) > 1 else design
             found += linear if len(design) > 1 else [f"loc[{outcome}]"]
+        if len(outcomes) == 1:
+            return [*found, "sigma"]
         for i, outcome in enumerate(outcomes):
             others = outcomes[: i + 1] if self.covariance == "full" else [outcome]
             found += [f"covariance[{outcome}, {other}]" for other in others]
@@ -184,6 +207,27 @@ class Settings(Experiment):
         found = [problem(why, "profile", i, got=self.profile[i]) for i, why in whys if why]
         if found:
             raise problems(found)
+        return self
+
+    @model_validator(mode="after")
+    def _censored_is_not_missing(self) -> "Settings":
+        found = [
+            problem(advice(text), "missing", i, got=text)
+            for i, text in enumerate(self.missing)
+            if limit_of(text)
+        ]
+        if found:
+            raise problems(found)
+        if self.units_row and self.data.suffix in (".npz", ".parquet"):
+            raise problem("is for CSV tables", "units_row", got=self.units_row)
+        return self
+
+    @model_validator(mode="after")
+    def _logarithms_have_no_noise(self) -> "Settings":
+        for name, entry in self.outcomes.items():
+            if entry.log and entry.noise_scale is not None:
+                message = "is not for a logarithm: errors of the outcome are no errors of its log"
+                raise problem(message, "outcomes", name, "noise_scale", got=entry.noise_scale)
         return self
 
     @model_validator(mode="after")

@@ -47,7 +47,7 @@ def estimates(results, ax):
 def purchases(results, ax):
     """Purchases over the fitted mean, and the mean of what is observed."""
     mean, y = results["mean"], results["purchases"]
-    scale = np.exp(results["estimates"][-1])
+    scale = results["estimates"][-1]
     x = np.linspace(mean.min() - 1.0, mean.max() + 1.0, 200)
     expected = x * norm.cdf(x / scale) + scale * norm.pdf(x / scale)
     plotting.curves(

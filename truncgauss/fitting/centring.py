@@ -26,6 +26,10 @@ from truncgauss.regions import Box, Polyhedron, QuadraticRegion, Section
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
 CONSTANT = 1e-12  # how near to 1 a sum of covariates must be to count as constant
 COLLINEAR = 1e-10  # smallest singular value of columns of length 1, over the largest
+NO_CONSTANT = (
+    "The covariates hold no constant, so that the mean is 0 where all of them are. If that is not "
+    "meant, give a column of ones too."
+)
 COARSE = 1e-2  # of an outcome's spread: steps of float32 that a reader must hear of
 
 
@@ -141,6 +145,12 @@ class Centred:
         weights = self.rows.weights
         own = self.rows.num_rows if weights is None else np.sum(np.asarray(weights))
         return jnp.asarray(pooling.total(np.asarray(own, float)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know of the covariates."""
+        lacking = any(whitened.constant is None for whitened in self.designs or ())
+        return (NO_CONSTANT,) * lacking
 
     @property
     def covariates(self) -> tuple[jax.Array, ...] | None:

@@ -180,7 +180,8 @@ class Coordinates:
         return np.concatenate([coefficients, np.log(scale[list(self.scales)]), correlations])
 
     def names(self, linear: bool, labels: tuple[str, ...]) -> list[str]:
-        """What to call the estimates: coefficients, then the free entries of the covariance.
+        """What to call the estimates: coefficients, then the free entries of the covariance; of one
+        outcome its standard deviation, sigma.
 
         Args:
             linear: whether there are covariates.
@@ -191,7 +192,14 @@ class Coordinates:
             for label, size in zip(labels, self.sizes)
             for i in range(size)
         ]
+        if self.has_sigma:
+            return [*locs, "sigma"]
         return locs + [f"covariance[{labels[i]}, {labels[j]}]" for i, j in self.entries]
+
+    @property
+    def has_sigma(self) -> bool:
+        """Whether the last estimate is the standard deviation of the only outcome."""
+        return len(self.sizes) == 1 and len(self.entries) == 1
 
     @property
     def entries(self) -> list[tuple[int, int]]:
@@ -202,7 +210,8 @@ class Coordinates:
         """The numbers that `names` calls, as one vector."""
         coefficients, matrix = self.values(x)
         entries = [matrix[i, j][None] for i, j in self.entries]
-        return jnp.concatenate([*coefficients, *entries])
+        rest = [jnp.sqrt(entries[0])] if self.has_sigma else entries
+        return jnp.concatenate([*coefficients, *rest])
 
 
 @Compiled

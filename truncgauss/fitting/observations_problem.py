@@ -356,13 +356,14 @@ class Rows:
         ends = np.cumsum(place.sizes)
         if not self.unique:
             refuse(fields, self.undetermined(fields["errors"], matrix))
+        notes = notes_of(fields, self.unique, starts, fraction) + self.undecided(fields, starts)
         return ObservationsFit(
             **fields,
             coefficients=tuple(np.split(fields["estimates"][: ends[-1]], ends[:-1])),
             covariance_matrix=matrix,
-            standard_errors=shaped(place, names, fields["errors"]),
+            standard_errors=shaped(place, matrix, fields["errors"]),
             fraction_not_truncated=fraction,
-            notes=notes_of(fields, self.unique, starts, fraction) + self.undecided(fields, starts),
+            notes=notes + self.near.notes,
             references=self.references(information),
         )
 

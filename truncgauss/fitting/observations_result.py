@@ -40,12 +40,14 @@ class ObservationsFit(RowsFit):
 
 
 def shaped(
-    coordinates: Coordinates, names: tuple[str, ...], errors: np.ndarray
+    coordinates: Coordinates, covariance: np.ndarray, errors: np.ndarray
 ) -> ObservationsErrors:
-    """Standard errors in the shapes of the estimates."""
+    """Standard errors in the shapes of the estimates; of a variance 2 sigma times that of sigma."""
     count, d = sum(coordinates.sizes), len(coordinates.sizes)
     parts = np.split(errors[:count], np.cumsum(coordinates.sizes)[:-1])
     matrix = np.zeros((d, d))
+    if coordinates.has_sigma:
+        errors = np.append(errors[:count], 2.0 * np.sqrt(covariance[0, 0]) * errors[count:])
     for (i, j), error in zip(coordinates.entries, errors[count:]):
         matrix[i, j] = matrix[j, i] = error
     return ObservationsErrors(tuple(parts), matrix)

@@ -104,7 +104,7 @@ def fit_regression(
         >>> design = {"constant": [1.0] * 8, "wage": [1, 2, 3, 2, 5, 3, 6, 4]}
         >>> fit = tg.fit_regression(hours, design, censored_low=0.0)
         >>> fit.names, fit.coefficients.round(3), round(fit.scale, 3)
-        (('constant', 'wage', 'log_scale'), array([-1.855,  0.851]), 0.3)
+        (('constant', 'wage', 'sigma'), array([-1.855,  0.851]), 0.3)
 
     References:
         Tobin, "Estimation of relationships for limited dependent variables", Econometrica (1958).
@@ -208,7 +208,7 @@ class Regression:
         if scale_design is not None:
             link = LOG
             log_scale = pooling.least_squares(scale_design, np.full(n, log_scale[0]))
-        coordinates = RegressionCoordinates(p, link)
+        coordinates = RegressionCoordinates(p, link, single=scales is None)
         loss = RegressionLoss(
             terms=terms_of(near.rows, each=True),
             design=full_design(white[0].design),
@@ -218,7 +218,7 @@ class Regression:
             link=link,
             mark=pooling.mark(),
         )
-        last = ("log_scale",) if scales is None else names_of(scales, "log_scale", nested=True)
+        last = ("sigma",) if scales is None else names_of(scales, "log_scale", nested=True)
         return cls(
             given=given,
             near=near,
@@ -264,7 +264,7 @@ class Regression:
 
     def scales(self, x: np.ndarray) -> np.ndarray:
         """Sigma of each row, (n,), or the one of all, (1,)."""
-        log_scale = np.asarray(self.coordinates.estimates(jnp.asarray(x)))[self.design.shape[1] :]
+        log_scale = np.asarray(self.coordinates.values(jnp.asarray(x)))[self.design.shape[1] :]
         if self.scale_design is None:
             return np.exp(log_scale)
         with np.errstate(over="ignore"):
@@ -316,7 +316,7 @@ class Regression:
         direction of the covariates, which are whitened, and scales by a factor of about e."""
         random = np.random.default_rng(0)
         p = self.design.shape[1]
-        values = np.asarray(self.coordinates.estimates(jnp.asarray(self.first)))
+        values = np.asarray(self.coordinates.values(jnp.asarray(self.first)))
         return [
             self.coordinates.free(
                 values[:p] + self.spread * random.normal(size=p),
@@ -346,7 +346,7 @@ class Regression:
     def explained(self, path: Path) -> bool:
         """Whether the likelihood is no lower without the scales that are negligible."""
         p, scales = self.design.shape[1], self.scales(path.end.x)
-        values = np.asarray(self.coordinates.estimates(jnp.asarray(path.end.x)))
+        values = np.asarray(self.coordinates.values(jnp.asarray(path.end.x)))
         columns = np.column_stack([np.log(scales), (scales / self.spread) ** 2 < NO_VARIANCE])
         columns = np.broadcast_to(columns, (len(self.design), 2))
         loss = dataclasses.replace(path.loss, scale_design=full_design(columns), link=LOG)
@@ -385,13 +385,17 @@ class Regression:
         if not self.unique:
             width = max(self.spread, float(pooling.largest(self.scales(path.end.x).max())))
             refuse(fields, absurd(fields["errors"][:p], width, self.near.transform_of(0)))
+        (coefficients, scale), (errors, wide) = (
+            (fields[key][:p], fields[key][p:]) for key in ("estimates", "errors")
+        )
+        single = self.coordinates.single
         return RegressionFit(
             **fields,
-            coefficients=fields["estimates"][:p],
-            log_scale=fields["estimates"][p:],
-            standard_errors=RegressionErrors(fields["errors"][:p], fields["errors"][p:]),
+            coefficients=coefficients,
+            log_scale=np.log(scale) if single else scale,
+            standard_errors=RegressionErrors(errors, wide / scale if single else wide),
             fraction_not_truncated=fraction,
-            notes=notes_of(fields, self.unique, starts, fraction),
+            notes=notes_of(fields, self.unique, starts, fraction) + self.near.notes,
             references=self.references(information),
         )
 

@@ -126,12 +126,19 @@ class RegressionCoordinates:
     Attributes:
         num_coefficients: p (static).
         link: how mean and scale follow from the predictors, see `regression_loss` (static).
+        single: whether sigma is one number, without covariates (static).
     """
 
     num_coefficients: int = static_field()
     link: int = static_field()
+    single: bool = static_field()
 
     def estimates(self, x: jax.Array) -> jax.Array:
+        """Coefficients of the mean, then sigma or the coefficients of its logarithm."""
+        values = self.values(x)
+        return values.at[-1].set(jnp.exp(values[-1])) if self.single else values
+
+    def values(self, x: jax.Array) -> jax.Array:
         """Coefficients of the mean, then of the log scale."""
         if self.link == LOG:
             return x

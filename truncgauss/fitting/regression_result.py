@@ -33,6 +33,6 @@ class RegressionFit(RowsFit):
     @property
     def scale(self) -> float:
         """Sigma, where it is one number."""
-        if not self.names[-1] == "log_scale":
+        if not self.names[-1] == "sigma":
             raise AttributeError("scale: it depends on covariates; see log_scale.")
         return float(np.exp(self.log_scale[0]))

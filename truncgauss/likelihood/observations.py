@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import parallel, tables
-from truncgauss.likelihood.from_table import arrays_of, columns_of
 from truncgauss.likelihood.patterns import Limits, Pattern, counts_of, find_patterns, is_empty
 from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.regions import Box, LinearRegion, Region
@@ -133,6 +132,7 @@ class Observations:
         noise_scale: Any = None,
         weights: Hashable | None = None,
         missing: bool = False,
+        censoring: str = "columns",
         limits_on: str = "observed",
     ) -> "Observations":
         """Rows of a table with named columns: a DataFrame, an astropy table, a dictionary, ...
@@ -156,6 +156,8 @@ class Observations:
             noise_scale: columns of the standard deviations of measurement errors.
             weights: the column that says how often each row counts.
             missing: whether entries may be missing; otherwise a gap is refused.
+            censoring: "text" reads cells such as "<0.5" and ">100" as limits, and "nd", not
+                detected, as at most `censored_low`; by default the other arguments say it all.
             limits_on: "observed" or "latent".
 
         Raises:
@@ -168,25 +170,15 @@ class Observations:
             Array([[-inf,  1.2, -inf,  2.3]], dtype=float64)
         """
         names = (columns,) if isinstance(columns, str) else tuple(columns)
-        found = arrays_of(
-            table,
-            names,
-            columns_of(
-                names,
-                lower=lower,
-                upper=upper,
-                censored_low=censored_low,
-                censored_high=censored_high,
-                left_censored=left_censored,
-                right_censored=right_censored,
-                truncated_low=truncated_low,
-                truncated_high=truncated_high,
-                noise_scale=noise_scale,
-            ),
-            missing,
+        known = tables.columns_of(
+            names, lower=lower, upper=upper, censored_low=censored_low,
+            censored_high=censored_high, left_censored=left_censored,
+            right_censored=right_censored, truncated_low=truncated_low,
+            truncated_high=truncated_high, noise_scale=noise_scale,
+        )  # fmt: skip
+        found = tables.arrays_of(
+            table, names, known, missing=missing, censoring=censoring, weights=weights
         )
-        if weights is not None:
-            found["weights"] = tables.read(table, [weights], what="from_table").values[:, 0]
         settings: dict[str, Any] = found | {"names": tuple(map(str, names))}
         if "low" in found:
             settings["region"] = Box(settings.pop("low"), settings.pop("high"))

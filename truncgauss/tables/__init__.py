@@ -1,19 +1,24 @@
 """Tables of numbers, read strictly and by name, from memory or a file."""
 
 from truncgauss.tables.alignment import aligned, check_labels, row_values
+from truncgauss.tables.censoring import limit_of
 from truncgauss.tables.columns import Table, chosen, named_columns, numbers, read
-from truncgauss.tables.files import from_file, header, mismatch, place
+from truncgauss.tables.files import from_file, header, mismatch, place, units
+from truncgauss.tables.known import arrays_of, columns_of
 from truncgauss.tables.streams import chunks, column_names, num_rows
 
 __all__ = [
     "Table",
     "aligned",
+    "arrays_of",
     "check_labels",
     "chosen",
     "chunks",
     "column_names",
+    "columns_of",
     "from_file",
     "header",
+    "limit_of",
     "mismatch",
     "named_columns",
     "num_rows",
@@ -21,4 +26,5 @@ __all__ = [
     "place",
     "read",
     "row_values",
+    "units",
 ]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from truncgauss.tables.censoring import advice, limit_of
 from truncgauss.tables.interchange import columns_of_interchange
 
 KINDS = {
@@ -170,7 +171,8 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         if kind in "fiub" and not isinstance(values.dtype, np.dtype):
             values = values.to_numpy(dtype=np.float64, na_value=np.nan)
         elif kind not in "fiub":
-            raise ValueError(f"{where} holds {KINDS.get(kind, values.dtype)}, not numbers.")
+            what = KINDS.get(kind, values.dtype)
+            raise ValueError(f"{where} holds {what}, not numbers.{_limits_in(values)}")
     elif hasattr(values, "is_null") and hasattr(values, "to_numpy"):  # pyarrow and polars
         nulls = values.is_null()
         absent = np.asarray(nulls.to_numpy(**_copying(nulls)), bool)
@@ -181,12 +183,19 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"{where} is no table of numbers: {error}.") from error
     if array.dtype.kind in KINDS and not (array.dtype.kind == "V" and array.dtype.names is None):
         raise ValueError(
-            f"{where} holds {KINDS[array.dtype.kind]} (dtype {array.dtype}), not numbers. Convert "
-            "it, or leave it out."
+            f"{where} holds {KINDS[array.dtype.kind]} (dtype {array.dtype}), not numbers."
+            f"{_limits_in(array) or ' Convert it, or leave it out.'}"
         )
     if array.dtype not in (np.float16, np.float32):
         array = array.astype(np.float64, copy=False)
     return array, np.broadcast_to(absent, array.shape)
+
+
+def _limits_in(values: Any) -> str:
+    """What to do about the first text that is a limit, such as <0.5, if there is one."""
+    texts = (str(cell) for cell in np.asarray(values, object).ravel())
+    limit = next(filter(limit_of, texts), None)
+    return "" if limit is None else f" There is {limit!r}: {advice(limit)}"
 
 
 def _copying(values: Any) -> dict[str, bool]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from truncgauss.files import archive
+from truncgauss.tables.censoring import advice, is_float, is_number, limit_of
 from truncgauss.tables.columns import numbers
 
 
@@ -48,8 +49,9 @@ def from_file(
     where: Mapping[str, str] | None = None,
     *,
     text: Collection[str] = (),
-    missing: Collection[str] = (),
+    missing: Collection[str] | Mapping[str, Collection[str]] = (),
     part: tuple[int, int] = (0, 1),
+    units_row: bool = False,
 ) -> dict[str, np.ndarray]:
     """Columns of a file: floats (n,), or texts where that is asked for.
 
@@ -59,11 +61,12 @@ def from_file(
         columns: names of the columns of numbers.
         where: keep only the rows whose column (the key) holds this text (the value).
         text: names of the columns that hold text; numbers there are written out.
-        missing: texts that stand for a missing number, which becomes NaN. Without any a missing
-            number is refused.
+        missing: texts that stand for a missing number, which becomes NaN, of all columns or by
+            their names. Without any a missing number is refused.
         part: (i, k) for the i-th of k parts of the rows to keep, such as
             (jax.process_index(), jax.process_count()). Of Parquet only the row groups of that part
             are read, of CSV all text is passed over, of NPZ one column is in memory at a time.
+        units_row: whether the first row below the header of a CSV file holds units, and no data.
 
     Raises:
         ValueError: for a column that is not there, a cell that is no number, no row left, or fewer
@@ -81,6 +84,7 @@ def from_file(
     path = Path(path)
     where = where or {}
     names = header(path)
+    absent = missing if isinstance(missing, Mapping) else dict.fromkeys(columns, missing)
     for name in (*columns, *text, *where):
         if why := mismatch(name, names):
             raise ValueError(f"{path}: {why}")
@@ -91,18 +95,16 @@ def from_file(
         else:
             found = _typed(path, wanted, _chosen(path, where, part))
         numeric = {
-            name: numbers(found[name], f"{path}: column {name!r}", bool(missing))
+            name: numbers(found[name], f"{path}: column {name!r}", bool(absent.get(name)))
             for name in columns
         }
-        as_text = {name: np.asarray([str(value) for value in found[name]]) for name in text}
+        as_text = {name: _texts(found[name]) for name in text}
     else:
-        lines = _cells(path, names, wanted, where)
-        if part[1] > 1:
-            count = sum(1 for _ in _cells(path, names, list(where), where))
-            lines = itertools.islice(lines, *_ends(path, count, part))
-        cells = list(lines)
+        cells = _part(path, wanted, where, part, units_row)
         numeric = {
-            name: column_of([(line, row[name]) for line, row in cells], name, path, missing)
+            name: column_of(
+                [(line, row[name]) for line, row in cells], name, path, absent.get(name, ())
+            )
             for name in columns
         }
         as_text = {name: np.array([row[name] for _, row in cells], str) for name in text}
@@ -112,13 +114,26 @@ def from_file(
     return result
 
 
-def place(path: str | Path, row: int, where: Mapping[str, str] | None = None) -> str:
+def units(path: str | Path) -> dict[str, str]:
+    """The texts of the first row below the header of a CSV file, by the names of the columns."""
+    path = Path(path)
+    return dict(zip(header(path), next(itertools.islice(rows(path), 1, None), (0, []))[1]))
+
+
+def place(
+    path: str | Path,
+    row: int,
+    where: Mapping[str, str] | None = None,
+    *,
+    part: tuple[int, int] = (0, 1),
+    units_row: bool = False,
+) -> str:
     """Where the row with an index is that `from_file` returned, such as `my.csv:17`.
 
     Args:
         path: the file.
         row: the index, 0 for the first row.
-        where: as for `from_file`.
+        where, part, units_row: as for `from_file`.
 
     Raises:
         ValueError: there are fewer rows.
@@ -134,11 +149,8 @@ def place(path: str | Path, row: int, where: Mapping[str, str] | None = None) ->
     """
     path, where = Path(path), where or {}
     if path.suffix in (".npz", ".parquet"):
-        columns = _typed(path, list(where))
-        kept = [[str(cell) == text for cell in columns[name]] for name, text in where.items()]
-        return f"{path}, row {np.flatnonzero(np.all(kept, axis=0))[row] if where else row}"
-    found = itertools.islice(_cells(path, header(path), list(where), where), row, None)
-    for line, _ in found:
+        return f"{path}, row {_chosen(path, where, part)[row]}"
+    for line, _ in _part(path, list(where), where, part, units_row)[row : row + 1]:
         return f"{path}:{line}"
     raise ValueError(f"{path} has no row {row}")
 
@@ -152,27 +164,19 @@ def column_of(
         ValueError: for a cell that is no number; of a column without any, the sentence says so.
     """
     texts = [text for _, text in cells if text and text not in missing]
-    if texts and not any(is_float(text) for text in texts):
+    if texts and not any(is_float(text) or limit_of(text) for text in texts):
         raise ValueError(
             f"{path}: column {name!r} holds texts such as {texts[0]!r}, not numbers. Leave it out; "
             "a covariate of texts is named under `categories`, with the text to compare with."
         )
+    wrong = [i for i, (_, text) in enumerate(cells) if not (text in missing or is_number(text))]
+    if wrong == [0] and len(cells) > 1 and not limit_of(cells[0][1]):
+        raise ValueError(
+            f"{path}:{cells[0][0]}: column {name!r} must be a number, got {cells[0][1]!r}. If this "
+            "row holds units, say `units_row: true`."
+        )
     values = [number(text, f"{path}:{line}: column {name!r}", missing) for line, text in cells]
     return np.array(values)
-
-
-def is_float(text: str) -> bool:
-    """Whether a text is a number, infinity or NaN, in ASCII and without underscores.
-
-    `float` reads more, 1_000 and the digits of other scripts, which no other program would write.
-    """
-    if "_" in text or not text.isascii():
-        return False
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def number(text: str, place: str, missing: Collection[str] = ()) -> float:
@@ -183,12 +187,9 @@ def number(text: str, place: str, missing: Collection[str] = ()) -> float:
     """
     if text in missing:
         return np.nan
-    if not is_float(text) or np.isnan(float(text)):
+    if not is_number(text):
         got = repr(text) if text else "an empty cell"
-        raise ValueError(
-            f"{place} must be a number, got {got}. Complete or drop the row, or say that this text "
-            "stands for a missing value: a missing cell is not a truncated one."
-        )
+        raise ValueError(f"{place} must be a number, got {got}. {advice(text)}")
     return float(text)
 
 
@@ -214,18 +215,39 @@ def rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _cells(
-    path: Path, names: list[str], wanted: list[str], where: Mapping[str, str]
+    path: Path, names: list[str], wanted: list[str], where: Mapping[str, str], units_row: bool
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Line number and wanted cells of the rows to keep."""
     places = {name: names.index(name) for name in wanted}
-    lines = rows(path)
-    next(lines)
+    lines = itertools.islice(rows(path), 2 if units_row else 1, None)
     for line, cells in lines:
         if len(cells) != len(names):
             raise ValueError(f"{path}:{line}: {len(cells)} cells, but the header has {len(names)}.")
         row = {name: cells[place] for name, place in places.items()}
         if all(row[name] == text for name, text in where.items()):
             yield line, row
+
+
+def _texts(column: Any) -> np.ndarray:
+    """A column written out, what is absent as an empty text."""
+    absent = np.ma.getmaskarray(column) | [cell is None for cell in column]
+    return np.where(absent, "", np.array([str(cell) for cell in column]))
+
+
+def _part(
+    path: Path,
+    wanted: list[str],
+    where: Mapping[str, str],
+    part: tuple[int, int],
+    units_row: bool,
+) -> list[tuple[int, dict[str, str]]]:
+    """Line number and wanted cells of a part of the rows to keep."""
+    names = header(path)
+    lines = _cells(path, names, wanted, where, units_row)
+    if part[1] > 1:
+        count = sum(1 for _ in _cells(path, names, list(where), where, units_row))
+        lines = itertools.islice(lines, *_ends(path, count, part))
+    return list(lines)
 
 
 def _ends(path: Path, count: int, part: tuple[int, int]) -> tuple[int, int]:
@@ -254,7 +276,7 @@ def _choice(path: Path, names: list[str], where: Mapping[str, str]) -> str:
     if path.suffix in (".npz", ".parquet"):
         found = _typed(path, list(where))
     else:
-        cells = [row for _, row in _cells(path, names, list(where), {})]
+        cells = [row for _, row in _cells(path, names, list(where), {}, False)]
         found = {name: [row[name] for row in cells] for name in where}
     texts = {name: sorted({str(value) for value in found[name]})[:20] for name in where}
     return "; ".join(f"{name}: {nearest(text, texts[name])}" for name, text in where.items())

@@ -1,11 +1,14 @@
 """What a table says of rows known in part: intervals, regions, noise and weights, by name."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from truncgauss import tables
+from truncgauss.tables.censoring import Recorded, recorded
+from truncgauss.tables.columns import chosen, named_columns, numbers
+
+CENSORING = ("columns", "text")
 
 
 class Columns(NamedTuple):
@@ -43,20 +46,32 @@ def columns_of(names: Sequence[Hashable], **given: Any) -> Columns:
 class Reader:
     """The columns of one table, read when they are needed."""
 
-    def __init__(self, table: Any, missing: bool) -> None:
-        found = tables.named_columns(table)
+    def __init__(
+        self, table: Any, missing: bool, by_text: bool, place: Callable[[int], str]
+    ) -> None:
+        found = named_columns(table)
         if found is None:
             raise ValueError(
                 "from_table: needs a table with column names, such as a DataFrame or a dictionary "
                 f"of columns; got {type(table).__name__}. For arrays use tg.Observations itself."
             )
-        self.found, self.missing = found, missing
+        self.found, self.missing, self.by_text, self.place = found, missing, by_text, place
 
     def raw(self, name: Hashable) -> Any:
-        return tables.chosen(self.found, name, "from_table")
+        return chosen(self.found, name, "from_table")
 
     def numbers(self, name: Hashable, missing: bool) -> np.ndarray:
-        return tables.numbers(self.raw(name), f"from_table: column {name!r}", missing)
+        return numbers(self.raw(name), f"from_table: column {name!r}", missing)
+
+    def observed(self, name: Hashable, columns: Columns) -> Recorded:
+        """What the column of an entry holds."""
+        if self.by_text:
+            lowest = columns.censored_low.get(name)
+            limits = None if lowest is None else self.column_or_number(lowest)
+            where = f"from_table: column {name!r}"
+            return recorded(self.raw(name), limits, self.missing, where, self.place)
+        value = self.numbers(name, self.missing)
+        return Recorded(value, *np.zeros((2, len(value)), bool))
 
     def column_or_number(self, given: Any, missing: bool = False) -> np.ndarray:
         """A number as it is, anything else as the name of a column."""
@@ -92,40 +107,38 @@ class Reader:
                 limits.append(np.where(np.isnan(end), side, end))
             low, high = np.broadcast_arrays(*limits)
             return low, high
-        value = self.numbers(name, self.missing)
-        low, high = value.copy(), value.copy()
-        nowhere = np.zeros(len(value), bool)
-        at_most, at_least = nowhere, nowhere
+        value, at_most, at_least = self.observed(name, columns)
         if name in columns.left_censored:
-            at_most = self.marked(columns.left_censored[name], "left_censored")
+            at_most = at_most | self.marked(columns.left_censored[name], "left_censored")
         if name in columns.right_censored:
-            at_least = self.marked(columns.right_censored[name], "right_censored")
+            at_least = at_least | self.marked(columns.right_censored[name], "right_censored")
         self.refuse(at_most & at_least, name, "is marked as left and right censored")
-        low, high = np.where(at_most, -np.inf, low), np.where(at_least, np.inf, high)
+        low, high = np.where(at_most, -np.inf, value), np.where(at_least, np.inf, value)
         if name in columns.censored_low:
             limit = self.column_or_number(columns.censored_low[name])
             below = value <= limit
             self.refuse(
                 below & at_least, name, "is marked as right censored at or below censored_low"
             )
-            low, high = np.where(below, -np.inf, low), np.where(below, limit, high)
+            low, high = np.where(below, -np.inf, low), np.where(below & ~at_most, limit, high)
         if name in columns.censored_high:
             limit = self.column_or_number(columns.censored_high[name])
             above = value >= limit
             self.refuse(
                 above & at_most, name, "is marked as left censored at or above censored_high"
             )
-            low, high = np.where(above, limit, low), np.where(above, np.inf, high)
+            low, high = np.where(above & ~at_least, limit, low), np.where(above, np.inf, high)
         missing = np.isnan(value)
         return np.where(missing, -np.inf, low), np.where(missing, np.inf, high)
 
     def refuse(self, wrong: np.ndarray, name: Hashable, what: str) -> None:
         """Raise ValueError if a row says two things that no value can meet."""
         if wrong.any():
+            first = self.place(int(np.flatnonzero(wrong)[0]))
             raise ValueError(
-                f"from_table: entry {name!r} {what} in {wrong.sum()} row(s), first in row "
-                f"{np.flatnonzero(wrong)[0]}: it says two different things of one value. Correct "
-                "the marks, or give the ends of each value by `lower` and `upper`."
+                f"from_table: entry {name!r} {what} in {wrong.sum()} row(s), first in {first}: it "
+                "says two different things of one value. Correct the marks, or give the ends of "
+                "each value by `lower` and `upper`."
             )
 
     def by_entry(
@@ -137,10 +150,26 @@ class Reader:
 
 
 def arrays_of(
-    table: Any, names: Sequence[Hashable], columns: Columns, missing: bool
+    table: Any,
+    names: Sequence[Hashable],
+    columns: Columns,
+    *,
+    missing: bool = False,
+    censoring: str = "columns",
+    weights: Hashable | None = None,
+    place: Callable[[int], str] = "row {}".format,
 ) -> dict[str, np.ndarray]:
-    """lower and upper (n, d), low and high of the region (d,) or (n, d), noise (n, d, d)."""
-    reader = Reader(table, missing)
+    """lower and upper (n, d), low and high of the region (d,) or (n, d), noise (n, d, d), and
+    weights (n,), as far as they are said.
+
+    Args:
+        table, names, missing, censoring, weights: as in `Observations.from_table`.
+        columns: of `columns_of`.
+        place: of the i-th row in messages.
+    """
+    if censoring not in CENSORING:
+        raise ValueError(f'from_table: censoring must be "columns" or "text", got {censoring!r}.')
+    reader = Reader(table, missing, censoring == "text", place)
     lower, upper = zip(*(reader.ends(name, columns) for name in names))
     found = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
     if columns.truncated_low or columns.truncated_high:
@@ -153,4 +182,6 @@ def arrays_of(
         variances = np.broadcast_to(scale**2, found["lower"].shape)
         # (n, d) with n = d would be taken for one matrix.
         found["noise"] = variances[..., None] * np.eye(len(names))
+    if weights is not None:
+        found["weights"] = reader.numbers(weights, False)
     return found

@@ -1,0 +1,88 @@
+"""What the figure shows of the rows: what is known of them, beside what was fitted."""
+
+import numpy as np
+
+from truncgauss import pooling
+
+
+def shown(config, data, design, fit, share):
+    """The rows and the fit as arrays, those of all processes.
+
+    Args:
+        config: the settings.
+        data: the rows of this process, as of `table.read`.
+        design: their covariates, (n, p), or None.
+        fit: the fit.
+        share: which of all rows these are, or None.
+
+    Returns:
+        lower, upper: of the outcomes, (n, d).
+        low, high: where a row could be seen, (1, d) or (n, d).
+        loc, scale: the fitted mean and standard deviation, (1, d) or (n, d); of a mixture (K, d).
+        weights: of the components, (K,).
+        covariance: of the first two outcomes, (2, 2); of a mixture (K, 2, 2).
+        abscissa, abscissa_name, levels: what the outcomes are drawn over, if that is one covariate
+            or one category, whose levels are numbered from 0.
+        labels: of the outcomes, with their units.
+        noisy: whether outcomes have measurement errors.
+    """
+    known, d = data.known, len(config.outcomes)
+    by_row = {"lower": known["lower"], "upper": known["upper"]}
+    constant = {"weights": np.ones(1), "levels": np.array([], str), "abscissa_name": ""}
+    for side, end in (("low", -np.inf), ("high", np.inf)):
+        limits = np.asarray(known.get(side, np.full(d, end)))
+        (by_row if limits.ndim == 2 else constant)[side] = np.atleast_2d(limits)
+    if config.components > 1:
+        matrices = np.asarray(fit.covariances)
+        constant |= {"weights": np.asarray(fit.weights), "loc": np.asarray(fit.locs)}
+        constant["scale"] = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+    else:
+        loc, scale, matrices = gaussian(config, data, design, fit)
+        (constant if design is None else by_row)["loc"] = loc
+        (by_row if config.scale_covariates else constant)["scale"] = scale
+        place, name, levels = abscissa(config, data.columns)
+        by_row |= {} if place is None else {"abscissa": place}
+        constant |= {"abscissa_name": name, "levels": np.array(levels, str)}
+    with pooling.pool(share):
+        by_row = {key: pooling.stacked(np.asarray(array)) for key, array in by_row.items()}
+    return constant | by_row | {
+        "covariance": matrices[..., :2, :2], "labels": labels(config), "noisy": "noise" in known,
+    }  # fmt: skip
+
+
+def gaussian(config, data, design, fit):
+    """The fitted mean (1, d) or (n, d), standard deviation (1, d) or (n, 1), and covariance of the
+    outcomes (d, d)."""
+    columns = np.ones((1, 1)) if design is None else design
+    if not config.scale_covariates:
+        loc = np.column_stack([columns @ own for own in fit.coefficients])
+        matrix = np.asarray(fit.covariance_matrix)
+        return loc, np.sqrt(np.diagonal(matrix))[None], matrix
+    scales = np.column_stack([data.columns[name] for name in config.scale_covariates])
+    scale = np.exp(fit.log_scale[0] + scales @ fit.log_scale[1:])[:, None]
+    return (columns @ fit.coefficients)[:, None], scale, np.zeros((1, 1))
+
+
+def abscissa(config, columns):
+    """The only covariate (n,), its name, and the levels that its numbers stand for."""
+    if len(config.covariates) == 1 and not config.categories:
+        (name,) = config.covariates
+        return columns[name], with_unit(config, name), []
+    if len(config.categories) == 1 and not config.covariates:
+        ((name, reference),) = config.categories.items()
+        others = sorted({str(level) for level in columns[name]} - {reference})
+        levels = [reference, *others]
+        return np.array([float(levels.index(str(x))) for x in columns[name]]), name, levels
+    return None, "", []
+
+
+def labels(config):
+    """What to write at the axes of the outcomes."""
+    named = [with_unit(config, name) for name in config.outcomes]
+    logs = (entry.log for entry in config.outcomes.values())
+    return np.array([f"log {name}" if log else name for name, log in zip(named, logs)])
+
+
+def with_unit(config, name):
+    unit = config.units().get(name, "")
+    return name if unit in name else f"{name} ({unit})"

@@ -1,0 +1,178 @@
+"""The rows of a table that are to be fitted, and what is known of them; without JAX."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from truncgauss import tables
+
+LIMITS = (
+    "lower", "upper", "censored_low", "censored_high", "left_censored", "right_censored",
+    "truncated_low", "truncated_high", "noise_scale",
+)  # fmt: skip
+
+
+class Data(NamedTuple):
+    """The rows to fit.
+
+    Attributes:
+        columns: what the settings name, by name, (n,).
+        known: lower and upper, (n, d), and what else is said of the rows, as of
+            `tables.arrays_of`, in logarithms where these are asked for.
+        incomplete, stray: numbers of the rows that were left out, among those that were read.
+        length: how many were read.
+    """
+
+    columns: dict[str, np.ndarray]
+    known: dict[str, np.ndarray]
+    incomplete: np.ndarray
+    stray: np.ndarray
+    length: int
+
+
+def read(config: Any, part: tuple[int, int]) -> Data:
+    """The rows of the i-th of k parts of a table.
+
+    Raises:
+        ValueError: for a value that cannot be used, or a row that is left out only if so said.
+    """
+    numbers = list(dict.fromkeys(name for _, name in config.numbers()))
+    texts = list(dict.fromkeys(name for _, name in config.texts()))
+    covariates = {*config.covariates, *config.scale_covariates}
+    missing = {name: (*config.missing, *([""] if name in covariates else [])) for name in numbers}
+    columns = tables.from_file(
+        config.data, numbers, config.where, text=texts, missing=missing, part=part,
+        units_row=config.units_row,
+    )  # fmt: skip
+    length = len(next(iter(columns.values())))
+
+    def place(row: int) -> str:
+        return tables.place(config.data, row, config.where, part=part, units_row=config.units_row)
+
+    gone = incomplete(config, columns, place)
+    rows = np.flatnonzero(~gone)
+    if not len(rows):
+        raise ValueError(f"{config.data}: no row is complete.")
+    columns = chosen(columns, rows)
+    known = known_of(config, columns, lambda row: place(int(rows[row])))
+    stray = strays(config, known, lambda row: place(int(rows[row])))
+    if len(stray):
+        columns = chosen(columns, np.delete(np.arange(len(rows)), stray))
+        rows, stray = np.delete(rows, stray), rows[stray]
+        known = known_of(config, columns, lambda row: place(int(rows[row])))
+    return Data(columns, known, np.flatnonzero(gone), stray, length)
+
+
+def chosen(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def incomplete(
+    config: Any, columns: dict[str, np.ndarray], place: Callable[[int], str]
+) -> np.ndarray:
+    """Which rows lack a covariate, (n,).
+
+    Raises:
+        ValueError: there are such rows, and they are not to be dropped.
+    """
+    lacking = {name: np.isnan(columns[name]) for name in config.covariates}
+    lacking |= {name: np.isnan(columns[name]) for name in config.scale_covariates}
+    lacking |= {name: np.isin(columns[name], ["", *config.missing]) for name in config.categories}
+    for name, absent in lacking.items():
+        if absent.any() and config.incomplete_rows == "refuse":
+            raise ValueError(
+                f"covariate {name!r} is missing in {absent.sum()} of {len(absent)} rows, first "
+                f"{place(int(np.flatnonzero(absent)[0]))}. Only outcomes may be missing: complete "
+                "these rows, leave the covariate out, or say `incomplete_rows: drop`, which is "
+                "right where a covariate is not missing because of the outcome."
+            )
+    nowhere = np.zeros(len(next(iter(columns.values()))), bool)
+    return np.any([nowhere, *lacking.values()], axis=0)
+
+
+def known_of(
+    config: Any, columns: dict[str, np.ndarray], place: Callable[[int], str]
+) -> dict[str, np.ndarray]:
+    """What the table says of the outcomes."""
+    names, given = list(config.outcomes), {}
+    for key in LIMITS:
+        values = {name: getattr(entry, key) for name, entry in config.outcomes.items()}
+        given[key] = {name: value for name, value in values.items() if value is not None}
+    if config.censoring == "text":
+        columns = columns | {
+            name: np.where(np.isin(columns[name], config.missing), "", columns[name])
+            for name in config.by_text
+        }
+    known = tables.arrays_of(
+        columns, names, tables.columns_of(names, **given), missing=bool(config.missing),
+        censoring=config.censoring, weights=config.weights or None, place=place,
+    )  # fmt: skip
+    for j, (name, entry) in enumerate(config.outcomes.items()):
+        if entry.log:
+            take_logs(known, j, name, place)
+    return known
+
+
+def take_logs(known: dict[str, np.ndarray], j: int, name: str, place: Callable[[int], str]) -> None:
+    """Put the logarithms of outcome j, and of its limits, in their place.
+
+    Raises:
+        ValueError: for an outcome that is 0 or less, or can be seen only there.
+    """
+    lower, upper = known["lower"][:, j], known["upper"][:, j]
+    wrong = np.flatnonzero(upper <= 0)
+    if len(wrong):
+        got = f"{'' if lower[wrong[0]] == upper[wrong[0]] else 'at most '}{upper[wrong[0]]:g}"
+        raise ValueError(
+            f"outcome {name!r} is {got} in {place(int(wrong[0]))} and has no logarithm, as `log: "
+            "true` asks for. A concentration below the limit of detection is censored: write it "
+            "as such, not as 0."
+        )
+    if "high" in known and np.any(known["high"][..., j] <= 0):
+        raise ValueError(f"truncated_high of {name!r} must be positive, as `log: true` asks for.")
+    for side in ("lower", "upper", "low", "high"):
+        if side in known:
+            known[side][..., j] = log(known[side][..., j])
+
+
+def log(values: Any) -> np.ndarray:
+    """The natural logarithm, -inf of what is 0 or less, as of an open lower end."""
+    values = np.asarray(values, float)
+    return np.where(values > 0, np.log(np.where(values > 0, values, 1.0)), -np.inf)
+
+
+def strays(config: Any, known: dict[str, np.ndarray], place: Callable[[int], str]) -> np.ndarray:
+    """The numbers of rows outside of where they could be seen.
+
+    Raises:
+        ValueError: there are such rows, and they are not to be dropped.
+    """
+    if "low" not in known:
+        return np.zeros(0, int)
+    lower, upper = known["lower"], known["upper"]
+    low, high = (np.broadcast_to(known[side], lower.shape) for side in ("low", "high"))
+    stray = np.flatnonzero(((lower > high) | (upper < low)).any(axis=1))
+    if len(stray) and config.stray_rows == "refuse":
+        first = stray[0]
+        raise ValueError(
+            f"{len(stray)} of {len(lower)} rows lie outside of where a row could be seen, first "
+            f"{place(int(first))}: {lower[first]} to {upper[first]}, but seen only from "
+            f"{low[first]} to {high[first]}. Correct the limits or the rows, or say "
+            "`stray_rows: drop`."
+        )
+    return stray
+
+
+def levels_of(columns: dict[str, np.ndarray], name: str, reference: str) -> list[str]:
+    """The texts in a column, in order, without the one that others are compared with.
+
+    Raises:
+        ValueError: the column does not hold that one.
+    """
+    levels = sorted({str(level) for level in columns[name]})
+    if reference not in levels:
+        raise ValueError(
+            f"categories: column {name!r} nowhere holds {reference!r}, but {levels[:20]}."
+        )
+    return [level for level in levels if level != reference]
