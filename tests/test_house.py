@@ -78,7 +78,8 @@ ROOMS = {
     "mixtures": {
         "likelihood": 0, "distribution": 1, "factors": 0, "parameters": 1, "posterior": 1,
         "prior": 1.5, "loss": 2, "em": 3, "edge": 3.5,
-        "result": 3, "curvature": 3, "starts": 4, "certificate": 4, "fit": 5, "path": 6,
+        "result": 3, "curvature": 3, "starts": 4, "certificate": 4, "rising": 4, "fit": 5,
+        "path": 6,
     },
     "regions": {"region": 0, "quadratic": 1},
     "plotting": {"style": 0, "panels": 1, "plane": 1},
