@@ -40,7 +40,7 @@ from truncgauss.fitting.regression_loss import (
     full_design,
     terms_of,
 )
-from truncgauss.fitting.rising import direction_of, endless, impossible
+from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.likelihood import Observations, filled_up
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Path
 from truncgauss.optimization.widening import Precision, along
@@ -282,7 +282,7 @@ class Rows:
                 found = self.near.direction_of(j, found)
                 start = sum(place.sizes[:j])
                 names = list(self.names[start : start + size])
-                return rising_sentence(found, names)
+                return rising_sentence(found, names, exact_rows(rows, j))
         return None
 
     @property

@@ -35,7 +35,7 @@ from truncgauss.fitting.regression_loss import (
 )
 from truncgauss.fitting.regression_result import RegressionErrors, RegressionFit
 from truncgauss.fitting.regression_rows import Checked, Columns, RegressionRows, names_of
-from truncgauss.fitting.rising import direction_of, endless, impossible
+from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.likelihood import Observations, fitted_together
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
 from truncgauss.optimization.widening import Precision
@@ -362,7 +362,8 @@ class Regression:
         found = direction_of(self.rows, 0, self.design, known, alone=True)
         if found is None:
             return None
-        return rising_sentence(self.near.direction_of(0, found), list(self.names))
+        direction = self.near.direction_of(0, found)
+        return rising_sentence(direction, list(self.names), exact_rows(self.rows, 0))
 
     @property
     def free_scale(self) -> bool:
