@@ -54,6 +54,7 @@ def run(config):
         "profile_curves": {name: np.array(curve) for name, (_, curve) in profiles.items()},
         "residuals": residuals,
         "dropped": np.array(dropped, int),
+        **outliers_of(fit),
     }
     results["summary"] = summary(results, said, fit)
     return results
@@ -72,6 +73,12 @@ def of_fit(fit):
         "metrics": metrics(fit),
         "failed": "" if fit.converged else fit.reason,
     }
+
+
+def outliers_of(fit):
+    """The rows that are farthest from their fitted means, if the fit judges them."""
+    found = getattr(fit, "outliers", None)
+    return {} if found is None else {"outliers": found._asdict() | {"said": str(found)}}
 
 
 def of_all(rows, residuals, share):
@@ -293,9 +300,11 @@ def summary(results, said, fit):
         shown = ", ".join(map(str, dropped[:10])) + (", ..." if len(dropped) > 10 else "")
         lines.append(f"dropped {len(dropped)} stray row(s), counted from 0: {shown}")
     certificate = [] if fit.certificate is None else [f"Certificate: {fit.certificate}."]
+    said = results.get("outliers", {}).get("said")
+    verdict = [] if said is None or said in fit.notes else [said]
     return [
         *lines,
-        *(in_config(text) for text in (fit.reason, *certificate, *fit.notes)),
+        *(in_config(text) for text in (fit.reason, *certificate, *fit.notes, *verdict)),
     ]
 
 

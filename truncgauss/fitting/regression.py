@@ -26,6 +26,7 @@ from truncgauss.fitting.inference import (
     total_of,
 )
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
+from truncgauss.fitting.outliers import outliers_of
 from truncgauss.fitting.regression_loss import (
     LOG,
     RegressionCoordinates,
@@ -385,6 +386,10 @@ class Regression:
         if not self.unique:
             width = max(self.spread, float(pooling.largest(self.scales(path.end.x).max())))
             refuse(fields, absurd(fields["errors"][:p], width, self.near.transform_of(0)))
+        fields["outliers"] = None
+        if fields["converged"]:
+            loc, covariance = path.loss.gaussian(x)
+            fields["outliers"] = outliers_of(self.rows, loc, covariance, 1.0, len(path.end.x) - 1)
         return RegressionFit(
             **fields,
             coefficients=fields["estimates"][:p],
