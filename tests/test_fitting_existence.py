@@ -135,6 +135,27 @@ def test_equal_rows_leave_no_variance(value):
         assert not any("no other maximum" in note for note in fit.notes)
 
 
+@pytest.mark.parametrize("value, high", [(0.3, 1.0), (2.0, 5.0)])
+def test_a_constant_column_in_a_box_leaves_no_variance(value, high):
+    y = np.random.default_rng(0).normal(size=60)
+    y = y[y > -0.5]
+    rows = np.column_stack([y, np.full(len(y), value)])
+    region = tg.Box([-0.5, 0.0], [INF, high])
+    fit = tg.fit_observations(tg.Observations.exact(rows, region=region), num_starts=1)
+    assert not fit.converged and f"loc[1] = {value:g} meets every row exactly" in fit.reason
+    assert np.all(np.isinf(fit.errors))
+
+
+def test_limits_that_all_rows_share_are_not_called_exact():
+    lower, upper = -1.0 - np.arange(6.0), 1.0 + np.arange(6.0)
+    fit = tg.fit_observations(tg.Observations(lower, upper))
+    assert "no maximum" in fit.reason and "exactly. Use more rows" in fit.reason
+    assert "lies within the limits of every row, of which none is known exactly" in fit.reason
+    lower[2] = upper[2] = 0.5
+    fit = tg.fit_observations(tg.Observations(lower, upper))
+    assert "loc[0] = 0.5 meets every exact row and lies within the limits of all" in fit.reason
+
+
 def test_rows_far_from_zero_are_not_met_exactly():
     y = 1e9 + np.random.default_rng(0).normal(size=30)
     assert rising_direction(y, y, np.ones((30, 1)), scale_known=False) is None

@@ -68,7 +68,8 @@ ROOMS = {
     "fitting": {
         "held": 0, "regression_loss": 0, "observations_loss": 0, "statistics": 0, "existence": 0,
         "citations": 0, "profile": 0, "centring": 1, "fraction_loss": 1,
-        "truncated_normal_loss": 1, "truncated_normal_rows": 1, "truncated_normal_result": 3.1,
+        "outliers": 1, "truncated_normal_loss": 1, "truncated_normal_rows": 1,
+        "truncated_normal_result": 3.1,
         "rising": 1, "observations_start": 2, "truncated_normal_notes": 3.2,
         "truncated_normal_end": 3.3,
         "expected": 2, "regression_rows": 2.5, "inference": 3, "likelihood_fit": 3,
@@ -78,7 +79,8 @@ ROOMS = {
     "mixtures": {
         "likelihood": 0, "distribution": 1, "factors": 0, "parameters": 1, "posterior": 1,
         "prior": 1.5, "loss": 2, "em": 3, "edge": 3.5,
-        "result": 3, "curvature": 3, "starts": 4, "certificate": 4, "fit": 5, "path": 6,
+        "result": 3, "curvature": 3, "starts": 4, "certificate": 4, "rising": 4, "fit": 5,
+        "path": 6,
     },
     "regions": {"region": 0, "quadratic": 1},
     "plotting": {"style": 0, "panels": 1, "plane": 1},

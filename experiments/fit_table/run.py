@@ -50,6 +50,7 @@ def run(config):
         "residuals": residuals,
         "data": drawn.shown(config, data, covariates, fit, share),
         **dropped,
+        **outliers_of(fit),
     }
     results["summary"] = summary(results, said, fit)
     return results
@@ -74,6 +75,12 @@ def of_fit(fit, profiles):
         "metrics": metrics(fit),
         "failed": "" if fit.converged else fit.reason,
     }
+
+
+def outliers_of(fit):
+    """The rows that are farthest from their fitted means, if the fit judges them."""
+    found = getattr(fit, "outliers", None)
+    return {} if found is None else {"outliers": found._asdict() | {"said": str(found)}}
 
 
 def of_all(rows, residuals, share):
@@ -252,9 +259,11 @@ def summary(results, said, fit):
             shown = ", ".join(numbers[:10]) + (", ..." if len(numbers) > 10 else "")
             lines.append(f"dropped {len(numbers)} {kind} row(s), counted from 0: {shown}")
     certificate = [] if fit.certificate is None else [f"Certificate: {fit.certificate}."]
+    said = results.get("outliers", {}).get("said")
+    verdict = [] if said is None or said in fit.notes else [said]
     return [
         *lines,
-        *(in_config(text) for text in (fit.reason, *certificate, *fit.notes)),
+        *(in_config(text) for text in (fit.reason, *certificate, *fit.notes, *verdict)),
     ]
 
 

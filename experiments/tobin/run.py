@@ -49,7 +49,8 @@ def run(config):
         "level": config.level,
         "failed": "" if fit.converged else fit.reason,
     }
-    return results | {"summary": [*summary(results), fit.reason, *fit.notes]}
+    notes = dict.fromkeys([*fit.notes, str(fit.outliers)])
+    return results | {"summary": [*summary(results), fit.reason, *notes]}
 
 
 def least_squares(y, design):

@@ -118,14 +118,20 @@ def rising_direction(
     return np.append(direction[:-1] + direction[-1] * line, direction[-1])
 
 
-def rising_sentence(direction: np.ndarray, names: list[str]) -> str:
-    """What a direction from `rising_direction` means."""
+def rising_sentence(direction: np.ndarray, names: list[str], exact: np.ndarray) -> str:
+    """The meaning of a direction from `rising_direction` of rows that are exact or not, (n,)."""
     slopes, falling = direction[:-1], direction[-1]
     if falling > 0:
         met = ", ".join(f"{name} = {b / falling:.6g}" for name, b in zip(names, slopes))
+        how, advice = "meets every row exactly", "or say what noise there is"
+        if not pooling.every(exact.all()):
+            how = "meets every exact row and lies within the limits of all others"
+        if not pooling.some(exact.any()):
+            how = "lies within the limits of every row, of which none is known exactly"
+            advice = "narrower limits, or a known variance"
         return (
             f"There is no maximum: the likelihood grows as the variance falls to 0, since {met} "
-            "meets every row exactly. Use more rows, fewer covariates, or say what noise there is."
+            f"{how}. Use more rows, fewer covariates, {advice}."
         )
     slopes = slopes / np.abs(slopes).max()
     moved = ", ".join(f"{b:.3g} in {name}" for name, b in zip(names, slopes) if b)

@@ -233,6 +233,8 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
         )
     if fraction < MOSTLY_UNSEEN and fields["converged"]:
         notes.append(UNSEEN.format(fraction))
+    if fields["outliers"] is not None and len(fields["outliers"].rows):
+        notes.append(str(fields["outliers"]))
     notes += advice(names, ratios)
     if fields["converged"] and not len(ratios):
         notes.append("Wald intervals were not compared with the likelihood; profile() does that.")

@@ -12,6 +12,7 @@ from scipy import stats
 
 from truncgauss import __version__, distributed, pooling
 from truncgauss.fitting.citations import bibtex
+from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss
 from truncgauss.likelihood import Observations
@@ -283,6 +284,8 @@ class RowsFit(LikelihoodFit):
             see `optimization.wald`. Empty if it was not compared.
         observations: the rows; where they are spread over processes, those of this one.
         centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
+        outliers: the rows that are farthest from their fitted means, see `fitting.outliers`; None
+            if the fit has not converged, or no row is judged.
         share: which rows of all these are, where they are spread over processes; else None. The
             functions that take such a fit are to be called on all processes.
     """
@@ -290,6 +293,7 @@ class RowsFit(LikelihoodFit):
     wald_ratios: np.ndarray
     observations: Observations = dataclasses.field(repr=False)
     centred: Observations = dataclasses.field(repr=False)
+    outliers: Outliers | None = dataclasses.field(default=None, repr=False)
     share: pooling.Share | None = dataclasses.field(default=None, repr=False)
 
     def __str__(self) -> str:

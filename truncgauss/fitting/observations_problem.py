@@ -34,13 +34,14 @@ from truncgauss.fitting.observations_start import (
     scattered,
     widened,
 )
+from truncgauss.fitting.outliers import outliers_of
 from truncgauss.fitting.regression_loss import (
     LOG,
     RegressionLoss,
     full_design,
     terms_of,
 )
-from truncgauss.fitting.rising import direction_of, endless, impossible
+from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.likelihood import Observations, filled_up
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Path
 from truncgauss.optimization.widening import Precision, along
@@ -282,7 +283,7 @@ class Rows:
                 found = self.near.direction_of(j, found)
                 start = sum(place.sizes[:j])
                 names = list(self.names[start : start + size])
-                return rising_sentence(found, names)
+                return rising_sentence(found, names, exact_rows(rows, j))
         return None
 
     @property
@@ -345,17 +346,23 @@ class Rows:
             expected=self.expected_loss(path) if information == "expected" else None,
         )  # fmt: skip
         if self.simple:
-            fraction = fraction_of(path.loss, x)
+            fraction, seen = fraction_of(path.loss, x), np.ones(1)
+            loc, covariance = path.loss.gaussian(x)
         else:
             loc, covariance = gaussian_at(path.loss, x, effort=LIGHT)
             filled, held = path.loss.observations, (path.loss.method, path.loss.key)
-            seen = likelihood.fraction_not_truncated(filled, loc, covariance, *held)
+            seen = np.asarray(likelihood.fraction_not_truncated(filled, loc, covariance, *held))
             weights = 1.0 if filled.weights is None else np.asarray(filled.weights)
-            fraction = float(pooling.total(np.sum(weights * np.asarray(seen))) / self.size)
+            fraction = float(pooling.total(np.sum(weights * seen)) / self.size)
+            seen = seen[: rows.num_rows]
         matrix = np.asarray(values_at(place, x, effort=LIGHT)[1])
         ends = np.cumsum(place.sizes)
         if not self.unique:
             refuse(fields, self.undetermined(fields["errors"], matrix))
+        fields["outliers"] = None
+        if fields["converged"]:
+            fitted = max(place.sizes) if place.scales else -np.inf
+            fields["outliers"] = outliers_of(rows, loc, covariance, seen, fitted)
         notes = notes_of(fields, self.unique, starts, fraction) + self.undecided(fields, starts)
         return ObservationsFit(
             **fields,

@@ -26,6 +26,7 @@ from truncgauss.fitting.inference import (
     total_of,
 )
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
+from truncgauss.fitting.outliers import outliers_of
 from truncgauss.fitting.regression_loss import (
     LOG,
     RegressionCoordinates,
@@ -35,7 +36,7 @@ from truncgauss.fitting.regression_loss import (
 )
 from truncgauss.fitting.regression_result import RegressionErrors, RegressionFit
 from truncgauss.fitting.regression_rows import Checked, Columns, RegressionRows, names_of
-from truncgauss.fitting.rising import direction_of, endless, impossible
+from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.likelihood import Observations, fitted_together
 from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
 from truncgauss.optimization.progress import bar
@@ -363,7 +364,8 @@ class Regression:
         found = direction_of(self.rows, 0, self.design, known, alone=True)
         if found is None:
             return None
-        return rising_sentence(self.near.direction_of(0, found), list(self.names))
+        direction = self.near.direction_of(0, found)
+        return rising_sentence(direction, list(self.names), exact_rows(self.rows, 0))
 
     @property
     def free_scale(self) -> bool:
@@ -385,6 +387,10 @@ class Regression:
         if not self.unique:
             width = max(self.spread, float(pooling.largest(self.scales(path.end.x).max())))
             refuse(fields, absurd(fields["errors"][:p], width, self.near.transform_of(0)))
+        fields["outliers"] = None
+        if fields["converged"]:
+            loc, covariance = path.loss.gaussian(x)
+            fields["outliers"] = outliers_of(self.rows, loc, covariance, 1.0, len(path.end.x) - 1)
         (coefficients, scale), (errors, wide) = (
             (fields[key][:p], fields[key][p:]) for key in ("estimates", "errors")
         )

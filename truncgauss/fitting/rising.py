@@ -36,7 +36,9 @@ def direction_of(
 ) -> np.ndarray | None:
     """See `rising_direction`: for one outcome (a number from 0 on) of rows of positive weight.
 
-    None for an outcome that a region limits along with others, of which nothing is known.
+    None for an outcome that a region limits along with others, unless it is exact wherever it is
+    known: as its sigma falls to 0, independently of the others, the density of rows on a line grows
+    beyond all bounds, and the probability of the region, which divides it, is 1 at most.
 
     Args:
         rows: the observations.
@@ -51,11 +53,21 @@ def direction_of(
     if own is not None and (alone or rows.dimension == 1):
         lower, upper = inside_regions(*limits_of(own))
     elif rows.region is not None and not (own is not None and is_unlimited(own)):
-        if rows.dimension > 1:
-            return None
+        limited = (lower != upper) & (np.isfinite(lower) | np.isfinite(upper))
         # What other regions leave of censored rows as sigma falls is not known.
-        scale_known |= pooling.some(np.any(lower != upper))
+        scale_known |= pooling.some(np.any(limited[counted]))
+        if rows.dimension > 1 and scale_known:
+            return None
     return rising_direction(lower[counted], upper[counted], design[counted], scale_known)
+
+
+def exact_rows(rows: Observations, outcome: int) -> np.ndarray:
+    """Which rows of positive weight know an outcome exactly, of those that say anything of it."""
+    lower, upper = (np.asarray(side)[:, outcome] for side in (rows.lower, rows.upper))
+    counted = np.isfinite(lower) | np.isfinite(upper)
+    if rows.weights is not None:
+        counted &= np.asarray(rows.weights) > 0
+    return (lower == upper)[counted]
 
 
 def one_outcome(rows: Observations, outcome: int) -> Observations | None:

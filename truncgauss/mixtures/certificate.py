@@ -40,18 +40,20 @@ def finished(
     ascent: Ascent,
     trace: np.ndarray,
     information: str,
+    endless: str | None = None,
 ) -> MixtureFit:
-    """The result at a point."""
+    """The result at a point; `endless` says why there is no maximum, if it is known that there is
+    none."""
     size = float(loss.size)
     jacobian = np.asarray(jacobian_at(loss.coordinates, jnp.asarray(here.x), effort=LIGHT))
     estimated = estimates_of(loss, here, jacobian, information)
     terms = terms_at(loss, here.x)
     told = told_by(loss, terms)
     stderr, inside = told.stderr, told.inside / size
-    estimated |= judged(loss, here, estimated, stderr, len(trace) - 1)
+    estimated |= judged(loss, here, estimated, stderr, len(trace) - 1, endless)
     objective = -here.loss * size  # with the prior, if there is one
-    notes = notes_of_starts(reached, objective, stderr, ascent)
-    notes += notes_of(loss, told.counts, inside, estimated["covariances"], stderr)
+    notes = notes_of_starts(reached, objective, stderr, ascent, estimated["converged"])
+    notes += notes_of(loss, told.counts, inside, estimated, stderr)
     notes += interval_notes(loss, here, jacobian, estimated) if estimated["converged"] else ()
     return MixtureFit(
         **estimated,
@@ -146,13 +148,18 @@ def sandwich_root(loss: MixtureLoss, x: np.ndarray, matrix: np.ndarray) -> np.nd
 
 
 def judged(
-    loss: MixtureLoss, here: Point, estimated: dict[str, Any], stderr: float, num_steps: int
+    loss: MixtureLoss,
+    here: Point,
+    estimated: dict[str, Any],
+    stderr: float,
+    num_steps: int,
+    endless: str | None,
 ) -> dict[str, Any]:
-    """The fields of a fit that say whether it ended at a maximum; at an edge also those of errors,
-    which are infinite there but for what is fixed."""
+    """The fields of a fit that say whether it ended at a maximum; at an edge, or where there is
+    none, also those of errors, which are infinite there but for what is fixed."""
     size = float(loss.size)
     proof = certificate(size * here.gradient, size * here.hessian, stderr)
-    edge = edge_of(loss, here.x) if here.finite else None
+    edge = endless or (edge_of(loss, here.x) if here.finite else None)
     fields: dict[str, Any] = {}
     if edge is not None:
 
@@ -228,14 +235,15 @@ def impossible_intervals(loss: MixtureLoss, estimated: dict[str, Any]) -> np.nda
 
 
 def notes_of_starts(
-    reached: np.ndarray, value: float, stderr: float, ascent: Ascent
+    reached: np.ndarray, value: float, stderr: float, ascent: Ascent, converged: bool
 ) -> tuple[str, ...]:
     """What the starts say of other maxima."""
     notes, finite = [], np.isfinite(reached)
     others = reached[finite & (np.abs(reached - value) > max(SAME, 3.0 * stderr))]
     if len(reached) > 1:
         count = int(finite.sum()) - len(others)
-        notes.append(f"{count} of {len(reached)} starts reached this maximum.")
+        end = "maximum" if converged else "end"
+        notes.append(f"{count} of {len(reached)} starts reached this {end}.")
     if len(others):
         notes.append(
             f"{len(others)} reached other maxima or stopped, lower by "
@@ -255,10 +263,15 @@ def notes_of_starts(
 
 
 def notes_of(
-    loss: MixtureLoss, counts: np.ndarray, inside: np.ndarray, matrices: np.ndarray, stderr: float
+    loss: MixtureLoss,
+    counts: np.ndarray,
+    inside: np.ndarray,
+    estimated: dict[str, Any],
+    stderr: float,
 ) -> tuple[str, ...]:
     """What each component rests on."""
     notes, d = [], loss.coordinates.dimension
+    matrices, converged = estimated["covariances"], estimated["converged"]
     if loss.prior_rows is not None:
         notes.append(
             f"A prior holds every covariance as {float(loss.prior_rows):g} more row(s) of all "
@@ -273,7 +286,7 @@ def notes_of(
                 f"Component {k} rests on {count:.2g} rows, fewer than the {d + 1} that span it: it "
                 "may be an accident of the sample."
             )
-        if inside[k] < MOSTLY_UNSEEN:
+        if inside[k] < MOSTLY_UNSEEN and converged:
             notes.append(
                 f"Only {inside[k]:.2g} of component {k} lies where rows can be seen: its weight "
                 "and width rest on the Gaussian shape of what no row can check."

@@ -19,9 +19,11 @@ from truncgauss.mixtures.likelihood import hold, row_weights
 from truncgauss.mixtures.loss import MixtureLoss, divided, parts_of, shares, slope, terms_at
 from truncgauss.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.mixtures.result import MixtureFit
+from truncgauss.mixtures.rising import Ascending, ascending_sentence, natural_end
 from truncgauss.mixtures.starts import seeded, standard_rows
-from truncgauss.optimization.newton import NEAR, Point, newton_steps
+from truncgauss.optimization.newton import CLOSE, NEAR, Point, newton_steps
 from truncgauss.optimization.progress import bar, watched
+from truncgauss.optimization.uncertainty import certificate
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
@@ -55,6 +57,7 @@ class End(NamedTuple):
         trace: minus the mean log-likelihood of a row at each step of the finish.
         ascent: the EM steps before.
         hessian: of the loss there, (q, q); empty where none was computed.
+        ascending: which component widens beyond all bounds, if one does.
     """
 
     x: np.ndarray
@@ -62,6 +65,7 @@ class End(NamedTuple):
     trace: np.ndarray
     ascent: Ascent
     hessian: np.ndarray = np.zeros((0, 0))
+    ascending: Ascending | None = None
 
 
 def fit_mixture(
@@ -104,7 +108,8 @@ def fit_mixture(
         method: how probabilities are computed; its plans and key are held.
         key: random key of the seeds and of the method.
         num_em_steps: the most EM steps of each start.
-        num_steps: the most Newton steps of each start.
+        num_steps: the most Newton steps of each start; behind a region as many again where these
+            reach no maximum, to find out whether a component widens without an end.
         information: what the standard errors come from: "observed", the curvature of the
             log-likelihood; or "sandwich", which holds for many rows of another distribution too.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
@@ -163,7 +168,7 @@ def fit_of_rows(
     starts = seeded_starts(loss, table, num_starts) if start is None else [given(start, loss)]
     with pooling.checked_together():
         check_possible(loss, starts[0])
-    climb = functools.partial(climbed, loss, counts=steps, progress=progress)
+    climb = functools.partial(climbed, loss, table, counts=steps, progress=progress)
     best, reached = highest(climb, bar(starts, "starts", progress))
     return reported(loss, best, reached, steps[1], information)
 
@@ -313,8 +318,11 @@ def planned(loss: MixtureLoss, method: Method, at: Components) -> MixtureLoss:
     return dataclasses.replace(loss, method=held)
 
 
-def climbed(loss: MixtureLoss, start: Components, counts: Sequence[int], progress: bool) -> End:
-    """Where a start leads: EM steps near a maximum, then steps to it, so many of both at most."""
+def climbed(
+    loss: MixtureLoss, table: np.ndarray, start: Components, counts: Sequence[int], progress: bool
+) -> End:
+    """Where a start leads: EM steps near a maximum, then steps to it, so many of both at most; from
+    an end that is none as many again in coordinates that end where a component has widened."""
     num_em_steps, num_steps = counts
     method, place = loss.method, loss.coordinates
     own = planned(loss, method, start)
@@ -326,17 +334,34 @@ def climbed(loss: MixtureLoss, start: Components, counts: Sequence[int], progres
     if jax.tree.leaves(parts_of(own)[0].method):
         own = planned(loss, method, at)
     x = place.free(*at)
-    x, trace, hessian = finish(own, x, num_steps, progress)
+    here, trace, hessian = finish(own, x, num_steps, progress)
+    x, ascending = here.x, None
+    collapsed = has_collapsed(loss, components_at(place, x))
+    if not collapsed and widens(own, here):
+        x, losses, ascending = natural_end(own, table, x, num_steps)
+        collapsed = has_collapsed(loss, components_at(place, x))
+        trace, hessian = np.append(trace, losses[1:]), np.zeros((0, 0))
     value = -trace[-1] * float(loss.size)
-    if has_collapsed(loss, components_at(place, x)) or not np.isfinite(value):
+    if collapsed or not np.isfinite(value):
         value = -np.inf
-    return End(x, value, trace, ascent, hessian)
+    return End(x, value, trace, ascent, hessian, ascending)
+
+
+def widens(loss: MixtureLoss, here: Point) -> bool:
+    """Whether steps may have ended on the way to a component that widens beyond all bounds: behind
+    a region, at a point that is no maximum."""
+    place, size = loss.coordinates, float(loss.size)
+    several = place.num_components > 1 and place.structure != "low_rank"
+    if loss.observations.region is None or not several or place.size > MANY or not here.finite:
+        return False
+    proof = certificate(size * here.gradient, size * here.hessian)
+    return not (proof.positive_definite and proof.distance <= CLOSE)
 
 
 def finish(
     loss: MixtureLoss, x: np.ndarray, num_steps: int, progress: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Free coordinates at the maximum near x, the loss at each step, and its last Hessian."""
+) -> tuple[Point, np.ndarray, np.ndarray]:
+    """The maximum near x, the loss at each step, and its last Hessian."""
 
     def stop(here: Point) -> bool:
         return has_collapsed(loss, components_at(loss.coordinates, here.x))
@@ -345,10 +370,10 @@ def finish(
     evaluate = NearMinimum(loss)
     here = evaluate(visited[-1].x if visited else x)
     if not here.finite:
-        return x, np.array([np.nan]), here.hessian
+        return here, np.array([np.nan]), here.hessian
     steps = newton_steps(evaluate, here, num_steps, stop=stop)
     path = [*visited[:-1], here, *watched(steps, float(loss.size), progress)]
-    return path[-1].x, np.array([step.loss for step in path]), evaluate.hessian_for(path[-1].x)
+    return path[-1], np.array([step.loss for step in path]), evaluate.hessian_for(path[-1].x)
 
 
 def rough_steps(loss: MixtureLoss, x: np.ndarray, stop: Callable[[Point], bool]) -> list[Point]:
@@ -411,7 +436,10 @@ def reported(
     if len(best.x) > MANY and len(best.hessian):
         back = np.linalg.inv(place.reordered(order))
         evaluate.kept = back.T @ best.hessian @ back
-    here = evaluate(place.reordered(order) @ best.x)
-    path = [here, *newton_steps(evaluate, here, min(num_steps, 20))]
+    here, endless = evaluate(place.reordered(order) @ best.x), None
+    if best.ascending is not None:
+        endless = ascending_sentence(own, here.x, best.ascending, order)
+    more = 0 if endless else min(num_steps, 20)
+    path = [here, *newton_steps(evaluate, here, more)]
     trace = np.append(best.trace, [step.loss for step in path[1:]])
-    return finished(own, path[-1], reached, best.ascent, trace, information)
+    return finished(own, path[-1], reached, best.ascent, trace, information, endless)

@@ -30,6 +30,7 @@ class Precision(NamedTuple):
         rows, columns: which entries these are, of the lower triangle.
         unit: what they are multiplied by to be in units of the rows' spread.
         power: 2; or 1 for one outcome whose inverse standard deviation stands there.
+        widest: standard deviation in those units, beyond which a Gaussian is called wide.
     """
 
     first: int
@@ -37,6 +38,7 @@ class Precision(NamedTuple):
     columns: np.ndarray
     unit: float = 1.0
     power: int = 2
+    widest: float = WIDEST
 
     @classmethod
     def packed(cls, d: int) -> "Precision":
@@ -63,9 +65,9 @@ class Precision(NamedTuple):
         return found
 
     def wide(self, x: np.ndarray) -> np.ndarray:
-        """Directions of the rows (d, k) in which the Gaussian is wider than `WIDEST`."""
+        """Directions of the rows (d, k) in which the Gaussian is wider than `widest`."""
         values, vectors = np.linalg.eigh(self.matrix(x))
-        return vectors[:, values < WIDEST**-self.power]
+        return vectors[:, values < self.widest**-self.power]
 
     def admits(self, here: Point, x: np.ndarray) -> bool:
         """Whether a step to x keeps the precision positive, and widens the Gaussian in bounds."""

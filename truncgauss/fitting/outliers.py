@@ -1,0 +1,162 @@
+"""Rows farther from their fitted means than a sample of that size allows.
+
+For n exact rows of d outcomes and p coefficients of the mean the squared distance of a row, in
+standard deviations of maximum likelihood, is about (n - p) times a Beta(d / 2, (n - p - d) / 2)
+variable (Grubbs, 1950; Wilks, 1963): with few rows no row is far, as it widens the fit itself. The
+largest of n exceeds the quantile of that at (1 - LEVEL)^(1/n) in a part `LEVEL` of all samples.
+
+References:
+    Grubbs, "Sample criteria for testing outlying observations", Annals of Mathematical Statistics
+        (1950). Wilks, "Multivariate statistical outliers", Sankhya A (1963).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import stats
+from scipy.special import ndtri_exp
+
+from truncgauss import pooling
+from truncgauss.fitting.regression_loss import is_simple, limits_of
+from truncgauss.likelihood import Observations
+
+LEVEL = 0.01  # of samples without outliers in which some row is called one
+MOST_NAMED = 5
+VERDICT = (
+    "Residuals: the farthest row, {row}, lies {farthest:.3g} standard deviations from its fitted "
+    "mean; the farthest of {num_rows} is expected at {expected:.2g}, and beyond {threshold:.2g} in "
+    "1 of 100 samples."
+)
+OUTLYING = (
+    "{number} row(s) lie farther from the fitted mean than chance allows: {named}, in standard "
+    "deviations. The farthest of {num_rows} rows is expected at {expected:.2g}, and beyond "
+    "{threshold:.2g} in 1 of 100 samples. Estimates and errors may rest on such rows: check them."
+)
+
+
+class Outliers(NamedTuple):
+    """The rows that are farthest from their fitted means.
+
+    Attributes:
+        rows: numbers of those beyond what chance allows, the farthest first, (k,).
+        distances: of these, in standard deviations, (k,).
+        row, farthest: number and distance of the farthest row of all.
+        num_rows: how many rows were judged.
+        expected: the median distance of the farthest of so many rows.
+        threshold: the distance that it exceeds in a part `LEVEL` of samples.
+    """
+
+    rows: np.ndarray
+    distances: np.ndarray
+    row: int
+    farthest: float
+    num_rows: int
+    expected: float
+    threshold: float
+
+    def __str__(self) -> str:
+        if not len(self.rows):
+            return VERDICT.format(**self._asdict())
+        pairs = list(zip(self.rows, self.distances))[:MOST_NAMED]
+        named = ", ".join(f"row {row} by {distance:.3g}" for row, distance in pairs)
+        named += ", ..." if len(self.rows) > MOST_NAMED else ""
+        return OUTLYING.format(number=len(self.rows), named=named, **self._asdict())
+
+
+def outliers_of(
+    rows: Observations, loc: Any, covariance: Any, seen: Any, fitted: float
+) -> Outliers | None:
+    """The outliers among rows that were fitted; None where no row can be judged.
+
+    Of one outcome in intervals and inside limits a distance is that of the quantile residual, or
+    of the nearest value in an interval; of several it is that of the exact entries of a row.
+
+    Args:
+        rows: the observations.
+        loc: their fitted means, (d,) or (n, d).
+        covariance: (d, d) or (n, d, d), without noise.
+        seen: probability of the region of each row, (n,), or 1: a distance is exceeded inside it
+            1 / seen times as often as anywhere, at most.
+        fitted: how many coefficients of each mean were estimated; -inf if all variances are known.
+    """
+    n, d = rows.lower.shape
+    loc, covariance = np.asarray(loc), np.asarray(covariance)  # perhaps filled up
+    loc = loc[:n] if loc.ndim == 2 else loc
+    covariance = covariance[:n] if covariance.ndim == 3 else covariance
+    if rows.noise is not None:
+        covariance = covariance + np.asarray(rows.noise)
+    loc, covariance = np.broadcast_to(loc, (n, d)), np.broadcast_to(covariance, (n, d, d))
+    weights = np.ones(n) if rows.weights is None else np.asarray(rows.weights)
+    if is_simple(rows):
+        distance, seen = residual_sizes(rows, loc[:, 0], covariance[:, 0, 0] ** 0.5), 1.0
+        sizes = np.isfinite(distance).astype(int)
+    else:
+        distance, sizes = distances(rows, loc, covariance)
+    judged = (sizes > 0) & (weights > 0) & np.isfinite(distance)
+    count, size = pooling.total(np.array([judged.sum(), weights[judged].sum()]))
+    share = pooling.own_share()
+    begin = 0 if share is None else share.begin
+    columns = [np.arange(n) + begin, distance, sizes, np.broadcast_to(seen, n)]
+    numbers, distance, sizes, seen = pooling.stacked(np.column_stack(columns)[judged]).T
+    free = size - fitted
+    if count == 0 or free <= sizes.max() + 1:
+        return None
+
+    def quantile(level: float) -> np.ndarray:
+        tail = -np.expm1(np.log1p(-level) / count) * seen
+        if np.isinf(free):
+            return np.sqrt(stats.chi2.isf(tail, sizes))
+        return np.sqrt(free * stats.beta.isf(tail, sizes / 2, (free - sizes) / 2))
+
+    limits = quantile(LEVEL)
+    order = np.argsort(limits - distance, kind="stable")
+    beyond = order[(distance > limits)[order]]
+    first = order[0]
+    return Outliers(
+        rows=numbers[beyond].astype(int),
+        distances=distance[beyond],
+        row=int(numbers[first]),
+        farthest=float(distance[first]),
+        num_rows=int(count),
+        expected=float(quantile(0.5)[first]),
+        threshold=float(limits[first]),
+    )
+
+
+def residual_sizes(rows: Observations, loc: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Sizes of the residuals of one outcome, (n,), in standard deviations; NaN if it is missing.
+
+    With limits of truncation, the smaller of the quantile residual's and that of the distance from
+    the mean, so that a value which has been rounded to a limit is not far: 0 if they disagree in
+    sign. Of an interval, the smallest of its values; 0 if it holds the mean.
+    """
+    lower, upper, low, high = limits_of(rows)
+    sizes = []
+    for end, side in ((np.maximum(lower, low), 1.0), (np.minimum(upper, high), -1.0)):
+        z, a, b = (side * (value - loc) / scale for value in (end, low, high))
+        a, b = np.minimum(a, b), np.maximum(a, b)
+        beyond = np.isfinite(z) & (z > 0)
+        z, limited = np.where(beyond, z, 0.0), beyond & (np.isfinite(a) | np.isfinite(b))
+        tail = z.copy()
+        tail[limited] = -ndtri_exp(stats.truncnorm.logsf(z[limited], a[limited], b[limited]))
+        sizes.append(np.where(beyond, np.clip(tail, 0.0, z), 0.0))
+    missing = np.isneginf(lower) & np.isposinf(upper)
+    return np.where(missing, np.nan, np.maximum(*sizes))
+
+
+def distances(
+    rows: Observations, loc: np.ndarray, covariance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mahalanobis distances of the exact entries of rows from their means, and how many entries
+    these are, (n,)."""
+    values, exact = np.asarray(rows.lower), np.asarray(rows.lower) == np.asarray(rows.upper)
+    distance, sizes = np.zeros(len(values)), exact.sum(axis=1)
+    patterns, which = np.unique(exact, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        own = np.flatnonzero(which.ravel() == number)
+        if pattern.any() and len(own):
+            gaps = (values - loc)[own][:, pattern]
+            parts = covariance[own][:, pattern][:, :, pattern]
+            white = np.linalg.solve(parts, gaps[..., None])[..., 0]
+            distance[own] = np.sqrt(np.maximum(np.sum(gaps * white, axis=1), 0.0))
+    return distance, sizes
