@@ -185,12 +185,12 @@ def seeded_starts(loss: MixtureLoss, table: np.ndarray, count: int) -> list[Comp
     return starts
 
 
-def highest(climb: Callable[[Components], End], starts: Any) -> tuple[End, np.ndarray]:
+def highest(climb: Callable[[Components], End], starts: bar) -> tuple[End, np.ndarray]:
     """The best of the ends to which the starts of a bar lead, and what each of them reached."""
     ends = []
     for first in starts:
         ends.append(climb(first))
-        starts.set_postfix_str(f"log-likelihood {ends[-1].log_likelihood:.8g}", refresh=False)
+        starts.note = f"log-likelihood {ends[-1].log_likelihood:.8g}"
     reached = np.array([end.log_likelihood for end in ends])
     if not np.any(np.isfinite(reached)):
         raise NoMaximum(f"fit_mixture: {COLLAPSED}")

@@ -301,9 +301,9 @@ class Run:
         )
 
 
-def show(bar: Any, done: Progress) -> None:
+def show(shown: bar, done: Progress) -> None:
     loss, norm = (trace[-1] for trace in done.traces)
-    bar.count, bar.note = int(done.state.step), f"loss {loss:.6g}, gradient {norm:.1e}"
+    shown.count, shown.note = int(done.state.step), f"loss {loss:.6g}, gradient {norm:.1e}"
 
 
 def all_finite(tree: Any) -> bool:
