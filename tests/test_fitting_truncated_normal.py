@@ -214,6 +214,21 @@ def test_covariances_off_the_diagonal_are_compared_with_the_likelihood():
     assert ends[0] < 0.85 and ends[1] > 1.4
 
 
+def test_one_column_has_a_standard_deviation():
+    """The same name and number as by rows; its errors as in the books for a sample seen whole."""
+    y = np.random.default_rng(2).normal(3.0, 0.2, size=80)
+    fit = tg.fit_truncated_normal({"mass": y})
+    assert fit.names == ("loc[mass]", "sigma")
+    np.testing.assert_allclose(fit.estimates, [y.mean(), y.std()], rtol=1e-9)
+    errors = [y.std() / np.sqrt(80), y.std() / np.sqrt(160), y.var() * np.sqrt(2 / 80)]
+    found = [*fit.errors, fit.standard_errors.covariance_matrix[0, 0]]
+    np.testing.assert_allclose(found, errors, rtol=1e-8)
+    np.testing.assert_allclose(np.diagonal(fit.parameter_covariance), fit.errors**2, rtol=1e-9)
+    np.testing.assert_allclose(fit.covariance_matrix[0, 0], y.var(), rtol=1e-9)
+    rows = tg.fit_observations(tg.Observations.exact(y))
+    np.testing.assert_allclose(rows.profile("sigma"), fit.profile("sigma"), rtol=1e-6)
+
+
 def test_errors_that_do_not_hold_are_told():
     """An exponential sample may have a maximum, far out and flat on one side."""
     x = np.random.default_rng(0).exponential(size=500)
@@ -221,8 +236,8 @@ def test_errors_that_do_not_hold_are_told():
     assert fit.converged and fit.loc[0] < -10.0
     only, seen, wald, profiles = fit.notes
     assert "no other maximum" in only and "Only 3.4e-05 of the fitted distribution" in seen
-    assert "Do not trust the Wald intervals of loc[0], covariance[0, 0]" in wald
-    assert "The profile intervals of loc[0], covariance[0, 0] may cover less" in profiles
+    assert "Do not trust the Wald intervals of loc[0], sigma" in wald
+    assert "The profile intervals of loc[0], sigma may cover less" in profiles
     good = tg.fit_truncated_normal(np.random.default_rng(0).normal(5.0, 1.0, size=2000), 0.0)
     assert good.converged and good.notes == (only,)
 

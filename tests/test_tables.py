@@ -338,3 +338,43 @@ def test_missing_cells_of_files(tmp_path):
     (tmp_path / "no.npz").write_text("x\n1\n")
     with pytest.raises(ValueError, match="is not an NPZ file"):
         tables.header(tmp_path / "no.npz")
+
+
+def test_limits_as_laboratories_write_them():
+    inf = np.inf
+    cells = ["0.7", "<0.5", "≤ 0.4", "> 100", ">=90", "nd", "ND", "<LOD", "", 2.5]
+    columns = {"lead": cells, "limit": np.arange(10.0)}
+    rows = tg.Observations.from_table(
+        columns, "lead", censored_low="limit", censoring="text", missing=True
+    )
+    lower = [0.7, -inf, -inf, 100.0, 90.0, -inf, -inf, -inf, -inf, -inf]
+    upper = [0.7, 0.5, 0.4, inf, inf, 5.0, 6.0, 7.0, inf, 9.0]
+    np.testing.assert_array_equal(rows.lower.T[0], lower)
+    np.testing.assert_array_equal(rows.upper.T[0], upper)
+    read = lambda column, **more: tg.Observations.from_table({"x": column}, "x", **more)
+    for column, more, sentence in (
+        (["1", "<2"], {}, "There is '<2': This is a censored value, not a missing one"),
+        (["1", "nd"], {"censoring": "text"}, "row 1 is 'nd', not detected, but nothing says"),
+        (["1", ""], {"censoring": "text"}, "row 1 must be a number, .* got an empty cell"),
+        (["1", "<inf"], {"censoring": "text"}, "row 1 must be a number, .* got '<inf'"),
+        (["1", "1_0"], {"censoring": "text"}, "row 1 must be a number, .* got '1_0'"),
+        ([1.0], {"censoring": "cells"}, 'censoring must be "columns" or "text", got \'cells\''),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            read(column, **more)
+
+
+def test_a_row_of_units_is_no_data(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("x,y\nm,\n1,2\n3,4\n5,6\n", "utf-8")
+    assert tables.units(path) == {"x": "m", "y": ""}
+    np.testing.assert_array_equal(tables.from_file(path, ["x"], units_row=True)["x"], [1, 3, 5])
+    parts = [tables.from_file(path, ["y"], part=(i, 2), units_row=True)["y"] for i in (0, 1)]
+    np.testing.assert_array_equal(np.concatenate(parts), [2, 4, 6])
+    assert tables.place(path, 1, part=(1, 2), units_row=True) == f"{path}:5"
+    for name, got in (("x", "'m'"), ("y", "''")):
+        with pytest.raises(
+            ValueError,
+            match=f"t.csv:2: column '{name}' must be a number, got {got}. If this row holds units",
+        ):
+            tables.from_file(path, [name])

@@ -22,9 +22,9 @@ BLOCK = 10  # simulations between two checkpoints
 CHUNK = 100_000  # rows drawn at a time, seen or not
 KINDS = {
     "profile, mean": "mean of the first entry, profile",
-    "profile, variance": "its variance, profile",
+    "profile, variance": "its variance (d = 1: sigma), profile",
     "Wald, mean": "mean of the first entry, Wald",
-    "Wald, variance": "its variance, Wald",
+    "Wald, variance": "its variance (d = 1: sigma), Wald",
 }
 
 
@@ -60,7 +60,7 @@ def simulated(config, number, start):
     d = case.dimension
     covariance = config.correlation ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
     truth = np.concatenate([np.zeros(d), covariance[np.tril_indices(d)]])
-    named = {"mean": "loc[0]", "variance": "covariance[0, 0]"}
+    named = {"mean": "loc[0]", "variance": "sigma" if d == 1 else "covariance[0, 0]"}
     found = {name: [] for name in (*KINDS, "exists", "Wald, all", "seen", "fitted")}
     for _ in range(min(BLOCK, case.num_simulations - start)):
         rows, seen = sample(rng, covariance, case)

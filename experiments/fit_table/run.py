@@ -241,9 +241,10 @@ def summary(results, said, fit):
     width, wide = (max(map(len, results[key])) for key in ("names", "intervals"))
     row = f"{{:<{width}}} {{:>12}} {{:>12}} {{:>{max(wide, 18)}}} {{:>12}}".format
     verdict = "converged" if fit.converged else "not converged"
+    outcomes = ", ".join(results["outcomes"])
     lines = [
-        f"{said}; {verdict}, log-likelihood {fit.log_likelihood:.6g}",
-        row("", "estimate", "std. error", "95 % Wald interval", "naive"),
+        f"{outcomes}: {said}; {verdict}, log-likelihood {fit.log_likelihood:.6g}",
+        row("", "estimate", "std. error", "95 % interval", "naive"),
     ]
     keys = ("names", "estimates", "stderr", "intervals", "naive")
     for name, estimate, error, ends, simple in zip(*(results[key] for key in keys)):

@@ -21,6 +21,7 @@ from truncgauss.fitting.truncated_normal_result import (
     NaturalCoordinates,
     TruncatedFit,
     names_of,
+    with_sigma,
 )
 from truncgauss.fitting.truncated_normal_rows import Sample
 from truncgauss.optimization.newton import Point, slope_at, verdict
@@ -44,9 +45,11 @@ def finished(
     log_units = sample.log_units
     coordinates = NaturalCoordinates(*map(jnp.asarray, (sample.centre, scale, sample.root)))
     estimates = np.asarray(coordinates.estimates(x))
-    loc, covariance = unpacked(estimates, d)
     known = known_at_the_end(sample, loss, here, len(visited) - 1)
-    errors = known["errors"]
+    errors, variances = known["errors"], estimates
+    if d == 1:  # of sigma
+        errors, variances = errors * [1.0, 2.0 * estimates[1]], estimates ** [1, 2]
+    loc, covariance = unpacked(variances, d)
     return TruncatedFit(
         loc=jnp.asarray(loc, dtype),
         covariance_matrix=jnp.asarray(covariance, dtype),
@@ -79,7 +82,9 @@ def known_at_the_end(
     converged, reason = ending(here, proof, n, num_steps, np.asarray(sample.root) @ wide)
     if np.isinf(estimate.stderr):
         converged, reason = False, BASELESS
-    slopes = np.asarray(gaussian_slopes(x, sample.root))
+    slopes = np.array(gaussian_slopes(x, sample.root))
+    if len(slopes) == 2:  # of sigma, the root of the variance
+        slopes[1] /= 2.0 * math.sqrt(float(gaussian(x, sample.root)[1][0, 0]))
     free_errors = FreeErrors.observed(n * here.hessian)
     errors, spread = errors_of(free_errors, slopes, exists=not wide.size)
     fraction = math.exp(estimate.log_prob)
@@ -88,7 +93,7 @@ def known_at_the_end(
         value = functools.partial(slope_at, loss) if estimate.stderr == 0 else None
         notes = notes_of(value, n, here, sample, slopes, errors, fraction)
         notes += integral_notes(loss, here, n, proof.stderr)
-    units = packed(sample.scale, np.outer(sample.scale, sample.scale))
+    units = with_sigma(packed(sample.scale, np.outer(sample.scale, sample.scale)))
     return {
         "converged": converged,
         "reason": reason,

@@ -10,7 +10,7 @@ import numpy as np
 
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, packed
-from truncgauss.fitting.truncated_normal_result import names_of
+from truncgauss.fitting.truncated_normal_result import names_of, with_sigma
 from truncgauss.fitting.truncated_normal_rows import Sample
 from truncgauss.optimization.newton import Point, slope
 from truncgauss.optimization.result import MOSTLY_UNSEEN, NO_OTHER, UNSEEN
@@ -69,11 +69,12 @@ def wald_notes(
     d = len(sample.columns)
 
     def estimates(x: np.ndarray) -> np.ndarray:
-        return np.asarray(packed(*gaussian(jnp.asarray(x), sample.root)))
+        return np.asarray(with_sigma(packed(*gaussian(jnp.asarray(x), sample.root))))
 
     rows, columns = np.tril_indices(d)
-    roots = np.sqrt(estimates(here.x)[d:][rows == columns])
-    relative = errors / np.concatenate([roots, roots[rows] * roots[columns]])
+    roots = np.sqrt(np.diagonal(np.asarray(gaussian(jnp.asarray(here.x), sample.root)[1])))
+    units = roots if d == 1 else roots[rows] * roots[columns]
+    relative = errors / np.concatenate([roots, units])
     asked, left_out = np.flatnonzero(relative > SMALL), tuple[str, ...]()
     if len(asked) > MOST_COMPARED:
         asked = asked[(np.append(np.zeros(d, int), rows - columns) == 0)[asked]]

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,14 +35,22 @@ class NaturalCoordinates:
     root: jax.Array
 
     def estimates(self, x: jax.Array) -> jax.Array:
-        """loc and the lower triangle of the covariance matrix by rows, as one vector."""
+        """loc and the lower triangle of the covariance matrix by rows, as one vector; of one column
+        loc and sigma."""
         loc, covariance = gaussian(x, self.root)
         units = jnp.outer(self.scale, self.scale)
-        return packed(self.centre + self.scale * loc, covariance * units)
+        return with_sigma(packed(self.centre + self.scale * loc, covariance * units))
+
+
+def with_sigma(estimates: Any) -> Any:
+    """Packed loc and covariance, of one column with its standard deviation for its variance."""
+    return estimates ** np.array([1.0, 0.5]) if len(estimates) == 2 else estimates
 
 
 def names_of(columns: Sequence[str]) -> tuple[str, ...]:
     """What to call the estimates, by the names of the columns."""
+    if len(columns) == 1:
+        return (f"loc[{columns[0]}]", "sigma")
     pairs = [f"{own}, {other}" for i, own in enumerate(columns) for other in columns[: i + 1]]
     return (*(f"loc[{own}]" for own in columns), *(f"covariance[{pair}]" for pair in pairs))
 
@@ -57,7 +65,8 @@ class TruncatedFit(LikelihoodFit):
         standard_errors: `.loc` (d,) and `.covariance_matrix` (d, d), from the observed information,
             which at the maximum of rows with shared limits is the expected one; inf where there is
             no maximum.
-        parameter_covariance: covariance of (loc, lower triangle of the covariance by rows).
+        parameter_covariance: covariance of (loc, lower triangle of the covariance by rows), of one
+            column of (loc, sigma).
     """
 
     loc: jax.Array

@@ -171,9 +171,10 @@ def column_of(
         )
     wrong = [i for i, (_, text) in enumerate(cells) if not (text in missing or is_number(text))]
     if wrong == [0] and len(cells) > 1 and not limit_of(cells[0][1]):
+        line, text = cells[0]
         raise ValueError(
-            f"{path}:{cells[0][0]}: column {name!r} must be a number, got {cells[0][1]!r}. If this "
-            "row holds units, say `units_row: true`."
+            f"{path}:{line}: column {name!r} must be a number, got {text!r}. If this row holds "
+            f"units, say `units_row: true`. {advice(text)}"
         )
     values = [number(text, f"{path}:{line}: column {name!r}", missing) for line, text in cells]
     return np.array(values)
