@@ -11,6 +11,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss.fitting.likelihood_fit import same_rows
+from truncgauss.optimization.result import in_words
 from truncgauss.optimization.wald import untrusted, wald_ratios
 
 INF = np.inf
@@ -259,6 +260,29 @@ def test_rows_are_counted_as_often_as_their_weights_say():
     mixture = tg.fit_mixture(tg.Observations.exact(y, weights=np.full(50, 3.0)), 1)
     assert thrice.num_rows == repeated.num_rows == mixture.num_rows == 150
     np.testing.assert_allclose([thrice.bic, mixture.bic], repeated.bic, rtol=1e-9)
+
+
+def test_a_tiny_fraction_that_is_seen_keeps_its_digits():
+    # Rows at the end of a tail, whose mean and standard deviation are known but for the mean.
+    y = 9.0 + stats.expon.ppf((np.arange(50) + 0.5) / 50) / 9.2
+    rows = tg.Observations.exact(y, region=tg.Box([9.0], [np.inf]))
+    fit = tg.fit_observations(rows, covariance=[[1.0]])
+    seen = stats.norm.sf(9.0, fit.loc[0])
+    assert fit.converged and 0 < seen < 1e-10
+    np.testing.assert_allclose(fit.fraction_not_truncated, seen, rtol=1e-6)
+    assert any(note.startswith(f"Only {seen:.2g} of the fitted") for note in fit.notes)
+    assert in_words(0.0) == "less than 1e-300"
+
+
+@pytest.mark.parametrize("unit", [1e150, 1e-150])
+def test_units_whose_powers_are_no_numbers_are_named(unit):
+    y = unit * np.random.default_rng(0).normal(size=30)
+    with pytest.raises(ValueError, match="too (large|small) for their powers .* in other units"):
+        tg.fit_observations(tg.Observations.exact(y))
+    with pytest.raises(ValueError, match="fit_regression: the values of 0 spread over"):
+        tg.fit_regression(y, np.ones((30, 1)), censored_low=0.0)
+    with pytest.raises(ValueError, match="fit_mixture: the values of 0 spread over"):
+        tg.fit_mixture(tg.Observations.exact(y * unit**0.1), 1)
 
 
 def test_rows_of_weight_zero_are_not_counted():

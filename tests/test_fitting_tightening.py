@@ -50,6 +50,17 @@ def test_no_p_value_is_told_where_the_tightened_fit_is_nearly_undetermined():
     assert tg.fitting.tightened(fit, share=0.05).p_value > 0.01
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_end_that_is_no_maximum_is_told_without_a_warning():
+    rng = np.random.default_rng(1)
+    design = np.column_stack([np.ones(300), rng.normal(size=300)])
+    y = design @ [1.0, 0.5] + rng.normal(size=300)
+    kept = np.flatnonzero((y > 0.5) & (y < 2.5))[:80]
+    fit = tg.fit_regression(y[kept], design[kept], truncated_low=0.5, truncated_high=2.5)
+    with pytest.raises(ValueError, match="no maximum was found with the rows that are left"):
+        tg.fitting.tightened(fit, share=0.6)
+
+
 @pytest.mark.slow
 def test_gaussian_rows_are_contradicted_as_often_as_chance_has_it():
     rng, found = np.random.default_rng(1), []

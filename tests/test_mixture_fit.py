@@ -244,6 +244,22 @@ def test_a_component_that_shrinks_onto_a_row_is_no_maximum():
         tg.fit_mixture(tg.Observations.exact(y), 2, start=start)
 
 
+def test_as_many_parameters_as_rows_are_no_maximum_to_be_believed():
+    y = np.random.default_rng(0).normal(size=9)
+    fit = tg.fit_mixture(tg.Observations.exact(y), 3, num_starts=2)
+    assert not fit.converged and "9 rows are too few for 8 parameters" in fit.reason
+    assert np.all(np.isinf(fit.errors))
+    (told,) = (note for note in fit.notes if "rests on" in note)
+    count = fit.responsibilities.sum(axis=0).min()
+    assert 1.99 < count < 2 and f"rests on {np.floor(1e3 * count) / 1e3:.4g} rows, fewer" in told
+
+
+def test_rows_that_are_all_censored_do_not_blame_a_column():
+    rows = tg.Observations(np.full((20, 1), -INF), np.zeros((20, 1)), names=["lead"])
+    with pytest.raises(ValueError, match="no row knows entry lead exactly, and all have the same"):
+        tg.fit_mixture(rows, 1)
+
+
 def test_more_components_than_the_rows_show_do_not_converge():
     y = stats.norm.ppf((np.arange(60) + 0.5) / 60)
     start = np.array([0.5, 0.5]), np.zeros((2, 1)), np.ones((2, 1, 1))

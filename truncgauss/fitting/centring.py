@@ -290,6 +290,20 @@ def moved(rows: Observations, moves: list[Any]) -> Observations:
     return dataclasses.replace(rows, lower=lower, upper=upper, region=region)
 
 
+def check_units(
+    spread: np.ndarray, smallest: float, largest: float, labels: tuple[str, ...], what: str
+) -> None:
+    """Raise ValueError if the powers of an outcome's spread (d,) leave float64."""
+    wrong = np.flatnonzero(~((spread >= smallest) & (spread <= largest)))
+    if len(wrong):
+        size = "large" if not spread[wrong[0]] < smallest else "small"
+        raise ValueError(
+            f"{what}: the values of {labels[wrong[0]]} spread over {spread[wrong[0]]:.2g}, too "
+            f"{size} for their powers to be numbers in float64 ({smallest:g} to {largest:g}). Give "
+            "it in other units, so that its spread is about 1."
+        )
+
+
 def coarse(rows: Observations) -> str | None:
     """That rows in float32 hide how outcomes differ, in words, if so."""
     if rows.lower.dtype != jnp.float32:

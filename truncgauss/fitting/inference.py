@@ -12,7 +12,7 @@ from truncgauss.fitting.observations_loss import ObservationsLoss, gaussian_at
 from truncgauss.likelihood import Observations, total_log_likelihood
 from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import Point, point, verdict
-from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, NO_OTHER, UNSEEN
+from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, NO_OTHER, UNSEEN, in_words
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.optimization.wald import advice, wald_ratios
 from truncgauss.problem import Estimate
@@ -56,13 +56,18 @@ def total_of(loss: Any, x: jax.Array) -> Estimate:
 
 
 @Compiled
-def compiled_unseen(loss: Any, x: jax.Array) -> jax.Array:
-    return 1.0 - loss.fraction(x)
+def compiled_fractions(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return loss.fractions(x)
 
 
 def fraction_of(loss: Any, x: jax.Array) -> float:
-    """The mean probability that a row could be seen."""
-    return 1.0 - float(pooling.evaluated(compiled_unseen, loss, x, effort=MEDIUM))
+    """The mean probability that a row could be seen, with its digits where that is small."""
+    parts = pooling.evaluated(compiled_fractions, loss, x, effort=MEDIUM)
+    unseen, seen = map(float, parts)
+    if unseen < 0.5:
+        return 1.0 - unseen
+    anywhere = 1.0 - unseen - seen  # rows without a region, but for rounding
+    return seen + (anywhere if anywhere > 1e-12 else 0.0)
 
 
 @Compiled
@@ -232,7 +237,7 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
             "give the method more points."
         )
     if fraction < MOSTLY_UNSEEN and fields["converged"]:
-        notes.append(UNSEEN.format(fraction))
+        notes.append(UNSEEN.format(in_words(fraction)))
     if fields["outliers"] is not None and len(fields["outliers"].rows):
         notes.append(str(fields["outliers"]))
     notes += advice(names, ratios)

@@ -9,11 +9,12 @@ import numpy as np
 
 from truncgauss import pooling, tables
 from truncgauss.compiling import LIGHT
-from truncgauss.fitting.centring import Whitened, whitened
+from truncgauss.fitting.centring import Whitened, check_units, whitened
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.observations_loss import Coordinates, White, values_at
 from truncgauss.likelihood import Observations
 
+SMALLEST, LARGEST = 1e-100, 1e75  # spreads; the curvature by an inverse variance is a fourth power
 SINGULAR = 1e-12  # smallest eigenvalue of a correlation matrix without an inverse
 STAND_IN = 1e4  # median absolute deviations, beyond which a limit stands for infinity
 
@@ -136,7 +137,10 @@ def finite_medians(columns: np.ndarray) -> np.ndarray:
 
 
 def first_guess(
-    observations: Observations, designs: tuple[jax.Array, ...] | None, coordinates: Coordinates
+    observations: Observations,
+    designs: tuple[jax.Array, ...] | None,
+    coordinates: Coordinates,
+    what: str = "fit_observations",
 ) -> tuple[np.ndarray, np.ndarray]:
     """Free coordinates of least squares through what is known of each entry, and the scale of each
     outcome, (d,).
@@ -162,9 +166,12 @@ def first_guess(
         own = pooling.least_squares(root[:, None] * columns[rows], root * filled[rows, j])
         coefficients.append(own)
         residuals[rows, j] = filled[rows, j] - columns[rows] @ own
-    squares = pooling.total(np.sum(weights[:, None] * residuals**2, axis=0))
+    with np.errstate(over="ignore"):
+        squares = pooling.total(np.sum(weights[:, None] * residuals**2, axis=0))
     largest = pooling.largest(np.abs(filled).max(axis=0, initial=0.0))
     scale = free_scales(np.sqrt(squares / np.maximum(total, 1e-300)), largest, coordinates)
+    bounds = (SMALLEST, LARGEST) if coordinates.single else (SMALLEST, SMALLEST**-1)
+    check_units(scale, *bounds, observations.labels, what)
     matrix = np.asarray(coordinates.fixed).copy()
     matrix[np.diag_indices(d)] = scale**2
     standard = residuals / scale

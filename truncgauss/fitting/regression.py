@@ -201,7 +201,7 @@ class Regression:
         check_possible(given, sum(part.shape[1] for part in parts) + (scales is None))
         place = as_coordinates("full", (p,), given)
         near = centred(given, (white[0],), np.zeros(1), by_line=True)
-        x, spread = first_guess(near.rows, near.covariates, place)
+        x, spread = first_guess(near.rows, near.covariates, place, "fit_regression")
         coefficients = x[:p] / x[p]
         white_scales = white[1] if len(white) > 1 else None
         link, scale_design = place.power, None if white_scales is None else white_scales.design

@@ -199,15 +199,18 @@ class RegressionLoss:
         total = sum(parts, jnp.zeros((), x.dtype))
         return Estimate(total, jnp.zeros_like(total))
 
-    def fraction(self, x: jax.Array) -> jax.Array:
-        """The mean probability that a row could be seen."""
+    def fractions(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The mean probabilities that a row could not be seen, and that it could, of rows in
+        regions; sums over rows, of which those of several processes add up."""
         predictors, unseen = self.predictors(x), jnp.zeros((), x.dtype)
+        seen = unseen
         for term in self.terms:
             if term.kind == REGION:
                 log_mass = replace(term, weight=jnp.ones_like(term.weight))
                 masses = jnp.exp(log_mass(*term.own(predictors), self.link))
                 unseen -= jnp.sum(term.weight * (1.0 - masses))
-        return 1.0 - unseen / self.size
+                seen -= jnp.sum(term.weight * masses)
+        return unseen / self.size, seen / self.size
 
     def of_rows(self, x: jax.Array) -> Derivatives:
         """The log-likelihood of each row (m,), times its weight, and its derivatives."""

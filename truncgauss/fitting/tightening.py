@@ -22,6 +22,7 @@ from truncgauss.fitting.regression_loss import (
 )
 from truncgauss.likelihood import Observations
 from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point
+from truncgauss.optimization.uncertainty import certificate
 from truncgauss.regions import Box
 
 MOST_STEPS = 100
@@ -137,7 +138,8 @@ def of_rows(fit: RowsFit, loss: RegressionLoss, share: float) -> Tightening:
     inner = dataclasses.replace(loss, terms=terms, size=jnp.asarray(size), mark=mark)
     here = point(inner, fit.best.x)
     *_, end = here, *newton_steps(functools.partial(point, inner), here, MOST_STEPS)
-    if not end.finite or not end.decrement * float(inner.size) ** 0.5 <= CLOSE:
+    proof = certificate(float(size) * end.gradient, float(size) * end.hessian)
+    if not (proof.positive_definite and proof.distance <= CLOSE):
         raise ValueError(
             "tightened: no maximum was found with the rows that are left. Take a smaller share."
         )

@@ -13,7 +13,7 @@ from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, pa
 from truncgauss.fitting.truncated_normal_result import names_of, with_sigma
 from truncgauss.fitting.truncated_normal_rows import Sample
 from truncgauss.optimization.newton import Point, slope
-from truncgauss.optimization.result import MOSTLY_UNSEEN, NO_OTHER, UNSEEN
+from truncgauss.optimization.result import MOSTLY_UNSEEN, NO_OTHER, UNSEEN, in_words
 from truncgauss.optimization.wald import advice, wald_ratios
 
 FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
@@ -52,7 +52,7 @@ def notes_of(
     """
     notes = [NO_OTHER]
     if fraction < MOSTLY_UNSEEN:
-        notes.append(UNSEEN.format(fraction))
+        notes.append(UNSEEN.format(in_words(fraction)))
     return (*notes, *wald_notes(value, size, here, sample, slopes, errors))
 
 

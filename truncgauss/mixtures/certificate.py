@@ -17,7 +17,7 @@ from truncgauss.mixtures.loss import MixtureLoss, shares, slope, terms_at, total
 from truncgauss.mixtures.parameters import estimates_at, jacobian_at
 from truncgauss.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.optimization.newton import Point, verdict
-from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN
+from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, in_words
 from truncgauss.optimization.uncertainty import (
     Certificate,
     FreeErrors,
@@ -30,6 +30,12 @@ MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare 
 NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many rows."
 REFITTED = "How estimates of rows drawn again with replacement scatter shows what can be known."
 QUANTILE = 1.959963984540054  # of a normal distribution, for 95 % intervals
+FEW_ROWS = 2  # for each parameter of several components, below which maxima are accidents
+ACCIDENT = (
+    "Not converged: {} rows are too few for {} parameters, and the steps ended at one of the many "
+    "maxima that so few rows have by accident. Use more rows, fewer components, or a simpler "
+    "covariance."
+)
 THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 
 
@@ -162,18 +168,26 @@ def judged(
     edge = endless or (edge_of(loss, here.x) if here.finite else None)
     fields: dict[str, Any] = {}
     if edge is not None:
-
-        def unknown(errors: np.ndarray) -> np.ndarray:
-            return np.where(errors == 0.0, 0.0, np.inf)
-
         proof = Certificate(np.nan, np.nan, np.nan, False, stderr)
-        fields = {
-            "standard_errors": MixtureErrors(*map(unknown, estimated["standard_errors"])),
-            "errors": unknown(estimated["errors"]),
-            "parameter_covariance": np.full_like(estimated["parameter_covariance"], np.nan),
-        }
+        fields = without_errors(estimated)
     converged, reason = ending(here, proof, size, num_steps, edge)
+    if converged and FEW_ROWS * len(here.x) > size and loss.coordinates.num_components > 1:
+        converged, reason = False, ACCIDENT.format(f"{size:g}", len(here.x))
+        fields = without_errors(estimated)
     return fields | {"certificate": proof, "converged": converged, "reason": reason}
+
+
+def without_errors(estimated: dict[str, Any]) -> dict[str, Any]:
+    """The fields of errors where nothing is known: infinite but for what is fixed."""
+
+    def unknown(errors: np.ndarray) -> np.ndarray:
+        return np.where(errors == 0.0, 0.0, np.inf)
+
+    return {
+        "standard_errors": MixtureErrors(*map(unknown, estimated["standard_errors"])),
+        "errors": unknown(estimated["errors"]),
+        "parameter_covariance": np.full_like(estimated["parameter_covariance"], np.nan),
+    }
 
 
 def ending(
@@ -282,14 +296,15 @@ def notes_of(
     least = np.linalg.eigvalsh(matrices / np.outer(scale, scale))[:, 0]
     for k, count in enumerate(counts):
         if count < d + 1:
+            below = np.floor(1e3 * count) / 1e3
             notes.append(
-                f"Component {k} rests on {count:.2g} rows, fewer than the {d + 1} that span it: it "
+                f"Component {k} rests on {below:.4g} rows, fewer than the {d + 1} that span it: it "
                 "may be an accident of the sample."
             )
         if inside[k] < MOSTLY_UNSEEN and converged:
             notes.append(
-                f"Only {inside[k]:.2g} of component {k} lies where rows can be seen: its weight "
-                "and width rest on the Gaussian shape of what no row can check."
+                f"Only {in_words(inside[k])} of component {k} lies where rows can be seen: its "
+                "weight and width rest on the Gaussian shape of what no row can check."
             )
         if least[k] < THIN:
             notes.append(

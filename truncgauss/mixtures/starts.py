@@ -11,11 +11,13 @@ import jax
 import numpy as np
 
 from truncgauss import pooling
+from truncgauss.fitting.centring import check_units
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.em import Components
 from truncgauss.mixtures.likelihood import row_weights
 
 LLOYD_STEPS = 10
+SMALLEST, LARGEST = 1e-150, 1e150  # spreads whose squares are numbers in float64
 SHRUNK = 0.2  # part of each first covariance that is the spread of all rows
 
 
@@ -39,15 +41,24 @@ def standard_rows(observations: Observations) -> tuple[np.ndarray, np.ndarray, n
             f"fit_mixture: no row has entry {int(np.argmin(count))}. Remove that column."
         )
     centre = middle / count
-    scale = np.sqrt(pooling.total((weights * (table - centre) ** 2).sum(axis=0)) / count)
     own = np.abs(np.where(weights > 0, table, 0.0)).max(axis=0, initial=1e-300)
     largest = pooling.largest(own)
+    gaps = np.where(weights > 0, (table - centre) / largest, 0.0)  # whose squares are numbers
+    scale = largest * np.sqrt(pooling.total((weights * gaps**2).sum(axis=0)) / count)
     flat = np.flatnonzero(~(scale > 1e-9 * largest))
+    exact = pooling.total(((lower == upper) & (weights > 0)).sum(axis=0))
+    if len(flat) and not exact[flat[0]]:
+        raise ValueError(
+            f"fit_mixture: no row knows entry {observations.labels[flat[0]]} exactly, and all have "
+            f"the same limit or interval, about {centre[flat[0]]:.6g}: they tell neither its mean "
+            "nor its spread. Add rows that are not censored there, or leave that entry out."
+        )
     if len(flat):
         raise ValueError(
             f"fit_mixture: all rows have the same entry {flat[0]}, {centre[flat[0]]:.6g}, so that "
             "it has no spread to be fitted. Remove that column."
         )
+    check_units(scale, SMALLEST, LARGEST, observations.labels, "fit_mixture")
     return np.where(known, (table - centre) / scale, np.nan), centre, scale
 
 

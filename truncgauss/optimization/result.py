@@ -19,10 +19,15 @@ BASELESS = (
 
 NO_OTHER = "The likelihood has no other maximum."
 UNSEEN = (
-    "Only {:.2g} of the fitted distribution lies where rows can be seen: the rest follows from the "
+    "Only {} of the fitted distribution lies where rows can be seen: the rest follows from the "
     "Gaussian shape, which no row can check."
 )
 MOSTLY_UNSEEN = 0.5  # fraction not truncated, of a fit or a component, below which that is said
+
+
+def in_words(fraction: float) -> str:
+    """A fraction with two digits, or that it is smaller than any number."""
+    return f"{fraction:.2g}" if fraction > 0 else "less than 1e-300"
 
 
 def table_of(names: Sequence[str], estimates: Any, errors: Any) -> list[str]:

@@ -48,11 +48,12 @@ def wald_ratios(
     lowest, centre = loss(best), estimates(best)
     ratios = np.full((len(jacobian), 2), np.inf)
     for k, slope in enumerate(jacobian):
-        error = float(np.sqrt(slope @ covariance @ slope))
-        if error == 0:
+        variance = float(slope @ covariance @ slope)
+        if variance == 0:
             ratios[k] = 1.0  # it is fixed
-        if not error > 0:
+        if not variance > 0:
             continue
+        error = variance**0.5
         step = quantile * (covariance @ slope) / error
         for j, side in enumerate((-1.0, 1.0)):
             x = best + side * step
