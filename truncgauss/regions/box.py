@@ -18,6 +18,7 @@ from truncgauss.regions.region import (
     Released,
     check_limits,
     log_probability_of_constants,
+    smallest_log_mass,
 )
 from truncgauss.special import standardize
 
@@ -87,6 +88,9 @@ class Box(LinearRegion):
 
     def rows(self, x: Array) -> Array:
         return x
+
+    def log_bound(self, loc: Array, covariance: Covariance) -> Array:
+        return smallest_log_mass(self.low, self.high, loc, covariance.variances)
 
     def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
         """The limits on x itself; NaN if a covariance matrix is not symmetric."""

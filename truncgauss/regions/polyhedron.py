@@ -18,6 +18,7 @@ from truncgauss.regions.region import (
     Released,
     check_limits,
     log_probability_of_constants,
+    smallest_log_mass,
 )
 from truncgauss.safe import safe_norm
 from truncgauss.special import standardize
@@ -86,6 +87,16 @@ class Polyhedron(LinearRegion):
 
     def rows(self, x: Array) -> Array:
         return product(self.matrix, x)
+
+    def log_bound(self, loc: Array, covariance: Covariance) -> Array:
+        matrix, root, loc = lax.stop_gradient((self.matrix, covariance.root, loc))
+        spread = jnp.sum(product(matrix, root) ** 2, axis=1)
+        rounding = 4.0 * len(loc) * float(jnp.finfo(loc.dtype).eps)
+        # Left out where fewer than three digits of the standard deviation are known.
+        size = jnp.sum((jnp.abs(matrix) @ jnp.abs(root)) ** 2, axis=1)
+        spread = jnp.where(spread > 1e6 * rounding**2 * size, spread, 0.0)
+        slack = rounding * (jnp.abs(matrix) @ jnp.abs(loc))
+        return smallest_log_mass(self.low - slack, self.high + slack, self.rows(loc), spread)
 
     def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
         """The limits on matrix @ x, and its distribution from a root of the covariance of x."""

@@ -142,13 +142,18 @@ def pilot_share(limits: GaussianLimits, plan: Plan, height: Array | float) -> Ar
     """The effective fraction of the pilot's points under a plan; -1 where it cannot be trusted.
 
     That is where a weight is NaN, or where log P differs from a known height by more than the logs
-    of volumes can. Draws that have lost their digits may have equal but wrong weights.
+    of volumes can, or exceeds the plan's bound. Draws that have lost their digits may have equal
+    but wrong weights.
     """
     proposal = proposal_of(limits, plan)
     keys = jax.random.key(0)[None]
     uniforms = lattice_uniforms(keys, NUM_PILOT, len(plan.tilt) - 1, plan.tilt.dtype)
     weights, level = log_weights(proposal, uniforms)
     share = effective_sample_size(weights) / NUM_PILOT
-    gap = jnp.abs(level + log_mean_exp(weights) - height)
+    log_prob = level + log_mean_exp(weights)
+    gap = jnp.abs(log_prob - height)
     implausible = gap > MOST_VOLUME * len(plan.order) + 0.5 * jnp.abs(height)
+    # No weight exceeds the bound, but for rounding.
+    slack = float(jnp.finfo(level.dtype).eps) ** 0.5 * (1.0 + jnp.abs(plan.bound))
+    implausible |= log_prob > plan.bound + slack
     return jnp.where(jnp.isnan(share) | implausible, -1.0, share)
