@@ -8,6 +8,10 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
+# A residual variance below this times its rounding may be zero. An eigenvalue that is rounding, by
+# which ranks are found, is less than the residual variance of a variable that it determines.
+UNDETERMINED = 64.0
+
 
 def product(x: Array, y: Array) -> Array:
     """x @ y in full precision on any device."""

@@ -5,10 +5,8 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.limits import GaussianLimits
-from truncgauss.linalg import factored, product, rounding, triangle
+from truncgauss.linalg import UNDETERMINED, factored, product, rounding, triangle
 from truncgauss.separation.kernel import Constraints
-
-UNDETERMINED = 64.0  # times its rounding: a residual variance above this is not zero
 
 
 def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constraints, Constraints]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.limits import GaussianLimits
-from truncgauss.linalg import rounding
+from truncgauss.linalg import UNDETERMINED, rounding
 from truncgauss.pytrees import varying_like
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.quick_moments import quick_moments
@@ -47,7 +47,7 @@ def smallest_mass_first(limits: GaussianLimits) -> Order:
     num_blocks = -(-d // BLOCK)
     block = -(-d // num_blocks)
     variances = jnp.diagonal(covariance_matrix)
-    floor = rounding(covariance_matrix)
+    floor = UNDETERMINED * rounding(covariance_matrix)
 
     def step(state: Any, position: Array) -> Any:
         remainder, columns, left, residual, mean = state
@@ -79,7 +79,7 @@ def _smallest_mass_first(root: Array, low: Array, high: Array) -> Order:
     """The same from a root, from which each step projects out the chosen variable."""
     d = len(low)
     rounding = 4.0 * max(root.shape) * float(jnp.finfo(root.dtype).eps)
-    floor = rounding**2 * jnp.sum(root * root, axis=1)
+    floor = UNDETERMINED * rounding**2 * jnp.sum(root * root, axis=1)
 
     def step(state: Any, _: None) -> Any:
         root, left, mean = state
