@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.covariances import Covariance, CovarianceMatrix
 from truncgauss.limits import GaussianLimits, Regression
-from truncgauss.linalg import is_symmetric, product
+from truncgauss.linalg import is_symmetric, product, row_norms
 from truncgauss.pytrees import as_float_input, common_shape, frozen_pytree
 from truncgauss.regions.region import (
     LinearRegion,
@@ -99,7 +99,9 @@ class Box(LinearRegion):
             matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
             return GaussianLimits(self.low, self.high, loc, matrix, None)
         root = covariance.root
-        return GaussianLimits(self.low, self.high, loc, product(root, root.T), root)
+        return GaussianLimits(
+            self.low, self.high, loc, product(root, root.T), root, row_norms(root)
+        )
 
     def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
         known = log_probability_of_constants(still, self.low, self.high, loc)

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.covariances import Covariance
 from truncgauss.limits import GaussianLimits, Regression
-from truncgauss.linalg import power_of_two, product, semidefinite_factor
+from truncgauss.linalg import power_of_two, product, row_norms, semidefinite_factor
 from truncgauss.pytrees import as_float_array, frozen_pytree
 from truncgauss.regions.region import (
     LinearRegion,
@@ -101,7 +101,9 @@ class Polyhedron(LinearRegion):
     def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
         """The limits on matrix @ x, and its distribution from a root of the covariance of x."""
         root = self.rows(covariance.root)
-        return GaussianLimits(self.low, self.high, self.rows(loc), product(root, root.T), root)
+        size = row_norms(product(jnp.abs(self.matrix), jnp.abs(covariance.root)))
+        matrix = product(root, root.T)
+        return GaussianLimits(self.low, self.high, self.rows(loc), matrix, root, size)
 
     def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
         """The problem with every row in a unit of its own, rows of variance 0 without limits."""

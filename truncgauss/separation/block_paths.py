@@ -16,8 +16,8 @@ from truncgauss import parallel
 from truncgauss.linalg import product
 from truncgauss.separation import kernel
 from truncgauss.separation.block_factor import block_at, transposed, with_block
-from truncgauss.separation.weights import less_level
 from truncgauss.special import separation_step, standardize, truncated_mean
+from truncgauss.special.logspace import less_level
 
 # The uniforms of a block of variables, shape (b, n), given its index.
 Uniforms = Callable[[Array], Array]

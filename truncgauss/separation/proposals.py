@@ -34,8 +34,8 @@ from truncgauss.separation.arrangement import arranged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import solve_plan
-from truncgauss.separation.weights import less_level
 from truncgauss.special import log_interval_mass, moved_inside, standardize
+from truncgauss.special.logspace import less_level
 
 
 def fresh_uniforms(key: Array, index: Any, shape: tuple[int, int], dtype: Any) -> Array:

@@ -14,10 +14,10 @@ from truncgauss.separation.kernel import Constraints, intersected_paths, paths
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import log_site_mean
 from truncgauss.special import effective_sample_size, log_sum_exp
+from truncgauss.special.logspace import less_level
 
 MIN_EFFECTIVE_POINTS = 10.0
 MIN_POINTS_IN_LAYER = 30.0
-MOST_GAP = 1e3  # of the logs of two weights that count
 
 
 def log_weights(proposal: Proposal, uniforms: Array) -> tuple[Array, Array]:
@@ -53,24 +53,6 @@ def weighed(
         terms = terms - log_site_mean(precision, center, loc + means, scale)
     log_weights, level = less_level(terms)
     return log_weights, level + log_start
-
-
-def less_level(terms: Array) -> tuple[Array, Array]:
-    """The sums over the steps of the terms of log weights, (d, n), less a common level; the level.
-
-    The sums differ by little but may be in the thousands: to keep the digits of the differences,
-    the mean over paths is subtracted from the terms of every step. It is a mean over the paths of
-    which the weights count: under nearly dependent constraints the terms of others are as large as
-    one over the square of a conditional deviation, and would leave no digits.
-    """
-    fixed = lax.stop_gradient(terms)
-    sums = jnp.sum(fixed, axis=0)
-    top = jnp.max(jnp.where(jnp.isfinite(sums), sums, -jnp.inf))
-    rounded = float(jnp.finfo(sums.dtype).eps) * jnp.abs(top)
-    counts = jnp.isfinite(sums) & (sums >= top - MOST_GAP - rounded)
-    level = jnp.mean(fixed, axis=1, where=counts, keepdims=True)
-    level = jnp.where(jnp.isfinite(level), level, 0.0)
-    return jnp.sum(terms - level, axis=0), jnp.sum(level)
 
 
 def unseen_share(constraints: Constraints, num_points: Array | int) -> Array:
