@@ -2,9 +2,10 @@
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from truncgauss.linalg import factored, triangle
+from truncgauss.linalg import factored, rounding, rounding_of_root, triangle
 
 
 class GaussianLimits(NamedTuple):
@@ -16,6 +17,8 @@ class GaussianLimits(NamedTuple):
         root: a matrix of shape (m, q) with root @ root.T = covariance, if the covariance was
             formed from one, else None. The product squares the condition number, so triangular
             factors are taken from the root.
+        size: the norms of the rows of the root, or of the terms that their entries are sums of, of
+            which their rounding is a fraction; shape (m,), or None without a root.
     """
 
     low: Float[Array, " m"]
@@ -23,6 +26,7 @@ class GaussianLimits(NamedTuple):
     loc: Float[Array, " m"]
     covariance: Float[Array, "m m"]
     root: Float[Array, "m q"] | None
+    size: Float[Array, " m"] | None = None
 
     @property
     def num_constraints(self) -> int:
@@ -40,7 +44,15 @@ class GaussianLimits(NamedTuple):
         """The constraints with the indices `order`, in that order."""
         low, high, loc = self.low[order], self.high[order], self.loc[order]
         root = None if self.root is None else self.root[order]
-        return GaussianLimits(low, high, loc, self.covariance[order][:, order], root)
+        size = None if self.size is None else self.size[order]
+        return GaussianLimits(low, high, loc, self.covariance[order][:, order], root, size)
+
+    @property
+    def residual_rounding(self) -> Float[Array, " m"]:
+        """The standard deviation that a constraint may have by rounding where it is determined."""
+        if self.root is None or self.size is None:
+            return jnp.sqrt(rounding(self.covariance))
+        return rounding_of_root(self.root.shape, self.root.dtype) * self.size
 
 
 class Regression(NamedTuple):

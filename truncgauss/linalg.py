@@ -8,6 +8,10 @@ import numpy as np
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
+# A residual variance below this times its rounding may be zero. An eigenvalue that is rounding, by
+# which ranks are found, is less than the residual variance of a variable that it determines.
+UNDETERMINED = 64.0
+
 
 def product(x: Array, y: Array) -> Array:
     """x @ y in full precision on any device."""
@@ -53,18 +57,46 @@ def numerical_rank(covariance_matrix: np.ndarray) -> int:
     return int(np.max(np.sum(np.linalg.eigvalsh(correlation) > least, axis=-1)))
 
 
-def rank_of_root(root: np.ndarray) -> int:
+def row_norms(matrix: Array) -> Array:
+    """The norm of each row, without derivative."""
+    return jnp.sqrt(jnp.sum(jnp.square(lax.stop_gradient(matrix)), axis=-1))
+
+
+def rounding_of_root(shape: tuple[int, ...], dtype: Any) -> float:
+    """The rounding of the entries of a root of this shape, over the size of their terms."""
+    return 4.0 * max(shape[-2:]) * float(jnp.finfo(dtype).eps)
+
+
+def nearly_determined(dtype: Any) -> float:
+    """The residual deviation, over the deviation, below which a constraint may be left out.
+
+    Less moves log P by about the square of it: `planning.with_dependence` checks that.
+    """
+    return 4.0 * float(jnp.finfo(dtype).eps) ** 0.5
+
+
+def ranks_of_root(root: np.ndarray, sizes: np.ndarray) -> tuple[int, int]:
     """The largest rank of matrices root @ root.T, root of shape (..., m, q), up to rounding.
+
+    And the largest that counts no row which others nearly determine.
 
     The singular values of the root give it to twice as many digits as those of the product. NaN
     counts as full rank, and so does a batch without rows.
+
+    Args:
+        root: the roots.
+        sizes: those of the terms of each row, see `GaussianLimits`, shape (..., m).
     """
     size = np.linalg.norm(root, axis=-1, keepdims=True)
     unit = root / np.where(size > 0, size, 1.0)
     if not np.all(np.isfinite(unit)) or 0 in unit.shape:
-        return min(root.shape[-2:])
-    least = 4.0 * max(root.shape[-2:]) * np.finfo(root.dtype).eps
-    return int(np.max(np.sum(np.linalg.svd(unit, compute_uv=False) > least, axis=-1)))
+        return min(root.shape[-2:]), min(root.shape[-2:])
+    growth = np.where(size > 0, sizes[..., None] / np.where(size > 0, size, 1.0), 1.0)
+    least = rounding_of_root(root.shape, root.dtype) * np.maximum(growth.max(axis=-2), 1.0)
+    values = np.linalg.svd(unit, compute_uv=False)
+    floors = least, np.maximum(least, nearly_determined(root.dtype))
+    rank, nearly = (int(np.max(np.sum(values > floor, axis=-1))) for floor in floors)
+    return rank, nearly
 
 
 def factored(covariance: Array) -> Array:

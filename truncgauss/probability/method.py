@@ -184,6 +184,13 @@ class Method:
         """The standard error of the log of the replicates' mean, given the stderr of each alone."""
         return spread(log_probs, alone)
 
+    def upper_bound(self, row: Problem) -> Array:
+        """An upper bound of log P, by which wrong estimates are recognised.
+
+        It is the smallest log probability of a single constraint, and 0 for regions without.
+        """
+        return row.region.log_bound(row.loc, row.covariance)
+
     def with_gradient(self, row: Problem, key: Array) -> tuple[Estimate, Problem]:
         """The estimate of a row, and the derivatives of its log P in every input."""
 
@@ -410,8 +417,20 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     if method.own_units and isinstance(problem.region, LinearRegion):
         row = standardized(*problem)
         result = method.scaled(1.0 / row.row_unit).averaged(row.problem, key)
-        return decided(row, result)
-    return method.averaged(problem, key)
+        return decided(row, bounded(result, method.upper_bound(row.problem)))
+    return bounded(method.averaged(problem, key), method.upper_bound(problem))
+
+
+def bounded(result: Estimate, bound: Array) -> Estimate:
+    """The estimate, of infinite stderr if it lies above an upper bound of log P.
+
+    That is by more than rounding and six standard errors. Every estimate passes here, with its
+    gradient or without: one above the bound shows that its stderr is wrong.
+    """
+    log_prob, stderr = jax.lax.stop_gradient((result.log_prob, result.stderr))
+    slack = float(jnp.finfo(log_prob.dtype).eps) ** 0.5 * (1.0 + jnp.abs(bound))
+    above = log_prob > jax.lax.stop_gradient(bound) + 6.0 * stderr + slack
+    return result._replace(stderr=jnp.where(above, jnp.inf, result.stderr))
 
 
 def decided(row: Standardized, result: Estimate) -> Estimate:

@@ -19,6 +19,7 @@ from truncgauss.probability.factor_lattice import FactorLattice, serves
 from truncgauss.probability.method import (
     Growth,
     Method,
+    bounded,
     check_counts,
     check_held,
     check_linear,
@@ -34,7 +35,7 @@ from truncgauss.separation.draw_offsets import (
 from truncgauss.separation.path_moments import PathMoments, weighted_draws
 from truncgauss.separation.plan import Plan, Proposal, proposal_of
 from truncgauss.separation.planning import plan_of
-from truncgauss.separation.row_plans import full_rank, rank_of_limits, solved_plans
+from truncgauss.separation.row_plans import full_rank, ranks_of_limits, solved_plans
 from truncgauss.separation.slopes import Slopes, slopes_of
 from truncgauss.separation.weights import (
     Sums,
@@ -183,9 +184,19 @@ class Separation(Method):
 
     def _planned(self, problem: Problem) -> tuple["Separation", Plan]:
         """The method with a plan for every row of the problem, and the plan."""
-        settled = self.settled(*problem)
-        plan = solved_plans(problem, settled.tilted, settled.twisted, settled.rank)
-        return replace(settled, plan=plan), plan
+        if self.rank is not None or not is_concrete((problem.covariance, problem.region)):
+            return self._with_plan(problem)
+        rank, nearly = ranks_of_limits(problem)
+        if nearly < rank:
+            method, plan = replace(self, rank=nearly)._with_plan(problem)
+            most = float(jnp.finfo(plan.rounding.dtype).eps) ** 0.4
+            if is_concrete(plan) and bool(np.all(plan.rounding <= most)):
+                return method, plan
+        return replace(self, rank=rank if rank < full_rank(problem) else None)._with_plan(problem)
+
+    def _with_plan(self, problem: Problem) -> tuple["Separation", Plan]:
+        plan = solved_plans(problem, self.tilted, self.twisted, self.rank)
+        return replace(self, plan=plan), plan
 
     def settled(
         self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region
@@ -194,7 +205,7 @@ class Separation(Method):
         if self.rank is not None or not is_concrete((covariance, region)):
             return self
         problem = Problem(loc, covariance, region)
-        rank = rank_of_limits(problem)
+        rank, _ = ranks_of_limits(problem)
         return self if rank >= full_rank(problem) else replace(self, rank=rank)
 
     def scaled(self, by: Array) -> "Separation":
@@ -310,11 +321,14 @@ class Separation(Method):
         (gradient,) = pulled(jax.tree.map(lambda x: jnp.tensordot(shares, x, 1), slopes))
         result = Estimate(log_mean_exp(log_probs, axis=0), self.combined_stderr(log_probs, alone))
         gradient = jax.tree.map(lambda x: jnp.where(given.known != 0, 0.0, x), gradient)
-        return decided(given, result), gradient
+        return decided(given, bounded(result, self.upper_bound(given.problem))), gradient
 
     def _unseen(self, proposal: Proposal, plan: Plan) -> Array:
         """The share of the mass that points may have missed, or that rounding may have moved."""
-        share = unseen_share(proposal.constraints, self.num_replicates * self._num_points())
+        number = self.num_replicates * self._num_points()
+        share = unseen_share(proposal.constraints, number)
+        if plan.rare is not None:
+            share = jnp.hypot(share, jnp.minimum(plan.rare, 2.0 / number))
         return jnp.hypot(share, plan.rounding)
 
     def _passes(self, keys: Array, dimension: int) -> Array:

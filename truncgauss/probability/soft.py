@@ -94,6 +94,10 @@ class SoftMonteCarlo(Method):
                 f"SoftMonteCarlo: samples have shape {shape}, expected (n, {covariance.dimension})."
             )
 
+    def upper_bound(self, row: Problem) -> Array:
+        """0: the smoothed probability may exceed that of a constraint."""
+        return jnp.zeros((), row.loc.dtype)
+
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:

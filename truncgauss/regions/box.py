@@ -11,13 +11,14 @@ from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.covariances import Covariance, CovarianceMatrix
 from truncgauss.limits import GaussianLimits, Regression
-from truncgauss.linalg import is_symmetric, product
+from truncgauss.linalg import is_symmetric, product, row_norms
 from truncgauss.pytrees import as_float_input, common_shape, frozen_pytree
 from truncgauss.regions.region import (
     LinearRegion,
     Released,
     check_limits,
     log_probability_of_constants,
+    smallest_log_mass,
 )
 from truncgauss.special import standardize
 
@@ -88,6 +89,9 @@ class Box(LinearRegion):
     def rows(self, x: Array) -> Array:
         return x
 
+    def log_bound(self, loc: Array, covariance: Covariance) -> Array:
+        return smallest_log_mass(self.low, self.high, loc, covariance.variances)
+
     def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
         """The limits on x itself; NaN if a covariance matrix is not symmetric."""
         if isinstance(covariance, CovarianceMatrix):
@@ -95,7 +99,9 @@ class Box(LinearRegion):
             matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
             return GaussianLimits(self.low, self.high, loc, matrix, None)
         root = covariance.root
-        return GaussianLimits(self.low, self.high, loc, product(root, root.T), root)
+        return GaussianLimits(
+            self.low, self.high, loc, product(root, root.T), root, row_norms(root)
+        )
 
     def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
         known = log_probability_of_constants(still, self.low, self.high, loc)

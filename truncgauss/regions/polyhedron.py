@@ -11,13 +11,14 @@ from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.covariances import Covariance
 from truncgauss.limits import GaussianLimits, Regression
-from truncgauss.linalg import power_of_two, product, semidefinite_factor
+from truncgauss.linalg import power_of_two, product, row_norms, semidefinite_factor
 from truncgauss.pytrees import as_float_array, frozen_pytree
 from truncgauss.regions.region import (
     LinearRegion,
     Released,
     check_limits,
     log_probability_of_constants,
+    smallest_log_mass,
 )
 from truncgauss.safe import safe_norm
 from truncgauss.special import standardize
@@ -87,10 +88,22 @@ class Polyhedron(LinearRegion):
     def rows(self, x: Array) -> Array:
         return product(self.matrix, x)
 
+    def log_bound(self, loc: Array, covariance: Covariance) -> Array:
+        matrix, root, loc = lax.stop_gradient((self.matrix, covariance.root, loc))
+        spread = jnp.sum(product(matrix, root) ** 2, axis=1)
+        rounding = 4.0 * len(loc) * float(jnp.finfo(loc.dtype).eps)
+        # Left out where fewer than three digits of the standard deviation are known.
+        size = jnp.sum((jnp.abs(matrix) @ jnp.abs(root)) ** 2, axis=1)
+        spread = jnp.where(spread > 1e6 * rounding**2 * size, spread, 0.0)
+        slack = rounding * (jnp.abs(matrix) @ jnp.abs(loc))
+        return smallest_log_mass(self.low - slack, self.high + slack, self.rows(loc), spread)
+
     def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
         """The limits on matrix @ x, and its distribution from a root of the covariance of x."""
         root = self.rows(covariance.root)
-        return GaussianLimits(self.low, self.high, self.rows(loc), product(root, root.T), root)
+        size = row_norms(product(jnp.abs(self.matrix), jnp.abs(covariance.root)))
+        matrix = product(root, root.T)
+        return GaussianLimits(self.low, self.high, self.rows(loc), matrix, root, size)
 
     def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
         """The problem with every row in a unit of its own, rows of variance 0 without limits."""

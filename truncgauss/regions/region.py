@@ -1,5 +1,6 @@
 """The contract of a region: what a method may ask of it."""
 
+import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from truncgauss.covariances import Covariance
 from truncgauss.limits import GaussianLimits, Regression
 from truncgauss.pytrees import AnyArray, Batched, is_concrete
+from truncgauss.special import standardize
 
 
 class Region(Batched):
@@ -96,6 +98,10 @@ class Region(Batched):
         It serves traced values, which constructors cannot check. Where it is False, draws are NaN.
         """
         return jnp.asarray(True)
+
+    def log_bound(self, loc: Float[Array, " d"], covariance: Covariance) -> Float[Array, ""]:
+        """A number that the log probability under a Gaussian does not exceed."""
+        return jnp.zeros((), loc.dtype)
 
     def clipped(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
         """The mean of points inside, moved back inside where rounding put it outside."""
@@ -224,6 +230,24 @@ def check_limits(owner: str, low: AnyArray, high: AnyArray) -> None:
             f"high={high[where]} at index {index} ({len(wrong)} such place(s)). Use -inf and inf "
             "for an open side; condition on a coordinate that is known exactly."
         )
+
+
+def smallest_log_mass(low: Array, high: Array, loc: Array, variances: Array) -> Array:
+    """The smallest log probability of the limits on single variables, or a little more.
+
+    With 0 between the ends a < b, P = 1 - Q(b) - Q(-a); else with t the distance of the nearer end
+    P < exp(-t^2/2) / 2. In both cases P < (b - a) phi(t). Variables of variance 0 are left out.
+    """
+    low, high, loc, variances = lax.stop_gradient((low, high, loc, variances))
+    limited = variances > 0
+    a, b, width = standardize(low, high, loc, jnp.sqrt(jnp.where(limited, variances, 1.0)))
+    near = jnp.maximum(jnp.maximum(a, -b), 0.0)
+    tails = 0.5 * (lax.erfc(-math.sqrt(0.5) * a) + lax.erfc(math.sqrt(0.5) * b))
+    rounded = 4.0 * float(jnp.finfo(a.dtype).eps)
+    inside = jnp.where(near > 0, -math.log(2.0), jnp.log1p(jnp.minimum(rounded - tails, 0.0)))
+    across = jnp.log(width) - 0.5 * math.log(2.0 * math.pi)
+    bound = jnp.minimum(inside, across) - 0.5 * near * near
+    return jnp.min(jnp.where(limited, bound, 0.0))
 
 
 def log_probability_of_constants(still: Array, low: Array, high: Array, loc: Array) -> Array:

@@ -5,10 +5,8 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.limits import GaussianLimits
-from truncgauss.linalg import factored, product, rounding, triangle
+from truncgauss.linalg import UNDETERMINED, factored, product, rounding, triangle
 from truncgauss.separation.kernel import Constraints
-
-UNDETERMINED = 64.0  # times its rounding: a residual variance above this is not zero
 
 
 def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constraints, Constraints]:
@@ -18,7 +16,7 @@ def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constrain
     combinations of the rows in it. A row with a residual variance, as for a rank that is too
     small, is NaN.
     """
-    low, high, loc, covariance, root = limits.reordered(order)
+    low, high, loc, covariance, root, _ = limits.reordered(order)
     if root is None:
         factor = factored(covariance[:rank, :rank])
         below = solve_triangular(factor, covariance[:rank, rank:], lower=True).T
@@ -47,7 +45,7 @@ def input_rounding(limits: GaussianLimits, force: Array) -> Array:
     in a tail, where P is about the density at its most likely point. Independent relative errors of
     size eps in all entries are added in quadrature.
     """
-    low, high, loc, covariance, root = limits
+    loc, covariance, root = limits.loc, limits.covariance, limits.root
     eps = float(jnp.finfo(loc.dtype).eps)
     place = jnp.abs(loc) + jnp.abs(product(covariance, force))
     of_limits = jnp.sum(jnp.square(force * place))

@@ -17,6 +17,7 @@ from truncgauss.linalg import product
 from truncgauss.separation import kernel
 from truncgauss.separation.block_factor import block_at, transposed, with_block
 from truncgauss.special import separation_step, standardize, truncated_mean
+from truncgauss.special.logspace import less_level
 
 # The uniforms of a block of variables, shape (b, n), given its index.
 Uniforms = Callable[[Array], Array]
@@ -69,25 +70,20 @@ def log_weights(
     def of_lanes(lanes: tuple[Array, Array], shared: Any) -> tuple[Array, Array]:
         return block_paths(*shared, *lanes)
 
-    def step(k: Array, carry: tuple[Array, Array, BlockDraws]) -> tuple[Array, Array, BlockDraws]:
-        total, level, found = carry
+    def step(k: Array, found: BlockDraws) -> BlockDraws:
         base = means_given(factor, found.draws, k)
         own = limits.within(k, factor), tilt[k]
         draw, log_mass = parallel.over_lanes(of_lanes, (base, uniforms(k)), own)
-        shift = tilt[k][:, None]
-        # mu^2/2 - mu z, written around the draw so that large tilts do not cancel.
-        terms = log_mass - shift * (draw - shift) - 0.5 * shift * shift
-        fixed = lax.stop_gradient(terms)
-        height = jnp.mean(fixed, axis=1, where=jnp.isfinite(fixed), keepdims=True)
-        height = jnp.where(jnp.isfinite(height), height, 0.0)
-        total, level = total + jnp.sum(terms - height, axis=0), level + jnp.sum(height)
         new = BlockDraws(draw, base, log_mass)
-        return total, level, jax.tree.map(lambda x, y: x.at[k].set(y), found, new)
+        return jax.tree.map(lambda x, y: x.at[k].set(y), found, new)
 
     nothing = jnp.zeros((*tilt.shape, num_lanes), tilt.dtype)
     nothing = parallel.with_axis_spread(nothing, 2)
-    start = nothing[0, 0], jnp.zeros_like(tilt[0, 0]), BlockDraws(nothing, nothing, nothing)
-    return lax.fori_loop(0, len(tilt), step, start)
+    found = lax.fori_loop(0, len(tilt), step, BlockDraws(nothing, nothing, nothing))
+    shift = tilt[:, :, None]
+    # mu^2/2 - mu z, written around the draw so that large tilts do not cancel.
+    terms = found.log_mass - shift * (found.draws - shift) - 0.5 * shift * shift
+    return *less_level(terms.reshape(-1, num_lanes)), found
 
 
 def with_gradient_of(

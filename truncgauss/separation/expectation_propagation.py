@@ -108,7 +108,7 @@ def scaled_limits(limits: GaussianLimits) -> tuple[ScaledLimits, Array]:
     That is -inf if an interval is empty, NaN if one is inverted or the covariance is not positive
     semi-definite, and 0 otherwise.
     """
-    low, high, loc, matrix, _ = limits
+    low, high, loc, matrix = limits[:4]
     empty, inverted = jnp.any(low == high), jnp.any(low > high)
     variances = jax.lax.stop_gradient(jnp.diagonal(matrix))
     # A coordinate of variance 0 has no limits here.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.limits import GaussianLimits
-from truncgauss.linalg import rounding
+from truncgauss.linalg import UNDETERMINED, nearly_determined, rounding
 from truncgauss.pytrees import varying_like
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.quick_moments import quick_moments
@@ -29,12 +29,13 @@ class Order(NamedTuple):
     point: Array
 
 
-def smallest_mass_first(limits: GaussianLimits) -> Order:
+def smallest_mass_first(limits: GaussianLimits, rank: int | None = None) -> Order:
     """The order of increasing conditional mass, which makes the integrand vary least.
 
     Each step takes the variable whose interval has the smallest probability given that the earlier
     variables are at their truncated means. A root of the covariance, where there is one,
-    distinguishes conditional standard deviations below 1e-8 from zero.
+    distinguishes conditional standard deviations below 1e-8 from zero. If the rank is less than the
+    number of variables, those that are nearly determined come last.
 
     Reference:
         Gibson, Glasbey and Elston (1994), Monte Carlo evaluation of multivariate normal integrals
@@ -43,11 +44,15 @@ def smallest_mass_first(limits: GaussianLimits) -> Order:
     low, high, _ = standardize(limits.low, limits.high, limits.loc)
     covariance_matrix, root, d = limits.covariance, limits.root, len(low)
     if root is not None and root.size <= LARGEST_ROOT:
-        return _smallest_mass_first(root, low, high)
+        rounded = UNDETERMINED**0.5 * limits.residual_rounding
+        if rank is not None and rank < d:
+            spread = jnp.sqrt(jnp.diagonal(covariance_matrix))
+            rounded = jnp.maximum(rounded, d**0.5 * nearly_determined(spread.dtype) * spread)
+        return _smallest_mass_first(root, rounded, low, high)
     num_blocks = -(-d // BLOCK)
     block = -(-d // num_blocks)
     variances = jnp.diagonal(covariance_matrix)
-    floor = rounding(covariance_matrix)
+    floor = UNDETERMINED * rounding(covariance_matrix)
 
     def step(state: Any, position: Array) -> Any:
         remainder, columns, left, residual, mean = state
@@ -75,11 +80,13 @@ def smallest_mass_first(limits: GaussianLimits) -> Order:
     return Order(order.ravel()[:d], point.ravel()[:d])
 
 
-def _smallest_mass_first(root: Array, low: Array, high: Array) -> Order:
-    """The same from a root, from which each step projects out the chosen variable."""
+def _smallest_mass_first(root: Array, rounded: Array, low: Array, high: Array) -> Order:
+    """The same from a root, from which each step projects out the chosen variable.
+
+    Variables of smaller conditional deviations than `rounded`, shape (d,), are determined.
+    """
     d = len(low)
-    rounding = 4.0 * max(root.shape) * float(jnp.finfo(root.dtype).eps)
-    floor = rounding**2 * jnp.sum(root * root, axis=1)
+    floor = rounded**2
 
     def step(state: Any, _: None) -> Any:
         root, left, mean = state

@@ -25,6 +25,8 @@ class Plan(Batched):
         rounding: standard error of log P from the rounding of the inputs.
         twist: Gaussian sites in the units of the constraints, or None. The tilt, or the precision
             of all sites, is 0.
+        rare: the share of the mass that constraints may cut off of which the pilot saw nothing, or
+            None where no constraint is determined by others.
     """
 
     order: Array
@@ -33,6 +35,7 @@ class Plan(Batched):
     converged: Array
     rounding: Array
     twist: Twist | None = None
+    rare: Array | None = None
 
     event_ranks = {"order": 1, "tilt": 1, "bound": 0, "converged": 0, "rounding": 0}
 

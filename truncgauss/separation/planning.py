@@ -1,5 +1,6 @@
 """The choice of a plan by a pilot run: sites of expectation propagation, or a minimax tilt."""
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.limits import GaussianLimits
+from truncgauss.linalg import row_norms
 from truncgauss.points import lattice_uniforms
 from truncgauss.pytrees import varying_like
 from truncgauss.separation.arrangement import input_rounding
@@ -17,7 +19,7 @@ from truncgauss.separation.plan import Plan, proposal_of
 from truncgauss.separation.tilting import saddle
 from truncgauss.separation.twisting import Twist, twist_of
 from truncgauss.separation.weights import log_weights
-from truncgauss.special import effective_sample_size, log_mean_exp, standardize
+from truncgauss.special import effective_sample_size, log_mean_exp, log_ndtr, standardize
 
 LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `twist_of`
 MOST_ADDED = 1.0  # the largest precision that sites at that fraction may add, see `twist_of`
@@ -43,17 +45,69 @@ def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
     """The order by conditional mass and, if `tilted`, the minimax tilt of the first `rank` rows."""
     limits = lax.stop_gradient(limits)
     low, high, _ = standardize(limits.low, limits.high, limits.loc)
-    order, point = smallest_mass_first(limits)
+    order, point = smallest_mass_first(limits, rank)
     zero = jnp.zeros(rank, low.dtype)
     if not tilted or rank < 2:
         unbounded = jnp.full((), jnp.inf, low.dtype)
-        return Plan(order, zero, unbounded, jnp.asarray(not tilted), zero[0])
+        plan = Plan(order, zero, unbounded, jnp.asarray(not tilted), jnp.zeros((), low.dtype))
+        return with_dependence(limits, plan)
     first = order[:rank]
     inner = limits.reordered(first)
     factor = inner.scale_tril
     tilt = saddle(factor, low[first], high[first], point[:rank])
     force = solve_triangular(factor.T, tilt.point, lower=False)
-    return Plan(order, tilt.tilt, tilt.bound, tilt.converged, input_rounding(inner, force))
+    size = input_rounding(inner, force)
+    return with_dependence(limits, Plan(order, tilt.tilt, tilt.bound, tilt.converged, size))
+
+
+def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
+    """The plan with the errors from constraints that others determine, by a pilot.
+
+    Such a constraint may have a residual standard deviation t by rounding, of which the draws take
+    no account. With P(t) the probability with its limits further out by t, log P may be off by
+    log{P(t) + P(-t)} / 2P(0), and rounding of the limits by a fraction of log P(t) - log P(0).
+
+    That a constraint fails at no point of the pilot does not show that it holds: it may cut off
+    what lies outside, but not much more than one point.
+    """
+    rank = len(plan.tilt)
+    if rank == limits.num_constraints:
+        return plan
+    proposal, ordered = proposal_of(limits, plan), limits.reordered(plan.order)
+    extra, variances = proposal.extra, jnp.diagonal(ordered.covariance)[rank:]
+    uniforms = lattice_uniforms(jax.random.key(0)[None], NUM_PILOT, rank - 1, extra.low.dtype)
+    eps = float(jnp.finfo(extra.low.dtype).eps)
+    deviation = ordered.residual_rounding[rank:]
+    if ordered.root is None:
+        left = variances - jnp.sum(extra.factor**2, axis=1)
+        deviation = jnp.sqrt(jnp.maximum(left, 0.0) + 2.0 * eps * variances)
+    else:
+        gain = solve_triangular(proposal.constraints.factor.T, extra.factor.T, lower=False).T
+        left = ordered.root[rank:] - gain @ ordered.root[:rank]
+        deviation = jnp.hypot(deviation, row_norms(left))
+
+    def pilot(ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        """The log weights and log P with other limits on the determined constraints."""
+        moved = proposal._replace(extra=extra._replace(low=ends[0], high=ends[1]))
+        weights, level = log_weights(moved, uniforms)
+        return weights + level, log_mean_exp(weights) + level
+
+    step = jnp.array([0.0, 1.0, -1.0], extra.low.dtype)[:, None] * deviation
+    without = jnp.where(jnp.eye(len(variances), dtype=bool), jnp.inf, 0.0).astype(step.dtype)
+    step = jnp.concatenate([step, without])
+    weights, log_probs = lax.map(pilot, (extra.low - step, extra.high + step))
+    log_prob, wider, narrower = log_probs[:3]
+    bend = jnp.logaddexp(wider, narrower) - math.log(2.0) - log_prob
+    known = eps * jnp.sqrt(variances) / jnp.where(deviation > 0, deviation, 1.0)
+    error = jnp.hypot(bend, jnp.max(known) * (wider - log_prob))
+    error = jnp.where(wider == -jnp.inf, 0.0, error)
+    a, b, _ = standardize(
+        extra.low, extra.high, extra.loc, jnp.sqrt(jnp.maximum(variances, eps**2))
+    )
+    outside = jnp.exp(jnp.minimum(jnp.logaddexp(log_ndtr(a), log_ndtr(-b)) - log_prob, 0.0))
+    seen = jnp.any(weights[3:] > weights[0] + eps**0.5, axis=1)
+    rare = jnp.sum(jnp.where(seen, 0.0, jnp.minimum(outside, 1.0 / NUM_PILOT)))
+    return replace(plan, rounding=jnp.hypot(plan.rounding, error), rare=rare)
 
 
 def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array, Array]:
@@ -142,13 +196,18 @@ def pilot_share(limits: GaussianLimits, plan: Plan, height: Array | float) -> Ar
     """The effective fraction of the pilot's points under a plan; -1 where it cannot be trusted.
 
     That is where a weight is NaN, or where log P differs from a known height by more than the logs
-    of volumes can. Draws that have lost their digits may have equal but wrong weights.
+    of volumes can, or exceeds the plan's bound. Draws that have lost their digits may have equal
+    but wrong weights.
     """
     proposal = proposal_of(limits, plan)
     keys = jax.random.key(0)[None]
     uniforms = lattice_uniforms(keys, NUM_PILOT, len(plan.tilt) - 1, plan.tilt.dtype)
     weights, level = log_weights(proposal, uniforms)
     share = effective_sample_size(weights) / NUM_PILOT
-    gap = jnp.abs(level + log_mean_exp(weights) - height)
+    log_prob = level + log_mean_exp(weights)
+    gap = jnp.abs(log_prob - height)
     implausible = gap > MOST_VOLUME * len(plan.order) + 0.5 * jnp.abs(height)
+    # No weight exceeds the bound, but for rounding.
+    slack = float(jnp.finfo(level.dtype).eps) ** 0.5 * (1.0 + jnp.abs(plan.bound))
+    implausible |= log_prob > plan.bound + slack
     return jnp.where(jnp.isnan(share) | implausible, -1.0, share)

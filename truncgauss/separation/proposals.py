@@ -35,6 +35,7 @@ from truncgauss.separation.kernel import Constraints, intersected_paths, paths
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import solve_plan
 from truncgauss.special import log_interval_mass, moved_inside, standardize
+from truncgauss.special.logspace import less_level
 
 
 def fresh_uniforms(key: Array, index: Any, shape: tuple[int, int], dtype: Any) -> Array:
@@ -107,11 +108,8 @@ class Sampler(NamedTuple):
         # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
         tilt = self.tilt[:, None]
         terms = log_mass[:r] - tilt * (draws - tilt) - 0.5 * tilt * tilt
-        fixed = lax.stop_gradient(terms)
-        level = jnp.mean(fixed, axis=1, where=jnp.isfinite(fixed), keepdims=True)
-        level = jnp.where(jnp.isfinite(level), level, 0.0)
-        log_weights = jnp.sum(terms - level, axis=0)
-        return Proposals(draws, self.points(draws, values, uniforms[r:]), log_weights, level.sum())
+        points = self.points(draws, values, uniforms[r:])
+        return Proposals(draws, points, *less_level(terms))
 
     def _with_free_end(self) -> tuple[Constraints, Constraints, Array]:
         """The constraints with one more variable, without limits.

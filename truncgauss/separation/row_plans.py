@@ -7,7 +7,7 @@ from jax import Array
 
 from truncgauss.compiling import LIGHT, MEDIUM, Compiled
 from truncgauss.covariances import CovarianceMatrix
-from truncgauss.linalg import numerical_rank, rank_of_root
+from truncgauss.linalg import numerical_rank, ranks_of_root
 from truncgauss.problem import Problem, over_rows
 from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
 from truncgauss.regions import Box, as_linear
@@ -104,28 +104,36 @@ def full_rank(problem: Problem) -> int:
     return min(as_linear(problem.region).num_constraints, problem.covariance.dimension)
 
 
-def rank_of_limits(problem: Problem) -> int:
-    """The rank of the covariance of the constraints' values, the largest of all rows."""
+def ranks_of_limits(problem: Problem) -> tuple[int, int]:
+    """The rank of the covariance of the constraints' values, the largest of all rows.
+
+    And the rank without constraints that others nearly determine, where a root shows them.
+    """
     loc, covariance, region = problem
     if isinstance(region, Box) and isinstance(covariance, CovarianceMatrix):
         matrix = np.asarray(covariance.matrix)
         # A coordinate of variance 0 gets variance 1 and no limits.
         still = np.diagonal(matrix, axis1=-2, axis2=-1) == 0
         identity = np.eye(matrix.shape[-1])
-        return numerical_rank(np.where(still[..., None] & (identity > 0), 1.0, matrix))
+        rank = numerical_rank(np.where(still[..., None] & (identity > 0), 1.0, matrix))
+        return rank, rank
     with jax.ensure_compile_time_eval():
         if not is_concrete(loc):
             problem = problem._replace(loc=jnp.zeros(loc.shape[-1:], loc.dtype))
-        matrix, root = _limited(problem)
-    return numerical_rank(np.asarray(matrix)) if root is None else rank_of_root(np.asarray(root))
+        matrix, *root = _limited(problem)
+    if not root:
+        rank = numerical_rank(np.asarray(matrix))
+        return rank, rank
+    return ranks_of_root(*map(np.asarray, root))
 
 
 @jax.jit
-def _limited(problem: Problem) -> tuple[Array, Array | None]:
-    """The covariance of the constraints' values of each row, and its root if there is one."""
+def _limited(problem: Problem) -> tuple[Array, ...]:
+    """The covariance of the constraints' values of each row, and its root and sizes if any."""
 
-    def of_row(row: Problem) -> tuple[Array, Array | None]:
+    def of_row(row: Problem) -> tuple[Array, ...]:
         limits = standardized(*row).problem.limits
-        return limits.covariance, limits.root
+        root = () if limits.root is None or limits.size is None else (limits.root, limits.size)
+        return limits.covariance, *root
 
     return over_rows(of_row, problem)

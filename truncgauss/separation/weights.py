@@ -14,6 +14,7 @@ from truncgauss.separation.kernel import Constraints, intersected_paths, paths
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import log_site_mean
 from truncgauss.special import effective_sample_size, log_sum_exp
+from truncgauss.special.logspace import less_level
 
 MIN_EFFECTIVE_POINTS = 10.0
 MIN_POINTS_IN_LAYER = 30.0
@@ -33,9 +34,6 @@ def weighed(
 ) -> tuple[Array, Array]:
     """The log importance weights, less a common level, from draws and log masses; and the level.
 
-    The logs of the weights differ by little but may be in the thousands: to keep the digits of the
-    differences in float32, the mean over the paths is subtracted from the terms of every step.
-
     Args:
         proposal: what the paths were drawn from.
         draws: shape (d - 1, n).
@@ -53,10 +51,8 @@ def weighed(
         columns = (twist.precision, twist.center, constraints.loc, constraints.scale)
         precision, center, loc, scale = (x[:, None] for x in columns)
         terms = terms - log_site_mean(precision, center, loc + means, scale)
-    fixed = lax.stop_gradient(terms)
-    level = jnp.mean(fixed, axis=1, where=jnp.isfinite(fixed), keepdims=True)
-    level = jnp.where(jnp.isfinite(level), level, 0.0)
-    return jnp.sum(terms - level, axis=0), jnp.sum(level) + log_start
+    log_weights, level = less_level(terms)
+    return log_weights, level + log_start
 
 
 def unseen_share(constraints: Constraints, num_points: Array | int) -> Array:
