@@ -68,7 +68,7 @@ def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array, Array]:
     none = jnp.all(jnp.isinf(low) & jnp.isinf(high))
     bound = jnp.full((), jnp.inf, low.dtype)
     tilt = jnp.zeros_like(limits.loc)
-    plan = Plan(order, tilt, bound, found.converged | none, found.rounding, found.twist)
+    plan = Plan(order, tilt, bound, found.converged | none, found.twist.rounding, found.twist)
     return plan, found.usable | none, found.height
 
 
@@ -99,7 +99,7 @@ def or_tilted(limits: GaussianLimits, best: Trial) -> Trial:
 def no_sites(limits: GaussianLimits) -> Twist:
     """Sites of precision 0."""
     nothing = jnp.zeros_like(limits.loc)
-    return Twist(nothing, nothing)
+    return Twist(nothing, nothing, nothing[0])
 
 
 def chosen_plan(limits: GaussianLimits) -> Plan:
