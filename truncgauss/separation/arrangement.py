@@ -70,7 +70,8 @@ def input_rounding(limits: GaussianLimits, force: Array) -> Array:
         layers = jnp.sum(jnp.where(determined, 0.0, least)) * narrowest
     else:
         entries = jnp.square(force) @ jnp.square(root) @ jnp.square(product(root.T, force))
-        changes, layers = jnp.linalg.norm(root * product(narrowing, root)), 0.0
+        changes = jnp.linalg.norm(root * product(narrowing, root))
+        layers = jnp.zeros_like(changes)
     change = jnp.hypot(eps * changes, jnp.sqrt(layers))
     change = jnp.where(change < MOST_CHANGE, change, jnp.inf)
     size = jnp.hypot(eps * jnp.sqrt(of_limits + entries), change)

@@ -11,7 +11,8 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.limits import GaussianLimits
 from truncgauss.points import lattice_uniforms
 from truncgauss.pytrees import varying_like
-from truncgauss.separation.arrangement import input_rounding
+from truncgauss.separation.arrangement import arranged, input_rounding
+from truncgauss.separation.kernel import crossing_rounding
 from truncgauss.separation.ordering import smallest_mass_first
 from truncgauss.separation.plan import Plan, proposal_of
 from truncgauss.separation.tilting import saddle
@@ -53,7 +54,11 @@ def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
     factor = inner.scale_tril
     tilt = saddle(factor, low[first], high[first], point[:rank])
     force = solve_triangular(factor.T, tilt.point, lower=False)
-    return Plan(order, tilt.tilt, tilt.bound, tilt.converged, input_rounding(inner, force))
+    rounding = input_rounding(inner, force)
+    if rank < limits.num_constraints:
+        crossing = crossing_rounding(*arranged(limits, order, rank), tilt.point)
+        rounding = jnp.hypot(rounding, crossing)
+    return Plan(order, tilt.tilt, tilt.bound, tilt.converged, rounding)
 
 
 def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array, Array]:
