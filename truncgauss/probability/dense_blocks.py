@@ -14,7 +14,7 @@ from truncgauss import parallel
 from truncgauss.compiling import MEDIUM
 from truncgauss.covariances import Covariance, CovarianceMatrix
 from truncgauss.points import lattice_points, open_uniforms, shifted_uniforms
-from truncgauss.probability.method import Method, check_counts, check_held, spread
+from truncgauss.probability.method import Method, check_counts, check_held, spread_and_common
 from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
 from truncgauss.pytrees import Batched, frozen_pytree, static_field
 from truncgauss.regions import Box, Region, as_linear
@@ -275,7 +275,7 @@ class DenseBlocks(Method):
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The standard error from the replicates and from mass that no point may have sampled."""
-        return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isfinite(alone[0]), alone[0], 0.0))
+        return spread_and_common(log_probs, alone)
 
     def moments(self, row: Problem, key: Array) -> Moments:
         """The moments by the method that this one replaces."""

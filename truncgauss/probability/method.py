@@ -471,3 +471,9 @@ def spread(log_probs: Array, alone: Array) -> Array:
     unsupported = jnp.sum(jnp.where(jnp.isinf(alone), shares, 0.0)) > 0.5 * total
     unsupported = unsupported | (size == -jnp.inf)
     return jnp.where(unsupported, jnp.inf, stderr)
+
+
+def spread_and_common(log_probs: Array, alone: Array) -> Array:
+    """The standard error by `spread`, and one that all replicates share, of which `alone` tells."""
+    common = jnp.min(alone)
+    return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isfinite(common), common, 0.0))

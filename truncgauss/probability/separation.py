@@ -24,7 +24,7 @@ from truncgauss.probability.method import (
     check_held,
     check_linear,
     decided,
-    spread,
+    spread_and_common,
 )
 from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
 from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
@@ -370,7 +370,7 @@ class Separation(Method):
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The standard error from the replicates and from mass that no point may have sampled."""
-        return jnp.hypot(spread(log_probs, alone), jnp.where(jnp.isfinite(alone[0]), alone[0], 0.0))
+        return spread_and_common(log_probs, alone)
 
     def moments(self, row: Problem, key: Array) -> Moments:
         """Mean and covariance of the paths by their importance weights, with control variates."""

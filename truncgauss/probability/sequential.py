@@ -11,12 +11,14 @@ from jaxtyping import Array, Float
 
 from truncgauss import parallel
 from truncgauss.covariances import Covariance
+from truncgauss.limits import GaussianLimits
 from truncgauss.probability.method import (
     Growth,
     Method,
     check_counts,
     check_held,
     check_linear,
+    spread_and_common,
 )
 from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
 from truncgauss.pytrees import frozen_pytree, static_field
@@ -130,17 +132,15 @@ class SequentialMonteCarlo(Method):
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        """The estimate of one independent run."""
-        return jax.tree.map(lambda x: x[0], self.replicates(loc, covariance, region, key[None]))
+        """The estimate of one independent run, which can only show too few particles."""
+        log_probs, alone = self.replicates(loc, covariance, region, key[None])
+        return Estimate(log_probs[0], jnp.where(jnp.isinf(alone[0]), jnp.inf, jnp.nan))
 
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
-        """Independent runs, one after the other, with the same sites."""
-        limits, twist = as_linear(region).limits_in(loc, covariance), self.twist
-        if self.twisted and twist is None:
-            twist = twist_of(limits, LEAST_SHARE).twist
-        chain = chain_of(limits, twist)
+        """Independent runs with the same sites; their stderr is what rounding may have moved."""
+        chain = self._chain(as_linear(region).limits_in(loc, covariance))
         one = jax.checkpoint(lambda key: _run(chain, key, self.num_particles))
         log_probs, least = lax.map(one, keys)
         unsupported = least < min(MIN_EFFECTIVE_PARTICLES, self.num_particles)
@@ -148,15 +148,22 @@ class SequentialMonteCarlo(Method):
         if len(keys) > 1:
             effective = effective_sample_size(log_probs)
             unsupported = unsupported | (effective < MIN_EFFECTIVE_REPLICATES * len(keys))
-        stderr = jnp.where(lax.stop_gradient(unsupported), jnp.inf, jnp.nan)
+        stderr = jnp.where(lax.stop_gradient(unsupported), jnp.inf, chain.twist.rounding)
         return Estimate(log_probs, stderr.astype(log_probs.dtype))
+
+    def _chain(self, limits: GaussianLimits) -> Chain:
+        twist = self.twist
+        if self.twisted and twist is None:
+            twist = twist_of(limits, LEAST_SHARE).twist
+        return chain_of(limits, twist)
+
+    def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
+        """The standard error from the replicates and from rounding."""
+        return spread_and_common(log_probs, alone)
 
     def moments(self, row: Problem, key: Array) -> Moments:
         """Mean and covariance of the surviving paths, with their importance weights."""
-        limits, twist = row.limits, self.twist
-        if self.twisted and twist is None:
-            twist = twist_of(limits, LEAST_SHARE).twist
-        chain = chain_of(limits, twist)
+        chain = self._chain(row.limits)
         proposal, d = chain.constraints, len(chain.constraints.loc)
         low, high, mean, factor = proposal
         extra = Constraints(low[:0], high[:0], mean[:0], factor[:0])

@@ -8,6 +8,9 @@ from truncgauss.limits import GaussianLimits
 from truncgauss.linalg import UNDETERMINED, factored, product, rounding, triangle
 from truncgauss.separation.kernel import Constraints
 
+DETERMINED = 0.1  # the most of its rounding over a conditional variance that is not rounding
+MOST_CHANGE = 0.25  # of log P, to which its change by rounding is linear in that of the covariance
+
 
 def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constraints, Constraints]:
     """The constraints in order: the first `rank` of them, and the others, which these determine.
@@ -38,20 +41,60 @@ def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constrain
 def input_rounding(limits: GaussianLimits, force: Array) -> Array:
     """The standard error of log P from the rounding of the inputs.
 
-    With f the derivative of log P in loc, `force`, and z = root^T f, log P changes by about
+    With f the derivative of log P in loc, `force`, and T the precisions of Gaussians that resemble
+    the limits, the derivative in the covariance S is about (f f^T - Q) / 2, Q = (S + T^-1)^-1. With
+    z = root^T f, log P changes by about
 
-        f^T dS f / 2 = f^T d(root) z   and   f^T d(limits),
+        f^T dS f / 2 = f^T d(root) z,   f^T d(limits)   and   tr(Q dS) / 2.
 
-    in a tail, where P is about the density at its most likely point. Independent relative errors of
-    size eps in all entries are added in quadrature.
+    Independent relative errors of size eps in all entries are added in quadrature. Q is large where
+    several limits narrow one direction. A variable that others determine up to rounding is drawn
+    with a standard deviation of its rounding, which moves log P by that over the scale of the
+    narrowest limits. The error is inf where such a change is no longer small, and where f is
+    unknown.
     """
     loc, covariance, root = limits.loc, limits.covariance, limits.root
     eps = float(jnp.finfo(loc.dtype).eps)
     place = jnp.abs(loc) + jnp.abs(product(covariance, force))
     of_limits = jnp.sum(jnp.square(force * place))
+    precision = _precision(limits, force)
+    narrowing = _narrowing(covariance, precision)
     if root is None:
         entries = 0.25 * jnp.square(force) @ jnp.square(covariance) @ jnp.square(force)
+        changes = 0.5 * jnp.linalg.norm(covariance * narrowing)
+        least = rounding(covariance)
+        inverse = _narrowing(covariance, jnp.where(least > 0, 1.0 / least, 0.0))
+        determined = least * jnp.diagonal(inverse) < DETERMINED
+        narrowest = jnp.max(jnp.where(determined, 0.0, precision))
+        layers = jnp.sum(jnp.where(determined, 0.0, least)) * narrowest
     else:
         entries = jnp.square(force) @ jnp.square(root) @ jnp.square(product(root.T, force))
-    size = eps * jnp.sqrt(of_limits + entries)
-    return jnp.where(jnp.isfinite(size), size, 0.0)
+        changes = jnp.linalg.norm(root * product(narrowing, root))
+        layers = jnp.zeros_like(changes)
+    change = jnp.hypot(eps * changes, jnp.sqrt(layers))
+    change = jnp.where(change < MOST_CHANGE, change, jnp.inf)
+    size = jnp.hypot(eps * jnp.sqrt(of_limits + entries), change)
+    unknown = jnp.isnan(jnp.sum(covariance) + jnp.sum(loc))
+    size = jnp.where(jnp.all(jnp.isfinite(force * place)), size, jnp.inf)
+    return jnp.where(unknown, 0.0, size)
+
+
+def _precision(limits: GaussianLimits, force: Array) -> Array:
+    """The precisions of Gaussians that resemble limits of a width, with a force on their variables.
+
+    They are at most eps^-2 over the variance.
+    """
+    width, variances = limits.high - limits.low, jnp.diagonal(limits.covariance)
+    bounded = jnp.isfinite(width) & (width > 0)
+    of_width = jnp.where(bounded, 12.0 / jnp.square(jnp.where(bounded, width, 1.0)), 0.0)
+    most = float(jnp.finfo(force.dtype).eps) ** -2 / jnp.where(variances > 0, variances, 1.0)
+    return jnp.minimum(jnp.square(force) + of_width, most)
+
+
+def _narrowing(covariance: Array, precision: Array) -> Array:
+    """(S + T^-1)^-1 for a covariance S and the diagonal of T."""
+    root = jnp.sqrt(precision)
+    identity = jnp.eye(len(root), dtype=root.dtype)
+    factor = jnp.linalg.cholesky(identity + root[:, None] * covariance * root[None, :])
+    half = solve_triangular(factor, jnp.diag(root), lower=True)
+    return product(half.T, half)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.pytrees import varying_like
-from truncgauss.separation.kernel import Constraints, crossings
+from truncgauss.separation.kernel import Constraints, crossings, intersection
 from truncgauss.separation.proposals import Sampler, fresh_uniforms
 from truncgauss.special import separation_step
 
@@ -118,11 +118,13 @@ def _sweep(constraints: Constraints, draws: Array, uniforms: Array) -> tuple[Arr
         k, column, uniform = row
         old = draws[k]
         others = means - column[:, None] * old
-        below, above = crossings(constraints, column, column != 0, others)
+        below, above, width = intersection(crossings(constraints, column, column != 0, others))
         # Only by rounding, since the old value lies in the interval.
         empty = ~(below < above)
-        below, above = jnp.where(empty, 0.0, below), jnp.where(empty, 1.0, above)
-        new = jnp.where(empty, old, separation_step(below, above, uniform)[0])
+        low, high, width = (
+            jnp.where(empty, some, x) for some, x in ((0.0, below), (1.0, above), (1.0, width))
+        )
+        new = jnp.where(empty, old, separation_step(low, high, uniform, width)[0])
         # Without the barrier XLA would compute it again for each of the means.
         new = lax.optimization_barrier(new)
         draws = lax.dynamic_update_index_in_dim(draws, new, k, 0)

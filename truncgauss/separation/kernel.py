@@ -150,24 +150,22 @@ def intersected_paths(
         z, shape (d - 1, n), and the log masses, shape (d, n).
     """
     d, num_lanes = len(tilt), uniforms.shape[1]
-    index = jnp.arange(d)
-    ends = jnp.max(jnp.where(extra.factor != 0, index, -1), axis=1)
     shares = jnp.concatenate([uniforms, jnp.full((1, num_lanes), 0.5, uniforms.dtype)])
 
     def step(draws: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
-        k, weights, low, high, loc, scale, tilt, share = row
-        own = standardize(low, high, loc + weights @ draws, scale)
-        below, above = crossings(extra, extra.factor[:, k], ends == k, extra.factor @ draws)
-        below, above = jnp.maximum(own.low, below) - tilt, jnp.minimum(own.high, above) - tilt
+        k, tilt, share = row[0], *row[-2:]
+        below, above, width = intersection(_intervals(extra, row[:-2], draws))
+        below, above = below - tilt, above - tilt
         # With an empty interval the path has weight 0, so any draw will do.
         empty = below >= above
-        below, above = jnp.where(empty, 0.0, below), jnp.where(empty, 1.0, above)
-        draw, log_mass = separation_step(below, above, share)
+        below, above, width = (
+            jnp.where(empty, some, x) for some, x in ((0.0, below), (1.0, above), (1.0, width))
+        )
+        draw, log_mass = separation_step(below, above, share, width)
         log_mass = jnp.where(empty, -jnp.inf, log_mass)
         return lax.dynamic_update_index_in_dim(draws, draw + tilt, k, 0), log_mass
 
-    strict = jnp.tril(constraints.factor, -1)
-    rows = index, strict, *constraints[:3], constraints.scale, tilt, shares
+    rows = *_rows(constraints), tilt, shares
     start = varying_like(jnp.zeros((d, num_lanes), uniforms.dtype), rows, extra)
     if d <= MOST_UNROLLED:
         draws, masses = start, []
@@ -178,12 +176,56 @@ def intersected_paths(
     else:
         draws, log_mass = lax.scan(step, start, rows)
     # Constraints of variance 0 are met or not, whatever the draws.
-    broken = (ends < 0) & ~((extra.low <= extra.loc) & (extra.loc <= extra.high))
+    broken = (_last(extra) < 0) & ~((extra.low <= extra.loc) & (extra.loc <= extra.high))
     return draws[:-1], jnp.where(jnp.any(broken), -jnp.inf, log_mass)
 
 
-def crossings(extra: Constraints, slope: Array, active: Array, means: Array) -> tuple[Array, Array]:
-    """The interval of a variable under the active constraints.
+def _rows(constraints: Constraints) -> tuple[Array, ...]:
+    """Index, weights of earlier variables, limits, loc and scale of each variable."""
+    strict = jnp.tril(constraints.factor, -1)
+    return jnp.arange(len(strict)), strict, *constraints[:3], constraints.scale
+
+
+def _last(extra: Constraints) -> Array:
+    """The index of the last variable that occurs in each constraint, -1 if none does."""
+    return jnp.max(jnp.where(extra.factor != 0, jnp.arange(extra.factor.shape[1]), -1), axis=1)
+
+
+def _intervals(extra: Constraints, row: Any, draws: Array) -> Interval:
+    """The intervals of a variable under its constraint and each extra one, shape (1 + m, n)."""
+    k, weights, low, high, loc, scale = row
+    alone = standardize(low, high, loc + weights @ draws, scale)
+    crossed = crossings(extra, extra.factor[:, k], _last(extra) == k, extra.factor @ draws)
+    return Interval(*(jnp.concatenate([x[None], more]) for x, more in zip(alone, crossed)))
+
+
+def crossing_rounding(constraints: Constraints, extra: Constraints, point: Array) -> Array:
+    """The relative error of P from intervals whose two ends are limits of different constraints.
+
+    Their width is a difference of rounded numbers.
+
+    Args:
+        constraints, extra: as of `intersected_paths`.
+        point: standard-normal coordinates in or near the region, shape (d,).
+    """
+
+    def step(draws: Array, row: Any) -> tuple[Array, Array]:
+        *row, middle = row
+        intervals = _intervals(extra, row, draws)
+        below, above, width = intersection(intervals)
+        size = jnp.where(jnp.isfinite(width), jnp.abs(below) + jnp.abs(above), 0.0)
+        inside = (intervals.low == below) & (intervals.high == above)
+        lost = jnp.where(jnp.any(inside, axis=0), 0.0, size / jnp.where(width > 0, width, jnp.inf))
+        draw = jnp.clip(middle, below, above)
+        return lax.dynamic_update_index_in_dim(draws, draw, row[0], 0), lost
+
+    start = varying_like(jnp.zeros((len(point), 1), point.dtype), constraints, extra)
+    _, lost = lax.scan(step, start, (*_rows(constraints), point))
+    return float(jnp.finfo(point.dtype).eps) * jnp.linalg.norm(lost)
+
+
+def crossings(extra: Constraints, slope: Array, active: Array, means: Array) -> Interval:
+    """The interval of a variable under each constraint, shape (m, n); endless where inactive.
 
     Args:
         extra: the constraints, m of them.
@@ -198,9 +240,17 @@ def crossings(extra: Constraints, slope: Array, active: Array, means: Array) -> 
     high = jnp.where(flipped, -extra.low, extra.high)[:, None]
     mean = jnp.where(flipped, -1.0, 1.0)[:, None] * (extra.loc[:, None] + means)
     limits = standardize(low, high, mean, jnp.abs(slope)[:, None])
-    below = jnp.where(active[:, None], limits.low, -jnp.inf)
-    above = jnp.where(active[:, None], limits.high, jnp.inf)
-    return below.max(0), above.min(0)
+    nothing = -jnp.inf, jnp.inf, jnp.inf
+    return Interval(*(jnp.where(active[:, None], x, none) for x, none in zip(limits, nothing)))
+
+
+def intersection(intervals: Interval) -> Interval:
+    """The intersection over the first axis; of one interval inside all others its own width."""
+    low, high, width = intervals
+    below, above = low.max(0), high.min(0)
+    inside = (low == below) & (high == above)
+    known = jnp.min(jnp.where(inside, width, jnp.inf), axis=0)
+    return Interval(below, above, jnp.where(known < jnp.inf, known, above - below))
 
 
 def _interval(

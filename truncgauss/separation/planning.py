@@ -13,7 +13,8 @@ from truncgauss.limits import GaussianLimits
 from truncgauss.linalg import row_norms
 from truncgauss.points import lattice_uniforms
 from truncgauss.pytrees import varying_like
-from truncgauss.separation.arrangement import input_rounding
+from truncgauss.separation.arrangement import arranged, input_rounding
+from truncgauss.separation.kernel import crossing_rounding
 from truncgauss.separation.ordering import smallest_mass_first
 from truncgauss.separation.plan import Plan, proposal_of
 from truncgauss.separation.tilting import saddle
@@ -56,8 +57,11 @@ def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
     factor = inner.scale_tril
     tilt = saddle(factor, low[first], high[first], point[:rank])
     force = solve_triangular(factor.T, tilt.point, lower=False)
-    size = input_rounding(inner, force)
-    return with_dependence(limits, Plan(order, tilt.tilt, tilt.bound, tilt.converged, size))
+    rounding = input_rounding(inner, force)
+    if rank < limits.num_constraints:
+        crossing = crossing_rounding(*arranged(limits, order, rank), tilt.point)
+        rounding = jnp.hypot(rounding, crossing)
+    return with_dependence(limits, Plan(order, tilt.tilt, tilt.bound, tilt.converged, rounding))
 
 
 def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
@@ -122,7 +126,7 @@ def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array, Array]:
     none = jnp.all(jnp.isinf(low) & jnp.isinf(high))
     bound = jnp.full((), jnp.inf, low.dtype)
     tilt = jnp.zeros_like(limits.loc)
-    plan = Plan(order, tilt, bound, found.converged | none, found.rounding, found.twist)
+    plan = Plan(order, tilt, bound, found.converged | none, found.twist.rounding, found.twist)
     return plan, found.usable | none, found.height
 
 
@@ -153,7 +157,7 @@ def or_tilted(limits: GaussianLimits, best: Trial) -> Trial:
 def no_sites(limits: GaussianLimits) -> Twist:
     """Sites of precision 0."""
     nothing = jnp.zeros_like(limits.loc)
-    return Twist(nothing, nothing)
+    return Twist(nothing, nothing, nothing[0])
 
 
 def chosen_plan(limits: GaussianLimits) -> Plan:

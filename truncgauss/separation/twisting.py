@@ -16,6 +16,7 @@ Reference:
     Guarniero, Johansen and Lee (2017), The iterated auxiliary particle filter.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -42,16 +43,18 @@ class Twist(Batched):
     Attributes:
         precision: shape (m,).
         center: shape (m,), in the units of the constraints.
+        rounding: standard error of log P from the rounding of the inputs and of the sites.
     """
 
     precision: Array
     center: Array
+    rounding: Array
 
-    event_ranks = {"precision": 1, "center": 1}
+    event_ranks = {"precision": 1, "center": 1, "rounding": 0}
 
     def scaled(self, by: Array) -> "Twist":
         """The sites of the constraints multiplied by `by`, shape (m,)."""
-        return Twist(self.precision / by / by, self.center * by)
+        return replace(self, precision=self.precision / by / by, center=self.center * by)
 
 
 class Chain(NamedTuple):
@@ -75,7 +78,6 @@ class Found(NamedTuple):
         twist: the sites, of precision 0 where they may not be used.
         converged: whether expectation propagation converged.
         usable: whether its sites may be used.
-        rounding: standard error of log P from the rounding of the inputs and of the twist.
         height: the log density at the posterior mean, less that at the mean of the Gaussian: log P
             differs from it only by the logs of volumes.
     """
@@ -83,7 +85,6 @@ class Found(NamedTuple):
     twist: Twist
     converged: Array
     usable: Array
-    rounding: Array
     height: Array
 
 
@@ -116,15 +117,18 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     scaled, _ = expectation_propagation.scaled_limits(limits)
     # A proposal needs few digits. A residual of a tenth was too large: with slow convergence the
     # precisions of nearly identical coordinates were still twice their final values.
-    _, full, mean, found = expectation_propagation.fixed_point(scaled, rtol=0.02)
+    _, full, _, found = expectation_propagation.fixed_point(scaled, rtol=0.02)
+    post = expectation_propagation.posterior(full, scaled.correlation)
+    mean, force = post.mean, post.force
     most = float(jnp.finfo(limits.loc.dtype).eps) ** MOST_PRECISION
     bounded = most / jnp.maximum(full.precision, most)
 
     def weakened(share: Array | float) -> Twist:
-        share = jnp.minimum(share, bounded)
-        precision = share * full.precision / scaled.scale**2
-        center = scaled.loc + scaled.scale * (mean + (full.center - mean) / share)
-        return Twist(precision, center)
+        precision = jnp.minimum(share, bounded) * full.precision
+        # Not from full.center - mean, in a narrow interval a rounding error, divided by the share.
+        distance = jnp.where(precision > 0, force / jnp.where(precision > 0, precision, 1.0), 0.0)
+        center = scaled.loc + scaled.scale * (mean + distance)
+        return Twist(precision / scaled.scale**2, center, jnp.zeros_like(mean[0]))
 
     factor = limits.scale_tril
     chain = chain_with(limits, factor, weakened(1.0))
@@ -148,15 +152,14 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     added = jnp.max(jnp.square(jnp.tril(factor, -1).T) @ held)
     found = found & jnp.all(jnp.isfinite(twist.precision) & jnp.isfinite(twist.center))
     usable = found & (added <= most_added)
-    nothing = Twist(jnp.zeros_like(mean), scaled.loc)
+    nothing = Twist(jnp.zeros_like(mean), scaled.loc, jnp.zeros_like(mean[0]))
     twist = jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing)
-    # Not precision (center - mean), which for a narrow interval is a rounding error times 1e16.
-    force = expectation_propagation.posterior(full, scaled.correlation).force
     # The twisted distribution comes from matrices of condition 1 + precision times variance.
     condition = jnp.sum(twist.precision * scaled.scale**2)
     rounding = input_rounding(limits, force / scaled.scale)
     rounding = jnp.hypot(rounding, float(jnp.finfo(mean.dtype).eps) * condition)
-    return Found(twist, found, usable, rounding, -0.5 * jnp.sum(force * mean))
+    twist = replace(twist, rounding=rounding)
+    return Found(twist, found, usable, -0.5 * jnp.sum(force * mean))
 
 
 def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
@@ -173,7 +176,7 @@ def chain_with(limits: GaussianLimits, factor: Array, twist: Twist | None) -> Ch
     if twist is None:
         nothing = jnp.zeros_like(loc)
         constraints = kernel.Constraints(low, high, loc, factor)
-        return Chain(constraints, Twist(nothing, loc), nothing.sum())
+        return Chain(constraints, Twist(nothing, loc, nothing[0]), nothing[0])
     twist = lax.stop_gradient(twist)
     mean, triangle, log_start = twisted(factor, twist.precision, twist.center - loc)
     return Chain(kernel.Constraints(low, high, loc + mean, triangle), twist, log_start)

@@ -1,0 +1,73 @@
+"""Intervals much narrower than the Gaussian, and the rounding that they and far tails bring.
+
+The truth for a narrow interval comes from conditioning on it: with w its width and m its middle,
+P is w times the density at m times the probability of the other limits given m, to O(w^2).
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+
+INF = np.inf
+COVARIANCE = np.array(
+    [[1, 0.5, 0.2, 0.1], [0.5, 1, 0.3, -0.2], [0.2, 0.3, 1, 0.4], [0.1, -0.2, 0.4, 1]]
+)
+LOW, HIGH = np.array([-1.0, -0.5, 0.0]), np.array([1.0, 2.0, INF])
+METHODS = (tg.Separation(), tg.SequentialMonteCarlo(num_particles=1024), tg.Automatic())
+
+
+def narrow_problem(low, width, dtype):
+    """A narrow first coordinate among four, and the true log P and its slope in that coordinate."""
+    low, high = np.append(low, LOW).astype(dtype), np.append(low + width, HIGH).astype(dtype)
+    matrix = COVARIANCE.astype(dtype).astype(float)
+    middle, slope = (float(low[0]) + float(high[0])) / 2, matrix[1:, 0]
+    rest = matrix[1:, 1:] - np.outer(slope, slope)
+
+    def others(middle):
+        box = tg.Box(low[1:].astype(float), high[1:].astype(float))
+        return tg.log_probability(slope * middle, rest, box, tg.Exact()).log_prob
+
+    value, change = jax.value_and_grad(others)(middle)
+    density = stats.norm.logpdf(middle) + np.log(float(high[0]) - float(low[0]))
+    # log P depends on the loc of that coordinate only through middle - loc.
+    return matrix.astype(dtype), tg.Box(low, high), density + value, middle - change
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
+def test_a_narrow_interval_among_ordinary_ones(method):
+    starts, widths = (1.3, 2.3, -3.0, 0.4), (1e-13, 1e-12, 1e-11, 1e-8)
+    for low, width in zip(starts, widths):
+        matrix, box, value, slope = narrow_problem(low, width, np.float64)
+        got = tg.log_probability_and_gradient(jnp.zeros(4), matrix, box, method)
+        error = abs(got.estimate.log_prob - value)
+        assert error <= 6 * got.estimate.stderr + 1e-9 and got.estimate.stderr < 1e-3
+        assert abs(got.gradient.loc[0] - slope) <= 6 * got.stderr.loc[0] + 1e-7
+
+
+@pytest.mark.parametrize("method", METHODS[:2], ids=lambda method: type(method).__name__)
+def test_narrow_intervals_in_float32(method):
+    for low, width in ((1.3, 1e-6), (2.3, 1e-5), (-3.0, 1e-4), (0.4, 1e-2)):
+        matrix, box, value, _ = narrow_problem(low, width, np.float32)
+        got = tg.log_probability(np.zeros(4, np.float32), matrix, box, method)
+        assert abs(got.log_prob - value) <= 6 * got.stderr + 2e-5 * abs(value)
+        assert got.stderr < 1e-2
+
+
+@pytest.mark.parametrize("gap", [1e-10, 1e-8])
+def test_no_method_leaves_out_the_rounding_of_a_nearly_singular_tail(gap):
+    """Two coordinates with correlation 1 - gap and limits 0.9 apart: the rounding of that entry
+    alone moves log P by (0.9 / (2 gap))^2 eps."""
+    near = 1.0 - gap
+    matrix = np.array(
+        [[1, near, 0.3, 0.1], [near, 1, 0.3, 0.1], [0.3, 0.3, 1, 0.2], [0.1, 0.1, 0.2, 1]]
+    )
+    low, high = np.array([0.0, 1, -1, -1]), np.array([0.1, 1.1, 1, 1])
+    pair = tg.log_probability(jnp.zeros(2), matrix[:2, :2], tg.Box(low[:2], high[:2]), tg.Exact())
+    for method in METHODS[1:]:
+        got = tg.log_probability(jnp.zeros(4), matrix, tg.Box(low, high), method)
+        assert got.stderr >= 0.5 * (0.45 / gap) ** 2 * np.finfo(float).eps
+        assert abs(got.log_prob - pair.log_prob) <= 3 * got.stderr + 1.0
