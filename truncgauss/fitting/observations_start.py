@@ -172,9 +172,25 @@ def first_guess(
     scale = free_scales(np.sqrt(squares / np.maximum(total, 1e-300)), largest, coordinates)
     bounds = (SMALLEST, LARGEST) if coordinates.single else (SMALLEST, SMALLEST**-1)
     check_units(scale, *bounds, observations.labels, what)
+    matrix = covariance_guess(residuals / scale, weights, scale, coordinates)
+    return coordinates.free(np.concatenate(coefficients), matrix), scale
+
+
+def covariance_guess(
+    standard: np.ndarray, weights: np.ndarray, scale: np.ndarray, coordinates: Coordinates
+) -> np.ndarray:
+    """The covariance matrix with these scales and half of the correlations of residuals, (d, d).
+
+    Args:
+        standard: residuals over the scales, (n, d); 0 where nothing is known.
+        weights: of the rows, (n,).
+        scale: standard deviations, (d,).
+
+    Raises:
+        ValueError: if the entries that are fixed belong to no positive definite matrix.
+    """
     matrix = np.asarray(coordinates.fixed).copy()
-    matrix[np.diag_indices(d)] = scale**2
-    standard = residuals / scale
+    matrix[np.diag_indices(len(scale))] = scale**2
     products, weight = pooling.total(((weights[:, None] * standard).T @ standard, weights.sum()))
     correlation = 0.5 * products / weight
     for i, j in coordinates.pairs:
@@ -187,7 +203,7 @@ def first_guess(
             "fit_observations: the fixed entries belong to no positive definite covariance matrix "
             "with variances like those of the rows. Give the variances too, or a start."
         )
-    return coordinates.free(np.concatenate(coefficients), matrix), scale
+    return matrix
 
 
 def in_natural(
