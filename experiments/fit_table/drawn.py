@@ -85,4 +85,5 @@ def labels(config):
 
 def with_unit(config, name):
     unit = config.units().get(name, "")
-    return name if unit in name else f"{name} ({unit})"
+    there = not unit or f"({unit})" in name or f"[{unit}]" in name
+    return name if there else f"{name} ({unit})"
