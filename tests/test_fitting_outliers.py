@@ -8,7 +8,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss import runs
-from truncgauss.fitting.outliers import LEVEL, outliers_of, residual_sizes
+from truncgauss.fitting.outliers import LEVEL, distances, outliers_of, residual_sizes
 
 INF = np.inf
 
@@ -89,6 +89,24 @@ def test_an_outlier_of_several_outcomes_is_named_in_its_region():
     gap = y[9] - fit.loc
     expected = np.sqrt(gap @ np.linalg.solve(fit.covariance_matrix, gap))
     np.testing.assert_allclose(fit.outliers.farthest, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("each", [False, True])
+def test_rows_with_gaps_and_noise_are_judged_by_what_is_known(each):
+    y = np.array([[1.0, 2.0], [np.nan, 3.0], [-1.0, np.nan], [np.nan, np.nan], [0.5, 0.2]] * 4)
+    loc, matrix, noise = (
+        np.array([0.2, 0.1]),
+        np.array([[1.0, 0.5], [0.5, 2.0]]),
+        np.diag([0.3, 0.4]),
+    )
+    spread = np.stack([noise * (1 + i) for i in range(20)]) if each else noise
+    rows = tg.Observations.exact(y, nan_is_missing=True, noise=spread)
+    distance, sizes = distances(rows, loc, matrix)
+    for i, row in enumerate(y):
+        known = ~np.isnan(row)
+        whole = (matrix + (spread[i] if each else noise))[np.ix_(known, known)]
+        square = (row - loc)[known] @ np.linalg.inv(whole) @ (row - loc)[known]
+        np.testing.assert_allclose([distance[i] ** 2, sizes[i]], [square, known.sum()], atol=1e-12)
 
 
 def test_a_summary_holds_the_verdict():

@@ -9,7 +9,8 @@ import numpy as np
 from truncgauss import pooling
 from truncgauss.compiling import LIGHT, MEDIUM, Compiled
 from truncgauss.fitting.observations_loss import ObservationsLoss, gaussian_at
-from truncgauss.likelihood import Observations, total_log_likelihood
+from truncgauss.fitting.outliers import Outliers, outliers_of
+from truncgauss.likelihood import Observations, fraction_not_truncated, total_log_likelihood
 from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import Point, point, verdict
 from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, NO_OTHER, UNSEEN, in_words
@@ -68,6 +69,24 @@ def fraction_of(loss: Any, x: jax.Array) -> float:
         return 1.0 - unseen
     anywhere = 1.0 - unseen - seen  # rows without a region, but for rounding
     return seen + (anywhere if anywhere > 1e-12 else 0.0)
+
+
+def judged_rows(
+    loss: Any, x: jax.Array, rows: Observations, fitted: float, converged: bool
+) -> tuple[float, Outliers | None]:
+    """The mean probability that a row could be seen, and the rows that are farthest from their
+    means, of a fit that has converged; see `outliers_of`."""
+    if isinstance(loss, ObservationsLoss):
+        filled, held = loss.observations, (loss.method, loss.key)
+        loc, covariance = gaussian_at(loss, x, effort=LIGHT)
+        seen = np.asarray(fraction_not_truncated(filled, loc, covariance, *held))
+        weights = 1.0 if filled.weights is None else np.asarray(filled.weights)
+        fraction = float(pooling.total(np.sum(weights * seen)) / loss.size)
+        seen = seen[: rows.num_rows]
+    else:
+        fraction, seen = fraction_of(loss, x), np.ones(1)
+        loc, covariance = loss.gaussian(x)
+    return fraction, outliers_of(rows, loc, covariance, seen, fitted) if converged else None
 
 
 @Compiled

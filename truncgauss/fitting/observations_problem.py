@@ -21,7 +21,7 @@ from truncgauss.fitting.existence import (
     rising_sentence,
 )
 from truncgauss.fitting.expected import ExpectedLoss, expected_loss
-from truncgauss.fitting.inference import fraction_of, notes_of, summary, total_of
+from truncgauss.fitting.inference import judged_rows, notes_of, summary, total_of
 from truncgauss.fitting.observations_loss import (
     Coordinates,
     ObservationsLoss,
@@ -34,7 +34,6 @@ from truncgauss.fitting.observations_start import (
     scattered,
     widened,
 )
-from truncgauss.fitting.outliers import outliers_of
 from truncgauss.fitting.regression_loss import (
     LOG,
     RegressionLoss,
@@ -345,24 +344,12 @@ class Rows:
             self.no_maximum(path), compare,
             expected=self.expected_loss(path) if information == "expected" else None,
         )  # fmt: skip
-        if self.simple:
-            fraction, seen = fraction_of(path.loss, x), np.ones(1)
-            loc, covariance = path.loss.gaussian(x)
-        else:
-            loc, covariance = gaussian_at(path.loss, x, effort=LIGHT)
-            filled, held = path.loss.observations, (path.loss.method, path.loss.key)
-            seen = np.asarray(likelihood.fraction_not_truncated(filled, loc, covariance, *held))
-            weights = 1.0 if filled.weights is None else np.asarray(filled.weights)
-            fraction = float(pooling.total(np.sum(weights * seen)) / self.size)
-            seen = seen[: rows.num_rows]
+        fitted = max(place.sizes) if place.scales else -np.inf
+        fraction, fields["outliers"] = judged_rows(path.loss, x, rows, fitted, fields["converged"])
         matrix = np.asarray(values_at(place, x, effort=LIGHT)[1])
         ends = np.cumsum(place.sizes)
         if not self.unique:
             refuse(fields, self.undetermined(fields["errors"], matrix))
-        fields["outliers"] = None
-        if fields["converged"]:
-            fitted = max(place.sizes) if place.scales else -np.inf
-            fields["outliers"] = outliers_of(rows, loc, covariance, seen, fitted)
         notes = notes_of(fields, self.unique, starts, fraction) + self.undecided(fields, starts)
         return ObservationsFit(
             **fields,

@@ -136,6 +136,12 @@ def finite_medians(columns: np.ndarray) -> np.ndarray:
     return np.array([pooling.median(own) if pooling.some(len(own)) else 0.0 for own in kept])
 
 
+def middles(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """The middles of intervals (n, d): of censored entries their limits, of missing ones 0."""
+    low = np.where(np.isfinite(lower), lower, np.where(np.isfinite(upper), upper, 0.0))
+    return 0.5 * low + 0.5 * np.where(np.isfinite(upper), upper, low)
+
+
 def first_guess(
     observations: Observations,
     designs: tuple[jax.Array, ...] | None,
@@ -153,11 +159,7 @@ def first_guess(
     weights = np.ones(len(lower)) if given is None else np.asarray(given)
     known = (np.isfinite(lower) | np.isfinite(upper)) & (weights > 0)[:, None]
     total = pooling.total((weights[:, None] * known).sum(axis=0))
-    low = np.where(np.isfinite(lower), lower, upper)
-    high = np.where(np.isfinite(upper), upper, lower)
-    filled = np.where(
-        known, 0.5 * np.where(known, low, 0.0) + 0.5 * np.where(known, high, 0.0), 0.0
-    )
+    filled = np.where(known, middles(lower, upper), 0.0)
     n, d = filled.shape
     coefficients, residuals = [], np.zeros((n, d))
     for j in range(d):

@@ -79,34 +79,28 @@ def outliers_of(
             1 / seen times as often as anywhere, at most.
         fitted: how many coefficients of each mean were estimated; -inf if all variances are known.
     """
-    n, d = rows.lower.shape
-    loc, covariance = np.asarray(loc), np.asarray(covariance)  # perhaps filled up
-    loc = loc[:n] if loc.ndim == 2 else loc
-    covariance = covariance[:n] if covariance.ndim == 3 else covariance
-    if rows.noise is not None:
-        covariance = covariance + np.asarray(rows.noise)
-    loc, covariance = np.broadcast_to(loc, (n, d)), np.broadcast_to(covariance, (n, d, d))
-    weights = np.ones(n) if rows.weights is None else np.asarray(rows.weights)
-    if is_simple(rows):
-        distance, seen = residual_sizes(rows, loc[:, 0], covariance[:, 0, 0] ** 0.5), 1.0
-        sizes = np.isfinite(distance).astype(int)
-    else:
-        distance, sizes = distances(rows, loc, covariance)
-    judged = (sizes > 0) & (weights > 0) & np.isfinite(distance)
+    weights = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
+    distance, sizes = distances(rows, loc, covariance)
+    seen = 1.0 if is_simple(rows) else seen  # whose residuals count the region
+    judged = (sizes > 0) & (weights > 0)
     count, size = pooling.total(np.array([judged.sum(), weights[judged].sum()]))
     share = pooling.own_share()
-    begin = 0 if share is None else share.begin
-    columns = [np.arange(n) + begin, distance, sizes, np.broadcast_to(seen, n)]
+    numbers = np.arange(rows.num_rows) + (0 if share is None else share.begin)
+    columns = [numbers, distance, sizes, np.broadcast_to(seen, rows.num_rows)]
     numbers, distance, sizes, seen = pooling.stacked(np.column_stack(columns)[judged]).T
     free = size - fitted
     if count == 0 or free <= sizes.max() + 1:
         return None
 
+    kinds, which = np.unique(np.stack([sizes, seen]), axis=1, return_inverse=True)
+
     def quantile(level: float) -> np.ndarray:
-        tail = -np.expm1(np.log1p(-level) / count) * seen
+        tail, size = -np.expm1(np.log1p(-level) / count) * kinds[1], kinds[0]
         if np.isinf(free):
-            return np.sqrt(stats.chi2.isf(tail, sizes))
-        return np.sqrt(free * stats.beta.isf(tail, sizes / 2, (free - sizes) / 2))
+            squares = stats.chi2.isf(tail, size)
+        else:
+            squares = free * stats.beta.isf(tail, size / 2, (free - size) / 2)
+        return np.sqrt(squares)[which.ravel()]
 
     limits = quantile(LEVEL)
     order = np.argsort(limits - distance, kind="stable")
@@ -144,19 +138,35 @@ def residual_sizes(rows: Observations, loc: np.ndarray, scale: np.ndarray) -> np
     return np.where(missing, np.nan, np.maximum(*sizes))
 
 
-def distances(
+def distances(rows: Observations, loc: Any, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Distances of rows from their means, and how many entries each is of, (n,)."""
+    n, d = rows.lower.shape
+    loc, covariance = np.asarray(loc), np.asarray(covariance)  # perhaps filled up
+    loc = np.broadcast_to(loc[:n] if loc.ndim == 2 else loc, (n, d))
+    covariance = covariance[:n] if covariance.ndim == 3 else covariance
+    if rows.noise is not None:
+        covariance = covariance + np.asarray(rows.noise)
+    if is_simple(rows):
+        sizes = residual_sizes(rows, loc[:, 0], covariance.reshape(-1) ** 0.5)
+        return np.where(np.isfinite(sizes), sizes, 0.0), np.isfinite(sizes).astype(int)
+    return of_exact_entries(rows, loc, covariance)
+
+
+def of_exact_entries(
     rows: Observations, loc: np.ndarray, covariance: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mahalanobis distances of the exact entries of rows from their means, and how many entries
-    these are, (n,)."""
+    these are, (n,); the covariance is (d, d), or (n, d, d)."""
     values, exact = np.asarray(rows.lower), np.asarray(rows.lower) == np.asarray(rows.upper)
     distance, sizes = np.zeros(len(values)), exact.sum(axis=1)
     patterns, which = np.unique(exact, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
-        own = np.flatnonzero(which.ravel() == number)
-        if pattern.any() and len(own):
-            gaps = (values - loc)[own][:, pattern]
+        own, block = np.flatnonzero(which.ravel() == number), np.ix_(pattern, pattern)
+        gaps = (values - loc)[own][:, pattern]
+        if covariance.ndim == 2:
+            white = np.linalg.solve(covariance[block], gaps.T).T
+        else:
             parts = covariance[own][:, pattern][:, :, pattern]
             white = np.linalg.solve(parts, gaps[..., None])[..., 0]
-            distance[own] = np.sqrt(np.maximum(np.sum(gaps * white, axis=1), 0.0))
+        distance[own] = np.sqrt(np.maximum(np.sum(gaps * white, axis=1), 0.0))
     return distance, sizes

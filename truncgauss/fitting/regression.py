@@ -20,13 +20,12 @@ from truncgauss.fitting.existence import (
 from truncgauss.fitting.expected import expected_regression_loss
 from truncgauss.fitting.inference import (
     check_information,
-    fraction_of,
+    judged_rows,
     notes_of,
     summary,
     total_of,
 )
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
-from truncgauss.fitting.outliers import outliers_of
 from truncgauss.fitting.regression_loss import (
     LOG,
     RegressionCoordinates,
@@ -383,14 +382,12 @@ class Regression:
             expected=self.expected_loss(path) if information == "expected" else None,
         )  # fmt: skip
         x, p = jnp.asarray(path.end.x), self.design.shape[1]
-        fraction = fraction_of(path.loss, x)
+        fraction, fields["outliers"] = judged_rows(
+            path.loss, x, self.rows, len(path.end.x) - 1, fields["converged"]
+        )
         if not self.unique:
             width = max(self.spread, float(pooling.largest(self.scales(path.end.x).max())))
             refuse(fields, absurd(fields["errors"][:p], width, self.near.transform_of(0)))
-        fields["outliers"] = None
-        if fields["converged"]:
-            loc, covariance = path.loss.gaussian(x)
-            fields["outliers"] = outliers_of(self.rows, loc, covariance, 1.0, len(path.end.x) - 1)
         (coefficients, scale), (errors, wide) = (
             (fields[key][:p], fields[key][p:]) for key in ("estimates", "errors")
         )

@@ -12,6 +12,7 @@ import numpy as np
 
 from truncgauss import pooling
 from truncgauss.fitting.centring import check_units
+from truncgauss.fitting.observations_start import middles
 from truncgauss.likelihood import Observations
 from truncgauss.mixtures.em import Components
 from truncgauss.mixtures.likelihood import row_weights
@@ -30,10 +31,7 @@ def standard_rows(observations: Observations) -> tuple[np.ndarray, np.ndarray, n
         ValueError: for an entry that no row has, or of which all are equal.
     """
     lower, upper = np.asarray(observations.lower), np.asarray(observations.upper)
-    low = np.where(np.isfinite(lower), lower, upper)
-    high = np.where(np.isfinite(upper), upper, lower)
-    known = np.isfinite(low)
-    table = np.where(known, 0.5 * np.where(known, low, 0.0) + 0.5 * np.where(known, high, 0.0), 0)
+    known, table = np.isfinite(lower) | np.isfinite(upper), middles(lower, upper)
     weights = np.asarray(row_weights(observations, lower.dtype))[:, None] * known
     count, middle = pooling.total((weights.sum(axis=0), (weights * table).sum(axis=0)))
     if np.any(count == 0):
