@@ -328,7 +328,7 @@ class Separation(Method):
         number = self.num_replicates * self._num_points()
         share = unseen_share(proposal.constraints, number)
         if plan.rare is not None:
-            share = jnp.hypot(share, jnp.minimum(plan.rare, 2.0 / number))
+            share = jnp.hypot(share, jnp.minimum(plan.rare, 1.0) * 2.0 / number)
         return jnp.hypot(share, plan.rounding)
 
     def _passes(self, keys: Array, dimension: int) -> Array:

@@ -25,8 +25,8 @@ class Plan(Batched):
         rounding: standard error of log P from the rounding of the inputs.
         twist: Gaussian sites in the units of the constraints, or None. The tilt, or the precision
             of all sites, is 0.
-        rare: the share of the mass that constraints may cut off of which the pilot saw nothing, or
-            None where no constraint is determined by others.
+        rare: the probability outside of constraints that cut off nothing in the pilot, over P and
+            at most 1 for each, or None where no constraint is determined by others.
     """
 
     order: Array

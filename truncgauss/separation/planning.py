@@ -72,7 +72,7 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
     log{P(t) + P(-t)} / 2P(0), and rounding of the limits by a fraction of log P(t) - log P(0).
 
     That a constraint fails at no point of the pilot does not show that it holds: it may cut off
-    what lies outside, but not much more than one point.
+    what lies outside, but not much more than one point of all.
     """
     rank = len(plan.tilt)
     if rank == limits.num_constraints:
@@ -110,7 +110,7 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
     )
     outside = jnp.exp(jnp.minimum(jnp.logaddexp(log_ndtr(a), log_ndtr(-b)) - log_prob, 0.0))
     seen = jnp.any(weights[3:] > weights[0] + eps**0.5, axis=1)
-    rare = jnp.sum(jnp.where(seen, 0.0, jnp.minimum(outside, 1.0 / NUM_PILOT)))
+    rare = jnp.sum(jnp.where(seen, 0.0, outside))
     return replace(plan, rounding=jnp.hypot(plan.rounding, error), rare=rare)
 
 
