@@ -71,3 +71,18 @@ def test_no_method_leaves_out_the_rounding_of_a_nearly_singular_tail(gap):
         got = tg.log_probability(jnp.zeros(4), matrix, tg.Box(low, high), method)
         assert got.stderr >= 0.5 * (0.45 / gap) ** 2 * np.finfo(float).eps
         assert abs(got.log_prob - pair.log_prob) <= 3 * got.stderr + 1.0
+
+
+@pytest.mark.parametrize("method", METHODS[:2], ids=lambda method: type(method).__name__)
+def test_a_narrow_interval_of_a_duplicated_coordinate(method):
+    """Both limits of one, or one limit of each: the truth is the interval that they have in common,
+    whose width is known up to rounding."""
+    low, width = 0.55, 1e-11
+    for first, second in (
+        ((low, low + width), (-INF, low + width)),
+        ((low, INF), (-1, low + width)),
+    ):
+        box = tg.Box(*np.array([first, second]).T)
+        got = tg.log_probability(jnp.zeros(2), jnp.ones((2, 2)), box, method)
+        value = stats.norm.logpdf(low + 0.5 * width) + np.log((low + width) - low)
+        assert abs(got.log_prob - value) <= 4.5 * got.stderr + 1e-12

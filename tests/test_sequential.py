@@ -93,7 +93,7 @@ def test_the_weights_are_right_for_any_twist():
     uniforms = jax.random.uniform(jax.random.key(0), (2, 200_000))
     problem = Problem(loc, as_covariance(covariance), box).limits
     plain, good = chain_of(problem, None), twist_of(problem, 1 / 3).twist
-    odd = type(good)(jnp.array([0.5, 0.0, 0.3]), jnp.array([1.0, 0.0, -0.5]))
+    odd = type(good)(jnp.array([0.5, 0.0, 0.3]), jnp.array([1.0, 0.0, -0.5]), jnp.zeros(()))
     weigh = jax.jit(lambda chain: jnp.exp(log_weights(chain, uniforms)))
     of = lambda twist: weigh(chain_of(problem, twist))
     weights = jnp.stack([weigh(plain), of(good), of(odd)])
