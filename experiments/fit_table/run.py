@@ -275,11 +275,12 @@ def summary(results, said, fit):
     verdict = "converged" if fit.converged else "not converged"
     lines = [
         f"{said}; {verdict}, log-likelihood {fit.log_likelihood:.6g}",
-        row("", "estimate", "std. error", "95 % Wald interval", "naive"),
+        row("", "estimate", "std. error", "95 % interval", "naive"),
     ]
     columns = zip(results["names"], results["estimates"], results["stderr"], results["naive"])
     for name, estimate, error, simple in columns:
-        ends = f"[{estimate - 1.959964 * error:.6g}, {estimate + 1.959964 * error:.6g}]"
+        wald = estimate - 1.959964 * error, estimate + 1.959964 * error
+        ends = "[{:.6g}, {:.6g}]".format(*fit.profiles.get(name, wald))
         lines.append(row(name, f"{estimate:.6g}", f"{error:.6g}", ends, f"{simple:.6g}"))
     for name, (low, high) in results["profile"].items():
         lines.append(f"profile interval of {name}: [{low:.6g}, {high:.6g}]")

@@ -14,7 +14,7 @@ from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import Point, point, verdict
 from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, NO_OTHER, UNSEEN
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.optimization.wald import advice, wald_ratios
+from truncgauss.optimization.wald import wald_ratios
 from truncgauss.problem import Estimate
 
 INFORMATION = ("observed", "expected", "sandwich")
@@ -213,8 +213,7 @@ def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) ->
 
 
 def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float) -> tuple[str, ...]:
-    """What a reader of the numbers must know: is it global, what does it rest on, and do Wald's
-    intervals hold?
+    """What a reader of the numbers must know: is it global, and what does it rest on?
 
     Where a likelihood that has one maximum at most was not followed to it, nothing is said of
     others.
@@ -225,7 +224,7 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
         notes.append(f"The likelihood may have other maxima{others}")
     elif fields["converged"]:
         notes.append(NO_OTHER)
-    stderr, ratios, names = fields["certificate"].stderr, fields["wald_ratios"], fields["names"]
+    stderr, ratios = fields["certificate"].stderr, fields["wald_ratios"]
     if 0.1 < stderr < np.inf:
         notes.append(
             f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
@@ -233,7 +232,6 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
         )
     if fraction < MOSTLY_UNSEEN and fields["converged"]:
         notes.append(UNSEEN.format(fraction))
-    notes += advice(names, ratios)
     if fields["converged"] and not len(ratios):
         notes.append("Wald intervals were not compared with the likelihood; profile() does that.")
     return tuple(notes)
