@@ -139,9 +139,11 @@ def test_selected_sample_in_two_columns():
     fit = results["corrected"]
     best = log_likelihood(fit["loc"], fit["covariance"])
     assert fit["log_likelihood"] == pytest.approx(best, abs=1e-6)
-    ends, last = results["profile"]["loc[sepal_width]"], results["summary"][-1]
+    ends, last = results["profile"]["loc[sepal_width]"], results["summary"][-4]
     assert ends[0] < 3.428 < ends[1]  # of all rows
     assert f"95 % profile interval [{ends[0]:.4f}, {ends[1]:.4f}]; of all rows 3.4280" in last
+    assert len(results["profile"]) == 5 and "of all rows 0.1437" in results["summary"][-1]
+    assert not any("Wald" in line for line in results["summary"])
     for j in range(2):  # one standard error away along either axis it is lower, by 0.5 or more
         for sign in (-1, 1):
             loc = fit["loc"] + sign * fit["stderr"][j] * np.eye(2)[j]

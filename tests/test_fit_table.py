@@ -71,8 +71,8 @@ profile: [age]"""
     low, high = results["profile"]["age"]
     assert low < -0.12905928 < high
     notes = " ".join(results["summary"])
-    assert "Wald intervals of age, sigma" in notes
-    assert "Name them under `profile`" in notes and "profile(name)" not in notes
+    assert "Profile intervals replace Wald's of sigma in the" in notes
+    assert "profile(name)" not in notes
     values = runs.summary(results)["values"]
     assert values["by_name/age"] == pytest.approx(-0.12905928, rel=1e-5)
     assert np.isfinite(results["residuals"]).all()

@@ -10,9 +10,10 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
+from tests.wald_coverage import CELLS, simulated
 from truncgauss.fitting.likelihood_fit import same_rows
 from truncgauss.optimization.result import in_words
-from truncgauss.optimization.wald import untrusted, wald_ratios
+from truncgauss.optimization.wald import coverages, untrusted, wald_ratios
 
 INF = np.inf
 
@@ -99,21 +100,28 @@ def test_limits_of_the_outcome_or_of_what_is_behind_its_noise_are_different_rows
     assert not same_rows(one, tg.Observations.exact(y, limits_on="latent", **settings))
 
 
-def test_wald_ratios_of_a_function_with_a_known_fall():
-    # f(x) = cosh(x) - 1: at x the fall is that much, and Wald's interval a half-width of 1.
-    ratios = wald_ratios(
-        lambda x: float(np.cosh(x[0])),
-        1.0,
-        np.zeros(1),
-        np.eye(1),
-        lambda x: np.array([x[0], np.exp(x[0])]),
-        np.array([[1.0], [1.0]]),
-        quantile=1.0,
-    )
-    fall = np.sqrt(2.0 * (np.cosh(1.0) - 1.0))
-    np.testing.assert_allclose(ratios[0], 1.0 / fall)
-    np.testing.assert_allclose(ratios[1], [(1.0 - np.exp(-1.0)) / fall, (np.e - 1.0) / fall])
-    assert untrusted(ratios).tolist() == [False, True]
+@pytest.mark.parametrize("n", [15, 40, 100])
+def test_the_coverage_of_wald_intervals_is_that_of_exponential_samples(n):
+    """The mean of n exponential variables is a gamma variable, which Wald's interval holds in an
+    exactly known share of the samples; by the rate, or its logarithm, in another."""
+    mean, z = 1.7, 1.959964
+    for power in (1.0, 0.5):  # mean = x^-power
+        ratios = wald_ratios(
+            lambda x: float(mean * x[0] - np.log(x[0])),
+            n,
+            np.array([1.0 / mean]),
+            np.array([[mean**-2.0 / n]]),
+            lambda x, power=power: np.array([x[0] ** -power, 3.0]),
+            np.array([[-power * mean ** (1.0 + power)], [0.0]]),
+        )
+        # Truth 1: an estimate m^power has the standard error power m^power / sqrt(n).
+        ends = (1.0 + np.array([z, -z]) * power / np.sqrt(n)) ** (-1.0 / power)
+        exact = np.diff(stats.gamma.cdf(n * ends, n))[0]
+        np.testing.assert_allclose(coverages(ratios), [exact, 0.95], atol=0.3 / n)
+        assert not untrusted(ratios)[1]
+
+
+def test_wald_ratios_are_infinite_where_the_likelihood_ends():
     nowhere = wald_ratios(lambda x: np.nan if x[0] > 0 else x[0] ** 2, 1.0, np.zeros(1), np.eye(1),
                           lambda x: x, np.eye(1))  # fmt: skip
     assert nowhere[0, 1] == INF and untrusted(nowhere).all()
@@ -124,17 +132,17 @@ def test_fits_say_which_wald_intervals_not_to_trust():
     rows = tg.Observations.exact(stats.gamma.ppf(q, 1.3), region=tg.Box([0.0], [INF]))
     fit = tg.fit_observations(rows)
     assert untrusted(fit.wald_ratios)[0]
-    [note] = [note for note in fit.notes if "Do not trust the Wald intervals of loc[0]" in note]
-    assert "profile(name)" in note and note in str(fit)
-    assert any("may cover less than they say" in note for note in fit.notes)
+    [note] = [note for note in fit.notes if "Profile intervals replace Wald's of loc[0]" in note]
+    assert note in str(fit) and fit.profiles["loc[0]"] == fit.profile("loc[0]")
+    few = tg.fit_observations(rows, num_profiles=1)
+    [note] = [note for note in few.notes if "Do not trust the Wald intervals of loc[0]" in note]
+    assert "profile(name)" in note and not few.profiles
     # Where they are to be trusted the likelihood's own interval is about the same.
     y, design = regression(400)
     fit = tg.fit_regression(np.maximum(y, 0.0), design, censored_low=0.0)
-    assert not any("Do not trust" in note for note in fit.notes)
-    for k, name in enumerate(fit.names):
-        ends = np.abs(np.array(fit.profile(name)) - fit.estimates[k])
-        ratios = ends / (1.959964 * fit.errors[k])
-        np.testing.assert_allclose(fit.wald_ratios[k], ratios, atol=0.02)
+    assert not fit.profiles and not any("Wald" in note for note in fit.notes)
+    for name, wald, error in zip(fit.names, fit.wald(), fit.errors):
+        np.testing.assert_allclose(fit.profile(name), wald, atol=0.1 * error)
 
 
 @pytest.mark.slow
@@ -147,23 +155,36 @@ def test_fits_say_which_wald_intervals_not_to_trust():
         (-0.5, 0.5, 500, "sigma"),
     ],
 )
-def test_profile_intervals_cover_or_fits_say_that_they_may_not(low, high, n, name):
-    rng, inside, wald, warned = np.random.default_rng(11), [], [], []
+def test_profile_intervals_are_in_the_table_and_cover_where_those_of_wald_do_not(
+    low, high, n, name
+):
+    rng, inside, wald = np.random.default_rng(11), [], []
     truth, k = float(name != "loc[0]"), int(name != "loc[0]")
-    for _ in range(500):
+    for _ in range(300):
         y = stats.truncnorm.rvs(low, high, size=n, random_state=rng)
         fit = tg.fit_observations(tg.Observations.exact(y, region=tg.Box([low], [high])))
         if not fit.converged:
             assert "no maximum" in fit.reason
             continue
-        ends = fit.profile(name)
+        ends = fit.profiles.get(name, fit.wald()[k])
         inside.append(ends[0] <= truth <= ends[1])
         wald.append(abs(fit.estimates[k] - truth) <= 1.959964 * fit.errors[k])
-        assert any(f"Do not trust the Wald intervals of {name}" in note or
-                   f", {name}" in note for note in fit.notes)  # fmt: skip
-        warned.append(any("may cover less" in note and name in note for note in fit.notes))
     assert np.mean(wald) < 0.9
-    assert np.mean(inside) >= 0.93 or np.all(warned), (np.mean(inside), np.mean(warned))
+    assert np.mean(inside) >= 0.925, np.mean(inside)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cell", CELLS)
+def test_wald_intervals_are_replaced_where_they_cover_too_little(cell):
+    for name, shares in simulated(cell, 200).items():
+        covered, replaced, reported = shares
+        error = np.sqrt(0.95 * 0.05 / 200)
+        # Where the alarm rings in some samples only, those of Wald's misses may not be among them.
+        assert reported > covered - 0.05, (cell, name, shares)
+        if covered < 0.9 - error:
+            assert replaced > 0.8, (cell, name, shares)
+        if abs(covered - 0.95) < 0.02 - error:
+            assert replaced < 0.5, (cell, name, shares)
 
 
 def test_tables_of_estimates_are_data_frames(monkeypatch):
@@ -240,17 +261,23 @@ def test_profile_intervals_go_round_what_is_not_finite():
 
 def test_printed_fits_are_tables_with_intervals_and_notes():
     rows = np.random.default_rng(0).normal(size=(300, 2))
-    rows = rows[rows[:, 0] > 1.0]
-    fit = tg.fit_truncated_normal(rows, low=[1.0, -INF])
+    rows = rows[rows[:, 0] > 0.3]
+    fit = tg.fit_truncated_normal(rows, low=[0.3, -INF])
     lines = str(fit).splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["loc[0]", "loc[1]"]
     assert lines[3].startswith("covariance[0, 0]")
-    value, error, low, high = map(float, re.findall(r"-?\d[\w.+-]*", lines[1])[1:])
-    np.testing.assert_allclose([value, error], [fit.loc[0], fit.standard_errors.loc[0]], rtol=1e-5)
-    np.testing.assert_allclose([low, high], value + np.array([-1.96, 1.96]) * error, rtol=1e-3)
+    # Where Wald's interval does not hold, the profile's stands in its place.
+    intervals = np.array([fit.profile("loc[0]"), fit.wald()[1]])
+    for k, kind in enumerate(("profile", "Wald")):
+        read = list(map(float, re.findall(r"-?\d[\w.+-]*", lines[1 + k].split("]", 1)[1])))
+        errors = fit.standard_errors.loc
+        np.testing.assert_allclose(read, [fit.loc[k], errors[k], *intervals[k]], rtol=1e-5)
+        assert lines[1 + k].endswith(f"]  {kind}")
+    assert "95 % interval" in lines[0] and fit.wald()[0, 0] > intervals[0, 0] + fit.errors[0]
+    assert any("Profile intervals replace Wald's of loc[0], cov" in note for note in fit.notes)
     assert f"{len(rows)} rows, 5 parameters, AIC" in str(fit)
     assert "; fraction not truncated" in str(fit)
-    assert lines[-len(fit.notes) - 1] == fit.reason and "lies where rows can be seen" in str(fit)
+    assert lines[-len(fit.notes) - 1] == fit.reason and fit.notes[0] in str(fit)
 
 
 def test_rows_are_counted_as_often_as_their_weights_say():
@@ -311,7 +338,8 @@ def test_existence_that_is_not_decided_is_told():
     rows = tg.Observations(lower, upper, tg.Box([-1.0, -INF], INF))
     fit = tg.fit_observations(rows)
     assert fit.converged and any("5 of 5 starts reached this maximum" in n for n in fit.notes)
-    assert "is not proved" in fit.notes[-1] and "ten times as wide" in fit.notes[-1]
+    [note] = [note for note in fit.notes if "is not proved" in note]
+    assert "ten times as wide" in note
     one = tg.fit_observations(rows, num_starts=1)
-    assert "Only one start was tried" in one.notes[-1]
+    assert any("Only one start was tried" in note for note in one.notes)
     np.testing.assert_allclose(one.estimates, fit.estimates, atol=1e-6)

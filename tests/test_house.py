@@ -70,7 +70,7 @@ ROOMS = {
         "citations": 0, "profile": 0, "centring": 1, "fraction_loss": 1,
         "outliers": 1, "truncated_normal_loss": 1, "truncated_normal_rows": 1,
         "truncated_normal_result": 3.1,
-        "rising": 1, "observations_start": 2, "truncated_normal_notes": 3.2,
+        "rising": 1, "observations_start": 2, "truncated_normal_notes": 3.2, "intervals": 3.5,
         "truncated_normal_end": 3.3,
         "expected": 2, "regression_rows": 2.5, "inference": 3, "likelihood_fit": 3,
         "fraction_search": 3, "observations_result": 4, "regression_result": 4,

@@ -59,9 +59,11 @@ def run(config):
 def of_fit(fit, profiles):
     """What the fit found, and how it went."""
     ends = np.stack([fit.estimates - QUANTILE * fit.errors, fit.estimates + QUANTILE * fit.errors])
-    for name, (low_and_high, _) in profiles.items():
+    asked = {name: low_and_high for name, (low_and_high, _) in profiles.items()}
+    by_profile = getattr(fit, "profiles", {}) | asked
+    for name, low_and_high in by_profile.items():
         ends[:, fit.names.index(name)] = low_and_high
-    kinds = [", profile" if name in profiles else "" for name in fit.names]
+    kinds = [", profile" if name in by_profile else "" for name in fit.names]
     return {
         "names": np.array(fit.names),
         "estimates": fit.estimates,

@@ -50,8 +50,7 @@ def run(config):
     }
     if not seen.all():
         results["full"] = moments(rows)
-    notes = [note.replace("Use profile(name).", "See below.") for note in fit.notes]
-    results["summary"] = [*summary(results), fit.reason, *notes, *intervals(results)]
+    results["summary"] = [*summary(results), fit.reason, *notes_of(fit), *intervals(results)]
     return results
 
 
@@ -94,9 +93,11 @@ def named(fit):
 
 
 def profiles_of(fit):
-    """The 95 % profile interval of each mean, by its name; none without a maximum."""
+    """95 % profile intervals by name, of the means and of estimates whose Wald intervals do not
+    hold; none without a maximum."""
     means = fit.names[: len(fit.loc)] if fit.converged else ()
-    return {name: np.array(fit.profile(name)) for name in means}
+    asked = [name for name in fit.names if name in means or name in fit.profiles]
+    return {name: np.array(fit.profiles.get(name) or fit.profile(name)) for name in asked}
 
 
 def of_fit(fit):
@@ -130,7 +131,9 @@ def resampled(sample, low, high, config):
     for _ in bar(range(config.num_resamples), "fits to resampled rows", True):
         again = sample[rng.integers(len(sample), size=len(sample))]
         try:
-            fit = tg.fit_truncated_normal(again, low, high, num_steps=config.num_steps)
+            fit = tg.fit_truncated_normal(
+                again, low, high, num_steps=config.num_steps, num_profiles=0
+            )
         except ValueError:
             failed += 1
             continue
@@ -208,14 +211,30 @@ def summary(results):
     return lines
 
 
+def notes_of(fit):
+    """What must be known of the fit, before the intervals that follow the likelihood."""
+    notes = [note for note in fit.notes if not note.startswith("Profile intervals replace")]
+    if fit.profiles:
+        notes.append(
+            "The log-likelihood is not quadratic, so that 95 % intervals are not ± 1.96 standard "
+            "errors; by the profile likelihood they are:"
+        )
+    return notes
+
+
 def intervals(results):
-    """The means again, with intervals that follow the likelihood, and that of all rows."""
-    lines, full = [], results.get("full")
-    for j, (name, (low, high)) in enumerate(results["profile"].items()):
-        whole = f"; of all rows {full['loc'][j]:.4f}" if full else ""
+    """Estimates with intervals that follow the likelihood, and those of all rows."""
+    lines, whole = [], {}
+    if "full" in results:
+        rows, columns = np.tril_indices(len(results["columns"]))
+        entries = results["full"]["covariance"][rows, columns]
+        numbers = np.concatenate([results["full"]["loc"], entries])
+        names = [name for name in results["estimates"] if not name.endswith(".stderr")]
+        whole = dict(zip(names, numbers))
+    for name, (low, high) in results["profile"].items():
         lines.append(
-            f"{name}: {results['corrected']['loc'][j]:.4f}, 95 % profile interval "
-            f"[{low:.4f}, {high:.4f}]{whole}"
+            f"{name}: {results['estimates'][name]:.4f}, 95 % profile interval "
+            f"[{low:.4f}, {high:.4f}]" + (f"; of all rows {whole[name]:.4f}" if whole else "")
         )
     return lines
 

@@ -15,7 +15,7 @@ from truncgauss.optimization.descent import Path
 from truncgauss.optimization.newton import Point, point, verdict
 from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, NO_OTHER, UNSEEN, in_words
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.optimization.wald import advice, wald_ratios
+from truncgauss.optimization.wald import wald_ratios
 from truncgauss.problem import Estimate
 
 INFORMATION = ("observed", "expected", "sandwich")
@@ -237,8 +237,7 @@ def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) ->
 
 
 def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float) -> tuple[str, ...]:
-    """What a reader of the numbers must know: is it global, what does it rest on, and do Wald's
-    intervals hold?
+    """What a reader of the numbers must know: is it global, and what does it rest on?
 
     Where a likelihood that has one maximum at most was not followed to it, nothing is said of
     others.
@@ -249,7 +248,7 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
         notes.append(f"The likelihood may have other maxima{others}")
     elif fields["converged"]:
         notes.append(NO_OTHER)
-    stderr, ratios, names = fields["certificate"].stderr, fields["wald_ratios"], fields["names"]
+    stderr, ratios = fields["certificate"].stderr, fields["wald_ratios"]
     if 0.1 < stderr < np.inf:
         notes.append(
             f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
@@ -259,7 +258,6 @@ def notes_of(fields: dict[str, Any], unique: bool, starts: str, fraction: float)
         notes.append(UNSEEN.format(in_words(fraction)))
     if fields["outliers"] is not None and len(fields["outliers"].rows):
         notes.append(str(fields["outliers"]))
-    notes += advice(names, ratios)
     if fields["converged"] and not len(ratios):
         notes.append("Wald intervals were not compared with the likelihood; profile() does that.")
     return tuple(notes)

@@ -66,6 +66,11 @@ class LikelihoodFit(InformationCriteria, Fit):
         loss, coordinates, best: minus the mean log-likelihood of a row of these, what its argument
             stands for, and the point where it is lowest.
         free_errors: what is known of that argument's errors.
+        wald_ratios: how far the log-likelihood is from quadratic along the line on which the Wald
+            interval of each estimate rests, below and above it, (p, 2): 1 if that is to be trusted,
+            see `optimization.wald`. Empty if it was not compared.
+        profiles: 95 % profile intervals, by name, of the estimates whose Wald intervals are not to
+            be trusted; the table shows these in their place.
         references: keys of the literature that `citation` lists.
     """
 
@@ -83,6 +88,8 @@ class LikelihoodFit(InformationCriteria, Fit):
     coordinates: Any = dataclasses.field(repr=False)
     best: Point = dataclasses.field(repr=False)
     free_errors: FreeErrors = dataclasses.field(repr=False)
+    wald_ratios: np.ndarray
+    profiles: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     references: tuple[str, ...] = ()
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
@@ -264,7 +271,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         return bibtex(software, self.references)
 
     def __str__(self) -> str:
-        lines, seen = table_of(self.names, self.estimates, self.errors), self.fraction_not_truncated
+        lines = table_of(self.names, self.estimates, self.errors, self.profiles)
+        seen = self.fraction_not_truncated
         lines.append(
             f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows:g} rows, "
             f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}; "
@@ -279,9 +287,6 @@ class RowsFit(LikelihoodFit):
     """A maximum of the likelihood of observed rows, which it keeps.
 
     Attributes, besides those of `LikelihoodFit`:
-        wald_ratios: how far the log-likelihood is from quadratic along the line on which the Wald
-            interval of each estimate rests, below and above it, (p, 2): 1 if that is to be trusted,
-            see `optimization.wald`. Empty if it was not compared.
         observations: the rows; where they are spread over processes, those of this one.
         centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
         outliers: the rows that are farthest from their fitted means, see `fitting.outliers`; None
@@ -290,7 +295,6 @@ class RowsFit(LikelihoodFit):
             functions that take such a fit are to be called on all processes.
     """
 
-    wald_ratios: np.ndarray
     observations: Observations = dataclasses.field(repr=False)
     centred: Observations = dataclasses.field(repr=False)
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)

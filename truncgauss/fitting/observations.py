@@ -10,6 +10,7 @@ from truncgauss import pooling
 from truncgauss.fitting.centring import UserUnits, centred, coarse
 from truncgauss.fitting.expected import check_expected
 from truncgauss.fitting.inference import check_information
+from truncgauss.fitting.intervals import check_num_profiles, with_intervals
 from truncgauss.fitting.observations_problem import Rows
 from truncgauss.fitting.observations_result import ObservationsFit
 from truncgauss.fitting.observations_start import (
@@ -28,6 +29,8 @@ from truncgauss.probability.method import Method
 from truncgauss.problem import as_key
 from truncgauss.pytrees import floats_as_float64
 
+FEW_PROFILED = 2**10  # entries of rows that are not simple, up to which a fit profiles by itself
+
 
 def fit_observations(
     observations: Observations,
@@ -40,6 +43,7 @@ def fit_observations(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
+    num_profiles: int = 10,
     progress: bool = True,
 ) -> ObservationsFit:
     """Maximum likelihood of a Gaussian, or a Gaussian regression, from rows known in part.
@@ -69,6 +73,10 @@ def fit_observations(
             log-likelihood; "expected", its mean over samples from the fitted Gaussian with the
             same covariates, regions and noise, for complete and exact rows; or "sandwich", which
             holds for many rows of another distribution too.
+        num_profiles: up to how many estimates get a profile interval in the table at once where
+            their Wald intervals are not to be trusted; of several outcomes that are not exact, for
+            up to 1024 entries. Each takes about as long as a fit from one start; 0 for none:
+            `profile(name)` has them later.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
 
@@ -86,10 +94,12 @@ def fit_observations(
         (True, array([0.515]), array([[1.549]]))
     """
     check_information(information)
+    check_num_profiles(num_profiles)
     with jax.enable_x64(True), bar(None, "fit_observations", progress):
         request = Request(
-            covariance, start, method, as_key(key), num_steps, num_starts, information, progress
-        )
+            covariance, start, method, as_key(key), num_steps, num_starts, information,
+            num_profiles, progress,
+        )  # fmt: skip
 
         def read(share: pooling.Share | None) -> tuple[Observations, Any]:
             if share is None:
@@ -114,6 +124,7 @@ class Request(NamedTuple):
     num_steps: int
     num_starts: int | None
     information: str
+    num_profiles: int
     progress: bool
 
 
@@ -144,6 +155,8 @@ def fit_of_rows(observations: Observations, design: Any, request: Request) -> Ob
     given = None if start is None else as_start(start, problem.estimated, coordinates.sizes)
     starts = problem.starts(x, request.num_starts)
     fit = fitted(problem, descent, given, starts, information)
+    quick = problem.simple or problem.num_rows * d <= FEW_PROFILED
+    fit = with_intervals(fit, request.num_profiles if quick else 0)
     return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
 
 

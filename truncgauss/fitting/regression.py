@@ -25,6 +25,7 @@ from truncgauss.fitting.inference import (
     summary,
     total_of,
 )
+from truncgauss.fitting.intervals import check_num_profiles, with_intervals
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
 from truncgauss.fitting.regression_loss import (
     LOG,
@@ -59,6 +60,7 @@ def fit_regression(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
+    num_profiles: int = 10,
     progress: bool = True,
 ) -> RegressionFit:
     """Maximum likelihood of a Gaussian regression whose outcome is not fully observed.
@@ -89,6 +91,8 @@ def fit_regression(
         information: what standard errors come from: "observed", "expected" or "sandwich", see
             `fit_observations`. Censored rows have an expected information too, as their limits
             are known; outcomes given as intervals have none.
+        num_profiles: up to how many estimates get a profile interval in the table at once, see
+            `fit_observations`.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
 
@@ -112,10 +116,11 @@ def fit_regression(
             The R Journal (2016).
     """
     check_information(information)
+    check_num_profiles(num_profiles)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
         limits = censored_low, censored_high, truncated_low, truncated_high
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
-        request = Request(start, num_steps, num_starts, information, progress)
+        request = Request(start, num_steps, num_starts, information, num_profiles, progress)
 
         def read(share: pooling.Share | None) -> Checked:
             own = columns if share is None else Columns(*share.own(tuple(columns)))
@@ -128,7 +133,7 @@ def fit_regression(
 
         given = tuple(columns)
         with fitted_together("fit_regression", given, start, information, read, arrays) as own:
-            return Regression.of(*own).fit(request)
+            return with_intervals(Regression.of(*own).fit(request), num_profiles)
 
 
 class Request(NamedTuple):
@@ -138,6 +143,7 @@ class Request(NamedTuple):
     num_steps: int
     num_starts: int | None
     information: str
+    num_profiles: int
     progress: bool
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from truncgauss import distributed, parallel, pooling, tables
 from truncgauss.fitting.held import hold
+from truncgauss.fitting.intervals import check_num_profiles, with_intervals
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import fit_observations
 from truncgauss.fitting.statistics import Statistics
@@ -24,7 +25,6 @@ from truncgauss.fitting.truncated_normal_loss import (
 from truncgauss.fitting.truncated_normal_result import (
     GaussianErrors,
     TruncatedFit,
-    names_of,
 )
 from truncgauss.fitting.truncated_normal_rows import (
     UNCHECKED,
@@ -81,6 +81,7 @@ def fit_truncated_normal(
     method: Method = Automatic(),
     key: jax.Array | None = None,
     num_steps: int = 100,
+    num_profiles: int = 10,
     progress: bool = True,
 ) -> TruncatedFit:
     """Maximum likelihood of loc and covariance of rows seen only inside limits.
@@ -115,6 +116,9 @@ def fit_truncated_normal(
         method: how P is computed. The edge of a soft method is in standard units.
         key: its random key.
         num_steps: the most Newton steps.
+        num_profiles: up to how many estimates get a profile interval in the table at once where
+            their Wald intervals are not to be trusted. Each takes as long as one to three fits; 0
+            for none: `profile(name)` has them later.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
 
@@ -141,8 +145,10 @@ def fit_truncated_normal(
         "method": method,
         "key": as_key(key),
         "num_steps": num_steps,
+        "num_profiles": num_profiles,
         "progress": progress,
     }
+    check_num_profiles(num_profiles)
     if statistics is None:
         if data is None:
             raise ValueError("fit_truncated_normal: give data, or statistics.")
@@ -200,8 +206,8 @@ def fit_table(
             return fit_statistics(statistics, low, high, start, dtype, table, **settings)
         check_statistics(statistics, np.array([-np.inf]), np.array([np.inf]), table)
         noise = None if noise is None else as_noise(noise, table)
-        fit = fit_each_row(rows, low, high, noise, weights, start, dtype, **settings)
-        return dataclasses.replace(fit, names=names_of(columns_of(table, rows.shape[1])))
+        names = columns_of(table, rows.shape[1])
+        return fit_each_row(rows, low, high, noise, weights, names, start, dtype, **settings)
 
 
 def fit_statistics(
@@ -211,6 +217,8 @@ def fit_statistics(
     start: Any,
     dtype: Any,
     table: Table | None = None,
+    *,
+    num_profiles: int,
     **settings: Any,
 ) -> TruncatedFit:
     """The fit of rows with shared limits, by natural parameters."""
@@ -220,19 +228,21 @@ def fit_statistics(
     own, _ = first_natural(sample, None)
     x, notes = first_natural(sample, start)
     result = fit_sample(sample, dtype, x, notes + unchecked, **settings)
-    if result.converged or np.array_equal(x, own):
-        return result
-    return fit_sample(sample, dtype, own, (UNUSED_START, *unchecked), **settings)
+    if not (result.converged or np.array_equal(x, own)):
+        result = fit_sample(sample, dtype, own, (UNUSED_START, *unchecked), **settings)
+    return with_intervals(result, num_profiles)
 
 
 def fit_each_row(
-    rows: np.ndarray, low: Any, high: Any, noise: Any, weights: Any, start: Any, dtype: Any,
-    **settings: Any,
+    rows: np.ndarray, low: Any, high: Any, noise: Any, weights: Any, names: Any, start: Any,
+    dtype: Any, **settings: Any,
 ) -> TruncatedFit:  # fmt: skip
     """The fit of rows with limits or noise of their own."""
     limited = np.isfinite(low).any() or np.isfinite(high).any()
     region = Box(*np.broadcast_arrays(low, high, rows[0])[:2]) if limited else None
-    observations = Observations.exact(rows, region=region, noise=noise, weights=weights)
+    observations = Observations.exact(
+        rows, region=region, noise=noise, weights=weights, names=names
+    )
     fit = fit_observations(observations, start=start, **settings)
     shared = {field.name: getattr(fit, field.name) for field in dataclasses.fields(LikelihoodFit)}
     return TruncatedFit(

@@ -15,7 +15,7 @@ from truncgauss.fitting.truncated_normal_loss import (
     packed,
     unpacked,
 )
-from truncgauss.fitting.truncated_normal_notes import integral_notes, notes_of
+from truncgauss.fitting.truncated_normal_notes import integral_notes, wald_ratios_of
 from truncgauss.fitting.truncated_normal_result import (
     GaussianErrors,
     NaturalCoordinates,
@@ -25,7 +25,7 @@ from truncgauss.fitting.truncated_normal_result import (
 )
 from truncgauss.fitting.truncated_normal_rows import Sample
 from truncgauss.optimization.newton import Point, slope_at, verdict
-from truncgauss.optimization.result import BASELESS
+from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, NO_OTHER, UNSEEN, in_words
 from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.optimization.widening import WIDEST, Precision, along
 
@@ -88,11 +88,12 @@ def known_at_the_end(
     free_errors = FreeErrors.observed(n * here.hessian)
     errors, spread = errors_of(free_errors, slopes, exists=not wide.size)
     fraction = math.exp(estimate.log_prob)
-    notes: tuple[str, ...] = ()
+    notes, ratios = tuple[str, ...](), np.zeros((0, 2))
     if converged:
         value = functools.partial(slope_at, loss) if estimate.stderr == 0 else None
-        notes = notes_of(value, n, here, sample, slopes, errors, fraction)
-        notes += integral_notes(loss, here, n, proof.stderr)
+        ratios, left_out = wald_ratios_of(value, n, here, sample, slopes, errors)
+        unseen = (UNSEEN.format(in_words(fraction)),) if fraction < MOSTLY_UNSEEN else ()
+        notes = NO_OTHER, *unseen, *left_out, *integral_notes(loss, here, n, proof.stderr)
     units = with_sigma(packed(sample.scale, np.outer(sample.scale, sample.scale)))
     return {
         "converged": converged,
@@ -104,6 +105,7 @@ def known_at_the_end(
         "errors": errors * units,
         "parameter_covariance": spread * np.outer(units, units),
         "free_errors": free_errors,
+        "wald_ratios": ratios,
         "references": REFERENCES + ("genz1992",) * (proof.stderr > 0),
     }
 

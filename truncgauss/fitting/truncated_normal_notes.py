@@ -10,11 +10,10 @@ import numpy as np
 
 from truncgauss.compiling import MEDIUM
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, packed
-from truncgauss.fitting.truncated_normal_result import names_of, with_sigma
+from truncgauss.fitting.truncated_normal_result import with_sigma
 from truncgauss.fitting.truncated_normal_rows import Sample
 from truncgauss.optimization.newton import Point, slope
-from truncgauss.optimization.result import MOSTLY_UNSEEN, NO_OTHER, UNSEEN, in_words
-from truncgauss.optimization.wald import advice, wald_ratios
+from truncgauss.optimization.wald import wald_ratios
 
 FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic
@@ -29,16 +28,18 @@ ROUGHLY_FOUND = (
 )
 
 
-def notes_of(
+def wald_ratios_of(
     value: Callable[[np.ndarray], tuple[float, np.ndarray]] | None,
     size: float,
     here: Point,
     sample: Sample,
     slopes: np.ndarray,
     errors: np.ndarray,
-    fraction: float,
-) -> tuple[str, ...]:
-    """Notes on a maximum, in units of the sample's standard deviations.
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """How far the log-likelihood is from quadratic at a maximum, see `wald_ratios`, (q, 2), and
+    what was not compared; of very many estimates, off the diagonal of the covariance.
+
+    Everything is in units of the sample's standard deviations.
 
     Args:
         value: natural parameters -> loss and gradient; None if the loss is an estimate, which is
@@ -48,24 +49,7 @@ def notes_of(
         sample: the rows.
         slopes: the Jacobian of packed (loc, covariance) there, (q, q).
         errors: standard errors of these, (q,).
-        fraction: the probability that a row can be seen.
     """
-    notes = [NO_OTHER]
-    if fraction < MOSTLY_UNSEEN:
-        notes.append(UNSEEN.format(in_words(fraction)))
-    return (*notes, *wald_notes(value, size, here, sample, slopes, errors))
-
-
-def wald_notes(
-    value: Callable[[np.ndarray], tuple[float, np.ndarray]] | None,
-    size: float,
-    here: Point,
-    sample: Sample,
-    slopes: np.ndarray,
-    errors: np.ndarray,
-) -> tuple[str, ...]:
-    """Which standard errors do not bound the likelihood; of very many estimates, those of means and
-    variances only, which is said."""
     d = len(sample.columns)
 
     def estimates(x: np.ndarray) -> np.ndarray:
@@ -79,15 +63,16 @@ def wald_notes(
     if len(asked) > MOST_COMPARED:
         asked = asked[(np.append(np.zeros(d, int), rows - columns) == 0)[asked]]
         left_out = (NOT_COMPARED,)
+    ratios = np.ones((len(slopes), 2))
     if not len(asked):
-        return left_out
+        return ratios, left_out
     if value is None:
-        return ("Wald intervals were not compared with the likelihood.",)
+        return np.zeros((0, 2)), ("Wald intervals were not compared with the likelihood.",)
     spread = np.linalg.inv(size * here.hessian)
     loss = lambda x: value(x)[0]
     some = lambda x: estimates(x)[asked]
-    ratios = wald_ratios(loss, size, here.x, spread, some, slopes[asked])
-    return (*left_out, *advice(tuple(np.array(names_of(sample.columns))[asked]), ratios))
+    ratios[asked] = wald_ratios(loss, size, here.x, spread, some, slopes[asked])
+    return ratios, left_out
 
 
 def integral_notes(loss: TruncatedLoss, here: Point, size: float, stderr: float) -> tuple[str, ...]:

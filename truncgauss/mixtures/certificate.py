@@ -23,12 +23,16 @@ from truncgauss.optimization.uncertainty import (
     FreeErrors,
     certificate,
 )
-from truncgauss.optimization.wald import distrust, wald_ratios
+from truncgauss.optimization.wald import untrusted, wald_ratios
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
 MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
 NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many rows."
-REFITTED = "How estimates of rows drawn again with replacement scatter shows what can be known."
+ROUGH = (
+    "Take standard errors and Wald intervals of {} for rough ones: the log-likelihood is far from "
+    "quadratic. In simulations of such mixtures 95 % intervals held the truth in 0.82 to 0.96 of "
+    "the samples, and stated errors were 0.6 to 1.0 of the estimates' scatter."
+)
 QUANTILE = 1.959963984540054  # of a normal distribution, for 95 % intervals
 FEW_ROWS = 2  # for each parameter of several components, below which maxima are accidents
 ACCIDENT = (
@@ -212,14 +216,13 @@ def ending(
 def interval_notes(
     loss: MixtureLoss, here: Point, jacobian: np.ndarray, estimated: dict[str, Any]
 ) -> tuple[str, ...]:
-    """Whether Wald's intervals may be trusted."""
+    """How far Wald's intervals may be trusted."""
     names, notes = estimated["names"], []
     wrong = impossible_intervals(loss, estimated)
     if len(wrong):
         notes.append(
             f"Do not trust the Wald intervals of {', '.join(names[k] for k in wrong)}: they reach "
-            "below 0, where no such value can be. The log-likelihood is not quadratic over so wide "
-            "an interval."
+            "below 0, where no such value can be."
         )
     num_rows = pooling.total(np.asarray(loss.observations.num_rows)).item()
     if 2 * len(names) * num_rows > MOST_COMPARED:
@@ -233,8 +236,9 @@ def interval_notes(
         lambda x: np.asarray(estimates_at(place, jnp.asarray(x), effort=LIGHT)),
         jacobian,
     )
-    ratios[wrong] = 1.0  # these are told
-    return (*notes, *(f"{note} {REFITTED}" for note in distrust(names, ratios)))
+    far = np.setdiff1d(np.flatnonzero(untrusted(ratios)), wrong)
+    rough = (ROUGH.format(", ".join(names[k] for k in far)),) if len(far) else ()
+    return (*notes, *rough)
 
 
 def impossible_intervals(loss: MixtureLoss, estimated: dict[str, Any]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,14 +30,19 @@ def in_words(fraction: float) -> str:
     return f"{fraction:.2g}" if fraction > 0 else "less than 1e-300"
 
 
-def table_of(names: Sequence[str], estimates: Any, errors: Any) -> list[str]:
-    """The lines of a table of estimates, with standard errors and 95 % Wald intervals."""
+def table_of(
+    names: Sequence[str], estimates: Any, errors: Any, profiles: Mapping[str, Any] = {}
+) -> list[str]:
+    """The lines of a table of estimates, with standard errors and 95 % intervals: Wald's, but for
+    those that have a profile interval."""
     width, quantile = max(map(len, names), default=0), 1.959963984540054
-    lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12} {'95 % Wald interval':>26}"]
+    head = "95 % interval" if profiles else "95 % Wald interval"
+    lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12} {head:>26}"]
     for name, value, error in zip(names, np.asarray(estimates), np.asarray(errors)):
-        low, high = value - quantile * error, value + quantile * error
+        low, high = profiles.get(name, (value - quantile * error, value + quantile * error))
         interval = f"[{low:.6g}, {high:.6g}]"
-        lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g} {interval:>26}")
+        kind = ("  profile" if name in profiles else "  Wald") if profiles else ""
+        lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g} {interval:>26}{kind}")
     return lines
 
 
