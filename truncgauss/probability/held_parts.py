@@ -110,7 +110,7 @@ class HeldParts(Method):
         return lax.cond(
             self._limits_left_out(box.low, box.high),
             lambda row: average(whole, row, key),
-            lambda row: self._over_blocks(*row, key),
+            lambda row: self._over_blocks(row.loc, row.covariance, row.region, key),
             Problem(loc, covariance, box),
         )
 
