@@ -36,7 +36,8 @@ def test_structure_decides():
     assert isinstance(choice(equicorrelated(3), box(3)), tg.Exact)
     assert isinstance(choice(jnp.eye(50), box(50)), tg.Exact)
     assert isinstance(choice(equicorrelated(4), box(4)), tg.Separation)
-    assert isinstance(choice(jnp.eye(2), tg.Polyhedron(jnp.ones((3, 2)), 0.0, INF)), tg.Separation)
+    assert isinstance(choice(jnp.eye(2), tg.Polyhedron(jnp.ones((3, 2)), 0.0, INF)), tg.Exact)
+    assert isinstance(choice(jnp.eye(3), tg.Polyhedron(jnp.ones((3, 3)), 0.0, INF)), tg.Separation)
     assert isinstance(choice(jnp.eye(2), tg.Ball(jnp.zeros(2), 1.0)), tg.Exact)
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import truncgauss as tg
 from tests.exact_rows import (
@@ -125,3 +125,28 @@ def test_a_chain_keeps_the_digits_of_narrow_intervals():
     moments = tg.truncated_moments(loc, chain, tg.Box(low, high), tg.Exact())
     uniform = np.diag(moments.covariance) / (widths**2 / 12)
     np.testing.assert_allclose(uniform, 1.0, rtol=1e-7)
+
+
+def test_a_chain_in_a_far_tail():
+    """log P, from -3e7 to -1e10, is that at the most likely point, by least squares within limits.
+
+    The rest is logs of widths. Cavities by differences were NaN; centres that had not converged
+    left the grid beside the mode.
+    """
+    transition = np.array([[0.5, 0.999, 0.9, 0.999], [0.171, -0.209, 0.888, 0.878]])
+    noise = np.array([[1.09, 0.65, 0.77, 1.23], [1.936, 0.764, 1.486, 0.669]])
+    first = np.array([0.58, 1.298])
+    low = np.array(
+        [[10610.02, -24614.2391675, -INF, -INF, -83888.9], [-INF, 3294.06, -INF, -INF, -INF]]
+    )
+    high = np.array(
+        [[10610.03, -24614.239166, INF, INF, INF], [-4979.5, 3701.9, -5367.0, INF, INF]]
+    )
+    for row in zip(transition, noise, first, low, high):
+        a, scale, start, low, high = row
+        whiten = (np.eye(5) - np.diag(a, -1)) / np.append(start, scale)[:, None]
+        nearest = optimize.lsq_linear(whiten, np.zeros(5), (low, high), "bvls", tol=1e-14).x
+        height = -0.5 * np.sum((whiten @ nearest) ** 2)
+        covariance = tg.Markov(a, scale, start)
+        result = tg.log_probability(np.zeros(5), covariance, tg.Box(low, high), EXACT)
+        assert height < -2e7 and abs(result.log_prob - height) < 100.0

@@ -37,7 +37,7 @@ ROOMS = {
     },
     "quadrature": {
         "log_concave": 0, "double_double": 0,
-        "bivariate": 1, "conditioning": 1, "factor_integrand": 1, "markov_chain": 1,
+        "bivariate": 1, "conditioning": 1, "factor_integrand": 1, "markov_chain": 1, "polygon": 1,
         "one_factor": 1, "quadratic_form": 2, "trivariate": 2, "two_factors": 2,
     },
     "separation": {

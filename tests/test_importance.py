@@ -300,3 +300,12 @@ def test_mistakes_are_told(wrong, message):
 def test_a_function_that_jax_cannot_trace_is_told(function):
     with pytest.raises(TypeError, match="jax.numpy instead of numpy"):
         tg.Selection(function, 1)
+
+
+@pytest.mark.parametrize("distance", [10.0, pytest.param(37.0, marks=pytest.mark.slow)])
+def test_a_half_space_in_a_tail_that_only_says_yes_or_no(distance):
+    """Its log probability is log Phi(-distance); no point says how close to the set it is."""
+    half = tg.Selection(lambda x: x[0] - x[1] > distance * jnp.sqrt(2.0), 2, log_concave=True)
+    method = tg.ImportanceSampling(1024)
+    log_prob, stderr = tg.log_probability(jnp.zeros(2), jnp.eye(2), half, method)
+    assert abs(log_prob - stats.norm.logsf(distance)) < 5 * stderr and stderr < 0.02

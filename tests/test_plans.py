@@ -9,6 +9,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss.linalg import triangle
+from truncgauss.probability.dense_blocks import DenseBlocks
 
 INF = jnp.inf
 SLOW = pytest.mark.slow
@@ -130,6 +131,58 @@ def test_moments_of_a_polyhedron_whose_rows_have_any_length(scale):
     np.testing.assert_allclose(other.covariance, one.covariance, atol=1e-12)
 
 
+# --- Limits that a held plan did not have ---------------------------------------------------------
+
+HALF = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+
+
+@pytest.fixture(scope="module")
+def held_for_one_limit():
+    """The plan of P(X_1 > 0), which has no need of X_2."""
+    return tg.Automatic().hold(jnp.zeros(2), HALF, tg.Box([0.0, -INF], INF))
+
+
+def test_limits_that_were_infinite_when_held(held_for_one_limit):
+    """Orthants of correlation 1/2 have 1/3, and d log P / d low = -3 phi(0) / 2 for each limit."""
+    held, loc = held_for_one_limit, jnp.zeros(2)
+
+    def value(low):
+        return tg.log_probability(loc, HALF, tg.Box(low, jnp.full(2, INF)), held).log_prob
+
+    rows = jnp.array([[0.0, 0.0], [0.0, -INF], [-INF, 0.0], [-INF, -INF]])
+    truth = np.log([1 / 3, 1 / 2, 1 / 2, 1.0])
+    slope = stats.norm.pdf(0) * np.array([[1.5, 1.5], [2.0, 0.0], [0.0, 2.0], [0.0, 0.0]])
+    for ask in (value, jax.jit(value)):
+        np.testing.assert_allclose([ask(low) for low in rows], truth, atol=1e-12)
+    slopes = jax.jit(jax.vmap(jax.value_and_grad(value)))(rows)
+    np.testing.assert_allclose(slopes[0], truth, atol=1e-12)
+    np.testing.assert_allclose(slopes[1], -slope, atol=1e-12)
+    np.testing.assert_allclose(jax.grad(value)(rows[0]), -slope[0], atol=1e-12)
+    assert jnp.isnan(jax.jit(value)(jnp.array([0.0, jnp.nan])))
+
+
+def test_a_law_and_a_report_with_limits_that_were_infinite_when_held(held_for_one_limit):
+    box = tg.Box(jnp.zeros(2), INF)
+    law = tg.TruncatedMultivariateNormal(jnp.zeros(2), HALF, region=box, method=held_for_one_limit)
+    inside = stats.multivariate_normal([0, 0], np.asarray(HALF)).logpdf([1, 1]) + np.log(3)
+    assert abs(law.log_prob(jnp.ones(2)) - inside) < 1e-12
+    assert "-1.098612289" in tg.explain(jnp.zeros(2), HALF, box, held_for_one_limit)
+
+
+@SLOW
+def test_a_chain_with_limits_that_were_infinite_when_held():
+    """A held chain of which two places get limits is still integrated as a chain."""
+    d = 6
+    matrix = 0.7 ** np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
+    low = np.array([0.0, -np.inf, 0.3, 0.1, -np.inf, -0.2])
+    held = tg.Automatic().hold(np.zeros(d), matrix, tg.Box(low, INF))
+    later = np.where(np.isinf(low), 0.25, low)
+    result = tg.log_probability(np.zeros(d), matrix, tg.Box(later, INF), held)
+    law = stats.multivariate_normal(np.zeros(d), matrix, maxpts=2_000_000, seed=1)
+    truth = np.log(law.cdf(np.full(d, np.inf), lower_limit=later))
+    assert result.stderr == 0 and abs(result.log_prob - truth) < 2e-5
+
+
 # --- What cannot vary -----------------------------------------------------------------------------
 
 FLAT = jnp.diag(jnp.array([1.0, 0.0]))
@@ -159,6 +212,38 @@ def test_a_coordinate_without_variance(method, covariance):
         assert run(LOC, 0.4) == (-INF, 0.0)
         slope = jax.grad(lambda loc, run=run: run(loc, 0.0).log_prob)(LOC)
         np.testing.assert_allclose(slope, [truth[1], 0.0], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        tg.Separation(64, 2),
+        pytest.param(DenseBlocks(64, 2), marks=SLOW),
+        pytest.param(tg.SequentialMonteCarlo(64, 2), marks=SLOW),
+        pytest.param(tg.ExpectationPropagation(), marks=SLOW),
+        pytest.param(tg.Automatic(), marks=SLOW),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_an_empty_row_adds_nothing_to_the_gradient_of_a_masked_batch(method):
+    """Under `jit`; its NaN went into the gradient in the covariance that all rows share."""
+    d = 5
+    matrix = 0.5 * jnp.eye(d) + 0.5
+    low, high = jnp.zeros((2, d)), jnp.ones((2, d)).at[0, 1].set(0.0)
+
+    def total(inputs):
+        loc, matrix, low, high = inputs
+        box = tg.Box(low, high)
+        log_prob = tg.log_probability(loc, matrix, box, method).log_prob
+        return jnp.sum(jnp.where(jnp.array([False, True]), log_prob, 0.0)), log_prob
+
+    both = jax.jit(jax.grad(total, has_aux=True))((jnp.zeros(d), matrix, low, high))
+    slopes, log_prob = both
+    assert log_prob[0] == -INF and jnp.isfinite(log_prob[1])
+    assert not jnp.any(slopes[2][0]) and not jnp.any(slopes[3][0])
+    assert all(bool(jnp.all(jnp.isfinite(slope))) for slope in slopes)
+    # By symmetry every limit of the other row has one slope, less than that of independence.
+    assert jnp.all(slopes[2][1] < 0) and jnp.all(slopes[3][1] > 0)
 
 
 def test_moments_and_draws_with_a_coordinate_without_variance():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from truncgauss.safe import bell, bump, clipped_gradient, clipped_logits, safe_norm
+from truncgauss.special import log_mean_exp, log_sum_exp
 
 INF = math.inf
 DTYPES = [np.float64, np.float32]
@@ -219,3 +220,24 @@ def test_logits_that_are_all_minus_infinity_make_a_uniform_softmax():
     assert shares[1, 0] > 0.999 and bool(jnp.isnan(shares[2]).all())
     slope = jax.grad(lambda x: jax.nn.softmax(clipped_logits(x, 30.0))[0])(logits[0])
     np.testing.assert_array_equal(slope, [0.0, 0.0])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_log_softmax_of_more_logits_than_a_short_dtype_counts(dtype):
+    """The sum over k of 70,000 log-softmaxes has the slopes 1 - 70,000 p_k."""
+    n = 70_000
+    logits = jnp.asarray(np.random.default_rng(3).normal(size=n), dtype)
+    total = lambda x: jax.nn.log_softmax(clipped_logits(x, 30.0)).sum()
+    value, slope = jax.value_and_grad(total)(logits)
+    x = np.asarray(logits, float)
+    lse = np.log(np.exp(x).sum())
+    np.testing.assert_allclose(float(value), x.sum() - n * lse, rtol=1e-4)
+    truth = 1.0 - n * np.exp(x - lse)
+    assert slope.dtype == dtype
+    np.testing.assert_allclose(np.asarray(slope, float), truth, rtol=0.02, atol=0.02)
+    eps = float(jnp.finfo(dtype).eps)
+    zeros = jnp.zeros(n, dtype)
+    found, share = jax.value_and_grad(log_sum_exp)(zeros)
+    np.testing.assert_allclose(float(found), np.log(n), rtol=2 * eps)
+    np.testing.assert_allclose(np.asarray(share, float), 1.0 / n, rtol=0.1)
+    assert abs(float(log_mean_exp(zeros))) < 16 * eps

@@ -261,7 +261,9 @@ def clipped_logits(
 
     The clip is relative, so that adding a constant to all logits changes nothing; a clip at fixed
     values would hide an overflow and kill the gradient. Clipped entries have gradient 0. If some
-    logits are +inf, these become 0 and all others -span; if all are -inf, all become 0.
+    logits are +inf, these become 0 and all others -span; if all are -inf, all become 0. Logits of
+    less than float32 become float32: in float16 the sums of a softmax and of its gradient overflow
+    over 65,504 entries. Their gradient has their own dtype.
 
     Args:
         logits: array of any shape.
@@ -269,13 +271,14 @@ def clipped_logits(
         axis: the axis that the softmax will normalise.
 
     Returns:
-        The clipped logits, the shape of `logits`; NaN where they are NaN.
+        The clipped logits, the shape of `logits`, at least float32; NaN where they are NaN.
 
     Example:
         >>> tg.clipped_logits(jnp.array([1000.0, 990.0, -jnp.inf]), 30.0).tolist()
         [1000.0, 990.0, 970.0]
     """
     logits, span = _as_floats(logits, span)
+    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
     top = jax.lax.stop_gradient(jnp.max(logits, axis, keepdims=True))
     logits = jnp.where(jnp.isneginf(top), 0.0, logits)
     top = jnp.where(jnp.isneginf(top), 0.0, top)

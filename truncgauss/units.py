@@ -2,8 +2,8 @@
 
 Multiplying a coordinate by a constant then changes no digit of a probability, whatever units the
 user works in. The units are powers of two, so that changing to them and back is free of rounding,
-and constants, so that no derivative goes through them. The constraints of variance 0 are checked
-here: methods see them without limits.
+and constants, so that no derivative goes through them. Constraints of variance 0 are checked here,
+and constraints with equal limits, which nothing meets: methods see them without limits.
 """
 
 from typing import NamedTuple
@@ -21,13 +21,13 @@ class Standardized(NamedTuple):
     """A Gaussian and a region in units in which standard deviations are about one.
 
     Attributes:
-        loc, covariance, region: the problem in these units, constraints of variance 0 without
-            limits.
+        loc, covariance, region: the problem in these units, decided constraints without limits:
+            those of variance 0, and those with equal limits.
         unit: the unit of each coordinate, shape (d,): x = unit * (x in these units).
         row_unit: the unit of each constraint, shape (m,); for a box the same as `unit`.
         still: whether each coordinate has variance 0, shape (d,).
-        known: the log probability of the constraints of variance 0: 0 if all are met, else -inf;
-            NaN if their limits are inverted or a number is NaN.
+        known: the log probability of the decided constraints: 0 if all are met, else -inf; NaN if
+            limits of one of variance 0 are inverted or a number is NaN.
     """
 
     loc: Float[Array, " d"]

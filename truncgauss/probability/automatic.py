@@ -116,7 +116,15 @@ class Automatic(Method):
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> Method:
         """The chosen method with its plan held; `HeldParts` where structure is recognised."""
         problem = as_problem(loc, covariance, region)
+        whole = self._held_parts(problem, independent_parts(problem, all_coordinates=True), None)
         parts = independent_parts(problem)
+        used = sum(part.problem.covariance.dimension for part in parts)
+        if used == problem.covariance.dimension:
+            return whole
+        return self._held_parts(problem, parts, whole)
+
+    def _held_parts(self, problem: Problem, parts: list[Part], whole: Method | None) -> Method:
+        """The methods held for the blocks of a problem, or for the problem itself."""
         if not any(part.places is not None or is_recognised(part, problem) for part in parts):
             return self.choice(problem).hold(*problem)
         inner = [part.problem for part in parts]
@@ -125,6 +133,7 @@ class Automatic(Method):
             tuple(part.covariance for part in inner),
             problem.covariance.covariance_matrix,
             tuple(None if part.places is None else tuple(part.places.tolist()) for part in parts),
+            whole,
         )
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:

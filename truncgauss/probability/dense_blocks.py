@@ -14,10 +14,17 @@ from truncgauss import parallel
 from truncgauss.compiling import MEDIUM
 from truncgauss.covariances import Covariance, CovarianceMatrix
 from truncgauss.points import lattice_points, open_uniforms, shifted_uniforms
-from truncgauss.probability.method import Method, check_counts, check_held, spread_and_common
+from truncgauss.probability.method import (
+    Method,
+    check_counts,
+    check_held,
+    decided,
+    spread_and_common,
+)
 from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
 from truncgauss.pytrees import Batched, frozen_pytree, static_field
 from truncgauss.regions import Box, Region, as_linear
+from truncgauss.regions.region import decided_limits
 from truncgauss.separation.block_factor import (
     Layout,
     blocks_of,
@@ -188,7 +195,10 @@ class DenseBlocks(Method):
 
     def averaged(self, row: Problem, key: Array) -> Estimate:
         """The log of the mean of the replicates, whose derivative is by `value_and_slopes`."""
-        return _averaged(self, row, key)
+        box = as_linear(row.region)
+        varying = jnp.zeros_like(box.low, bool)
+        low, high, known = decided_limits(varying, box.low, box.high, row.loc)
+        return decided(known, _averaged(self, row._replace(region=Box(low, high)), key))
 
     def value_and_slopes(
         self, row: Problem, key: Array, of_matrix: bool = True

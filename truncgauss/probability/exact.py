@@ -21,12 +21,13 @@ from truncgauss.quadrature import (
     conditioning,
     markov_chain,
     one_factor,
+    polygon,
     quadratic_form,
     trivariate,
     two_factors,
 )
 from truncgauss.quadrature.conditioning import negligible
-from truncgauss.regions import Box, QuadraticRegion, Region, as_linear
+from truncgauss.regions import Box, Polyhedron, QuadraticRegion, Region, as_linear
 from truncgauss.special import (
     log_interval_mass,
     standardize,
@@ -40,7 +41,7 @@ MOST_LIGHT = 2**21  # numbers in the arrays of a program that runs for about a m
 
 @frozen_pytree
 class Exact(Method):
-    """The probability of a box, ball or ellipsoid to rounding, where an integral allows it.
+    """The probability of a box, polygon, ball or ellipsoid to rounding, where integrals allow it.
 
     In one dimension, and for independent coordinates,
 
@@ -49,7 +50,8 @@ class Exact(Method):
     in two and three dimensions by iterated quadrature in logs. In any dimension: for a `LowRank`
     covariance of rank one or two by quadrature over its factors; for a `Markov` covariance by a
     forward recursion on a grid. A covariance matrix is recognised as diagonal only outside of a
-    trace. In a trace, and for any other structure, use another method. For a `Ball` or `Ellipsoid`
+    trace. In a trace, and for any other structure, use another method. For a `Polyhedron` in up to
+    two dimensions, with any number of rows, by quadrature over one. For a `Ball` or `Ellipsoid`
     and any Gaussian in up to 256 dimensions by the Laplace transform of the quadratic form,
     inverted along a path through its saddle point.
 
@@ -80,14 +82,17 @@ class Exact(Method):
     def reason(self, problem: Problem) -> str:
         if isinstance(problem.region, QuadraticRegion):
             return "a ball or an ellipsoid, integrated along a path in the complex plane"
+        if isinstance(problem.region, Polyhedron):
+            return "a polyhedron in up to two dimensions, integrated by quadrature"
         return route_of(problem.covariance).reason
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
             raise ValueError(
-                "Exact applies to a Ball or Ellipsoid in up to 256 dimensions, and to a Box in up "
-                "to three (three of full rank), with a tg.Markov covariance, a tg.LowRank one of "
-                "rank one or two, or independent ones (a diagonal covariance, recognised outside "
+                "Exact applies to a Ball or Ellipsoid in up to 256 dimensions, to a Polyhedron in "
+                "up to two, and to a Box in up to three (three of full rank), with a tg.Markov "
+                "covariance, a tg.LowRank one of rank one or two, or independent ones (a diagonal "
+                "covariance, recognised outside "
                 f"of a trace); got a {type(region).__name__} in {covariance.dimension} dimensions. "
                 "Use tg.Automatic()."
             )
@@ -103,12 +108,14 @@ class Exact(Method):
         box = as_linear(region)
         low, high = box.low, box.high
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
-        empty = jnp.any(low == high)
         # An integral over the empty set has no mode to integrate about.
-        low = jnp.where(invalid | empty, -jnp.inf, low)
-        high = jnp.where(invalid | empty, jnp.inf, high)
-        log_prob, stderr = route_of(covariance).log_probability(loc, covariance, low, high)
-        log_prob = jnp.where(empty, log_prob - jnp.inf, log_prob)
+        low, high = jnp.where(invalid, -jnp.inf, low), jnp.where(invalid, jnp.inf, high)
+        if isinstance(region, Polyhedron):
+            log_prob, stderr = _within_polygon(
+                loc, covariance, Polyhedron(region.matrix, low, high)
+            )
+        else:
+            log_prob, stderr = route_of(covariance).log_probability(loc, covariance, low, high)
         log_prob = jnp.where(invalid, jnp.nan, log_prob)
         return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
 
@@ -121,7 +128,11 @@ class Exact(Method):
         broken = jnp.any(~(low < high))
         # An integral over the empty set has no mode to integrate about.
         low, high = jnp.where(broken, -jnp.inf, low), jnp.where(broken, jnp.inf, high)
-        mean, matrix, *errors = route_of(covariance).moments(loc, covariance, low, high)
+        if isinstance(box, Polyhedron):
+            within = Polyhedron(box.matrix, low, high)
+            mean, matrix, *errors = polygon.moments(loc, covariance, within)
+        else:
+            mean, matrix, *errors = route_of(covariance).moments(loc, covariance, low, high)
         mean, matrix = (jnp.where(broken, jnp.nan, x) for x in (mean, matrix))
         mean_error, error = errors or (jnp.zeros_like(mean), jnp.zeros_like(matrix))
         mean_error = jnp.where(jnp.isnan(mean), jnp.nan, mean_error)
@@ -165,6 +176,8 @@ def applies(covariance: Covariance, region: Region) -> bool:
     """Whether `Exact` applies, as far as is known in a trace."""
     if isinstance(region, QuadraticRegion):
         return covariance.dimension <= MOST_DIMENSIONS
+    if isinstance(region, Polyhedron):
+        return covariance.dimension <= 2
     if not isinstance(region, Box):
         return False
     if covariance.dimension <= 3:
@@ -204,6 +217,14 @@ def _within(
     loc: Array, covariance: Covariance, region: QuadraticRegion
 ) -> tuple[quadratic_form.Solution, Callable[[], quadratic_form.InnerMoments]]:
     return quadratic_form.within(loc, covariance.covariance_matrix, region.center, region.root)
+
+
+def _within_polygon(loc: Array, covariance: Covariance, region: Polyhedron) -> tuple[Array, Array]:
+    """The log probability of a polygon, with its error from the rounding of the inputs."""
+    fixed = lax.stop_gradient((loc, covariance, region))
+    slopes = jax.grad(lambda inputs: polygon.log_probability(*inputs))(fixed)
+    log_prob = polygon.log_probability(loc, covariance, region)
+    return log_prob, conditioning.by_slopes(lax.stop_gradient(log_prob), fixed, slopes)
 
 
 def _moments_within(loc: Array, covariance: Covariance, region: QuadraticRegion) -> Moments:

@@ -110,10 +110,8 @@ class FactorLattice(Method):
         covariance, box = as_low_rank(covariance), as_linear(region)
         low, high = box.low, box.high
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
-        empty = jnp.any(low == high)
         # An integrand that is 0 everywhere has no plan.
-        low = jnp.where(invalid | empty, -jnp.inf, low)
-        high = jnp.where(invalid | empty, jnp.inf, high)
+        low, high = jnp.where(invalid, -jnp.inf, low), jnp.where(invalid, jnp.inf, high)
         plan = solve_plan(loc, covariance, low, high) if self.plan is None else self.plan
         plan = lax.stop_gradient(plan)
         integrand = about(plan.anchor, loc, covariance, low, high)
@@ -121,7 +119,6 @@ class FactorLattice(Method):
         weights, level = log_weights(integrand, plan, uniforms)
         weights = weights.reshape(len(keys), self.num_points)
         log_probs = log_mean_exp(weights, axis=1) + level
-        log_probs = jnp.where(empty, log_probs - jnp.inf, log_probs)
         log_probs = jnp.where(invalid, jnp.nan, log_probs)
         # If all points miss the bulk of the integrand their weights may be nearly equal, but much
         # smaller than that of a point at the mode.
@@ -129,7 +126,7 @@ class FactorLattice(Method):
         at_mode = jnp.broadcast_to(at_mode, (len(keys), 1))
         effective = effective_sample_size(jnp.concatenate([weights, at_mode], axis=1))
         alone = jnp.where(effective < MIN_EFFECTIVE_POINTS, jnp.inf, jnp.nan)
-        return Estimate(log_probs, jnp.where(empty, 0.0, alone).astype(loc.dtype))
+        return Estimate(log_probs, alone.astype(loc.dtype))
 
     def moments(self, row: Problem, key: Array) -> Moments:
         """Mean and covariance as of a mixture over the factors.

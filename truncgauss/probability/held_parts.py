@@ -1,6 +1,7 @@
 """Held plans for the independent blocks of a problem, with their recognised structure."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +11,12 @@ from jaxtyping import Array, Float
 
 from truncgauss.covariances import Covariance
 from truncgauss.probability.differentiation import Answer, structured_estimate
-from truncgauss.probability.method import Method
+from truncgauss.probability.method import Method, average
 from truncgauss.probability.refinement import Found
 from truncgauss.probability.structure import Part
 from truncgauss.problem import Estimate, Problem
-from truncgauss.pytrees import frozen_pytree, static_field
-from truncgauss.regions import Box, Region
+from truncgauss.pytrees import frozen_pytree, static_field, values_of
+from truncgauss.regions import Box, Region, as_linear
 
 ROUNDING = 8.0  # units in the last place of the product of two standard deviations
 
@@ -26,14 +27,16 @@ class HeldParts(Method):
 
     `Automatic.hold` returns it where it separates blocks, leaves out coordinates without limits, or
     recognises a Markov chain or a common factor. It applies to a single covariance matrix: means
-    and limits may change, and be differentiated; for another matrix the estimate is NaN.
-    Derivatives in the matrix, at this one, are those in a general matrix.
+    and limits may change, and be differentiated; for another matrix the estimate over blocks is
+    NaN. Where a coordinate that was left out has limits now, the method for all coordinates
+    replaces the blocks. Derivatives in the matrix, at this one, are those in a general matrix.
 
     Args:
         methods: the held method of each block.
         covariances: the covariance of each block.
         matrix: the covariance matrix of all coordinates, shape (d, d).
         places: the indices of the coordinates of each block, None for all (static).
+        whole: the held method of all coordinates, None where none is left out.
 
     Raises:
         ValueError: for anything but a `Box` and one covariance matrix of the same dimension.
@@ -43,13 +46,15 @@ class HeldParts(Method):
     covariances: tuple[Covariance, ...]
     matrix: Array
     places: tuple[tuple[int, ...] | None, ...] = static_field()
+    whole: Method | None = None
 
     own_units = False  # each block has units of its own
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
         """Leading axes of plans held for many problems."""
-        return jnp.broadcast_shapes(*(method.batch_shape for method in self.methods))
+        every = self.methods if self.whole is None else (*self.methods, self.whole)
+        return jnp.broadcast_shapes(*(method.batch_shape for method in every))
 
     def broadcast_to(self, batch_shape: tuple[int, ...]) -> "HeldParts":
         """The method with its plans broadcast to leading axes."""
@@ -57,12 +62,17 @@ class HeldParts(Method):
         def spread(leaf: Array) -> Array:
             return jnp.broadcast_to(leaf, batch_shape + leaf.shape)
 
-        methods = tuple(
-            method.broadcast_to(batch_shape) if method.batch_shape else jax.tree.map(spread, method)
-            for method in self.methods
-        )
-        covariances = jax.tree.map(spread, self.covariances)
-        return replace(self, methods=methods, covariances=covariances, matrix=spread(self.matrix))
+        def of_rows(method: Method) -> Method:
+            return (
+                method.broadcast_to(batch_shape)
+                if method.batch_shape
+                else jax.tree.map(spread, method)
+            )
+
+        methods = tuple(map(of_rows, self.methods))
+        whole = None if self.whole is None else of_rows(self.whole)
+        covariances, matrix = jax.tree.map(spread, (self.covariances, self.matrix))
+        return HeldParts(methods, covariances, matrix, self.places, whole)
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         d = self.matrix.shape[-1]
@@ -74,7 +84,37 @@ class HeldParts(Method):
                 "method.hold(loc, covariance, region)."
             )
 
+    def serving(self, covariance: Covariance, region: Region) -> Method:
+        """The method of all coordinates or that of the blocks, where the limits are numbers."""
+        box = values_of(region) if isinstance(region, Box) else None
+        if self.whole is None or box is None or covariance.dimension != self.matrix.shape[-1]:
+            return self
+        limited = self._limits_left_out(np.asarray(box.low), np.asarray(box.high))
+        if not limited.any():
+            return replace(self, whole=None)
+        return self.whole.serving(covariance, region) if limited.all() else self
+
+    def _limits_left_out(self, low: Any, high: Any) -> Any:
+        """Whether each row has limits on coordinates that are in no block."""
+        used = np.concatenate([np.array(places) for places in self.places])
+        others = np.setdiff1d(np.arange(self.matrix.shape[-1]), used)
+        return ((low[..., others] != -np.inf) | (high[..., others] != np.inf)).any(-1)
+
     def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        """The estimate over the blocks, or over all coordinates where others have limits."""
+        box, whole = as_linear(region), self.whole
+        if whole is None:
+            return self._over_blocks(loc, covariance, box, key)
+        return lax.cond(
+            self._limits_left_out(box.low, box.high),
+            lambda row: average(whole, row, key),
+            lambda row: self._over_blocks(row.loc, row.covariance, row.region, key),
+            Problem(loc, covariance, box),
+        )
+
+    def _over_blocks(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
         """The sum over the blocks; NaN for another covariance matrix than the held one."""

@@ -425,7 +425,8 @@ def adapted(row: Problem) -> Proposal:
 
     Each round draws pilot points and moves to the weighted mean and covariance of those that the
     region keeps, or, while too few are kept, of the tenth that comes closest to it. On its way to a
-    region far out it keeps its spread: the tenth in front is thin.
+    region far out it keeps its spread: the tenth in front is thin. Where no point is kept, and
+    nothing is known of how close one comes, the spread doubles.
     """
     loc, factor, region = row.loc, row.covariance.scale_tril, row.region
     d = len(loc)
@@ -437,7 +438,8 @@ def adapted(row: Problem) -> Proposal:
         log_ratio = log_density(x, loc, factor) - log_density(x, mean, own)
         closeness = region.closeness(x)
         level = jnp.minimum(jnp.sort(closeness)[int((1 - ELITE) * PILOT)], 0.0)
-        near = jnp.where(closeness >= level, log_ratio, -jnp.inf)
+        known = closeness > -jnp.inf
+        near = jnp.where((closeness >= level) & known, log_ratio, -jnp.inf)
         inside = log_ratio + jnp.log(probabilities(region, x))
         supported = effective_sample_size(inside) >= SUPPORTED * PILOT
         log_weights = jnp.where(supported, inside, near)
@@ -450,7 +452,8 @@ def adapted(row: Problem) -> Proposal:
         on_its_way = ~supported & (jnp.sum(moved**2) > 1.0)
         new = jnp.where(on_its_way, own, jnp.linalg.cholesky(matrix))
         sound = jnp.all(jnp.isfinite(new)) & jnp.all(jnp.isfinite(there))
-        return jnp.where(sound, there, mean), jnp.where(sound, new, own)
+        wider = jnp.where(jnp.any(known), own, 2.0 * own)
+        return jnp.where(sound, there, mean), jnp.where(sound, new, wider)
 
     mean, own = lax.fori_loop(0, ROUNDS, step, (loc, factor))
     return Proposal(mean, own, loc, factor, row.region.is_convex)

@@ -23,7 +23,7 @@ from truncgauss.regions import LinearRegion, Region
 from truncgauss.special import log_mean_exp
 from truncgauss.special.logspace import standard_error
 from truncgauss.total_moments import Moments
-from truncgauss.units import Standardized, standardized
+from truncgauss.units import standardized
 
 MOST_MEDIUM = 2**24  # numbers in a program's arrays; above, full compilation effort pays off
 
@@ -417,7 +417,7 @@ def average(method: Method, problem: Problem, key: Array) -> Estimate:
     if method.own_units and isinstance(problem.region, LinearRegion):
         row = standardized(*problem)
         result = method.scaled(1.0 / row.row_unit).averaged(row.problem, key)
-        return decided(row, bounded(result, method.upper_bound(row.problem)))
+        return decided(row.known, bounded(result, method.upper_bound(row.problem)))
     return bounded(method.averaged(problem, key), method.upper_bound(problem))
 
 
@@ -433,12 +433,17 @@ def bounded(result: Estimate, bound: Array) -> Estimate:
     return result._replace(stderr=jnp.where(above, jnp.inf, result.stderr))
 
 
-def decided(row: Standardized, result: Estimate) -> Estimate:
-    """The estimate, replaced where constraints of variance 0 determine the probability."""
-    certain = jax.lax.stop_gradient(row.known != 0)
-    stderr = jnp.where(jnp.isnan(row.known), jnp.nan, 0.0)
+def decided(known: Array, result: Estimate) -> Estimate:
+    """The estimate, replaced where decided constraints determine the probability.
+
+    Args:
+        known: their log probability, see `Standardized`.
+        result: the estimate by the others.
+    """
+    certain = jax.lax.stop_gradient(known != 0)
+    stderr = jnp.where(jnp.isnan(known), jnp.nan, 0.0)
     return Estimate(
-        jnp.where(certain, row.known, result.log_prob), jnp.where(certain, stderr, result.stderr)
+        jnp.where(certain, known, result.log_prob), jnp.where(certain, stderr, result.stderr)
     )
 
 

@@ -321,7 +321,7 @@ class Separation(Method):
         (gradient,) = pulled(jax.tree.map(lambda x: jnp.tensordot(shares, x, 1), slopes))
         result = Estimate(log_mean_exp(log_probs, axis=0), self.combined_stderr(log_probs, alone))
         gradient = jax.tree.map(lambda x: jnp.where(given.known != 0, 0.0, x), gradient)
-        return decided(given, bounded(result, self.upper_bound(given.problem))), gradient
+        return decided(given.known, bounded(result, self.upper_bound(given.problem))), gradient
 
     def _unseen(self, proposal: Proposal, plan: Plan) -> Array:
         """The share of the mass that points may have missed, or that rounding may have moved."""

@@ -30,12 +30,13 @@ class Part(NamedTuple):
     places: np.ndarray | None
 
 
-def independent_parts(problem: Problem) -> list[Part]:
+def independent_parts(problem: Problem, all_coordinates: bool = False) -> list[Part]:
     """The independent blocks of a problem, each with its structure.
 
-    The log probability of a box is the sum of theirs. Coordinates without limits are left out. A
-    problem in a trace, with a covariance for each row, or with a region other than a box, is a
-    single block. A NaN anywhere in the mean of a row makes that row NaN in every block.
+    The log probability of a box is the sum of theirs. Coordinates without limits are left out,
+    unless `all_coordinates` are asked for. A problem in a trace, with a covariance for each row, or
+    with a region other than a box, is a single block. A NaN anywhere in the mean of a row makes
+    that row NaN in every block.
     """
     loc, covariance, region = problem
     if not isinstance(region, Box) or not isinstance(covariance, CovarianceMatrix):
@@ -46,6 +47,7 @@ def independent_parts(problem: Problem) -> list[Part]:
     matrix, mean = np.asarray(covariance.matrix), np.asarray(loc)
     low, high = np.asarray(region.low), np.asarray(region.high)
     free = np.all(np.isinf(low) & np.isinf(high), axis=tuple(range(low.ndim - 1)))
+    free = free & (not all_coordinates)
     sound = np.all(np.isfinite(matrix)) and not np.any(np.isinf(mean)) and not free.all()
     if not sound or np.any(np.diagonal(matrix) < 0):
         return [Part(problem, None)]

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -151,6 +151,22 @@ def last_digit(
         shape = 0.5 * jnp.abs(matrix) @ jnp.abs(force)
     eps = float(np.finfo(loc.dtype).eps)
     bound = eps * jnp.abs(force) @ (shape + jnp.abs(loc) + jnp.abs(limits))
-    return jnp.where(
-        bound > negligible(loc.dtype) * jnp.maximum(1.0, jnp.abs(log_prob)), bound, 0.0
-    )
+    return beyond_rounding(bound, log_prob)
+
+
+def beyond_rounding(bound: jax.Array, log_prob: jax.Array) -> jax.Array:
+    """A bound of an error where it is more than every result has, else 0."""
+    least = negligible(log_prob.dtype) * jnp.maximum(1.0, jnp.abs(log_prob))
+    return jnp.where(bound > least, bound, 0.0)
+
+
+def by_slopes(log_prob: jax.Array, inputs: Any, slopes: Any) -> jax.Array:
+    """`last_digit` from the derivatives of log P in all inputs: the sum of eps |slope| |input|.
+
+    Infinite inputs are limits that are not there. At a singular covariance, whose derivatives are
+    NaN, the covariance is left out.
+    """
+    eps = float(np.finfo(log_prob.dtype).eps)
+    parts = jax.tree.map(lambda x, slope: jnp.abs(slope * x), inputs, slopes)
+    sums = [jnp.sum(jnp.where(jnp.isfinite(x), x, 0.0)) for x in jax.tree.leaves(parts)]
+    return beyond_rounding(eps * jnp.sum(jnp.stack(sums)), log_prob)

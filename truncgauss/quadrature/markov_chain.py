@@ -29,6 +29,8 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 NUM_PANELS = 36
 NUM_NODES = 12
 MAX_STEPS = 300
+NEAR_ENOUGH = 1e-2  # relative change of a precision, or change of a mean in hundreds of its width
+ROUNDING = 64.0
 DROP = 40.0
 COARSEST = 10.0  # largest width of a panel in standard deviations of the noise
 
@@ -129,7 +131,9 @@ def spans(covariance: Markov, limits: Interval) -> Ends:
     diagonal, beside = precision(covariance)
     low, high, _ = limits
     mean, variance = marginals(diagonal, beside, low, high)
-    scale, own = jnp.sqrt(variance), jnp.sqrt(inverse_diagonal(diagonal, beside))
+    nothing = jnp.zeros_like(diagonal)
+    own = 1.0 / jnp.sqrt(without_site(diagonal, beside, nothing, nothing)[0])
+    mean, scale = jnp.clip(mean, low, high), jnp.sqrt(variance)
     reach = jnp.minimum(DROP * scale, 2.0 * scale + (2.0 * DROP) ** 0.5 * own)
     left, right = jnp.maximum(mean - reach, low), jnp.minimum(mean + reach, high)
     return Ends(left, right, right - left).at_limits(limits)
@@ -152,71 +156,54 @@ def marginals(
     """
     State = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
-    def solution(bend: jax.Array, shift: jax.Array) -> Pair:
-        variance = inverse_diagonal(diagonal + bend, beside)
-        return tridiagonal_solve(diagonal + bend, beside, shift), variance
-
     def step(state: State) -> State:
         bend, shift, count, _ = state
-        mean, variance = solution(bend, shift)
-        rest = jnp.maximum(1.0 / variance - bend, 1e-10 / variance)
-        mean, variance = (mean / variance - shift) / rest, 1.0 / rest
+        rest, force = without_site(diagonal, beside, bend, shift)
+        mean, variance = force / rest, 1.0 / rest
         scale = jnp.sqrt(variance)
         found = quick_moments(standardize(low, high, mean, scale))
         centre = jnp.clip(mean, low, high) + scale * found.offset
         cut = variance * found.variance
-        new_bend = jnp.maximum(1.0 / cut - 1.0 / variance, 0.0)
-        new_shift = centre * (1.0 / variance + new_bend) - mean / variance
-        change = jnp.max(jnp.abs(new_bend - bend) * cut)
+        new_bend = jnp.maximum(1.0 / cut - rest, 0.0)
+        new_shift = centre * (rest + new_bend) - force
+        # The grids reach far: their centres need be no better than the width.
+        unit = jnp.sqrt(cut) + ROUNDING * float(jnp.finfo(low.dtype).eps) * jnp.abs(centre)
+        gap = jnp.abs(centre - (force + shift) / (rest + bend)) / unit
+        change = jnp.max(jnp.maximum(jnp.abs(new_bend - bend) * cut, NEAR_ENOUGH * gap))
         return bend + 0.7 * (new_bend - bend), shift + 0.7 * (new_shift - shift), count + 1, change
 
     def unfinished(state: State) -> jax.Array:
-        return (state[3] > 1e-2) & (state[2] < MAX_STEPS)
+        return (state[3] > NEAR_ENOUGH) & (state[2] < MAX_STEPS)
 
     nothing = jnp.zeros_like(diagonal)
     start = (nothing, nothing, jnp.asarray(0), jnp.asarray(jnp.inf, low.dtype))
     start = varying_like(start, low)
     bend, shift, _, _ = jax.lax.while_loop(unfinished, step, start)
-    return solution(bend, shift)
+    rest, force = without_site(diagonal, beside, bend, shift)
+    return (force + shift) / (rest + bend), 1.0 / (rest + bend)
 
 
-def tridiagonal_solve(diagonal: jax.Array, beside: jax.Array, right: jax.Array) -> jax.Array:
-    """The solution of a symmetric tridiagonal system, by elimination and back substitution."""
+def without_site(diagonal: jax.Array, beside: jax.Array, bend: jax.Array, shift: jax.Array) -> Pair:
+    """Precision and precision times mean of each time, by all factors but its own: (d,) each.
+
+    They are sums of what comes from either side. Differences from the marginals would lose their
+    digits to factors of narrow limits.
+    """
     zero = jnp.zeros((1,), diagonal.dtype)
 
-    def eliminate(state: Pair, row: tuple[jax.Array, ...]) -> tuple[Pair, Pair]:
-        pivot, value = state
-        a, b, r = row
-        factor = b / pivot
-        following = a - factor * b, r - factor * value
-        return following, following
+    def from_before(diagonal: jax.Array, beside: jax.Array, shift: jax.Array) -> Pair:
+        def step(before: Pair, row: tuple[jax.Array, ...]) -> tuple[Pair, Pair]:
+            (pivot, force), (a, b, r) = before, row
+            found = -b * (b / pivot), -b * (force / pivot)
+            return (a + found[0], r + found[1]), found
 
-    def substitute(x: jax.Array, row: tuple[jax.Array, ...]) -> Pair:
-        pivot, value, b = row
-        x = (value - b * x) / pivot
-        return x, x
+        start = varying_like((jnp.ones_like(diagonal[0]), zero[0]), shift)
+        return jax.lax.scan(step, start, (diagonal, jnp.concatenate([zero, beside]), shift))[1]
 
-    start = varying_like((jnp.ones_like(diagonal[0]), zero[0]), right)
-    rows = (diagonal, jnp.concatenate([zero, beside]), right)
-    _, (pivots, values) = jax.lax.scan(eliminate, start, rows)
-    rows = (pivots, values, jnp.concatenate([beside, zero]))
-    return jax.lax.scan(substitute, varying_like(zero[0], right), rows, reverse=True)[1]
-
-
-def inverse_diagonal(diagonal: jax.Array, beside: jax.Array) -> jax.Array:
-    """Diagonal of the inverse of a symmetric tridiagonal matrix, from its pivots from both ends."""
-
-    def pivots(diagonal: jax.Array, beside: jax.Array) -> jax.Array:
-        def down(pivot: jax.Array, row: Pair) -> Pair:
-            a, b = row
-            pivot = a - b * b / pivot
-            return pivot, pivot
-
-        rows = (diagonal, jnp.concatenate([jnp.zeros((1,), diagonal.dtype), beside]))
-        return jax.lax.scan(down, jnp.ones_like(diagonal[0]), rows)[1]
-
-    upwards = pivots(diagonal[::-1], beside[::-1])[::-1]
-    return 1.0 / (pivots(diagonal, beside) + upwards - diagonal)
+    whole = diagonal + bend
+    before = from_before(whole, beside, shift)
+    after = from_before(whole[::-1], beside[::-1], shift[::-1])
+    return diagonal + before[0] + after[0][::-1], before[1] + after[1][::-1]
 
 
 # --- Moments --------------------------------------------------------------------------------------

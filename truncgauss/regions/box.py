@@ -17,7 +17,7 @@ from truncgauss.regions.region import (
     LinearRegion,
     Released,
     check_limits,
-    log_probability_of_constants,
+    decided_limits,
     smallest_log_mass,
 )
 from truncgauss.special import standardize
@@ -104,8 +104,7 @@ class Box(LinearRegion):
         )
 
     def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
-        known = log_probability_of_constants(still, self.low, self.high, loc)
-        low, high = jnp.where(still, -jnp.inf, self.low), jnp.where(still, jnp.inf, self.high)
+        low, high, known = decided_limits(still, self.low, self.high, loc)
         return Released(covariance.released(still), Box(low, high), unit, known)
 
     def regression(

@@ -17,7 +17,7 @@ from truncgauss.regions.region import (
     LinearRegion,
     Released,
     check_limits,
-    log_probability_of_constants,
+    decided_limits,
     smallest_log_mass,
 )
 from truncgauss.safe import safe_norm
@@ -113,12 +113,10 @@ class Polyhedron(LinearRegion):
         size = jnp.sum((jnp.abs(matrix) @ jnp.abs(root)) ** 2, axis=1)
         flat = spread <= rounding**2 * size
         row_unit = jnp.where(flat, 1.0, power_of_two(spread))
-        low, high = self.low / row_unit, self.high / row_unit
-        region = Polyhedron(self.matrix / row_unit[:, None], low, high)
-        slack = rounding * (jnp.abs(region.matrix) @ jnp.abs(loc))
-        known = log_probability_of_constants(flat, low - slack, high + slack, region.rows(loc))
-        low, high = jnp.where(flat, -jnp.inf, low), jnp.where(flat, jnp.inf, high)
-        return Released(covariance, Polyhedron(region.matrix, low, high), row_unit, known)
+        low, high, rows = self.low / row_unit, self.high / row_unit, self.matrix / row_unit[:, None]
+        slack = rounding * (jnp.abs(rows) @ jnp.abs(loc))
+        low, high, known = decided_limits(flat, low, high, product(rows, loc), slack)
+        return Released(covariance, Polyhedron(rows, low, high), row_unit, known)
 
     def regression(
         self,

@@ -148,7 +148,9 @@ class LinearRegion(Region):
         raise NotImplementedError
 
     def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> "Released":
-        """The problem without constraints of variance 0, and the log probability of these.
+        """The problem without constraints that are decided, and the log probability of these.
+
+        They are those of variance 0, and those with equal limits.
 
         Args:
             loc, covariance: in units in which standard deviations are about one.
@@ -190,13 +192,13 @@ class LinearRegion(Region):
 
 
 class Released(NamedTuple):
-    """A covariance and a region without constraints of variance 0, in units of about one.
+    """A covariance and a region without constraints that are decided, in units of about one.
 
     Attributes:
-        covariance, region: coordinates and constraints of variance 0 have no limits.
+        covariance, region: constraints of variance 0, or with equal limits, have no limits.
         row_unit: the unit of each constraint, shape (m,).
-        known: the log probability of the constraints of variance 0: 0 if all are met, else -inf;
-            NaN if their limits are inverted or a number is NaN.
+        known: the log probability of these constraints: 0 if all are met, else -inf; NaN if their
+            limits are inverted or a number is NaN.
     """
 
     covariance: Covariance
@@ -250,13 +252,24 @@ def smallest_log_mass(low: Array, high: Array, loc: Array, variances: Array) -> 
     return jnp.min(jnp.where(limited, bound, 0.0))
 
 
-def log_probability_of_constants(still: Array, low: Array, high: Array, loc: Array) -> Array:
-    """The log probability of the constraints of variance 0, marked in `still`; no derivative.
+def decided_limits(
+    still: Array, low: Array, high: Array, loc: Array, slack: Array | float = 0.0
+) -> tuple[Array, Array, Array]:
+    """Limits without the constraints that a point mass decides, and the log probability of these.
 
-    0 if all of them are met, -inf if one is not, NaN if limits are inverted.
+    They are the constraints of variance 0, marked in `still`, whose limits are met to within a
+    slack or are not; and others with equal limits, which nothing meets.
+
+    Returns:
+        The limits, infinite where decided; and 0 if all decided constraints are met, -inf if one is
+        not, NaN if the limits of one are inverted. That carries no derivative.
     """
-    low, high, loc = lax.stop_gradient((low, high, loc))
-    unsound = jnp.any(still & ~(low <= high))
-    unmet = jnp.any(still & ~((low <= loc) & (loc <= high)))
+    fixed_low, fixed_high, loc = lax.stop_gradient((low, high, loc))
+    empty = ~still & (fixed_low == fixed_high)
+    below, above = fixed_low - slack, fixed_high + slack
+    unsound = jnp.any(still & ~(below <= above))
+    unmet = jnp.any(empty | (still & ~((below <= loc) & (loc <= above))))
     value = jnp.where(unsound, jnp.nan, jnp.where(unmet, -jnp.inf, 0.0)).astype(loc.dtype)
-    return value + 0.0 * jnp.sum(loc)
+    decided = still | empty
+    low, high = jnp.where(decided, -jnp.inf, low), jnp.where(decided, jnp.inf, high)
+    return low, high, value + 0.0 * jnp.sum(loc)

@@ -24,7 +24,8 @@ class Selection(Region):
             differentiated.
         dimension: the number d of coordinates (static).
         log_concave: whether log s is known to be concave, as for a convex set or a completeness
-            that falls off to one side; then no other piece can hide, and tails can be reached.
+            that falls off to one side; then no other piece can hide, and tails can be reached, of
+            a set of few dimensions also where s is 0 or 1. stderr is inf where they were not.
 
     Raises:
         ValueError: if the function of a point is no scalar.

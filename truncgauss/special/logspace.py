@@ -32,7 +32,10 @@ def _as_float(x: ArrayLike) -> Array:
 def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
     top = jnp.max(x, axes, keepdims=True)
     top = jnp.where(jnp.isinf(top), 0.0, top)
-    return jnp.log(jnp.sum(jnp.exp(x - top), axes)) + jnp.squeeze(top, axes)
+    # Of float16 a sum of 65,520 ones overflows, of bfloat16 one of 256 no longer grows.
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    total = jnp.sum(jnp.exp((x - top).astype(wide)), axes)
+    return (jnp.log(total) + jnp.squeeze(top, axes).astype(wide)).astype(x.dtype)
 
 
 @_log_sum_exp.defjvp
