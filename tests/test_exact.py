@@ -254,6 +254,11 @@ def test_a_factor_has_a_last_digit_of_its_own():
 def test_ordinary_problems_are_exact():
     """No bound where rounding is of no concern, and none has a derivative."""
     loc, covariance, low, high = two_inputs()
+    ordinary = np.abs(covariance[:, 0, 1]) < (1 - 1e-12) * covariance[:, 0, 0] ** 0.5 * (
+        covariance[:, 1, 1] ** 0.5
+    )
+    assert ordinary.sum() > 12
+    loc, covariance, low, high = (x[ordinary] for x in (loc, covariance, low, high))
     stderr = lambda loc: tg.log_probability(loc, covariance, tg.Box(low, high), EXACT).stderr
     values, slopes = jax.jit(lambda loc: jax.jvp(stderr, (loc,), (jnp.ones_like(loc),)))(loc)
     np.testing.assert_array_equal(values, 0.0)
@@ -333,3 +338,16 @@ def test_products_and_sums_that_cancel():
     assert np.all(np.abs(gap) <= 1e-30 * np.abs(d * (np.abs(a) + np.abs(c))) + 1e-30 * np.abs(b))
     total, rest = two_sum(jnp.asarray(1.0), jnp.asarray(1e-20))
     assert (float(total), float(rest)) == (1.0, 1e-20)
+
+
+@pytest.mark.parametrize("correlation", [-0.999999, -0.99999, 0.5, 0.999999])
+def test_the_rounding_of_a_correlation_near_one_is_counted(correlation):
+    """Sheppard's formula for an orthant; in float32 the correlation itself is rounded."""
+    truth = math.log(0.25 + math.asin(correlation) / (2.0 * math.pi))
+    matrix = np.array([[1.0, correlation], [correlation, 1.0]])
+    box = tg.Box(np.zeros(2, np.float32), np.full(2, np.inf, np.float32))
+    log_prob, stderr = tg.log_probability(np.zeros(2, np.float32), matrix.astype(np.float32), box)
+    assert abs(log_prob - truth) <= 3.0 * stderr + 1e-4  # below which stderr is 0 in float32
+    assert (stderr > 0) == (correlation < 0)
+    exact = tg.log_probability(np.zeros(2), matrix, tg.Box(np.zeros(2), np.full(2, np.inf)))
+    assert exact.stderr == 0 and abs(exact.log_prob - truth) < 2e-9

@@ -1,6 +1,7 @@
 """Bounds on the effect of the inputs' rounding on box probabilities in up to three dimensions."""
 
 import itertools
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -127,8 +128,9 @@ def last_digit(
             \{\tfrac12 \sum_j |\Sigma_{ij}| |f_j| + |\mu_i| + |b_i|\},
 
     and |L_ij| |(L^T f)_j| instead of the first term for a Cholesky factor L that is used as such,
-    as in two dimensions. If the mean lies inside, f and the bound are 0; there even a singular
-    covariance moves log P by no more than about sqrt(eps) times the density at a limit.
+    as in two dimensions. If the mean lies inside, f is 0; there even a singular covariance moves P
+    by no more than about sqrt(eps) times the density at a limit, which in two dimensions is counted
+    where it is more, see `by_correlation`.
 
     Args:
         log_prob: log P, shape ().
@@ -149,9 +151,35 @@ def last_digit(
         matrix = covariance.covariance_matrix
         force, limits = peak(partial(by_matrix, matrix), loc, low, high)
         shape = 0.5 * jnp.abs(matrix) @ jnp.abs(force)
-    eps = float(np.finfo(loc.dtype).eps)
-    bound = eps * jnp.abs(force) @ (shape + jnp.abs(loc) + jnp.abs(limits))
-    return beyond_rounding(bound, log_prob)
+    bound = jnp.abs(force) @ (shape + jnp.abs(loc) + jnp.abs(limits))
+    if len(loc) == 2 and not isinstance(covariance, ScaleTril):
+        bound = jnp.maximum(bound, by_correlation(log_prob, loc, covariance, low, high))
+    return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
+
+
+def by_correlation(
+    log_prob: jax.Array, loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
+) -> jax.Array:
+    r"""|S12 d log P / d S12| for a rectangle, by the densities f at its corners.
+
+    .. math:: dP / dS_{12} = f(b_1, b_2) - f(a_1, b_2) - f(b_1, a_2) + f(a_1, a_2)
+
+    Near a singular covariance it is large outside of tails too: where a corner lies within the
+    layer that holds the mass, P depends on the thickness of that layer. 0 for a singular one.
+
+    Reference:
+        Plackett (1954), A reduction formula for normal multivariate integrals, Biometrika 41.
+    """
+    (first, _), (slope, second) = covariance.scale_tril
+    safe = jnp.where(second > 0, second, 1.0)
+    corners = jnp.stack([low, high]) - loc
+    z1 = corners[:, None, 0] / first
+    z2 = (corners[None, :, 1] - slope * z1) / safe
+    log_density = -0.5 * (z1 * z1 + z2 * z2) - jnp.log(2.0 * math.pi * first * safe) - log_prob
+    finite = jnp.isfinite(z1 + z2) & jnp.isfinite(log_prob) & (second > 0)
+    signs = jnp.asarray([[1.0, -1.0], [-1.0, 1.0]], z1.dtype)
+    rate = jnp.sum(signs * jnp.where(finite, jnp.exp(jnp.where(finite, log_density, 0.0)), 0.0))
+    return jnp.abs(first * slope * rate)
 
 
 def beyond_rounding(bound: jax.Array, log_prob: jax.Array) -> jax.Array:
