@@ -141,8 +141,13 @@ def test_fits_say_which_wald_intervals_not_to_trust():
     y, design = regression(400)
     fit = tg.fit_regression(np.maximum(y, 0.0), design, censored_low=0.0)
     assert not fit.profiles and not any("Wald" in note for note in fit.notes)
-    for name, wald, error in zip(fit.names, fit.wald(), fit.errors):
+    *of_mean, of_sigma = zip(fit.names, fit.wald(), fit.errors)
+    for name, wald, error in of_mean:
         np.testing.assert_allclose(fit.profile(name), wald, atol=0.1 * error)
+    # The likelihood is quadratic in log sigma.
+    sigma, relative = fit.estimates[-1], of_sigma[2] / fit.estimates[-1]
+    ends = np.log(sigma) + 1.959964 * relative * np.array([-1.0, 1.0])
+    np.testing.assert_allclose(np.log(fit.profile("sigma")), ends, atol=0.1 * relative)
 
 
 @pytest.mark.slow

@@ -206,9 +206,9 @@ class LikelihoodFit(InformationCriteria, Fit):
 
         Example:
             >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
-            >>> sd = fit.delta(lambda estimates: jnp.sqrt(estimates[1]))
-            >>> print(sd.value.round(4), sd.standard_error.round(4))
-            1.118 0.3953
+            >>> variance = fit.delta(lambda estimates: estimates[1] ** 2)
+            >>> print(variance.value.round(4), variance.standard_error.round(4))
+            1.25 0.8839
         """
         with jax.enable_x64(True):
             at = jnp.asarray(self.estimates, jnp.float64)

@@ -141,14 +141,11 @@ def fit_truncated_normal(
     References:
         Cohen, "Truncated and Censored Samples" (1991).
     """
-    settings: dict[str, Any] = {
-        "method": method,
-        "key": as_key(key),
-        "num_steps": num_steps,
-        "num_profiles": num_profiles,
-        "progress": progress,
-    }
     check_num_profiles(num_profiles)
+    settings: dict[str, Any] = dict(
+        method=method, key=as_key(key), num_steps=num_steps, num_profiles=num_profiles,
+        progress=progress,
+    )  # fmt: skip
     if statistics is None:
         if data is None:
             raise ValueError("fit_truncated_normal: give data, or statistics.")

@@ -172,7 +172,7 @@ def by_correlation(
     """
     (first, _), (slope, second) = covariance.scale_tril
     safe = jnp.where(second > 0, second, 1.0)
-    corners = jnp.stack([low, high]) - loc
+    corners = jnp.stack([low - loc, high - loc])
     z1 = corners[:, None, 0] / first
     z2 = (corners[None, :, 1] - slope * z1) / safe
     log_density = -0.5 * (z1 * z1 + z2 * z2) - jnp.log(2.0 * math.pi * first * safe) - log_prob

@@ -33,7 +33,7 @@ def _log_sum_exp(x: Array, axes: tuple[int, ...]) -> Array:
     top = jnp.max(x, axes, keepdims=True)
     top = jnp.where(jnp.isinf(top), 0.0, top)
     # Of float16 a sum of 65,520 ones overflows, of bfloat16 one of 256 no longer grows.
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    wide = x.dtype if jnp.finfo(x.dtype).bits >= 32 else jnp.float32
     total = jnp.sum(jnp.exp((x - top).astype(wide)), axes)
     return (jnp.log(total) + jnp.squeeze(top, axes).astype(wide)).astype(x.dtype)
 
