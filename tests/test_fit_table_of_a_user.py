@@ -179,3 +179,18 @@ def test_two_outcomes_have_panels_of_their_own(tmp_path):
     drawn(results | many, ["data", "residuals", "residuals"])
     with pytest.raises(ValueError, match="two estimates would be called 'constant'"):
         config.load(settings(tmp_path, 'outcomes: {c: {}}\ncovariates: ["constant"]')).read_data()
+
+
+def test_an_outlier_is_named_by_its_line_although_rows_before_it_were_left_out(tmp_path):
+    rng = np.random.default_rng(3)
+    dose, site = rng.normal(size=60), np.where(np.arange(60) % 2, "a", "b")
+    y = 1.0 + dose + 0.5 * rng.normal(size=60)
+    y[41] += 30.0
+    cells = [[a, "" if k in (3, 17) else b, c] for k, (a, b, c) in enumerate(zip(y, dose, site))]
+    table(tmp_path, ["y", "dose", "site"], cells)
+    text = "outcomes: {y: {}}\ncovariates: [dose]\nwhere: {site: a}\nincomplete_rows: drop"
+    run = completed(tmp_path, text)
+    (line,) = (line for line in run.summary["summary"] if "farther from the fitted mean" in line)
+    assert f"{tmp_path / 'my.csv'}:43 by" in line  # after the header, 41 rows and none in between
+    # Of the rows where site is a, every second one, it is number 20.
+    assert run.results["outliers"]["row"] == 20 and list(run.results["incomplete"]) == [1, 8]

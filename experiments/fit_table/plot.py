@@ -259,6 +259,12 @@ def estimates(results, part):
         ax.tick_params(axis="x", labelsize=6.5, length=2, pad=1)
         ax.locator_params(axis="x", nbins=4)
         ax.margins(x=0.08)
+        for side, marker in enumerate("<>"):
+            if np.isinf(ends[k][side]):
+                edge = ax.get_xlim()[side]
+                ax.plot([value, edge], [0.0, 0.0], color="#000000", linewidth=1.6)
+                ax.plot([edge], [0.0], marker, color="#000000", markersize=4, clip_on=False)
+                ax.set_xlim(**{("left", "right")[side]: edge})
     left_out = len(names) - len(shown)
     more = f" (the first {MOST} of {len(names)})" if left_out else ""
     part.suptitle(

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 import truncgauss as tg
-from truncgauss import distributed, pooling
+from truncgauss import distributed, pooling, tables
 from truncgauss.optimization.progress import bar
 
 from . import drawn, mixture
@@ -50,7 +50,7 @@ def run(config):
         "residuals": residuals,
         "data": drawn.shown(config, data, covariates, fit, share),
         **dropped,
-        **outliers_of(fit),
+        **outliers_of(fit, config, data, share),
     }
     results["summary"] = summary(results, said, fit)
     return results
@@ -79,10 +79,23 @@ def of_fit(fit, profiles):
     }
 
 
-def outliers_of(fit):
-    """The rows that are farthest from their fitted means, if the fit judges them."""
-    found = getattr(fit, "outliers", None)
-    return {} if found is None else {"outliers": found._asdict() | {"said": str(found)}}
+def outliers_of(fit, config, data, share):
+    """The rows that are farthest from their fitted means, if the fit judges them.
+
+    Rows have the numbers and the lines of the table; in the order of the fit if each process has
+    read its own.
+    """
+    outliers = getattr(fit, "outliers", None)
+    if outliers is None:
+        return {}
+    if share is not None:
+        return {"outliers": outliers._asdict() | {"said": str(outliers)}}
+
+    def line(row):
+        return tables.place(config.data, row, config.where, units_row=config.units_row)
+
+    outliers = outliers.renumbered(data.rows)
+    return {"outliers": outliers._asdict() | {"said": outliers.described(line)}}
 
 
 def of_all(rows, residuals, share):
@@ -261,13 +274,12 @@ def summary(results, said, fit):
         if numbers:
             shown = ", ".join(numbers[:10]) + (", ..." if len(numbers) > 10 else "")
             lines.append(f"dropped {len(numbers)} {kind} row(s), counted from 0: {shown}")
-    certificate = [] if fit.certificate is None else [f"Certificate: {fit.certificate}."]
-    said = results.get("outliers", {}).get("said")
-    verdict = [] if said is None or said in fit.notes else [said]
-    return [
-        *lines,
-        *(in_config(text) for text in (fit.reason, *certificate, *fit.notes, *verdict)),
-    ]
+    # Where there is no maximum, the point at which the steps ended says nothing.
+    certified = fit.certificate is not None and not np.isinf(fit.errors).all()
+    certificate = [f"Certificate: {fit.certificate}."] if certified else []
+    notes = [note for note in fit.notes if note != str(getattr(fit, "outliers", None))]
+    verdict = [results["outliers"]["said"]] if "outliers" in results else []
+    return [*lines, *(in_config(text) for text in (fit.reason, *certificate, *notes, *verdict))]
 
 
 def in_config(text):

@@ -20,12 +20,14 @@ class Data(NamedTuple):
         columns: what the settings name, by name, (n,).
         known: lower and upper, (n, d), and what else is said of the rows, as of
             `tables.arrays_of`, in logarithms where these are asked for.
-        incomplete, stray: numbers of the rows that were left out, among those that were read.
+        rows, incomplete, stray: numbers of the rows to fit, and of those that were left out, among
+            the rows that were read, in ascending order.
         length: how many were read.
     """
 
     columns: dict[str, np.ndarray]
     known: dict[str, np.ndarray]
+    rows: np.ndarray
     incomplete: np.ndarray
     stray: np.ndarray
     length: int
@@ -61,7 +63,7 @@ def read(config: Any, part: tuple[int, int]) -> Data:
         columns = chosen(columns, np.delete(np.arange(len(rows)), stray))
         rows, stray = np.delete(rows, stray), rows[stray]
         known = known_of(config, columns, lambda row: place(int(rows[row])))
-    return Data(columns, known, np.flatnonzero(gone), stray, length)
+    return Data(columns, known, rows, np.flatnonzero(gone), stray, length)
 
 
 def chosen(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:

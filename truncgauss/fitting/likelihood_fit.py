@@ -97,7 +97,7 @@ class LikelihoodFit(InformationCriteria, Fit):
 
         It holds all values whose likelihood ratio to the maximum, over all other parameters, does
         not speak against them at that level. Unlike Wald's, it need not be symmetric. An end is
-        infinite where the likelihood does not fall that far.
+        infinite where the likelihood does not fall that far, and 0 for the lower one of `sigma`.
 
         Raises:
             ValueError: for a name that is no estimate, a level that is not between 0 and 1, or a
@@ -111,7 +111,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         if not 0.0 < level < 1.0:
             raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
         with jax.enable_x64(True):
-            return self._profile(name).interval(0.5 * float(stats.chi2.ppf(level, 1)))
+            low, high = self._profile(name).interval(0.5 * float(stats.chi2.ppf(level, 1)))
+        return (max(low, 0.0) if name == self.names[-1] == "sigma" else low), high
 
     def profile_fall(self, name: str, value: float) -> float:
         """By how many nats the profile log-likelihood of an estimate is below its maximum where

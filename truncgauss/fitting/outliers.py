@@ -10,6 +10,7 @@ References:
         (1950). Wilks, "Multivariate statistical outliers", Sankhya A (1963).
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +24,9 @@ from truncgauss.likelihood import Observations
 LEVEL = 0.01  # of samples without outliers in which some row is called one
 MOST_NAMED = 5
 VERDICT = (
-    "Residuals: the farthest row, {row}, lies {farthest:.3g} standard deviations from its fitted "
-    "mean; the farthest of {num_rows} is expected at {expected:.2g}, and beyond {threshold:.2g} in "
-    "1 of 100 samples."
+    "Residuals: {row} is the farthest, at {farthest:.3g} standard deviations from its fitted mean; "
+    "the farthest of {num_rows} is expected at {expected:.2g}, and beyond {threshold:.2g} in 1 of "
+    "100 samples."
 )
 OUTLYING = (
     "{number} row(s) lie farther from the fitted mean than chance allows: {named}, in standard "
@@ -55,10 +56,22 @@ class Outliers(NamedTuple):
     threshold: float
 
     def __str__(self) -> str:
+        return self.described(lambda row: f"row {row}")
+
+    def renumbered(self, numbers: np.ndarray) -> "Outliers":
+        """The same rows, numbered as in a table of which some rows were left out.
+
+        Args:
+            numbers: of the rows that were fitted, in that table, (n,).
+        """
+        return self._replace(rows=numbers[self.rows], row=int(numbers[self.row]))
+
+    def described(self, name: Callable[[int], str]) -> str:
+        """The verdict in a sentence, with rows named by a function of their numbers."""
         if not len(self.rows):
-            return VERDICT.format(**self._asdict())
+            return VERDICT.format(**self._asdict() | {"row": name(self.row)})
         pairs = list(zip(self.rows, self.distances))[:MOST_NAMED]
-        named = ", ".join(f"row {row} by {distance:.3g}" for row, distance in pairs)
+        named = ", ".join(f"{name(int(row))} by {distance:.3g}" for row, distance in pairs)
         named += ", ..." if len(self.rows) > MOST_NAMED else ""
         return OUTLYING.format(number=len(self.rows), named=named, **self._asdict())
 
