@@ -88,13 +88,18 @@ class Polyhedron(LinearRegion):
     def rows(self, x: Array) -> Array:
         return product(self.matrix, x)
 
-    def log_bound(self, loc: Array, covariance: Covariance) -> Array:
-        matrix, root, loc = lax.stop_gradient((self.matrix, covariance.root, loc))
-        spread = jnp.sum(product(matrix, root) ** 2, axis=1)
-        rounding = 4.0 * len(loc) * float(jnp.finfo(loc.dtype).eps)
-        # Left out where fewer than three digits of the standard deviation are known.
+    def _variances(self, covariance: Covariance, rounding: float) -> tuple[Array, Array]:
+        """The variances of matrix @ X, and what rounding makes of one that is 0; no derivative."""
+        matrix, root = lax.stop_gradient((self.matrix, covariance.root))
         size = jnp.sum((jnp.abs(matrix) @ jnp.abs(root)) ** 2, axis=1)
-        spread = jnp.where(spread > 1e6 * rounding**2 * size, spread, 0.0)
+        return jnp.sum(product(matrix, root) ** 2, axis=1), rounding**2 * size
+
+    def log_bound(self, loc: Array, covariance: Covariance) -> Array:
+        matrix, loc = lax.stop_gradient((self.matrix, loc))
+        rounding = _rounding(loc)
+        spread, least = self._variances(covariance, rounding)
+        # Left out where fewer than three digits of the standard deviation are known.
+        spread = jnp.where(spread > 1e6 * least, spread, 0.0)
         slack = rounding * (jnp.abs(matrix) @ jnp.abs(loc))
         return smallest_log_mass(self.low - slack, self.high + slack, self.rows(loc), spread)
 
@@ -107,11 +112,9 @@ class Polyhedron(LinearRegion):
 
     def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
         """The problem with every row in a unit of its own, rows of variance 0 without limits."""
-        matrix, root = fixed = lax.stop_gradient((self.matrix, covariance.root))
-        spread = jnp.sum(product(*fixed) ** 2, axis=1)
-        rounding = 4.0 * len(loc) * float(jnp.finfo(loc.dtype).eps)
-        size = jnp.sum((jnp.abs(matrix) @ jnp.abs(root)) ** 2, axis=1)
-        flat = spread <= rounding**2 * size
+        rounding = _rounding(loc)
+        spread, least = self._variances(covariance, rounding)
+        flat = spread <= least
         row_unit = jnp.where(flat, 1.0, power_of_two(spread))
         low, high, rows = self.low / row_unit, self.high / row_unit, self.matrix / row_unit[:, None]
         slack = rounding * (jnp.abs(rows) @ jnp.abs(loc))
@@ -157,3 +160,8 @@ class Polyhedron(LinearRegion):
         image = jnp.einsum("...md,...d->...m", self.matrix, x)
         below, above, _ = standardize(self.low, self.high, image, length)
         return jnp.concatenate([-below, above], axis=-1)
+
+
+def _rounding(loc: Array) -> float:
+    """The relative rounding of a sum of as many terms as a point has coordinates."""
+    return 4.0 * len(loc) * float(jnp.finfo(loc.dtype).eps)
