@@ -28,7 +28,7 @@ import truncgauss
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # Beside the public modules, those with the contracts that a user's own classes meet.
-CONTRACTS = ("truncgauss.covariances", "truncgauss.probability.method")
+CONTRACTS = ("truncgauss.gaussian.covariances", "truncgauss.probability.method")
 PAGE = """
 {% extends "frame.html.jinja2" %}
 {% block title %}{{ title }}{% endblock %}

@@ -15,7 +15,8 @@ import numpyro.distributions as dist
 import optax
 
 import truncgauss as tg
-from truncgauss import config, fitting
+from truncgauss import fitting
+from truncgauss.runs import config
 
 
 class Settings(config.Experiment):

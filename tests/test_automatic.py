@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from truncgauss.gaussian.problem import Estimate, as_problem
 from truncgauss.probability import row_batches
 from truncgauss.probability.automatic import PROBABILITY
 from truncgauss.probability.refinement import SPENT, STUCK, Goal, Search, errors
-from truncgauss.problem import Estimate, as_problem
 
 INF = jnp.inf
 

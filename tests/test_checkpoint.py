@@ -15,7 +15,8 @@ import pytest
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.optimization import checkpoint, digests, loop
+from truncgauss.execution import checkpoint, digests
+from truncgauss.fitting.optimization import loop
 
 
 def valley(x):

@@ -12,8 +12,10 @@ import jax
 import numpy as np
 import pytest
 
-from truncgauss import __version__, cli, running, runs
-from truncgauss.interrupts import interrupts
+from truncgauss import __version__, cli
+from truncgauss.execution.interrupts import interrupts
+from truncgauss.runs import folder as runs
+from truncgauss.runs import running
 
 ROOT = pathlib.Path(__file__).parents[1]
 SETTINGS = "experiment: tiny.py\nseed: 3\nmode: fine\n"
@@ -358,7 +360,8 @@ def test_the_module_is_the_command():
 
 CACHE = """
 import sys
-from truncgauss import config, running
+from truncgauss import config
+from truncgauss.runs import running
 import jax
 import truncgauss as tg
 tg.Box, tg.fit

@@ -4,7 +4,8 @@ import pathlib
 
 from test_cli import SETTINGS, folders, tiny  # noqa: F401  (the experiment of a few lines)
 
-from truncgauss import cli, runs
+from truncgauss import cli
+from truncgauss.runs import folder as runs
 
 
 def test_two_processes_cannot_continue_one_run(capsys):

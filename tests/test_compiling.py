@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss import compiling
+from truncgauss.execution import compiling
 
 
 @pytest.fixture

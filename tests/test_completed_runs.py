@@ -9,7 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from truncgauss import cli, completed_runs, report, running, runs
+from truncgauss import cli
+from truncgauss.runs import completed as completed_runs
+from truncgauss.runs import folder as runs
+from truncgauss.runs import report, running
 
 VOID = {"meta", "img", "br", "wbr", "polyline"}
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from truncgauss import config
-from truncgauss.config import ConfigError, yaml
+from truncgauss.runs import config
+from truncgauss.runs.config import ConfigError, yaml
 
 ROOT = pathlib.Path(__file__).parents[1]
 LINE = re.compile(r"[^:]+:\d+:\d+: \S.*: .+ \(got .+\)")
@@ -312,7 +312,11 @@ def test_a_validated_config_is_not_written_and_read_again(monkeypatch):
 
 OWN_FILES = [
     ("class Settings(config.Experiment):", "class Setings(config.Experiment):", "a class Settings"),
-    ("class Settings(config.Experiment):", "class Settings:", "derived from truncgauss.config"),
+    (
+        "class Settings(config.Experiment):",
+        "class Settings:",
+        "derived from truncgauss.runs.config",
+    ),
     ("def run(settings): ...", "", "needs a function run"),
     ("def plot(results): ...", "plot = 3", "needs a function plot"),
     ("def plot", "deff plot", "cannot be loaded: SyntaxError"),
@@ -371,9 +375,9 @@ def test_editors_find_the_schema_of_every_shipped_file():
 def test_settings_and_help_do_not_import_jax():
     code = """
 import contextlib, io, sys
-import truncgauss.config
+import truncgauss.runs.config
 from truncgauss import cli
-shipped = [f"configs/{name}.yaml" for name in truncgauss.config.names()]
+shipped = [f"configs/{name}.yaml" for name in truncgauss.runs.config.names()]
 for words in (["--help"], ["check", *shipped], ["schema"], ["run", shipped[0], "--help"]):
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
         cli.main(words)

@@ -10,8 +10,8 @@ import re
 
 import pytest
 
-from truncgauss import config
-from truncgauss.config import ConfigError
+from truncgauss.runs import config
+from truncgauss.runs.config import ConfigError
 
 ROOT = pathlib.Path(__file__).parents[1]
 SHIPPED = [path.read_text() for path in sorted(ROOT.glob("configs/*.yaml"))]

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.pytrees import frozen_pytree
+from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.special import log_interval_mass, standardize
 
 INF = jnp.inf

@@ -190,7 +190,7 @@ def test_the_default_call_comes_here_and_says_so():
 
 
 def test_what_is_not_definite_is_nan_and_what_is_not_symmetric_refused(monkeypatch):
-    monkeypatch.setattr("truncgauss.covariances.LARGE", 60)
+    monkeypatch.setattr("truncgauss.gaussian.covariances.LARGE", 60)
     loc, covariance, low, high = random_problem()
     region = tg.Box(low, high)
     negative = covariance - 0.9 * np.eye(D)
@@ -229,7 +229,7 @@ def test_errors_of_values_and_slopes_are_as_large_as_stated(low):
     @jax.jit
     def found(keys, method):
         def of(rho, keys):
-            covariance = tg.covariances.CovarianceMatrix(dense(rho))
+            covariance = tg.gaussian.covariances.CovarianceMatrix(dense(rho))
             return method.replicates(0.0 * ones, covariance, region, keys)
 
         slopes = lambda keys: jax.jvp(lambda rho: of(rho, keys), (0.5,), (1.0,))
@@ -266,7 +266,7 @@ def test_errors_are_as_large_as_stated_in_thousands_of_dimensions(case, monkeypa
 
     @jax.jit
     def found(matrix, keys):
-        covariance = tg.covariances.CovarianceMatrix(matrix)
+        covariance = tg.gaussian.covariances.CovarianceMatrix(matrix)
         log_probs, alone = method.replicates(jnp.zeros(d), covariance, region, keys)
         groups = log_probs.reshape(num_groups, 16)
         of_group = lambda group: method.combined_stderr(group, alone[:16])

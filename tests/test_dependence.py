@@ -192,7 +192,7 @@ def test_no_estimate_lies_above_a_bound(log_prob, fine):
     """No probability exceeds 1, nor that of one of its constraints, here one half."""
     row = jnp.zeros(2), jnp.eye(2), tg.Box([0.0, -1.0], [INF, 1.0])
     method = Certain(log_prob, 1e-5)
-    problem = tg.problem.as_problem(*row)
+    problem = tg.gaussian.problem.as_problem(*row)
     result = tg.probability.method.average(method, problem, jax.random.key(0))
     assert result.log_prob == log_prob and bool(np.isfinite(result.stderr)) == fine
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.diagnostics import first_nonfinite
+from truncgauss.diagnosis.nonfinite import first_nonfinite
 
 PRECISIONS = (jnp.float32, jnp.float64)
 

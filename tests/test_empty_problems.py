@@ -89,7 +89,7 @@ def test_complex_numbers_are_refused():
             tg.log_probability(loc, jnp.eye(2), tg.Box([low, low], [INF, INF]))
 
 
-@pytest.mark.parametrize("name", ["safe", "indicators", "special", "parallel"])
+@pytest.mark.parametrize("name", ["safe", "edges", "special", "parallel"])
 def test_modules_are_reachable_at_once(name):
     """`tg.safe` was there only once another import had brought it."""
     code = f"import truncgauss as tg; tg.{name}"

@@ -9,7 +9,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy.optimize import brentq
 from scipy.stats import multivariate_normal, norm
 
-from truncgauss import completed_runs, config, report, runs, tables
+from truncgauss.execution import tables
+from truncgauss.runs import completed as completed_runs
+from truncgauss.runs import config, report
+from truncgauss.runs import folder as runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 

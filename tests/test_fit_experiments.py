@@ -5,7 +5,7 @@ import pytest
 from scipy import integrate, stats
 
 from tests.test_experiments import check_picture, completed
-from truncgauss import config
+from truncgauss.runs import config
 
 
 def test_tobin():
@@ -73,7 +73,7 @@ def test_residuals():
 
 def seen():
     """Sepal widths of setosa below the limit."""
-    from truncgauss import tables
+    from truncgauss.execution import tables
 
     [sample, _] = config.load("configs/residuals.yaml").samples
     x = tables.from_file(sample.data, [sample.column], sample.where)[sample.column]

@@ -11,7 +11,10 @@ from test_distributed import alone, ends, launch, result
 
 import truncgauss as tg
 from tests.published_rows import SHARED, needed
-from truncgauss import cli, completed_runs, config, runs
+from truncgauss import cli
+from truncgauss.runs import completed as completed_runs
+from truncgauss.runs import config
+from truncgauss.runs import folder as runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 

@@ -8,7 +8,9 @@ import pytest
 from scipy import stats
 from test_fit_table import drawn
 
-from truncgauss import cli, completed_runs, config
+from truncgauss import cli
+from truncgauss.runs import completed as completed_runs
+from truncgauss.runs import config
 
 
 def table(folder, header, rows):

@@ -12,8 +12,8 @@ from truncgauss.fitting.centring import centred, whitened
 from truncgauss.fitting.existence import absurd, recession, refuse, rising_direction
 from truncgauss.fitting.observations_problem import Rows
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
+from truncgauss.fitting.optimization.descent import Descent
 from truncgauss.fitting.rising import direction_of, endless
-from truncgauss.optimization.descent import Descent
 
 INF = np.inf
 

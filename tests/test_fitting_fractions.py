@@ -6,9 +6,9 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
+from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
-from truncgauss.problem import Estimate
-from truncgauss.pytrees import frozen_pytree
 
 INF = jnp.inf
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss import runs
 from truncgauss.fitting.outliers import LEVEL, distances, outliers_of, residual_sizes
+from truncgauss.runs import folder as runs
 
 INF = np.inf
 

@@ -12,13 +12,13 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.compiling import MEDIUM
+from truncgauss.execution.compiling import MEDIUM
+from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting import truncated_normal
+from truncgauss.fitting.optimization.newton import Chord, newton_steps, point, slope
 from truncgauss.fitting.truncated_normal_loss import hessian_of, packed
-from truncgauss.optimization.newton import Chord, newton_steps, point, slope
+from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
-from truncgauss.problem import Estimate
-from truncgauss.pytrees import frozen_pytree
 
 ROOT = pathlib.Path(__file__).parents[1]
 SHARED = pathlib.Path(os.environ.get("TRUNCGAUSS_DATA", ROOT.parent / "shared" / "data"))

@@ -6,8 +6,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy.stats import multivariate_normal, norm
 
 from tests.test_experiments import completed
-from truncgauss import plotting, running
-from truncgauss.config import ConfigError, load
+from truncgauss import plotting
+from truncgauss.runs import running
+from truncgauss.runs.config import ConfigError, load
 
 SMALL = {
     "num_draws": 4000, "num_rows": 200, "steepnesses": (5.0, 50.0), "num_samples": 300,

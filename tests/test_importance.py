@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate, stats
 
 import truncgauss as tg
-from truncgauss.pytrees import frozen_pytree
+from truncgauss.execution.pytrees import frozen_pytree
 
 METHOD = tg.ImportanceSampling(1024)
 MEAN, COVARIANCE = jnp.array([0.3, -0.2]), jnp.array([[1.0, 0.5], [0.5, 2.0]])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss import problem
-from truncgauss.pytrees import MOST_ON_HOST
+from truncgauss.execution.pytrees import MOST_ON_HOST
+from truncgauss.gaussian import problem
 
 KINDS = {"lists": lambda x: x.tolist(), "NumPy": np.asarray, "JAX": jnp.asarray}
 LOC = np.array([0.1, -0.2, 0.3, 0.0, 0.4])

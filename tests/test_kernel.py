@@ -7,8 +7,8 @@ import pytest
 from problems import problem
 
 import truncgauss as tg
-from truncgauss.points import lattice_uniforms
 from truncgauss.separation import kernel
+from truncgauss.separation.lattice import lattice_uniforms
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.weights import log_weights
 

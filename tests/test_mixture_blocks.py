@@ -7,12 +7,12 @@ import pytest
 import truncgauss as tg
 from tests.mixture_em import INF, drawn
 from truncgauss import likelihood
-from truncgauss.mixtures import loss as mixture_loss
-from truncgauss.mixtures.curvature import point, scores_at
-from truncgauss.mixtures.em import Components, expectation
-from truncgauss.mixtures.fit import planned, prepared_loss
-from truncgauss.mixtures.likelihood import total_of
-from truncgauss.mixtures.loss import shares, slope, terms_at
+from truncgauss.fitting.mixtures import loss as mixture_loss
+from truncgauss.fitting.mixtures.curvature import point, scores_at
+from truncgauss.fitting.mixtures.em import Components, expectation
+from truncgauss.fitting.mixtures.fit import planned, prepared_loss
+from truncgauss.fitting.mixtures.likelihood import total_of
+from truncgauss.fitting.mixtures.loss import shares, slope, terms_at
 
 START = Components(
     np.array([0.4, 0.6]),

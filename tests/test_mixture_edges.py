@@ -6,7 +6,7 @@ import pytest
 from scipy import optimize, stats
 
 import truncgauss as tg
-from truncgauss.mixtures.em import misfit
+from truncgauss.fitting.mixtures.em import misfit
 
 
 def refused(fit, sentence):

@@ -7,13 +7,13 @@ from scipy import stats
 
 import truncgauss as tg
 from tests.mixture_em import INF, TRUTH, drawn, em_step, log_likelihood
-from truncgauss.mixtures import curvature
-from truncgauss.mixtures import fit as mixture_fit
-from truncgauss.mixtures.curvature import point, score_products
-from truncgauss.mixtures.em import Components, expectation, maximised
-from truncgauss.mixtures.fit import prepared_loss
-from truncgauss.mixtures.parameters import MixtureCoordinates
-from truncgauss.mixtures.starts import standard_rows
+from truncgauss.fitting.mixtures import curvature
+from truncgauss.fitting.mixtures import fit as mixture_fit
+from truncgauss.fitting.mixtures.curvature import point, score_products
+from truncgauss.fitting.mixtures.em import Components, expectation, maximised
+from truncgauss.fitting.mixtures.fit import prepared_loss
+from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
+from truncgauss.fitting.mixtures.starts import standard_rows
 
 START = (np.array([0.4, 0.6]), np.array([[-0.5, 0.3], [3.0, 1.5]]), np.stack([np.eye(2)] * 2))
 PAIR = (np.array([0.6, 0.4]), TRUTH[1][:2], TRUTH[2][:2])

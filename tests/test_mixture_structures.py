@@ -5,9 +5,9 @@ import pytest
 from scipy import optimize, stats
 
 import truncgauss as tg
-from truncgauss.mixtures.em import misfit
-from truncgauss.mixtures.factors import factor_analysis, most_factors
-from truncgauss.mixtures.parameters import MixtureCoordinates
+from truncgauss.fitting.mixtures.em import misfit
+from truncgauss.fitting.mixtures.factors import factor_analysis, most_factors
+from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
 
 
 def one_factor(n, d=4, seed=0):

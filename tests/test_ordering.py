@@ -6,8 +6,8 @@ import pytest
 from problems import autoregression, equal_correlations
 from scipy import stats
 
-from truncgauss.limits import GaussianLimits
-from truncgauss.linalg import numerical_rank
+from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.linalg import numerical_rank
 from truncgauss.separation.ordering import smallest_mass_first
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.rows import DIVIDED, at_once, mapped, operations
+from truncgauss.execution.batches import DIVIDED, at_once, mapped, operations
 from truncgauss.special import log_mean_exp
 
 LOC = jnp.array([0.3, -0.4, 0.1])

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.linalg import triangle
+from truncgauss.gaussian.linalg import triangle
 from truncgauss.probability.dense_blocks import DenseBlocks
 
 INF = jnp.inf

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss import distributed, parallel, pooling
+from truncgauss.execution import distributed, parallel, pooling
 
 RNG = np.random.default_rng(5)
 N = 61  # a prime

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.optimization import progress
+from truncgauss.fitting.optimization import progress
 
 ROWS = tg.Observations.exact(np.linspace(0.1, 0.9, 30) ** 2, region=tg.Box([0.0], [jnp.inf]))
 
@@ -100,7 +100,7 @@ def test_newton_steps_tell_the_log_likelihood(said, monkeypatch):
     slowly = lambda points, *more: (time.sleep(0.05) or point for point in points)
     watched = progress.watched
     monkeypatch.setattr(
-        "truncgauss.optimization.descent.watched",
+        "truncgauss.fitting.optimization.descent.watched",
         lambda points, *more: slowly(watched(points, *more)),
     )
     text = said(lambda: tg.fit_observations(ROWS), terminal=True)

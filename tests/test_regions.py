@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.covariances import CovarianceMatrix, as_covariance
+from truncgauss.gaussian.covariances import CovarianceMatrix, as_covariance
 
 INF = jnp.inf
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from test_distributed import port
 
-from truncgauss import roll_call
+from truncgauss.execution import roll_call
 
 
 def joined(*address, environment=None):

@@ -8,8 +8,8 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from truncgauss.safe import bell, bump, clipped_gradient, clipped_logits, safe_norm
 from truncgauss.special import log_mean_exp, log_sum_exp
+from truncgauss.special.safe import bell, bump, clipped_gradient, clipped_logits, safe_norm
 
 INF = math.inf
 DTYPES = [np.float64, np.float32]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
+from truncgauss.gaussian.problem import as_problem
 from truncgauss.probability import separation
 from truncgauss.probability.method import estimate_with_gradient
-from truncgauss.problem import as_problem
 
 INF = jnp.inf
 

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.covariances import as_covariance
+from truncgauss.gaussian.covariances import as_covariance
+from truncgauss.gaussian.problem import Problem
 from truncgauss.probability.sequential import particles, surviving
-from truncgauss.problem import Problem
 from truncgauss.separation.twisting import chain_of, log_weights, twist_of
 
 INF = jnp.inf

@@ -9,24 +9,24 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # Checked modules: every annotated function in them, private ones included, whoever calls it.
 CHECKED = [
-    "truncgauss.covariances",
+    "truncgauss.gaussian.covariances",
     "truncgauss.distributions",
-    "truncgauss.indicators",
-    "truncgauss.limits",
-    "truncgauss.linalg",
-    "truncgauss.moments",
-    "truncgauss.parallel",
-    "truncgauss.points",
+    "truncgauss.gaussian.edges",
+    "truncgauss.gaussian.limits",
+    "truncgauss.gaussian.linalg",
+    "truncgauss.probability.moments",
+    "truncgauss.execution.parallel",
+    "truncgauss.separation.lattice",
     "truncgauss.probability",
-    "truncgauss.problem",
+    "truncgauss.gaussian.problem",
     "truncgauss.quadrature",
-    "truncgauss.regions",
-    "truncgauss.safe",
-    "truncgauss.sampling",
+    "truncgauss.gaussian.regions",
+    "truncgauss.special.safe",
+    "truncgauss.probability.sampling",
     "truncgauss.separation",
     "truncgauss.special",
-    "truncgauss.total_moments",
-    "truncgauss.units",
+    "truncgauss.gaussian.total_moments",
+    "truncgauss.gaussian.standardization",
 ]
 SETUP = f"""
 from jaxtyping import install_import_hook
@@ -34,10 +34,10 @@ with install_import_hook({CHECKED}, "beartype.beartype"):
     import truncgauss as tg
     for name in tg.__all__:
         getattr(tg, name)
-    import truncgauss.total_moments
+    import truncgauss.gaussian.total_moments
 import jax, jax.numpy as jnp, numpy as np
 jax.config.update("jax_enable_x64", True)
-from truncgauss import points
+from truncgauss.separation import lattice as points
 key = jax.random.key(0)
 """
 CALLS = """
@@ -142,7 +142,7 @@ x = many.sample(key, (5,))
 many.log_prob(x), many.mean, many.variance, many.entropy(), many.support(x), many.to_event()
 """
 REFUSED = {
-    "a covariance that is not square": "tg.covariances.CovarianceMatrix(jnp.ones((2, 3)))",
+    "a covariance that is not square": "tg.gaussian.covariances.CovarianceMatrix(jnp.ones((2, 3)))",
     "factors of one length, noise of another": "tg.LowRank(jnp.ones((3, 1)), jnp.ones(2))",
     "limits that do not broadcast": "tg.special.truncated_mean(0.0, 1.0, np.ones(2), np.ones(3))",
     "a ball around a number": "tg.Ball(0.0, 1.0)",

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.points import lattice_bits, lattice_points, normal_points
 from truncgauss.probability.method import _estimate
+from truncgauss.separation.lattice import lattice_bits, lattice_points, normal_points
 
 INF = jnp.inf
 SHIFTS = jnp.linspace(-5.0, 5.0, 500)

@@ -10,7 +10,8 @@ import urllib.parse
 
 import pytest
 
-from truncgauss import cli, config
+from truncgauss import cli
+from truncgauss.runs import config
 
 ROOT = pathlib.Path(__file__).parents[1]
 

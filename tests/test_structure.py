@@ -8,9 +8,9 @@ from problems import problem
 from scipy import linalg
 
 import truncgauss as tg
-from truncgauss.covariances import CovarianceMatrix, LowRank, Markov
+from truncgauss.gaussian.covariances import CovarianceMatrix, LowRank, Markov
+from truncgauss.gaussian.problem import as_problem
 from truncgauss.probability.structure import independent_parts, structured
-from truncgauss.problem import as_problem
 
 INF = jnp.inf
 

@@ -7,7 +7,9 @@ import pathlib
 import jax
 import pytest
 
-from truncgauss import cli, completed_runs, config
+from truncgauss import cli
+from truncgauss.runs import completed as completed_runs
+from truncgauss.runs import config
 
 EXPERIMENT = """
 from truncgauss import config

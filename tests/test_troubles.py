@@ -9,7 +9,8 @@ from jax.test_util import check_grads
 import truncgauss as tg
 from experiments.nan_gallery import plot as figure
 from experiments.nan_gallery import run as gallery
-from truncgauss import config, special
+from truncgauss import special
+from truncgauss.runs import config
 
 PRECISIONS = (jnp.float32, jnp.float64)
 

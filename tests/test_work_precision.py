@@ -12,7 +12,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from experiments.work_precision import curves, peers, plot, problems, run
-from truncgauss import config, fitting
+from truncgauss import fitting
+from truncgauss.runs import config
 
 ROOT = pathlib.Path(__file__).parents[1]
 

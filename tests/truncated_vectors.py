@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 
 import truncgauss as tg
+from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
-from truncgauss.problem import Estimate
-from truncgauss.pytrees import frozen_pytree
 
 PAIR = jnp.array([[1.0, 0.3], [0.3, 2.0]])
 

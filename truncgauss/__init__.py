@@ -3,29 +3,28 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from truncgauss.garbage import uncollected
+from truncgauss.execution.garbage import uncollected
 
 if TYPE_CHECKING:  # the same names for type checkers and editors
-    from truncgauss import (
-        config as config,
-        fitting as fitting,
-        indicators as indicators,
-        likelihood as likelihood,
-        mixtures as mixtures,
-        distributed as distributed,
-        parallel as parallel,
-        plotting as plotting,
-        regions as regions,
-        safe as safe,
-        special as special,
+    from truncgauss import fitting as fitting, likelihood as likelihood, plotting as plotting
+    from truncgauss import special as special
+    from truncgauss.execution import distributed as distributed, parallel as parallel
+    from truncgauss.execution import tables as tables
+    from truncgauss.fitting import mixtures as mixtures
+    from truncgauss.gaussian import edges as edges, regions as regions
+    from truncgauss.runs import config as config
+    from truncgauss.special import safe as safe
+    from truncgauss.gaussian.covariances import (
+        LowRank as LowRank,
+        Markov as Markov,
+        ScaleTril as ScaleTril,
     )
-    from truncgauss.covariances import LowRank as LowRank, Markov as Markov, ScaleTril as ScaleTril
-    from truncgauss.diagnostics import first_nonfinite as first_nonfinite
+    from truncgauss.diagnosis.nonfinite import first_nonfinite as first_nonfinite
     from truncgauss.distributions import (
         TruncatedMultivariateNormal as TruncatedMultivariateNormal,
         TruncatedNormal as TruncatedNormal,
     )
-    from truncgauss.exporting import export as export
+    from truncgauss.likelihood.exporting import export as export
     from truncgauss.fitting import (
         FitResult as FitResult,
         ObservationsFit as ObservationsFit,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         likelihood_ratio as likelihood_ratio,
         quantile_residuals as quantile_residuals,
     )
-    from truncgauss.indicators import (
+    from truncgauss.gaussian.edges import (
         Bump as Bump,
         Hard as Hard,
         Probit as Probit,
@@ -49,15 +48,15 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Tanh as Tanh,
     )
     from truncgauss.likelihood import Observations as Observations, log_likelihood as log_likelihood
-    from truncgauss.mixtures import (
+    from truncgauss.fitting.mixtures import (
         MixtureFit as MixtureFit,
         MixturePath as MixturePath,
         fit_mixture as fit_mixture,
         fit_mixture_path as fit_mixture_path,
         mixture_log_likelihood as mixture_log_likelihood,
     )
-    from truncgauss.mixtures.distribution import TruncatedMixture as TruncatedMixture
-    from truncgauss.moments import truncated_moments as truncated_moments
+    from truncgauss.distributions.mixture import TruncatedMixture as TruncatedMixture
+    from truncgauss.probability.moments import truncated_moments as truncated_moments
     from truncgauss.probability.automatic import (
         Automatic as Automatic,
         fraction_not_truncated as fraction_not_truncated,
@@ -79,8 +78,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     from truncgauss.probability.separation import Separation as Separation
     from truncgauss.probability.sequential import SequentialMonteCarlo as SequentialMonteCarlo
     from truncgauss.probability.soft import SoftMonteCarlo as SoftMonteCarlo
-    from truncgauss.problem import Estimate as Estimate, Problem as Problem
-    from truncgauss.regions import (
+    from truncgauss.gaussian.problem import Estimate as Estimate, Problem as Problem
+    from truncgauss.gaussian.regions import (
         Ball as Ball,
         Box as Box,
         Ellipsoid as Ellipsoid,
@@ -88,31 +87,31 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Region as Region,
         Selection as Selection,
     )
-    from truncgauss.safe import (
+    from truncgauss.special.safe import (
         bell as bell,
         bump as bump,
         clipped_gradient as clipped_gradient,
         clipped_logits as clipped_logits,
         safe_norm as safe_norm,
     )
-    from truncgauss.sampling import (
+    from truncgauss.probability.sampling import (
         Draws as Draws,
         Weighted as Weighted,
         truncated_draws as truncated_draws,
         truncated_samples as truncated_samples,
         weighted_samples as weighted_samples,
     )
-    from truncgauss.total_moments import Moments as Moments
+    from truncgauss.gaussian.total_moments import Moments as Moments
 
 __version__ = "0.1.0"
 
 # Where each public name lives. Nothing is imported before it is asked for, so that the command line
 # can check a config without starting JAX.
 _HOMES = {
-    "truncgauss.covariances": ("LowRank", "Markov", "ScaleTril"),
-    "truncgauss.diagnostics": ("first_nonfinite",),
+    "truncgauss.gaussian.covariances": ("LowRank", "Markov", "ScaleTril"),
+    "truncgauss.diagnosis.nonfinite": ("first_nonfinite",),
     "truncgauss.distributions": ("TruncatedMultivariateNormal", "TruncatedNormal"),
-    "truncgauss.exporting": ("export",),
+    "truncgauss.likelihood.exporting": ("export",),
     "truncgauss.fitting": (
         "FitResult",
         "ObservationsFit",
@@ -128,23 +127,23 @@ _HOMES = {
         "likelihood_ratio",
         "quantile_residuals",
     ),
-    "truncgauss.indicators": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
+    "truncgauss.gaussian.edges": ("Bump", "Hard", "Probit", "Surrogate", "Tanh"),
     "truncgauss.likelihood": ("Observations", "log_likelihood"),
-    "truncgauss.mixtures": (
+    "truncgauss.fitting.mixtures": (
         "MixtureFit",
         "MixturePath",
         "fit_mixture",
         "fit_mixture_path",
         "mixture_log_likelihood",
     ),
-    "truncgauss.mixtures.distribution": ("TruncatedMixture",),
-    "truncgauss.moments": ("truncated_moments",),
+    "truncgauss.distributions.mixture": ("TruncatedMixture",),
+    "truncgauss.probability.moments": ("truncated_moments",),
     "truncgauss.probability.automatic": (
         "Automatic",
         "fraction_not_truncated",
         "log_probability",
     ),
-    "truncgauss.problem": ("Estimate", "Problem"),
+    "truncgauss.gaussian.problem": ("Estimate", "Problem"),
     "truncgauss.probability.exact": ("Exact",),
     "truncgauss.probability.explanation": ("explain",),
     "truncgauss.probability.gradients": (
@@ -159,21 +158,39 @@ _HOMES = {
     "truncgauss.probability.separation": ("Separation",),
     "truncgauss.probability.sequential": ("SequentialMonteCarlo",),
     "truncgauss.probability.soft": ("SoftMonteCarlo",),
-    "truncgauss.regions": ("Ball", "Box", "Ellipsoid", "Polyhedron", "Region", "Selection"),
-    "truncgauss.sampling": (
+    "truncgauss.gaussian.regions": (
+        "Ball",
+        "Box",
+        "Ellipsoid",
+        "Polyhedron",
+        "Region",
+        "Selection",
+    ),
+    "truncgauss.probability.sampling": (
         "Draws",
         "Weighted",
         "truncated_draws",
         "truncated_samples",
         "weighted_samples",
     ),
-    "truncgauss.total_moments": ("Moments",),
-    "truncgauss.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
+    "truncgauss.gaussian.total_moments": ("Moments",),
+    "truncgauss.special.safe": ("bell", "bump", "clipped_gradient", "clipped_logits", "safe_norm"),
 }
-_MODULES = (
-    "config", "distributed", "fitting", "indicators", "likelihood", "mixtures", "parallel",
-    "plotting", "regions", "safe", "special",
-)  # fmt: skip
+# Rooms and modules that are public as a whole, by the name under which users know them.
+_MODULES = {
+    "config": "truncgauss.runs.config",
+    "distributed": "truncgauss.execution.distributed",
+    "edges": "truncgauss.gaussian.edges",
+    "fitting": "truncgauss.fitting",
+    "likelihood": "truncgauss.likelihood",
+    "mixtures": "truncgauss.fitting.mixtures",
+    "parallel": "truncgauss.execution.parallel",
+    "plotting": "truncgauss.plotting",
+    "regions": "truncgauss.gaussian.regions",
+    "safe": "truncgauss.special.safe",
+    "special": "truncgauss.special",
+    "tables": "truncgauss.execution.tables",
+}
 _EXTRAS = ("sklearn", "torch")  # modules that need a package which may be absent
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -186,7 +203,9 @@ if not TYPE_CHECKING:  # type checkers should know the names above only
         with uncollected():
             if name in _HOME_OF:
                 value = getattr(importlib.import_module(_HOME_OF[name]), name)
-            elif name in _MODULES or name in _EXTRAS:
+            elif name in _MODULES:
+                value = importlib.import_module(_MODULES[name])
+            elif name in _EXTRAS:
                 value = importlib.import_module(f"truncgauss.{name}")
             else:
                 raise AttributeError(f"module 'truncgauss' has no attribute {name!r}")

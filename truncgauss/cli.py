@@ -19,10 +19,14 @@ from typing import Any, NoReturn, get_args
 
 import tyro
 
-from truncgauss import __version__, completed_runs, files, running, runs, starting_point, sweeps
-from truncgauss import config as settings
-from truncgauss.config import ConfigError
-from truncgauss.interrupts import interrupts
+from truncgauss import __version__
+from truncgauss.execution import files
+from truncgauss.execution.interrupts import interrupts
+from truncgauss.runs import completed as completed_runs
+from truncgauss.runs import config as settings
+from truncgauss.runs import folder as runs
+from truncgauss.runs import running, starting_point, sweeps
+from truncgauss.runs.config import ConfigError
 
 FINE, FAILED, USAGE, INTERRUPTED, CLOSED, TERMINATED = 0, 1, 2, 130, 141, 143
 ERROR = "truncgauss: error"
@@ -212,12 +216,12 @@ def _tell(*lines: object) -> None:
 
 def _joined() -> bool:
     """Whether this process is one of several; their module need not be imported to know it."""
-    module = sys.modules.get("truncgauss.distributed")
+    module = sys.modules.get("truncgauss.execution.distributed")
     return module is not None and module.joined()
 
 
 def _leave(code: int) -> NoReturn:
-    from truncgauss import distributed
+    from truncgauss.execution import distributed
 
     distributed.leave(code)
 
@@ -370,7 +374,7 @@ def _others(asked: Run) -> tuple[Any, ...] | None:
 
 
 def _first() -> bool:
-    from truncgauss import distributed
+    from truncgauss.execution import distributed
 
     return distributed.first()
 

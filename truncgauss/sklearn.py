@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import tables
+from truncgauss.execution import tables
 from truncgauss.fitting import TruncatedFit, fit_truncated_normal
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations, log_likelihood
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.regions import Box
-from truncgauss.sampling import truncated_samples
+from truncgauss.probability.sampling import truncated_samples
 
 try:
     from sklearn.base import BaseEstimator, DensityMixin

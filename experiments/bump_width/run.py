@@ -11,7 +11,7 @@ import optax
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.optimization.progress import bar
+from truncgauss.fitting.optimization.progress import bar
 
 
 def run(config):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from truncgauss.config import Count, Dtype, Experiment, Fit, LogGrid, Positive
+from truncgauss.runs.config import Count, Dtype, Experiment, Fit, LogGrid, Positive
 
 
 class Settings(Experiment):

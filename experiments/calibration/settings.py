@@ -1,6 +1,6 @@
 """The settings of `calibration`."""
 
-from truncgauss.config import Chains, Count, Experiment, Limits, Model, Number, Positive, Share
+from truncgauss.runs.config import Chains, Count, Experiment, Limits, Model, Number, Positive, Share
 
 
 class NormalPrior(Model):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from truncgauss.config import Count, Experiment, Limit, Model
+from truncgauss.runs.config import Count, Experiment, Limit, Model
 
 
 class Kind(Model):

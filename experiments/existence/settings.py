@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from truncgauss.config import Count, Experiment, Number
+from truncgauss.runs.config import Count, Experiment, Number
 
 Size = Annotated[int, Field(ge=3)]
 

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import Count, Experiment, Gaussian, Limits, Vector, problem
+from truncgauss.runs.config import Count, Experiment, Gaussian, Limits, Vector, problem
 
 
 class Settings(Experiment):

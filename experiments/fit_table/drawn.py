@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from truncgauss import pooling
+from truncgauss.execution import pooling
 
 
 def shown(config, data, design, fit, share):

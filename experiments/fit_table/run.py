@@ -13,8 +13,9 @@ import sys
 import numpy as np
 
 import truncgauss as tg
-from truncgauss import distributed, pooling, tables
-from truncgauss.optimization.progress import bar
+from truncgauss import distributed
+from truncgauss.execution import pooling, tables
+from truncgauss.fitting.optimization.progress import bar
 
 from . import drawn, mixture
 from .table import levels_of, log

@@ -5,7 +5,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import (
+from truncgauss.execution.tables import limit_of, mismatch, units
+from truncgauss.execution.tables.censoring import advice
+from truncgauss.runs.config import (
     Count,
     DataFile,
     Experiment,
@@ -17,8 +19,6 @@ from truncgauss.config import (
     problem,
     problems,
 )
-from truncgauss.tables import limit_of, mismatch, units
-from truncgauss.tables.censoring import advice
 
 from .table import Data, levels_of, read
 

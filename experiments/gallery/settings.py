@@ -4,7 +4,16 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import Count, Experiment, Gaussian, Grid, Limits, LogGrid, Positive, problem
+from truncgauss.runs.config import (
+    Count,
+    Experiment,
+    Gaussian,
+    Grid,
+    Limits,
+    LogGrid,
+    Positive,
+    problem,
+)
 
 
 class Settings(Experiment):

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from truncgauss.config import Count, Experiment, Model, Positive
+from truncgauss.runs.config import Count, Experiment, Model, Positive
 
 
 class Accelerator(Model):

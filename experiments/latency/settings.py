@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from truncgauss.config import Count, Experiment
+from truncgauss.runs.config import Count, Experiment
 
 Task = Literal["value", "gradient", "moments", "draws"]
 

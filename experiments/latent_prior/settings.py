@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import (
+from truncgauss.runs.config import (
     Chains,
     Experiment,
     Gaussian,

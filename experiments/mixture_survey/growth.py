@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 import truncgauss as tg
-from truncgauss.mixtures import em, fit, loss
+from truncgauss.fitting.mixtures import em, fit, loss
 
 PEAK = 34e12  # double precision operations a second of one H100, by its data sheet
 FREE = {

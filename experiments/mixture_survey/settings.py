@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import (
+from truncgauss.runs.config import (
     Bounds,
     Count,
     Experiment,

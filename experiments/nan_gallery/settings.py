@@ -2,7 +2,7 @@
 
 from pydantic import model_validator
 
-from truncgauss.config import (
+from truncgauss.runs.config import (
     Count,
     Experiment,
     Grid,

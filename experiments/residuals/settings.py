@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import (
+from truncgauss.execution.tables import from_file, mismatch
+from truncgauss.runs.config import (
     Count,
     DataFile,
     Experiment,
@@ -14,7 +15,6 @@ from truncgauss.config import (
     columns_of,
     problem,
 )
-from truncgauss.tables import from_file, mismatch
 
 
 class Sample(Model):

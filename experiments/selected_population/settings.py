@@ -4,7 +4,16 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import Chains, Experiment, Gaussian, Limits, Model, Positive, Vector, problem
+from truncgauss.runs.config import (
+    Chains,
+    Experiment,
+    Gaussian,
+    Limits,
+    Model,
+    Positive,
+    Vector,
+    problem,
+)
 
 
 class PopulationPrior(Model):

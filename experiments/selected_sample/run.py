@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import truncgauss as tg
-from truncgauss import parallel, tables
-from truncgauss.compiling import LIGHT, Compiled
-from truncgauss.optimization.progress import bar
+from truncgauss import parallel
+from truncgauss.execution import tables
+from truncgauss.execution.compiling import LIGHT, Compiled
+from truncgauss.fitting.optimization.progress import bar
 
 
 def run(config):

@@ -4,8 +4,17 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from truncgauss.config import Count, DataFile, Edge, Experiment, Grid, Limits, columns_of, problem
-from truncgauss.tables import from_file, mismatch
+from truncgauss.execution.tables import from_file, mismatch
+from truncgauss.runs.config import (
+    Count,
+    DataFile,
+    Edge,
+    Experiment,
+    Grid,
+    Limits,
+    columns_of,
+    problem,
+)
 
 
 class Settings(Experiment):

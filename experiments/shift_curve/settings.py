@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from truncgauss.config import Count, Experiment, Gaussian, Grid, Limits, Positive
+from truncgauss.runs.config import Count, Experiment, Gaussian, Grid, Limits, Positive
 
 
 class Settings(Experiment):

@@ -4,7 +4,7 @@ import math
 
 from pydantic import model_validator
 
-from truncgauss.config import Chains, Count, Experiment, Grid, Positive, problem
+from truncgauss.runs.config import Chains, Count, Experiment, Grid, Positive, problem
 
 from ..selected_population.settings import Population
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from truncgauss.config import Count, Dtype, Experiment, Grid
+from truncgauss.runs.config import Count, Dtype, Experiment, Grid
 
 
 class Settings(Experiment):

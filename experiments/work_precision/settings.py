@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from truncgauss.config import Count, Experiment, Limit, Model, Number, Positive, Vector
+from truncgauss.runs.config import Count, Experiment, Limit, Model, Number, Positive, Vector
 
 
 class Family(Model):

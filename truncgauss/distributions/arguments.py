@@ -12,10 +12,10 @@ from jax import Array
 from jax.scipy.linalg import solve_triangular
 from numpy.typing import NDArray
 
-from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
-from truncgauss.problem import Problem, as_problem
-from truncgauss.pytrees import is_concrete, refuse_text
-from truncgauss.regions import Box, LinearRegion, Region
+from truncgauss.execution.pytrees import is_concrete, refuse_text
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril, as_covariance
+from truncgauss.gaussian.problem import Problem, as_problem
+from truncgauss.gaussian.regions import Box, LinearRegion, Region
 
 
 def constants_kept(values: Any) -> contextlib.AbstractContextManager[Any]:

@@ -12,7 +12,6 @@ from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 from numpyro.distributions.util import lazy_property
 
-from truncgauss.covariances import Covariance
 from truncgauss.distributions import compiled
 from truncgauss.distributions.arguments import (
     common_dtype,
@@ -25,15 +24,16 @@ from truncgauss.distributions.arguments import (
 )
 from truncgauss.distributions.events import TruncatedDistribution
 from truncgauss.distributions.supports import Between, Inside
-from truncgauss.moments import truncated_moments
+from truncgauss.execution.pytrees import is_concrete
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.regions import Box, LinearRegion, Region
+from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
-from truncgauss.problem import Estimate
-from truncgauss.pytrees import is_concrete
-from truncgauss.regions import Box, LinearRegion, Region
-from truncgauss.sampling import truncated_samples
-from truncgauss.total_moments import Moments
+from truncgauss.probability.moments import truncated_moments
+from truncgauss.probability.sampling import truncated_samples
 
 
 class TruncatedMultivariateNormal(TruncatedDistribution):

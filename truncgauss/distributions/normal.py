@@ -21,8 +21,8 @@ from truncgauss.distributions.arguments import (
 )
 from truncgauss.distributions.events import TruncatedDistribution
 from truncgauss.distributions.supports import Between
-from truncgauss.problem import Estimate
-from truncgauss.regions import check_limits
+from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.regions import check_limits
 from truncgauss.special import (
     truncated_log_density,
 )

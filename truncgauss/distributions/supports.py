@@ -12,7 +12,7 @@ from jax import Array
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.transforms import Transform
 
-from truncgauss.regions import Region
+from truncgauss.gaussian.regions import Region
 from truncgauss.special import log1mexp, log1pexp, log_sigmoid
 
 

@@ -1,5 +1,7 @@
 """Fits of shifts, limits and whole Gaussians to truncated data."""
 
+from truncgauss.execution.checkpoint import computed, resumable
+from truncgauss.execution.interrupts import interrupts
 from truncgauss.fitting.fractions import fit_limits, fit_shift
 from truncgauss.fitting.likelihood_fit import (
     Derived,
@@ -10,17 +12,8 @@ from truncgauss.fitting.likelihood_fit import (
 )
 from truncgauss.fitting.observations import fit_observations
 from truncgauss.fitting.observations_result import ObservationsErrors, ObservationsFit
-from truncgauss.fitting.regression import fit_regression
-from truncgauss.fitting.regression_result import RegressionErrors, RegressionFit
-from truncgauss.fitting.residuals import quantile_residuals
-from truncgauss.fitting.statistics import Statistics
-from truncgauss.fitting.tightening import Tightening, tightened
-from truncgauss.fitting.truncated_normal import fit_truncated_normal
-from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
-from truncgauss.interrupts import interrupts
-from truncgauss.optimization.checkpoint import computed, resumable
-from truncgauss.optimization.loop import fit
-from truncgauss.optimization.parameters import (
+from truncgauss.fitting.optimization.loop import fit
+from truncgauss.fitting.optimization.parameters import (
     Bijection,
     Constraint,
     Coordinates,
@@ -32,14 +25,21 @@ from truncgauss.optimization.parameters import (
     Real,
     coordinates,
 )
-from truncgauss.optimization.result import Fit, FitResult
-from truncgauss.optimization.uncertainty import (
+from truncgauss.fitting.optimization.result import Fit, FitResult
+from truncgauss.fitting.optimization.uncertainty import (
     Certificate,
     ErrorBars,
     certificate,
     error_bars,
     standard_errors,
 )
+from truncgauss.fitting.regression import fit_regression
+from truncgauss.fitting.regression_result import RegressionErrors, RegressionFit
+from truncgauss.fitting.residuals import quantile_residuals
+from truncgauss.fitting.statistics import Statistics
+from truncgauss.fitting.tightening import Tightening, tightened
+from truncgauss.fitting.truncated_normal import fit_truncated_normal
+from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
 
 __all__ = [
     "Bijection",

@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import pooling
+from truncgauss.execution import pooling
+from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.fitting.existence import ROUNDING
+from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Section
 from truncgauss.likelihood import Observations
-from truncgauss.pytrees import as_float_array, frozen_pytree
-from truncgauss.regions import Box, Polyhedron, QuadraticRegion, Section
 
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
 CONSTANT = 1e-12  # how near to 1 a sum of covariates must be to count as constant

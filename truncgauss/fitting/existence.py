@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from truncgauss import pooling
+from truncgauss.execution import pooling
 
 MANY = 4000  # rows of a linear program; beyond, it is solved for some and the others are looked up
 MOST_ROUNDS = 100

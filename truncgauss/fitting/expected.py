@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import pooling
-from truncgauss.compiling import MEDIUM, Compiled
-from truncgauss.covariances import CovarianceMatrix
+from truncgauss.execution import pooling
+from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.observations_loss import ObservationsLoss
 from truncgauss.fitting.regression_loss import (
     RegressionLoss,
@@ -29,10 +29,10 @@ from truncgauss.fitting.regression_loss import (
     limits_of,
     terms_of,
 )
+from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations, hold, row_terms
 from truncgauss.probability.method import Method
-from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Box
 from truncgauss.special import log_interval_mass, standardize
 
 NOT_EXPECTED = (

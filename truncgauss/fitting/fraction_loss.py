@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import xlogy
 
-from truncgauss.covariances import Covariance
+from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.held import Held, HeldLimited
-from truncgauss.problem import Estimate, Problem
-from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Box
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.regions import Box
 from truncgauss.special import log1mexp
 
 

@@ -15,15 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from truncgauss.execution.checkpoint import computed
+from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.fraction_loss import FractionLoss
-from truncgauss.optimization import newton
-from truncgauss.optimization.checkpoint import computed
-from truncgauss.optimization.parameters import Constraint, Coordinates, coordinates
-from truncgauss.optimization.progress import bar
-from truncgauss.optimization.result import BASELESS, FitResult
-from truncgauss.optimization.uncertainty import Certificate, ErrorBars, certificate, error_bars
-from truncgauss.problem import Estimate
-from truncgauss.pytrees import frozen_pytree
+from truncgauss.fitting.optimization import newton
+from truncgauss.fitting.optimization.parameters import Constraint, Coordinates, coordinates
+from truncgauss.fitting.optimization.progress import bar
+from truncgauss.fitting.optimization.result import BASELESS, FitResult
+from truncgauss.fitting.optimization.uncertainty import (
+    Certificate,
+    ErrorBars,
+    certificate,
+    error_bars,
+)
+from truncgauss.gaussian.problem import Estimate
 from truncgauss.special import log1mexp
 
 ROUNDS = 3  # how often the method's plan is made anew

@@ -8,18 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.covariances import CovarianceMatrix
+from truncgauss.execution.pytrees import refuse_text
 from truncgauss.fitting.fraction_loss import FractionLoss, LimitsProblem, ShiftProblem
 from truncgauss.fitting.fraction_search import Search
 from truncgauss.fitting.held import hold, hold_limited
-from truncgauss.optimization.parameters import Limits, coordinates
-from truncgauss.optimization.progress import bar
-from truncgauss.optimization.result import FitResult
+from truncgauss.fitting.optimization.parameters import Limits, coordinates
+from truncgauss.fitting.optimization.progress import bar
+from truncgauss.fitting.optimization.result import FitResult
+from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.problem import Problem, as_problem
+from truncgauss.gaussian.regions import Ball, Box
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.problem import Problem, as_problem
-from truncgauss.pytrees import refuse_text
-from truncgauss.regions import Ball, Box
 from truncgauss.special import standardize
 
 

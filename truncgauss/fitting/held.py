@@ -3,11 +3,11 @@
 import jax
 
 from truncgauss import likelihood
+from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.gaussian.problem import Estimate, Problem, as_key
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 from truncgauss.probability.method import Method, estimate
-from truncgauss.problem import Estimate, Problem, as_key
-from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Box
 
 
 @frozen_pytree

@@ -6,17 +6,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import pooling
-from truncgauss.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.execution import pooling
+from truncgauss.execution.compiling import LIGHT, MEDIUM, Compiled
 from truncgauss.fitting.observations_loss import ObservationsLoss, gaussian_at
+from truncgauss.fitting.optimization.descent import Path
+from truncgauss.fitting.optimization.newton import Point, point, verdict
+from truncgauss.fitting.optimization.result import (
+    BASELESS,
+    MOSTLY_UNSEEN,
+    NO_OTHER,
+    UNSEEN,
+    in_words,
+)
+from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
+from truncgauss.fitting.optimization.wald import wald_ratios
 from truncgauss.fitting.outliers import Outliers, outliers_of
+from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood import Observations, fraction_not_truncated, total_log_likelihood
-from truncgauss.optimization.descent import Path
-from truncgauss.optimization.newton import Point, point, verdict
-from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, NO_OTHER, UNSEEN, in_words
-from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.optimization.wald import wald_ratios
-from truncgauss.problem import Estimate
 
 INFORMATION = ("observed", "expected", "sandwich")
 

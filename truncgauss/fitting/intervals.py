@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
-from truncgauss.optimization.wald import coverages, untrusted
+from truncgauss.fitting.optimization.wald import coverages, untrusted
 
 F = TypeVar("F", bound=LikelihoodFit)
 

@@ -10,17 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from truncgauss import __version__, distributed, pooling
+from truncgauss import __version__
+from truncgauss.execution import distributed, pooling
+from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.citations import bibtex
+from truncgauss.fitting.optimization.newton import Point
+from truncgauss.fitting.optimization.result import Fit, InformationCriteria, table_of
+from truncgauss.fitting.optimization.uncertainty import FreeErrors
 from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
-from truncgauss.optimization.newton import Point
-from truncgauss.optimization.result import Fit, InformationCriteria, table_of
-from truncgauss.optimization.uncertainty import FreeErrors
-from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Box
 
 TIGHTENED = (
     "How the estimates move as the limits of truncation move inwards: print "

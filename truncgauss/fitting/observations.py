@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from truncgauss import pooling
+from truncgauss.execution import pooling
+from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.fitting.centring import UserUnits, centred, coarse
 from truncgauss.fitting.expected import check_expected
 from truncgauss.fitting.inference import check_information
@@ -19,15 +20,14 @@ from truncgauss.fitting.observations_start import (
     as_designs,
     first_guess,
 )
+from truncgauss.fitting.optimization.descent import Descent, fitted
+from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.regression_loss import is_simple
+from truncgauss.gaussian.problem import as_key
 from truncgauss.likelihood import Observations, fitted_together, own_rows
-from truncgauss.optimization.descent import Descent, fitted
-from truncgauss.optimization.progress import bar
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
-from truncgauss.problem import as_key
-from truncgauss.pytrees import floats_as_float64
 
 FEW_PROFILED = 2**10  # entries of rows that are not simple, up to which a fit profiles by itself
 

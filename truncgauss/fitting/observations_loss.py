@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.compiling import Compiled
+from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.fitting.optimization.widening import Precision
+from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood import Observations, log_likelihood, total_log_likelihood
-from truncgauss.optimization.widening import Precision
 from truncgauss.probability.method import Method
-from truncgauss.problem import Estimate
-from truncgauss.pytrees import frozen_pytree, static_field
 
 
 @frozen_pytree

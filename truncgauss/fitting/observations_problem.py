@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import likelihood, pooling
-from truncgauss.compiling import LIGHT
+from truncgauss import likelihood
+from truncgauss.execution import pooling
+from truncgauss.execution.compiling import LIGHT
 from truncgauss.fitting.centring import Centred, UserUnits
 from truncgauss.fitting.existence import (
     AT_SINGULAR,
@@ -34,6 +35,8 @@ from truncgauss.fitting.observations_start import (
     scattered,
     widened,
 )
+from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Path
+from truncgauss.fitting.optimization.widening import Precision, along
 from truncgauss.fitting.regression_loss import (
     LOG,
     RegressionLoss,
@@ -42,8 +45,6 @@ from truncgauss.fitting.regression_loss import (
 )
 from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.likelihood import Observations, filled_up
-from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Path
-from truncgauss.optimization.widening import Precision, along
 from truncgauss.probability.method import Method
 
 FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import pooling, tables
-from truncgauss.compiling import LIGHT
+from truncgauss.execution import pooling, tables
+from truncgauss.execution.compiling import LIGHT
 from truncgauss.fitting.centring import Whitened, check_units, whitened
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.observations_loss import Coordinates, White, values_at

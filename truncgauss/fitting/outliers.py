@@ -17,7 +17,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import ndtri_exp
 
-from truncgauss import pooling
+from truncgauss.execution import pooling
 from truncgauss.fitting.regression_loss import is_simple, limits_of
 from truncgauss.likelihood import Observations
 

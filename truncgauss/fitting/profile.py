@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.optimization.newton import Point, Secant, point
+from truncgauss.fitting.optimization.newton import Point, Secant, point
 
 STAGES = 4  # of a way from the optimum to the end of an interval
 MOST_STAGES = 128  # if some of them have to be divided

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import pooling, tables
+from truncgauss.execution import pooling, tables
 from truncgauss.fitting.centring import Centred, UserUnits, Whitened, centred
 from truncgauss.fitting.existence import (
     AT_ZERO,
@@ -27,6 +27,9 @@ from truncgauss.fitting.inference import (
 )
 from truncgauss.fitting.intervals import check_num_profiles, with_intervals
 from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
+from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
+from truncgauss.fitting.optimization.progress import bar
+from truncgauss.fitting.optimization.widening import Precision
 from truncgauss.fitting.regression_loss import (
     LOG,
     RegressionCoordinates,
@@ -38,9 +41,6 @@ from truncgauss.fitting.regression_result import RegressionErrors, RegressionFit
 from truncgauss.fitting.regression_rows import Checked, Columns, RegressionRows, names_of
 from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.likelihood import Observations, fitted_together
-from truncgauss.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
-from truncgauss.optimization.progress import bar
-from truncgauss.optimization.widening import Precision
 
 NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
 

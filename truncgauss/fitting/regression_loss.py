@@ -14,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 from truncgauss.likelihood.patterns import filled_length
-from truncgauss.problem import Estimate
-from truncgauss.pytrees import frozen_pytree, static_field
-from truncgauss.regions import Box
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 

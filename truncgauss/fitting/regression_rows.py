@@ -4,11 +4,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truncgauss import tables
+from truncgauss.execution import tables
+from truncgauss.execution.pytrees import as_float_array, refuse_text
 from truncgauss.fitting.expected import NOT_EXPECTED
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
-from truncgauss.pytrees import as_float_array, refuse_text
-from truncgauss.regions import Box
 
 
 class RegressionRows(NamedTuple):

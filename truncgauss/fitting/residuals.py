@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri_exp
 
-from truncgauss import pooling
+from truncgauss.execution import pooling
+from truncgauss.execution.pytrees import as_float_array
 from truncgauss.fitting.likelihood_fit import RowsFit
+from truncgauss.gaussian.problem import as_key
 from truncgauss.likelihood import Observations, log_likelihood, numbered
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.problem import as_key
-from truncgauss.pytrees import as_float_array
 
 
 def quantile_residuals(

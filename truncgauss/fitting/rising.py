@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from truncgauss import pooling
+from truncgauss.execution import pooling
+from truncgauss.execution.pytrees import as_float_array
 from truncgauss.fitting.existence import inside_regions, rising_direction
+from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.fitting.regression_loss import impossible_rows, limits_of
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
-from truncgauss.optimization.widening import WIDEST
-from truncgauss.pytrees import as_float_array
-from truncgauss.regions import Box
 
 ENDLESS = (
     "There is no maximum: the likelihood grows as the Gaussian widens, already to "

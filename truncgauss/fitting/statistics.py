@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss import tables
-from truncgauss.pytrees import frozen_pytree, is_concrete
+from truncgauss.execution import tables
+from truncgauss.execution.pytrees import frozen_pytree, is_concrete
 
 CHUNK = 2**12  # rows at a time: twice BITS and these 12 are less than the 53 of a double
 BITS = 20

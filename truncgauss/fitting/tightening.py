@@ -10,20 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from truncgauss import pooling
-from truncgauss.compiling import MEDIUM
+from truncgauss.execution import pooling
+from truncgauss.execution.compiling import MEDIUM
 from truncgauss.fitting.inference import described, ratios_of, scores_of
 from truncgauss.fitting.likelihood_fit import RowsFit
+from truncgauss.fitting.optimization.newton import CLOSE, Point, newton_steps, point
+from truncgauss.fitting.optimization.uncertainty import certificate
 from truncgauss.fitting.regression_loss import (
     RegressionLoss,
     full_design,
     limits_of,
     terms_of,
 )
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
-from truncgauss.optimization.newton import CLOSE, Point, newton_steps, point
-from truncgauss.optimization.uncertainty import certificate
-from truncgauss.regions import Box
 
 MOST_STEPS = 100
 CONTRADICTED = 0.05  # p-value

@@ -9,11 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import distributed, parallel, pooling, tables
+from truncgauss.execution import distributed, parallel, pooling, tables
+from truncgauss.execution.tables import Table
 from truncgauss.fitting.held import hold
 from truncgauss.fitting.intervals import check_num_profiles, with_intervals
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.observations import fit_observations
+from truncgauss.fitting.optimization.newton import NEAR, Chord, Point, newton_steps, point, verdict
+from truncgauss.fitting.optimization.progress import bar, watched
+from truncgauss.fitting.optimization.widening import WIDEST, Precision
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.truncated_normal_end import finished
 from truncgauss.fitting.truncated_normal_loss import (
@@ -38,24 +42,13 @@ from truncgauss.fitting.truncated_normal_rows import (
     columns_of,
     limits_of,
 )
+from truncgauss.gaussian.problem import as_key, as_problem
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
-from truncgauss.optimization.newton import (
-    NEAR,
-    Chord,
-    Point,
-    newton_steps,
-    point,
-    verdict,
-)
-from truncgauss.optimization.progress import bar, watched
-from truncgauss.optimization.widening import WIDEST, Precision
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
-from truncgauss.problem import as_key, as_problem
-from truncgauss.regions import Box
-from truncgauss.tables import Table
 
 ROUNDS = 10  # how often the method's plan may be made anew
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed

@@ -8,6 +8,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.fitting.optimization.newton import Point, slope_at, verdict
+from truncgauss.fitting.optimization.result import (
+    BASELESS,
+    MOSTLY_UNSEEN,
+    NO_OTHER,
+    UNSEEN,
+    in_words,
+)
+from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
+from truncgauss.fitting.optimization.widening import WIDEST, Precision, along
 from truncgauss.fitting.truncated_normal_loss import (
     TruncatedLoss,
     estimate_of,
@@ -24,10 +34,6 @@ from truncgauss.fitting.truncated_normal_result import (
     with_sigma,
 )
 from truncgauss.fitting.truncated_normal_rows import Sample
-from truncgauss.optimization.newton import Point, slope_at, verdict
-from truncgauss.optimization.result import BASELESS, MOSTLY_UNSEEN, NO_OTHER, UNSEEN, in_words
-from truncgauss.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.optimization.widening import WIDEST, Precision, along
 
 REFERENCES = ("marquardt1963", "cohen1991", "barndorff1978")
 

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.compiling import LIGHT, MEDIUM, Compiled
-from truncgauss.covariances import ScaleTril
+from truncgauss.execution.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.held import Held
-from truncgauss.optimization.newton import point, slope_at
-from truncgauss.problem import Estimate, Problem
-from truncgauss.pytrees import frozen_pytree
+from truncgauss.fitting.optimization.newton import point, slope_at
+from truncgauss.gaussian.covariances import ScaleTril
+from truncgauss.gaussian.problem import Estimate, Problem
 
 STEP = 2e-5  # of a Gaussian's own size, between gradients whose difference is a Hessian
 NARROW = 1e-2  # least eigenvalue of the inverse covariance of white rows, for which they are

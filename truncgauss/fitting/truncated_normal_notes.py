@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.compiling import MEDIUM
+from truncgauss.execution.compiling import MEDIUM
+from truncgauss.fitting.optimization.newton import Point, slope
+from truncgauss.fitting.optimization.wald import wald_ratios
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, packed
 from truncgauss.fitting.truncated_normal_result import with_sigma
 from truncgauss.fitting.truncated_normal_rows import Sample
-from truncgauss.optimization.newton import Point, slope
-from truncgauss.optimization.wald import wald_ratios
 
 FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
 SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic

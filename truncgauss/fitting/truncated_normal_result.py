@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.truncated_normal_loss import gaussian, packed
-from truncgauss.pytrees import frozen_pytree
 
 
 class GaussianErrors(NamedTuple):

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import tables
+from truncgauss.execution import tables
+from truncgauss.execution.tables import Table
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.statistics import as_weights as weights_of_rows
-from truncgauss.regions import Box
+from truncgauss.gaussian.regions import Box
 from truncgauss.special import standardize
-from truncgauss.tables import Table
 
 UNCHECKED = (
     "The statistics do not hold the extremes of their rows: whether all rows lie inside the limits "

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import is_concrete, is_staged
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern, filled_length
-from truncgauss.pytrees import is_concrete, is_staged
 
 MOST_FILLED = 2**20  # numbers of a sample that is copied to be filled up
 

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.execution.batches import mapped
+from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.regions import Box, Polyhedron, Region, Section
 from truncgauss.likelihood.patterns import Pattern
-from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Box, Polyhedron, Region, Section
-from truncgauss.rows import mapped
 
 FEW_FACES = 2  # of a polyhedron whose probability is that of a box, by a closed form or quadrature
 

@@ -1,11 +1,11 @@
 """Methods held for the integrals of a likelihood, so that it is one smooth function."""
 
+from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.gaussian.problem import Problem
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import settled
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.problem import Problem
-from truncgauss.pytrees import frozen_pytree
 
 
 @frozen_pytree

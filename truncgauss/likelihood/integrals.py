@@ -8,15 +8,11 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
-from truncgauss import parallel
-from truncgauss.covariances import Covariance, CovarianceMatrix, ScaleTril
-from truncgauss.likelihood.conditioning import Integrals
-from truncgauss.probability.automatic import Automatic, log_probability
-from truncgauss.probability.importance import ImportanceSampling
-from truncgauss.probability.method import Method
-from truncgauss.probability.separation import Separation
-from truncgauss.problem import Estimate
-from truncgauss.regions import (
+from truncgauss.execution import parallel
+from truncgauss.execution.batches import at_once
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.regions import (
     Box,
     LinearRegion,
     Polyhedron,
@@ -24,7 +20,11 @@ from truncgauss.regions import (
     Region,
     Section,
 )
-from truncgauss.rows import at_once
+from truncgauss.likelihood.conditioning import Integrals
+from truncgauss.probability.automatic import Automatic, log_probability
+from truncgauss.probability.importance import ImportanceSampling
+from truncgauss.probability.method import Method
+from truncgauss.probability.separation import Separation
 
 CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows answered at a time, by dimension
 CHUNK_OF_MANY, CHUNK_OF_ANY = 2**6, 2**2  # other boxes and polyhedra, any other region

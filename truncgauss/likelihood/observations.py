@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel, tables
+from truncgauss.execution import parallel, tables
+from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
+from truncgauss.gaussian.regions import Box, LinearRegion, Region
 from truncgauss.likelihood.patterns import Limits, Pattern, counts_of, find_patterns, is_empty
-from truncgauss.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
-from truncgauss.regions import Box, LinearRegion, Region
 
 LIMITS_ON = ("observed", "latent")
 

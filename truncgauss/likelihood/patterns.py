@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.pytrees import frozen_pytree, static_field
+from truncgauss.execution.pytrees import frozen_pytree, static_field
 
 NOWHERE = 2**31 - 1  # a place that no row has
 LEAST = 64  # rows that cost nothing beside the others, if their integrals have closed forms

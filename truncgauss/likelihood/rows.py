@@ -6,9 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import pooling
-from truncgauss.compiling import LIGHT, MEDIUM, Compiled
-from truncgauss.covariances import Covariance
+from truncgauss.execution import pooling
+from truncgauss.execution.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.execution.pytrees import is_concrete
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import Estimate, as_key, as_problem
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood.blocks import filled_up, first_rows
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.held import HeldMethods, held
@@ -19,9 +22,6 @@ from truncgauss.likelihood.spread_rows import own_rows
 from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.problem import Estimate, as_key, as_problem
-from truncgauss.pytrees import is_concrete
-from truncgauss.regions import Box
 
 FEW_ENTRIES = 2**14  # up to which a likelihood runs for milliseconds, but compiles for seconds
 

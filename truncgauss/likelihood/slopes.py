@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from truncgauss.covariances import CovarianceMatrix
+from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
 from truncgauss.likelihood.rows import RowTerms, row_terms

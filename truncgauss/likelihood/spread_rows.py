@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss import parallel, pooling
+from truncgauss.execution import checkpoint, parallel, pooling
+from truncgauss.execution.digests import source_digest
 from truncgauss.likelihood.observations import Observations
-from truncgauss.optimization import checkpoint
-from truncgauss.optimization.digests import source_digest
 
 T = TypeVar("T")
 

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from truncgauss.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.regions import Box, Polyhedron, Region
 from truncgauss.likelihood.conditioning import Integrals, Rows, conditioned
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
-from truncgauss.regions import Box, Polyhedron, Region
 
 
 class Term(NamedTuple):

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from truncgauss import files
+from truncgauss.execution import files
 from truncgauss.plotting.panels import band, gradient_axes, value_and_gradient
 from truncgauss.plotting.style import (
     NEW_AXES,
@@ -23,7 +23,7 @@ from truncgauss.plotting.style import (
     title,
     with_given,
 )
-from truncgauss.safe import bump as bump_function
+from truncgauss.special.safe import bump as bump_function
 
 bump_and_growth = jax.jit(jax.vmap(jax.value_and_grad(bump_function, argnums=1), (0, None)))
 

@@ -13,7 +13,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
 from matplotlib.transforms import ScaledTranslation
 
-from truncgauss import files
+from truncgauss.execution import files
 
 STYLE: Any = {
     "axes.axisbelow": True,

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from scipy import special as normal
 
+from truncgauss.gaussian.regions import Box
 from truncgauss.plotting.panels import histogram
 from truncgauss.plotting.plane import contours
 from truncgauss.plotting.plane import region as hatched
@@ -25,7 +26,6 @@ from truncgauss.plotting.style import (
     page,
     with_given,
 )
-from truncgauss.regions import Box
 from truncgauss.special import truncated_log_density, truncated_quantile
 
 CELLS = 401  # of a grid, along each axis

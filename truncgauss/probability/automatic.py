@@ -9,7 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from truncgauss import parallel
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    PRNGKey,
+    Problem,
+    as_key,
+    as_problem,
+    checked_problem,
+    on_device,
+)
+from truncgauss.gaussian.regions import QuadraticRegion, Region
 from truncgauss.probability.dense_blocks import DenseBlocks
 from truncgauss.probability.differentiation import Answer, combined, differentiable
 from truncgauss.probability.exact import Exact
@@ -26,19 +39,6 @@ from truncgauss.probability.row_batches import in_batches
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
 from truncgauss.probability.structure import Part, independent_parts, is_recognised
-from truncgauss.problem import (
-    CovarianceLike,
-    Estimate,
-    Loc,
-    PRNGKey,
-    Problem,
-    as_key,
-    as_problem,
-    checked_problem,
-    on_device,
-)
-from truncgauss.pytrees import frozen_pytree, is_concrete, static_field, values_of
-from truncgauss.regions import QuadraticRegion, Region
 
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
 # tried on rows where the first fails.

@@ -10,10 +10,21 @@ from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Float
 
-from truncgauss import parallel
-from truncgauss.compiling import MEDIUM
-from truncgauss.covariances import Covariance, CovarianceMatrix
-from truncgauss.points import lattice_points, open_uniforms, shifted_uniforms
+from truncgauss.execution import parallel
+from truncgauss.execution.compiling import MEDIUM
+from truncgauss.execution.pytrees import Batched, frozen_pytree, static_field
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    Problem,
+    as_problem,
+    over_rows,
+)
+from truncgauss.gaussian.regions import Box, Region, as_linear
+from truncgauss.gaussian.regions.region import decided_limits
+from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import (
     Method,
     check_counts,
@@ -21,10 +32,6 @@ from truncgauss.probability.method import (
     decided,
     spread_and_common,
 )
-from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
-from truncgauss.pytrees import Batched, frozen_pytree, static_field
-from truncgauss.regions import Box, Region, as_linear
-from truncgauss.regions.region import decided_limits
 from truncgauss.separation.block_factor import (
     Layout,
     blocks_of,
@@ -43,10 +50,10 @@ from truncgauss.separation.block_paths import (
     with_gradient_of,
 )
 from truncgauss.separation.block_tilt import tilt_of
+from truncgauss.separation.lattice import lattice_points, open_uniforms, shifted_uniforms
 from truncgauss.separation.weights import Sums, summary, summed, unseen_share_of
 from truncgauss.special import log_interval_mass, log_mean_exp, standardize
 from truncgauss.special.logspace import log_sum_exp
-from truncgauss.total_moments import Moments
 
 LEAST_DIMENSION = 3000  # in fewer dimensions `Separation` finds a better proposal
 LATTICE_DIMENSION = 256  # variables whose draws are from a lattice; those of the others are random

@@ -23,15 +23,15 @@ import numpy as np
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
-from truncgauss.covariances import Covariance, CovarianceMatrix
+from truncgauss.execution.pytrees import is_concrete
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.regions import Box, Region, as_linear
 from truncgauss.probability.method import Method, by_gradient, estimate
 from truncgauss.probability.refinement import Found
 from truncgauss.probability.row_batches import flattened, taken
 from truncgauss.probability.row_moments import row_moments
 from truncgauss.probability.structure import Part, is_recognised
-from truncgauss.problem import Estimate, Problem
-from truncgauss.pytrees import is_concrete
-from truncgauss.regions import Box, Region, as_linear
 
 
 class Answer(NamedTuple):

@@ -10,12 +10,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from truncgauss.compiling import LIGHT
-from truncgauss.covariances import Covariance, LowRank, Markov
-from truncgauss.linalg import numerical_rank
+from truncgauss.execution.compiling import LIGHT
+from truncgauss.execution.pytrees import frozen_pytree, is_concrete
+from truncgauss.gaussian.covariances import Covariance, LowRank, Markov
+from truncgauss.gaussian.linalg import numerical_rank
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Region, as_linear
+from truncgauss.gaussian.total_moments import Moments, Nodes, total_moments
 from truncgauss.probability.method import Method
-from truncgauss.problem import Estimate, Problem
-from truncgauss.pytrees import frozen_pytree, is_concrete
 from truncgauss.quadrature import (
     bivariate,
     conditioning,
@@ -27,13 +29,11 @@ from truncgauss.quadrature import (
     two_factors,
 )
 from truncgauss.quadrature.conditioning import negligible
-from truncgauss.regions import Box, Polyhedron, QuadraticRegion, Region, as_linear
 from truncgauss.special import (
     log_interval_mass,
     standardize,
     truncated_mean_and_variance,
 )
-from truncgauss.total_moments import Moments, Nodes, total_moments
 
 MOST_DIMENSIONS = 256  # of a ball: matrices of this size at each of 128 complex nodes
 MOST_LIGHT = 2**21  # numbers in the arrays of a program that runs for about a millisecond

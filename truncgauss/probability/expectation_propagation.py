@@ -5,13 +5,13 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from truncgauss.covariances import Covariance
+from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.regions import Region, as_linear
+from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method, check_linear
-from truncgauss.problem import Estimate, Problem
-from truncgauss.pytrees import frozen_pytree
-from truncgauss.regions import Region, as_linear
 from truncgauss.separation import expectation_propagation as ep
-from truncgauss.total_moments import Moments
 
 
 @frozen_pytree

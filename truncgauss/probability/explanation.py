@@ -3,12 +3,20 @@
 import jax
 import jax.numpy as jnp
 
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    PRNGKey,
+    Problem,
+    as_key,
+    as_problem,
+)
+from truncgauss.gaussian.regions import Region
 from truncgauss.probability.automatic import PROBABILITY, Automatic
 from truncgauss.probability.differentiation import combined
 from truncgauss.probability.method import Method, estimate, prepared
 from truncgauss.probability.refinement import Found
-from truncgauss.problem import CovarianceLike, Estimate, Loc, PRNGKey, Problem, as_key, as_problem
-from truncgauss.regions import Region
 
 
 def explain(

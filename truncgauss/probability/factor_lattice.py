@@ -8,12 +8,21 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from truncgauss import parallel
-from truncgauss.covariances import Covariance, LowRank
-from truncgauss.points import lattice_points, open_uniforms
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.gaussian.covariances import Covariance, LowRank
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    Problem,
+    as_problem,
+    over_rows,
+)
+from truncgauss.gaussian.regions import Box, Region, as_linear
+from truncgauss.gaussian.standardization import standardized
+from truncgauss.gaussian.total_moments import Moments, Pieces, pooled_moments, weighted_pieces
 from truncgauss.probability.method import Growth, Method, check_counts, check_held
-from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
-from truncgauss.pytrees import frozen_pytree, static_field
 from truncgauss.quadrature.factor_integrand import (
     Integrand,
     Plan,
@@ -22,15 +31,13 @@ from truncgauss.quadrature.factor_integrand import (
     mean_at,
     solve_plan,
 )
-from truncgauss.regions import Box, Region, as_linear
+from truncgauss.separation.lattice import lattice_points, open_uniforms
 from truncgauss.special import (
     effective_sample_size,
     log_mean_exp,
     standardize,
     truncated_mean_and_variance,
 )
-from truncgauss.total_moments import Moments, Pieces, pooled_moments, weighted_pieces
-from truncgauss.units import standardized
 
 MIN_EFFECTIVE_POINTS = 10.0
 # The scale of a logistic density with standard deviation 1.18, wider than the integrand.

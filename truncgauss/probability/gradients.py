@@ -7,12 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from truncgauss.covariances import Covariance
-from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.method import Method, average, prepared, spread, with_fields
-from truncgauss.probability.refinement import Goal, errors
-from truncgauss.probability.row_batches import in_batches
-from truncgauss.problem import (
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import (
     CovarianceLike,
     Estimate,
     Loc,
@@ -22,7 +18,11 @@ from truncgauss.problem import (
     as_problem,
     over_rows,
 )
-from truncgauss.regions import Region
+from truncgauss.gaussian.regions import Region
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method, average, prepared, spread, with_fields
+from truncgauss.probability.refinement import Goal, errors
+from truncgauss.probability.row_batches import in_batches
 from truncgauss.special.logspace import log_sum_exp
 
 # Smaller parts of the stderr of log P are rounding: of the inputs, or this many of its own units.

@@ -9,14 +9,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from truncgauss.covariances import Covariance
+from truncgauss.execution.pytrees import frozen_pytree, static_field, values_of
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.regions import Box, Region, as_linear
 from truncgauss.probability.differentiation import Answer, structured_estimate
 from truncgauss.probability.method import Method, average
 from truncgauss.probability.refinement import Found
 from truncgauss.probability.structure import Part
-from truncgauss.problem import Estimate, Problem
-from truncgauss.pytrees import frozen_pytree, static_field, values_of
-from truncgauss.regions import Box, Region, as_linear
 
 ROUNDING = 8.0  # units in the last place of the product of two standard deviations
 

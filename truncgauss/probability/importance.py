@@ -11,15 +11,24 @@ from jax import lax
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
-from truncgauss import parallel
-from truncgauss.covariances import Covariance
-from truncgauss.points import (
-    GrowingLattice,
-    is_power_of_two,
-    lattice_bits,
-    lattice_points,
-    ndtri_of_bits,
-    normal_points,
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import Batched, frozen_pytree, is_concrete, static_field
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    Problem,
+    as_problem,
+    over_rows,
+)
+from truncgauss.gaussian.regions import LinearRegion, Region
+from truncgauss.gaussian.total_moments import (
+    MIN_EFFECTIVE_POINTS,
+    Moments,
+    pooled_moments,
+    weighted_pieces,
+    with_unseen,
 )
 from truncgauss.probability.method import (
     Growth,
@@ -29,17 +38,15 @@ from truncgauss.probability.method import (
     spread,
     with_fields,
 )
-from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
-from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
-from truncgauss.regions import LinearRegion, Region
-from truncgauss.special import effective_sample_size, log_mean_exp, log_ndtr, log_sum_exp
-from truncgauss.total_moments import (
-    MIN_EFFECTIVE_POINTS,
-    Moments,
-    pooled_moments,
-    weighted_pieces,
-    with_unseen,
+from truncgauss.separation.lattice import (
+    GrowingLattice,
+    is_power_of_two,
+    lattice_bits,
+    lattice_points,
+    ndtri_of_bits,
+    normal_points,
 )
+from truncgauss.special import effective_sample_size, log_mean_exp, log_ndtr, log_sum_exp
 
 EDGE = 0.05  # of the spread of the margins inside, by which slopes in a region's numbers are smooth
 PILOT, ROUNDS = 1024, 24  # draws and rounds that adapt the proposal

@@ -14,16 +14,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from truncgauss import parallel
-from truncgauss.compiling import MEDIUM, Compiled
-from truncgauss.covariances import Covariance
-from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
-from truncgauss.pytrees import Batched, is_concrete, values_of
-from truncgauss.regions import LinearRegion, Region
+from truncgauss.execution import parallel
+from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.pytrees import Batched, is_concrete, values_of
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
+from truncgauss.gaussian.regions import LinearRegion, Region
+from truncgauss.gaussian.standardization import standardized
+from truncgauss.gaussian.total_moments import Moments
 from truncgauss.special import log_mean_exp
 from truncgauss.special.logspace import standard_error
-from truncgauss.total_moments import Moments
-from truncgauss.units import standardized
 
 MOST_MEDIUM = 2**24  # numbers in a program's arrays; above, full compilation effort pays off
 
@@ -53,7 +53,7 @@ class Method:
     `reason` and is listed in `automatic.CANDIDATES`.
 
     Example:
-        >>> from truncgauss.pytrees import frozen_pytree
+        >>> from truncgauss.execution.pytrees import frozen_pytree
         >>> @frozen_pytree
         ... class UnionBound(tg.Method):
         ...     def replicate(self, loc, covariance, region, key):

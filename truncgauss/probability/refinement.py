@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.probability.method import Method
 from truncgauss.probability.row_batches import flattened, in_batches, padded, some, taken
-from truncgauss.problem import Estimate, Problem
 
 FAILURE = 0.05  # for rows with a larger stderr another method is tried
 MARGIN = 2.0  # points are added for a stderr of rtol over this

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from truncgauss import parallel
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import common_shape, is_concrete
+from truncgauss.gaussian.problem import LocRows, Problem
 from truncgauss.probability.method import Method
-from truncgauss.problem import LocRows, Problem
-from truncgauss.pytrees import common_shape, is_concrete
 
 ARRAYS: Any = (Array, np.ndarray)
 MOST_NUMBERS = 2**25  # in the arrays of one batch of rows: 256 MiB in float64

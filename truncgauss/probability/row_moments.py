@@ -5,14 +5,14 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from truncgauss.compiling import Compiled
-from truncgauss.covariances import CovarianceMatrix, ScaleTril
+from truncgauss.execution.compiling import Compiled
+from truncgauss.gaussian.covariances import CovarianceMatrix, ScaleTril
+from truncgauss.gaussian.problem import Problem, over_rows
+from truncgauss.gaussian.regions import Box, LinearRegion
+from truncgauss.gaussian.standardization import Standardized, standardized
+from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.method import Method
-from truncgauss.problem import Problem, over_rows
 from truncgauss.quadrature.conditioning import negligible
-from truncgauss.regions import Box, LinearRegion
-from truncgauss.total_moments import Moments
-from truncgauss.units import Standardized, standardized
 
 
 def row_moments(method: Method, problem: Problem, key: Array) -> Moments:

@@ -10,9 +10,23 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from truncgauss import parallel
-from truncgauss.covariances import Covariance
-from truncgauss.points import GrowingLattice, lattice_points, shifted_uniforms
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
+from truncgauss.gaussian.regions import LinearRegion, Polyhedron, Region, as_linear
+from truncgauss.gaussian.standardization import Standardized, standardized
+from truncgauss.gaussian.total_moments import (
+    Moments,
+    Pieces,
+    Surprises,
+    corrected,
+    followed,
+    pooled_moments,
+    surprises,
+    weighted_pieces,
+    with_unseen,
+)
 from truncgauss.probability import dense_blocks
 from truncgauss.probability.dense_blocks import DenseBlocks
 from truncgauss.probability.factor_lattice import FactorLattice, serves
@@ -26,12 +40,10 @@ from truncgauss.probability.method import (
     decided,
     spread_and_common,
 )
-from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
-from truncgauss.pytrees import frozen_pytree, is_concrete, static_field
-from truncgauss.regions import LinearRegion, Polyhedron, Region, as_linear
 from truncgauss.separation.draw_offsets import (
     inner_point,
 )
+from truncgauss.separation.lattice import GrowingLattice, lattice_points, shifted_uniforms
 from truncgauss.separation.path_moments import PathMoments, weighted_draws
 from truncgauss.separation.plan import Plan, Proposal, proposal_of
 from truncgauss.separation.planning import plan_of
@@ -45,18 +57,6 @@ from truncgauss.separation.weights import (
     unseen_share,
 )
 from truncgauss.special import effective_sample_size, log_mean_exp
-from truncgauss.total_moments import (
-    Moments,
-    Pieces,
-    Surprises,
-    corrected,
-    followed,
-    pooled_moments,
-    surprises,
-    weighted_pieces,
-    with_unseen,
-)
-from truncgauss.units import Standardized, standardized
 
 # Numbers in an array of one pass: replicates that do not fit go into further passes.
 PASS_SIZE = 2**21

@@ -9,9 +9,27 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-from truncgauss import parallel
-from truncgauss.covariances import Covariance
-from truncgauss.limits import GaussianLimits
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    Problem,
+    as_problem,
+    over_rows,
+)
+from truncgauss.gaussian.regions import LinearRegion, Region, as_linear
+from truncgauss.gaussian.standardization import standardized
+from truncgauss.gaussian.total_moments import (
+    Moments,
+    Pieces,
+    followed,
+    pooled_moments,
+    weighted_pieces,
+)
 from truncgauss.probability.method import (
     Growth,
     Method,
@@ -20,17 +38,12 @@ from truncgauss.probability.method import (
     check_linear,
     spread_and_common,
 )
-from truncgauss.problem import CovarianceLike, Estimate, Loc, Problem, as_problem, over_rows
-from truncgauss.pytrees import frozen_pytree, static_field
-from truncgauss.regions import LinearRegion, Region, as_linear
 from truncgauss.separation.draw_offsets import draw_offsets, inner_point
 from truncgauss.separation.kernel import Constraints, paths
 from truncgauss.separation.particles import particles, surviving
 from truncgauss.separation.twisting import Chain, Twist, chain_of, log_weights, twist_of
 from truncgauss.special import effective_sample_size
 from truncgauss.special.logspace import log_sum_exp
-from truncgauss.total_moments import Moments, Pieces, followed, pooled_moments, weighted_pieces
-from truncgauss.units import standardized
 
 LEAST_SHARE = 1 / 3  # the smallest fraction of a site's precision, see `twist_of`
 MIN_EFFECTIVE_PARTICLES = 10.0

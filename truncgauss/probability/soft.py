@@ -6,22 +6,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from truncgauss import parallel
-from truncgauss.covariances import Covariance
-from truncgauss.indicators import Edge, Hard, Surrogate, Tanh, with_slope_of
-from truncgauss.points import KINDS, normal_points
-from truncgauss.probability.method import Growth, Method, check_counts
-from truncgauss.problem import Estimate, Problem
-from truncgauss.pytrees import frozen_pytree, static_field
-from truncgauss.regions import Region
-from truncgauss.special import effective_sample_size, log_mean_exp
-from truncgauss.total_moments import (
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.edges import Edge, Hard, Surrogate, Tanh, with_slope_of
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.regions import Region
+from truncgauss.gaussian.total_moments import (
     Moments,
     Pieces,
     pooled_moments,
     weighted_pieces,
     with_sample_errors,
 )
+from truncgauss.probability.method import Growth, Method, check_counts
+from truncgauss.separation.lattice import KINDS, normal_points
+from truncgauss.special import effective_sample_size, log_mean_exp
 
 MIN_EFFECTIVE_SAMPLES = 10.0
 

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from truncgauss.covariances import Covariance, ScaleTril
-from truncgauss.linalg import is_symmetric
+from truncgauss.gaussian.covariances import Covariance, ScaleTril
+from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.quadrature import log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
 from truncgauss.special import (

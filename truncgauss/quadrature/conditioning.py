@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.covariances import Covariance, ScaleTril
+from truncgauss.gaussian.covariances import Covariance, ScaleTril
 from truncgauss.quadrature.double_double import difference_of_products
 
 # Below this fraction of max(1, |log P|) the effect counts as ordinary rounding.

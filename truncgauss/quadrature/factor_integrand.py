@@ -24,8 +24,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.covariances import LowRank
-from truncgauss.pytrees import Batched, frozen_pytree, varying_like
+from truncgauss.execution.pytrees import Batched, frozen_pytree, varying_like
+from truncgauss.gaussian.covariances import LowRank
 from truncgauss.quadrature.double_double import exact_sum, products
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.quick_moments import quick_moments

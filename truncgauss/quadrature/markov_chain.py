@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.covariances import Markov
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
+from truncgauss.gaussian.covariances import Markov
 from truncgauss.quadrature.log_concave import log_weighted_sum
 from truncgauss.special import Interval, standardize
 from truncgauss.special.quick_moments import quick_moments

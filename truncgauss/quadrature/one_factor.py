@@ -16,7 +16,7 @@ import math
 import jax
 import jax.numpy as jnp
 
-from truncgauss.covariances import LowRank
+from truncgauss.gaussian.covariances import LowRank
 from truncgauss.quadrature import log_concave
 from truncgauss.quadrature.double_double import line
 from truncgauss.special import (

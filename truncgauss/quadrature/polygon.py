@@ -22,10 +22,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from truncgauss.covariances import Covariance
-from truncgauss.linalg import product, triangle
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.linalg import product, triangle
+from truncgauss.gaussian.regions import LinearRegion
 from truncgauss.quadrature import log_concave
-from truncgauss.regions import LinearRegion
 from truncgauss.special import Interval, log_interval_mass, standardize, truncated_mean_and_variance
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)

@@ -35,8 +35,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from truncgauss.linalg import is_symmetric
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
+from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.quadrature.conditioning import negligible
 
 WIDTHS = (1.0, 2.0, 4.0, 8.0)  # b of the parabolas

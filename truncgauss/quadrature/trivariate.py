@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.covariances import Covariance
-from truncgauss.linalg import is_symmetric
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.quadrature import bivariate, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
 from truncgauss.special import Interval, standardize

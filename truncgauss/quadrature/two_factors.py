@@ -14,8 +14,9 @@ import math
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.covariances import LowRank
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
+from truncgauss.gaussian.covariances import LowRank
+from truncgauss.gaussian.total_moments import Nodes
 from truncgauss.quadrature.factor_integrand import (
     Integrand,
     Plan,
@@ -25,7 +26,6 @@ from truncgauss.quadrature.factor_integrand import (
     solve_plan,
 )
 from truncgauss.special import log_sum_exp, standardize, truncated_mean_and_variance
-from truncgauss.total_moments import Nodes
 
 NUM_SIDE = 96  # points along each side of the grid
 NUM_RAYS = 32

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.limits import GaussianLimits
-from truncgauss.linalg import UNDETERMINED, factored, product, rounding, triangle
+from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.linalg import UNDETERMINED, factored, product, rounding, triangle
 from truncgauss.separation.kernel import Constraints
 
 DETERMINED = 0.1  # the most of its rounding over a conditional variance that is not rounding

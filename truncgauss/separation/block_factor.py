@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from truncgauss import parallel
-from truncgauss.linalg import product
+from truncgauss.execution import parallel
+from truncgauss.gaussian.linalg import product
 
 LARGEST_BLOCK = 1024  # rows of a block, whose products then run at nearly full speed
 PANEL = 64  # columns of a block that are factorised at once

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss import parallel
-from truncgauss.linalg import product
+from truncgauss.execution import parallel
+from truncgauss.gaussian.linalg import product
 from truncgauss.separation import kernel
 from truncgauss.separation.block_factor import block_at, transposed, with_block
 from truncgauss.special import separation_step, standardize, truncated_mean

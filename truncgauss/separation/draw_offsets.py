@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
 from truncgauss.separation.kernel import Constraints, intersected_paths
 from truncgauss.special import (
     standardize,

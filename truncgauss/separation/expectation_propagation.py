@@ -31,8 +31,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.limits import GaussianLimits
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
+from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.quick_moments import quick_moments
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
 from truncgauss.separation.kernel import Constraints, crossings, intersection
 from truncgauss.separation.proposals import Sampler, fresh_uniforms
 from truncgauss.special import separation_step

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
 from truncgauss.special import Interval, log_interval_mass, separation_step, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.limits import GaussianLimits
-from truncgauss.linalg import UNDETERMINED, nearly_determined, rounding
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
+from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.linalg import UNDETERMINED, nearly_determined, rounding
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.quick_moments import quick_moments
 

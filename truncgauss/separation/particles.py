@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
 from truncgauss.separation.twisting import Chain, log_site_mean
 from truncgauss.special import effective_sample_size, separation_step, standardize
 from truncgauss.special.logspace import log_sum_exp

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from truncgauss.gaussian.total_moments import Pieces, Surprises, merged
 from truncgauss.separation.draw_offsets import DrawOffsets, draw_offsets, intersected_draws
 from truncgauss.separation.kernel import paths
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.weights import weighed
-from truncgauss.total_moments import Pieces, Surprises, merged
 
 
 class PathMoments(NamedTuple):

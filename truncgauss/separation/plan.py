@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from jax import Array
 
-from truncgauss.limits import GaussianLimits
-from truncgauss.pytrees import Batched, frozen_pytree
+from truncgauss.execution.pytrees import Batched, frozen_pytree
+from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.separation.arrangement import arranged
 from truncgauss.separation.kernel import Constraints
 from truncgauss.separation.twisting import Twist, twisted

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.limits import GaussianLimits
-from truncgauss.linalg import row_norms
-from truncgauss.points import lattice_uniforms
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
+from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.linalg import row_norms
 from truncgauss.separation.arrangement import arranged, input_rounding
 from truncgauss.separation.kernel import crossing_rounding
+from truncgauss.separation.lattice import lattice_uniforms
 from truncgauss.separation.ordering import smallest_mass_first
 from truncgauss.separation.plan import Plan, proposal_of
 from truncgauss.separation.tilting import saddle

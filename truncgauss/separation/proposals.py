@@ -17,12 +17,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.special import ndtri
 
-from truncgauss.covariances import CovarianceMatrix
-from truncgauss.linalg import semidefinite_factor
-from truncgauss.points import open_uniforms
-from truncgauss.problem import Problem
-from truncgauss.quadrature.quadratic_form import log_transform, own_coordinates, principal, saddle
-from truncgauss.regions import (
+from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.linalg import semidefinite_factor
+from truncgauss.gaussian.problem import Problem
+from truncgauss.gaussian.regions import (
     Box,
     LinearRegion,
     Polyhedron,
@@ -30,8 +28,10 @@ from truncgauss.regions import (
     Region,
     as_linear,
 )
+from truncgauss.quadrature.quadratic_form import log_transform, own_coordinates, principal, saddle
 from truncgauss.separation.arrangement import arranged
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths
+from truncgauss.separation.lattice import open_uniforms
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import solve_plan
 from truncgauss.special import log_interval_mass, moved_inside, standardize

@@ -5,12 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from truncgauss.compiling import LIGHT, MEDIUM, Compiled
-from truncgauss.covariances import CovarianceMatrix
-from truncgauss.linalg import numerical_rank, ranks_of_root
-from truncgauss.problem import Problem, over_rows
-from truncgauss.pytrees import Batched, frozen_pytree, is_concrete, static_field
-from truncgauss.regions import Box, as_linear
+from truncgauss.execution.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.execution.pytrees import Batched, frozen_pytree, is_concrete, static_field
+from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.linalg import numerical_rank, ranks_of_root
+from truncgauss.gaussian.problem import Problem, over_rows
+from truncgauss.gaussian.regions import Box, as_linear
+from truncgauss.gaussian.standardization import standardized
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import (
     GOOD_SHARE,
@@ -20,7 +21,6 @@ from truncgauss.separation.planning import (
     plan_of,
     with_sites,
 )
-from truncgauss.units import standardized
 
 # Constraints; for more, unoptimised matrix products cost more than their optimisation.
 MOST_LIGHT = 64

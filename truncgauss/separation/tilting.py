@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
 
-from truncgauss.pytrees import varying_like
+from truncgauss.execution.pytrees import varying_like
 from truncgauss.special import Interval, log_interval_mass, standardize
 from truncgauss.special.quick_moments import quick_moments
 

@@ -24,8 +24,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
-from truncgauss.limits import GaussianLimits
-from truncgauss.pytrees import Batched, frozen_pytree
+from truncgauss.execution.pytrees import Batched, frozen_pytree
+from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.separation import expectation_propagation, kernel
 from truncgauss.separation.arrangement import input_rounding
 from truncgauss.special import standardize

@@ -1,0 +1,1 @@
+"""Diagnosis of derivatives: the operation that produced the first nonfinite number."""

@@ -1,0 +1,198 @@
+"""A truncated mixture of Gaussians for NumPyro."""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from numpyro.distributions import Distribution, MultivariateNormal, constraints
+
+from truncgauss.distributions.arguments import common_dtype
+from truncgauss.distributions.supports import Between, Inside
+from truncgauss.fitting.mixtures.likelihood import log_mean
+from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.problem import Estimate, checked_key
+from truncgauss.gaussian.regions import Box, LinearRegion, Region
+from truncgauss.probability.automatic import Automatic, log_probability
+from truncgauss.probability.method import Method
+from truncgauss.probability.moments import truncated_moments
+from truncgauss.probability.sampling import truncated_samples
+
+MOST_ATTEMPTS = 100_000  # of a draw that a region without linear constraints is to keep
+
+
+class TruncatedMixture(Distribution):
+    r"""A mixture of K Gaussians of which only a region is seen.
+
+    .. math:: p(x) = s(x) \frac{\sum_k w_k N(x; \mu_k, \Sigma_k)}{\sum_k w_k P_k(R)}
+
+    with s(x) the probability that x is seen: 1 inside the region and 0 outside, or what a
+    `tg.Selection` gives, of which P_k is the mean over component k.
+
+    The weights are those of the whole population. Labels can be exchanged: a model that is to be
+    sampled needs an order, such as a first entry of the means that is
+    `constraints.ordered_vector`.
+
+    Args:
+        weights: shape (K,), with sum 1.
+        locs: means before truncation, (K, d).
+        covariances: covariance matrices before truncation, (K, d, d).
+        low, high: limits, shape (d,) or a number; None leaves a side open.
+        region: in place of limits. Draws from one without linear constraints are draws from the
+            population, kept with probability s(x): NaN where none of 100,000 is.
+        method: how probabilities are computed.
+        key: its random key.
+
+    Raises:
+        ValueError: for shapes that disagree, or limits together with a region.
+
+    Example:
+        >>> mixture = tg.TruncatedMixture(
+        ...     jnp.array([0.3, 0.7]), jnp.array([[0.0], [2.0]]), jnp.ones((2, 1, 1)), low=0.0
+        ... )
+        >>> mixture.log_prob(jnp.array([0.5])).round(4)
+        Array(-1.4468, dtype=float64)
+        >>> mixture.mean.round(4)
+        Array([1.8291], dtype=float64)
+    """
+
+    arg_constraints = {
+        "weights": constraints.simplex,
+        "locs": constraints.independent(constraints.real_vector, 1),
+        "covariances": constraints.independent(constraints.positive_definite, 1),
+    }
+    pytree_data_fields = ("weights", "locs", "covariances", "region", "method", "key")
+
+    def __init__(
+        self,
+        weights: Any,
+        locs: Any,
+        covariances: Any,
+        low: Any = None,
+        high: Any = None,
+        region: Region | None = None,
+        method: Method | None = None,
+        key: Array | None = None,
+        *,
+        validate_args: bool | None = None,
+    ) -> None:
+        given = {"weights": weights, "locs": locs, "covariances": covariances}
+        dtype = common_dtype(given | {"low": low, "high": high, "region": region})
+        self.weights, self.locs, self.covariances = (
+            jnp.asarray(part, dtype) for part in (weights, locs, covariances)
+        )
+        k, d = self.locs.shape if self.locs.ndim == 2 else (0, 0)
+        shapes = self.weights.shape, self.locs.shape, self.covariances.shape
+        if shapes != ((k,), (k, d), (k, d, d)) or 0 in (k, d):
+            raise ValueError(
+                "TruncatedMixture: weights, locs and covariances need shapes (K,), (K, d) and "
+                f"(K, d, d), got {shapes}."
+            )
+        self.region = _one_region(d, low, high, region)
+        self.method, self.key = method or Automatic(), key
+        super().__init__((), (d,), validate_args=validate_args)
+
+    @constraints.dependent_property(is_discrete=False, event_dim=1)
+    def support(self) -> constraints.Constraint:
+        """The region as a NumPyro constraint."""
+        if isinstance(self.region, Box):
+            return Between(self.region.low, self.region.high, event_dim=1)
+        return Inside(self.region)
+
+    @property
+    def component_log_prob(self) -> Estimate:
+        """log P_k(X in region) of each component before truncation, (K,)."""
+        covariance = CovarianceMatrix(self.covariances)
+        return log_probability(self.locs, covariance, self.region, self.method, self.key)
+
+    @property
+    def observed_weights(self) -> Array:
+        """P(component | X in region), (K,)."""
+        return log_mean(self.component_log_prob.log_prob, self.weights)[1]
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        """Log density; -inf outside the region."""
+        value = jnp.asarray(value, common_dtype((value, self.locs)))
+        if value.shape[-1:] != self.event_shape:
+            raise ValueError(
+                f"TruncatedMixture: a value needs shape (..., {self.event_shape[0]}), got "
+                f"{value.shape}."
+            )
+        inside, kept = self.support(value), jnp.zeros((), value.dtype)
+        if not isinstance(self.region, LinearRegion):
+            kept = jnp.log(jnp.where(inside, self.region.kept(value), 1.0))
+        safe = jnp.where(inside[..., None], value, self.locs[0])
+        parts = MultivariateNormal(self.locs, self.covariances).log_prob(safe[..., None, :])
+        weights = jax.lax.broadcast_to_rank(self.weights, parts.ndim)
+        density = log_mean(parts, weights)[0]
+        whole = log_mean(self.component_log_prob.log_prob, self.weights)[0]
+        whole += 0.0 * jnp.sum(self.weights)  # NaN stays
+        outside = jnp.where(jnp.any(jnp.isnan(value), axis=-1), jnp.nan, -jnp.inf)
+        return jnp.where(inside, density - whole + kept, outside)
+
+    def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
+        """Independent exact draws, shape sample_shape + (d,); see `truncated_samples`."""
+        choice, draw = jax.random.split(checked_key(key))
+        count = math.prod(sample_shape)
+        if not isinstance(self.region, LinearRegion):
+            draws = jax.vmap(self._kept_draw)(jax.random.split(draw, count))
+            return draws.reshape(tuple(sample_shape) + self.event_shape)
+        own = jax.random.categorical(choice, jnp.log(self.observed_weights), shape=(count,))
+        parts = jax.lax.stop_gradient((self.locs, CovarianceMatrix(self.covariances), self.region))
+        draws = truncated_samples(draw, *parts, max(count, 1))[:count]
+        return draws[jnp.arange(count), own].reshape(tuple(sample_shape) + self.event_shape)
+
+    def _kept_draw(self, key: Array) -> Array:
+        """One draw from the population that the region keeps, (d,)."""
+        factors, logs = jnp.linalg.cholesky(self.covariances), jnp.log(self.weights)
+
+        def attempt(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            count, _, _ = state
+            own = jax.random.fold_in(key, count)
+            choice, normal, chance = jax.random.split(own, 3)
+            k = jax.random.categorical(choice, logs)
+            x = self.locs[k] + factors[k] @ jax.random.normal(normal, self.event_shape, logs.dtype)
+            kept = self.region.kept(x[None])[0]
+            return count + 1, jax.random.uniform(chance, dtype=logs.dtype) < kept, x
+
+        start = jnp.zeros((), jnp.int32), jnp.zeros((), bool), self.locs[0]
+        more = lambda state: ~state[1] & (state[0] < MOST_ATTEMPTS)
+        _, found, x = jax.lax.while_loop(more, attempt, start)
+        return jnp.where(found, x, jnp.nan)
+
+    @property
+    def mean(self) -> Array:
+        """Mean after truncation, (d,)."""
+        return self.observed_weights @ self._moments[0]
+
+    @property
+    def variance(self) -> Array:
+        """Variances after truncation, (d,)."""
+        means, matrices = self._moments
+        squares = jnp.diagonal(matrices, axis1=-2, axis2=-1) + (means - self.mean) ** 2
+        return self.observed_weights @ squares
+
+    @property
+    def _moments(self) -> tuple[Array, Array]:
+        covariance = CovarianceMatrix(self.covariances)
+        moments = truncated_moments(self.locs, covariance, self.region, self.method, self.key)
+        return moments.mean, moments.covariance
+
+
+def _one_region(d: int, low: Any, high: Any, region: Region | None) -> Region:
+    """The region, or a box with these limits; a number holds for all coordinates."""
+    if region is not None:
+        if low is not None or high is not None:
+            raise ValueError("TruncatedMixture: give limits or a region, not both.")
+        if region.dimension != d or region.batch_shape:
+            raise ValueError(
+                f"TruncatedMixture: the region must be one of dimension {d}, got dimension "
+                f"{region.dimension} and leading axes {region.batch_shape}."
+            )
+        return region.linear() or region
+    low, high = (
+        jnp.broadcast_to(jnp.asarray(side if given is None else given), (d,))
+        for side, given in ((-jnp.inf, low), (jnp.inf, high))
+    )
+    return Box(low, high)

@@ -1,0 +1,1 @@
+"""Where and how programs run: compilation, batches, devices, processes, checkpoints, tables."""

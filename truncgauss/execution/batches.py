@@ -1,0 +1,108 @@
+"""A function of one row, mapped over all rows of a batch.
+
+Rows are spread over the devices of `parallel.rows`. On a processor each device answers for so few
+rows at a time that no factorisation of their matrices is divided among threads: jaxlib divides a
+batch of more than 200,000 floating point operations, and the thread that asks for it waits in the
+pool that is to do the work. As many such calls as the pool has threads, on several devices or
+independent of each other on one, wait for ever.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.execution import parallel
+
+DIVIDED = 200_000  # operations in one batch of a factorisation, from which on it is divided
+# Factorisations, with bounds of their operations over (size of an operand) x (shorter side).
+FACTORISATIONS = {
+    "cholesky": 1, "triangular_solve": 1, "lu": 1, "geqrf": 2, "geqp3": 2,
+    "householder_product": 4, "eigh": 16, "svd": 32, "eig": 32, "schur": 32, "hessenberg": 8,
+    "tridiagonal": 8,
+}  # fmt: skip
+
+
+def mapped(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...]) -> Any:
+    """`function` of every row, on the devices of `parallel.rows`.
+
+    Args:
+        function: of one row of each argument.
+        rows: pytrees of arrays.
+        axes: of each argument 0 if it has a leading axis of rows, None if all rows share it.
+    """
+
+    def part(*rows: Any) -> Any:
+        return _in_turns(function, rows, axes)
+
+    return parallel.over_rows(part, rows, axes)
+
+
+def _in_turns(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...]) -> Any:
+    """`function` of every row, as many at a time as keep factorisations on one thread."""
+    size = next(len(jax.tree.leaves(row)[0]) for row, axis in zip(rows, axes) if axis == 0)
+    every = jax.vmap(function, in_axes=axes)
+    width = at_once(function, rows, axes)
+    if size <= width:
+        return every(*rows)
+    turns, missing = _turns(size, width)
+    own = [row for row, axis in zip(rows, axes) if axis == 0]
+
+    # A turn takes every so many-th row. So its rows lie on all devices if all rows do.
+    def apart(leaf: jax.Array) -> jax.Array:
+        more = jnp.broadcast_to(leaf[-1:], (missing, *leaf.shape[1:]))
+        leaf = jnp.concatenate([leaf, more]) if missing else leaf
+        # By lengths, not -1: a row may hold no number.
+        return jnp.moveaxis(leaf.reshape((len(leaf) // turns, turns, *leaf.shape[1:])), 1, 0)
+
+    def together(leaf: jax.Array) -> jax.Array:
+        count = leaf.shape[0] * leaf.shape[1]
+        return jnp.moveaxis(leaf, 0, 1).reshape((count, *leaf.shape[2:]))[:size]
+
+    def turn(own: list[Any]) -> Any:
+        of_turn = iter(own)
+        return every(*(next(of_turn) if axis == 0 else row for row, axis in zip(rows, axes)))
+
+    return jax.tree.map(together, jax.lax.map(turn, jax.tree.map(apart, own)))
+
+
+def _turns(size: int, width: int) -> tuple[int, int]:
+    """The number of turns, and of rows that they lack."""
+    least = math.ceil(size / width)
+    devices = jax.device_count()
+    for turns in range(least, min(2 * least, size) + 1):
+        if size % (turns * devices) == 0:
+            return turns, 0
+    return least, -size % least
+
+
+def at_once(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...]) -> int:
+    """How many rows may be computed at a time without dividing a factorisation."""
+    size = next(len(jax.tree.leaves(row)[0]) for row, axis in zip(rows, axes) if axis == 0)
+    if jax.default_backend() != "cpu" or size == 1:
+        return size
+
+    def one(row: Any, axis: int | None) -> Any:
+        return jax.tree.map(lambda leaf: leaf[0], row) if axis == 0 else row
+
+    traced = jax.make_jaxpr(function)(*(one(row, axis) for row, axis in zip(rows, axes)))
+    largest = max(operations(traced.jaxpr), default=0)
+    return max(1, (DIVIDED - 1) // largest) if largest else size
+
+
+def operations(jaxpr: Any) -> Iterator[int]:
+    """Bounds of the operations of each factorisation in a program."""
+    for equation in jaxpr.eqns:
+        factor = FACTORISATIONS.get(equation.primitive.name)
+        if factor is not None:
+            shapes = [leaf.aval.shape for leaf in equation.invars]
+            side = min(min(shape[-2:]) for shape in shapes if len(shape) >= 2)
+            yield factor * side * max(math.prod(shape) for shape in shapes)
+        for value in equation.params.values():
+            parts = value if isinstance(value, (tuple, list)) else (value,)
+            for part in parts:
+                inner = getattr(part, "jaxpr", part)
+                if hasattr(inner, "eqns"):
+                    yield from operations(inner)

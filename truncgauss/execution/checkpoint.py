@@ -1,0 +1,470 @@
+"""Checkpoints: the state of long work in one file, so that what is interrupted goes on to the bit.
+
+The file is written beside its place, flushed to the disk and moved there in one step: whatever
+happens, the place holds the old state or the new one, and the one before is kept beside it. A state
+belongs to one piece of work, known by its fingerprint, and carries a digest of all its numbers:
+another's, or a damaged one, is refused.
+
+There are two ways to use it. `Checkpoint` holds a state that a loop moves on, as an optimiser or a
+Markov chain does. `resumable` holds the results of calls: within it, what is called through
+`computed` is computed once, and read when the same work is done again. Every fit of the package
+does so, and what draws no other random numbers than from keys comes out the same.
+"""
+
+import contextlib
+import contextvars
+import hashlib
+import io
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.execution import files, pooling
+from truncgauss.execution.digests import (
+    digest,
+    fingerprint,
+    is_key,
+    leaves_by_name,
+    source_digest,
+    stored,
+)
+
+FORMAT = 2
+HEADER = "header"
+SAVE_EVERY = 10.0  # seconds
+SHARE = 0.05  # of the time, at most, goes into writing
+SAME_PLACE = 1e-7  # within which parameters are the same but for rounding
+S = TypeVar("S")
+T = TypeVar("T")
+
+
+class Checkpoint(Generic[S]):
+    """The state of a loop: in memory, and in a file every so many seconds and at the end.
+
+    Args:
+        path: the file; None keeps nothing.
+        start: the state to begin with, a pytree of arrays and random keys. Leaves under "traces"
+            may grow along their leading axes, all others keep shape and dtype.
+        fingerprint: what the state belongs to, see `fingerprint`.
+        save_every: seconds between two writings, by default those of the enclosing `resumable`.
+
+    Raises:
+        ValueError: on entering, if the file is damaged or belongs to something else.
+
+    Example:
+        >>> from truncgauss.execution.checkpoint import Checkpoint
+        >>> with Checkpoint(None, {"sum": jnp.zeros(())}, {}) as kept:
+        ...     for _ in range(3):
+        ...         kept.update({"sum": kept.state["sum"] + 1.0})
+        >>> float(kept.state["sum"])
+        3.0
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        start: S,
+        fingerprint: dict[str, str],
+        save_every: float | None = None,
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.state, self.fingerprint, self.unsaved = start, fingerprint, True
+        if save_every is None:
+            record = RECORD.get()
+            save_every = SAVE_EVERY if record is None else record.clock.save_every
+        self.clock = Clock(save_every)
+
+    def __enter__(self) -> "Checkpoint[S]":
+        if self.path is not None and self.path.exists():
+            self.state = restore(self.path, self.state, self.fingerprint)
+            self.unsaved = False
+        return self
+
+    def update(self, state: S) -> None:
+        """Take the next state, and write it if that is due."""
+        self.state, self.unsaved = state, True
+        if self.path is not None and self.clock.due():
+            self.save()
+
+    def save(self) -> None:
+        """Write the state now, if it is a new one."""
+        if self.path is not None and self.unsaved:
+            with self.clock:
+                save(self.path, self.state, self.fingerprint)
+            self.unsaved = False
+
+    def __exit__(self, *failure: object) -> None:
+        self.save()
+
+
+class Clock:
+    """When to write: every so many seconds, but never for more than a share of the time."""
+
+    def __init__(self, save_every: float) -> None:
+        self.save_every, self.last, self.cost = save_every, time.monotonic(), 0.0
+
+    def due(self) -> bool:
+        return time.monotonic() - self.last > max(self.save_every, self.cost / SHARE)
+
+    def __enter__(self) -> None:
+        self.last = time.monotonic()
+
+    def __exit__(self, *failure: object) -> None:
+        self.cost, self.last = time.monotonic() - self.last, time.monotonic()
+
+
+# ---------------------------------------------------------------- results of calls
+
+
+class Record:
+    """The results of calls in the order in which they were made; see `resumable`.
+
+    Calls within a call are counted by themselves, so that work behind a call that is not repeated
+    finds its own results, and they are forgotten once that call has its result.
+    """
+
+    def __init__(self, path: Path, fingerprint: dict[str, str], save_every: float) -> None:
+        self.path, self.fingerprint, self.clock = path, fingerprint, Clock(save_every)
+        self.within = ""  # what the names begin with of calls within the one that is being made
+        self.parts: list[str] = []  # these calls
+        self.changed = False
+        self.counts: dict[str, int] = {}
+        self.entries: dict[str, Any] = {}
+        self.arrays: dict[str, np.ndarray] = {}
+        if path.exists():
+            header, self.arrays = contents(path)
+            refuse_foreign(path, header, fingerprint)
+            self.entries = header["entries"]
+
+    def next_name(self, name: str) -> str:
+        """The name with the number of times that it was asked for."""
+        name = self.within + name
+        self.counts[name] = self.counts.get(name, 0) + 1
+        return f"{name}-{self.counts[name]}"
+
+    def beside(self, name: str) -> Path:
+        """The file of a `Checkpoint` of its own beside this one, the same when work is redone."""
+        return self.path.with_name(f"{self.next_name(name)}.npz")
+
+    def result(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        key, mark = self.next_name(name), source_digest((function, args))
+        if key not in self.entries:
+            found: dict[str, np.ndarray] = {}
+            value, parts = self.made(key, function, args)
+            structure = described(value, key, found)
+            # One step, which an interruption cannot part.
+            self.arrays |= found
+            self.entries[key] = {"mark": mark, "result": structure}
+            self.forget(parts)
+            self.changed = True
+            if self.clock.due():
+                self.save()
+        self.parts.append(key)
+        entry = self.entries[key]
+        if entry["mark"] != mark:
+            raise ValueError(
+                f"the checkpoint {self.path} belongs to other work: its call {key} was made with "
+                "other data or other code. Give another path, or remove the file to start afresh."
+            )
+        return rebuilt(entry["result"], self.arrays)
+
+    def made(self, key: str, function: Callable[..., Any], args: Any) -> tuple[Any, list[str]]:
+        """What a function returns, and the calls within, which are counted as its own."""
+        outside = self.within, self.parts
+        self.within, self.parts = f"{key}.", []
+        try:
+            return function(*args), self.parts
+        finally:
+            self.within, self.parts = outside
+
+    def forget(self, keys: list[str]) -> None:
+        """Forget the results of calls within a call that has its own result."""
+        for key in keys:
+            for number in itertools.count():
+                if self.arrays.pop(f"{key}.{number}", None) is None:
+                    break
+            del self.entries[key]
+
+    def save(self) -> None:
+        """Write the results now, if there are new ones."""
+        if self.changed:
+            with self.clock:
+                write(self.path, dict(self.arrays), self.fingerprint, dict(self.entries))
+            self.changed = False
+
+
+RECORD: contextvars.ContextVar[Record | None] = contextvars.ContextVar("record", default=None)
+
+
+@contextlib.contextmanager
+def resumable(
+    path: str | os.PathLike[str], save_every: float = SAVE_EVERY, **belongs_to: Any
+) -> Iterator[Record]:
+    """Within this context, fits and calls through `computed` are kept in a file and not done twice.
+
+    The results of calls are written every `save_every` seconds and however the context ends. When
+    the same work is done again with the same file, those calls are answered from it, and the work
+    goes on where it ended, to the bit.
+
+    Args:
+        path: the file; what is too large for it is written to files beside it.
+        save_every: seconds between two writings.
+        belongs_to: pytrees, or texts, that the work depends on; with others the file is refused.
+
+    Raises:
+        ValueError: the file is damaged, or belongs to other work.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from truncgauss import fitting
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "fit.npz"
+        >>> rows = tg.Observations.exact(jnp.array([[0.1], [1.2], [0.7], [2.9]]))
+        >>> with fitting.resumable(file):
+        ...     fit = tg.fit_observations(rows)
+        >>> file.exists()
+        True
+    """
+    record = Record(Path(path), fingerprint(**belongs_to), save_every)
+    before = RECORD.set(record)
+    try:
+        yield record
+    finally:
+        RECORD.reset(before)
+        record.save()
+
+
+def computed(name: str, function: Callable[..., T], *args: Any) -> T:
+    """What a function returns: arrays, numbers, texts, None, and lists and dictionaries of these.
+
+    Within `resumable` it is read from there if an earlier attempt has computed it. Its arrays are
+    NumPy's then. While JAX traces, and outside of `resumable`, this is a plain call.
+
+    Args:
+        name: of the kind of call. Calls of one name are told apart by their order.
+        function: what to call.
+        args: with what.
+
+    Raises:
+        ValueError: an earlier attempt made another call here.
+        TypeError: the function returned something else.
+    """
+    record = RECORD.get()
+    if record is None or any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
+        return function(*args)
+    return record.result(name, function, args)
+
+
+class OfAllRows:
+    """A function of a loss and x, as one of what the rows of the loss are known by."""
+
+    def __init__(self, function: Callable[..., Any], loss: Any, x: Any) -> None:
+        self.function, self.loss, self.x = function, loss, x
+
+    def __call__(self, kind: str, mark: np.ndarray) -> dict[str, Any]:
+        found = pooling.evaluated(self.function, self.loss, self.x)
+        return {"at": [np.asarray(leaf) for leaf in jax.tree.leaves(self.x)], "found": found}
+
+
+def computed_of_rows(name: str, function: Callable[..., T], loss: Any, x: Any) -> T:
+    """function(loss, x), a sum over the rows of all processes, as `pooling.evaluated` and
+    `computed` return it.
+
+    The rows are known by their mark, and x up to rounding: however many processes hold the rows,
+    which then add up in other orders, the work goes on.
+
+    Raises:
+        ValueError: as `computed`; or an earlier attempt was at another x.
+    """
+    kept = computed(name, OfAllRows(function, loss, x), type(loss).__name__, np.asarray(loss.mark))
+    for before, here in zip(kept["at"], jax.tree.leaves(x), strict=True):
+        if not np.allclose(before, here, rtol=SAME_PLACE, atol=SAME_PLACE, equal_nan=True):
+            raise ValueError(
+                f"the checkpoint belongs to other work: its {name} of the same rows were computed "
+                "at other parameters. Give another path, or remove the file to start afresh."
+            )
+    found: T = kept["found"]
+    return found
+
+
+def beside(name: str) -> Path | None:
+    """The file for a `Checkpoint`, beside that of `resumable`; None outside of that."""
+    record = RECORD.get()
+    return None if record is None else record.beside(name)
+
+
+def described(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """A value as JSON; its arrays go to `arrays`, under names that begin with `name`."""
+    if value is None or isinstance(value, bool | int | str) or type(value) is float:
+        return value
+    if isinstance(value, dict):
+        if wrong := [key for key in value if not isinstance(key, str)]:
+            raise TypeError(f"{name}: keys of a kept result must be texts, got {wrong[0]!r}")
+        return {"dict": {key: described(item, name, arrays) for key, item in value.items()}}
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return {type(value).__name__: [described(item, name, arrays) for item in value]}
+    if not isinstance(value, np.ndarray | np.generic | jax.Array) or is_key(value):
+        kind = type(value).__name__
+        raise TypeError(f"{name}: a kept result must be numbers, texts and arrays, got {kind}")
+    place = f"{name}.{len(arrays)}"
+    arrays[place] = np.asarray(value)
+    return {"array": place}
+
+
+def rebuilt(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """The value that `described` described."""
+    if not isinstance(structure, dict):
+        return structure
+    ((kind, inside),) = structure.items()
+    if kind == "array":
+        array = arrays[inside]
+        return array.copy() if array.ndim else array[()]
+    if kind == "dict":
+        return {key: rebuilt(item, arrays) for key, item in inside.items()}
+    items = [rebuilt(item, arrays) for item in inside]
+    return items if kind == "list" else tuple(items)
+
+
+# ---------------------------------------------------------------- files
+
+
+def save(path: str | os.PathLike[str], state: Any, fingerprint: dict[str, str]) -> None:
+    """Write a state, a pytree of arrays and random keys, to an npz file, atomically.
+
+    Args:
+        path: where; missing folders are made.
+        state: any pytree of arrays. Each is stored under its path in the tree.
+        fingerprint: what the state belongs to, see `fingerprint`.
+    """
+    arrays = {name: stored(leaf) for name, leaf in leaves_by_name(state).items()}
+    write(Path(path), arrays, fingerprint, {})
+
+
+def write(
+    path: Path, arrays: dict[str, np.ndarray], fingerprint: dict[str, str], entries: Any
+) -> None:
+    """Write arrays with a header and a digest of both; the file before stays as `previous`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    about = {"format": FORMAT, "fingerprint": fingerprint, "entries": entries}
+    header = json.dumps(about | {"digest": digest_of(about, arrays)})
+    everything: dict[str, Any] = {HEADER: np.array(header), **arrays}
+    buffer = io.BytesIO()  # an archive that cannot be written to its end fails in many ways
+    np.savez(buffer, **everything)
+    with files.replacing(path, previous(path)) as partial:
+        partial.write_bytes(buffer.getbuffer())
+    flush_folder(path.parent)
+
+
+def previous(path: Path) -> Path:
+    """The place of the checkpoint before the one at `path`."""
+    return path.with_name(f"{path.stem}.previous{path.suffix}")
+
+
+def restore(path: str | os.PathLike[str], like: Any, fingerprint: dict[str, str]) -> Any:
+    """The state in an npz file, in the structure of `like`, if it belongs to the same fit.
+
+    Args:
+        path: a file written by `save`.
+        like: a state of the expected structure, shapes and dtypes, such as the one at the start.
+            Leading axes of leaves under "traces" may differ, since traces grow.
+        fingerprint: what the state must belong to.
+
+    Raises:
+        ValueError: if the file is no checkpoint, or one of another fit; the message says which
+            part differs and what to do.
+    """
+    header, arrays = contents(path)
+    refuse_foreign(path, header, fingerprint)
+    leaves = []
+    for name, leaf in leaves_by_name(like).items():
+        expected = stored(leaf)
+        found = arrays.get(name)
+        grows = name.startswith("traces")
+        if (
+            found is None
+            or found.dtype != expected.dtype
+            or (not grows and found.shape != expected.shape)
+        ):
+            got = "nothing" if found is None else f"{found.dtype}{found.shape}"
+            raise ValueError(
+                f"the checkpoint {path} does not fit: {name} should be "
+                f"{expected.dtype}{expected.shape}, got {got}. Another optimiser or version wrote "
+                "it; give another path, or remove the file."
+            )
+        leaves.append(unstored(found, leaf))
+    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def refuse_foreign(
+    path: str | os.PathLike[str], header: dict[str, Any], fingerprint: dict[str, str]
+) -> None:
+    """Raise ValueError if a checkpoint belongs to something else."""
+    differing = [
+        part for part, value in fingerprint.items() if header["fingerprint"].get(part) != value
+    ]
+    if differing:
+        raise ValueError(
+            f"the checkpoint {path} belongs to another fit: {' and '.join(differing)} differ(s). "
+            "Give another path, or remove the file to start afresh."
+        )
+
+
+def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the arrays of a checkpoint file."""
+    try:
+        with files.archive(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(str(arrays.pop(HEADER)))
+        known = header["format"] == FORMAT and isinstance(header["fingerprint"], dict)
+        mark = header.pop("digest", None)
+        if known and mark != digest_of(header, arrays):
+            raise ValueError("its digest does not agree with its numbers")
+    except (*files.DAMAGE, OSError) as error:
+        raise ValueError(f"{path} is no checkpoint of a fit ({error}). {way_out(path)}") from error
+    if not known:
+        raise ValueError(
+            f"the checkpoint {path} has format {header['format']}, this version reads {FORMAT}. "
+            "Remove it to start afresh."
+        )
+    return header, arrays
+
+
+def way_out(path: str | os.PathLike[str]) -> str:
+    """What to do about a damaged checkpoint."""
+    before = previous(Path(path))
+    if before.exists():
+        return (
+            f"The one before it is there: to go on from that, move {before} to {path}; or remove "
+            "both to start afresh."
+        )
+    return "Give another path, or remove the file."
+
+
+def digest_of(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """A digest of the whole content of a file."""
+    text = json.dumps({key: about[key] for key in ("format", "fingerprint", "entries")})
+    return hashlib.sha256((text + digest(dict(sorted(arrays.items())))).encode()).hexdigest()
+
+
+def unstored(array: np.ndarray, like: Any) -> Any:
+    if is_key(like):
+        return jax.random.wrap_key_data(jnp.asarray(array), impl=jax.random.key_impl(like))
+    return array if isinstance(like, np.ndarray) else jnp.asarray(array)
+
+
+def flush_folder(folder: Path) -> None:
+    """Make the renaming itself survive a power failure, where the system allows it."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,99 @@
+"""Compilation with little effort for programs that run for milliseconds."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from truncgauss.execution import parallel
+from truncgauss.execution.garbage import uncollected
+from truncgauss.execution.pytrees import is_concrete, is_staged
+
+# Most of XLA's compilation time goes into fusions. For small arrays they save microseconds and cost
+# seconds: without them a program compiles three to five times sooner. LIGHT also leaves out the
+# optimisation of loops over points, which makes these several times slower. Its programs are not
+# worth dividing among threads either: every part begins with a copy of the whole. The library
+# YNNPACK is not used: its sums are slower, and its products of matrices, fused with what follows,
+# gave NaN in `SequentialMonteCarlo` (jaxlib 0.10.2).
+LIGHT = {
+    "xla_backend_optimization_level": 0,
+    "xla_cpu_use_fusion_emitters": False,  # unknown to jaxlib 0.11.1 and newer
+    "xla_cpu_parallel_codegen_split_count": 1,
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
+# Eight numbers at a time, where a processor can: loops over points become 1.5 times faster.
+MEDIUM = LIGHT | {"xla_backend_optimization_level": 1, "xla_cpu_prefer_vector_width": 512}
+
+
+def is_accepted(options: dict[str, Any]) -> bool:
+    """Whether the compiler takes these options, tried on a program without operations."""
+    try:
+        jax.jit(lambda: ()).lower().compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+        return False
+    return True
+
+
+@functools.cache
+def accepted_names() -> frozenset[str]:
+    """Names of those options of LIGHT and MEDIUM that this jaxlib's compiler takes.
+
+    Compiler options are no interface: they come and go with each release of jaxlib. The compiler is
+    asked once in a process, for all of them together first, since it takes all of them as a rule.
+    """
+    options = LIGHT | MEDIUM
+    if is_accepted(options):
+        return frozenset(options)
+    return frozenset(name for name, value in options.items() if is_accepted({name: value}))
+
+
+class Compiled:
+    """A function under `jax.jit`, compiled with less effort for calls with numbers on a CPU.
+
+    Called with numbers and an effort it returns numbers, also while another function is traced. On
+    other devices every effort is that of `jax.jit(function)`. Options of an effort that the
+    compiler does not know are left out.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.traced = jax.jit(function)
+        self.ahead: dict[Any, Any] = {}  # programs by the kinds of their inputs
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: Any, effort: dict[str, Any] | None = None) -> Any:
+        """The function's value; `effort` is LIGHT, MEDIUM, or None for XLA's own default."""
+        if effort is None or not is_concrete(args):
+            return self.traced(*args)
+        with uncollected():
+            return self._called(*args, effort=effort)
+
+    @functools.cached_property
+    def light(self) -> Any:
+        return self._with_options(LIGHT)
+
+    @functools.cached_property
+    def medium(self) -> Any:
+        return self._with_options(MEDIUM)
+
+    def _with_options(self, effort: dict[str, Any]) -> Any:
+        if jax.default_backend() != "cpu":
+            return self.traced
+        names = accepted_names()
+        options = {name: value for name, value in effort.items() if name in names}
+        return jax.jit(self.function, compiler_options=options)
+
+    def _called(self, *args: Any, effort: dict[str, Any]) -> Any:
+        compiled = self.light if effort is LIGHT else self.medium
+        if not is_staged():
+            return compiled(*args)
+        # A call would be traced as well, and may not have compiler options of its own there.
+        leaves, structure = jax.tree.flatten(args)
+        kinds = tuple((jax.typeof(leaf), getattr(leaf, "sharding", None)) for leaf in leaves)
+        kind = compiled, structure, kinds, parallel.plan()
+        if kind not in self.ahead:
+            self.ahead[kind] = compiled.lower(*args).compile()
+        return self.ahead[kind](*args)

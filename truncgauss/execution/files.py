@@ -1,0 +1,113 @@
+"""Files written in one step and named in every error, and archives of arrays read back whole."""
+
+import contextlib
+import errno
+import os
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# What NumPy and the libraries under it raise when an archive is torn or overwritten.
+DAMAGE = (
+    ValueError, KeyError, TypeError, EOFError, NotImplementedError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+# What is the matter with a path that somebody typed, and not with the machine.
+_OF_THE_PATH = (
+    FileNotFoundError, FileExistsError, PermissionError, NotADirectoryError, IsADirectoryError,
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str], previous: Path | None = None) -> Iterator[Path]:
+    """The path of a new file, which takes the place of `path` when the context ends.
+
+    Args:
+        path: where the file goes.
+        previous: where the file that was there stays.
+
+    Raises:
+        OSError: the file cannot be written; the error names `path`, which Python's own leaves out
+            where a disk is full or a file too large.
+    """
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        with open(partial, "rb+") as file:
+            os.fsync(file.fileno())
+        if previous is not None and path.exists():
+            _keep(path, previous)
+        partial.replace(path)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _keep(path: Path, other: Path) -> None:
+    """Give a file a second name, or copy it where a file has only one."""
+    other.unlink(missing_ok=True)
+    try:
+        os.link(path, other)
+    except OSError:
+        shutil.copyfile(path, other)
+
+
+def write(path: str | os.PathLike[str], content: bytes | memoryview | str) -> None:
+    """Write bytes, or a text as UTF-8: whatever happens, the file is the old one or the new one.
+
+    Raises:
+        OSError: see `replacing`.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from truncgauss.execution import files
+        >>> path = pathlib.Path(tempfile.mkdtemp(), "x.txt")
+        >>> files.write(path, "text")
+        >>> path.read_text()
+        'text'
+    """
+    with replacing(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def archive(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """The arrays of an NPZ file by name, to be read within the context.
+
+    Raises:
+        ValueError: the file is torn, or holds something else; said of "it", without the path.
+        OSError: it cannot be opened.
+    """
+    with open(path, "rb") as file:
+        try:
+            zipfile.ZipFile(file)  # NumPy takes what is no archive for a pickle, and suggests that
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as stored:
+                yield stored
+        except (*DAMAGE, OSError) as error:
+            raise ValueError("it is torn, or holds more than plain arrays") from error
+
+
+def is_of_the_path(error: OSError) -> bool:
+    """Whether an error is one of the path that was typed; else the machine failed, as a disk does
+    that is full."""
+    return isinstance(error, _OF_THE_PATH) or error.errno in (errno.EROFS, errno.ENAMETOOLONG)
+
+
+def said(error: OSError) -> str:
+    """An error with the file that it is of, in a sentence.
+
+    Example:
+        >>> from truncgauss.execution import files
+        >>> files.said(OSError(28, "No space left on device", "x.npz"))
+        'x.npz: No space left on device'
+    """
+    parts = (error.filename, error.strerror or str(error))
+    return ": ".join(str(part) for part in parts if part is not None)

@@ -1,0 +1,30 @@
+"""Tables of numbers, read strictly and by name, from memory or a file."""
+
+from truncgauss.execution.tables.alignment import aligned, check_labels, row_values
+from truncgauss.execution.tables.censoring import limit_of
+from truncgauss.execution.tables.columns import Table, chosen, named_columns, numbers, read
+from truncgauss.execution.tables.files import from_file, header, mismatch, place, units
+from truncgauss.execution.tables.known import arrays_of, columns_of
+from truncgauss.execution.tables.streams import chunks, column_names, num_rows
+
+__all__ = [
+    "Table",
+    "aligned",
+    "arrays_of",
+    "check_labels",
+    "chosen",
+    "chunks",
+    "column_names",
+    "columns_of",
+    "from_file",
+    "header",
+    "limit_of",
+    "mismatch",
+    "named_columns",
+    "num_rows",
+    "numbers",
+    "place",
+    "read",
+    "row_values",
+    "units",
+]

@@ -1,0 +1,119 @@
+"""Numbers and limits as laboratories write them: 0.7, <0.5, >100, nd."""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+LIMIT = re.compile(r"(<=?|≤|>=?|≥)\s*(.+)")
+NOT_DETECTED = {"nd", "n.d.", "n.d", "not detected", "non-detect", "bdl", "<dl", "<lod", "<mdl"}
+ABSENT = {"", "nan", "NaN", "None", "<NA>", "NaT", "--"}  # how Python writes what is not there
+
+
+class Recorded(NamedTuple):
+    """Values of one column: numbers, and where a number is a limit, all (n,).
+
+    Attributes:
+        value: the number, NaN where it is missing.
+        at_most: whether the value is only known to be no greater.
+        at_least: whether it is only known to be no less.
+    """
+
+    value: np.ndarray
+    at_most: np.ndarray
+    at_least: np.ndarray
+
+
+def is_float(text: str) -> bool:
+    """Whether a text is a number, infinity or NaN, in ASCII and without underscores.
+
+    `float` reads more, 1_000 and the digits of other scripts, which no other program would write.
+    """
+    if "_" in text or not text.isascii():
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_number(text: str) -> bool:
+    return is_float(text) and not np.isnan(float(text))
+
+
+def limit_of(text: str) -> tuple[str, float | None] | None:
+    """A text of a censored value as its side, "<" or ">", and its limit, None for a value that was
+    not detected; None for any other text.
+
+    Example:
+        >>> from truncgauss.execution.tables import limit_of
+        >>> limit_of("<0.5"), limit_of("> 100"), limit_of("ND"), limit_of("1.5")
+        (('<', 0.5), ('>', 100.0), ('<', None), None)
+    """
+    if text.lower().replace(" ", "") in NOT_DETECTED or text.lower() in NOT_DETECTED:
+        return "<", None
+    found = LIMIT.fullmatch(text)
+    if found is None or not is_float(found[2]) or not np.isfinite(float(found[2])):
+        return None
+    return "<" if found[1] in ("<", "<=", "≤") else ">", float(found[2])
+
+
+def advice(text: str) -> str:
+    """How to read a cell that is no number."""
+    limit = limit_of(text)
+    if limit is None:
+        return (
+            "Complete or drop the row, or say that this text stands for a missing value: a missing "
+            "cell is not a truncated one."
+        )
+    more = " with the limit of detection as its `censored_low`" if limit[1] is None else ""
+    return (
+        f"This is a censored value, not a missing one: for an outcome say `censoring: text`{more}. "
+        "To leave such rows out, or to put a number in their place, biases the estimates."
+    )
+
+
+def recorded(
+    column: Any, lowest: np.ndarray | None, missing: bool, where: str, place: Callable[[int], str]
+) -> Recorded:
+    """A column of texts as numbers and limits.
+
+    Args:
+        column: numbers or texts such as 0.7, <0.5, >100 and nd, (n,); an empty text is missing.
+        lowest: the limits of detection, a number or (n,), which stand for nd; None if there are
+            none.
+        missing: whether values may be missing.
+        where: what the column is called in messages.
+        place: of the i-th row in messages.
+
+    Raises:
+        ValueError: for any other text, nd without a limit, or a missing value that may not be.
+    """
+    absent = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
+    texts = [str(cell).strip() for cell in np.asarray(column, object)]
+    found = Recorded(np.full(len(texts), np.nan), *np.zeros((2, len(texts)), bool))
+    limits = None if lowest is None else np.broadcast_to(lowest, len(texts))
+    for i, text in enumerate(texts):
+        limit = limit_of(text)
+        if is_number(text):
+            found.value[i] = float(text)
+        elif limit is not None:
+            side, number = limit
+            if number is None and limits is None:
+                raise ValueError(
+                    f"{where}: {place(i)} is {text!r}, not detected, but nothing says below which "
+                    "limit: give the limit of detection as `censored_low`, a number or the column "
+                    "that has it in each row."
+                )
+            found.value[i] = limits[i] if number is None and limits is not None else number
+            (found.at_most if side == "<" else found.at_least)[i] = True
+        elif not (text in ABSENT or (absent is not None and absent[i])) or not missing:
+            got = repr(text) if text else "an empty cell"
+            units = " A row of units is left out by `units_row: true`." if i == 0 else ""
+            raise ValueError(
+                f"{where}: {place(i)} must be a number, or a limit such as <0.5 or >100, got {got}."
+                f" {advice(text)}{units}"
+            )
+    return found

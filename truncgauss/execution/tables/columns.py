@@ -1,0 +1,215 @@
+"""Named columns of numbers out of whatever holds them; without JAX.
+
+Tables are recognised by what they offer, so that none of their packages is imported: pandas, polars
+and pyarrow tables, whatever has `__dataframe__`, astropy tables, structured and record arrays,
+dictionaries of columns, Series, masked and plain arrays.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from truncgauss.execution.tables.censoring import advice, limit_of
+from truncgauss.execution.tables.interchange import columns_of_interchange
+
+KINDS = {
+    "O": "Python objects or text",
+    "U": "text",
+    "S": "text",
+    "c": "complex numbers",
+    "M": "dates",
+    "m": "durations",
+    "V": "records",
+}
+
+
+class Table(NamedTuple):
+    """A table of numbers.
+
+    Attributes:
+        values: (n, d), NaN where a value is missing.
+        names: of the columns, or None.
+        labels: of the rows, shape (n,), or None.
+    """
+
+    values: np.ndarray
+    names: tuple[Hashable, ...] | None = None
+    labels: np.ndarray | None = None
+
+    def name(self, column: int) -> str:
+        """What to call a column in a message."""
+        return repr(self.names[column]) if self.names else str(column)
+
+
+def read(
+    table: Any,
+    columns: Sequence[Hashable] | None = None,
+    *,
+    missing: bool = False,
+    what: str = "data",
+) -> Table:
+    """A table's columns as numbers.
+
+    Args:
+        table: a DataFrame, an astropy table, a dictionary of columns, a structured, masked or plain
+            array, shape (n, d) or (n,).
+        columns: the names to take, in this order; all by default.
+        missing: whether values may be missing. Otherwise a missing value of a named column, or a
+            masked one, is refused; NaN in an array without names is left to whoever asked.
+        what: what the table is called in messages.
+
+    Raises:
+        ValueError: for text, objects, dates, complex numbers, quantities with a unit, missing
+            values, or names that are not there; the sentence names the column.
+
+    Example:
+        >>> from truncgauss import tables
+        >>> tables.read({"mass": [1.0, 2.0], "age": [3, 4]}, ["age"]).values
+        array([[3.],
+               [4.]])
+    """
+    labels = row_labels(table)
+    found = named_columns(table)
+    if found is None:
+        if columns is not None:
+            raise ValueError(f"{what}: has no column names to choose {list(columns)} by.")
+        return Table(_array(table, missing, what), None, labels)
+    names = tuple(found) if columns is None else tuple(columns)
+    if not names:
+        raise ValueError(f"{what}: has no columns.")
+    parts = [
+        numbers(chosen(found, name, what), f"{what}: column {name!r}", missing) for name in names
+    ]
+    lengths = {len(part) for part in parts}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"{what}: the columns {list(names)} have {[len(part) for part in parts]} values; all "
+            "must have as many."
+        )
+    return Table(np.stack(parts, axis=1), None if names == (None,) else names, labels)
+
+
+def chosen(found: Mapping[Hashable, Any], name: Hashable, what: str) -> Any:
+    """A column by its name."""
+    if name not in found:
+        known = ", ".join(map(repr, list(found)[:20]))
+        raise ValueError(f"{what}: has no column {name!r}, but {known}.")
+    return found[name]
+
+
+def named_columns(table: Any) -> dict[Hashable, Any] | None:
+    """The columns of a table by name, or None if it has no names."""
+    if isinstance(table, Mapping):
+        return dict(table)
+    if isinstance(table, np.ndarray):
+        if table.dtype.names is None or table.ndim != 1:
+            return None
+        return {name: table[name] for name in table.dtype.names}
+    for names in ("colnames", "column_names", "columns"):  # astropy, pyarrow, pandas and polars
+        if hasattr(table, names) and hasattr(table, "__getitem__"):
+            found = list(getattr(table, names))
+            if len(set(found)) < len(found):
+                twice = next(name for name in found if found.count(name) > 1)
+                raise ValueError(f"data: two columns are called {twice!r}. Rename one.")
+            return {name: table[name] for name in found}
+    if is_series(table):
+        return {table.name: table}
+    if hasattr(table, "__dataframe__"):
+        return columns_of_interchange(table)
+    return None
+
+
+def is_series(values: Any) -> bool:
+    """Whether values are one labelled column, such as a pandas Series."""
+    return hasattr(values, "index") and hasattr(values, "name") and np.ndim(values) == 1
+
+
+def row_labels(table: Any) -> np.ndarray | None:
+    """The labels of a table's rows, if it has some."""
+    index = None if isinstance(table, np.ndarray | Mapping) else getattr(table, "index", None)
+    return None if index is None or callable(index) else np.asarray(index)
+
+
+def numbers(column: Any, where: str, missing: bool = False) -> np.ndarray:
+    """A column as floats, shape (n,); NaN where a value is missing.
+
+    Raises:
+        ValueError: as in `read`; the message starts with `where`.
+    """
+    values, absent = _with_absent(column, where)
+    if values.ndim != 1:
+        raise ValueError(f"{where} must have one axis, got shape {values.shape}.")
+    absent = absent | np.isnan(values)
+    if absent.any() and not missing:
+        raise ValueError(
+            f"{where} lacks {absent.sum()} of {len(values)} value(s), first in row "
+            f"{np.flatnonzero(absent)[0]}. Remove these rows; or, where the entry is missing at "
+            "random, use tg.Observations.from_table(..., missing=True)."
+        )
+    return np.where(absent, np.nan, values).astype(values.dtype)
+
+
+def _array(table: Any, missing: bool, where: str) -> np.ndarray:
+    """An array without names; NaN stays where it is."""
+    values, absent = _with_absent(table, where)
+    if absent.any() and not missing:
+        rows = np.flatnonzero(absent.reshape(len(absent), -1).any(axis=1))
+        raise ValueError(f"{where}: {len(rows)} row(s) hold masked values, first row {rows[0]}.")
+    return np.where(absent, np.nan, values).astype(values.dtype) if absent.any() else values
+
+
+def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
+    """Values as floats, and where they are said to be missing."""
+    refuse_units(values, where)
+    absent: Any = False
+    if isinstance(values, np.ma.MaskedArray):
+        absent, values = np.ma.getmaskarray(values), np.asarray(values.data)
+    elif hasattr(values, "isna") and hasattr(values, "to_numpy"):  # pandas
+        absent = np.asarray(values.isna())
+        kind = getattr(values.dtype, "kind", "O")
+        if kind in "fiub" and not isinstance(values.dtype, np.dtype):
+            values = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        elif kind not in "fiub":
+            what = KINDS.get(kind, values.dtype)
+            raise ValueError(f"{where} holds {what}, not numbers.{_limits_in(values)}")
+    elif hasattr(values, "is_null") and hasattr(values, "to_numpy"):  # pyarrow and polars
+        nulls = values.is_null()
+        absent = np.asarray(nulls.to_numpy(**_copying(nulls)), bool)
+        values = values.to_numpy(**_copying(values))
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{where} is no table of numbers: {error}.") from error
+    if array.dtype.kind in KINDS and not (array.dtype.kind == "V" and array.dtype.names is None):
+        raise ValueError(
+            f"{where} holds {KINDS[array.dtype.kind]} (dtype {array.dtype}), not numbers."
+            f"{_limits_in(array) or ' Convert it, or leave it out.'}"
+        )
+    if array.dtype not in (np.float16, np.float32):
+        array = array.astype(np.float64, copy=False)
+    return array, np.broadcast_to(absent, array.shape)
+
+
+def _limits_in(values: Any) -> str:
+    """What to do about the first text that is a limit, such as <0.5, if there is one."""
+    texts = (str(cell) for cell in np.asarray(values, object).ravel())
+    limit = next(filter(limit_of, texts), None)
+    return "" if limit is None else f" There is {limit!r}: {advice(limit)}"
+
+
+def _copying(values: Any) -> dict[str, bool]:
+    """What a pyarrow array wants to be told before it copies."""
+    return {"zero_copy_only": False} if type(values).__module__.startswith("pyarrow") else {}
+
+
+def refuse_units(values: Any, where: str) -> None:
+    """Raise ValueError for a quantity with a unit, which no array keeps."""
+    for unit, value in (("unit", "to_value"), ("units", "magnitude")):
+        if hasattr(values, unit) and hasattr(values, value):
+            name = str(getattr(values, unit))
+            if name not in ("", "dimensionless"):
+                raise ValueError(
+                    f"{where} is a quantity in {name}, whose unit would be lost. Give numbers in "
+                    "one unit for all, such as `.to_value(unit)`."
+                )

@@ -1,0 +1,187 @@
+"""What a table says of rows known in part: intervals, regions, noise and weights, by name."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from truncgauss.execution.tables.censoring import Recorded, recorded
+from truncgauss.execution.tables.columns import chosen, named_columns, numbers
+
+CENSORING = ("columns", "text")
+
+
+class Columns(NamedTuple):
+    """Where a table says what is known of the entries; each maps an entry to a column or number.
+
+    See `Observations.from_table`.
+    """
+
+    lower: Mapping[Hashable, Any]
+    upper: Mapping[Hashable, Any]
+    censored_low: Mapping[Hashable, Any]
+    censored_high: Mapping[Hashable, Any]
+    left_censored: Mapping[Hashable, Any]
+    right_censored: Mapping[Hashable, Any]
+    truncated_low: Mapping[Hashable, Any]
+    truncated_high: Mapping[Hashable, Any]
+    noise_scale: Mapping[Hashable, Any]
+
+
+def columns_of(names: Sequence[Hashable], **given: Any) -> Columns:
+    """What was given for entries by name; what is no mapping belongs to all of them."""
+    found = {}
+    for kind, value in given.items():
+        value = {} if value is None else value
+        found[kind] = value if isinstance(value, Mapping) else dict.fromkeys(names, value)
+        unknown = [name for name in found[kind] if name not in names]
+        if unknown:
+            raise ValueError(
+                f"from_table: {kind} names {unknown[0]!r}, but the entries are "
+                f"{', '.join(map(repr, names))}."
+            )
+    return Columns(**found)
+
+
+class Reader:
+    """The columns of one table, read when they are needed."""
+
+    def __init__(
+        self, table: Any, missing: bool, by_text: bool, place: Callable[[int], str]
+    ) -> None:
+        found = named_columns(table)
+        if found is None:
+            raise ValueError(
+                "from_table: needs a table with column names, such as a DataFrame or a dictionary "
+                f"of columns; got {type(table).__name__}. For arrays use tg.Observations itself."
+            )
+        self.found, self.missing, self.by_text, self.place = found, missing, by_text, place
+
+    def raw(self, name: Hashable) -> Any:
+        return chosen(self.found, name, "from_table")
+
+    def numbers(self, name: Hashable, missing: bool) -> np.ndarray:
+        return numbers(self.raw(name), f"from_table: column {name!r}", missing)
+
+    def observed(self, name: Hashable, columns: Columns) -> Recorded:
+        """What the column of an entry holds."""
+        if self.by_text:
+            lowest = columns.censored_low.get(name)
+            limits = None if lowest is None else self.column_or_number(lowest)
+            where = f"from_table: column {name!r}"
+            return recorded(self.raw(name), limits, self.missing, where, self.place)
+        value = self.numbers(name, self.missing)
+        return Recorded(value, *np.zeros((2, len(value)), bool))
+
+    def column_or_number(self, given: Any, missing: bool = False) -> np.ndarray:
+        """A number as it is, anything else as the name of a column."""
+        if isinstance(given, int | float | np.number) and not isinstance(given, bool):
+            return np.asarray(given, np.float64)
+        return self.numbers(given, missing)
+
+    def marked(self, given: Any, kind: str) -> np.ndarray:
+        """Where a column holds a mark, given as (column, mark)."""
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise ValueError(
+                f"from_table: {kind} wants (column, mark), such as ('detected', 0); got {given!r}."
+            )
+        name, mark = given
+        if isinstance(mark, str):
+            cells = np.asarray([str(value) for value in np.asarray(self.raw(name))])
+        else:
+            cells = self.numbers(name, False)
+        found = cells == mark
+        if not found.any():
+            held = ", ".join(str(cell) for cell in np.unique(cells)[:6])
+            raise ValueError(
+                f"from_table: {kind}: no cell of column {name!r} is {mark!r}; it holds: {held}."
+            )
+        return np.asarray(found)
+
+    def ends(self, name: Hashable, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+        """Between which ends an entry lies in each row."""
+        if name in columns.lower or name in columns.upper:
+            limits = []
+            for given, side in ((columns.lower, -np.inf), (columns.upper, np.inf)):
+                end = self.column_or_number(given.get(name, side), self.missing)
+                limits.append(np.where(np.isnan(end), side, end))
+            low, high = np.broadcast_arrays(*limits)
+            return low, high
+        value, at_most, at_least = self.observed(name, columns)
+        if name in columns.left_censored:
+            at_most = at_most | self.marked(columns.left_censored[name], "left_censored")
+        if name in columns.right_censored:
+            at_least = at_least | self.marked(columns.right_censored[name], "right_censored")
+        self.refuse(at_most & at_least, name, "is marked as left and right censored")
+        low, high = np.where(at_most, -np.inf, value), np.where(at_least, np.inf, value)
+        if name in columns.censored_low:
+            limit = self.column_or_number(columns.censored_low[name])
+            below = value <= limit
+            self.refuse(
+                below & at_least, name, "is marked as right censored at or below censored_low"
+            )
+            low, high = np.where(below, -np.inf, low), np.where(below & ~at_most, limit, high)
+        if name in columns.censored_high:
+            limit = self.column_or_number(columns.censored_high[name])
+            above = value >= limit
+            self.refuse(
+                above & at_most, name, "is marked as left censored at or above censored_high"
+            )
+            low, high = np.where(above & ~at_least, limit, low), np.where(above, np.inf, high)
+        missing = np.isnan(value)
+        return np.where(missing, -np.inf, low), np.where(missing, np.inf, high)
+
+    def refuse(self, wrong: np.ndarray, name: Hashable, what: str) -> None:
+        """Raise ValueError if a row says two things that no value can meet."""
+        if wrong.any():
+            first = self.place(int(np.flatnonzero(wrong)[0]))
+            raise ValueError(
+                f"from_table: entry {name!r} {what} in {wrong.sum()} row(s), first in {first}: it "
+                "says two different things of one value. Correct the marks, or give the ends of "
+                "each value by `lower` and `upper`."
+            )
+
+    def by_entry(
+        self, given: Mapping[Hashable, Any], names: Sequence[Hashable], fill: float
+    ) -> np.ndarray:
+        """Numbers or columns of all entries, (d,) or (n, d)."""
+        parts = [self.column_or_number(given.get(name, fill)) for name in names]
+        return np.stack(np.broadcast_arrays(*parts), axis=-1)
+
+
+def arrays_of(
+    table: Any,
+    names: Sequence[Hashable],
+    columns: Columns,
+    *,
+    missing: bool = False,
+    censoring: str = "columns",
+    weights: Hashable | None = None,
+    place: Callable[[int], str] = "row {}".format,
+) -> dict[str, np.ndarray]:
+    """lower and upper (n, d), low and high of the region (d,) or (n, d), noise (n, d, d), and
+    weights (n,), as far as they are said.
+
+    Args:
+        table, names, missing, censoring, weights: as in `Observations.from_table`.
+        columns: of `columns_of`.
+        place: of the i-th row in messages.
+    """
+    if censoring not in CENSORING:
+        raise ValueError(f'from_table: censoring must be "columns" or "text", got {censoring!r}.')
+    reader = Reader(table, missing, censoring == "text", place)
+    lower, upper = zip(*(reader.ends(name, columns) for name in names))
+    found = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
+    if columns.truncated_low or columns.truncated_high:
+        found["low"] = reader.by_entry(columns.truncated_low, names, -np.inf)
+        found["high"] = reader.by_entry(columns.truncated_high, names, np.inf)
+    if columns.noise_scale:
+        scale = reader.by_entry(columns.noise_scale, names, 0.0)
+        if np.any(scale < 0):
+            raise ValueError("from_table: noise_scale is a standard deviation, never negative.")
+        variances = np.broadcast_to(scale**2, found["lower"].shape)
+        # (n, d) with n = d would be taken for one matrix.
+        found["noise"] = variances[..., None] * np.eye(len(names))
+    if weights is not None:
+        found["weights"] = reader.numbers(weights, False)
+    return found

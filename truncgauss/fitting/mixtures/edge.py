@@ -1,0 +1,91 @@
+"""Where the likelihood of a mixture is highest at an edge: some variance has fallen to 0.
+
+With noise a component may be without a spread of its own; the likelihood then rises as its variance
+falls, and has a finite limit. Likewise a unique variance of factor analysis may fall to 0, which is
+called a Heywood case. The logarithm of such a variance has no maximum, and no standard error.
+
+Reference:
+    Heywood, "On finite sequences of real numbers", Proceedings of the Royal Society A (1931).
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from truncgauss.fitting.existence import explained
+from truncgauss.fitting.mixtures.em import components_at, expectation, log_prior_of
+from truncgauss.fitting.mixtures.loss import MixtureLoss
+
+# In units of the variance of all rows: smaller ones are taken away, to see what that costs.
+SMALL = 1e-4
+NO_ERRORS = "Standard errors and intervals do not hold there"
+BY_NOISE = (
+    "The likelihood is highest at the edge of what can be, where {} has variance 0{}: the noise "
+    "alone explains how far its rows spread. " + NO_ERRORS + "; the noise may be overstated{}."
+)
+TOO_MANY = ", or there may be a component too many"
+BY_FACTORS = (
+    "The likelihood is highest at the edge of what can be, where the unique variance of {} is 0 "
+    "(a Heywood case): {} alone explain it. " + NO_ERRORS + "; use a smaller rank, or more rows."
+)
+
+
+class Vanishing(NamedTuple):
+    """Variances of covariance matrices that are small beside the spread of the rows.
+
+    Attributes:
+        parts: what they contribute to the matrices, (K, d, d).
+        sentence: what it means if they are 0.
+    """
+
+    parts: np.ndarray
+    sentence: str
+
+
+def edge_of(loss: MixtureLoss, x: np.ndarray) -> str | None:
+    """That the likelihood is highest with some variance at 0, in words; None if it is not."""
+    low_rank = loss.coordinates.structure == "low_rank"
+    if loss.observations.noise is None and not low_rank:
+        return None
+    found = small_unique(loss, x) if low_rank else small_spread(loss, x)
+    if found is None:
+        return None
+    here = components_at(loss.coordinates, x)
+
+    def log_likelihood(factor: float) -> float:
+        there = here._replace(covariances=here.covariances - (1 - factor**2) * found.parts)
+        return expectation(loss, there).log_likelihood + log_prior_of(loss, there)
+
+    return found.sentence if explained(log_likelihood) else None
+
+
+def small_unique(loss: MixtureLoss, x: np.ndarray) -> Vanishing | None:
+    """Small unique variances of factors."""
+    place, d = loss.coordinates, loss.coordinates.dimension
+    own = np.exp(np.asarray(x)[place.own][:, d : 2 * d])
+    small = np.where(own < SMALL, own, 0.0)
+    if not small.any():
+        return None
+    labels = loss.observations.labels
+    named = [f"entry {labels[j]} of component {k}" for k, j in np.argwhere(small)]
+    explaining = "the factors" if loss.observations.noise is None else "the factors and the noise"
+    parts = small[:, :, None] * np.diag(np.asarray(place.scale) ** 2)
+    return Vanishing(parts, BY_FACTORS.format(" and of ".join(named), explaining))
+
+
+def small_spread(loss: MixtureLoss, x: np.ndarray) -> Vanishing | None:
+    """Small eigenvalues of covariance matrices in units of the rows; the smallest is named."""
+    place = loss.coordinates
+    units = np.outer(place.scale, place.scale)
+    values, vectors = np.linalg.eigh(components_at(place, x).covariances / units)
+    small = values < SMALL
+    if not small.any():
+        return None
+    parts = np.einsum("kij,kj,klj->kil", vectors, np.where(small, values, 0.0), vectors) * units
+    k, where = int(np.argmax(small.any(axis=1))), ""
+    if not small[k].all():
+        listed = ", ".join(f"{entry:.3g}" for entry in vectors[k, :, 0])
+        where = f" along ({listed}), in units of the rows' spread"
+    who = "every component" if place.structure == "tied" else f"component {k}"
+    more = TOO_MANY if place.num_components > 1 else ""
+    return Vanishing(parts, BY_NOISE.format(who, where, more))

@@ -1,0 +1,221 @@
+r"""Expectation and maximisation for mixtures behind a selection, whatever is known of the rows.
+
+The complete data are the true values of the rows seen and of those that the selection hid, with the
+components that they come from. Their expected sums follow from the gradient of the log-likelihood L
+of what was seen (Fisher's identity): with N_k the expected number of rows of component k, seen or
+hidden,
+
+.. math::
+
+    \sum E(x - \mu_k) = \Sigma_k \frac{\partial L}{\partial \mu_k}, \qquad
+    \sum E(x - \mu_k)(x - \mu_k)^T = N_k \Sigma_k
+        + 2 \Sigma_k \frac{\partial L}{\partial \Sigma_k} \Sigma_k, \qquad
+    N_k = \frac{\partial L}{\partial \log w_k} + w_k \sum_i \frac{1}{P_i}
+
+with P_i the probability that a row of the population lies in row i's region. So the moments of
+noisy, missing, censored and hidden values are exact wherever the likelihood is.
+
+References:
+    Dempster, Laird and Rubin, "Maximum likelihood from incomplete data via the EM algorithm",
+        Journal of the Royal Statistical Society B (1977), with truncation in section 4.2.
+    Xu and Jordan, "On convergence properties of the EM algorithm for Gaussian mixtures", Neural
+        Computation (1996).
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.execution import pooling
+from truncgauss.execution.compiling import LIGHT, Compiled
+from truncgauss.fitting.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
+from truncgauss.fitting.mixtures.loss import MixtureLoss, effort_of, summed
+from truncgauss.fitting.mixtures.parameters import MixtureCoordinates, mixture_at
+from truncgauss.fitting.mixtures.prior import log_prior
+from truncgauss.fitting.optimization.progress import bar
+from truncgauss.gaussian.covariances import CovarianceMatrix
+
+SLACK = 1e-10  # of the log-likelihood, by which rounding may let it fall
+FLAT = 1e-10  # variance of a component in units of the rows', at which it has no spread left
+
+
+class Components(NamedTuple):
+    """Weights (K,), means (K, d) and covariance matrices (K, d, d) of a mixture, and the unique
+    variances (K, d) of matrices of low rank, where they are known."""
+
+    weights: np.ndarray
+    locs: np.ndarray
+    covariances: np.ndarray
+    unique: np.ndarray | None = None
+
+
+def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
+    """The mixture at free coordinates."""
+    mixture = mixture_at(coordinates, jnp.asarray(x), effort=LIGHT)
+    parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
+    return Components(*map(np.asarray, parts))
+
+
+class Expectation(NamedTuple):
+    """The log-likelihood of all rows with its gradient, and the expected size of the population.
+
+    Attributes:
+        log_likelihood: of all rows.
+        gradient: by log weights (K,), means (K, d) and covariance matrices (K, d, d).
+        population: the expected number of rows, seen or hidden.
+    """
+
+    log_likelihood: float
+    gradient: Components
+    population: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Ascent:
+    """The end of some EM steps.
+
+    Attributes:
+        components: the mixture there.
+        log_likelihoods: at the start and after each step.
+        fell: by how much the last step would have lowered it, which it never does by more than
+            the error of the integrals.
+    """
+
+    components: Components
+    log_likelihoods: np.ndarray
+    fell: float = 0.0
+
+
+def ascended(
+    loss: MixtureLoss, start: Components, num_steps: int, gain: float, progress: bool = False
+) -> Ascent:
+    """The mixture after EM steps, until one brings less than `gain` nats or a component has no
+    spread left."""
+    values, here = [], start
+    found = expectation(loss, here)
+    values.append(found.log_likelihood + log_prior_of(loss, here))
+    shown = bar(em_steps(loss, here, found, num_steps), "EM steps", progress, num_steps)
+    with shown:
+        for there, after in shown:
+            if has_collapsed(loss, there):
+                return Ascent(there, np.array(values))
+            value = after.log_likelihood + log_prior_of(loss, there)
+            fell = values[-1] - value
+            if not fell <= SLACK * max(abs(values[-1]), 1.0):
+                return Ascent(here, np.array(values), fell)
+            here = there
+            values.append(value)
+            shown.note = f"log-likelihood {value:.8g}"
+            if -fell < gain:
+                break
+    return Ascent(here, np.array(values))
+
+
+def em_steps(
+    loss: MixtureLoss, here: Components, found: Expectation, num_steps: int
+) -> Iterator[tuple[Components, Expectation]]:
+    """The mixtures that EM steps visit, from `here` on, each with its expectation."""
+    for _ in range(num_steps):
+        here = maximised(loss, here, found)
+        found = expectation(loss, here)
+        yield here, found
+
+
+def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
+    """Whether a component has no spread in some direction, where rows without noise have an
+    infinite likelihood."""
+    scale, noise = np.asarray(loss.coordinates.scale), loss.observations.noise
+    standard = at.covariances / np.outer(scale, scale)
+    if not np.all(np.isfinite(standard)):
+        return True
+    least = np.linalg.eigvalsh(standard).min()
+    if noise is None or least > 0:
+        return bool(noise is None and least <= FLAT)
+    # By rounding: with noise in every direction of every row that is a maximum like others.
+    own = np.linalg.eigvalsh(np.asarray(noise) / np.outer(scale, scale)).min()
+    return pooling.some(own <= FLAT)
+
+
+def expectation(loss: MixtureLoss, here: Components) -> Expectation:
+    """What EM needs of the rows at a mixture: one gradient of their log-likelihood."""
+    arrays = jax.tree.map(jnp.asarray, here._replace(unique=None))
+    value, gradient, hidden = summed("expectation", _expected, loss, arrays)
+    return Expectation(float(value), Components(*gradient), float(loss.size) + float(hidden))
+
+
+def _expected(loss: MixtureLoss, here: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
+    value, gradient, hidden = _expectation(loss, here, effort=effort_of(loss))
+    return np.asarray(value), tuple(map(np.asarray, gradient[:3])), np.asarray(hidden)
+
+
+def log_prior_of(loss: MixtureLoss, at: Components) -> float:
+    """The logarithm of the prior of a mixture, 0 if there is none."""
+    if loss.prior_rows is None:
+        return 0.0
+    own = at.covariances[: loss.coordinates.num_factors]
+    return float(loss.prior_rows * log_prior(loss.coordinates.scale, jnp.asarray(own)))
+
+
+def maximised(loss: MixtureLoss, here: Components, found: Expectation) -> Components:
+    """The mixture that maximises the expected log-likelihood of the complete data, with the log
+    prior; of low rank, one that raises it."""
+    weights, locs, matrices, _ = here
+    by_weight, by_loc, by_matrix, _ = found.gradient
+    counts = np.maximum(by_weight + weights * found.population, np.finfo(float).tiny)
+    shift = np.einsum("kij,kj->ki", matrices, by_loc) / counts[:, None]
+    inner = matrices @ (by_matrix + np.swapaxes(by_matrix, 1, 2)) @ matrices
+    spread = matrices + inner / counts[:, None, None] - shift[:, :, None] * shift[:, None, :]
+    spread = (spread + np.swapaxes(spread, 1, 2)) / 2
+    place, prior = loss.coordinates, float(loss.prior_rows or 0.0)
+    if prior:
+        # That of a tied matrix counts once.
+        extra = prior * (counts / counts.sum() if place.structure == "tied" else 1.0) + 0.0 * counts
+        own = np.diag(np.asarray(place.scale) ** 2)
+        both = counts[:, None, None] * spread + extra[:, None, None] * own
+        spread = both / (counts + extra)[:, None, None]
+    moved = Components(counts / counts.sum(), locs + shift, matrices, here.unique)
+    if place.structure == "low_rank":
+        return with_factors(place, moved, spread)
+    return moved._replace(covariances=place.restricted(counts, spread)[0])
+
+
+def with_factors(place: MixtureCoordinates, at: Components, spread: np.ndarray) -> Components:
+    """The mixture with covariance matrices of low rank that are likelier for rows of covariance
+    `spread`, (K, d, d): the best of its own and of two searches, from anew and from its own."""
+    matrices, own = at.covariances, at.unique
+    if own is None:
+        own = place.restricted(at.weights, matrices)[1]
+    assert own is not None  # of low rank
+    for begin in (None, own):
+        found, unique = place.restricted(at.weights, spread, begin)
+        better = misfit(found, spread) <= misfit(matrices, spread)
+        matrices = np.where(better[:, None, None], found, matrices)
+        own = np.where(better[:, None], np.asarray(unique), own)
+    return at._replace(covariances=matrices, unique=own)
+
+
+def misfit(matrices: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """log det S + tr(C S^-1) of covariance matrices S, (..., d, d), for rows of covariance C."""
+    traces = np.trace(np.linalg.solve(matrices, spread), axis1=-2, axis2=-1)
+    return np.linalg.slogdet(matrices)[1] + traces
+
+
+@Compiled
+def _expectation(loss: MixtureLoss, here: Components) -> tuple[jax.Array, Components, jax.Array]:
+    rows = loss.observations
+
+    def total(point: Components) -> tuple[jax.Array, jax.Array]:
+        weights, locs, covariances = map(jnp.asarray, point[:3])
+        mixture = Mixture(jnp.exp(weights), locs, CovarianceMatrix(covariances))
+        terms = mixture_terms(rows, mixture, loss.method, loss.key)
+        counts = row_weights(rows, locs.dtype)
+        hidden = counts @ jnp.expm1(-terms.log_region)
+        return total_of(rows, terms).log_prob, hidden
+
+    inputs = Components(jnp.log(here.weights), here.locs, here.covariances)  # type: ignore[arg-type]
+    (value, hidden), gradient = jax.value_and_grad(total, has_aux=True)(inputs)
+    return value, gradient, hidden

@@ -1,0 +1,271 @@
+"""The log-likelihood of observed rows, given a mixture of Gaussians."""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss import likelihood
+from truncgauss.execution import pooling
+from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.pytrees import frozen_pytree, is_concrete
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import Estimate, as_key, as_problem
+from truncgauss.gaussian.regions import Box
+from truncgauss.likelihood import (
+    HeldMethods,
+    Observations,
+    RowTerms,
+    own_rows,
+    prepared,
+    row_terms,
+)
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method
+
+FEW_ENTRIES = 2**14  # up to which a likelihood runs for milliseconds, but compiles for seconds
+KEPT = 2**25  # numbers that a gradient may keep of all components; beyond, each is computed twice
+
+
+@frozen_pytree
+class Mixture:
+    """A mixture of K Gaussians in d dimensions.
+
+    Attributes:
+        weights: (K,), not negative; only their proportions matter.
+        locs: means, (K, d).
+        covariance: of batch shape (K,).
+    """
+
+    weights: jax.Array
+    locs: jax.Array
+    covariance: Covariance
+
+
+@frozen_pytree
+class HeldComponents(Method):
+    """Methods held for each component, along a leading axis of every leaf; made by `hold`."""
+
+    components: HeldMethods
+
+
+class MixtureTerms(NamedTuple):
+    """What a mixture says of each row, unweighted.
+
+    Attributes:
+        log_prob: (n,), -inf where a row is impossible.
+        responsibilities: P(component | what the row shows), (n, K).
+        region_shares: P(component | a row lies in this region), (n, K).
+        log_region: log P(Y in R), (n,).
+        components: the terms of each component, (K, n).
+    """
+
+    log_prob: jax.Array
+    responsibilities: jax.Array
+    region_shares: jax.Array
+    log_region: jax.Array
+    components: RowTerms
+
+
+def mixture_log_likelihood(
+    observations: Observations,
+    weights: Any,
+    locs: Any,
+    covariances: Any,
+    method: Method = Automatic(),
+    key: jax.Array | None = None,
+) -> Estimate:
+    r"""The log-likelihood of each observed row under a mixture of Gaussians, and its error.
+
+    .. math:: \log \sum_k w_k f_k(y) - \log \sum_k w_k P_k(Y \in R)
+
+    with f_k what component k says of the row's entries (exact, censored, in intervals, missing;
+    with its noise), and P_k(Y in R) the probability that a row of that component lies in the row's
+    region; times the row's weight. Rows that share region and noise share these probabilities.
+
+    Args:
+        observations: n rows of d entries.
+        weights: of the K components in the whole population, seen or not, shape (K,); only their
+            proportions matter.
+        locs: means, shape (K, d).
+        covariances: shape (K, d, d), or an object such as `tg.ScaleTril` of batch shape (K,).
+        method: as in `log_likelihood`; `tg.mixtures.hold` fixes its plans.
+        key: JAX random key; each component and row gets its own.
+
+    Returns:
+        Estimate(log_prob, stderr), each (n,), spread as the rows are; -inf where a row is
+        impossible under all components.
+
+    Raises:
+        ValueError: for shapes that disagree, negative weights or a covariance that is none.
+
+    Reference:
+        McLachlan and Peel, "Finite Mixture Models" (2000). Melchior and Goulding, "Filling the
+        gaps: Gaussian mixture models from noisy, truncated or incomplete samples", Astronomy and
+        Computing (2018).
+
+    Example:
+        >>> rows = tg.Observations.exact([0.5, 1.5], region=tg.Box([0.0], [jnp.inf]))
+        >>> weights, locs, covariances = [0.3, 0.7], [[0.0], [2.0]], [[[1.0]], [[0.5]]]
+        >>> tg.mixture_log_likelihood(rows, weights, locs, covariances).log_prob.round(6)
+        Array([-1.751209, -0.89563 ], dtype=float64)
+    """
+    share = pooling.share_of("mixture_log_likelihood", observations)
+    if share is not None:
+        with pooling.pool(share):
+            with pooling.checked_together():
+                own = own_rows(observations, share)
+            found = mixture_log_likelihood(own, weights, locs, covariances, method, key)
+        return Estimate(*(share.spread(leaf, observations.lower) for leaf in found))
+    observations, mixture = prepared_mixture(observations, weights, locs, covariances)
+    result: Estimate = of_filled(_rows, observations, mixture, method, as_key(key))
+    return result
+
+
+def of_filled(function: Compiled, observations: Observations, *others: Any) -> Any:
+    """What a compiled function tells of rows, as arrays (n, ...), computed for rows filled up to
+    one of few lengths; few rows are compiled with less effort."""
+    rows = observations
+    if is_concrete(others):
+        (rows,) = likelihood.filled_up(observations)
+    effort = MEDIUM if rows.lower.size <= FEW_ENTRIES else None
+    return likelihood.first_rows(function(rows, *others, effort=effort), observations.num_rows)
+
+
+def hold(method: Method, observations: Observations, locs: Any, covariances: Any) -> HeldComponents:
+    """The method with its plans fixed for these observations and components.
+
+    Given to `mixture_log_likelihood`, and with one key, that is one smooth function of its
+    parameters, whose gradient is exactly its own. Arguments as there.
+
+    Example:
+        >>> rows = tg.Observations([[0.0] * 4], [[jnp.inf] * 4])
+        >>> mixture = [1.0], jnp.zeros((1, 4)), 0.5 * (jnp.eye(4)[None] + 1.0)
+        >>> method = tg.mixtures.hold(tg.Separation(), rows, *mixture[1:])
+        >>> tg.mixture_log_likelihood(rows, *mixture, method).log_prob.round(3)  # log(1 / 5)
+        Array([-1.609], dtype=float64)
+    """
+    ones = np.ones(np.shape(locs)[0])
+    observations, mixture = prepared_mixture(observations, ones, locs, covariances)
+    parts = mixture.locs, mixture.covariance
+    components = (jax.tree.map(lambda leaf, k=k: leaf[k], parts) for k in range(len(ones)))
+    held = [likelihood.hold(method, observations, *component) for component in components]
+    return HeldComponents(jax.tree.map(lambda *leaves: jnp.stack(leaves), *held))
+
+
+def prepared_mixture(
+    observations: Observations, weights: Any, locs: Any, covariances: Any
+) -> tuple[Observations, Mixture]:
+    """The arguments of `mixture_log_likelihood`, checked and in one dtype."""
+    d, shapes = observations.dimension, (np.shape(weights), np.shape(locs))
+    if len(shapes[0]) != 1 or shapes[1] != (*shapes[0], d) or 0 in shapes[0]:
+        raise ValueError(
+            "mixture_log_likelihood: weights must have shape (K,) and locs (K, d), one row for "
+            f"each component; got {shapes[0]} and {shapes[1]} for rows of {d} entries."
+        )
+    everywhere = Box(jnp.full(shapes[1], -jnp.inf), jnp.inf)
+    locs, covariance, _ = as_problem(locs, covariances, everywhere)
+    covariance = covariance.broadcast_to(shapes[0])
+    first = jax.tree.map(lambda leaf: leaf[0], (locs, covariance))
+    observations = prepared(observations, *first)[0]
+    weights = jnp.asarray(weights, locs.dtype)
+    if is_concrete(weights):
+        values = np.asarray(weights)  # a comparison in JAX would be traced under jit
+        if np.any(values < 0) or not np.any(values != 0):
+            raise ValueError(
+                f"mixture_log_likelihood: weights must not be negative, nor all zero; got {values}."
+            )
+    return observations, Mixture(weights, locs, covariance)
+
+
+def mixture_terms(
+    observations: Observations, mixture: Mixture, method: Method, key: jax.Array
+) -> MixtureTerms:
+    """What a mixture says of each row; arguments as `prepared_mixture` returns them."""
+    components = component_terms(observations, mixture, method, key)
+    data, responsibilities = log_mean(components.data.T, mixture.weights)
+    region, shares = log_mean(components.region.T, mixture.weights)
+    total = data - region
+    total += 0.0 * sum(jnp.sum(leaf) for leaf in jax.tree.leaves(mixture))  # NaN stays
+    return MixtureTerms(total, responsibilities, shares, region, components)
+
+
+def component_terms(
+    observations: Observations, mixture: Mixture, method: Method, key: jax.Array
+) -> RowTerms:
+    """What each component says of each row, (K, n); arguments as in `mixture_terms`."""
+    num_components, d = mixture.locs.shape
+
+    def one(component: Any) -> RowTerms:
+        number, loc, covariance, own = component
+        return row_terms(observations, loc, covariance, own or method, component_key(key, number))
+
+    if observations.num_rows * d * d * num_components > KEPT:
+        one = jax.checkpoint(one)
+    numbers = jnp.arange(num_components)
+    return jax.lax.map(one, (numbers, mixture.locs, mixture.covariance, held_of(method)))
+
+
+def held_of(method: Method) -> HeldMethods | None:
+    """The methods held for each component, if they are."""
+    return method.components if isinstance(method, HeldComponents) else None
+
+
+def component_key(key: jax.Array, number: jax.Array) -> jax.Array:
+    """The random key of a component."""
+    return jax.random.fold_in(key, number)
+
+
+def log_mean(values: jax.Array, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """log of the weighted mean of exp(values), (n, K) -> (n,), and the share of each in it.
+
+    -inf, with shares of 0 and no gradient, where no value of positive weight is finite. The
+    derivative in a weight of 0 is that from above.
+    """
+    possible = jnp.any((weights > 0) & (values != -jnp.inf), axis=-1, keepdims=True)
+    known = possible & (values != -jnp.inf)
+    safe = jnp.where(known, values, 0.0)
+    largest = jnp.max(jnp.where(known & (weights > 0), values, -jnp.inf), axis=-1, keepdims=True)
+    largest = jax.lax.stop_gradient(jnp.where(possible, largest, 0.0))
+    # A value of weight 0 may be larger, but not so much that it overflows.
+    most = 0.5 * math.log(float(jnp.finfo(values.dtype).max))
+    parts = jnp.where(known, weights * jnp.exp(jnp.minimum(safe - largest, most)), 0.0)
+    total = jnp.where(possible, jnp.sum(parts, axis=-1, keepdims=True), 1.0)
+    result = jnp.log(total) + largest - jnp.log(jnp.sum(weights))
+    return jnp.where(possible, result, -jnp.inf)[..., 0], parts / total
+
+
+def row_weights(observations: Observations, dtype: Any) -> jax.Array:
+    """How often each row counts, (n,)."""
+    weights, n = observations.weights, observations.num_rows
+    if weights is not None:
+        return weights.astype(dtype)
+    ones = jax.device_put(np.ones(n)) if is_concrete(observations.lower) else jnp.ones(n)
+    return ones.astype(dtype)
+
+
+def total_of(observations: Observations, terms: MixtureTerms) -> Estimate:
+    """The log-likelihood of all rows together, with the standard error of that sum."""
+    weights = row_weights(observations, terms.log_prob.dtype)
+    rows = jnp.where(weights == 0, 0.0, weights * terms.log_prob)
+
+    def variance(components: RowTerms, on_data: jax.Array, on_region: jax.Array) -> jax.Array:
+        often = weights * on_data, weights * on_region
+        return likelihood.variance_of_sum(observations, components, *often)
+
+    shares = terms.responsibilities.T, terms.region_shares.T
+    square = jnp.sum(jax.vmap(variance)(terms.components, *shares))
+    return Estimate(jnp.sum(rows), jax.lax.stop_gradient(jnp.sqrt(square)))
+
+
+@Compiled
+def _rows(observations: Observations, mixture: Mixture, method: Method, key: jax.Array) -> Estimate:
+    terms = mixture_terms(observations, mixture, method, key)
+    weights = row_weights(observations, terms.log_prob.dtype)
+    value = jnp.where(weights == 0, 0.0, weights * terms.log_prob)
+    parts = terms.components
+    variance = jnp.sum(terms.responsibilities**2 * parts.data_variance.T, axis=-1)
+    variance += jnp.sum(terms.region_shares**2 * parts.region_variance.T, axis=-1)
+    return Estimate(value, jax.lax.stop_gradient(weights * jnp.sqrt(variance)))

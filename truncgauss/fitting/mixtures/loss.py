@@ -1,0 +1,216 @@
+"""The loss of rows under a mixture, its derivatives, and the shares of its components."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss import likelihood
+from truncgauss.execution import pooling
+from truncgauss.execution.checkpoint import computed, computed_of_rows
+from truncgauss.execution.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.fitting.mixtures.likelihood import (
+    MixtureTerms,
+    mixture_terms,
+    row_weights,
+    total_of,
+)
+from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
+from truncgauss.fitting.mixtures.prior import log_prior_at
+from truncgauss.fitting.mixtures.prior import slope as prior_slope
+from truncgauss.fitting.optimization.newton import FEW_NUMBERS
+from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.regions import LinearRegion
+from truncgauss.likelihood import Observations
+from truncgauss.probability.method import Method
+
+# The most rows of a block, and of numbers in one of its arrays of rows by components' coordinates.
+BLOCK, BLOCK_NUMBERS = 2**17, 2**22
+T = TypeVar("T")
+
+
+@frozen_pytree
+class MixtureLoss:
+    """Minus the mean log-likelihood of a row, by free coordinates; with the prior, if there is one.
+
+    Attributes:
+        observations: the rows.
+        coordinates: what x stands for.
+        size: the total weight of the rows.
+        method: how probabilities are computed, with its plans held.
+        key: its random key.
+        prior_rows: how many rows the prior of each covariance matrix stands for, (); None for none.
+        parts: losses whose sum this is: of the rows filled up to one of few lengths or, if they are
+            many, of blocks of one shape; derivatives are computed for one after the other, in the
+            memory of one.
+        numbers: of the rows in the whole sample, if this is a part, (m,).
+        mark: that checkpoints know the rows by, if these may lie on other processes too, see
+            `pooling`; else None. The rows and parts are those of this process.
+    """
+
+    observations: Observations
+    coordinates: MixtureCoordinates
+    size: jax.Array
+    method: Method
+    key: jax.Array
+    prior_rows: jax.Array | None = None
+    parts: tuple["MixtureLoss", ...] = ()
+    numbers: jax.Array | None = None
+    mark: jax.Array | None = None
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        value = self.of_rows(x)
+        if self.prior_rows is not None:
+            value -= self.prior_rows * log_prior_at(self.coordinates, x) / self.size
+        return value
+
+    def of_rows(self, x: jax.Array) -> jax.Array:
+        """The loss without the prior."""
+        return -total_of(self.observations, self.terms(x)).log_prob / self.size
+
+    def terms(self, x: jax.Array) -> MixtureTerms:
+        mixture = self.coordinates.mixture(x)
+        return mixture_terms(self.observations, mixture, self.method, self.key)
+
+    def observed_weights(self, x: jax.Array) -> jax.Array:
+        """The mean, over rows, of the share of each component in what can be seen there, (K,)."""
+        weights = row_weights(self.observations, x.dtype)
+        return weights @ self.terms(x).region_shares / self.size
+
+
+def divided(loss: MixtureLoss) -> MixtureLoss:
+    """The loss with its rows filled up to one of few lengths, or in blocks if they are many."""
+    place, n = loss.coordinates, loss.observations.num_rows
+    own = place.num_components * (1 + place.own.shape[1])
+    size = min(BLOCK, max(1, BLOCK_NUMBERS // own))
+    if n <= size:
+        (rows,) = likelihood.filled_up(loss.observations)
+        numbers = np.minimum(np.arange(rows.num_rows), n)
+        blocks = [likelihood.Block(rows, numbers)]
+    else:
+        blocks = likelihood.blocks(loss.observations, size)
+    parts = tuple(
+        dataclasses.replace(loss, observations=block.rows, numbers=jnp.asarray(block.numbers))
+        for block in blocks
+    )
+    return dataclasses.replace(loss, parts=parts)
+
+
+def parts_of(loss: MixtureLoss) -> tuple[MixtureLoss, ...]:
+    """The losses whose sum a loss is, but for the prior: itself if it is no sum."""
+    return loss.parts or (loss,)
+
+
+def summed(name: str, function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, at: Any) -> T:
+    """The sum of function(part, at) over the parts of a loss, and over the processes that have rows
+    of it; kept where fits are resumable.
+
+    Args:
+        name: of such calls.
+        function: what rows tell as a sum over them: arrays, or a tuple of arrays.
+        loss: whose rows.
+        at: a pytree of arrays.
+    """
+    if loss.mark is not None:
+        return computed_of_rows(name, over_parts(function), loss, at)
+    return sum_of([computed(name, function, part, at) for part in parts_of(loss)])
+
+
+def sum_of(found: list[T]) -> T:
+    """The sum of pytrees of arrays."""
+    return jax.tree.map(lambda *parts: np.sum([*map(np.asarray, parts)], axis=0), *found)
+
+
+def in_place(loss: MixtureLoss, found: Sequence[Any]) -> Any:
+    """What the parts tell of their rows, pytrees of arrays (m, ...), as arrays of all rows."""
+    if not loss.parts:
+        return found[0]
+    numbers = np.concatenate([np.asarray(part.numbers) for part in loss.parts])
+    real, n = numbers < loss.observations.num_rows, loss.observations.num_rows
+
+    def whole(*leaves: Any) -> np.ndarray:
+        joined = np.concatenate(leaves)
+        result = np.empty((n, *joined.shape[1:]), joined.dtype)
+        result[numbers[real]] = joined[real]
+        return result
+
+    return jax.tree.map(whole, *found)
+
+
+def effort_of(loss: MixtureLoss) -> dict[str, Any] | None:
+    """Compile with less effort what runs for milliseconds."""
+    region = loss.observations.region
+    if region is not None and not isinstance(region, LinearRegion):
+        return None  # many points, however few rows
+    size = sum(leaf.size for leaf in jax.tree.leaves(loss))
+    return MEDIUM if size <= FEW_NUMBERS else None
+
+
+def slope(loss: MixtureLoss, x: np.ndarray) -> tuple[float, np.ndarray]:
+    """The loss and its gradient at x."""
+    value, gradient = summed("slope", _slope_of_part, loss, jnp.asarray(x))
+    if loss.prior_rows is not None:
+        share = float(loss.prior_rows) / float(loss.size)
+        prior = prior_slope(loss.coordinates, x)
+        value, gradient = value - share * prior[0], gradient - share * prior[1]
+    return float(value), np.asarray(gradient)
+
+
+def _slope_of_part(part: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return _slope(part, x, effort=effort_of(part))
+
+
+def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The observed weights (K,) and their Jacobian (K, q)."""
+    return sum_over(lambda part, at: _shares(part, at, effort=effort_of(part)), loss, x)
+
+
+def sum_over(function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, x: np.ndarray) -> T:
+    """As `summed`, computed each time."""
+    return pooling.evaluated(over_parts(function), loss, jnp.asarray(x))
+
+
+def over_parts(function: Callable[[MixtureLoss, Any], T]) -> Callable[[MixtureLoss, Any], T]:
+    """The function of a loss that is the sum of one of its parts."""
+    return lambda loss, at: sum_of([function(part, at) for part in parts_of(loss)])
+
+
+def terms_at(loss: MixtureLoss, x: np.ndarray) -> MixtureTerms:
+    """What the mixture at x says of each row."""
+    found = [_terms(part, jnp.asarray(x), effort=effort_of(part)) for part in parts_of(loss)]
+    return transposed(in_place(loss, [transposed(part) for part in found]))
+
+
+def transposed(terms: MixtureTerms) -> MixtureTerms:
+    """Terms whose components have the rows' axis first rather than last, or the reverse."""
+    return terms._replace(components=jax.tree.map(np.transpose, terms.components))
+
+
+def total_at(loss: MixtureLoss, terms: MixtureTerms) -> Estimate:
+    """The log-likelihood of all rows, whose terms are known, and its standard error."""
+    rows, filled = likelihood.filled_up(loss.observations, transposed(terms))
+    found: Estimate = _total(rows, transposed(filled), effort=LIGHT)
+    return found
+
+
+@Compiled
+def _slope(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.value_and_grad(MixtureLoss.of_rows, 1)(loss, x)
+
+
+@Compiled
+def _shares(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    value, pulled = jax.vjp(loss.observed_weights, x)
+    return value, jax.lax.map(lambda row: pulled(row)[0], jnp.eye(len(value), dtype=x.dtype))
+
+
+_total = Compiled(total_of)
+
+
+@Compiled
+def _terms(loss: MixtureLoss, x: jax.Array) -> MixtureTerms:
+    return loss.terms(x)

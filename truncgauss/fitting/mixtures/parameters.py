@@ -1,0 +1,201 @@
+"""The free coordinates of a mixture's parameters, and the names of its estimates."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.fitting.mixtures.factors import factor_analysis, loadings_of
+from truncgauss.fitting.mixtures.likelihood import Mixture
+from truncgauss.gaussian.covariances import CovarianceMatrix
+
+STRUCTURES = ("full", "diagonal", "tied", "low_rank")
+
+
+@frozen_pytree
+class MixtureCoordinates:
+    """Free coordinates x of weights, means and covariance matrices.
+
+    x holds the logarithms of the weights over the last one's, the means, and the Cholesky factors
+    of the covariances with their diagonals in logs, one component after the other; means and
+    factors in units of the rows' own centre and spread. Diagonal covariances have no entries off
+    the diagonal, a tied one has one factor. Those of low rank have in place of this the logarithms
+    of their unique variances and the loadings of their factors, none above the diagonal.
+
+    Attributes:
+        centre, scale: of the rows, (d,).
+        num_components: K (static).
+        structure: "full", "diagonal", "tied" or "low_rank" (static).
+        rank: how many factors a covariance of low rank has (static).
+    """
+
+    centre: jax.Array
+    scale: jax.Array
+    num_components: int = static_field()
+    structure: str = static_field()
+    rank: int = static_field(default=0)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.centre)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """The free entries of a covariance matrix, in its lower triangle, by rows."""
+        d = self.dimension
+        if self.structure == "diagonal":
+            return [(j, j) for j in range(d)]
+        return [(i, j) for i in range(d) for j in range(i + 1)]
+
+    @property
+    def loadings(self) -> list[tuple[int, int]]:
+        """The free loadings of the factors of a covariance of low rank."""
+        return [(i, j) for i in range(self.dimension) for j in range(min(i + 1, self.rank))]
+
+    @property
+    def num_own(self) -> int:
+        """How many coordinates a covariance matrix has."""
+        low_rank = self.structure == "low_rank"
+        return self.dimension + len(self.loadings) if low_rank else len(self.entries)
+
+    @property
+    def num_factors(self) -> int:
+        return 1 if self.structure == "tied" else self.num_components
+
+    @property
+    def size(self) -> int:
+        """How many free coordinates there are."""
+        k, d = self.num_components, self.dimension
+        return k - 1 + k * d + self.num_factors * self.num_own
+
+    def mixture(self, x: jax.Array) -> Mixture:
+        """The mixture at free coordinates."""
+        weights = jax.nn.softmax(jnp.append(x[: self.num_components - 1], 0.0))
+        locs, matrices = jax.vmap(self.gaussian)(x[self.own])
+        return Mixture(weights, locs, CovarianceMatrix(matrices))
+
+    @property
+    def own(self) -> np.ndarray:
+        """Which coordinates belong to each component, besides its weight: d of its mean, then those
+        of its factor, (K, p)."""
+        k, d, count = self.num_components, self.dimension, self.num_own
+        locs = k - 1 + np.arange(k * d).reshape(k, d)
+        factors = k - 1 + k * d + np.arange(self.num_factors * count).reshape(-1, count)
+        return np.hstack([locs, np.broadcast_to(factors, (k, count))])
+
+    def reordered(self, order: np.ndarray) -> np.ndarray:
+        """The matrix (q, q) that makes x that of the components in another order."""
+        k, whole = self.num_components, np.eye(self.size)
+        ratios = np.vstack([whole[: k - 1], np.zeros(self.size)])[order]
+        result = np.zeros_like(whole)
+        result[: k - 1] = ratios[:-1] - ratios[-1]
+        result[self.own.ravel()] = whole[self.own[order].ravel()]
+        return result
+
+    def gaussian(self, own: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean and covariance matrix of a component, from its coordinates (p,)."""
+        d, (i, j) = self.dimension, np.array(self.entries).T
+        loc, parts = self.centre + self.scale * own[:d], own[d:]
+        if self.structure == "low_rank":
+            i, j = np.array(self.loadings).T
+            loadings = jnp.zeros((d, self.rank), own.dtype).at[i, j].set(parts[d:])
+            matrix = jnp.diag(jnp.exp(parts[:d])) + loadings @ loadings.T
+            return loc, self.scale[:, None] * matrix * self.scale
+        entries = jnp.where(i == j, jnp.exp(jnp.where(i == j, parts, 0.0)), parts)
+        factor = self.scale[:, None] * jnp.zeros((d, d), own.dtype).at[i, j].set(entries)
+        return loc, factor @ factor.T
+
+    def free(
+        self,
+        weights: np.ndarray,
+        locs: np.ndarray,
+        matrices: np.ndarray,
+        unique: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """x of weights (K,), means (K, d) and covariance matrices (K, d, d), of which those of low
+        rank may have known unique variances (K, d)."""
+        scale = np.asarray(self.scale)
+        own = matrices[: self.num_factors] / np.outer(scale, scale)
+        variances = [None] * len(own) if unique is None else unique / scale**2
+        parts = np.array([self._free_matrix(*both) for both in zip(own, variances)])
+        standard = (locs - np.asarray(self.centre)) / scale
+        ratios = np.log(weights[:-1]) - np.log(weights[-1])
+        return np.concatenate([ratios, standard.ravel(), parts.ravel()])
+
+    def _free_matrix(self, matrix: np.ndarray, variances: np.ndarray | None) -> np.ndarray:
+        """The coordinates of a covariance matrix in units of the rows."""
+        if self.structure == "low_rank":
+            if variances is None:
+                variances, loadings = factor_analysis(matrix, self.rank)
+            else:
+                loadings = loadings_of(matrix, self.rank, variances)
+            return np.append(np.log(variances), loadings[tuple(np.array(self.loadings).T)])
+        i, j = np.array(self.entries).T
+        parts = np.linalg.cholesky(matrix)[i, j]
+        return np.where(i == j, np.log(np.where(i == j, parts, 1.0)), parts)
+
+    def restricted(
+        self, shares: np.ndarray, matrices: np.ndarray, begin: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """The covariance matrices of this structure that are likeliest for rows with covariance
+        `matrices` (K, d, d), of which each component has its share (K,); with those of low rank
+        their unique variances (K, d), from a search that may begin at such."""
+        if self.structure == "diagonal":
+            return matrices * np.eye(self.dimension), None
+        if self.structure == "tied":
+            mean = np.einsum("k,kij->ij", shares / shares.sum(), matrices)
+            return np.broadcast_to(mean, matrices.shape), None
+        if self.structure == "low_rank":
+            begins = [None] * len(matrices) if begin is None else begin
+            found = [factor_analysis(one, self.rank, at) for one, at in zip(matrices, begins)]
+            unique = np.array([own for own, _ in found])
+            return np.array([np.diag(own) + f @ f.T for own, f in found]), unique
+        return matrices, None
+
+    def names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """What to call the estimates, by those of the entries, (d,)."""
+        k = self.num_components
+        names = [f"weights[{c}]" for c in range(k)]
+        names += [f"locs[{c}][{label}]" for c in range(k) for label in labels]
+        covariances = ["covariance"]
+        if self.structure != "tied":
+            covariances = [f"covariances[{c}]" for c in range(k)]
+        pairs = [f"[{labels[i]}, {labels[j]}]" for i, j in self.entries]
+        return tuple(names + [own + pair for own in covariances for pair in pairs])
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        """The numbers that `names` calls, as one vector."""
+        mixture = self.mixture(x)
+        i, j = np.array(self.entries).T
+        matrices = mixture.covariance.covariance_matrix[: self.num_factors]
+        parts = mixture.weights, mixture.locs, matrices[:, i, j]
+        return jnp.concatenate([part.ravel() for part in parts])
+
+    def shaped(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Numbers, one for each estimate, in the shapes of weights, means and covariances; 0 for
+        what is fixed."""
+        k, d = self.num_components, self.dimension
+        weights, locs, entries = np.split(numbers, [k, k + k * d])
+        matrices = np.zeros((self.num_factors, d, d))
+        i, j = np.array(self.entries).T
+        matrices[:, i, j] = matrices[:, j, i] = entries.reshape(self.num_factors, -1)
+        return weights, locs.reshape(k, d), np.broadcast_to(matrices, (k, d, d)).copy()
+
+
+@Compiled
+def mixture_at(place: MixtureCoordinates, x: jax.Array) -> Mixture:
+    """As `place.mixture`, by one program."""
+    return place.mixture(x)
+
+
+@Compiled
+def estimates_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
+    """As `place.estimates`, by one program."""
+    return place.estimates(x)
+
+
+@Compiled
+def jacobian_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
+    """The derivatives of the estimates, (estimates, coordinates)."""
+    return jax.jacfwd(place.estimates)(x)

@@ -1,0 +1,65 @@
+r"""A weak prior that keeps the components of a mixture from collapsing onto a few rows.
+
+Each covariance matrix is penalised as if v more rows of the spread S of all rows had been seen in
+its component, about its mean: log prior is, but for a constant,
+
+.. math:: -\frac{v}{2} \sum_k \{ \log\det(S^{-1} \Sigma_k) + \mathrm{tr}(S \Sigma_k^{-1}) \}
+
+with S the diagonal matrix of the variances of the rows' entries. The likelihood of a mixture has no
+maximum where a component shrinks onto a row; this has one. It is an inverse Wishart prior of scale
+v S with v - d - 1 degrees of freedom.
+
+Reference:
+    Chen and Tan, "Inference for multivariate normal mixtures", Journal of Multivariate Analysis
+    (2009), who show that the penalised estimate is consistent.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
+
+
+def log_prior(scale: jax.Array, matrices: jax.Array) -> jax.Array:
+    """The logarithm of the prior of covariance matrices (k, d, d) for v = 1.
+
+    Args:
+        scale: square roots of the variances in S, (d,).
+        matrices: each counts once, also if several components share it.
+    """
+    factors = jnp.linalg.cholesky(matrices / scale[:, None] / scale)
+    logs = 2 * jnp.sum(jnp.log(jnp.diagonal(factors, axis1=-2, axis2=-1)))
+    units = jnp.broadcast_to(jnp.eye(len(scale), dtype=matrices.dtype), matrices.shape)
+    inverse = jax.scipy.linalg.solve_triangular(factors, units, lower=True)
+    return -0.5 * (logs + jnp.sum(inverse**2))
+
+
+def log_prior_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
+    """Likewise, at free coordinates."""
+    own = x[place.own[: place.num_factors]]
+    return log_prior(place.scale, jax.vmap(lambda part: place.gaussian(part)[1])(own))
+
+
+def slope(place: MixtureCoordinates, x: np.ndarray) -> tuple[float, np.ndarray]:
+    """The value and gradient of that."""
+    value, gradient = map(np.asarray, _slope(place, jnp.asarray(x), effort=MEDIUM))
+    return float(value), gradient
+
+
+def derivatives(place: MixtureCoordinates, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """The value, gradient and Hessian of that."""
+    value, gradient, hessian = map(np.asarray, _derivatives(place, jnp.asarray(x), effort=MEDIUM))
+    return float(value), gradient, hessian
+
+
+@Compiled
+def _derivatives(place: MixtureCoordinates, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    value, gradient = jax.value_and_grad(log_prior_at, 1)(place, x)
+    return value, gradient, jax.hessian(log_prior_at, 1)(place, x)
+
+
+@Compiled
+def _slope(place: MixtureCoordinates, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return jax.value_and_grad(log_prior_at, 1)(place, x)

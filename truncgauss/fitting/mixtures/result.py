@@ -1,0 +1,200 @@
+"""The mixture behind observed rows, and how far to trust it."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.execution import pooling
+from truncgauss.fitting.mixtures.likelihood import mixture_log_likelihood
+from truncgauss.fitting.mixtures.loss import MixtureLoss
+from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterior
+from truncgauss.fitting.optimization.result import Fit, InformationCriteria
+from truncgauss.gaussian.problem import checked_key
+from truncgauss.likelihood import Observations
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method
+
+
+class MixtureErrors(NamedTuple):
+    """Standard errors, in the shapes of the estimates; 0 for what is fixed, inf for what the rows
+    do not identify, and for all where the likelihood is highest at an edge."""
+
+    weights: np.ndarray
+    observed_weights: np.ndarray
+    locs: np.ndarray
+    covariances: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixtureFit(InformationCriteria, Fit):
+    """The mixture of Gaussians behind observed rows; `print` shows a table.
+
+    Components are sorted by their observed weights, the largest first.
+
+    Attributes, besides those of `Fit`:
+        weights: of the components in the whole population, seen or not, (K,).
+        observed_weights: in the part of it that can be seen, (K,); where rows differ in regions or
+            noise, the mean over rows.
+        locs: means, (K, d).
+        covariances: of the true values, without noise, (K, d, d).
+        standard_errors: `.weights`, `.observed_weights`, `.locs` and `.covariances` likewise, from
+            the information that was asked for.
+        information: "observed" or "sandwich".
+        log_likelihood: of all rows, in nats, with all constants.
+        log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
+        responsibilities: P(component | what a row shows), (n, K); of rows that are spread over
+            processes those of this one.
+        entropy: of the components of all rows, given these, in nats.
+        fraction_not_truncated: of each component, (K,); the mean over rows.
+        num_rows: the total weight of the rows that say something.
+        num_parameters: how many were estimated.
+        names, estimates: all estimated numbers and what to call them; `parameter_covariance` and
+            `errors` are in the same order.
+        start_log_likelihoods: what each start reached; -inf where a component shrank onto a few
+            rows, where the likelihood has no maximum.
+        num_reached: how many starts reached the reported maximum.
+        em_log_likelihoods: of the start that led here, at each EM step. These, the start's and the
+            trace include the log prior, if one was asked for.
+        loss, best: minus the mean log-likelihood of a row, and its free coordinates here.
+        share: which rows of all this process holds, if they are spread over processes; else None.
+    """
+
+    weights: np.ndarray
+    observed_weights: np.ndarray
+    locs: np.ndarray
+    covariances: np.ndarray
+    standard_errors: MixtureErrors
+    information: str
+    log_likelihood: float
+    log_likelihood_stderr: float
+    responsibilities: np.ndarray
+    entropy: float
+    fraction_not_truncated: np.ndarray
+    num_rows: float
+    num_parameters: int
+    names: tuple[str, ...]
+    estimates: np.ndarray
+    errors: np.ndarray
+    start_log_likelihoods: np.ndarray
+    num_reached: int
+    em_log_likelihoods: np.ndarray
+    loss: MixtureLoss = dataclasses.field(repr=False)
+    best: np.ndarray = dataclasses.field(repr=False)
+    share: pooling.Share | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def icl(self) -> float:
+        """The integrated complete likelihood criterion, BIC plus twice the entropy of the
+        responsibilities: it prefers components that do not overlap.
+
+        Reference:
+            Biernacki, Celeux and Govaert, "Assessing a mixture model for clustering with the
+            integrated completed likelihood" (2000).
+        """
+        return self.bic + 2 * self.entropy
+
+    def function_of(self, function: Callable[..., Any]) -> tuple[Any, Any]:
+        """A function of (weights, locs, covariances) at the estimates, and its standard errors by
+        the delta method, both in the shape of its result.
+
+        Raises:
+            ValueError: for a fit that has not converged, which has no standard errors.
+
+        Example:
+            >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
+            >>> value, error = fit.function_of(lambda weights, locs, covariances: locs[0, 0] ** 2)
+            >>> round(float(value), 4), round(float(error), 4)
+            (6.25, 2.7951)
+        """
+        if not self.converged or self.parameter_covariance is None:
+            raise ValueError(f"function_of: there are no standard errors. {self.reason}")
+        place = self.loss.coordinates
+        k, d = place.num_components, place.dimension
+        i, j = np.array(place.entries).T
+
+        def of(numbers: jax.Array) -> jax.Array:
+            weights, locs, entries = jnp.split(numbers, [k, k + k * d])
+            entries = entries.reshape(place.num_factors, -1)
+            matrices = jnp.zeros((place.num_factors, d, d), numbers.dtype)
+            matrices = matrices.at[:, i, j].set(entries).at[:, j, i].set(entries)
+            matrices = jnp.broadcast_to(matrices, (k, d, d))
+            return jnp.asarray(function(weights, locs.reshape(k, d), matrices))
+
+        with jax.enable_x64(True):
+            estimates = jnp.asarray(self.estimates)
+            value, jacobian = np.asarray(of(estimates)), np.asarray(jax.jacrev(of)(estimates))
+        variance = np.einsum("...p,pq,...q->...", jacobian, self.parameter_covariance, jacobian)
+        return value, np.sqrt(variance)
+
+    def row_log_likelihood(
+        self, observations: Observations, method: Method = Automatic()
+    ) -> np.ndarray:
+        """The log-likelihood of each of these rows, old or new, under the fitted mixture, (n,).
+
+        Example:
+            >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
+            >>> fit.row_log_likelihood(tg.Observations.exact([2.5])).round(3)
+            array([-1.031])
+        """
+        with jax.enable_x64(True):
+            pooling.refuse_spread("row_log_likelihood", observations)
+            mixture = self.weights, self.locs, self.covariances
+            found = mixture_log_likelihood(observations, *mixture, method)
+            return np.asarray(found.log_prob)
+
+    def predict(self, observations: Observations, method: Method = Automatic()) -> Posterior:
+        """The true values and components of rows, old or new, under the fitted mixture; see
+        `tg.mixtures.posterior`."""
+        with jax.enable_x64(True):
+            return posterior(observations, self.weights, self.locs, self.covariances, method)
+
+    def completed(
+        self, key: jax.Array, observations: Observations, num_samples: int = 1
+    ) -> np.ndarray:
+        """Draws of the true values of rows, without noise and gaps, (num_samples, n, d).
+
+        They vary as the rows' true values may; the errors of the estimates are not in them.
+
+        Raises:
+            ValueError: for rows with censored or interval entries, or missing ones that a region
+                limits.
+
+        Example:
+            >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
+            >>> rows = tg.Observations.exact([2.0, 3.0], noise=[[0.0], [0.1]])
+            >>> fit.completed(jax.random.key(0), rows, 5)[:, 0, 0]
+            array([2., 2., 2., 2., 2.])
+        """
+        with jax.enable_x64(True):
+            found = self.predict(observations)
+            return np.asarray(completed(key, observations, found, num_samples))
+
+    def sample(self, key: jax.Array, num_samples: int) -> np.ndarray:
+        """Draws from the whole population, seen or not, without noise, (num_samples, d)."""
+        choice, normal = jax.random.split(checked_key(key))
+        with jax.enable_x64(True):
+            logs = jnp.log(jnp.asarray(self.weights))
+            own = jax.random.categorical(choice, logs, shape=(num_samples,))
+            noise = jax.random.normal(normal, (num_samples, self.locs.shape[1]), jnp.float64)
+            values, vectors = np.linalg.eigh(self.covariances)  # which may be singular, at an edge
+            factors = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+            return self.locs[own] + np.einsum("sij,sj->si", factors[own], noise)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.names))
+        lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12}"]
+        for name, value, error in zip(self.names, self.estimates, self.errors):
+            lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g}")
+        shares = " ".join(f"{share:.4g}" for share in self.observed_weights)
+        fractions = " ".join(f"{fraction:.4g}" for fraction in self.fraction_not_truncated)
+        lines += [
+            f"observed weights {shares}; fractions not truncated {fractions}",
+            f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows:g} rows, "
+            f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}, "
+            f"ICL {self.icl:.6g}",
+        ]
+        return "\n".join([*lines, self.reason, *self.notes])

@@ -1,0 +1,207 @@
+r"""Where the likelihood of a mixture rises for ever: a component widens as its mean moves away.
+
+Inside a region the rows of a component may look as spread as an exponential or uniform
+distribution. With the weighted density of component k about a centre c of its rows,
+
+.. math:: w_k \, N(y; \mu_k, \Sigma_k) =
+    \exp\{a_k + \eta_k^T (y - c) - (y - c)^T \Sigma_k^{-1} (y - c) / 2\},
+
+that is an ordinary point in a, eta and the inverse covariance, where this is singular. Newton steps
+in these reach it, or a maximum before it, where steps in means and logarithms of scales creep along
+a curved ridge.
+
+Reference:
+    Barndorff-Nielsen, "Information and Exponential Families" (1978), section 9.3.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.execution import pooling
+from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.fitting.mixtures.curvature import point
+from truncgauss.fitting.mixtures.em import components_at
+from truncgauss.fitting.mixtures.likelihood import row_weights
+from truncgauss.fitting.mixtures.loss import MixtureLoss, terms_at
+from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
+from truncgauss.fitting.optimization.newton import Point, newton_steps
+from truncgauss.fitting.optimization.widening import Precision, along
+
+WIDEST = 20.0  # of the spread of a component's rows: beyond, it is a straight slope across them
+ENDLESS = (
+    "There is no maximum: the likelihood grows as component {} widens, already to "
+    f"{WIDEST:.0f} times the spread of the rows that it stands for, and its mean moves away from "
+    "these, already to ({}). Inside their region they look as spread as an exponential or uniform "
+    "distribution: use fewer components, wider regions, more rows, or prior_rows."
+)
+
+
+class Ascending(NamedTuple):
+    """The end of steps that a widening component leads beyond all bounds.
+
+    Attributes:
+        component: its number.
+        direction: of the columns, in units of their spread, along which it widens, (d,).
+    """
+
+    component: int
+    direction: np.ndarray
+
+
+@frozen_pytree
+class NaturalCoordinates:
+    """Coordinates z in which the densities of all components are log-linear.
+
+    z holds log heights a_k at the centres of the components' rows over the last one's, then eta_k,
+    then the free entries of the inverse covariances, component after component; in units of the
+    spread of the component's rows.
+
+    Attributes:
+        place: the free coordinates x of the mixture.
+        centres, units: of the rows of each component, in units of all rows, (K, d).
+    """
+
+    place: MixtureCoordinates
+    centres: jax.Array
+    units: jax.Array
+
+    def free(self, z: jax.Array) -> jax.Array:
+        """The coordinates x; NaN where an inverse covariance is not positive definite."""
+        place = self.place
+        k, d = place.num_components, place.dimension
+        heights, slopes, entries = jnp.split(z, [k - 1, k - 1 + k * d])
+        i, j = np.array(place.entries).T
+        precision = jnp.zeros((place.num_factors, d, d), z.dtype)
+        entries = entries.reshape(place.num_factors, -1)
+        precision = precision.at[:, i, j].set(entries).at[:, j, i].set(entries)
+        root = jnp.linalg.cholesky(precision)
+        matrix = jnp.linalg.inv(precision)
+        spread = jnp.linalg.cholesky(matrix) * self.units[: place.num_factors, :, None]
+        own = jnp.where(i == j, jnp.log(jnp.where(i == j, spread[:, i, j], 1.0)), spread[:, i, j])
+        slopes = slopes.reshape(k, d)
+        means = (jnp.broadcast_to(matrix, (k, d, d)) @ slopes[..., None])[..., 0]
+        logs = jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1)
+        # The log density of each component at its centre, but for the same constant.
+        logs = logs - 0.5 * jnp.sum(slopes * means, axis=1) - jnp.sum(jnp.log(self.units), axis=1)
+        ratios = jnp.append(heights, 0.0) - logs
+        locs = self.centres + self.units * means
+        return jnp.concatenate([ratios[:-1] - ratios[-1], locs.ravel(), own.ravel()])
+
+    def natural(self, x: np.ndarray) -> np.ndarray:
+        """The coordinates z of x."""
+        place, at = self.place, components_at(self.place, x)
+        scale, units, centres = map(np.asarray, (place.scale, self.units, self.centres))
+        locs = ((at.locs - np.asarray(place.centre)) / scale - centres) / units
+        sizes = scale * units
+        matrices = at.covariances / (sizes[:, :, None] * sizes[:, None, :])
+        precision = np.linalg.inv(matrices)
+        slopes = np.einsum("kij,kj->ki", precision, locs)
+        logs = np.linalg.slogdet(precision)[1] / 2 - np.sum(slopes * locs, axis=1) / 2
+        k = place.num_components
+        ratios = np.append(x[: k - 1], 0.0) + logs - np.sum(np.log(units), axis=1)
+        i, j = np.array(place.entries).T
+        entries = precision[: place.num_factors, i, j]
+        return np.concatenate([ratios[:-1] - ratios[-1], slopes.ravel(), entries.ravel()])
+
+    @property
+    def precisions(self) -> list[Precision]:
+        """Where the inverse covariances stand in z."""
+        place = self.place
+        k, (i, j) = place.num_components, np.array(place.entries).T
+        first = k - 1 + k * place.dimension
+        starts = [first + number * len(i) for number in range(place.num_factors)]
+        return [Precision(start, i, j, widest=WIDEST) for start in starts]
+
+
+def natural_coordinates(loss: MixtureLoss, table: np.ndarray, x: np.ndarray) -> NaturalCoordinates:
+    """Natural coordinates about the rows of the components of a mixture at x.
+
+    Args:
+        loss: minus the mean log-likelihood.
+        table: the rows in units of their own, (n, d), NaN where missing.
+        x: free coordinates.
+    """
+    place, known = loss.coordinates, ~np.isnan(table)
+    weights = np.asarray(row_weights(loss.observations, np.float64))[:, None]
+    shares = (weights * np.asarray(terms_at(loss, x).responsibilities)).T
+    filled = np.where(known, table, 0.0)
+    counts, sums, squares = pooling.total((shares @ known, shares @ filled, shares @ filled**2))
+    counts = np.maximum(counts, 1.0)
+    centres = sums / counts
+    units = np.sqrt(np.maximum(squares / counts - centres**2, 1e-6))
+    if place.structure == "tied":
+        units = np.broadcast_to(units.max(axis=0), units.shape)
+    return NaturalCoordinates(place, jnp.asarray(centres), jnp.asarray(units))
+
+
+def natural_end(
+    loss: MixtureLoss, table: np.ndarray, x: np.ndarray, num_steps: int
+) -> tuple[np.ndarray, list[float], Ascending | None]:
+    """The end of steps in natural coordinates from x, in free ones, the loss at each step, and
+    which component widens beyond all bounds, if one does.
+
+    The width is the end of such a way where the likelihood tends to rise beyond it when all else is
+    settled, and where the next step, which would be short, leaves the Gaussians.
+    """
+    place = natural_coordinates(loss, table, x)
+    precisions = place.precisions
+
+    def evaluate(z: np.ndarray) -> Point:
+        free, jacobian = map(np.asarray, _free(place, jnp.asarray(z), effort=MEDIUM))
+        if not np.all(np.isfinite(free)):
+            nothing = np.full(len(z), np.nan)
+            return Point(z, np.nan, nothing, np.outer(nothing, nothing))
+        here = point(loss, free)
+        bends = _bends(place, jnp.asarray(z), jnp.asarray(here.gradient), effort=MEDIUM)
+        hessian = jacobian.T @ here.hessian @ jacobian + np.asarray(bends)
+        return Point(z, here.loss, here.gradient @ jacobian, (hessian + hessian.T) / 2)
+
+    def admits(here: Point, z: np.ndarray) -> bool:
+        return all(own.admits(here, z) for own in precisions)
+
+    def stop(here: Point) -> bool:
+        return any(own.too_wide(here) for own in precisions)
+
+    with jax.debug_nans(False):  # by which a step out of the domain is known
+        here = evaluate(place.natural(x))
+        path = [here, *newton_steps(evaluate, here, num_steps, stop=stop, admits=admits)]
+        wide = [own for own in precisions if own.too_wide(path[-1])]
+        for own in wide[:1]:
+            path.append(own.settled_but_for_width(evaluate, path[-1], num_steps))
+    end, losses = path[-1], [there.loss for there in path]
+    free = np.asarray(_free(place, jnp.asarray(end.x), effort=MEDIUM)[0])
+    for number, own in enumerate(precisions):
+        if own.too_wide(end):
+            direction = np.asarray(place.units)[number] * own.wide(end.x)[:, 0]
+            return free, losses, Ascending(number, direction)
+    return free, losses, None
+
+
+def ascending_sentence(
+    loss: MixtureLoss, x: np.ndarray, ascending: Ascending, order: np.ndarray
+) -> str:
+    """That there is no maximum, in words.
+
+    Args:
+        loss: minus the mean log-likelihood.
+        x: free coordinates of the end, its components in another order.
+        ascending: which component widens, and where.
+        order: the former numbers of the components, (K,).
+    """
+    k = int(np.flatnonzero(order == ascending.component)[0])
+    loc = ", ".join(f"{entry:.3g}" for entry in components_at(loss.coordinates, x).locs[k])
+    return ENDLESS.format(k, loc) + along(ascending.direction)
+
+
+@Compiled
+def _free(place: NaturalCoordinates, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return place.free(z), jax.jacfwd(place.free)(z)
+
+
+@Compiled
+def _bends(place: NaturalCoordinates, z: jax.Array, slopes: jax.Array) -> jax.Array:
+    return jax.hessian(lambda z: slopes @ place.free(z))(z)

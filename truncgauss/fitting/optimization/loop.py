@@ -1,0 +1,380 @@
+"""The loop of an optimiser: jitted chunks of steps, a bar, and an honest end."""
+
+import dataclasses
+import functools
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.flatten_util import ravel_pytree
+
+from truncgauss.diagnosis.nonfinite import Report, first_nonfinite
+from truncgauss.execution import checkpoint as checkpoints
+from truncgauss.execution import digests, parallel
+from truncgauss.fitting.optimization.parameters import (
+    Coordinates,
+    coordinates,
+    covers,
+    named_leaves,
+)
+from truncgauss.fitting.optimization.progress import bar
+from truncgauss.fitting.optimization.result import FitResult
+from truncgauss.fitting.optimization.steps import (
+    CHUNK,
+    Optimizer,
+    Rules,
+    State,
+    advance,
+    loss_function,
+    searches_lines,
+)
+from truncgauss.fitting.optimization.termination import (
+    EXHAUSTED,
+    NONFINITE,
+    RUNNING,
+    STUCK,
+    gained,
+    plateau,
+    settled,
+    verdict,
+)
+from truncgauss.gaussian.problem import checked_key
+
+PROBES = (1e-3, 1e-2, 1e-1)  # of the largest parameter or 1: steps downhill from a minimum
+NUM_GRADIENTS, CLEAR = 16, 5.0  # of a random objective, and standard errors beyond its noise
+PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without
+
+
+def fit(
+    objective: Callable[..., jax.Array],
+    start: Any,
+    optimizer: optax.GradientTransformation | None = None,
+    num_steps: int = 1000,
+    key: jax.Array | None = None,
+    progress: bool = True,
+    *,
+    constraints: Any = None,
+    tolerance: float | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    save_every: float | None = None,
+) -> FitResult:
+    """The parameters that minimise an objective, by any optax optimiser.
+
+    It has converged when the relative gradient
+
+        max_i |g_i| max(|x_i|, 1) / max(|f|, 1) <= tolerance
+
+    in free coordinates x, or when the loss no longer decreases in this precision while the relative
+    gradient is below sqrt(tolerance). An objective of a key is random, so neither can be seen; it
+    has converged when the mean loss of the last quarter of the steps is that of the quarter before
+    within two standard errors.
+
+    Args:
+        objective: params -> loss, a real number; or (params, key) -> loss if a key is given. A
+            pytree that can be called, such as `jax.tree_util.Partial(function, data)`, is compiled
+            once for all data of equal shape; a plain function once for each function.
+        start: parameters to begin with, any pytree of real numbers.
+        optimizer: any optax optimiser. By default `optax.lbfgs()`, and for an objective of a key
+            `optax.adam` on a cosine schedule from 0.05 to 0 over the steps.
+        num_steps: how many updates to make at most.
+        key: a JAX random key, for an objective of a key; each step gets its own.
+        progress: say on standard error what goes on, such as compiling, or the loss and its
+            gradient, if the fit takes more than a second: in one line on a terminal, else in few.
+            The numbers are the same without.
+        constraints: {path: constraint}, or one for everything; see `fitting.coordinates`.
+        tolerance: of the relative gradient; by default eps ** 0.6, which is 4e-10 in float64 and
+            7e-5 in float32.
+        checkpoint: a file. The fit saves its state there every `save_every` seconds, at the end and
+            on KeyboardInterrupt, and goes on from it, bitwise, if it is there.
+        save_every: seconds between two checkpoints; by default 10, or what `resumable` says.
+
+    Returns:
+        FitResult. If a loss or gradient is not finite the fit stops, keeps the last good
+        parameters, says `converged=False` and names the step, the parameter and the primitive.
+
+    Raises:
+        ValueError: for a start or constraint that makes no sense, an objective that is no number,
+            or a checkpoint of another fit.
+
+    Example:
+        >>> centre = jnp.array([1.0, -2.0])
+        >>> result = tg.fit(lambda x: jnp.sum((x - centre) ** 2), jnp.zeros(2))
+        >>> result.params, result.converged
+        (Array([ 1., -2.], dtype=float64), True)
+    """
+    if num_steps < 0:
+        raise ValueError(f"fit: num_steps must not be negative, got {num_steps}.")
+    key = None if key is None else checked_key(key)
+    objective = as_tree(objective)
+    place = coordinates(start, constraints)
+    parallel.agreed("fit: the start and the objective", (place, objective, key))
+    check_objective(objective, place, key)
+    if optimizer is None:
+        optimizer = default_optimizer(None if key is None else num_steps)
+    optimizer = optax.with_extra_args_support(optimizer)
+    state = first_state(place, optimizer, key)
+    dtype = state.best.dtype
+    tolerance = float(jnp.finfo(dtype).eps) ** 0.6 if tolerance is None else tolerance
+    patience = PATIENCE[searches_lines(state.opt_state)] if key is None else num_steps + 1
+    rules = Rules(
+        num_steps=jnp.asarray(num_steps, jnp.int32),
+        tolerance=jnp.asarray(tolerance if key is None else -1.0, dtype),
+        patience=jnp.asarray(patience, jnp.int32),
+    )
+    run = Run(objective, place, optimizer, rules, key, checkpoint, save_every)
+    nothing = np.zeros(0, dtype)
+    done = run.through(Progress(state, Traces(nothing, nothing)), progress)
+    return run.result(done, tolerance)
+
+
+class Traces(NamedTuple):
+    """The loss and the norm of its gradient at every evaluation."""
+
+    loss: np.ndarray
+    gradient_norm: np.ndarray
+
+
+class Progress(NamedTuple):
+    """A state and the traces that led to it: what a checkpoint holds."""
+
+    state: State
+    traces: Traces
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One fit: what is fixed while its state moves."""
+
+    objective: Callable[..., jax.Array]
+    place: Coordinates
+    optimizer: Optimizer
+    rules: Rules
+    key: Any
+    checkpoint: str | os.PathLike[str] | None
+    save_every: float | None
+
+    def through(self, done: Progress, progress: bool) -> Progress:
+        """The end of the fit, from its start or its checkpoint."""
+        num_steps, fingerprint = int(self.rules.num_steps), self.fingerprint()
+        with checkpoints.Checkpoint(self.file(), done, fingerprint, self.save_every) as kept:
+            kept.state = reopened(kept.state, num_steps)
+            size, first = 1, int(kept.state.state.step)
+            with bar(None, "steps", progress, num_steps, first) as shown:
+                while int(kept.state.state.status) == RUNNING:
+                    began = time.monotonic()
+                    kept.update(self.advanced(kept.state, size))
+                    # Processes that share the work must take the same number of steps.
+                    quick = time.monotonic() - began < 0.2 or jax.process_count() > 1
+                    # As long as the eye and the keyboard can wait; a step is the same in any chunk.
+                    size = min(2 * size, CHUNK) if quick else max(size // 2, 1)
+                    show(shown, kept.state)
+        return kept.state
+
+    def file(self) -> str | os.PathLike[str] | None:
+        """Where to keep the state: as told, else within `resumable` beside its file."""
+        return checkpoints.beside("fit") if self.checkpoint is None else self.checkpoint
+
+    def advanced(self, done: Progress, size: int) -> Progress:
+        """The progress after at most `size` more evaluations."""
+        state, fresh, count = advance(
+            self.objective, self.place, done.state, self.rules, size, self.optimizer
+        )
+        fresh = np.asarray(fresh)[:, : int(count)]
+        return Progress(state, Traces(*map(np.append, done.traces, fresh)))
+
+    def fingerprint(self) -> dict[str, str]:
+        """What makes this fit another one than the next."""
+        place = self.place
+        return digests.fingerprint(
+            start=place.start,
+            constraints=place.constraints,
+            objective=self.objective,
+            code=digests.source_digest(self.objective),
+            key=self.key,
+        )
+
+    def result(self, done: Progress, tolerance: float) -> FitResult:
+        """The end of the fit with the sentence that explains it."""
+        state, losses = done.state, done.traces.loss
+        diagnosis = None
+        if int(state.status) == NONFINITE:
+            diagnosis = first_nonfinite(self.loss_of(state), state.free)
+            converged, reason = False, self.accusation(state, losses[-1], diagnosis)
+        elif state.key is not None:
+            converged, reason = settled(losses)
+            if converged and not gained(losses) and self.pulled(state):
+                converged, reason = False, STUCK
+        else:
+            relative = float(state.relative_gradient)
+            converged, reason = verdict(int(state.status), int(state.step), relative, tolerance)
+            if converged and (far := self.still_falling(state)):
+                converged, reason = False, plateau(int(state.step), relative, far)
+        return FitResult(
+            params=self.place.params(state.good),
+            loss=float(state.loss),
+            gradient_norm=float(state.gradient_norm),
+            loss_trace=losses,
+            gradient_norm_trace=done.traces.gradient_norm,
+            num_steps=int(state.step),
+            converged=converged,
+            reason=reason,
+            diagnosis=diagnosis,
+        )
+
+    def still_falling(self, state: State) -> float:
+        """How far downhill from the end the loss still falls, if it does at every probe; else 0.
+
+        On a plateau the gradient is as small as at a minimum, but a step along it, of any length,
+        leads further down.
+        """
+        if float(state.gradient_norm) == 0.0:
+            return 0.0
+        size = max([1.0, *(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(state.good))])
+        lowest = float(state.loss)
+        for part in PROBES:
+            loss = self.loss_downhill(state, part * size)
+            if not loss < lowest - 4.0 * float(jnp.finfo(state.best.dtype).eps) * abs(lowest):
+                return 0.0
+            lowest = loss
+        return PROBES[-1] * size
+
+    def loss_downhill(self, state: State, distance: float) -> float:
+        """The loss at a distance along minus the gradient, by the program of the loop."""
+        step = -distance / state.gradient_norm
+        free = jax.tree.map(lambda x, g: x + (step * g).astype(x.dtype), state.good, state.gradient)
+        probe = state._replace(free=free, opt_state=jax.tree.map(strong, self.optimizer.init(free)))
+        return float(self.evaluated_once(probe)[1][0, 0])
+
+    def evaluated_once(self, state: State) -> tuple[State, jax.Array]:
+        """The state after one evaluation without a step, and its traces."""
+        rules = self.rules._replace(num_steps=jnp.zeros_like(self.rules.num_steps))
+        state = state._replace(step=jnp.ones_like(state.step), status=jnp.zeros_like(state.status))
+        return advance(self.objective, self.place, state, rules, 1, self.optimizer)[:2]
+
+    def pulled(self, state: State) -> bool:
+        """Whether the mean gradient of a random objective at the end is more than its noise, and no
+        smaller than half of that at the start."""
+        start = self.place.free(self.place.start)
+        (end, noise), (first, _) = (self.mean_gradient(state, x) for x in (state.good, start))
+        clear = bool(np.any(np.abs(end) > CLEAR * noise))
+        return clear and float(np.linalg.norm(end)) > 0.5 * float(np.linalg.norm(first))
+
+    def mean_gradient(self, state: State, free: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The mean of gradients with other keys, flattened, and its standard error."""
+        keys = jax.random.split(jax.random.fold_in(state.key, 1), NUM_GRADIENTS)
+        rows = [
+            ravel_pytree(self.evaluated_once(state._replace(free=free, key=key))[0].gradient)[0]
+            for key in keys
+        ]
+        table = np.asarray(rows)
+        return table.mean(axis=0), table.std(axis=0, ddof=1) / NUM_GRADIENTS**0.5
+
+    def loss_of(self, state: State) -> Callable[[Any], jax.Array]:
+        return loss_function(self.objective, self.place, state.key)
+
+    def accusation(self, state: State, loss: float, diagnosis: Report) -> str:
+        """Why a fit ended in a number that is none: the step, the parameters, the primitive.
+
+        Guilty is a parameter that alone, put back to where all was finite, mends it; or else those
+        whose gradient is not finite.
+        """
+        evaluate = jax.jit(jax.value_and_grad(self.loss_of(state)))
+        gradient = evaluate(state.free)[1]
+        suspects = list(state.free) if int(state.step) else []
+        guilty = [
+            name
+            for name in suspects
+            if all_finite(evaluate({**state.free, name: state.good[name]}))
+        ] or [name for name, part in gradient.items() if not all_finite(part)]
+        params = dict(named_leaves(self.place.params(state.free)))
+        named = " and ".join(
+            f"{path or 'the parameters'} = {np.array2string(np.asarray(leaf), threshold=8)}"
+            for path, leaf in params.items()
+            if any(covers(name, path) for name in guilty)
+        )
+        what = "gradient is not finite" if math.isfinite(loss) else f"loss is {loss}"
+        return (
+            f"Stopped at step {int(state.step)}: the {what}{' at ' if named else ''}{named}. The "
+            f"last good parameters are kept. {diagnosis}"
+        )
+
+
+def show(shown: bar, done: Progress) -> None:
+    loss, norm = (trace[-1] for trace in done.traces)
+    shown.count, shown.note = int(done.state.step), f"loss {loss:.6g}, gradient {norm:.1e}"
+
+
+def all_finite(tree: Any) -> bool:
+    return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
+
+
+def first_state(place: Coordinates, optimizer: Optimizer, key: Any) -> State:
+    """The state before the first evaluation; strong types, so that no later call retraces."""
+    free = place.free(place.start)
+    if not jax.tree.leaves(free):
+        raise ValueError("fit: every parameter is frozen, so there is nothing to fit.")
+    dtype = jnp.result_type(*jax.tree.leaves(free))
+    unknown, zero = jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32)
+    state = State(
+        free=free,
+        good=free,
+        opt_state=optimizer.init(free),
+        key=key,
+        step=zero,
+        best=unknown,
+        idle=zero,
+        status=zero,
+        loss=unknown,
+        gradient=jax.tree.map(jnp.zeros_like, free),
+        gradient_norm=unknown,
+        relative_gradient=unknown,
+    )
+    return jax.tree.map(strong, state)
+
+
+def strong(leaf: Any) -> jax.Array:
+    return leaf if digests.is_key(leaf) else jnp.asarray(leaf, dtype=jnp.result_type(leaf))
+
+
+def reopened(done: Progress, num_steps: int) -> Progress:
+    """A restored fit, ready to go on if more steps are allowed now than when it ended.
+
+    Its last evaluation is then made once more, now with an update.
+    """
+    if int(done.state.status) != EXHAUSTED or int(done.state.step) >= num_steps:
+        return done
+    state = done.state._replace(status=jnp.zeros((), jnp.int32))
+    return Progress(state, Traces(*(trace[:-1] for trace in done.traces)))
+
+
+@functools.lru_cache
+def default_optimizer(num_random_steps: int | None) -> optax.GradientTransformation:
+    """L-BFGS; for a random objective, whose line search would chase noise, Adam slowing down."""
+    if num_random_steps is None:
+        return optax.lbfgs()
+    return optax.adam(optax.cosine_decay_schedule(0.05, max(num_random_steps, 1)))
+
+
+def as_tree(objective: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """The objective as a pytree: itself, or a function as a tree without leaves."""
+    if not callable(objective):
+        raise ValueError(f"fit: objective must be a function of the parameters, got {objective!r}.")
+    return jax.tree_util.Partial(objective) if jax.tree_util.all_leaves([objective]) else objective
+
+
+def check_objective(objective: Callable[..., jax.Array], place: Coordinates, key: Any) -> None:
+    """Raise ValueError unless the objective is one real number."""
+    result = jax.eval_shape(loss_function(objective, place, key), place.free(place.start))
+    shape: Any = getattr(result, "shape", None)
+    dtype: Any = getattr(result, "dtype", None)
+    if shape != () or not jnp.issubdtype(dtype, jnp.floating):
+        got = type(result).__name__ if shape is None else f"{dtype} of shape {shape}"
+        raise ValueError(
+            f"fit: the objective must return one real number, got {got}. Sum or average it."
+        )

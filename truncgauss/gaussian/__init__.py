@@ -1,0 +1,1 @@
+"""Gaussian vectors and regions: covariances, edges, limits and their standardisation."""

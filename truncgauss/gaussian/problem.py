@@ -1,0 +1,221 @@
+"""The types of a problem and of an estimate, and the mapping over the rows of a batch.
+
+A problem is a Gaussian and a region; an estimate is a log probability with its standard error.
+Dimensions, dtypes and leading axes are checked here, once, and batches are mapped over here.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Key, Real, UInt32
+
+from truncgauss.execution.batches import mapped
+from truncgauss.execution.pytrees import (
+    Batched,
+    as_dtype,
+    as_float_input,
+    as_jax_array,
+    common_dtype,
+    common_shape,
+    frozen_pytree,
+    on_mesh_of,
+    varying_like,
+)
+from truncgauss.gaussian.covariances import Covariance, as_covariance
+from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.regions import Box, LinearRegion, Region, as_linear
+
+# What public functions take; leading axes broadcast.
+Loc: TypeAlias = Real[ArrayLike, "*#batch d"] | Sequence[Any]
+CovarianceLike: TypeAlias = Real[ArrayLike, "*#batch d d"] | Covariance | Sequence[Any]
+PRNGKey: TypeAlias = Key[Array, ""] | UInt32[Array, " words"]
+
+
+class Estimate(NamedTuple):
+    """A log probability and its standard error.
+
+    Attributes:
+        log_prob: log P(X in region), shape of the broadcast leading axes.
+        stderr: standard error of log_prob, so a relative error of the probability. 0 means exact
+            to rounding, nan unknown, inf too few effective samples for an error estimate. It
+            carries no gradient.
+    """
+
+    log_prob: Float[Array, "*batch"]
+    stderr: Float[Array, "*batch"]
+
+
+class Problem(NamedTuple):
+    """A Gaussian and a region with agreeing dimension and dtype; leading axes may differ."""
+
+    loc: Float[Array, "*batch d"]
+    covariance: Covariance
+    region: Region
+
+    @property
+    def limits(self) -> GaussianLimits:
+        """The limits on linear functions of X and their distribution, for a single row."""
+        return as_linear(self.region).limits_in(self.loc, self.covariance)
+
+    @property
+    def batch_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The leading axes of loc, covariance and region."""
+        return self.loc.shape[:-1], self.covariance.batch_shape, self.region.batch_shape
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes of all three, broadcast."""
+        return common_shape(*self.batch_shapes)
+
+
+def as_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
+    """The inputs as JAX arrays of one dtype, their shapes checked, and their values if known.
+
+    Raises:
+        TypeError, ValueError: as `checked_problem`.
+    """
+    return on_device(checked_problem(loc, covariance, region))
+
+
+def on_device(problem: Problem) -> Problem:
+    """The problem with all of its numbers in JAX arrays."""
+    return jax.tree.map(as_jax_array, problem)
+
+
+def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Problem:
+    """`as_problem`, but a small mean, covariance matrix or box may consist of NumPy arrays still.
+
+    Raises:
+        TypeError: if `region` is no region.
+        ValueError: for text, if dimensions disagree or are 0, leading axes do not broadcast, the
+            covariance is not symmetric positive semi-definite, or the dtype has too few digits.
+    """
+    if not isinstance(region, Region):
+        raise TypeError(
+            "region must be a tg.Box, Polyhedron, Ball, Ellipsoid or Selection, got "
+            f"{type(region).__name__}. For limits write tg.Box(low, high)."
+        )
+    region = region.linear() or region
+    mean, form = as_float_input(loc, "loc"), as_covariance(covariance)
+    d = form.dimension
+    if mean.ndim == 0 or mean.shape[-1] != d or region.dimension != d:
+        raise ValueError(
+            f"dimensions disagree: loc has shape {mean.shape}, the covariance dimension {d}, the "
+            f"region dimension {region.dimension}. The last axis of each must be d; for one "
+            "dimension write [mean], [[variance]] and Box([low], [high])."
+        )
+    if d == 0:
+        raise ValueError(
+            "the dimension is 0: without coordinates there is nothing to limit, and P = 1. Leave "
+            "such a problem out."
+        )
+    if isinstance(region, LinearRegion) and region.num_constraints == 0:
+        everywhere = jnp.full((*region.batch_shape, d), jnp.inf, region.low.dtype)
+        region = Box(-everywhere, everywhere)
+    problem = Problem(mean, form, region)
+    dtype = common_dtype(*(leaves := jax.tree.leaves(problem)))
+    if jnp.finfo(dtype).bits < 32:
+        raise ValueError(
+            f"{dtype} has too few digits for a covariance: pass float32 or float64, as in "
+            "loc.astype(jnp.float32)."
+        )
+    if any(leaf.dtype != dtype for leaf in leaves):
+        problem = jax.tree.map(lambda leaf: as_dtype(leaf, dtype), problem)
+    problem.covariance.check()
+    loc_batch, covariance_batch, region_batch = problem.batch_shapes
+    try:
+        common_shape(loc_batch, covariance_batch, region_batch)
+    except ValueError:
+        raise ValueError(
+            f"the leading axes do not broadcast: loc {loc_batch}, covariance {covariance_batch}, "
+            f"region {region_batch}."
+        ) from None
+    return problem
+
+
+def checked_key(key: Any) -> Any:
+    """The key itself.
+
+    Raises:
+        TypeError: for anything but a JAX random key, such as its seed.
+    """
+    dtype = getattr(key, "dtype", None)
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not typed and not (dtype == jnp.uint32 and jnp.ndim(key) >= 1):
+        raise TypeError(f"key must be jax.random.key(seed), got {key!r}.")
+    return key
+
+
+def as_key(key: Any) -> PRNGKey:
+    """The key itself, or jax.random.key(0) for None.
+
+    Raises:
+        TypeError: for anything but a JAX random key.
+    """
+    if key is None:
+        return _default_key(jax.config.jax_default_prng_impl)  # type: ignore[attr-defined]
+    return checked_key(key)
+
+
+@frozen_pytree
+class LocRows(Batched):
+    """Means, one for each row of a batch."""
+
+    loc: Float[Array, "*batch d"]
+
+    event_ranks = {"loc": 1}
+
+
+_DEFAULT_KEYS: dict[str, PRNGKey] = {}
+
+
+def _default_key(implementation: str) -> PRNGKey:
+    if implementation in _DEFAULT_KEYS:
+        return _DEFAULT_KEYS[implementation]
+    with jax.ensure_compile_time_eval():
+        if implementation == "threefry2x32":  # the same key, without compiling a program
+            zeros = as_jax_array(np.zeros(2, np.uint32))
+            key = jax.random.wrap_key_data(zeros, impl=implementation)
+        else:
+            key = jax.random.key(0, impl=implementation)
+    if not isinstance(key, jax.core.Tracer):  # as under `jax.shard_map`, which traces even that
+        _DEFAULT_KEYS[implementation] = key
+    return key
+
+
+def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> Any:
+    """The results of `function(row, *others)` for every row of a problem, along leading axes.
+
+    Args:
+        function: of a problem without leading axes, and of one row of each of the others.
+        problem: with any leading axes.
+        others: objects with `batch_shape` and `broadcast_to`, as covariances and regions have.
+    """
+    parts: tuple[Any, ...] = (LocRows(problem.loc), problem.covariance, problem.region, *others)
+    # With the same mesh type, so that operations may combine any of them.
+    parts = tuple(varying_like(part, parts) for part in parts)
+    batches = [part.batch_shape for part in parts]
+    batch_shape = jnp.broadcast_shapes(*batches)
+
+    def of_row(loc: LocRows, covariance: Covariance, region: Region, *others: Any) -> Any:
+        with on_mesh_of((loc, covariance, region)):
+            return function(Problem(loc.loc, covariance, region), *others)
+
+    if batch_shape == ():
+        return of_row(*parts)
+    flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
+    rows = [
+        jax.tree.map(flat, part.broadcast_to(batch_shape)) if own else part
+        for part, own in zip(parts, batches)
+    ]
+    if 0 in batch_shape:
+        one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+        rows = [jax.tree.map(one, row) if own else row for row, own in zip(rows, batches)]
+        nothing = lambda leaf: jnp.zeros(batch_shape + leaf.shape, leaf.dtype)
+        return jax.tree.map(nothing, jax.eval_shape(of_row, *rows))
+    results = mapped(of_row, tuple(rows), tuple(0 if own else None for own in batches))
+    return jax.tree.map(lambda leaf: leaf.reshape(batch_shape + leaf.shape[1:]), results)

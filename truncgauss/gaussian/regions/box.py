@@ -1,0 +1,138 @@
+"""Boxes: limits on the coordinates."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Real
+
+from truncgauss.execution.pytrees import as_float_input, common_shape, frozen_pytree
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.limits import GaussianLimits, Regression
+from truncgauss.gaussian.linalg import is_symmetric, product, row_norms
+from truncgauss.gaussian.regions.region import (
+    LinearRegion,
+    Released,
+    check_limits,
+    decided_limits,
+    smallest_log_mass,
+)
+from truncgauss.special import standardize
+
+
+@frozen_pytree
+class Box(LinearRegion):
+    """All x with low <= x <= high, coordinate by coordinate.
+
+    Args:
+        low: lower limits, shape (d,), or (k, d) for k boxes; -inf leaves a side open. A number
+            is the limit of every coordinate, if `high` is an array of shape (d,) or (k, d).
+        high: upper limits, likewise; inf leaves a side open.
+
+    Limits given as JAX arrays are kept as such; few numbers of NumPy or Python as NumPy arrays that
+    can't be written to.
+
+    Raises:
+        ValueError: if the shapes do not broadcast, or low >= high anywhere. While tracing, values
+            are unknown: an empty box then has log probability -inf, an inverted one NaN.
+
+    Example:
+        >>> tg.Box([0.0, -jnp.inf], [1000.0, 2.0]).contains(jnp.array([1.0, 1.0]))
+        Array(True, dtype=bool)
+    """
+
+    low: Float[Array, "*batch d"]
+    high: Float[Array, "*batch d"]
+
+    event_ranks = {"low": 1, "high": 1}
+
+    def __init__(
+        self,
+        low: Real[ArrayLike, "*#limits"] | Sequence[Any],
+        high: Real[ArrayLike, "*#limits"] | Sequence[Any],
+    ) -> None:
+        for name, side, infinity in (("low", low, "-jnp.inf"), ("high", high, "jnp.inf")):
+            if side is None or (isinstance(side, list | tuple) and None in side):
+                raise ValueError(
+                    f"Box: {name} must be numbers; where there is no limit write {infinity} "
+                    f"(got {side})."
+                )
+        lower, upper = as_float_input(low, "Box: low"), as_float_input(high, "Box: high")
+        try:
+            shape = common_shape(lower.shape, upper.shape) or (1,)
+        except ValueError:
+            raise ValueError(
+                f"Box: low has shape {lower.shape} and high {upper.shape}; they must broadcast to "
+                "(d,), or (k, d) for k boxes."
+            ) from None
+        lower = lower if lower.shape == shape else jnp.broadcast_to(lower, shape)
+        upper = upper if upper.shape == shape else jnp.broadcast_to(upper, shape)
+        self._set(low=lower, high=upper)
+        check_limits("Box", self.low, self.high)
+
+    @property
+    def dimension(self) -> int:
+        return self.low.shape[-1]
+
+    def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
+        """Whether each point x of shape (..., d) lies inside; faces included."""
+        x, low, high = jnp.broadcast_arrays(x, self.low, self.high)
+        return jnp.all((x >= low) & (x <= high), axis=-1)
+
+    def scaled(self, by: Array) -> "Box":
+        """The region of by * x for x in this region; `by` is positive, shape (..., d)."""
+        return Box(self.low * by, self.high * by)
+
+    def rows(self, x: Array) -> Array:
+        return x
+
+    def log_bound(self, loc: Array, covariance: Covariance) -> Array:
+        return smallest_log_mass(self.low, self.high, loc, covariance.variances)
+
+    def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
+        """The limits on x itself; NaN if a covariance matrix is not symmetric."""
+        if isinstance(covariance, CovarianceMatrix):
+            matrix = covariance.covariance_matrix
+            matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
+            return GaussianLimits(self.low, self.high, loc, matrix, None)
+        root = covariance.root
+        return GaussianLimits(
+            self.low, self.high, loc, product(root, root.T), root, row_norms(root)
+        )
+
+    def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
+        low, high, known = decided_limits(still, self.low, self.high, loc)
+        return Released(covariance.released(still), Box(low, high), unit, known)
+
+    def regression(
+        self,
+        loc: Array,
+        covariance: Covariance,
+        order: Array,
+        factors: tuple[Array, Array],
+        point: Array,
+    ) -> Regression:
+        """The regression of all coordinates on those in order[:r], which determine the others."""
+        rank = len(point)
+        factor, below = factors
+        gain = solve_triangular(factor.T, below.T, lower=False).T
+        follow = loc[order[rank:]] + gain @ (point - loc[order[:rank]])
+        matrix = jnp.concatenate([jnp.eye(rank, dtype=loc.dtype), gain])
+        back = jnp.argsort(order)
+        nothing = jnp.zeros((len(loc), len(loc)), loc.dtype)
+        return Regression(jnp.append(point, follow)[back], matrix[back], nothing)
+
+    def lift(self, covariance: Covariance, first: Array, factor: Array) -> tuple[None, None]:
+        return None, None
+
+    def clipped(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
+        # The derivative stays that of the mean, not that of the limit.
+        return mean + lax.stop_gradient(jnp.clip(mean, self.low, self.high) - mean)
+
+    def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
+        """Distances from x to the 2 d faces, positive inside: shape (..., 2 d), lower first."""
+        below, above, _ = standardize(self.low, self.high, x)
+        return jnp.concatenate([-below, above], axis=-1)

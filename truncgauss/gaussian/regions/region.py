@@ -1,0 +1,275 @@
+"""The contract of a region: what a method may ask of it."""
+
+import math
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from truncgauss.execution.pytrees import AnyArray, Batched, is_concrete
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.limits import GaussianLimits, Regression
+from truncgauss.special import standardize
+
+
+class Region(Batched):
+    """A set of points x in d dimensions. A new region is a subclass of this, in one file.
+
+    It names its leaves in `event_ranks` (see `Batched`), is decorated with `frozen_pytree`, and
+    defines `dimension`, `contains` and `margins`. `ImportanceSampling` and the draws then serve it.
+    A region that can be written as limits on linear functions of x also defines `linear`, and every
+    method for a `Box` or `Polyhedron` serves it.
+
+    Example:
+        >>> from truncgauss.execution.pytrees import frozen_pytree
+        >>> @frozen_pytree
+        ... class HalfSpace(tg.regions.Region):
+        ...     normal: jax.Array
+        ...     offset: jax.Array
+        ...     event_ranks = {"normal": 1, "offset": 0}
+        ...
+        ...     @property
+        ...     def dimension(self):
+        ...         return self.normal.shape[-1]
+        ...
+        ...     def linear(self):
+        ...         rows, low = self.normal[..., None, :], self.offset[..., None]
+        ...         return tg.Polyhedron(rows, low, jnp.full_like(low, jnp.inf))
+        >>> half = HalfSpace(jnp.array([1.0, 1.0]), jnp.array(0.0))
+        >>> tg.fraction_not_truncated([0.0, 0.0], jnp.eye(2), half)
+        Array(0.5, dtype=float64)
+    """
+
+    @property
+    def dimension(self) -> int:
+        """The number d of coordinates."""
+        raise NotImplementedError(f"{type(self).__name__} does not define dimension.")
+
+    def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
+        """Whether each point x, shape (..., d), lies inside; faces included."""
+        linear = self.linear()
+        if linear is None:
+            raise NotImplementedError(f"{type(self).__name__} does not define contains.")
+        return linear.contains(x)
+
+    def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
+        """Signed distances from x, shape (..., d), to each face, positive inside: (..., faces).
+
+        The margin of a face at infinity is inf, and has gradient 0.
+        """
+        linear = self.linear()
+        if linear is None:
+            raise NotImplementedError(f"{type(self).__name__} does not define margins.")
+        return linear.margins(x)
+
+    def linear(self) -> "LinearRegion | None":
+        """The same set as limits on linear functions of x, a `Box` or a `Polyhedron`, or None."""
+        return None
+
+    def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
+        """The probability with which each point x, shape (..., d), is kept: 1 inside, 0 outside."""
+        return self.contains(x).astype(x.dtype)
+
+    @property
+    def is_convex(self) -> bool:
+        """Whether the region is known to be convex, or its log probability to keep x concave."""
+        return False
+
+    def carried(
+        self, x: Float[Array, "n d"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, ""]] | None:
+        """Points as they move with the region's own numbers, and the log of their volume, if known.
+
+        The values are x and 0; the derivatives are those of a map that takes the region at the
+        present numbers to the region at others. None where there is no such map.
+        """
+        return None
+
+    def closeness(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
+        """A number that grows towards the region and is 0 inside, for each point x."""
+        return jnp.minimum(self.margins(x).min(-1), 0.0)
+
+    @property
+    def is_proper(self) -> Bool[Array, ""]:
+        """Whether the numbers of one region are valid: no inverted limits, no negative radius.
+
+        It serves traced values, which constructors cannot check. Where it is False, draws are NaN.
+        """
+        return jnp.asarray(True)
+
+    def log_bound(self, loc: Float[Array, " d"], covariance: Covariance) -> Float[Array, ""]:
+        """A number that the log probability under a Gaussian does not exceed."""
+        return jnp.zeros((), loc.dtype)
+
+    def clipped(self, mean: Float[Array, " d"]) -> Float[Array, " d"]:
+        """The mean of points inside, moved back inside where rounding put it outside."""
+        return mean
+
+
+class LinearRegion(Region):
+    """All x with low <= rows(x) <= high for linear functions `rows`: a `Box` or a `Polyhedron`."""
+
+    low: Float[Array, "*batch m"]
+    high: Float[Array, "*batch m"]
+
+    def linear(self) -> "LinearRegion":
+        return self
+
+    @property
+    def is_convex(self) -> bool:
+        return True
+
+    @property
+    def num_constraints(self) -> int:
+        """The number m of limited linear functions."""
+        return self.low.shape[-1]
+
+    @property
+    def is_everything(self) -> Bool[Array, ""]:
+        """Whether all limits are infinite."""
+        return jnp.all((self.low == -jnp.inf) & (self.high == jnp.inf))
+
+    @property
+    def is_proper(self) -> Bool[Array, ""]:
+        return jnp.all(self.low <= self.high)
+
+    def rows(self, x: Array) -> Array:
+        """The limited linear functions of x, along the first axis: (d, ...) -> (m, ...)."""
+        raise NotImplementedError
+
+    def scaled(self, by: Array) -> "LinearRegion":
+        """The region of by * x for x in this region; `by` is positive, shape (..., d)."""
+        raise NotImplementedError
+
+    def limits_in(self, loc: Array, covariance: Covariance) -> GaussianLimits:
+        """The limits on rows(x), and its distribution for x ~ Normal(loc, covariance)."""
+        raise NotImplementedError
+
+    def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> "Released":
+        """The problem without constraints that are decided, and the log probability of these.
+
+        They are those of variance 0, and those with equal limits.
+
+        Args:
+            loc, covariance: in units in which standard deviations are about one.
+            unit: these units, shape (d,).
+            still: whether each coordinate has variance 0, shape (d,).
+        """
+        raise NotImplementedError
+
+    def regression(
+        self,
+        loc: Array,
+        covariance: Covariance,
+        order: Array,
+        factors: tuple[Array, Array],
+        point: Array,
+    ) -> Regression:
+        """The regression of x on the values of the constraints order[:r], centred at `point`.
+
+        Args:
+            loc, covariance: mean and covariance of x.
+            order: indices of all constraints, shape (m,).
+            factors: the triangular factor of the values of order[:r], shape (r, r), and the rows
+                of the other constraints in the same standard normal variables, shape (m - r, r).
+            point: values of the constraints order[:r], shape (r,).
+        """
+        raise NotImplementedError
+
+    def lift(
+        self, covariance: Covariance, first: Array, factor: Array
+    ) -> tuple[Array | None, Array | None]:
+        """The regression of x on the standard-normal variables z of the constraints `first`.
+
+        Returns:
+            The matrix of the regression, shape (d, r), and a factor of the residual covariance.
+            The first is None where the values of the constraints are the coordinates, the second
+            where the residual covariance is 0.
+        """
+        raise NotImplementedError
+
+
+class Released(NamedTuple):
+    """A covariance and a region without constraints that are decided, in units of about one.
+
+    Attributes:
+        covariance, region: constraints of variance 0, or with equal limits, have no limits.
+        row_unit: the unit of each constraint, shape (m,).
+        known: the log probability of these constraints: 0 if all are met, else -inf; NaN if their
+            limits are inverted or a number is NaN.
+    """
+
+    covariance: Covariance
+    region: LinearRegion
+    row_unit: Float[Array, " m"]
+    known: Float[Array, ""]
+
+
+def as_linear(region: Region) -> LinearRegion:
+    """The region itself, if it consists of limits on linear functions.
+
+    Raises:
+        TypeError: if it does not.
+    """
+    if not isinstance(region, LinearRegion):
+        raise TypeError(f"a tg.Box or a tg.Polyhedron is expected, got {type(region).__name__}.")
+    return region
+
+
+def check_limits(owner: str, low: AnyArray, high: AnyArray) -> None:
+    """Raise ValueError naming the first index at which low < high does not hold (NaN passes)."""
+    if not is_concrete((low, high)):
+        return
+    empty = np.asarray(low) >= np.asarray(high)
+    if empty.any():
+        wrong = np.argwhere(empty)
+        where = tuple(int(i) for i in wrong[0])
+        index: Any = where[0] if len(where) == 1 else where
+        raise ValueError(
+            f"{owner}: low must be below high in every coordinate, got low={low[where]} and "
+            f"high={high[where]} at index {index} ({len(wrong)} such place(s)). Use -inf and inf "
+            "for an open side; condition on a coordinate that is known exactly."
+        )
+
+
+def smallest_log_mass(low: Array, high: Array, loc: Array, variances: Array) -> Array:
+    """The smallest log probability of the limits on single variables, or a little more.
+
+    With 0 between the ends a < b, P = 1 - Q(b) - Q(-a); else with t the distance of the nearer end
+    P < exp(-t^2/2) / 2. In both cases P < (b - a) phi(t). Variables of variance 0 are left out.
+    """
+    low, high, loc, variances = lax.stop_gradient((low, high, loc, variances))
+    limited = variances > 0
+    a, b, width = standardize(low, high, loc, jnp.sqrt(jnp.where(limited, variances, 1.0)))
+    near = jnp.maximum(jnp.maximum(a, -b), 0.0)
+    tails = 0.5 * (lax.erfc(-math.sqrt(0.5) * a) + lax.erfc(math.sqrt(0.5) * b))
+    rounded = 4.0 * float(jnp.finfo(a.dtype).eps)
+    inside = jnp.where(near > 0, -math.log(2.0), jnp.log1p(jnp.minimum(rounded - tails, 0.0)))
+    across = jnp.log(width) - 0.5 * math.log(2.0 * math.pi)
+    bound = jnp.minimum(inside, across) - 0.5 * near * near
+    return jnp.min(jnp.where(limited, bound, 0.0))
+
+
+def decided_limits(
+    still: Array, low: Array, high: Array, loc: Array, slack: Array | float = 0.0
+) -> tuple[Array, Array, Array]:
+    """Limits without the constraints that a point mass decides, and the log probability of these.
+
+    They are the constraints of variance 0, marked in `still`, whose limits are met to within a
+    slack or are not; and others with equal limits, which nothing meets.
+
+    Returns:
+        The limits, infinite where decided; and 0 if all decided constraints are met, -inf if one is
+        not, NaN if the limits of one are inverted. That carries no derivative.
+    """
+    fixed_low, fixed_high, loc = lax.stop_gradient((low, high, loc))
+    empty = ~still & (fixed_low == fixed_high)
+    below, above = fixed_low - slack, fixed_high + slack
+    unsound = jnp.any(still & ~(below <= above))
+    unmet = jnp.any(empty | (still & ~((below <= loc) & (loc <= above))))
+    value = jnp.where(unsound, jnp.nan, jnp.where(unmet, -jnp.inf, 0.0)).astype(loc.dtype)
+    decided = still | empty
+    low, high = jnp.where(decided, -jnp.inf, low), jnp.where(decided, jnp.inf, high)
+    return low, high, value + 0.0 * jnp.sum(loc)

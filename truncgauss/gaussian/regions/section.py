@@ -1,0 +1,102 @@
+"""Sections of regions: what a region asks of some coordinates, given the others."""
+
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
+from truncgauss.gaussian.regions.region import Region
+
+
+@frozen_pytree
+class Section(Region):
+    r"""The x in a box that a region keeps when they are put beside, or added to, a fixed point.
+
+    With l coordinates of x and a region in d dimensions, x is kept if low <= x <= high, with the
+    probability s(point + E x) that the region gives; E puts coordinate i of x at place where[i]. So
+    a row with entries known and others missing asks for a section, and rows of which a middle is
+    subtracted ask for the region moved by as much.
+
+    Args:
+        region: without leading axes, or with those of the point.
+        point: shape (d,), or (k, d).
+        where: the place of each coordinate in the region's point; -1 for one that the region does
+            not know (static).
+        low, high: limits of x, shape (l,) or (k, l).
+
+    Example:
+        >>> disc = tg.Ball([0.0, 0.0], 1.0)
+        >>> across = tg.regions.Section(disc, [0.6, 0.0], (1,))  # |x| <= 0.8
+        >>> across.contains(jnp.array([[0.79], [0.81]]))
+        Array([ True, False], dtype=bool)
+    """
+
+    region: Region
+    point: Float[Array, "*batch d"]
+    low: Float[Array, "*batch l"]
+    high: Float[Array, "*batch l"]
+    where: tuple[int, ...] = static_field()
+
+    event_ranks = {"point": 1, "low": 1, "high": 1}
+
+    def __init__(
+        self,
+        region: Region,
+        point: Any,
+        where: tuple[int, ...],
+        low: Any = -jnp.inf,
+        high: Any = jnp.inf,
+    ) -> None:
+        place = as_float_array(point)
+        shape = (*place.shape[:-1], len(where))
+        limits = (jnp.broadcast_to(as_float_array(side), shape) for side in (low, high))
+        self._set(point=place, **dict(zip(("low", "high"), limits)))
+        object.__setattr__(self, "region", region)
+        object.__setattr__(self, "where", tuple(where))
+
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "Section":
+        """The same batch, broadcast to leading axes on every leaf."""
+        parts = (
+            jnp.broadcast_to(leaf, (*batch_shape, leaf.shape[-1]))
+            for leaf in (self.point, self.low, self.high)
+        )
+        point, low, high = parts
+        return Section(self.region.broadcast_to(batch_shape), point, self.where, low, high)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.where)
+
+    @property
+    def is_convex(self) -> bool:
+        return self.region.is_convex
+
+    def carried(self, x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, ""]]:
+        return x, jnp.zeros((), x.dtype)  # its numbers are data, of which none is estimated
+
+    def whole(self, x: Array) -> Array:
+        """The points of the region that x, shape (..., l), stands for, (..., d)."""
+        known = [i for i, place in enumerate(self.where) if place >= 0]
+        places = jnp.array([self.where[i] for i in known], int)
+        shape = (*x.shape[:-1], self.point.shape[-1])
+        point = jnp.broadcast_to(self.point.astype(x.dtype), shape)
+        return point.at[..., places].add(x[..., jnp.array(known, int)])
+
+    def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
+        """The probability with which each x, shape (..., l), is kept."""
+        between = jnp.all((x >= self.low) & (x <= self.high), axis=-1)
+        return jnp.where(between, self.region.kept(self.whole(x)), 0.0)
+
+    def contains(self, x: Float[Array, "*#points d"]) -> Bool[Array, "*points"]:
+        """Whether each point x, shape (..., l), may be kept at all."""
+        return self.kept(x) > 0
+
+    def closeness(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
+        gap = jnp.minimum(x - self.low, self.high - x).min(-1)
+        return jnp.minimum(self.region.closeness(self.whole(x)), jnp.minimum(gap, 0.0))
+
+    def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
+        """Signed distances from x, shape (..., l), to the faces of its box and of the region."""
+        own = jnp.concatenate([x - self.low, self.high - x], axis=-1)
+        return jnp.concatenate([self.region.margins(self.whole(x)), own], axis=-1)

@@ -1,0 +1,107 @@
+"""Mean and covariance of a truncated Gaussian, with standard errors.
+
+Every method computes them by the laws of total mean and total covariance over a mixture, whose
+components are quadrature nodes, weighted draws or replicates. As a sum of positive semi-definite
+matrices the covariance is positive semi-definite too, in any tail. Deviations are counted from a
+point inside the region, so that a narrow region in a tail keeps its digits.
+"""
+
+import numpy as np
+from jax import Array
+
+from truncgauss.execution import parallel
+from truncgauss.execution.pytrees import is_concrete
+from truncgauss.gaussian.problem import CovarianceLike, Loc, PRNGKey, Problem, as_key, as_problem
+from truncgauss.gaussian.regions import Region
+from truncgauss.gaussian.total_moments import Moments, assembled
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method, prepared
+from truncgauss.probability.refinement import Goal
+from truncgauss.probability.row_batches import in_batches
+from truncgauss.probability.row_moments import row_moments
+from truncgauss.probability.structure import independent_parts
+
+
+def truncated_moments(
+    loc: Loc,
+    covariance: CovarianceLike,
+    region: Region,
+    method: Method = Automatic(rtol=1e-3),
+    key: PRNGKey | None = None,
+) -> Moments:
+    r"""Mean and covariance of X ~ Normal(loc, covariance) given that X lies in a region.
+
+    .. math:: m = E(X \mid X \in R), \qquad C = E\{(X - m)(X - m)^T \mid X \in R\}
+
+    Args:
+        loc: mean before truncation, shape (..., d).
+        covariance: covariance matrix before truncation, shape (..., d, d), or one of the forms such
+            as `ScaleTril` or `LowRank`.
+        region: `Box`, `Polyhedron`, `Ball`, `Ellipsoid` or `Selection`, of batch shape (...).
+            Leading axes broadcast.
+        method: how to compute them. `Exact` integrates by quadrature; `Separation`,
+            `SequentialMonteCarlo` and `ImportanceSampling` use their weighted draws;
+            `SoftMonteCarlo` uses samples weighted by its soft edge, whose moments differ from those
+            of the sharp region;
+            `ExpectationPropagation` returns the moments of its Gaussian approximation. `Automatic`
+            takes the first of these that applies and, outside of a trace, adds points until every
+            standard error, in units of the truncated distribution's standard deviations, is below
+            its rtol or its budget is spent.
+        key: JAX random key of a sampling method; None stands for jax.random.key(0). All rows of a
+            batch share it.
+
+    Returns:
+        Moments(mean, covariance, mean_stderr, covariance_stderr), all NaN for an empty region.
+
+    Raises:
+        ValueError: if shapes disagree, the covariance is not symmetric positive semi-definite, or
+            the method does not apply; the message says what to use instead.
+
+    Reference:
+        Botev (2017), The normal law under linear restrictions: simulation and estimation via
+        minimax tilting.
+
+    Example:
+        >>> region = tg.Box([0.0, 0.0], [jnp.inf, jnp.inf])
+        >>> moments = tg.truncated_moments([0.0, 0.0], jnp.array([[1.0, 0.5], [0.5, 1.0]]), region)
+        >>> moments.mean.round(6)
+        Array([0.89762, 0.89762], dtype=float64)
+        >>> tg.truncated_moments([0.0], [[1.0]], tg.Box([100.0], [115.0])).mean.round(4)
+        Array([100.01], dtype=float64)
+    """
+    if not isinstance(method, Method):
+        raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
+    problem = as_problem(loc, covariance, region)
+    key = as_key(key)
+    with parallel.like(problem):
+        if isinstance(method, Automatic):
+            return _chosen(method, problem, key)
+        return in_batches(row_moments, prepared(method, problem), problem, key)
+
+
+# --- The choice -----------------------------------------------------------------------------------
+
+
+def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
+    """The moments of independent blocks, each by the method that applies, assembled."""
+    parts = independent_parts(problem) if is_concrete((problem, key)) else []
+    if len(parts) < 2 and all(part.places is None for part in parts):
+        return _answer(method, parts[0].problem if parts else problem, key)
+    answers = [_answer(method.of_part(part.problem, problem), part.problem, key) for part in parts]
+    places = [part.places for part in parts if part.places is not None]
+    return assembled(answers, places, problem.loc, problem.covariance.covariance_matrix)
+
+
+def _answer(method: Automatic, problem: Problem, key: Array) -> Moments:
+    """The moments by the method that applies, refined until rtol is met or the budget spent."""
+    return method.answer(problem, key, Goal(row_moments, _errors)).result
+
+
+def _errors(moments: Moments) -> np.ndarray:
+    """The largest known standard error of each row, in the distribution's standard deviations."""
+    _, matrix, mean_stderr, stderr = (np.asarray(x, float) for x in moments)
+    scale = np.sqrt(np.diagonal(matrix, axis1=-2, axis2=-1))
+    scale = np.where(scale > 0, scale, 1.0)
+    pairs = stderr / scale[..., None] / scale[..., None, :]
+    flat = np.concatenate([mean_stderr / scale, pairs.reshape(*scale.shape[:-1], -1)], axis=-1)
+    return np.asarray(np.max(np.where(np.isnan(flat), 0.0, flat), axis=-1, initial=0.0))

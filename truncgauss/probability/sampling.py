@@ -1,0 +1,518 @@
+"""Draws from a truncated Gaussian: exact and independent, or weighted and differentiable.
+
+Proposals come from separation of variables with a minimax tilt: the standardised variables are
+drawn one after the other from Normal(mu_k, 1) truncated to the conditional interval. Such a path z
+has the importance weight exp(psi(z)), and the saddle point bounds it, psi <= bound: accepted with
+probability exp(psi - bound), a path is an exact draw. If nearly all are rejected, Gibbs chains make
+the remaining draws, which `effective_sample_size` and a warning report.
+
+Reference:
+    Botev (2017), The normal law under linear restrictions: simulation and estimation via minimax
+    tilting.
+"""
+
+import math
+import warnings
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float
+
+from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.pytrees import (
+    Batched,
+    frozen_pytree,
+    is_concrete,
+    static_field,
+    varying_like,
+)
+from truncgauss.gaussian.covariances import LowRank
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Loc,
+    PRNGKey,
+    Problem,
+    as_problem,
+    checked_key,
+    over_rows,
+)
+from truncgauss.gaussian.regions import Box, LinearRegion, QuadraticRegion, Region, as_linear
+from truncgauss.gaussian.standardization import Standardized, standardized
+from truncgauss.probability.importance import check_probabilities
+from truncgauss.probability.separation import Separation, check_plan
+from truncgauss.separation.gibbs import NUM_CHAINS, Rounds, accepted, filled
+from truncgauss.separation.lattice import lattice_uniforms
+from truncgauss.separation.plan import Plan
+from truncgauss.separation.proposals import (
+    GaussianSampler,
+    Sampler,
+    fresh_uniforms,
+    plain_sampler_of,
+    quadratic_sampler_of,
+    sampler_of,
+)
+from truncgauss.separation.row_plans import solved_plans
+from truncgauss.special import truncated_quantile
+
+# The loop ends early after so many proposals with less than this fraction of them accepted.
+MIN_PROPOSALS = 2**14
+MIN_ACCEPTANCE = 1e-3
+MOST_MEDIUM = 2**20  # numbers that are drawn; beyond, a compilation is worth all effort
+# Bounds of the number of proposals in a round, so that its arrays fit a cache. The draws of a key
+# depend on them.
+MIN_LANES, MAX_LANES, ROUND_SIZE = 32, 512, 2**16
+
+
+class Draws(NamedTuple):
+    """Draws, with their acceptance rate and effective sample size.
+
+    Attributes:
+        samples: shape (num_samples, ..., d).
+        acceptance_rate: fraction of the proposals that were accepted, shape (...); 1 for direct
+            draws without rejection, 0 where no bound of the weights was found.
+        effective_sample_size: shape (...): the number of draws, unless some of them come from Gibbs
+            chains; then less, as estimated from the variance of the means of parallel chains. 0
+            where there is no sample (NaN).
+    """
+
+    samples: Float[Array, " n *batch d"]
+    acceptance_rate: Float[Array, "*batch"]
+    effective_sample_size: Float[Array, "*batch"]
+
+
+class Weighted(NamedTuple):
+    """Draws with importance weights.
+
+    Attributes:
+        samples: shape (num_samples, ..., d).
+        log_weights: shape (num_samples, ...); the mean of their exponentials is an unbiased
+            estimate of the probability of the region.
+    """
+
+    samples: Float[Array, " n *batch d"]
+    log_weights: Float[Array, " n *batch"]
+
+
+def truncated_samples(
+    key: PRNGKey, loc: Loc, covariance: CovarianceLike, region: Region, num_samples: int
+) -> Float[Array, " n *batch d"]:
+    r"""Independent exact draws from Normal(loc, covariance) truncated to a region.
+
+    .. math:: X \sim \mathcal{N}(\mu, \Sigma) \quad \text{given} \quad X \in R
+
+    One key gives the same draws on any number of devices. They have no derivative, except in one
+    dimension and for independent coordinates of a `LowRank` covariance of rank 0, where they are
+    differentiable in loc, covariance and limits. `weighted_samples` are differentiable always.
+
+    Args:
+        key: JAX random key.
+        loc: mean, shape (d,), or (k, d) for k rows; leading axes of all inputs broadcast.
+        covariance: matrix, shape (d, d), or `ScaleTril`, `LowRank`, `Markov`; may be singular.
+        region: `Box`, `Polyhedron`, `Ball`, `Ellipsoid` or `Selection`, by which a draw is kept
+            with the probability that its function gives.
+        num_samples: draws for each row.
+
+    Returns:
+        Shape (num_samples, ..., d), never outside the region. NaN where it is empty, and where
+        fewer than one in a thousand proposals is accepted: for a ball or ellipsoid where log P is
+        below -1e8, for a selection where P is below 1e-3.
+
+    Warns:
+        UserWarning: if some draws come from Gibbs chains, see `truncated_draws`; not while tracing.
+
+    Raises:
+        TypeError: for a key that is none, such as its seed.
+        ValueError: if shapes disagree, num_samples is not positive, or draws are differentiated.
+
+    References:
+        Botev (2017), The normal law under linear restrictions: simulation and estimation via
+        minimax tilting.
+
+    Example:
+        >>> region = tg.Box([8.0, 0.0], [jnp.inf, 1.0])
+        >>> covariance = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+        >>> draws = tg.truncated_samples(jax.random.key(0), jnp.zeros(2), covariance, region, 1000)
+        >>> draws.shape, bool(region.contains(draws).all())
+        ((1000, 2), True)
+    """
+    return truncated_draws(key, loc, covariance, region, num_samples).samples
+
+
+def truncated_draws(
+    key: PRNGKey,
+    loc: Loc,
+    covariance: CovarianceLike,
+    region: Region,
+    num_samples: int,
+    plan: Plan | None = None,
+) -> Draws:
+    r"""The draws of `truncated_samples`, with acceptance rate and effective sample size.
+
+    .. math:: P(\text{accept} \mid z) = \exp\{\psi(z, \mu) - \max_x \psi(x, \mu)\}
+
+    Rounds of proposals are made until there are enough draws or, after at least 2^14 proposals,
+    fewer than one in a thousand was accepted. The remaining draws then come from thinned Gibbs
+    chains in the whitened coordinates, started at proposals resampled by weight, and
+    `effective_sample_size` is below num_samples, under a trace too.
+
+    Args:
+        key, loc, covariance, region, num_samples: see `truncated_samples`.
+        plan: order and tilt, from `Separation(twisted=False).hold(loc, covariance, region).plan`,
+            saves solving for them. A plan without a minimax tilt has no bound and is ignored.
+
+    Raises:
+        TypeError, ValueError: as `truncated_samples`, or for a plan of another problem.
+
+    Example:
+        >>> region = tg.Box([0.0, 0.0], jnp.inf)
+        >>> covariance = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+        >>> draws = tg.truncated_draws(jax.random.key(0), jnp.zeros(2), covariance, region, 1000)
+        >>> bool(draws.acceptance_rate > 0.9), float(draws.effective_sample_size)
+        (True, 1000.0)
+    """
+    key, problem = checked_key(key), _checked(loc, covariance, region, num_samples)
+    plan = _usable(plan, problem)
+    others = () if plan is None else (plan,)
+    if not _is_direct(problem):
+        problem = jax.tree.map(_without_derivative, problem)
+    known = is_concrete((problem, key, plan)) and 0 not in problem.batch_shape
+    settings = _Settings(num_samples, *_shape_of_work(problem, plan), chains=not known)
+    if known and plan is None and not settings.pinned and _is_limited(problem, settings):
+        others = (solved_plans(problem, True, False, settings.rank),)
+    inputs, effort = (problem, _Keys.of(key, problem), *others), _effort(problem, num_samples)
+    draws = _draws(settings, *inputs, effort=effort)
+    if known and np.any(_is_short(draws, num_samples)):
+        # Chains are rarely needed, and are half of the program to compile.
+        draws = _draws(replace(settings, chains=True), *inputs, effort=effort)
+    if known and not isinstance(region, LinearRegion | QuadraticRegion):
+        check_probabilities(region, draws.samples)
+    if is_concrete(draws.effective_sample_size):
+        _warn_of_chains(draws, num_samples)
+    return draws
+
+
+def weighted_samples(
+    key: PRNGKey,
+    loc: Loc,
+    covariance: CovarianceLike,
+    region: Region,
+    num_samples: int,
+    points: str = "random",
+    plan: Plan | None = None,
+) -> Weighted:
+    r"""Draws with importance weights, both smooth in loc, covariance and limits for one key.
+
+    .. math:: P = E[w], \qquad E[f(X) \mid X \in R] = E[f(x)\, w] / P
+
+    They are all proposals of accept-reject with their weights, which are nearly equal where the
+    acceptance rate is high. Gradients of weighted means estimate those of the expectations.
+
+    Args:
+        key, loc, covariance, region, num_samples: see `truncated_samples`; the region a
+            `Box` or `Polyhedron`.
+        points: "random" for independent proposals, or "lattice" for those of one randomly shifted
+            lattice, whose means have much smaller errors; a power of two is best for num_samples.
+        plan: see `truncated_draws`.
+
+    Raises:
+        TypeError: for a key that is none, such as its seed.
+        ValueError: if shapes disagree, num_samples is not positive, the region is a `Ball` or
+            `Ellipsoid`, or for other points.
+
+    Example:
+        >>> region = tg.Box([0.0, 0.0], jnp.inf)
+        >>> covariance = jnp.array([[1.0, 0.5], [0.5, 1.0]])
+        >>> draws = tg.weighted_samples(
+        ...     jax.random.key(0), jnp.zeros(2), covariance, region, 4096, points="lattice"
+        ... )
+        >>> round(float(jnp.exp(draws.log_weights).mean()), 4)  # 1/3
+        0.3333
+    """
+    key, problem = checked_key(key), _checked(loc, covariance, region, num_samples)
+    if points not in ("random", "lattice"):
+        raise ValueError(f'points must be "random" or "lattice", got {points!r}.')
+    Separation().check(*problem)
+    plan = _usable(plan, problem)
+    others = () if plan is None else (plan,)
+    settings = _Settings(num_samples, *_shape_of_work(problem, plan))
+    return _weighted(settings, points == "lattice", problem, _Keys.of(key, problem), *others)
+
+
+# --- Settings and checks --------------------------------------------------------------------------
+
+
+@frozen_pytree
+class _Settings:
+    """Settings that the program is compiled for.
+
+    Attributes:
+        num_samples: the number of draws.
+        rank: of the values of the constraints.
+        pinned: whether some coordinates may have equal limits.
+        chains: whether Gibbs chains make the draws that accept-reject could not.
+    """
+
+    num_samples: int = static_field()
+    rank: int = static_field()
+    pinned: bool = static_field()
+    chains: bool = static_field(default=True)
+
+
+@frozen_pytree
+class _Keys(Batched):
+    """A key for each row, so that rows are independent."""
+
+    key: PRNGKey
+
+    event_ranks = {"key": 0}
+
+    @classmethod
+    def of(cls, key: PRNGKey, problem: Problem) -> "_Keys":
+        key = jnp.asarray(key)
+        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+            key = jax.random.wrap_key_data(key)
+        if key.ndim:
+            raise ValueError(f"key must be one key, got an array of shape {key.shape}; use vmap.")
+        shape = problem.batch_shape
+        rows = jnp.arange(int(np.prod(shape)))
+        return cls(jax.vmap(partial(jax.random.fold_in, key))(rows).reshape(shape))
+
+
+def _checked(loc: Loc, covariance: CovarianceLike, region: Region, num_samples: int) -> Problem:
+    if not isinstance(num_samples, (int, np.integer)) or num_samples < 1:
+        raise ValueError(f"num_samples must be a positive int, got {num_samples!r}.")
+    return as_problem(loc, covariance, region)
+
+
+def _usable(plan: Plan | None, problem: Problem) -> Plan | None:
+    """The plan if it has a minimax tilt, which bounds the weights, else None.
+
+    Raises:
+        ValueError: if it was made for another problem.
+    """
+    if plan is not None and isinstance(problem.region, LinearRegion):
+        check_plan(plan, problem)
+    return plan if isinstance(plan, Plan) and plan.twist is None else None
+
+
+def _is_direct(problem: Problem) -> bool:
+    """Whether coordinates are independent by the form of the covariance: drawn by quantiles."""
+    _, covariance, region = problem
+    one = covariance.dimension == 1 or (isinstance(covariance, LowRank) and covariance.rank == 0)
+    return one and isinstance(region, Box)
+
+
+def _shape_of_work(problem: Problem, plan: Plan | None) -> tuple[int, bool]:
+    """The rank of the constraints' values, and whether some coordinate may have equal limits."""
+    loc, covariance, region = problem
+    if not isinstance(region, LinearRegion) or _is_direct(problem):
+        return covariance.dimension, False
+    limits = region.low, region.high
+    pinned = isinstance(region, Box) and plan is None
+    pinned = pinned and (not is_concrete(limits) or bool(np.any(np.equal(*limits))))
+    if plan is not None:
+        return plan.tilt.shape[-1], pinned
+    rank = Separation().settled(loc, covariance, region).rank
+    return min(region.low.shape[-1], loc.shape[-1]) if rank is None else rank, pinned
+
+
+@jax.custom_jvp
+def _without_derivative(x: Array) -> Array:
+    return x
+
+
+@partial(_without_derivative.defjvp, symbolic_zeros=True)
+def _without_derivative_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Any]:
+    if not isinstance(tangents[0], SymbolicZero):
+        raise ValueError(
+            "draws by accept-reject have no derivative. For gradients of expectations use "
+            "tg.weighted_samples; for draws that are to stay fixed wrap the inputs in "
+            "jax.lax.stop_gradient."
+        )
+    return primals[0], tangents[0]
+
+
+def _is_limited(problem: Problem, settings: _Settings) -> bool:
+    """Whether proposals need a plan."""
+    return (
+        isinstance(problem.region, LinearRegion) and settings.rank > 0 and not _is_direct(problem)
+    )
+
+
+def _effort(problem: Problem, num_samples: int) -> dict[str, Any] | None:
+    """The effort to compile with for calls with numbers, see `compiling`."""
+    numbers = math.prod(problem.batch_shape) * num_samples * problem.covariance.dimension
+    return MEDIUM if numbers <= MOST_MEDIUM else None
+
+
+def _is_short(draws: Draws, num_samples: int) -> np.ndarray:
+    """For which rows accept-reject could not make all draws."""
+    size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
+    return np.asarray((size < num_samples) & ~np.isnan(rate))
+
+
+def _warn_of_chains(draws: Draws, num_samples: int) -> None:
+    size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
+    short = _is_short(draws, num_samples)
+    if not short.any():
+        return
+    missing = np.isnan(np.asarray(draws.samples)).any((0, -1))
+    rest = "comes from Gibbs chains"
+    if missing[short].all():
+        rest = "is NaN: there are no points of a box or polyhedron to start Gibbs chains from"
+    warnings.warn(
+        f"accept-reject could not make all {num_samples} draws of {int(short.sum())} row(s): the "
+        f"smallest acceptance rate is {rate[short].min():.2g} (0: no bound of the weights was "
+        f"found). The rest {rest}; the smallest effective sample size is "
+        f"{size[short].min():.0f}. For expectations use tg.weighted_samples; else report "
+        "effective_sample_size with the draws.",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
+@Compiled
+def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> Draws:
+    """Draws for every row, with the sample axis in front."""
+
+    def of_row(row: Problem, key: _Keys, *plan: Plan) -> Draws:
+        return _row_draws(settings, row, key.key, *plan)
+
+    draws = over_rows(of_row, problem, keys, *plan)
+    return draws._replace(samples=jnp.moveaxis(draws.samples, -2, 0))
+
+
+@partial(jax.jit, static_argnums=1)
+def _weighted(
+    settings: _Settings, lattice: bool, problem: Problem, keys: _Keys, *plan: Plan
+) -> Weighted:
+    """Weighted draws for every row, with the sample axis in front."""
+
+    def of_row(row: Problem, key: _Keys, *plan: Plan) -> Weighted:
+        given = standardized(*row)
+        row = given.problem
+        sampler = sampler_of(row, settings.rank, False, *plan)
+        count, size = sampler.num_uniforms, settings.num_samples
+        if lattice:
+            uniforms = lattice_uniforms(key.key[None], size, count, row.loc.dtype)
+        else:
+            uniforms = fresh_uniforms(key.key, 0, (count, size), row.loc.dtype)
+        proposals = sampler.proposals(uniforms)
+        log_weights = proposals.log_weights + (proposals.level + given.known)
+        return Weighted(_in_user_units(proposals.points.T, given), log_weights)
+
+    samples, log_weights = over_rows(of_row, problem, keys, *plan)
+    return Weighted(jnp.moveaxis(samples, -2, 0), jnp.moveaxis(log_weights, -1, 0))
+
+
+def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None = None) -> Draws:
+    """Draws for one row."""
+    if not isinstance(row.region, LinearRegion):
+        return _standard_draws(settings, row, key)
+    given = standardized(*row)
+    draws = _standard_draws(settings, given.problem, key, plan)
+    met = given.known == 0
+    return Draws(
+        jnp.where(met, _in_user_units(draws.samples, given), jnp.nan),
+        jnp.where(met, draws.acceptance_rate, jnp.nan),
+        jnp.where(met, draws.effective_sample_size, 0.0),
+    )
+
+
+def _in_user_units(points: Array, given: Standardized) -> Array:
+    """Points of shape (n, d) in the user's units; coordinates of variance 0 are at their mean."""
+    return given.unit[None] * jnp.where(given.still[None], given.loc[None], points)
+
+
+def _standard_draws(
+    settings: _Settings, row: Problem, key: Array, plan: Plan | None = None
+) -> Draws:
+    """Draws for one row, in units of standard deviations if its region is linear."""
+    if _is_direct(row):
+        samples = _direct_draws(settings.num_samples, row, key)
+        whole = jnp.asarray(settings.num_samples, samples.dtype)
+        return Draws(samples, jnp.ones((), samples.dtype), whole)
+    sampler: Sampler | GaussianSampler
+    if isinstance(row.region, QuadraticRegion):
+        sampler = quadratic_sampler_of(row, row.region)
+    elif isinstance(row.region, LinearRegion) and settings.rank > 0:
+        sampler = sampler_of(row, settings.rank, settings.pinned, plan)
+    else:
+        sampler = plain_sampler_of(row)
+    rounds = _accepted(sampler, settings.num_samples, key)
+    if settings.chains and isinstance(sampler, Sampler):
+        samples, effective = filled(sampler, rounds, settings.num_samples, key)
+    else:
+        samples, effective = accepted(rounds, settings.num_samples)
+    proper = _is_proper(row)
+    rate = rounds.num_accepted.astype(samples.dtype) / rounds.num_tried.astype(samples.dtype)
+    return Draws(
+        jnp.where(proper, samples, jnp.nan),
+        jnp.where(proper, rate, jnp.nan),
+        jnp.where(proper, effective, 0.0),
+    )
+
+
+def _is_proper(row: Problem) -> Array:
+    """Whether no number is NaN and the region is valid."""
+    numbers = jnp.array([jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(row)])
+    return ~jnp.any(numbers) & row.region.is_proper
+
+
+def _direct_draws(num_samples: int, row: Problem, key: Array) -> Array:
+    """Draws of independent coordinates, each by its quantile function."""
+    loc, covariance, region = row.loc, row.covariance, as_linear(row.region)
+    uniforms = fresh_uniforms(key, 0, (num_samples, len(loc)), loc.dtype)
+    low, high = region.low, region.high
+    samples = truncated_quantile(uniforms, loc, jnp.sqrt(covariance.variances), low, high)
+    return jnp.where(low == high, low, samples)
+
+
+# --- Rounds of proposals --------------------------------------------------------------------------
+
+
+def _accepted(sampler: Sampler | GaussianSampler, num_samples: int, key: Array) -> Rounds:
+    """The state after rounds of proposals, until enough or nearly none are accepted."""
+    d, r, dtype = sampler.dimension, sampler.num_draws, sampler.bound.dtype
+    lanes = min(num_samples // 8, max(MAX_LANES, ROUND_SIZE // d))
+    lanes = max(MIN_LANES, lanes // 64 * 64)
+    some = min(lanes, 16 * NUM_CHAINS)
+
+    def unfinished(rounds: Rounds) -> Array:
+        count, tried = rounds.num_accepted, rounds.num_tried
+        hopeful = (tried < MIN_PROPOSALS) | (
+            count.astype(float) >= MIN_ACCEPTANCE * tried.astype(float)
+        )
+        return (tried == 0) | (count < num_samples) & hopeful & jnp.isfinite(sampler.bound)
+
+    def one_round(rounds: Rounds) -> Rounds:
+        uniforms = fresh_uniforms(key, rounds.num_rounds, (sampler.num_uniforms + 1, lanes), dtype)
+        proposals = sampler.proposals(uniforms[1:])
+        inside = sampler.inside(proposals.points)
+        log_weights = jnp.where(inside, proposals.log_weights, -jnp.inf)
+        gap = log_weights + (proposals.level - sampler.bound)
+        accept = jnp.log(uniforms[0]) < gap
+        chosen = jnp.nonzero(accept, size=lanes, fill_value=0)[0]
+        points = proposals.points[:, chosen].T
+        buffer = lax.dynamic_update_slice_in_dim(rounds.buffer, points, rounds.num_accepted, axis=0)
+        met = jnp.any(log_weights[:some] > -jnp.inf)
+        return Rounds(
+            buffer,
+            rounds.num_accepted + jnp.sum(accept, dtype=jnp.int32),
+            rounds.num_tried + lanes,
+            rounds.num_rounds + 1,
+            jnp.where(met, proposals.draws[:, :some], rounds.paths),
+            jnp.where(met, log_weights[:some], rounds.log_weights),
+        )
+
+    zero = jnp.zeros((), jnp.int32)
+    buffer, kept = jnp.zeros((num_samples + lanes, d), dtype), jnp.zeros((r, some), dtype)
+    start = Rounds(buffer, zero, zero, zero, kept, jnp.full(some, -jnp.inf, dtype))
+    start = varying_like(start, jax.tree.leaves(sampler))
+    return lax.while_loop(unfinished, one_round, start)

@@ -1,0 +1,60 @@
+"""Settings of experiments: a YAML file read into frozen, strict models, without JAX.
+
+An experiment of your own derives its `Settings` from `Experiment` and may use the sections that are
+listed here. A validator that looks at several keys raises `problem(message, *keys, got=...)`; the
+error is then reported at the line of the key that it names.
+"""
+
+from truncgauss.runs.config.experiment import Experiment, folder, function, is_file, names, stem
+from truncgauss.runs.config.loading import dump, files, load, members, override, schema
+from truncgauss.runs.config.schema_line import lost_schema, with_schema
+from truncgauss.runs.config.sections import Adam, Bounds, Bump, Chains, Count, DataFile, Dtype, Edge, Fit, Gaussian, Grid, Hard, Lbfgs, Limit, Limits, LogGrid, Matrix, Model, Number, Optimizer, Positive, Probit, Seed, Share, Tanh, Vector, columns_of, problem, problems, suggestion
+from truncgauss.runs.config.yaml import ConfigError
+
+__all__ = [
+    "Adam",
+    "Bounds",
+    "Bump",
+    "Chains",
+    "ConfigError",
+    "Count",
+    "DataFile",
+    "Dtype",
+    "Edge",
+    "Experiment",
+    "Fit",
+    "Gaussian",
+    "Grid",
+    "Hard",
+    "Lbfgs",
+    "Limit",
+    "Limits",
+    "LogGrid",
+    "Matrix",
+    "Model",
+    "Number",
+    "Optimizer",
+    "Positive",
+    "Probit",
+    "Seed",
+    "Share",
+    "Tanh",
+    "Vector",
+    "columns_of",
+    "dump",
+    "files",
+    "folder",
+    "function",
+    "is_file",
+    "load",
+    "lost_schema",
+    "members",
+    "names",
+    "override",
+    "problem",
+    "problems",
+    "schema",
+    "stem",
+    "suggestion",
+    "with_schema",
+]

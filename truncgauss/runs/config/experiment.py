@@ -1,0 +1,185 @@
+"""The contract of an experiment, and where experiments are found.
+
+An experiment brings three things: `Settings`, a subclass of `Experiment` with its own keys;
+`run(settings)`, which computes; and `plot(results)`, which draws. A built-in one is a folder of
+`experiments/` with the modules `settings`, `run` and `plot`; one of your own is a single Python
+file. What `run` returns and `plot` takes is described in `experiments/__init__.py`.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+
+from truncgauss.runs.config.sections import Count, Dtype, Model, Seed, Swept, problem, suggestion
+from truncgauss.runs.config.yaml import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = "truncgauss.experiments"
+
+
+class Experiment(Model):
+    """The settings that every experiment has; `Settings` of each adds its own.
+
+    Example:
+        >>> from truncgauss import config
+        >>> class Settings(config.Experiment):
+        ...     limits: config.Limits
+        >>> given = {"experiment": "mine.py", "seed": 1, "limits": {"low": (0.0,), "high": (1.0,)}}
+        >>> Settings.model_validate(given).limits.high
+        (1.0,)
+    """
+
+    cached: ClassVar[bool] = True
+    """Whether compiled functions may come from the cache of an earlier run: not where compilation
+    is timed."""
+    spreads: ClassVar[bool] = False
+    """Whether `run` spreads its work over `devices`; more than one is refused elsewhere."""
+
+    experiment: str
+    """The name of a built-in experiment, or the path of a Python file of your own."""
+    seed: Seed
+    """The only source of randomness."""
+    devices: Count = 1
+    """Devices to split the host into; more than 1 only where an experiment can share its work."""
+    dtype: Dtype = "float64"
+    """The precision of the run."""
+    sweep: Swept | None = None
+    """Values for some settings, as `section.field: [value, ...]`; their product is run."""
+
+    def read_data(self) -> Any:
+        """What the data files hold of what the settings name; `check` reads it too. Here nothing.
+
+        Raises:
+            ValueError: a file that cannot be used, or a value in it; the sentence has the place.
+            OSError: a file that cannot be read.
+        """
+        return None
+
+    def model_post_init(self, context: Any) -> None:
+        """Refuse devices that would stand idle."""
+        if self.devices > 1 and not self.spreads:
+            message = "must be 1: this experiment does not spread its work"
+            raise problem(message, "devices", got=self.devices)
+
+
+def folder(name: str) -> Path:
+    """`experiments/` or `configs/`: inside an installed package, beside it in a checkout."""
+    inside = ROOT / name
+    return inside if inside.is_dir() else ROOT.parent / name
+
+
+def names() -> list[str]:
+    """The built-in experiments, in alphabetical order.
+
+    Example:
+        >>> from truncgauss.runs.config import experiment
+        >>> "shift_curve" in experiment.names()
+        True
+    """
+    return sorted(path.parent.name for path in folder("experiments").glob("*/settings.py"))
+
+
+def is_file(experiment: str) -> bool:
+    """Whether an experiment is a file of the user's own, and not the name of a built-in one."""
+    return experiment.endswith(".py")
+
+
+def stem(experiment: str) -> str:
+    """The name under which an experiment's runs and figures are stored.
+
+    Example:
+        >>> from truncgauss.runs.config import experiment
+        >>> experiment.stem("/home/me/mine.py")
+        'mine'
+    """
+    return Path(experiment).stem if is_file(experiment) else experiment
+
+
+def settings_of(experiment: str) -> type[Experiment]:
+    """The settings model of an experiment. Your own file is executed, a built-in `run` is not.
+
+    Args:
+        experiment: the name of a built-in experiment or the path of a file.
+
+    Raises:
+        ConfigError: no such experiment, or one that breaks the contract, in a sentence.
+    """
+    if not is_file(experiment):
+        if experiment not in names():
+            raise ConfigError(f"unknown; {suggestion(experiment, names())}")
+        return _built_in(experiment, "settings").Settings
+    module = _executed(Path(experiment))
+    model = getattr(module, "Settings", None)
+    if not (isinstance(model, type) and issubclass(model, Experiment)):
+        raise ConfigError("needs a class Settings, derived from truncgauss.runs.config.Experiment")
+    for name in ("run", "plot"):
+        if not callable(getattr(module, name, None)):
+            raise ConfigError(f"needs a function {name}")
+    return model
+
+
+def function(experiment: str, name: str) -> Callable[..., Any]:
+    """`run` or `plot` of an experiment whose settings have been loaded."""
+    if is_file(experiment):
+        return getattr(sys.modules[_module_name(Path(experiment))], name)
+    return getattr(_built_in(experiment, name), name)
+
+
+def _built_in(experiment: str, part: str) -> ModuleType:
+    """A module of a built-in experiment; in a checkout their package lies outside of ours."""
+    if PACKAGE not in sys.modules:
+        _execute(PACKAGE, folder("experiments") / "__init__.py")
+    return importlib.import_module(f"{PACKAGE}.{experiment}.{part}")
+
+
+def _executed(path: Path) -> ModuleType:
+    """The module in a user's file, executed anew if the file has changed since."""
+    if not os.path.isfile(path):
+        raise ConfigError("no such file")
+    name, stamp = _module_name(path), (path.stat().st_mtime_ns, path.stat().st_size)
+    if name in sys.modules and vars(sys.modules[name]).get("__stamp__") == stamp:
+        return sys.modules[name]
+    try:
+        module = _execute(name, path)
+        vars(module)["__stamp__"] = stamp
+        return module
+    except (Exception, SystemExit) as error:
+        line = _last_line(error, path)
+        what = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise ConfigError(f"cannot be loaded: {what}{line}") from error
+
+
+def _last_line(error: BaseException, path: Path) -> str:
+    """The innermost line of a file through which an error came, if it did."""
+    if isinstance(error, SyntaxError):
+        return ""  # its own text has the line
+    line, trace = None, error.__traceback__
+    while trace:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return f" (line {line})" if line else ""
+
+
+def _module_name(path: Path) -> str:
+    """A name that no other module has, so that a file called jax.py is in nobody's way."""
+    return f"experiment_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
+
+
+def _execute(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader, f"{path} is a Python file"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

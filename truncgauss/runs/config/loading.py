@@ -1,0 +1,354 @@
+"""Settings read from a YAML file, changed from the command line, written, and described.
+
+Whatever is wrong with them ends in a `ConfigError`, one line for each mistake::
+
+    x.yaml:8:10: limits.high[0]: must be greater than low, which is 3.0 (got 2.0)
+
+Nothing here imports JAX: a file is checked in a moment.
+"""
+
+import difflib
+import itertools
+import math
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import ValidationError
+from pydantic.json_schema import models_json_schema
+
+from truncgauss.runs.config.experiment import Experiment, is_file, names, settings_of
+from truncgauss.runs.config.sections import suggestion
+from truncgauss.runs.config.yaml import ConfigError, Document, Place, parse, read, write
+
+MOST_MEMBERS = 1000  # of a sweep
+
+
+def _place(item: Any, document: Document) -> Place:
+    """Where a mistake stands that pydantic found."""
+    # The tag of a union is part of pydantic's address and of nothing in the file.
+    at: Place = ()
+    for step in item["loc"]:
+        at = (*at, step) if (*at, step) in document.values else at
+    return at
+
+
+def _complaint(item: Any, document: Document) -> str | None:
+    """One mistake that pydantic found, as a line with its place in the file."""
+    kind, message, got, mark = item["type"], item["msg"], item["input"], None
+    at = _place(item, document)
+    if kind == "problem":
+        context = item.get("ctx", {})
+        at, got = at + context.get("at", ()), context.get("got", got)
+        mark = document.keys.get(at) if message.startswith("unknown key") else None
+    elif kind in ("missing", "union_tag_not_found"):
+        mark = document.keys.get(at)
+        at += (item["loc"][-1] if kind == "missing" else "kind",)
+        message, got = "is required", None
+    elif kind == "union_tag_invalid":
+        at += ("kind",)
+        got = item["ctx"]["tag"]
+        known = item["ctx"]["expected_tags"].replace("'", "").split(", ")
+        message = f"unknown; {suggestion(got, known)}"
+    elif kind == "too_short":
+        least = item["ctx"]["min_length"]
+        if len(got) >= least:  # pydantic counts what is valid, and what is not has its own line
+            return None
+        message = f"must have at least {least} entries" if got else "must not be empty"
+    elif kind in ("value_error", "assertion_error"):
+        message = message.partition(", ")[2]
+    elif kind == "tuple_type":
+        message = "must be a list"
+    elif kind in ("model_type", "dict_type", "model_attributes_type"):
+        message = "must be a section with keys of its own"
+    if kind.startswith("float") and str(got).lower().lstrip("+-") in ("inf", "infinity"):
+        message += f"; write {'-' * str(got).startswith('-')}.inf"
+    return document.line(message.replace("Input should be", "must be"), at, mark, got)
+
+
+def load(path: str | Path) -> Experiment:
+    """The settings in a YAML file, as the model of the experiment that the file names.
+
+    Args:
+        path: a UTF-8 file whose top level holds `experiment:` and that experiment's keys.
+
+    Raises:
+        ConfigError: whatever is wrong with the file, one line for each mistake.
+
+    Example:
+        >>> from truncgauss import config
+        >>> config.load("nowhere.yaml")
+        Traceback (most recent call last):
+        truncgauss.runs.config.yaml.ConfigError: nowhere.yaml:1:1: file: cannot be read: No such ...
+    """
+    document, folder = read(path), Path(os.path.abspath(path)).parent
+    if "experiment" not in document.data:
+        near = difflib.get_close_matches("experiment", list(document.data), n=1)
+        message = f"is required; known: {', '.join(names())}, or the path of a Python file"
+        raise ConfigError(document.line(message, ("experiment",), got=near[0] if near else None))
+    given = document.data["experiment"]
+    if isinstance(given, str) and is_file(given):
+        document.data["experiment"] = os.path.abspath(folder / os.path.expanduser(given))
+    try:
+        model = settings_of(str(document.data["experiment"]))
+    except ConfigError as error:
+        raise ConfigError(document.line(str(error), ("experiment",), got=given)) from error
+    _take_first_of_sweep(document.data, model)
+    config = _validated(model, document, folder)
+    _check_sweep(config, document)
+    return config
+
+
+def _take_first_of_sweep(data: dict[str, Any], model: type[Experiment]) -> None:
+    """Give a key that is only under `sweep:` the first of its values there."""
+    swept = data.get("sweep")
+    for name, values in swept.items() if isinstance(swept, dict) else ():
+        if name in model.model_fields and name not in data and isinstance(values, tuple) and values:
+            data[name] = values[0]
+
+
+def override(config: Experiment, words: Sequence[str]) -> Experiment:
+    """Settings with some of them replaced, as on a command line.
+
+    Args:
+        config: the settings to start from.
+        words: `--section.field value ...` or `--section.field=value`. Several values make a
+            list; each is a word where the field holds text, and YAML elsewhere.
+
+    Raises:
+        ConfigError: a key or value that the experiment does not take, reported as `--key: ...`.
+    """
+    if not words:
+        return config
+    values = config.model_dump()
+    for key, given in _options(words):
+        *sections, field = map(str, key)
+        inner: Any = values
+        for section in sections:
+            inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise ConfigError(Document(None).line(f"{section} has no keys", key, got=given))
+        inner[field] = _typed(given, inner.get(field), key, _annotation(type(config), key))
+    if values["experiment"] != config.experiment:
+        message = "cannot be changed, name another config"
+        line = Document(None).line(message, ("experiment",), got=values["experiment"])
+        raise ConfigError(line)
+    return _validated(type(config), Document.of(values), Path.cwd())
+
+
+def _options(words: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
+    """Keys and the words given to each."""
+    groups: list[list[str]] = []
+    for word in words:
+        if word.startswith("--") and len(word) > 2:
+            groups.append(word[2:].split("=", 1))
+        elif groups:
+            groups[-1].append(word)
+        else:
+            raise ConfigError(f"{word}: must follow a --key (got {word!r})")
+    for key, *given in groups:
+        place = tuple(key.replace("-", "_").split("."))
+        if not given:
+            raise ConfigError(Document(None).line("needs a value", place))
+        yield place, given
+
+
+def _annotation(model: Any, key: Place) -> Any:
+    """The type of a setting, None for one inside of a union or a dictionary."""
+    found = model.model_fields.get(key[0]) if hasattr(model, "model_fields") else None
+    if found is None or len(key) == 1:
+        return found and found.annotation
+    return _annotation(found.annotation, key[1:])
+
+
+def _typed(given: list[str], before: Any, key: Place, kind: Any = None) -> Any:
+    """Words as the kind of value that stood there before, or of the setting's type."""
+    if kind == dict[str, str]:
+        if len(given) % 2:
+            line = Document(None).line("needs pairs of a key and a text", key, got=" ".join(given))
+            raise ConfigError(line)
+        return dict(zip(given[::2], given[1::2]))
+    if kind == tuple[str, ...]:
+        return tuple(given)
+    many = isinstance(before, tuple)
+    if isinstance(before[0] if many and before else before, str | Path):
+        return tuple(given) if many else " ".join(given)
+    infinities = {"inf": ".inf", "+inf": ".inf", "-inf": "-.inf"}
+    typed = tuple(parse(infinities.get(word, word), at=key).data for word in given)
+    if len(typed) > 1 or (many and not isinstance(typed[0], tuple)):
+        return typed
+    return typed[0]
+
+
+def _validated(model: type[Experiment], document: Document, folder: Path) -> Experiment:
+    """The model of a document, or every mistake in it."""
+    data, lines, meant = document.data, list[str | None](), set[Place]()
+    while True:
+        items: list[Any] = []
+        try:
+            config = model.model_validate(data, context={"folder": folder})
+        except ValidationError as error:
+            items = [*error.errors()]
+        # A section with unknown keys is looked at no further, so look again without them.
+        unknown = [item for item in items if "meant" in item.get("ctx", {})]
+        places = [(_place(item, document), item["ctx"]) for item in unknown]
+        before, data = data, _without(data, {(*at, *context["at"]) for at, context in places})
+        if data == before:
+            break
+        lines += [_complaint(item, document) for item in unknown]
+        meant |= {(*at, name) for at, context in places for name in context["meant"]}
+    for item in items:  # a key that was misspelt is not missing besides
+        misspelt = item["type"] == "missing" and (*_place(item, document), item["loc"][-1]) in meant
+        lines += [] if misspelt else [_complaint(item, document)]
+    if lines:
+        said = [line for line in lines if line]
+        raise ConfigError("\n".join(sorted(said, key=_position) if document.path else said))
+    return config
+
+
+def _position(line: str) -> tuple[int, ...]:
+    """Row and column of a mistake in a file, from its `file:row:column: `."""
+    found = re.match(r".*?:(\d+):(\d+): ", line)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def _without(data: Any, places: Collection[Place]) -> Any:
+    """Values without those at some places."""
+    inner = {key: {place[1:] for place in places if place[0] == key} for key, *_ in places}
+    if isinstance(data, dict):
+        kept = {key: value for key, value in data.items() if () not in inner.get(key, ())}
+        return {key: _without(value, inner.get(key, ())) for key, value in kept.items()}
+    if isinstance(data, tuple):
+        return tuple(_without(value, inner.get(i, ())) for i, value in enumerate(data))
+    return data
+
+
+def members(config: Experiment) -> list[tuple[dict[str, Any], Experiment]]:
+    """The settings of a sweep's runs, each with what distinguishes it, in the order of the product.
+
+    Args:
+        config: settings with `sweep`; without it they are the only member.
+
+    Raises:
+        ConfigError: for values that cannot be used, or too many of them.
+
+    Example:
+        >>> from truncgauss import config
+        >>> bump = config.load(config.folder("configs") / "bump_width.yaml")
+        >>> swept = bump.model_copy(update={"sweep": {"seed": (1, 2), "span": (3.0, 4.0)}})
+        >>> [changes for changes, _ in config.members(swept)][1]
+        {'seed': 1, 'span': 4.0}
+    """
+    return [(changes, _member(config, changes)) for changes in products(config.sweep or {})]
+
+
+def products(axes: dict[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Every choice of one value for each name."""
+    count = math.prod(len(values) for values in axes.values())
+    if count > MOST_MEMBERS:
+        raise ConfigError(f"makes {count} runs, at most {MOST_MEMBERS} are possible")
+    return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+
+
+def _member(config: Experiment, changes: dict[str, Any]) -> Experiment:
+    """The settings of one run of a sweep."""
+    values: dict[str, Any] = config.model_dump() | {"sweep": None}
+    for name, value in changes.items():
+        *sections, field = name.split(".")
+        inner = values
+        for section in sections:
+            inner = inner.get(section) if isinstance(inner, dict) else None  # type: ignore[assignment]
+        if name in ("experiment", "devices", "sweep") or not isinstance(inner, dict):
+            why = "cannot be swept" if name in values else "names no setting"
+            raise ConfigError(Document(None).line(why, (name,), got=value))
+        inner[field] = value
+    return _validated(type(config), Document.of(values), Path.cwd())
+
+
+def _check_sweep(config: Experiment, document: Document) -> None:
+    """Raise ConfigError, at its place, if one of a sweep's runs has settings that are wrong."""
+    if not config.sweep:
+        return
+    axes, reported = config.sweep, cast(Place, ("sweep",))
+    try:
+        if all(axes.values()):
+            products(axes)
+        first = {name: values[0] for name, values in axes.items() if values}
+        for name, values in axes.items():
+            reported = ("sweep", name)
+            if not values:
+                raise ConfigError("must not be empty")
+            for i, value in enumerate(values):
+                reported = ("sweep", name, i)
+                try:  # alone, else with the first of the others, which it may have to fit
+                    _member(config, {name: value})
+                except ConfigError:
+                    _member(config, first | {name: value})
+        reported = ("sweep",)
+        members(config)
+    except ConfigError as error:
+        said = str(error).splitlines()[0].partition(" (got ")[0].removeprefix("--")
+        got = document.data["sweep"]
+        for key in reported[1:]:
+            got = got[key]
+        raise ConfigError(document.line(said, reported, got=got)) from error
+
+
+def files(config: Experiment) -> list[Path]:
+    """The data files that settings name."""
+
+    def inside(value: Any) -> Iterator[Path]:
+        if isinstance(value, Path):
+            yield value
+        elif isinstance(value, dict | tuple):
+            for item in value.values() if isinstance(value, dict) else value:
+                yield from inside(item)
+
+    return list(dict.fromkeys(inside(config.model_dump())))
+
+
+def dump(config: Experiment) -> str:
+    """The YAML text of settings; `load` reads it back to an equal value."""
+    values = config.model_dump()
+    return write(values if values["sweep"] else {k: v for k, v in values.items() if k != "sweep"})
+
+
+def schema(experiment: str | None = None) -> dict[str, Any]:
+    """The JSON schema of one experiment's settings, or of every built-in experiment's.
+
+    Args:
+        experiment: the name of a built-in experiment, or the path of a file of your own.
+
+    Raises:
+        ConfigError: there is no such experiment.
+
+    Example:
+        >>> from truncgauss import config
+        >>> config.schema("bump_width")["properties"]["seed"]["type"]
+        'integer'
+    """
+    if experiment is not None:
+        file = is_file(experiment)
+        try:
+            model = settings_of(os.path.abspath(experiment) if file else experiment)
+        except ConfigError as error:
+            raise ConfigError(f"experiment {experiment}: {error}") from error
+        return _named(model.model_json_schema(), None if file else experiment)
+    models = {name: settings_of(name) for name in names()}
+    references, all_of_them = models_json_schema(
+        [(model, "validation") for model in models.values()]
+    )
+    chosen = [references[model, "validation"] for model in models.values()]
+    for name, reference in zip(models, chosen, strict=True):
+        _named(all_of_them["$defs"][reference["$ref"].rsplit("/", 1)[1]], name)
+    return all_of_them | {"oneOf": chosen}
+
+
+def _named(found: dict[str, Any], name: str | None) -> dict[str, Any]:
+    """A schema whose key `experiment` admits one name only, if there is one."""
+    if name:
+        found["title"] = name
+        found["properties"]["experiment"]["const"] = name
+    return found

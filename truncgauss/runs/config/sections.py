@@ -1,0 +1,260 @@
+"""Checked numbers, and the sections of settings that experiments share.
+
+A validator that looks at several keys raises `problem(message, *keys, got=...)`, so that the error
+is reported at the line of the key that it names.
+"""
+
+import difflib
+import math
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from truncgauss.execution.tables.files import header, nearest
+
+
+def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
+    """The error of one key of a section, for validators that look at several keys at once."""
+    context = {"message": message, "at": where, "got": got}
+    return PydanticCustomError("problem", "{message}", context)
+
+
+def problems(found: list[PydanticCustomError]) -> ValidationError:
+    """Several such errors of one section, to be reported together."""
+    lines = [InitErrorDetails(type=error, input=None) for error in found]
+    return ValidationError.from_exception_data("section", lines)
+
+
+def _unknown_key(key: str, known: list[str]) -> PydanticCustomError:
+    """The error of a key that a section does not have, and the key that may have been meant."""
+    message = f"unknown key; {suggestion(key, known)}"
+    meant = difflib.get_close_matches(str(key), known, n=1)
+    context = {"message": message, "at": (key,), "got": key, "meant": meant}
+    return PydanticCustomError("problem", "{message}", context)
+
+
+def suggestion(word: object, known: list[str]) -> str:
+    """A guess at what was meant, else what there is to choose from."""
+    return nearest(str(word), known)
+
+
+class Model(BaseModel):
+    """A section of a file: frozen, strict about types, and no key that it does not know."""
+
+    model_config = ConfigDict(
+        strict=True, frozen=True, extra="forbid", use_attribute_docstrings=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_every_key(cls, data: Any) -> Any:
+        known = list(cls.model_fields)
+        unknown = [key for key in data if key not in known] if isinstance(data, dict) else []
+        if unknown:
+            raise problems([_unknown_key(key, known) for key in unknown])
+        return data
+
+
+# ---------------------------------------------------------------- numbers, vectors, files
+
+
+def _not_nan(value: float) -> float:
+    if math.isnan(value):
+        raise PydanticCustomError("problem", "must be a number or an infinity")
+    return value
+
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Limit = Annotated[float, AfterValidator(_not_nan)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Count = Annotated[int, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Dtype = Literal["float32", "float64"]
+Vector = Annotated[tuple[Number, ...], Field(min_length=1)]
+Bounds = Annotated[tuple[Limit, ...], Field(min_length=1)]
+Swept = Annotated[dict[str, tuple[Any, ...]], Field(min_length=1)]
+Matrix = Annotated[tuple[Vector, ...], Field(min_length=1)]
+
+
+def _existing(value: Any, info: ValidationInfo) -> Any:
+    if not isinstance(value, str | Path):
+        raise PydanticCustomError("problem", "must be the path of a file")
+    folders = list(dict.fromkeys([(info.context or {}).get("folder", Path.cwd()), Path.cwd()]))
+    for folder in folders:
+        # os.path, unlike pathlib, takes an unknown user or an impossible name for no file.
+        found = os.path.join(folder, os.path.expanduser(value))
+        if os.path.isfile(found):
+            return Path(os.path.abspath(found))
+    looked = " and ".join(str(folder) for folder in folders)
+    raise problem(f"no such file, looked in {looked}", got=str(value))
+
+
+DataFile = Annotated[Path, BeforeValidator(_existing)]
+"""A file that exists; a relative path starts at the config file's folder, else at the current."""
+
+
+def columns_of(data: Path) -> list[str]:
+    """The columns of a data file; if it has none that can be read, a problem of the key `data`."""
+    try:
+        return header(data)
+    except (ValueError, OSError) as error:
+        raise problem(str(error), "data", got=str(data)) from error
+
+
+# ---------------------------------------------------------------- sections that experiments share
+
+
+class Gaussian(Model):
+    """A Gaussian in d dimensions."""
+
+    loc: Vector
+    """The mean, d numbers."""
+    covariance: Matrix
+    """The covariance matrix, d rows of d numbers."""
+
+    @model_validator(mode="after")
+    def _is_positive_definite(self) -> "Gaussian":
+        d = len(self.loc)
+        if len(self.covariance) != d:
+            message = f"must have as many rows as loc has numbers, {d}"
+            raise problem(message, "covariance", got=f"{len(self.covariance)} rows")
+        for i, row in enumerate(self.covariance):
+            if len(row) != d:
+                raise problem(f"must be {d} numbers", "covariance", i, got=row)
+            if row[i] <= 0:
+                raise problem("a variance must be positive", "covariance", i, i, got=row[i])
+        matrix = np.array(self.covariance)
+        if not np.array_equal(matrix, matrix.T):
+            raise problem("must be symmetric", "covariance", got=self.covariance)
+        if np.linalg.eigvalsh(matrix).min() <= 0:
+            raise problem("must be positive definite", "covariance", got=self.covariance)
+        return self
+
+
+class Limits(Model):
+    """A box: one lower and one upper limit for each coordinate, -.inf and .inf among them."""
+
+    low: Bounds
+    """The lower limits."""
+    high: Bounds
+    """The upper limits."""
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> "Limits":
+        if len(self.low) != len(self.high):
+            message = f"must have as many numbers as low, {len(self.low)}"
+            raise problem(message, "high", got=self.high)
+        for i, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
+            if not low < high:
+                raise problem(f"must be greater than low, which is {low}", "high", i, got=high)
+        return self
+
+
+class Grid(Model):
+    """Evenly spaced numbers, both ends included."""
+
+    start: Number
+    stop: Number
+    num: Annotated[int, Field(ge=2)]
+
+    @model_validator(mode="after")
+    def _is_ordered(self) -> "Grid":
+        if not self.start < self.stop:
+            message = f"must be greater than start, which is {self.start}"
+            raise problem(message, "stop", got=self.stop)
+        return self
+
+
+class LogGrid(Grid):
+    """Positive numbers, evenly spaced in their logarithms, both ends included."""
+
+    start: Positive
+    stop: Positive
+
+
+class EdgeSettings(Model):
+    """What all edges share."""
+
+    def build(self) -> Any:
+        """The edge itself, an object of `truncgauss` that bears the name of the section."""
+        import truncgauss
+
+        return getattr(truncgauss, type(self).__name__)(**self.model_dump(exclude={"kind"}))
+
+
+class Tanh(EdgeSettings):
+    """The edge (1 + tanh(steepness * margin / 2)) / 2."""
+
+    kind: Literal["tanh"]
+    steepness: Positive
+
+
+class Probit(EdgeSettings):
+    """The edge Phi(margin / width)."""
+
+    kind: Literal["probit"]
+    width: Positive
+
+
+class Bump(EdgeSettings):
+    """The smooth step: 0 below a margin of 0, 1 above the width."""
+
+    kind: Literal["bump"]
+    width: Positive
+
+
+class Hard(EdgeSettings):
+    """The step itself."""
+
+    kind: Literal["hard"]
+
+
+Edge = Annotated[Tanh | Probit | Bump | Hard, Field(discriminator="kind")]
+
+
+class Lbfgs(Model):
+    """L-BFGS with a line search."""
+
+    kind: Literal["lbfgs"]
+
+
+class Adam(Model):
+    """Adam at a constant rate."""
+
+    kind: Literal["adam"]
+    learning_rate: Positive
+
+
+Optimizer = Annotated[Lbfgs | Adam, Field(discriminator="kind")]
+
+
+class Fit(Model):
+    """How to fit."""
+
+    optimizer: Optimizer
+    num_steps: Count
+    """The most steps that the optimiser may take."""
+
+
+class Chains(Model):
+    """Runs of NUTS."""
+
+    num_chains: Annotated[int, Field(ge=2)]
+    num_warmup: Count
+    num_samples: Annotated[int, Field(ge=4)]
+    """Kept draws of each chain."""
+    target_accept: Share

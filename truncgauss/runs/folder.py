@@ -1,0 +1,318 @@
+"""The folder of a run: its settings, results and provenance.
+
+A run works in `<experiment>-<UTC time>.partial`, which gets its final name when every file is
+written. Whatever interrupts it, a folder without that ending is complete.
+
+    config.yaml       the settings, resolved: they rerun the experiment
+    result.npz        every array of the result
+    summary.json      how it ended, the summary's lines, the scalars
+    metrics.jsonl     one line for each reported step, if there are any
+    provenance.json   command, versions, devices, dtype, seed, commit
+    <experiment>.png  the figure, with an .svg beside it, and a .gif if it moves
+    report.html       all of this on one page
+    inputs.json       digests of the data files, if there are any
+    <experiment>.py   a copy of the experiment, if it is a file of the user's own
+"""
+
+import contextlib
+import datetime
+import hashlib
+import io
+import json
+import math
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from truncgauss.execution import files
+from truncgauss.runs import report
+from truncgauss.runs.completed import PARTIAL, arrays, plain, read
+
+PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
+CHECKPOINT, LOCK, INPUTS = "checkpoint", ".lock", "inputs.json"
+
+
+def begin(
+    runs: Path,
+    experiment: str,
+    config: str,
+    source: Path | None = None,
+    inputs: Sequence[Path] = (),
+    name: str | None = None,
+) -> Path:
+    """A new folder for a run in progress, its own even if two start in the same second.
+
+    Args:
+        runs: where run folders are.
+        experiment: the name of the experiment.
+        config: the settings as YAML text.
+        source: the file of an experiment of the user's own, which is copied.
+        inputs: data files, whose digests are noted.
+        name: of the folder; by default the experiment and the time.
+
+    Raises:
+        ValueError: there is a folder of that name.
+    """
+    given = name
+    stem = f"{experiment}-{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%SZ}"
+    number = 1
+    while True:
+        name = given or (stem if number == 1 else f"{stem}-{number}")
+        number += 1
+        try:
+            # Claim first and look afterwards: a run that ends meanwhile gives up its claim.
+            (folder := runs / f"{name}{PARTIAL}").mkdir(parents=True)
+        except FileExistsError:
+            if not runs.is_dir():
+                raise
+        else:
+            if not (runs / name).exists():
+                break
+            folder.rmdir()
+        if given:
+            raise ValueError(f"{runs / name} is there already")
+    try:
+        if source:
+            files.write(folder / source.name, source.read_bytes())
+        if inputs:
+            _write_json(folder / INPUTS, {str(path): _digest(path) for path in inputs})
+        # Last and in one step: a folder with settings is a run that can be continued.
+        files.write(folder / "config.yaml", config)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return folder
+
+
+def writable(folder: Path) -> None:
+    """Try to write to a folder or, if it is not there yet, to the one that it will be made in.
+
+    Raises:
+        OSError: that is not possible.
+    """
+    folder = folder.absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        tempfile.TemporaryFile(dir=there).close()
+    except OSError as error:  # without the name of the file that was tried
+        raise type(error)(error.errno, error.strerror, str(folder)) from error
+
+
+def unfinished(folder: Path) -> Path:
+    """The folder of an interrupted run, named with or without its ending.
+
+    Raises:
+        ValueError: the run is complete, or there is none.
+    """
+    partial = folder if folder.suffix == PARTIAL else folder.with_name(f"{folder.name}{PARTIAL}")
+    if not (partial / "config.yaml").is_file():
+        why = "that run is complete" if (folder / "summary.json").is_file() else "no such run"
+        raise ValueError(f"{why} (got {folder})")
+    return partial
+
+
+def check_source(folder: Path, source: Path) -> None:
+    """Compare the file of an experiment with the copy in the folder of its interrupted run.
+
+    Raises:
+        ValueError: it has changed since.
+    """
+    if source.read_bytes() != (folder / source.name).read_bytes():
+        raise ValueError(
+            f"{source} has changed since the run began: put back what is in {folder}, or start a "
+            "new run"
+        )
+
+
+def check_inputs(folder: Path) -> None:
+    """Compare the data files of an interrupted run with what they were when it began.
+
+    Raises:
+        ValueError: one has changed, or is gone.
+    """
+    if not (folder / INPUTS).is_file():
+        return
+    for name, digest in json.loads((folder / INPUTS).read_text("utf-8")).items():
+        path = Path(name)
+        if not path.is_file() or _digest(path) != digest:
+            what = "has changed" if path.is_file() else "is gone"
+            raise ValueError(f"{name} {what} since the run began: put it back, or start a new run")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Within this context the run in a folder belongs to this process alone.
+
+    Where the system has no such locks, as on Windows, nothing is claimed.
+
+    Raises:
+        ValueError: another process is running it.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ValueError(f"another process is running {folder}: wait for its end") from error
+        try:
+            yield
+        finally:
+            (folder / LOCK).unlink(missing_ok=True)
+
+
+def abandon(folder: Path) -> bool:
+    """Remove a run in progress unless it can be continued; whether it can."""
+    if any(path.is_file() for path in (folder / CHECKPOINT).rglob("*")):
+        return True
+    shutil.rmtree(folder, ignore_errors=True)
+    return False
+
+
+def finish(
+    folder: Path, experiment: str, results: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> Path:
+    """Write what came out and give the folder its final name, which is returned.
+
+    Args:
+        folder: from `begin`, with the figure already in it.
+        experiment: the name of the experiment.
+        results: arrays, numbers and texts by name; dictionaries may nest. `summary` (lines),
+            `metrics` (dictionaries) and `failed` (a reason) are kept apart from the numbers.
+        provenance: see `circumstances`.
+
+    Raises:
+        TypeError: a result that is none of these.
+    """
+    numbers: dict[str, Any] = dict(arrays(results))
+    archive = io.BytesIO()  # written in one piece, so that a full disk is nothing but an OSError
+    np.savez_compressed(archive, **numbers)
+    files.write(folder / "result.npz", archive.getbuffer())
+    if "metrics" in results:
+        rows = (json.dumps(_jsonable(row), allow_nan=False) for row in results["metrics"])
+        files.write(folder / "metrics.jsonl", "".join(f"{row}\n" for row in rows))
+    _write_json(folder / "provenance.json", provenance)
+    _write_json(folder / "summary.json", {"experiment": experiment, **summary(results)})
+    (folder / LOCK).unlink(missing_ok=True)
+    final = folder.rename(folder.with_name(folder.name.removesuffix(PARTIAL)))
+    shutil.rmtree(final / CHECKPOINT, ignore_errors=True)  # not before the result has its name
+    report.write(read(final))  # last, so that no mistake in it leaves the run unfinished
+    return final
+
+
+def publish(figures: Path, stem: str, folder: Path) -> None:
+    """Copy the figure of a complete run, with a JSON file of what it shows and how it was made."""
+    figures.mkdir(parents=True, exist_ok=True)
+    for suffix in ("png", "svg", "gif"):
+        for picture in folder.glob(f"{stem}.{suffix}"):
+            files.write(figures / picture.name, picture.read_bytes())
+    ended = json.loads((folder / "summary.json").read_text("utf-8"))
+    made = json.loads((folder / "provenance.json").read_text("utf-8"))
+    kept = ("versions", "devices", "dtype", "seed", "commit", "dirty")
+    about = {
+        "experiment": ended["experiment"],
+        "summary": ended["summary"],
+        "values": ended["values"],
+        **{key: made[key] for key in kept if key in made},
+    }
+    _write_json(figures / f"{stem}.json", about)
+
+
+def summary(results: Mapping[str, Any]) -> dict[str, Any]:
+    """How a run ended: status, reason, the lines of the summary, every scalar by name.
+
+    Example:
+        >>> from truncgauss.runs import folder
+        >>> folder.summary({"fit": {"loss": 0.5}, "summary": ["all well"]})["values"]
+        {'fit/loss': 0.5}
+    """
+    failed, lines = str(results.get("failed") or ""), results.get("summary", ())
+    lines = [lines] if isinstance(lines, str) else lines
+    scalars: dict[str, Any] = {}
+    for key, array in arrays(results):
+        if array.ndim == 0:
+            scalars[key if plain(key) in scalars else plain(key)] = array
+    return {
+        "status": "failed" if failed else "finished",
+        "reason": failed,
+        "summary": [str(line) for line in lines],
+        "values": _jsonable(scalars),
+    }
+
+
+def circumstances(root: Path, command: Sequence[str], devices: Sequence[Any]) -> dict[str, Any]:
+    """Provenance: versions, machine, devices, and the commit of a checkout.
+
+    Args:
+        root: the folder that holds the package.
+        command: the words typed.
+        devices: the devices of the run, as JAX lists them.
+    """
+    commit, dirty = _commit(root)
+    return {
+        "command": list(command),
+        "versions": {"python": platform.python_version(), **dict(_versions())},
+        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
+        "devices": [f"{device.platform}:{device.id} {device.device_kind}" for device in devices],
+        "commit": commit,
+        "dirty": dirty,
+    }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    for package in PACKAGES:
+        try:
+            yield package, metadata.version(package)
+        except metadata.PackageNotFoundError:
+            yield package, "not installed"
+
+
+def _commit(root: Path) -> tuple[str | None, bool | None]:
+    """The commit of the checkout at `root` and whether files differ from it; None elsewhere."""
+
+    def git(*words: str) -> str:
+        command = ("git", "-C", str(root), *words)
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        return done.stdout.strip()
+
+    try:
+        # An environment inside somebody's repository is not a checkout of this project.
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != root.resolve():
+            return None, None
+        return git("rev-parse", "HEAD"), bool(git("status", "--porcelain"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+def _jsonable(value: Any) -> Any:
+    """JSON's types; what JSON cannot say, nan and the infinities, as text that float() reads."""
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray | np.generic):
+        return _jsonable(value.tolist())
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(_jsonable(content), indent=2, allow_nan=False, ensure_ascii=False)
+    files.write(path, f"{text}\n")

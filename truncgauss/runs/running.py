@@ -1,0 +1,290 @@
+"""One run of an experiment: precision, devices and cache; results, figure and files.
+
+JAX is imported when an experiment starts, not before: settings decide precision and devices.
+"""
+
+import contextlib
+import datetime
+import inspect
+import io
+import os
+import sys
+import tempfile
+import time
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from truncgauss.runs import completed as completed_runs, report, folder as runs
+from truncgauss.runs import config as settings
+from truncgauss.runs.completed import CompletedRun
+from truncgauss.runs.config import ConfigError, Experiment
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
+    """Set precision, devices and cache, which JAX takes before its first computation only.
+
+    Args:
+        config: the settings; their devices are those of each process.
+        others: what `distributed.join` takes, to share the run with other processes.
+
+    Raises:
+        ConfigError: there are fewer devices than the settings ask for, or the experiment does not
+            spread its work, which others are to share.
+    """
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    import jax
+
+    if config.cached:
+        _keep_compilations()
+    jax.config.update("jax_enable_x64", config.dtype == "float64")
+    # JAX refuses once it has started, as in a notebook; there the count may be right already.
+    with contextlib.suppress(RuntimeError):
+        if config.devices > 1:
+            jax.config.update("jax_num_cpu_devices", config.devices)
+    if others is not None:
+        if not config.spreads:
+            raise ConfigError(
+                "truncgauss: error: --distributed: this experiment does not spread its work, so "
+                "that every process would do all of it"
+            )
+        from truncgauss.execution import distributed
+
+        print(f"truncgauss: {distributed.join(*others)}", file=sys.stderr)
+    here = jax.local_devices()
+    if len(here) < config.devices:
+        raise ConfigError(
+            f"truncgauss: error: devices: there are {len(here)} {here[0].platform} "
+            f"(got {config.devices}); devices of the host need JAX_PLATFORMS=cpu and a process of "
+            "their own"
+        )
+    name = settings.stem(config.experiment)
+    what = f"{name}, {config.dtype}, {jax.device_count()} x {here[0].device_kind}"
+    print(f"truncgauss: {what}", file=sys.stderr)
+
+
+def compute(
+    folder: Path, config: Experiment, command: list[str], save_every: float
+) -> tuple[dict[str, Any], Path]:
+    """Run an experiment, draw its figure and write all files.
+
+    Args:
+        folder: of the run in progress, from `runs.begin`.
+        config: the settings; `prepare` has been called with them.
+        command: the words typed, for the provenance.
+        save_every: seconds between two checkpoints.
+
+    Returns:
+        The summary, see `runs.summary`, and the folder under its final name.
+    """
+    import jax
+
+    from truncgauss.fitting.optimization.progress import bar
+
+    name = settings.stem(config.experiment)
+    started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
+    with _noted_warnings() as said, bar(None, "", True):
+        results = completed_runs.as_stored(_results(config, folder / runs.CHECKPOINT, save_every))
+    provenance = {
+        **runs.circumstances(ROOT, command, jax.local_devices()),
+        "dtype": config.dtype,
+        "seed": config.seed,
+        "started": started.isoformat(timespec="seconds"),
+        "seconds": round(time.perf_counter() - clock, 3),
+        "warnings": said,
+    }
+    summary = runs.summary(results)
+    try:
+        if not summary["reason"]:
+            with bar(None, "drawing the figure", True):
+                _draw(config, results, folder)
+    except Exception:
+        final = runs.finish(folder, name, results, provenance)
+        print(
+            f"truncgauss: the numbers are in {final}, but plot failed. Correct it, and then: "
+            f"truncgauss plot {final}",
+            file=sys.stderr,
+        )
+        raise
+    return summary, runs.finish(folder, name, results, provenance)
+
+
+def assist(config: Experiment, save_every: float) -> str:
+    """Do this process's part of a run of which another one writes the files; why it failed."""
+    with tempfile.TemporaryDirectory() as scratch:
+        results = _results(config, Path(scratch) / runs.CHECKPOINT, save_every)
+        return runs.summary(results)["reason"]
+
+
+def run(
+    config: Experiment,
+    command: list[str],
+    save_every: float,
+    place: Path,
+    resumed: Path | None = None,
+    name: str | None = None,
+) -> tuple[dict[str, Any], Path]:
+    """Begin a run, or continue one, and compute it; `prepare` has been called.
+
+    Args:
+        config: the settings.
+        command: the words typed, for the provenance.
+        save_every: seconds between two checkpoints.
+        place: the folder of run folders.
+        resumed: the folder of an interrupted run of these settings.
+        name: of the new folder; by default the experiment and the time.
+
+    Raises:
+        ValueError: the run cannot be continued, since another process runs it, or since its data or
+            code have changed.
+    """
+    stem = settings.stem(config.experiment)
+    source = Path(config.experiment) if settings.is_file(config.experiment) else None
+    if resumed:
+        if source:
+            runs.check_source(resumed, source)
+        runs.check_inputs(resumed)
+    text = settings.with_schema(settings.dump(config), config.experiment)
+    folder = resumed or runs.begin(place, stem, text, source, settings.files(config), name)
+    with runs.claimed(folder):
+        try:
+            return compute(folder, config, command, save_every)
+        except BaseException as error:
+            if folder.is_dir():
+                _say_how_to_go_on(folder, error)
+            raise
+
+
+def _say_how_to_go_on(folder: Path, error: BaseException) -> None:
+    """Say how to continue a run that ended early; one without a checkpoint is removed."""
+    import jax
+
+    if runs.abandon(folder):
+        print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
+        return
+    refused = isinstance(error, ValueError | OSError)  # in words of its own
+    if isinstance(error, KeyboardInterrupt) or (jax.process_count() > 1 and not refused):
+        print("truncgauss: nothing was saved yet; start the run again", file=sys.stderr)
+
+
+def redraw(run: CompletedRun) -> list[str]:
+    """Draw the figure of a complete run again and renew its report; the paths of both.
+
+    Raises:
+        ValueError: the run failed, so that it has no figure.
+        ConfigError: its experiment is not there any more.
+    """
+    if run.summary["reason"]:
+        raise ValueError(f"that run failed and has no figure: {run.summary['reason']}")
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    import jax
+
+    config = settings.load(run.folder / "config.yaml")
+    jax.config.update("jax_enable_x64", config.dtype == "float64")
+    return [*_draw(config, run.results, run.folder), str(report.write(run))]
+
+
+def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[str]:
+    from truncgauss import plotting
+
+    stem = folder / settings.stem(config.experiment)
+    drawn = settings.function(config.experiment, "plot")(results)
+    picture, frames = drawn if isinstance(drawn, tuple) else (drawn, None)
+    paths = plotting.save(picture, stem)
+    return paths if frames is None else [*paths, plotting.animation(frames, f"{stem}.gif")]
+
+
+def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[str, Any]:
+    """What an experiment returns, its arrays as NumPy's."""
+    import jax
+
+    from truncgauss.fitting.optimization.progress import bar
+
+    with bar(None, "loading the program", True):
+        from truncgauss import fitting
+        from truncgauss.execution import parallel
+
+        run = settings.function(config.experiment, "run")
+    more = {"checkpoint": checkpoint} if "checkpoint" in inspect.signature(run).parameters else {}
+    alone = jax.process_count() == 1
+    if not alone:
+        _agree(config, checkpoint)
+    mesh = parallel.device_mesh(config.devices if alone else None) if config.spreads else None
+    work = checkpoint / "work.npz"
+    try:
+        with parallel.rows(mesh), fitting.resumable(work, save_every, settings=repr(config)):
+            results: Mapping[str, Any] = run(config, **more)
+    except ArithmeticError as error:
+        return {"failed": str(error) or type(error).__name__}
+    return _as_numpy(results)
+
+
+def _as_numpy(value: Any) -> Any:
+    """Results with arrays of NumPy's, in their order, which a map over a pytree would sort."""
+    import jax
+
+    if isinstance(value, Mapping):
+        return {key: _as_numpy(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_numpy(item) for item in value]
+    return np.asarray(value) if isinstance(value, jax.Array) else value
+
+
+def _agree(config: Experiment, checkpoint: Path) -> None:
+    """Compare settings and programs with those of the other processes, and hand on the first one's
+    checkpoint."""
+    import jax
+
+    from truncgauss.execution import distributed, parallel
+
+    own_file = Path(config.experiment) if settings.is_file(config.experiment) else None
+    files = [*sorted(ROOT.glob("truncgauss/**/*.py")), *([own_file] if own_file else [])]
+    program = zlib.crc32(b"".join(path.read_bytes() for path in files))
+    versions = jax.__version__, np.__version__
+    same = settings.dump(config).replace(config.experiment, "")  # a path may differ
+    text = f"{versions}\n{same}"
+    parallel.agreed("the settings", np.frombuffer(text.encode(), np.uint8))
+    parallel.agreed("the programs", np.uint32(program))
+    saved = io.BytesIO()
+    with zipfile.ZipFile(saved, "w") as archive:
+        for path in checkpoint.rglob("*") if distributed.first() else ():
+            archive.write(path, path.relative_to(checkpoint))
+    first = parallel.all_bytes(saved.getvalue())[0]
+    if not distributed.first():
+        zipfile.ZipFile(io.BytesIO(first)).extractall(checkpoint)
+
+
+@contextlib.contextmanager
+def _noted_warnings() -> Iterator[list[str]]:
+    """The texts of the warnings that are shown meanwhile."""
+    said: list[str] = []
+    show = warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        said.append(f"{category.__name__}: {message}")
+        show(message, category, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = note
+        yield said
+
+
+def _keep_compilations() -> None:
+    """Let JAX keep compiled functions in the user's cache folder, or where the environment says."""
+    import jax
+
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    chosen = {
+        "jax_compilation_cache_dir": os.path.join(home, "truncgauss", "jax"),
+        "jax_persistent_cache_min_compile_time_secs": 0.1,
+    }
+    for option, value in chosen.items():
+        if option.upper() not in os.environ and os.path.isabs(home):
+            jax.config.update(option, value)
