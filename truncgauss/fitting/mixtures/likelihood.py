@@ -109,7 +109,7 @@ def mixture_log_likelihood(
     Example:
         >>> rows = tg.Observations.exact([0.5, 1.5], region=tg.Box([0.0], [jnp.inf]))
         >>> weights, locs, covariances = [0.3, 0.7], [[0.0], [2.0]], [[[1.0]], [[0.5]]]
-        >>> tg.mixture_log_likelihood(rows, weights, locs, covariances).log_prob.round(6)
+        >>> tg.mixtures.mixture_log_likelihood(rows, weights, locs, covariances).log_prob.round(6)
         Array([-1.751209, -0.89563 ], dtype=float64)
     """
     share = pooling.share_of("mixture_log_likelihood", observations)
@@ -144,7 +144,7 @@ def hold(method: Method, observations: Observations, locs: Any, covariances: Any
         >>> rows = tg.Observations([[0.0] * 4], [[jnp.inf] * 4])
         >>> mixture = [1.0], jnp.zeros((1, 4)), 0.5 * (jnp.eye(4)[None] + 1.0)
         >>> method = tg.mixtures.hold(tg.Separation(), rows, *mixture[1:])
-        >>> tg.mixture_log_likelihood(rows, *mixture, method).log_prob.round(3)  # log(1 / 5)
+        >>> tg.mixtures.mixture_log_likelihood(rows, *mixture, method).log_prob.round(3)  # -log 5
         Array([-1.609], dtype=float64)
     """
     ones = np.ones(np.shape(locs)[0])
