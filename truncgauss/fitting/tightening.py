@@ -11,7 +11,6 @@ import numpy as np
 from scipy import stats
 
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import MEDIUM
 from truncgauss.fitting.inference import described, ratios_of, scores_of
 from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.fitting.optimization.newton import CLOSE, Point, newton_steps, point
@@ -161,7 +160,7 @@ def marked(loss: RegressionLoss, share: float) -> jax.Array | None:
 def undetermined(loss: RegressionLoss, here: Point, fit: RowsFit) -> bool:
     """Whether the log-likelihood of the rows that are left is so far from quadratic that Wald's
     intervals are no guide."""
-    jacobian = np.asarray(described(fit.coordinates, jnp.asarray(here.x), effort=MEDIUM)[1])
+    jacobian = np.asarray(described(fit.coordinates, jnp.asarray(here.x))[1])
     ratios = ratios_of(loss, here, fit.coordinates, jacobian)
     return not np.all((ratios <= NO_GUIDE) & (ratios >= 1.0 / NO_GUIDE))
 
@@ -171,8 +170,8 @@ def influences(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The estimates, and by how much each row, times its weight, moves them, (n, p)."""
     x = jnp.asarray(here.x)
-    estimates, jacobian = map(np.asarray, described(coordinates, x, effort=MEDIUM))
-    scores = np.asarray(scores_of(loss, x, effort=MEDIUM))[:num_rows]
+    estimates, jacobian = map(np.asarray, described(coordinates, x))
+    scores = np.asarray(scores_of(loss, x))[:num_rows]
     slopes = np.linalg.solve(float(loss.size) * here.hessian, jacobian.T)
     return estimates, scores @ slopes
 
