@@ -1,6 +1,7 @@
 """Calls of the public interface whose results are recorded in numbers.json.
 
-`python -m tests.recorded_calls --record [NAME ...]` records them anew and says what changed.
+`python -m tests.recorded_calls --record [NAME ...]` records them anew and says what changed;
+`--missing` in its place records those that have no result yet.
 """
 
 import json
