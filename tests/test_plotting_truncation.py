@@ -145,7 +145,7 @@ def test_the_bump_grows_in_a_gif(tmp_path):
         assert picture.convert("RGB").getpixel((1, 1)) == (255, 255, 255)
     for width, frame in zip(widths, plotting.growing_bump(widths), strict=True):
         x, y = frame.axes[0].lines[0].get_data()
-        np.testing.assert_allclose(y, np.asarray(tg.bump(x, width)))
+        np.testing.assert_allclose(y, np.asarray(tg.safe.bump(x, width)))
         right = frame.axes[1]
         top = right.lines[0].get_ydata().max()
         assert 0.0 < top < right.get_ylim()[1]

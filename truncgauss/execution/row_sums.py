@@ -287,7 +287,7 @@ def refuse_spread(what: str, tree: Any) -> None:
             f"{what} needs all rows on every process, but these are spread over "
             f"{jax.process_count()}. Give tg.distributed.gathered(rows); within "
             "tg.parallel.rows(mesh) the processes share the work all the same. fit_observations, "
-            "fit_regression, fit_mixture, log_likelihood and tg.fit take spread rows."
+            "fit_regression, fit_mixture, log_likelihood and tg.minimize take spread rows."
         )
 
 

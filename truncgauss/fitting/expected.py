@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.observations_loss import ObservationsLoss
@@ -136,7 +136,7 @@ def expected_loss(loss: ObservationsLoss, method: Method, x: np.ndarray) -> Expe
     loss = replace(loss, observations=rows, designs=designs)
     at = of_each_row(loss, rows.num_rows, jnp.asarray(x))
     held = hold(method, rows, *at)
-    mean, covariance = truncated_mean_and_covariance(rows, *at, held, loss.key, effort=MEDIUM)
+    mean, covariance = truncated_mean_and_covariance(rows, *at, held, loss.key)
     return ExpectedLoss(rows, mean, covariance, loss, held)
 
 

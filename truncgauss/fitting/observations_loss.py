@@ -1,12 +1,13 @@
 """The loss of observed rows, and the coordinates in which a Gaussian's parameters move freely."""
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.optimization.widening import Precision
@@ -215,7 +216,7 @@ class Coordinates:
         return jnp.concatenate([*coefficients, *rest])
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def values_at(place: Coordinates, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
     """As `place.values`, by one program."""
     return place.values(x)
@@ -268,7 +269,7 @@ class ObservationsLoss:
         return mean_of(self.designs, coefficients), covariance
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def gaussian_at(loss: ObservationsLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """As `loss.gaussian`, by one program."""
     return loss.gaussian(x)

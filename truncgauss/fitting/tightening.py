@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from truncgauss.execution.compiling import MEDIUM
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.inference import described, ratios_of, scores_of
 from truncgauss.fitting.likelihood_fit import RowsFit
@@ -167,7 +166,7 @@ def sums_of_part(sums: RowSums, share: float) -> RowSums:
 def undetermined(loss: RegressionLoss, here: Point, fit: RowsFit) -> bool:
     """Whether the log-likelihood of the rows that are left is so far from quadratic that Wald's
     intervals are no guide."""
-    jacobian = np.asarray(described(fit.coordinates, jnp.asarray(here.x), effort=MEDIUM)[1])
+    jacobian = np.asarray(described(fit.coordinates, jnp.asarray(here.x))[1])
     ratios = ratios_of(loss, here, fit.coordinates, jacobian)
     return not np.all((ratios <= NO_GUIDE) & (ratios >= 1.0 / NO_GUIDE))
 
@@ -177,8 +176,8 @@ def influences(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The estimates, and by how much each row, times its weight, moves them, (n, p)."""
     x = jnp.asarray(here.x)
-    estimates, jacobian = map(np.asarray, described(coordinates, x, effort=MEDIUM))
-    scores = np.asarray(scores_of(loss, x, effort=MEDIUM))[:num_rows]
+    estimates, jacobian = map(np.asarray, described(coordinates, x))
+    scores = np.asarray(scores_of(loss, x))[:num_rows]
     slopes = np.linalg.solve(float(loss.size) * here.hessian, jacobian.T)
     return estimates, scores @ slopes
 
