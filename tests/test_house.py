@@ -39,6 +39,7 @@ DOORS = {
         "plotting.quantiles",
         "plotting.truncation",
     },
+    "narwhals": {"execution.tables.columns"},
     "ruamel": {"runs.config.yaml"},
     "pydantic": {"runs.config.loading", "runs.config.sections"},
     "tyro": {"cli"},
