@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
+from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance
@@ -18,7 +18,7 @@ from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
-from truncgauss.likelihood.spread_rows import own_rows
+from truncgauss.likelihood.spread_rows import local_rows
 from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -88,15 +88,15 @@ def log_likelihood(
         Little and Rubin, "Statistical Analysis with Missing Data" (2019), for entries missing at
         random.
     """
-    share = pooling.share_of("log_likelihood", (observations, loc))
-    if share is None:
+    sums = row_sums.of_spread("log_likelihood", (observations, loc))
+    if sums.share is None:
         return _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[0]
-    with pooling.pool(share):
-        with pooling.checked_together():
-            local = own_rows(observations, share)
-        loc = share.own(loc) if np.ndim(loc) == 2 else loc
-        result = log_likelihood(local, loc, covariance, method, key)
-    return Estimate(*(share.spread(leaf, observations.lower) for leaf in result))
+    with sums.working():
+        with sums.checked():
+            rows = local_rows(observations, sums)
+        loc = sums.local(loc) if np.ndim(loc) == 2 else loc
+        result = log_likelihood(rows, loc, covariance, method, key)
+    return Estimate(*(sums.share.spread(leaf, observations.lower) for leaf in result))
 
 
 def total_log_likelihood(
