@@ -15,8 +15,8 @@ from truncgauss import fitting
 from truncgauss.execution.compiling import MEDIUM
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting import truncated_normal
+from truncgauss.fitting.natural_parameters import hessian_of, packed
 from truncgauss.fitting.optimization.newton import Chord, newton_steps, point, slope
-from truncgauss.fitting.truncated_normal_loss import hessian_of, packed
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.probability.method import Method
 

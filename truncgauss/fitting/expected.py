@@ -21,8 +21,8 @@ import numpy as np
 from truncgauss.execution import pooling
 from truncgauss.execution.compiling import MEDIUM, Compiled
 from truncgauss.execution.pytrees import frozen_pytree
-from truncgauss.fitting.observations_loss import ObservationsLoss
-from truncgauss.fitting.regression_loss import (
+from truncgauss.fitting.linear_gaussian import ObservationsLoss
+from truncgauss.fitting.one_outcome import (
     RegressionLoss,
     full_design,
     gaussian_of,

@@ -12,7 +12,7 @@ from scipy.special import ndtri_exp
 
 from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import as_float_array
-from truncgauss.fitting.likelihood_fit import RowsFit
+from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import as_key
 from truncgauss.likelihood import Observations, log_likelihood, numbered
 from truncgauss.likelihood.patterns import filled_length
@@ -101,7 +101,7 @@ def as_model(fit: Any, method: Method) -> Model:
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
         pooling.refuse_spread("quantile_residuals", (rows, loc))
-    elif isinstance(fit, RowsFit):
+    elif isinstance(fit, LikelihoodFit) and fit.centred is not None:
         rows, share = fit.centred, fit.share
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
         n = rows.num_rows  # covariates may be filled up by rows that are none
