@@ -1,4 +1,4 @@
-"""A model that the library does not have, written against the public names, is fitted by its engine:
+"""A model that the library does not have, by its public names alone, is fitted by the engine:
 a Gaussian whose entries have one variance and one correlation."""
 
 import jax

@@ -10,7 +10,7 @@ from truncgauss.fitting.observations import (
     ObservationsFit,
     fit_observations,
 )
-from truncgauss.fitting.optimization.loop import fit
+from truncgauss.fitting.optimization.loop import minimize
 from truncgauss.fitting.optimization.parameters import (
     Bijection,
     Constraint,
@@ -77,7 +77,6 @@ __all__ = [
     "computed",
     "coordinates",
     "error_bars",
-    "fit",
     "fit_limits",
     "fit_observations",
     "fit_regression",
@@ -86,6 +85,7 @@ __all__ = [
     "interrupts",
     "likelihood_ratio",
     "maximum_likelihood",
+    "minimize",
     "quantile_residuals",
     "resumable",
     "standard_errors",

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
@@ -109,7 +109,7 @@ def fit_at(model: Model, path: Path, information: str, starts: str = "") -> Any:
     """
     loss, here, x = path.loss, path.end, jnp.asarray(path.end.x)
     total = model.total(path) or total_of(loss, x)
-    estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, x, effort=MEDIUM))
+    estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, x))
     slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
     obstacle = model.obstacle(path)
@@ -209,7 +209,7 @@ def notes_of(
 # ---------------------------------------------------------------- the end of a path
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def estimates_at(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The estimates (p,) at free coordinates x, and their Jacobian (p, q)."""
     return coordinates.estimates(x), jax.jacfwd(coordinates.estimates)(x)
@@ -227,7 +227,7 @@ def total_of(loss: Any, x: jax.Array) -> Estimate:
     if total is not None:  # by a program that is compiled already
         value, variance = pooling.evaluated(total, loss, x)
     else:
-        value, variance = pooling.evaluated(compiled_total, loss, x, effort=MEDIUM)
+        value, variance = pooling.evaluated(compiled_total, loss, x)
     return Estimate(value, variance**0.5)
 
 
@@ -252,7 +252,7 @@ def ratios_of(
         value = lambda x: -float(total_of(loss, jnp.asarray(x)).log_prob) / size
 
     def estimates(x: np.ndarray) -> np.ndarray:
-        return np.asarray(estimates_at(coordinates, jnp.asarray(x), effort=MEDIUM)[0])[some]
+        return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
 
     covariance = np.linalg.inv(size * here.hessian)
     return wald_ratios(value, size, here.x, covariance, estimates, jacobian[some])
@@ -268,7 +268,7 @@ def free_errors_of(model: Model, path: Path, proof: Certificate, information: st
         return observed
     if not proof.positive_definite:
         return observed._replace(root=np.full_like(here.hessian, np.nan))
-    scores = np.asarray(scores_of(loss, jnp.asarray(here.x), effort=MEDIUM))
+    scores = np.asarray(scores_of(loss, jnp.asarray(here.x)))
     return sandwich(observed, scores, model.weights, size * here.hessian)
 
 

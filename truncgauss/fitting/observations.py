@@ -10,7 +10,6 @@ import numpy as np
 
 from truncgauss import likelihood
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import LIGHT
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
 from truncgauss.fitting.engine import check_settings, maximum_likelihood, total_of
@@ -366,7 +365,7 @@ class GaussianRows(Model):
             wrong = impossible(rows)
         else:
             loss = self.loss_at(self.first)
-            loc, covariance = gaussian_at(loss, jnp.asarray(self.first), effort=LIGHT)
+            loc, covariance = gaussian_at(loss, jnp.asarray(self.first))
             held = loss.method, loss.key
             terms = likelihood.log_likelihood(loss.observations, loc, covariance, *held)
             wrong = np.flatnonzero(np.isneginf(np.asarray(terms.log_prob)))
@@ -452,7 +451,7 @@ class GaussianRows(Model):
         if self.simple:
             return self.simple_loss
         loss = self.general_loss
-        at = gaussian_at(loss, jnp.asarray(x), effort=LIGHT)
+        at = gaussian_at(loss, jnp.asarray(x))
         return dataclasses.replace(
             loss, method=likelihood.hold(self.method, loss.observations, *at)
         )
@@ -462,7 +461,7 @@ class GaussianRows(Model):
         """The loss of any rows, filled up to one of few lengths, by a method without plans."""
         rows, designs = filled_up(self.centred.rows, self.centred.covariates)
         return ObservationsLoss(
-            rows, designs, self.inner, self.centred.size, self.method, self.key, pooling.mark()
+            rows, designs, self.inner, self.centred.size, self.method, self.key, pooling.current()
         )
 
     @functools.cached_property
@@ -481,7 +480,7 @@ class GaussianRows(Model):
             fixed_scale=None if inner.single else jnp.log(inner.fixed[0, 0]) / 2,
             size=self.centred.size,
             link=inner.power if inner.single else LOG,
-            mark=pooling.mark(),
+            sums=pooling.current(),
         )
 
     def expected_loss(self, path: Path) -> Any:
@@ -491,7 +490,7 @@ class GaussianRows(Model):
 
     def covariance_at(self, x: np.ndarray) -> np.ndarray:
         """The covariance matrix, (d, d), of rows as they are fitted."""
-        return np.asarray(values_at(self.inner, jnp.asarray(x), effort=LIGHT)[1])
+        return np.asarray(values_at(self.inner, jnp.asarray(x))[1])
 
     def is_endless(self, x: np.ndarray) -> bool:
         if self.precision is not None:
@@ -591,7 +590,7 @@ class GaussianRows(Model):
             fraction, seen = visible_fraction(loss, x), np.ones(1)
             loc, covariance = loss.gaussian(x)
         else:
-            loc, covariance = gaussian_at(loss, x, effort=LIGHT)
+            loc, covariance = gaussian_at(loss, x)
             filled, held = loss.observations, (loss.method, loss.key)
             seen = np.asarray(fraction_not_truncated(filled, loc, covariance, *held))
             weights = 1.0 if filled.weights is None else np.asarray(filled.weights)

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import parallel, pooling
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
@@ -131,7 +132,7 @@ class RegressionLoss:
         fixed_scale: v if it is known, else None.
         size: the total weight of the rows.
         link: LOG, OLSEN or NATURAL (static).
-        mark: of the rows of all processes, if these are those of one, see `pooling`; else None.
+        sums: over the rows of all processes, of which these may be those of one.
     """
 
     terms: tuple[Term, ...]
@@ -140,7 +141,7 @@ class RegressionLoss:
     fixed_scale: jax.Array | None
     size: jax.Array
     link: int = static_field()
-    mark: jax.Array | None = None
+    sums: RowSums = RowSums()
 
     def predictors(self, x: jax.Array) -> Predictors:
         p = self.design.shape[1]
@@ -227,7 +228,7 @@ def fractions_of(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Arr
 
 def visible_fraction(loss: RegressionLoss, x: jax.Array) -> float:
     """The mean probability that a row could be seen, with its digits where that is small."""
-    unseen, seen = map(float, pooling.evaluated(fractions_of, loss, x, effort=MEDIUM))
+    unseen, seen = map(float, pooling.evaluated(fractions_of, loss, x))
     if unseen < 0.5:
         return 1.0 - unseen
     anywhere = 1.0 - unseen - seen  # rows without a region, but for rounding

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import distributed, parallel, pooling, tables
-from truncgauss.execution.compiling import MEDIUM
 from truncgauss.execution.tables import Table
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.held import hold
@@ -359,7 +358,7 @@ class TruncatedSample(Model):
     def log_mass(self, path: Path) -> Estimate:
         """The log probability of the limits."""
         # Where it is quick to run, it should be quick to compile.
-        return estimate_of(path.loss, jnp.asarray(path.end.x), effort=path.loss.effort)
+        return estimate_of(path.loss, jnp.asarray(path.end.x))
 
     def total(self, path: Path) -> Estimate:
         n, stderr = self.sample.weight, self.log_mass(path).stderr
@@ -470,6 +469,6 @@ def moved_by_key(loss: TruncatedLoss, here: Point) -> float:
     is an estimate: the Newton step to the maximum with another key, over the root of two."""
     key = jax.random.fold_in(loss.held.key, 1)
     other = dataclasses.replace(loss, held=dataclasses.replace(loss.held, key=key))
-    gap = np.asarray(slope(other, jnp.asarray(here.x), effort=MEDIUM)[1]) - here.gradient
+    gap = np.asarray(slope(other, jnp.asarray(here.x))[1]) - here.gradient
     size = float(loss.size)
     return math.sqrt(max(0.0, 0.5 * size * gap @ np.linalg.solve(here.hessian, gap)))

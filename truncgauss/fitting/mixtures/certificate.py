@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import LIGHT
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.mixtures.curvature import score_products
 from truncgauss.fitting.mixtures.edge import edge_of
@@ -51,7 +50,7 @@ def finished(
     """The result at a point; `endless` says why there is no maximum, if it is known that there is
     none."""
     size = float(loss.size)
-    jacobian = np.asarray(jacobian_at(loss.coordinates, jnp.asarray(here.x), effort=LIGHT))
+    jacobian = np.asarray(jacobian_at(loss.coordinates, jnp.asarray(here.x)))
     estimated = estimates_of(loss, here, jacobian, information)
     terms = terms_at(loss, here.x)
     told = told_by(loss, terms)
@@ -117,7 +116,7 @@ def estimates_of(
     """The fields of a fit that hold estimates, whose Jacobian is given, and their errors."""
     place, x = loss.coordinates, jnp.asarray(here.x)
     names = place.names(loss.observations.labels)
-    estimates = np.asarray(estimates_at(place, x, effort=LIGHT))
+    estimates = np.asarray(estimates_at(place, x))
     observed, slopes = shares(loss, here.x)
     # Together: a coordinate that moves no weight is still unknown, and its error counts.
     jacobian = np.concatenate([jacobian, slopes])
@@ -229,7 +228,7 @@ def interval_notes(
         float(loss.size),
         here.x,
         np.linalg.inv(float(loss.size) * here.hessian),
-        lambda x: np.asarray(estimates_at(place, jnp.asarray(x), effort=LIGHT)),
+        lambda x: np.asarray(estimates_at(place, jnp.asarray(x))),
         jacobian,
     )
     far = np.setdiff1d(np.flatnonzero(untrusted(ratios)), wrong)
