@@ -6,8 +6,8 @@ from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.existence import inside_regions, rising_direction
+from truncgauss.fitting.one_outcome import impossible_rows, limits_of
 from truncgauss.fitting.optimization.widening import WIDEST
-from truncgauss.fitting.regression_loss import impossible_rows, limits_of
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 
