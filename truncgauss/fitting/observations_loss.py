@@ -9,6 +9,7 @@ import numpy as np
 
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.optimization.widening import Precision
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood import Observations, log_likelihood, total_log_likelihood
@@ -232,7 +233,7 @@ class ObservationsLoss:
         size: the total weight of the rows.
         method: how probabilities are computed, with its plans held.
         key: its random key.
-        mark: of the rows of all processes, if these are those of one, see `pooling`; else None.
+        sums: over the rows of all processes, of which these may be those of one.
     """
 
     observations: Observations
@@ -241,7 +242,7 @@ class ObservationsLoss:
     size: jax.Array
     method: Method
     key: jax.Array
-    mark: jax.Array | None = None
+    sums: RowSums = RowSums()
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size

@@ -175,7 +175,7 @@ class Rows:
         """The loss of any rows, filled up to one of few lengths, by a method without plans."""
         rows, designs = filled_up(self.observations, self.designs)
         return ObservationsLoss(
-            rows, designs, self.coordinates, self.size, self.method, self.key, pooling.mark(),
+            rows, designs, self.coordinates, self.size, self.method, self.key, pooling.current(),
         )  # fmt: skip
 
     def expected_loss(self, path: Path) -> ExpectedLoss:
@@ -196,7 +196,7 @@ class Rows:
             fixed_scale=None if place.single else jnp.log(place.fixed[0, 0]) / 2,
             size=self.size,
             link=place.power if place.single else LOG,
-            mark=pooling.mark(),
+            sums=pooling.current(),
         )
 
     def check_possible(self, renewed: Callable[[np.ndarray], Any], x: np.ndarray) -> None:

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood
-from truncgauss.execution import pooling
+from truncgauss.execution import row_sums
 from truncgauss.execution.checkpoint import computed, computed_of_rows
 from truncgauss.execution.compiling import Compiled, Cost, closed_form
 from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.mixtures.likelihood import (
     MixtureTerms,
     mixture_terms,
@@ -48,8 +49,7 @@ class MixtureLoss:
             many, of blocks of one shape; derivatives are computed for one after the other, in the
             memory of one.
         numbers: of the rows in the whole sample, if this is a part, (m,).
-        mark: that checkpoints know the rows by, if these may lie on other processes too, see
-            `pooling`; else None. The rows and parts are those of this process.
+        sums: over the rows of all processes, of which these and the parts may be those of one.
     """
 
     observations: Observations
@@ -60,7 +60,7 @@ class MixtureLoss:
     prior_rows: jax.Array | None = None
     parts: tuple["MixtureLoss", ...] = ()
     numbers: jax.Array | None = None
-    mark: jax.Array | None = None
+    sums: RowSums = RowSums()
 
     def __call__(self, x: jax.Array) -> jax.Array:
         value = self.of_rows(x)
@@ -123,7 +123,7 @@ def summed(name: str, function: Callable[[MixtureLoss, Any], T], loss: MixtureLo
         loss: whose rows.
         at: a pytree of arrays.
     """
-    if loss.mark is not None:
+    if loss.sums.fingerprint is not None:
         return computed_of_rows(name, over_parts(function), loss, at)
     return sum_of([computed(name, function, part, at) for part in parts_of(loss)])
 
@@ -166,7 +166,7 @@ def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def sum_over(function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, x: np.ndarray) -> T:
     """As `summed`, computed each time."""
-    return pooling.evaluated(over_parts(function), loss, jnp.asarray(x))
+    return row_sums.evaluated(over_parts(function), loss, jnp.asarray(x))
 
 
 def over_parts(function: Callable[[MixtureLoss, Any], T]) -> Callable[[MixtureLoss, Any], T]:
