@@ -43,7 +43,7 @@ class Run:
     config: tyro.conf.Positional[Path | None] = None
     """A YAML file, or the name of an experiment, for the settings that it comes with."""
     runs: Path = Path("runs")
-    """Where the run folder goes."""
+    """The folder that the run folder goes into."""
     figures: Path | None = None
     """Also put the figure, with its values, here under the experiment's name."""
     resume: Path | None = None
@@ -96,7 +96,7 @@ class List:
     """Show the runs in a folder, a line each."""
 
     runs: tyro.conf.Positional[Path] = Path("runs")
-    """Where the run folders are."""
+    """The folder of the run folders."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Compare:
     first: tyro.conf.Positional[Path]
     """The folder of a complete run."""
     second: tyro.conf.Positional[Path]
-    """That of another one."""
+    """The folder of another one."""
     columns: tuple[str, ...] = ()
     """Names of the results to show, such as loss 'fit/*'; by default all that differ."""
 
@@ -372,7 +372,7 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
 
 
 def _others(asked: Run) -> tuple[Any, ...] | None:
-    """Where to join other processes, if that was asked for."""
+    """The address at which to join other processes, if that was asked for."""
     given = (asked.coordinator, asked.num_processes, asked.process_index)
     if asked.distributed:
         return given

@@ -106,7 +106,7 @@ def digest(tree: Any) -> str:
 
 
 def marked(rows: SpreadRows) -> dict[str, Any]:
-    """What tells the rows of a file from others; numbers may be traced or in other processes."""
+    """Identity of the rows of a file; numbers may be traced or in other processes."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in rows):
         return rows._asdict()
     values, weights = rows

@@ -216,7 +216,7 @@ def finish(
 
 
 class CompletedRun(NamedTuple):
-    """What the folder of a run holds; see above.
+    """The contents of the folder of a run; see above.
 
     Attributes:
         folder: where it is.
@@ -258,7 +258,7 @@ def read(folder: Path) -> CompletedRun:
 
 
 def _contents(path: Path) -> Any:
-    """What a file of a run holds: text, arrays by name, or what JSON says.
+    """The contents of a file of a run: a text, arrays by name, or values of JSON.
 
     Raises:
         ValueError: it cannot be read; with what to do.

@@ -1,4 +1,4 @@
-"""What an experiment returns: its arrays by name, its scalars, and how it ended."""
+"""Results of an experiment: its arrays by name, its scalars, and how it ended."""
 
 import math
 import re
@@ -75,7 +75,7 @@ def as_stored(results: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def outcome(results: Mapping[str, Any]) -> dict[str, Any]:
-    """How a run ended: status, reason, the lines of the summary, every scalar by name.
+    """The end of a run: status, reason, the lines of the summary, every scalar by name.
 
     Example:
         >>> from truncgauss.runs import results

@@ -55,7 +55,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 def compared(first: CompletedRun, second: CompletedRun, columns: Sequence[str] = ()) -> list[str]:
-    """What differs between two runs: every scalar of the results beside its twin, and settings.
+    """Differences between two runs: every scalar of the results beside its twin, and settings.
 
     Args:
         first, second: the runs.

@@ -197,7 +197,7 @@ def _say_how_to_go_on(folder: Path, error: BaseException) -> None:
 
 
 def sweep_folder(place: Path, config: Experiment) -> Path:
-    """Where the runs of a sweep go, made if it is not there yet."""
+    """The folder of the runs of a sweep, made if it is not there yet."""
     text = settings.dump(config)
     mark = hashlib.sha256(text.encode()).hexdigest()[:8]
     folder = place / f"{settings.stem(config.experiment)}-sweep-{mark}"
