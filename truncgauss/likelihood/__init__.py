@@ -1,7 +1,7 @@
 """The log-likelihood of observed rows: exact, censored, interval, missing, noisy and truncated."""
 
 from truncgauss.likelihood.blocks import Block, blocks, filled_up, first_rows
-from truncgauss.likelihood.held import HeldMethods
+from truncgauss.likelihood.integrals import HeldMethods
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.rows import (
     RowTerms,
@@ -13,27 +13,41 @@ from truncgauss.likelihood.rows import (
     total_log_likelihood,
     variance_of_sum,
 )
-from truncgauss.likelihood.slopes import Slopes, row_slopes
-from truncgauss.likelihood.spread_rows import fitted_together, numbered, own_rows
+from truncgauss.likelihood.slopes import RowSlopes, row_slopes
+from truncgauss.likelihood.spread_rows import (
+    Summary,
+    fitted_together,
+    local_rows,
+    numbered,
+    numbered_among_all,
+    own_rows,
+    rows_of_fit,
+    summary_of,
+)
 
 __all__ = [
     "Block",
     "HeldMethods",
     "Observations",
+    "RowSlopes",
     "RowTerms",
-    "Slopes",
+    "Summary",
     "blocks",
     "filled_up",
     "first_rows",
     "fitted_together",
     "fraction_not_truncated",
     "hold",
+    "local_rows",
     "log_likelihood",
     "numbered",
+    "numbered_among_all",
     "own_rows",
     "prepared",
     "row_slopes",
     "row_terms",
+    "rows_of_fit",
+    "summary_of",
     "total_log_likelihood",
     "variance_of_sum",
 ]

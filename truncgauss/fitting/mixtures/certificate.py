@@ -5,8 +5,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
-from truncgauss.execution.compiling import LIGHT
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.mixtures.curvature import score_products
 from truncgauss.fitting.mixtures.edge import edge_of
@@ -51,7 +49,7 @@ def finished(
     """The result at a point; `endless` says why there is no maximum, if it is known that there is
     none."""
     size = float(loss.size)
-    jacobian = np.asarray(jacobian_at(loss.coordinates, jnp.asarray(here.x), effort=LIGHT))
+    jacobian = np.asarray(jacobian_at(loss.coordinates, jnp.asarray(here.x)))
     estimated = estimates_of(loss, here, jacobian, information)
     terms = terms_at(loss, here.x)
     told = told_by(loss, terms)
@@ -68,7 +66,7 @@ def finished(
         responsibilities=np.asarray(terms.responsibilities),
         entropy=told.entropy,
         fraction_not_truncated=inside,
-        num_rows=pooling.total(np.asarray(loss.observations.weight)).item(),
+        num_rows=loss.sums.sum(np.asarray(loss.observations.weight)).item(),
         num_parameters=len(here.x),
         start_log_likelihoods=reached,
         num_reached=int(np.sum(np.abs(reached - objective) <= max(SAME, 3.0 * stderr))),
@@ -78,7 +76,7 @@ def finished(
         notes=notes,
         loss=loss,
         best=here.x,
-        share=pooling.own_share(),
+        share=loss.sums.share,
     )
 
 
@@ -107,7 +105,7 @@ def told_by(loss: MixtureLoss, terms: MixtureTerms) -> Told:
     inside = weights @ np.exp(np.asarray(terms.components.region).T)
     logs = np.log(np.where(shares > 0, shares, 1.0))
     own = value, stderr**2, weights @ shares, inside, -weights @ np.sum(shares * logs, axis=1)
-    value, variance, counts, inside, entropy = pooling.total(own)
+    value, variance, counts, inside, entropy = loss.sums.sum(own)
     return Told(float(value), float(variance) ** 0.5, counts, inside, float(entropy))
 
 
@@ -117,7 +115,7 @@ def estimates_of(
     """The fields of a fit that hold estimates, whose Jacobian is given, and their errors."""
     place, x = loss.coordinates, jnp.asarray(here.x)
     names = place.names(loss.observations.labels)
-    estimates = np.asarray(estimates_at(place, x, effort=LIGHT))
+    estimates = np.asarray(estimates_at(place, x))
     observed, slopes = shares(loss, here.x)
     # Together: a coordinate that moves no weight is still unknown, and its error counts.
     jacobian = np.concatenate([jacobian, slopes])
@@ -220,7 +218,7 @@ def interval_notes(
             f"Do not trust the Wald intervals of {', '.join(names[k] for k in wrong)}: they reach "
             "below 0, where no such value can be."
         )
-    num_rows = pooling.total(np.asarray(loss.observations.num_rows)).item()
+    num_rows = loss.sums.sum(np.asarray(loss.observations.num_rows)).item()
     if 2 * len(names) * num_rows > MOST_COMPARED:
         return (*notes, NOT_COMPARED)
     place = loss.coordinates
@@ -229,7 +227,7 @@ def interval_notes(
         float(loss.size),
         here.x,
         np.linalg.inv(float(loss.size) * here.hessian),
-        lambda x: np.asarray(estimates_at(place, jnp.asarray(x), effort=LIGHT)),
+        lambda x: np.asarray(estimates_at(place, jnp.asarray(x))),
         jacobian,
     )
     far = np.setdiff1d(np.flatnonzero(untrusted(ratios)), wrong)

@@ -1,10 +1,12 @@
 """The free coordinates of a mixture's parameters, and the names of its estimates."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.mixtures.factors import factor_analysis, loadings_of
 from truncgauss.fitting.mixtures.likelihood import Mixture
@@ -183,19 +185,19 @@ class MixtureCoordinates:
         return weights, locs.reshape(k, d), np.broadcast_to(matrices, (k, d, d)).copy()
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def mixture_at(place: MixtureCoordinates, x: jax.Array) -> Mixture:
     """As `place.mixture`, by one program."""
     return place.mixture(x)
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def estimates_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
     """As `place.estimates`, by one program."""
     return place.estimates(x)
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def jacobian_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
     """The derivatives of the estimates, (estimates, coordinates)."""
     return jax.jacfwd(place.estimates)(x)

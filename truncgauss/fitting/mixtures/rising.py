@@ -14,14 +14,14 @@ Reference:
     Barndorff-Nielsen, "Information and Exponential Families" (1978), section 9.3.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.mixtures.curvature import point
 from truncgauss.fitting.mixtures.em import components_at
@@ -129,9 +129,10 @@ def natural_coordinates(loss: MixtureLoss, table: np.ndarray, x: np.ndarray) -> 
     weights = np.asarray(row_weights(loss.observations, np.float64))[:, None]
     shares = (weights * np.asarray(terms_at(loss, x).responsibilities)).T
     filled = np.where(known, table, 0.0)
-    counts, sums, squares = pooling.total((shares @ known, shares @ filled, shares @ filled**2))
+    moments = shares @ known, shares @ filled, shares @ filled**2
+    counts, totals, squares = loss.sums.sum(moments)
     counts = np.maximum(counts, 1.0)
-    centres = sums / counts
+    centres = totals / counts
     units = np.sqrt(np.maximum(squares / counts - centres**2, 1e-6))
     if place.structure == "tied":
         units = np.broadcast_to(units.max(axis=0), units.shape)
@@ -151,12 +152,12 @@ def natural_end(
     precisions = place.precisions
 
     def evaluate(z: np.ndarray) -> Point:
-        free, jacobian = map(np.asarray, _free(place, jnp.asarray(z), effort=MEDIUM))
+        free, jacobian = map(np.asarray, _free(place, jnp.asarray(z)))
         if not np.all(np.isfinite(free)):
             nothing = np.full(len(z), np.nan)
             return Point(z, np.nan, nothing, np.outer(nothing, nothing))
         here = point(loss, free)
-        bends = _bends(place, jnp.asarray(z), jnp.asarray(here.gradient), effort=MEDIUM)
+        bends = _bends(place, jnp.asarray(z), jnp.asarray(here.gradient))
         hessian = jacobian.T @ here.hessian @ jacobian + np.asarray(bends)
         return Point(z, here.loss, here.gradient @ jacobian, (hessian + hessian.T) / 2)
 
@@ -173,7 +174,7 @@ def natural_end(
         for own in wide[:1]:
             path.append(own.settled_but_for_width(evaluate, path[-1], num_steps))
     end, losses = path[-1], [there.loss for there in path]
-    free = np.asarray(_free(place, jnp.asarray(end.x), effort=MEDIUM)[0])
+    free = np.asarray(_free(place, jnp.asarray(end.x))[0])
     for number, own in enumerate(precisions):
         if own.too_wide(end):
             direction = np.asarray(place.units)[number] * own.wide(end.x)[:, 0]
@@ -197,11 +198,11 @@ def ascending_sentence(
     return ENDLESS.format(k, loc) + along(ascending.direction)
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def _free(place: NaturalCoordinates, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     return place.free(z), jax.jacfwd(place.free)(z)
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def _bends(place: NaturalCoordinates, z: jax.Array, slopes: jax.Array) -> jax.Array:
     return jax.hessian(lambda z: slopes @ place.free(z))(z)
