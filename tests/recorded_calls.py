@@ -20,7 +20,7 @@ import numpy as np
 import optax
 
 import truncgauss as tg
-from tests import problems, recording
+from tests import conftest, problems, recording  # noqa: F401 - conftest sets flags and precision
 from tests.recorded_messages import minimise
 from tests.recording import CALLS, ITERATED, SINGLE, call
 
@@ -849,6 +849,4 @@ def two_processes() -> Any:
 
 
 if __name__ == "__main__":
-    from tests import conftest  # noqa: F401 - the precision and the flags of the tests
-
     recording.main(sys.argv[1:])
