@@ -21,6 +21,7 @@ from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import impossible
+from truncgauss.fitting.sample import limits_of_box
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations, fitted_together
 
@@ -52,7 +53,7 @@ class RegressionFit(LikelihoodFit):
         """Sigma, where it is one number."""
         if not self.names[-1] == "sigma":
             raise AttributeError("scale: it depends on covariates; see log_scale.")
-        return float(np.exp(self.log_scale[0]))
+        return float(self.estimates[-1])
 
 
 def fit_regression(
@@ -63,6 +64,7 @@ def fit_regression(
     censored_high: Any = None,
     truncated_low: Any = None,
     truncated_high: Any = None,
+    region: Box | None = None,
     scale_design: Any = None,
     noise: Any = None,
     weights: Any = None,
@@ -89,6 +91,8 @@ def fit_regression(
         censored_high: likewise: only known to be that high.
         truncated_low: a number or (n,): rows with an outcome below it are never seen.
         truncated_high: likewise, above.
+        region: in place of both, a `tg.Box` of one dimension, with limits (1,), or (n, 1) for each
+            row.
         scale_design: covariates z_i of log sigma, (n, k), with a column of ones if a constant is
             meant; by default sigma is one number.
         noise: variances of measurement errors, a number or (n,), added to sigma^2.
@@ -127,7 +131,15 @@ def fit_regression(
     """
     check_settings(information, num_profiles)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
-        limits = censored_low, censored_high, truncated_low, truncated_high
+        names = "truncated_low and truncated_high"
+        ends = limits_of_box("fit_regression", region, (truncated_low, truncated_high), names)
+        if region is not None:
+            if region.dimension != 1:
+                raise ValueError(
+                    f"fit_regression: region must have one dimension, got {region.dimension}."
+                )
+            ends = region.low[..., 0], region.high[..., 0]
+        limits = censored_low, censored_high, *ends
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
 
         def read(share: pooling.Share | None) -> Checked:

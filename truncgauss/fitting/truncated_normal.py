@@ -41,6 +41,7 @@ from truncgauss.fitting.sample import (
     check_statistics,
     columns_of,
     limits_of,
+    limits_of_box,
 )
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.gaussian.problem import Estimate, as_key, as_problem
@@ -105,6 +106,7 @@ def fit_truncated_normal(
     low: Any = None,
     high: Any = None,
     *,
+    region: Box | None = None,
     statistics: Statistics | None = None,
     noise: Any = None,
     weights: Any = None,
@@ -138,6 +140,7 @@ def fit_truncated_normal(
             and n > 1. None or -inf leaves a side open. A dictionary or a Series goes by the names
             of the columns, of which it may leave some out.
         high: limits above, likewise.
+        region: in place of both, a `tg.Box`.
         statistics: in place of data, `tg.Statistics` of the rows.
         noise: covariance of a row's measurement error: (d, d) for all rows, (n, d, d), or
             variances (n, d). The estimates are those without noise; the limits act on what was
@@ -173,6 +176,7 @@ def fit_truncated_normal(
         Cohen, "Truncated and Censored Samples" (1991).
     """
     check_settings("observed", num_profiles)
+    low, high = limits_of_box("fit_truncated_normal", region, (low, high), "low and high")
     settings: dict[str, Any] = dict(
         method=method, key=as_key(key), num_steps=num_steps, num_profiles=num_profiles,
         progress=progress,
