@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.mixtures.curvature import score_products
 from truncgauss.fitting.mixtures.edge import edge_of
@@ -67,7 +66,7 @@ def finished(
         responsibilities=np.asarray(terms.responsibilities),
         entropy=told.entropy,
         fraction_not_truncated=inside,
-        num_rows=pooling.total(np.asarray(loss.observations.weight)).item(),
+        num_rows=loss.sums.sum(np.asarray(loss.observations.weight)).item(),
         num_parameters=len(here.x),
         start_log_likelihoods=reached,
         num_reached=int(np.sum(np.abs(reached - objective) <= max(SAME, 3.0 * stderr))),
@@ -77,7 +76,7 @@ def finished(
         notes=notes,
         loss=loss,
         best=here.x,
-        share=pooling.own_share(),
+        share=loss.sums.share,
     )
 
 
@@ -106,7 +105,7 @@ def told_by(loss: MixtureLoss, terms: MixtureTerms) -> Told:
     inside = weights @ np.exp(np.asarray(terms.components.region).T)
     logs = np.log(np.where(shares > 0, shares, 1.0))
     own = value, stderr**2, weights @ shares, inside, -weights @ np.sum(shares * logs, axis=1)
-    value, variance, counts, inside, entropy = pooling.total(own)
+    value, variance, counts, inside, entropy = loss.sums.sum(own)
     return Told(float(value), float(variance) ** 0.5, counts, inside, float(entropy))
 
 
@@ -219,7 +218,7 @@ def interval_notes(
             f"Do not trust the Wald intervals of {', '.join(names[k] for k in wrong)}: they reach "
             "below 0, where no such value can be."
         )
-    num_rows = pooling.total(np.asarray(loss.observations.num_rows)).item()
+    num_rows = loss.sums.sum(np.asarray(loss.observations.num_rows)).item()
     if 2 * len(names) * num_rows > MOST_COMPARED:
         return (*notes, NOT_COMPARED)
     place = loss.coordinates

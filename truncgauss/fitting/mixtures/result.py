@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
+from truncgauss.execution import row_sums
 from truncgauss.fitting.mixtures.likelihood import mixture_log_likelihood
 from truncgauss.fitting.mixtures.loss import MixtureLoss
 from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterior
@@ -84,7 +84,7 @@ class MixtureFit(InformationCriteria, Fit):
     em_log_likelihoods: np.ndarray
     loss: MixtureLoss = dataclasses.field(repr=False)
     best: np.ndarray = dataclasses.field(repr=False)
-    share: pooling.Share | None = dataclasses.field(default=None, repr=False)
+    share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     @property
     def icl(self) -> float:
@@ -141,7 +141,7 @@ class MixtureFit(InformationCriteria, Fit):
             array([-1.031])
         """
         with jax.enable_x64(True):
-            pooling.refuse_spread("row_log_likelihood", observations)
+            row_sums.refuse_spread("row_log_likelihood", observations)
             mixture = self.weights, self.locs, self.covariances
             found = mixture_log_likelihood(observations, *mixture, method)
             return np.asarray(found.log_prob)
