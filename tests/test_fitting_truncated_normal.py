@@ -395,3 +395,25 @@ def test_differences_of_gradients_are_the_hessian():
             units = np.sqrt(np.diagonal(exact))
             gap = (hessian_of(fit.loss, x) - exact) / np.outer(units, units)
             assert np.abs(gap).max() < 2e-8
+
+
+def test_limits_of_truncation_are_those_of_a_box_in_every_fit():
+    x = np.array([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2])
+    box, ones = tg.Box([0.0], [INF]), np.ones((8, 1))
+    by_box = (
+        tg.fit_observations(tg.Observations.exact(x, region=box)),
+        tg.fit_regression(x, ones, region=box),
+        tg.fit_truncated_normal(x, region=box),
+    )
+    by_limits = tg.fit_regression(x, ones, truncated_low=0.0), tg.fit_truncated_normal(x, low=0.0)
+    for fit in (*by_box, *by_limits):
+        assert fit.names[-1] == "sigma"
+        np.testing.assert_allclose(fit.estimates, by_box[0].estimates, rtol=1e-6)
+    each = tg.Box(np.zeros((8, 1)), np.full((8, 1), INF))
+    np.testing.assert_array_equal(
+        tg.fit_regression(x, ones, region=each).estimates, by_box[1].estimates
+    )
+    with pytest.raises(ValueError, match="give either region or low and high, not both"):
+        tg.fit_truncated_normal(x, 0.0, region=box)
+    with pytest.raises(ValueError, match="fit_regression: region must be a tg.Box, got Ball"):
+        tg.fit_regression(x, ones, region=tg.Ball([0.0], 2.0))

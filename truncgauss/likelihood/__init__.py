@@ -16,11 +16,8 @@ from truncgauss.likelihood.rows import (
 from truncgauss.likelihood.slopes import RowSlopes, row_slopes
 from truncgauss.likelihood.spread_rows import (
     Summary,
-    fitted_together,
     local_rows,
-    numbered,
     numbered_among_all,
-    own_rows,
     rows_of_fit,
     summary_of,
 )
@@ -35,14 +32,11 @@ __all__ = [
     "blocks",
     "filled_up",
     "first_rows",
-    "fitted_together",
     "fraction_not_truncated",
     "hold",
     "local_rows",
     "log_likelihood",
-    "numbered",
     "numbered_among_all",
-    "own_rows",
     "prepared",
     "row_slopes",
     "row_terms",
