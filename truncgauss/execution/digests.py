@@ -119,8 +119,7 @@ def words_of(array: jax.Array) -> np.ndarray:
 
 
 def marked(rows: SpreadRows) -> dict[str, Any]:
-    """Words that tell the rows of a file from others; numbers may be traced or in other
-    processes."""
+    """Identity of the rows of a file; numbers may be traced or in other processes."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in rows):
         return rows._asdict()
     values, weights = rows

@@ -40,10 +40,9 @@ device computes all of them.
 """
 
 import contextlib
-import contextvars
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -63,36 +62,7 @@ class Plan(NamedTuple):
     gathered: bool = True  # whether every process gets the results of all rows
 
 
-class ClearingContext:
-    """A value that programs are traced with, set by a context that clears JAX's caches.
-
-    A program that was traced under one value must not serve another. `jax.make_user_context` makes
-    the value a part of the caches' key; this class serves releases of JAX without that function, at
-    the price of compiling again after each change of the value.
-    """
-
-    def __init__(self, default_value: Any) -> None:
-        self._variable = contextvars.ContextVar("value", default=default_value)
-
-    @property
-    def value(self) -> Any:
-        return self._variable.get()
-
-    @contextlib.contextmanager
-    def __call__(self, value: Any) -> Iterator[None]:
-        changed = value != self.value
-        token = self._variable.set(value)
-        try:
-            if changed:
-                jax.clear_caches()
-            yield
-        finally:
-            self._variable.reset(token)
-            if changed:
-                jax.clear_caches()
-
-
-_PLAN = getattr(jax, "make_user_context", ClearingContext)(default_value=Plan())
+_PLAN: Any = jax.make_user_context(default_value=Plan())  # a part of what programs are known by
 
 
 def host_devices(num_devices: int) -> None:
