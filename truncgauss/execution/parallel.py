@@ -378,36 +378,6 @@ def is_elsewhere(leaf: Any) -> bool:
     return concrete and not (leaf.is_fully_addressable or leaf.is_fully_replicated)
 
 
-def checksum(array: jax.Array) -> np.ndarray:
-    """Numbers that tell an array from another one of its shape, the same on all processes.
-
-    For arrays whose elements are on many processes, where `np.asarray` is refused. Each word of 32
-    bits is mixed with its place, and the results are added.
-
-    Reference:
-        Appleby (2011), MurmurHash3, for the mixing.
-    """
-    return np.asarray(_checksum(array))
-
-
-@jax.jit
-def _checksum(array: jax.Array) -> jax.Array:
-    words = array.astype(jnp.uint32)
-    if array.dtype.itemsize >= 4:
-        words = jax.lax.bitcast_convert_type(array, jnp.uint32)
-    place = jnp.zeros(words.shape, jnp.uint32)
-    for axis, size in enumerate(words.shape):
-        place = place * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
-
-    def mixed(seed: int) -> jax.Array:
-        x = words ^ (place + jnp.uint32(1)) * jnp.uint32(seed)
-        for multiplier, shift in ((0x85EBCA6B, 16), (0xC2B2AE35, 13)):
-            x = (x ^ (x >> shift)) * jnp.uint32(multiplier)
-        return jnp.sum(x ^ (x >> 16), dtype=jnp.uint32)
-
-    return jnp.stack([mixed(0x9E3779B1), mixed(0xC2B2AE3D)])
-
-
 def plan() -> Plan:
     """What is spread, and over which meshes, where this is called."""
     return _PLAN.value
