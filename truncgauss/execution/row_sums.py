@@ -240,8 +240,8 @@ def of_spread(what: str, tree: Any) -> RowSums:
 
 
 def run_of(array: jax.Array) -> tuple[int, int, int]:
-    """Begin and end of the rows of this process, and the number of all; 0 and 0 if they are no single
-    run of whole rows."""
+    """Begin and end of the rows of this process, and the number of all; 0 and 0 if they are no
+    single run of whole rows."""
     shards = local_shards(array)
     begin = end = min(shards, default=0)
     for start, data in sorted(shards.items()):

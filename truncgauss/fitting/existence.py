@@ -164,8 +164,8 @@ def inside_regions(
 
 
 def absurd(errors: np.ndarray, width: float, transform: np.ndarray) -> np.ndarray:
-    """A mask of coefficients, (p,), that are not determined: their errors exceed by `ABSURD` the width of
-    the Gaussian over the spread of their covariates that the other covariates leave.
+    """A mask of coefficients, (p,), that are not determined: their errors exceed by `ABSURD` the
+    width of the Gaussian over the spread of their covariates that the other covariates leave.
 
     Args:
         errors: (p,).

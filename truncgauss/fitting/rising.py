@@ -1,4 +1,4 @@
-"""Directions in which the likelihood of observed rows rises for ever, by their limits and regions."""
+"""Directions in which the likelihood of rows rises for ever, by their limits and regions."""
 
 import numpy as np
 
