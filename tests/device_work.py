@@ -83,7 +83,7 @@ def shift(_):
 
 def optimised(_):
     loss = lambda loc: -log_prob(MEANS + loc, method=FEW).sum()
-    return tg.fit(loss, jnp.full(4, 0.3), num_steps=5, progress=False).params
+    return tg.minimize(loss, jnp.full(4, 0.3), num_steps=5, progress=False).params
 
 
 def likelihood(loc):

@@ -65,7 +65,7 @@ def valley(x, key):
 
 
 def descent(settings, key):
-    fit = tg.fit(valley, jnp.zeros(2), optax.adam(0.05), 300, key=key, progress=False)
+    fit = tg.minimize(valley, jnp.zeros(2), optax.adam(0.05), 300, key=key, progress=False)
     return {"params": fit.params, "trace": fit.loss_trace}
 
 

@@ -43,23 +43,23 @@ def settings(kind):
 
 @pytest.mark.parametrize("kind", ["fixed", "random"])
 def test_a_fit_in_two_parts_equals_one_fit_to_the_bit(kind, tmp_path):
-    whole = tg.fit(num_steps=60, **settings(kind))
+    whole = tg.minimize(num_steps=60, **settings(kind))
     path = tmp_path / "folder" / "fit.npz"
-    part = tg.fit(num_steps=17, checkpoint=path, **settings(kind))
+    part = tg.minimize(num_steps=17, checkpoint=path, **settings(kind))
     assert part.num_steps == 17 and path.exists()
-    resumed = tg.fit(num_steps=60, checkpoint=path, **settings(kind))
+    resumed = tg.minimize(num_steps=60, checkpoint=path, **settings(kind))
     np.testing.assert_array_equal(resumed.params, whole.params)
     np.testing.assert_array_equal(resumed.loss_trace[18:], whole.loss_trace[18:])
     assert resumed.num_steps == whole.num_steps and resumed.reason == whole.reason
     # A finished fit is read, not run again.
-    again = tg.fit(num_steps=60, checkpoint=path, **settings(kind))
+    again = tg.minimize(num_steps=60, checkpoint=path, **settings(kind))
     np.testing.assert_array_equal(again.loss_trace, resumed.loss_trace)
     # Nothing half-written is left.
     assert {file.name for file in path.parent.iterdir()} == {"fit.npz", "fit.previous.npz"}
 
 
 def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
-    whole = tg.fit(num_steps=60, **settings("fixed"))
+    whole = tg.minimize(num_steps=60, **settings("fixed"))
     path, chunks = tmp_path / "fit.npz", []
     advance = loop.advance
 
@@ -71,25 +71,25 @@ def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(loop, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        tg.fit(num_steps=60, checkpoint=path, **settings("fixed"))
+        tg.minimize(num_steps=60, checkpoint=path, **settings("fixed"))
     monkeypatch.undo()
-    resumed = tg.fit(num_steps=60, checkpoint=path, **settings("fixed"))
+    resumed = tg.minimize(num_steps=60, checkpoint=path, **settings("fixed"))
     np.testing.assert_array_equal(resumed.loss_trace, whole.loss_trace)
     np.testing.assert_array_equal(resumed.params, whole.params)
 
 
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     path = tmp_path / "fit.npz"
-    tg.fit(num_steps=5, checkpoint=path, **settings("fixed"))
+    tg.minimize(num_steps=5, checkpoint=path, **settings("fixed"))
     other = settings("fixed") | {"start": jnp.zeros(3) + 0.1}
     with pytest.raises(ValueError, match="belongs to another fit: start differ"):
-        tg.fit(num_steps=5, checkpoint=path, **other)
+        tg.minimize(num_steps=5, checkpoint=path, **other)
     other = settings("fixed") | {"optimizer": ADAM}
     with pytest.raises(ValueError, match="does not fit: state/opt_state"):
-        tg.fit(num_steps=5, checkpoint=path, **other)
+        tg.minimize(num_steps=5, checkpoint=path, **other)
     path.write_bytes(b"no archive")
     with pytest.raises(ValueError, match="is no checkpoint"):
-        tg.fit(num_steps=5, checkpoint=path, **settings("fixed"))
+        tg.minimize(num_steps=5, checkpoint=path, **settings("fixed"))
 
 
 def scaled_valley(scale):
@@ -98,7 +98,9 @@ def scaled_valley(scale):
 
 def test_a_checkpoint_knows_the_code_and_the_data_of_a_plain_function(tmp_path):
     path, start = tmp_path / "fit.npz", jnp.array([-1.0, 2.0, 0.5])
-    fit = lambda objective: tg.fit(objective, start, num_steps=5, checkpoint=path, progress=False)
+    fit = lambda objective: tg.minimize(
+        objective, start, num_steps=5, checkpoint=path, progress=False
+    )
     first = fit(scaled_valley(2.0))
     again = fit(scaled_valley(2.0))  # the same function, made anew
     np.testing.assert_array_equal(first.loss_trace, again.loss_trace)
@@ -109,7 +111,7 @@ def test_a_checkpoint_knows_the_code_and_the_data_of_a_plain_function(tmp_path):
 
 def test_any_damage_to_a_checkpoint_is_told_in_a_sentence(tmp_path):
     path = tmp_path / "fit.npz"
-    tg.fit(num_steps=5, checkpoint=path, **settings("fixed"))
+    tg.minimize(num_steps=5, checkpoint=path, **settings("fixed"))
     whole, rng = path.read_bytes(), np.random.default_rng(0)
     refused = 0
     for _ in range(60):
@@ -285,7 +287,7 @@ def test_a_killed_process_leaves_a_checkpoint_that_goes_on_to_the_bit(number, tm
 
         with fitting.interrupts():
             print("begun", flush=True)
-            fit = tg.fit(slow, jnp.zeros(3), optax.adam(0.01), 300, progress=False,
+            fit = tg.minimize(slow, jnp.zeros(3), optax.adam(0.01), 300, progress=False,
                          checkpoint=path, save_every=0.2)
         np.save(sys.argv[2], np.append(fit.loss_trace, fit.params))
         """

@@ -364,7 +364,7 @@ from truncgauss import config
 from truncgauss.runs import running
 import jax
 import truncgauss as tg
-tg.Box, tg.fit
+tg.Box, tg.minimize
 before = jax.config.jax_compilation_cache_dir
 settings = config.load("tiny.yaml")
 running.prepare(settings)

@@ -31,9 +31,11 @@ def test_options_that_the_compiler_does_not_know_are_left_out(effort, compiler_w
     assert "xla_backend_optimization_level" in known
     compiler_without("xla_cpu_of_another_release")
     assert compiling.accepted_names() == known
-    program = compiling.Compiled(lambda x: jnp.tanh(x) + 1)
-    assert program(np.float64(0.0), effort=getattr(compiling, effort)) == 1.0
-    staged = jax.jit(lambda x: x + program(np.ones(3), effort=getattr(compiling, effort)))
+    cost = compiling.Cost(1, loops=effort == "MEDIUM")
+    assert compiling.effort_of(cost) is getattr(compiling, effort)
+    program = compiling.Compiled(lambda x: jnp.tanh(x) + 1, cost=lambda x: cost)
+    assert program(np.float64(0.0)) == 1.0
+    staged = jax.jit(lambda x: x + program(np.ones(3)))
     np.testing.assert_allclose(staged(0.0), np.tanh(1.0) + 1)
 
 

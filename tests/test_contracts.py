@@ -55,11 +55,11 @@ class Annulus(tg.Region):
         return 2
 
     def contains(self, x):
-        radius = tg.safe_norm(x)
+        radius = tg.safe.safe_norm(x)
         return (radius >= self.inner) & (radius <= self.outer)
 
     def margins(self, x):
-        radius = tg.safe_norm(x)
+        radius = tg.safe.safe_norm(x)
         return jnp.stack([radius - self.inner, self.outer - radius], axis=-1)
 
 

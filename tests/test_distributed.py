@@ -66,7 +66,7 @@ def run(settings, checkpoint):
     if settings.mode == "rows":
         return found | {"summary": ["done"]}
     loss = jax.tree_util.Partial(lambda means, loc: -log_prob(means + loc).sum(), means)
-    fit = tg.fit(loss, jnp.full(2, 0.3), num_steps=settings.steps, progress=False,
+    fit = tg.minimize(loss, jnp.full(2, 0.3), num_steps=settings.steps, progress=False,
                  tolerance=0.0 if settings.mode == "long" else None,
                  optimizer=__import__("optax").sgd(1e-6) if settings.mode == "long" else None,
                  checkpoint=checkpoint / "fit.npz", save_every=0.2)

@@ -39,7 +39,7 @@ def five():
     results = [of_key(matrix, low, high, key) for key in keys]
     stacked = jax.tree.map(lambda *parts: np.stack(parts, 1), *results)
     rows = zip(FIVE, low, high, zip(*stacked))
-    return {name: (low, high, tg.Moments(*parts)) for name, low, high, parts in rows}
+    return {name: (low, high, tg.probability.Moments(*parts)) for name, low, high, parts in rows}
 
 
 @pytest.fixture(scope="module")

@@ -183,7 +183,7 @@ def test_beside_the_dense_matrix():
 
 
 def replicates(loc, covariance, low, high, plan, keys, num_points):
-    method = tg.FactorLattice(num_points, len(keys), plan)
+    method = tg.probability.FactorLattice(num_points, len(keys), plan)
     return method.replicates(loc, covariance, tg.Box(low, high), keys)
 
 

@@ -1,4 +1,4 @@
-"""`tg.fit`: its end is honest, free coordinates keep constraints, standard errors are right."""
+"""`tg.minimize`: its end is honest, free coordinates keep constraints, errors are right."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def rosenbrock(x):
 
 @pytest.mark.parametrize("dtype, accuracy", [(jnp.float64, 1e-8), (jnp.float32, 2e-3)])
 def test_lbfgs_finds_a_narrow_valley_in_both_precisions(dtype, accuracy):
-    result = tg.fit(rosenbrock, jnp.full(4, -1.0, dtype), progress=False)
+    result = tg.minimize(rosenbrock, jnp.full(4, -1.0, dtype), progress=False)
     assert result.converged and "Converged" in result.reason
     assert result.params.dtype == dtype
     np.testing.assert_allclose(result.params, 1.0, atol=accuracy)
@@ -40,7 +40,7 @@ def test_equal_fits_compile_once_and_give_equal_numbers_with_and_without_a_bar(c
         return jnp.sum((x - data) ** 2) + jnp.sum(x**4)
 
     fits = [
-        tg.fit(jax.tree_util.Partial(loss, jnp.asarray(data)), jnp.zeros(2), progress=progress)
+        tg.minimize(jax.tree_util.Partial(loss, jnp.asarray(data)), jnp.zeros(2), progress=progress)
         for data, progress in [([1.0, 2.0], True), ([1.0, 2.0], False), ([3.0, -1.0], False)]
     ]
     for first, second in zip(fits[0].loss_trace, fits[1].loss_trace, strict=True):
@@ -48,14 +48,14 @@ def test_equal_fits_compile_once_and_give_equal_numbers_with_and_without_a_bar(c
     np.testing.assert_array_equal(fits[0].params, fits[1].params)
     assert not np.allclose(fits[1].params, fits[2].params)
     once = len(traces)
-    tg.fit(jax.tree_util.Partial(loss, jnp.asarray([5.0, 6.0])), jnp.ones(2), progress=False)
+    tg.minimize(jax.tree_util.Partial(loss, jnp.asarray([5.0, 6.0])), jnp.ones(2), progress=False)
     assert len(traces) <= once + 1  # the check of its shape, never the compiled loop
     assert "loss" not in capsys.readouterr().err  # silent off a terminal
 
 
 def test_any_optimiser_and_any_tree():
     start = {"width": 1.0, "centre": [jnp.zeros(2), 3]}
-    result = tg.fit(
+    result = tg.minimize(
         lambda p: (p["width"] - 2.0) ** 2 + sum(jnp.sum((x - 1.0) ** 2) for x in p["centre"]),
         start,
         optax.adam(0.1),
@@ -69,17 +69,17 @@ def test_any_optimiser_and_any_tree():
 
 
 def test_a_fit_that_is_not_finished_says_so():
-    short = tg.fit(rosenbrock, jnp.full(4, -1.0), num_steps=3, progress=False)
+    short = tg.minimize(rosenbrock, jnp.full(4, -1.0), num_steps=3, progress=False)
     assert not short.converged and "3 steps are used up" in short.reason
     assert short.num_steps == 3 and len(short.loss_trace) == 4
-    flat = tg.fit(lambda x: jnp.sum(jnp.cos(x)), jnp.zeros(1), progress=False)
+    flat = tg.minimize(lambda x: jnp.sum(jnp.cos(x)), jnp.zeros(1), progress=False)
     assert not flat.converged and "exactly zero at the start" in flat.reason
-    kink = tg.fit(lambda x: jnp.abs(x), 1.05, optax.sgd(0.1), 400, progress=False)
+    kink = tg.minimize(lambda x: jnp.abs(x), 1.05, optax.sgd(0.1), 400, progress=False)
     assert not kink.converged and "Stalled" in kink.reason
 
 
 def test_a_loss_that_turns_nan_stops_the_fit_and_names_the_culprit():
-    result = tg.fit(
+    result = tg.minimize(
         lambda p: jnp.log(p["scale"]) + p["shift"] ** 2,
         {"scale": 1.0, "shift": 1.0},
         optax.sgd(0.3),
@@ -98,7 +98,7 @@ def test_a_gradient_that_is_not_finite_at_the_start_is_reported_there():
     def naive(p):
         return 1.0 / (1.0 + jnp.exp(-100.0 * (p["far"] - p["near"])))
 
-    result = tg.fit(naive, {"near": 0.0, "far": -1000.0}, progress=False)
+    result = tg.minimize(naive, {"near": 0.0, "far": -1000.0}, progress=False)
     assert not result.converged and result.num_steps == 0
     assert "the gradient is not finite at far = -1000. and near = 0." in result.reason
     assert result.params == {"near": 0.0, "far": -1000.0}
@@ -109,33 +109,33 @@ def test_random_objectives_settle_or_say_that_they_fall():
         return jnp.mean((mean - 1.0 - jax.random.normal(key, (64,))) ** 2)
 
     key = jax.random.key(3)
-    result = tg.fit(noisy, 3.0, num_steps=400, key=key, progress=False)
+    result = tg.minimize(noisy, 3.0, num_steps=400, key=key, progress=False)
     assert result.converged and "Settled" in result.reason
     assert abs(result.params - 1.0) < 0.1
-    again = tg.fit(noisy, 3.0, num_steps=400, key=key, progress=False)
+    again = tg.minimize(noisy, 3.0, num_steps=400, key=key, progress=False)
     np.testing.assert_array_equal(result.loss_trace, again.loss_trace)
-    falling = tg.fit(noisy, 30.0, optax.sgd(1e-4), 400, key=key, progress=False)
+    falling = tg.minimize(noisy, 30.0, optax.sgd(1e-4), 400, key=key, progress=False)
     assert not falling.converged and "mean loss of the last quarter" in falling.reason
 
 
 def test_senseless_calls_of_fit_are_told_what_to_do():
     quadratic = lambda x: jnp.sum(x**2)
     with pytest.raises(ValueError, match="one real number, got float64 of shape"):
-        tg.fit(lambda x: x, jnp.zeros(2))
+        tg.minimize(lambda x: x, jnp.zeros(2))
     with pytest.raises(ValueError, match="must be a function"):
-        tg.fit(1.0, jnp.zeros(2))
+        tg.minimize(1.0, jnp.zeros(2))
     with pytest.raises(ValueError, match="real numbers"):
-        tg.fit(quadratic, jnp.zeros(2, complex))
+        tg.minimize(quadratic, jnp.zeros(2, complex))
     with pytest.raises(ValueError, match="no parameters"):
-        tg.fit(quadratic, {})
+        tg.minimize(quadratic, {})
     with pytest.raises(ValueError, match="num_steps"):
-        tg.fit(quadratic, 1.0, num_steps=-1)
+        tg.minimize(quadratic, 1.0, num_steps=-1)
     with pytest.raises(ValueError, match="every parameter is frozen"):
-        tg.fit(quadratic, 1.0, constraints=fitting.Frozen())
+        tg.minimize(quadratic, 1.0, constraints=fitting.Frozen())
     with pytest.raises(ValueError, match="'widht', which is no parameter; there are: width"):
-        tg.fit(quadratic, {"width": 1.0}, constraints={"widht": fitting.Positive()})
+        tg.minimize(quadratic, {"width": 1.0}, constraints={"widht": fitting.Positive()})
     with pytest.raises(ValueError, match="width must be positive, got -1.0"):
-        tg.fit(quadratic, {"width": -1.0}, constraints={"width": fitting.Positive()})
+        tg.minimize(quadratic, {"width": -1.0}, constraints={"width": fitting.Positive()})
 
 
 # Free coordinates
@@ -172,7 +172,7 @@ def test_constraints_hold_during_a_fit_and_infinite_ends_stay():
         )
         return sum(jnp.sum(gap**2) for gap in jax.tree.leaves(gaps))
 
-    result = tg.fit(distance, start, constraints=constraints, progress=False)
+    result = tg.minimize(distance, start, constraints=constraints, progress=False)
     assert result.converged, result.reason
     for found, expected in zip(
         jax.tree.leaves(result.params), jax.tree.leaves(wanted), strict=True
@@ -246,7 +246,7 @@ def test_a_curvature_that_is_not_finite_leaves_standard_errors_unknown():
 
 
 def test_a_plateau_is_no_minimum():
-    result = tg.fit(lambda x: jnp.exp(-x), 0.0, progress=False)
+    result = tg.minimize(lambda x: jnp.exp(-x), 0.0, progress=False)
     assert not result.converged and "still falls" in result.reason and "plateau" in result.reason
     # The likelihood of truncated rows, of which a wide Gaussian is a straight slope.
     y, low = jnp.array([0.3, 0.5, 1.1, 0.2, 0.9]), jnp.array([0.0, 0.1, 0.5, -1.0, 0.2])
@@ -255,10 +255,10 @@ def test_a_plateau_is_no_minimum():
         law = tg.TruncatedNormal(params["loc"], jnp.exp(params["log_scale"]), low, low + 1.5)
         return -jnp.mean(law.log_prob(y))
 
-    result = tg.fit(loss, {"loc": 0.0, "log_scale": float(np.log(1e6))}, progress=False)
+    result = tg.minimize(loss, {"loc": 0.0, "log_scale": float(np.log(1e6))}, progress=False)
     assert not result.converged and "plateau" in result.reason
     # A minimum, however flat, is none.
-    flat = tg.fit(lambda x: jnp.sum((x - 1.0) ** 4), jnp.zeros(2), progress=False)
+    flat = tg.minimize(lambda x: jnp.sum((x - 1.0) ** 4), jnp.zeros(2), progress=False)
     assert flat.converged, flat.reason
 
 
@@ -268,7 +268,7 @@ def test_a_random_fit_that_gained_nothing_has_not_converged():
 
     def slow(start):
         slowly = optax.sgd(1e-6)
-        return tg.fit(loss, start, slowly, 100, key=jax.random.key(0), progress=False)
+        return tg.minimize(loss, start, slowly, 100, key=jax.random.key(0), progress=False)
 
     stuck = slow(0.0)
     assert not stuck.converged and "nothing was gained" in stuck.reason

@@ -12,7 +12,6 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from truncgauss import fitting
-from truncgauss.execution.compiling import MEDIUM
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting import truncated_normal
 from truncgauss.fitting.optimization.newton import Chord, newton_steps, point, slope
@@ -373,7 +372,7 @@ def test_a_profile_by_gradients_ends_where_another_optimiser_says():
         estimate = jax.value_and_grad(lambda at: place.estimates(at)[1])
 
         def fall(y):
-            value, gradient = slope(fit.loss, jnp.asarray(best.x + root @ y), effort=MEDIUM)
+            value, gradient = slope(fit.loss, jnp.asarray(best.x + root @ y))
             return size * (float(value) - best.loss), size * root.T @ np.asarray(gradient)
 
         held = {

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from PIL import Image
 from scipy.stats import multivariate_normal, norm
 
+import truncgauss as tg
+from experiments.gallery.plot import annealing, bias_and_spread, growing_bump
 from tests.test_experiments import completed
 from truncgauss import plotting
 from truncgauss.runs import running
@@ -69,9 +72,43 @@ def test_gallery_asks_for_three_dimensions(tmp_path):
 
 
 def test_a_figure_that_moves_is_kept_as_a_gif(tmp_path, monkeypatch):
-    drawn = plotting.figure()[0], plotting.growing_bump([0.5, 1.0])
+    drawn = plotting.figure()[0], growing_bump([0.5, 1.0])
     monkeypatch.setattr(running.settings, "function", lambda *_: lambda results: drawn)
     settings = load(running.ROOT / "configs" / "gallery.yaml")
     paths = running._draw(settings, {}, tmp_path)
     assert [path.rpartition(".")[2] for path in paths] == ["png", "svg", "gif"]
     assert (tmp_path / "gallery.gif").read_bytes().startswith(b"GIF89a")
+
+
+def test_edges_sharpen_and_darken():
+    edges = {"soft": tg.Tanh(2.0), "sharp": tg.Tanh(20.0)}
+    ax = annealing(edges, "margin")
+    for edge, line in zip(edges.values(), ax.lines[:2], strict=True):
+        np.testing.assert_allclose(line.get_ydata(), np.asarray(edge.value(line.get_xdata())))
+    light, dark = (np.sum(line.get_color()) for line in ax.lines[:2])
+    assert light > dark
+
+
+def test_bias_and_spread_are_those_of_the_estimates():
+    estimates = np.random.default_rng(0).normal([1.0, 2.0, 4.0], 0.3, (50, 3))
+    ax = bias_and_spread([1.0, 2.0, 3.0], estimates, [1.0, 2.0, 3.0], label="soft")
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), estimates.mean(0) - [1, 2, 3])
+    bars = ax.collections[0].get_segments()
+    lengths = [np.ptp(bar[:, 1]) for bar in bars]
+    np.testing.assert_allclose(lengths, 2 * estimates.std(0, ddof=1) / np.sqrt(50))
+
+
+def test_the_bump_grows_in_a_gif(tmp_path):
+    widths = [0.5, 1.0, 2.0]
+    path = plotting.animation(growing_bump(widths), tmp_path / "bump.gif", dpi=40)
+    with Image.open(path) as picture:
+        assert picture.n_frames == 3 and picture.info["loop"] == 0
+        assert picture.convert("RGB").getpixel((1, 1)) == (255, 255, 255)
+    for width, frame in zip(widths, growing_bump(widths), strict=True):
+        x, y = frame.axes[0].lines[0].get_data()
+        np.testing.assert_allclose(y, np.asarray(tg.safe.bump(x, width)))
+        right = frame.axes[1]
+        top = right.lines[0].get_ydata().max()
+        assert 0.0 < top < right.get_ylim()[1]
+    with pytest.raises(ValueError, match="got none"):
+        plotting.animation([], tmp_path / "none.gif")

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "truncgauss"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -29,14 +31,15 @@ DOORS = {
     },
     "optax": {"fitting.optimization.loop", "fitting.optimization.steps"},
     "matplotlib": {
+        "plotting.animation",
         "plotting.style",
         "plotting.panels",
         "plotting.plane",
         "plotting.fits",
         "plotting.quantiles",
         "plotting.truncation",
-        "plotting.estimators",
     },
+    "narwhals": {"execution.tables.columns"},
     "ruamel": {"runs.config.yaml"},
     "pydantic": {"runs.config.loading", "runs.config.sections"},
     "tyro": {"cli"},
@@ -195,6 +198,16 @@ def test_type_checkers_see_the_public_names_at_their_homes():
     for name, home in tg._MODULES.items():
         homes.setdefault(home.rpartition(".")[0], set()).add(name)
     assert seen == homes
+
+
+def test_earlier_names_work_with_a_warning_that_says_the_new_one():
+    import truncgauss as tg
+
+    assert not set(tg._MOVED) & set(tg.__all__)
+    for name, new in tg._MOVED.items():
+        with pytest.warns(DeprecationWarning, match=f"tg.{name} is {re.escape(new)} now: write "):
+            value = getattr(tg, name)
+        assert value is eval(new, {"tg": tg}), name
 
 
 def test_the_citation_has_the_version_of_the_package():

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from problems import problem
+from scipy.stats import norm, truncnorm
 
 import truncgauss as tg
 from truncgauss.separation import kernel
@@ -137,6 +138,106 @@ def test_second_derivatives_equal_automatic_ones_in_every_mode():
     batch = jax.vmap(jax.grad(by_rule, 3), (None, None, 0, None))
     alone = jax.grad(by_rule, 3)(*INPUTS)
     assert_trees_close(batch(LOW, HIGH, LOC[None], INPUTS[3])[0], alone, 1e-9)
+
+
+def by_hand(constraints, tilt, uniforms):
+    """Draws, conditional means and log masses by SciPy, one variable and one lane at a time."""
+    low, high, loc, factor = (np.asarray(x) for x in constraints)
+    d, n = len(tilt), uniforms.shape[1]
+    draws, means, log_mass = (np.zeros((d, n)) for _ in range(3))
+    for lane in range(n):
+        for k in range(d):
+            means[k, lane] = factor[k, :k] @ draws[:k, lane]
+            centre = loc[k] + means[k, lane] + factor[k, k] * tilt[k]
+            ends = (np.array([low[k], high[k]]) - centre) / factor[k, k]
+            log_mass[k, lane] = np.log(norm.cdf(ends[1]) - norm.cdf(ends[0]))
+            if k < d - 1:
+                draws[k, lane] = tilt[k] + truncnorm.ppf(uniforms[k, lane], *ends)
+    return draws[:-1], means, log_mass
+
+
+def four_constraints():
+    return kernel.Constraints(LOW, HIGH, LOC, jnp.linalg.cholesky(four_dimensions()))
+
+
+UNIFORMS = jnp.asarray(np.random.default_rng(3).uniform(0.05, 0.95, (3, 4)))
+
+
+def test_a_path_draws_each_variable_given_the_earlier_ones():
+    path = kernel.paths(four_constraints(), TILT, UNIFORMS)
+    for mine, other in zip(path, by_hand(four_constraints(), TILT, UNIFORMS), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-11, atol=1e-12)
+
+
+def test_one_variable_has_a_mass_and_no_draw():
+    one = kernel.Constraints(*(jnp.asarray(x) for x in ([-1.0], [0.5], [0.2], [[2.0]])))
+    path = kernel.paths(one, jnp.zeros(1), jnp.zeros((0, 3)))
+    assert path.draws.shape == (0, 3) and np.all(path.means == 0.0)
+    np.testing.assert_allclose(
+        path.log_mass, np.full((1, 3), np.log(norm.cdf(0.15) - norm.cdf(-0.6)))
+    )
+
+
+def test_tangents_of_paths_are_differences():
+    """Every limit, mean and factor moves at once; tilt and uniforms are held."""
+    constraints = four_constraints()
+    rng = np.random.default_rng(4)
+    moved = [jnp.where(jnp.isfinite(x), rng.normal(size=x.shape), 0.0) for x in constraints]
+    moved = kernel.Constraints(*moved[:3], jnp.tril(moved[3]))
+    of = lambda constraints: kernel.paths(constraints, TILT, UNIFORMS)
+    _, tangents = jax.jvp(of, (constraints,), (moved,))
+    at = lambda t: of(jax.tree.map(lambda x, move: x + t * move, constraints, moved))
+    differences = jax.tree.map(lambda one, two: (one - two) / 2e-6, at(1e-6), at(-1e-6))
+    assert_trees_close(tangents, differences, 1e-7)
+
+
+def test_slopes_of_a_step_keep_their_digits_in_a_narrow_interval_far_out():
+    """Z is phi(a) w to first order: d log Z of a common shift is -a, where 1/w - 1/w would be."""
+    low, width = 30.0, 1e-9
+    log_mass = norm.logpdf(low) + np.log(width)
+    args = (jnp.asarray(x) for x in (low, low + width, width, log_mass, low + 0.25 * width, 0.25))
+    slopes = kernel.interval_slopes(*args)
+    np.testing.assert_allclose(slopes.mass_shift, -low, rtol=1e-6)
+    np.testing.assert_allclose(
+        [slopes.mass_low, slopes.mass_high], [-1 / width, 1 / width], rtol=1e-6
+    )
+    np.testing.assert_allclose(slopes.draw_low + slopes.draw_high, 1.0, rtol=1e-6)
+    endless = kernel.interval_slopes(
+        *(jnp.asarray(x) for x in (-jnp.inf, jnp.inf, jnp.inf, 0.0, 0.3, 0.6))
+    )
+    assert all(slope == 0.0 for slope in endless)
+
+
+@pytest.mark.parametrize("height", [1, 5, 70])
+def test_a_sweep_is_the_recursion(height):
+    """70 rows make blocks with padding."""
+    rng = np.random.default_rng(5)
+    strict = np.tril(rng.normal(size=(height, height)) / height**0.5, -1)
+    rows = rng.normal(size=(height, 3))
+    step = lambda mean, row: (jnp.tanh(mean + row), mean)
+    new, out = kernel.sweep(jnp.asarray(strict), step, jnp.asarray(rows), 3)
+    expected = np.zeros((height, 3))
+    for k in range(height):
+        expected[k] = np.tanh(strict[k] @ expected + rows[k])
+    np.testing.assert_allclose(new, expected, atol=1e-12)
+    np.testing.assert_allclose(out, strict @ expected, atol=1e-12)
+
+
+def test_an_extra_constraint_narrows_the_interval_of_its_last_variable():
+    """z0 and z1 are free but for z0 - z1 / 2 <= 1, so that z1 >= 2 (z0 - 1)."""
+    far = jnp.full(2, jnp.inf)
+    free = kernel.Constraints(-far, far, jnp.zeros(2), jnp.eye(2))
+    extra = [-far[:1], jnp.ones(1), jnp.zeros(1), jnp.array([[1.0, -0.5]])]
+    uniforms = UNIFORMS[:1]
+    draws, log_mass = kernel.intersected_paths(
+        free, kernel.Constraints(*extra), jnp.zeros(2), uniforms
+    )
+    np.testing.assert_allclose(draws, norm.ppf(uniforms), rtol=1e-11)
+    expected = [np.zeros(4), norm.logsf(2 * (norm.ppf(uniforms[0]) - 1))]
+    np.testing.assert_allclose(log_mass, expected, rtol=1e-11, atol=1e-14)
+    extra[0], extra[3] = jnp.full(1, 2.0), jnp.zeros((1, 2))  # 2 <= 0 <= 1 can never be
+    impossible = kernel.intersected_paths(free, kernel.Constraints(*extra), jnp.zeros(2), uniforms)
+    assert np.all(impossible[1] == -np.inf)
 
 
 @pytest.mark.parametrize("h", [5, 70])

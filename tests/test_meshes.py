@@ -117,7 +117,7 @@ def distributions_and_draws(d):
         "vector": vector,
         "draws": draws,
         "weighted": weighted,
-        "safe": lambda loc: tg.safe_norm(loc) + tg.bump(loc, 1.0).sum(-1),
+        "safe": lambda loc: tg.safe.safe_norm(loc) + tg.safe.bump(loc, 1.0).sum(-1),
     }
 
 

@@ -44,7 +44,7 @@ def test_the_density_is_the_likelihood_of_rows_and_passes_through_jit():
     y = np.array([[0.5, 0.3], [3.0, 1.0]])
     mixture = tg.TruncatedMixture(*TRUTH, region=region)
     rows = tg.Observations.exact(y, region=region)
-    expected = tg.mixture_log_likelihood(rows, *TRUTH).log_prob
+    expected = tg.mixtures.mixture_log_likelihood(rows, *TRUTH).log_prob
     np.testing.assert_allclose(jax.jit(lambda m: m.log_prob(y))(mixture), expected, rtol=1e-9)
     assert mixture.log_prob(np.array([-1.0, 0.5])) == -INF
 
@@ -185,7 +185,7 @@ def test_a_path_reports_criteria_and_what_predicts_rows_left_out():
     y = stats.norm.ppf((np.arange(60) + 0.5) / 60)
     y = np.concatenate([y, 8.0 + 0.5 * y])
     rows = tg.Observations.exact(y)
-    path = tg.fit_mixture_path(rows, [1, 2], num_starts=1, folds=3)
+    path = tg.mixtures.fit_mixture_path(rows, [1, 2], num_starts=1, folds=3)
     assert path.best is path.fits[2] and path.bic[1] < path.bic[0]
     assert "BIC" in str(path) and "held out a row" in str(path) and not path.failures
     # One Gaussian is fitted by mean and variance, so that each fold has a closed form.
@@ -201,4 +201,4 @@ def test_a_path_reports_criteria_and_what_predicts_rows_left_out():
     ax = tg.plotting.mixture_path(path)
     assert ax.get_ylabel() == "BIC" and len(ax.figure.axes) == 2
     with pytest.raises(ValueError, match="from 2 to the number of rows, 120; got 1"):
-        tg.fit_mixture_path(rows, [1], folds=1)
+        tg.mixtures.fit_mixture_path(rows, [1], folds=1)

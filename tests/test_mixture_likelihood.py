@@ -21,19 +21,21 @@ MIXTURE = (WEIGHTS, LOCS, COVARIANCES)
 
 
 def total(rows, weights, locs, covariances, **settings):
-    return jnp.sum(tg.mixture_log_likelihood(rows, weights, locs, covariances, **settings).log_prob)
+    return jnp.sum(
+        tg.mixtures.mixture_log_likelihood(rows, weights, locs, covariances, **settings).log_prob
+    )
 
 
 def test_complete_rows_agree_with_scipy_and_only_proportions_of_weights_matter():
     y = np.random.default_rng(0).normal(size=(30, 2))
     parts = [w * stats.multivariate_normal(m, c).pdf(y) for w, m, c in zip(*MIXTURE)]
     rows = tg.Observations.exact(y)
-    found = tg.mixture_log_likelihood(rows, *MIXTURE)
+    found = tg.mixtures.mixture_log_likelihood(rows, *MIXTURE)
     np.testing.assert_allclose(found.log_prob, np.log(np.sum(parts, axis=0)), rtol=1e-12)
     np.testing.assert_array_equal(found.stderr, 0.0)
-    scaled = tg.mixture_log_likelihood(rows, 7.0 * WEIGHTS, *MIXTURE[1:])
+    scaled = tg.mixtures.mixture_log_likelihood(rows, 7.0 * WEIGHTS, *MIXTURE[1:])
     np.testing.assert_allclose(scaled.log_prob, found.log_prob, rtol=1e-12)
-    far = tg.mixture_log_likelihood(tg.Observations.exact([[60.0, -90.0]]), *MIXTURE)
+    far = tg.mixtures.mixture_log_likelihood(tg.Observations.exact([[60.0, -90.0]]), *MIXTURE)
     np.testing.assert_allclose(
         far.log_prob,
         np.log(0.5) + stats.multivariate_normal(LOCS[1], COVARIANCES[1]).logpdf([60.0, -90.0]),
@@ -72,7 +74,7 @@ def test_truncated_noisy_incomplete_rows_agree_with_quadrature(second):
     lower[kind == 1, 0], upper[kind == 1, 0] = -INF, INF  # missing
     lower[kind == 2, 1] -= 0.4  # an interval
     rows = tg.Observations(lower, upper, region=tg.Box(low, INF), noise=noise)
-    found = tg.mixture_log_likelihood(rows, *MIXTURE)
+    found = tg.mixtures.mixture_log_likelihood(rows, *MIXTURE)
     for i, log_prob in enumerate(found.log_prob):
         seen = inside = 0.0
         for w, loc, covariance in zip(*MIXTURE):
@@ -121,13 +123,15 @@ def rows_of_every_kind(weights):
 def test_one_component_is_the_likelihood_of_a_gaussian(rows):
     rows = rows(np.linspace(0.0, 2.0, 24))
     one = tg.log_likelihood(rows, LOC, COVARIANCE)
-    found = tg.mixture_log_likelihood(rows, [1.0], LOC[None], COVARIANCE[None])
+    found = tg.mixtures.mixture_log_likelihood(rows, [1.0], LOC[None], COVARIANCE[None])
     np.testing.assert_allclose(found.log_prob, one.log_prob, rtol=1e-12)
     # A component that none belongs to, or two that are equal, change nothing.
     twice = np.stack([LOC, LOC]), np.stack([COVARIANCE, COVARIANCE])
-    split = tg.mixture_log_likelihood(rows, [0.3, 0.7], *twice)
+    split = tg.mixtures.mixture_log_likelihood(rows, [0.3, 0.7], *twice)
     np.testing.assert_allclose(split.log_prob, one.log_prob, rtol=1e-12)
-    empty = tg.mixture_log_likelihood(rows, [1.0, 0.0], np.stack([LOC, LOC + 9.0]), twice[1])
+    empty = tg.mixtures.mixture_log_likelihood(
+        rows, [1.0, 0.0], np.stack([LOC, LOC + 9.0]), twice[1]
+    )
     np.testing.assert_allclose(empty.log_prob, one.log_prob, rtol=1e-12)
 
 
@@ -161,8 +165,8 @@ def test_a_held_plan_is_a_fixed_function_with_its_own_error():
     few = tg.Separation(num_points=64, num_replicates=8)
     method = tg.mixtures.hold(few, rows, locs, covariances)
     weights = jnp.array([0.4, 0.6])
-    found = tg.mixture_log_likelihood(rows, weights, locs, covariances, method)
-    truth = tg.mixture_log_likelihood(rows, weights, locs, covariances)
+    found = tg.mixtures.mixture_log_likelihood(rows, weights, locs, covariances, method)
+    truth = tg.mixtures.mixture_log_likelihood(rows, weights, locs, covariances)
     pulls = (found.log_prob - truth.log_prob) / found.stderr
     assert np.all(found.stderr > 0) and np.all(np.abs(pulls) < 6.0)
     function = lambda locs: total(rows, weights, locs, covariances, method=method)
@@ -175,11 +179,11 @@ def test_a_held_plan_is_a_fixed_function_with_its_own_error():
 
 def test_an_impossible_row_is_minus_infinity_without_a_gradient_of_nan():
     rows = tg.Observations.exact([[0.5, 0.5], [-3.0, 0.5]], region=tg.Box([0.0, -INF], INF))
-    found = tg.mixture_log_likelihood(rows, *MIXTURE)
+    found = tg.mixtures.mixture_log_likelihood(rows, *MIXTURE)
     assert np.isfinite(found.log_prob[0]) and found.log_prob[1] == -INF
     gradient = jax.grad(lambda locs: total(rows, WEIGHTS, locs, COVARIANCES))(jnp.asarray(LOCS))
     assert np.all(np.isfinite(gradient))
-    broken = tg.mixture_log_likelihood(rows, *MIXTURE[:2], COVARIANCES * jnp.nan)
+    broken = tg.mixtures.mixture_log_likelihood(rows, *MIXTURE[:2], COVARIANCES * jnp.nan)
     assert np.all(np.isnan(broken.log_prob))
 
 
@@ -194,4 +198,4 @@ def test_an_impossible_row_is_minus_infinity_without_a_gradient_of_nan():
 def test_senseless_mixtures_are_refused(weights, locs, sentence):
     rows = tg.Observations.exact([[0.5, 0.5]])
     with pytest.raises(ValueError, match=sentence):
-        tg.mixture_log_likelihood(rows, weights, locs, COVARIANCES)
+        tg.mixtures.mixture_log_likelihood(rows, weights, locs, COVARIANCES)

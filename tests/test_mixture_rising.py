@@ -76,7 +76,7 @@ def test_a_wide_component_far_outside_is_a_maximum_if_the_rows_bend(seed):
         for sign in (-1e-3, 1e-3):
             moved = [np.array(one) for one in mixture]
             moved[part][-1] *= 1 + sign
-            other = tg.mixture_log_likelihood(fit.loss.observations, *moved).log_prob.sum()
+            other = tg.mixtures.mixture_log_likelihood(fit.loss.observations, *moved).log_prob.sum()
             assert other < fit.log_likelihood + 1e-9
 
 

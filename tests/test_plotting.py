@@ -11,6 +11,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss import plotting
+from truncgauss.plotting.style import entries
 
 X = np.linspace(-2.0, 2.0, 21)
 
@@ -54,7 +55,7 @@ def test_value_and_gradient_draws_both_with_their_bands():
         band = side.collections[0].get_paths()[0].vertices
         assert band[:, 1].min() == pytest.approx((y - reach).min())
         assert band[:, 1].max() == pytest.approx((y + reach).max())
-    found = plotting.entries([ax])
+    found = entries([ax])
     assert {"fraction", "gradient (1/cm)", "truth", "fraction, ± 2 standard errors"} <= set(found)
     # Told apart without colour.
     assert found["fraction"].get_linestyle() != found["gradient (1/cm)"].get_linestyle()
@@ -65,7 +66,7 @@ def test_what_is_not_finite_is_counted_and_covered():
     gradient[-1] = np.inf
     ax = plotting.value_and_gradient(X, X, gradient, gradient_label="gradient (1/cm)")
     bad = ~np.isfinite(gradient)
-    assert f"gradient not finite: {bad.sum()} of 21 points" in plotting.entries([ax])
+    assert f"gradient not finite: {bad.sum()} of 21 points" in entries([ax])
     spans = [(p.get_x(), p.get_x() + p.get_width()) for p in ax.patches]
     assert len(spans) == 3
     covered = np.any([(low < X) & (X < high) for low, high in spans], axis=0)
@@ -108,7 +109,7 @@ def test_region_hatches_the_outside_and_keeps_the_view():
     boundary = np.concatenate([path.vertices for path in ax.collections[-1].get_paths()])
     on_face = np.isclose(boundary[:, 0], 1.0) | np.isclose(boundary[:, 1], 0.0)
     assert on_face.mean() > 0.98  # but for the corner, which is cut within one cell of the grid
-    assert "not seen" in plotting.entries([ax])
+    assert "not seen" in entries([ax])
 
 
 def test_region_refuses_what_is_not_one_region_of_the_plane():

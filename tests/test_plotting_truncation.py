@@ -1,4 +1,4 @@
-"""Figures of truncated Gaussians, edges and estimators show the numbers that they should."""
+"""Figures of truncated Gaussians show the numbers that they should."""
 
 from functools import partial
 
@@ -7,7 +7,6 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from PIL import Image
 from scipy import stats
 
 import truncgauss as tg
@@ -116,43 +115,6 @@ def test_a_profile_shows_what_the_fit_says():
         fit.profile_curve("loc[0]", num=4)
 
 
-def test_edges_sharpen_and_darken():
-    edges, margin = [tg.Tanh(2.0), tg.Tanh(20.0)], np.linspace(-1.0, 1.0, 5)
-    ax = plotting.annealing(edges, margin, linewidth=3.0)
-    for edge, line in zip(edges, ax.lines[:2], strict=True):
-        np.testing.assert_allclose(line.get_ydata(), np.asarray(edge.value(margin)))
-        assert line.get_linewidth() == 3.0
-    light, dark = (np.sum(line.get_color()) for line in ax.lines[:2])
-    assert light > dark
-
-
-def test_bias_and_spread_are_those_of_the_estimates():
-    estimates = np.random.default_rng(0).normal([1.0, 2.0, 4.0], 0.3, (50, 3))
-    ax = plotting.bias_and_spread([1.0, 2.0, 3.0], estimates, [1.0, 2.0, 3.0])
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), estimates.mean(0) - [1, 2, 3])
-    bars = ax.collections[0].get_segments()
-    lengths = [np.ptp(bar[:, 1]) for bar in bars]
-    np.testing.assert_allclose(lengths, 2 * estimates.std(0, ddof=1) / np.sqrt(50))
-    with pytest.raises(ValueError, match="k at least 2"):
-        plotting.bias_and_spread([1.0], [[2.0]], 1.0)
-
-
-def test_the_bump_grows_in_a_gif(tmp_path):
-    widths = [0.5, 1.0, 2.0]
-    path = plotting.animation(plotting.growing_bump(widths), tmp_path / "bump.gif", dpi=40)
-    with Image.open(path) as picture:
-        assert picture.n_frames == 3 and picture.info["loop"] == 0
-        assert picture.convert("RGB").getpixel((1, 1)) == (255, 255, 255)
-    for width, frame in zip(widths, plotting.growing_bump(widths), strict=True):
-        x, y = frame.axes[0].lines[0].get_data()
-        np.testing.assert_allclose(y, np.asarray(tg.bump(x, width)))
-        right = frame.axes[1]
-        top = right.lines[0].get_ydata().max()
-        assert 0.0 < top < right.get_ylim()[1]
-    with pytest.raises(ValueError, match="got none"):
-        plotting.animation([], tmp_path / "none.gif")
-
-
 # ---------------------------------------------------------------- what a caller may change
 
 
@@ -167,8 +129,6 @@ def test_the_bump_grows_in_a_gif(tmp_path):
         (partial(plotting.worm, [0.1, 0.2, -0.4], bands=False), "lines", "color"),
         (partial(plotting.residuals, [1, 2], [0.3, 0.1]), "lines", "color"),
         (partial(plotting.profile, [1, 2, 3], [1, 0, 1]), "lines", "color"),
-        (partial(plotting.annealing, [tg.Tanh(2.0)]), "lines", "color"),
-        (partial(plotting.bias_and_spread, [1.0], [[1.0], [2.0]], 0.0), "lines", "color"),
     ],
 )
 def test_a_caller_chooses_colours_and_directions(draw, artists, part):

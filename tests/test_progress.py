@@ -54,7 +54,7 @@ def slow_fit(size, num_steps=200):
         zero = jax.pure_callback(wait, jax.ShapeDtypeStruct((), x.dtype), jax.lax.stop_gradient(x))
         return jnp.sum(jnp.cosh(x - jnp.arange(size)) ** 2) + zero
 
-    return tg.fit(jax.tree_util.Partial(loss), jnp.full(size, 0.5), num_steps=num_steps)
+    return tg.minimize(jax.tree_util.Partial(loss), jnp.full(size, 0.5), num_steps=num_steps)
 
 
 def test_a_terminal_hears_of_compiling_and_then_of_steps(said):

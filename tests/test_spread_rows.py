@@ -33,7 +33,7 @@ def test_a_fit_of_a_files_rows_goes_on_with_any_number_of_devices(tmp_path):
 
     def fit(count, num_steps, checkpoint=None):
         objective = jax.tree_util.Partial(loss, spread[count])
-        return tg.fit(
+        return tg.minimize(
             objective, jnp.ones(2), optax.sgd(1e-2), num_steps, progress=False,
             checkpoint=checkpoint, tolerance=0.0,
         )  # fmt: skip
@@ -67,7 +67,7 @@ def loss(rows, loc):
     seen = tg.log_probability(jnp.full(1, loc), jnp.eye(1), box).log_prob
     return jnp.sum(rows.weights * (0.5 * (x - loc) ** 2 + seen))
 
-fit = tg.fit(jax.tree_util.Partial(loss, rows), 0.3, progress=False)
+fit = tg.minimize(jax.tree_util.Partial(loss, rows), 0.3, progress=False)
 print(repr(float(fit.params)), int(jnp.sum(rows.weights)), len(rows.weights), held)
 """
 
@@ -125,7 +125,7 @@ normal = tg.fit_truncated_normal(rows.values[:, 1:2], low=-9.0, weights=rows.wei
 two_rows = tg.Observations.exact(two, weights=rows.weights)
 mixture = tg.fit_mixture(two_rows, 2, num_starts=3)
 parts = mixture.weights, mixture.locs, mixture.covariances
-mixed = tg.mixture_log_likelihood(two_rows, *parts).log_prob
+mixed = tg.mixtures.mixture_log_likelihood(two_rows, *parts).log_prob
 assert mixture.converged and len(mixture.responsibilities) == len(each) // count
 assert len(line.observations.lower) == len(each) // count  # of this process alone
 np.savez(sys.argv[5], line=line.estimates, line_errors=line.errors, fit=fit.estimates,

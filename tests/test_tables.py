@@ -14,14 +14,14 @@ def structured():
     return np.array(list(zip(X, Y)), dtype=[("x", float), ("y", int)])
 
 
-class Interchange:
-    """A DataFrame that has nothing but the interchange protocol."""
+class Stream:
+    """A DataFrame that has nothing but Arrow's stream of columns."""
 
     def __init__(self, table):
         self.table = table
 
-    def __dataframe__(self):
-        return self.table.__dataframe__()
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
 
 
 def pandas_frame(x=X):
@@ -30,6 +30,10 @@ def pandas_frame(x=X):
 
 def arrow_table(x=X):
     return pytest.importorskip("pyarrow").table({"x": x, "y": Y})
+
+
+def polars_frame():
+    return pytest.importorskip("polars").DataFrame({"x": X, "y": Y})
 
 
 def astropy_table(x=X):
@@ -44,13 +48,13 @@ HOLDERS = {
     "pandas": pandas_frame,
     "nullable pandas": lambda: pandas_frame().convert_dtypes(),
     "pyarrow": arrow_table,
-    "interchange of pyarrow": lambda: Interchange(arrow_table()),
-    "interchange of pandas": lambda: Interchange(pandas_frame()),
+    "polars": polars_frame,
+    "lazy polars": lambda: polars_frame().lazy(),
+    "Arrow's stream": lambda: Stream(arrow_table()),
     "astropy": astropy_table,
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*interchange:Warning")
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_named_columns_are_read_in_the_order_asked_for(holder):
     table = HOLDERS[holder]()
@@ -67,7 +71,7 @@ def gaps():
     frame.loc[1, "x"] = None
     yield "nullable pandas", frame
     yield "pyarrow", arrow_table([0.5, None, 2.0, 0.25])
-    yield "interchange", Interchange(arrow_table([0.5, None, 2.0, 0.25]))
+    yield "Arrow's stream", Stream(arrow_table([0.5, None, 2.0, 0.25]))
     yield "pandas", pandas_frame([0.5, np.nan, 2.0, 0.25])
     masked = np.ma.array(X, mask=[False, True, False, False])
     yield "astropy", astropy_table(masked)

@@ -7,7 +7,6 @@ JAX is imported when an experiment starts, not before: settings decide precision
 """
 
 import dataclasses
-import itertools
 import json
 import os
 import re
@@ -237,10 +236,23 @@ def _act(words: list[str]) -> int:
             type(config), default=config, args=["--help"], prog=name,
             config=(tyro.conf.AvoidSubcommands,),
         )  # fmt: skip
-    _check_words(words)
-    asked, rest = tyro.cli(Command, args=words, prog="truncgauss", return_unknown_args=True)
-    if rest and not isinstance(asked, Run):
-        raise ConfigError(f"{ERROR}: unknown {rest[0]} (got {' '.join(rest)})")
+    words_of_command, settings_words = _divided(words)
+    asked, stray = tyro.cli(
+        Command, args=words_of_command, prog="truncgauss", return_unknown_args=True
+    )
+    if stray:
+        raise ConfigError(f"{ERROR}: unknown {stray[0]} (got {' '.join(stray)})")
+    if settings_words and getattr(asked, "resume", None):
+        raise ConfigError(
+            f"{ERROR}: run --resume continues with the settings of that run; for others start a "
+            f"new one (got {settings_words[0]})"
+        )
+    if settings_words and getattr(asked, "config", None) is None:
+        option, after = settings_words[0].split("=")[0], "; settings come after the config"
+        raise ConfigError(
+            f"{ERROR}: {words[0]} has no option {option}{after if words[0] == 'run' else ''}: "
+            f"truncgauss {words[0]} --help"
+        )
     match asked:
         case Check():
             return _check(asked.configs)
@@ -259,41 +271,32 @@ def _act(words: list[str]) -> int:
         case Gather():
             _tell(*sweeps.gather(asked.folder, asked.columns))
         case Run():
-            return _run(asked, rest, words)
+            return _run(asked, settings_words, words)
     return FINE
 
 
-def _check_words(words: Sequence[str]) -> None:
-    """Refuse a command or an option that does not exist, and say which one may have been meant.
+def _divided(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words of a command, and those that are settings of the config of `run`: the options that
+    the command does not have, each with what follows it.
 
-    The parser takes an option that it does not know for the value of an argument that may be left
-    out. Those of `run` with a config are settings of that.
+    Raises:
+        ConfigError: there is no such command or option; it says which one may have been meant.
     """
     kinds = {kind.__name__.lower(): kind for kind in get_args(Command)}
     if not words or words[0].startswith("-"):
-        return
-    if words[0] not in kinds:
-        near = settings.suggestion(words[0], list(kinds))
-        raise ConfigError(f"{ERROR}: {words[0]!r}: unknown command; {near}")
-    known = ["help", *(field.name for field in dataclasses.fields(kinds[words[0]]))]
-    options = [word.split("=")[0] for word in words if re.match(r"-[^\d.]", word) and word != "-h"]
-    wrong = [word for word in options if word.lstrip("-").replace("-", "_") not in known]
-    if words[0] == "run" and "--resume" in options and wrong:
-        raise ConfigError(
-            f"{ERROR}: run --resume continues with the settings of that run; for others start a "
-            f"new one (got {wrong[0]})"
-        )
-    before = itertools.takewhile(lambda word: word.split("=")[0] not in wrong, words)
-    if wrong and not (words[0] == "run" and _names_config([*before])):
-        after = "; settings come after the config" if words[0] == "run" else ""
-        raise ConfigError(
-            f"{ERROR}: {words[0]} has no option {wrong[0]}{after}: truncgauss {words[0]} --help"
-        )
-
-
-def _names_config(words: Sequence[str]) -> bool:
-    """Whether `run` with these words, whose options are its own, has its config."""
-    return tyro.cli(Run, args=words[1:], prog="truncgauss run").config is not None
+        return words, []
+    command = words[0]
+    if command not in kinds:
+        near = settings.suggestion(command, list(kinds))
+        raise ConfigError(f"{ERROR}: {command!r}: unknown command; {near}")
+    known = {"h", "help", *(field.name for field in dataclasses.fields(kinds[command]))}
+    parts: tuple[list[str], list[str]] = ([], [])
+    unknown = False
+    for word in words:
+        if re.match(r"-[^\d.]", word):
+            unknown = word.split("=")[0].lstrip("-").replace("-", "_") not in known
+        parts[unknown].append(word)
+    return parts
 
 
 def _file(path: Path) -> Path:
@@ -331,7 +334,7 @@ def _check(paths: Sequence[Path]) -> int:
 # ---------------------------------------------------------------- one run
 
 
-def _run(asked: Run, rest: list[str], words: list[str]) -> int:
+def _run(asked: Run, changes: list[str], words: list[str]) -> int:
     folder = None
     if asked.resume and not asked.config:
         folder = (
@@ -339,7 +342,7 @@ def _run(asked: Run, rest: list[str], words: list[str]) -> int:
         )
         config = settings.load(folder / "config.yaml")
     elif asked.config and not asked.resume:
-        config = settings.override(settings.load(_file(asked.config)), rest)
+        config = settings.override(settings.load(_file(asked.config)), changes)
     else:
         raise ConfigError(f"{ERROR}: run takes either a config or --resume FOLDER")
     if asked.figures:

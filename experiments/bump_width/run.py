@@ -54,9 +54,9 @@ def run(config):
 def learnt(width, start, dtype, config, optimizer):
     """The fit of one width from one start."""
     inputs = jnp.asarray(inputs_of(width, start, config), dtype)
-    targets = tg.bump(inputs, jnp.asarray(width, dtype))
+    targets = tg.safe.bump(inputs, jnp.asarray(width, dtype))
     objective = jax.tree_util.Partial(relative_loss, inputs, targets)
-    return tg.fit(
+    return tg.minimize(
         objective, jnp.asarray(start, dtype), optimizer, config.fit.num_steps, progress=False,
         constraints=fitting.Positive(),
     )  # fmt: skip
@@ -70,7 +70,7 @@ def inputs_of(width, start, config):
 
 def relative_loss(inputs, targets, width):
     """Squared residuals over squared targets."""
-    return jnp.sum((tg.bump(inputs, width) - targets) ** 2) / jnp.sum(targets**2)
+    return jnp.sum((tg.safe.bump(inputs, width) - targets) ** 2) / jnp.sum(targets**2)
 
 
 def optimizer_of(section):
@@ -85,8 +85,8 @@ def bump_curves(config):
     widths = jnp.array(config.widths)
     x = jnp.geomspace(config.curve.start, config.curve.stop, config.curve.num)
     grown = jnp.geomspace(min(config.widths), max(config.widths), config.curve.num)
-    over_x = jax.vmap(jax.value_and_grad(tg.bump), (0, None))
-    over_width = jax.vmap(jax.value_and_grad(tg.bump, argnums=1), (None, 0))
+    over_x = jax.vmap(jax.value_and_grad(tg.safe.bump), (0, None))
+    over_width = jax.vmap(jax.value_and_grad(tg.safe.bump, argnums=1), (None, 0))
     value, slope = jax.vmap(over_x, (None, 0))(x, widths)
     at_one, growth = over_width(1.0, grown)
     return {

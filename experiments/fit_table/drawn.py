@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from truncgauss.execution import pooling
 
-
-def shown(config, data, design, fit, share):
+def shown(config, data, design, fit, sums):
     """The rows and the fit as arrays, those of all processes.
 
     Args:
@@ -13,7 +11,7 @@ def shown(config, data, design, fit, share):
         data: the rows of this process, as of `table.read`.
         design: their covariates, (n, p), or None.
         fit: the fit.
-        share: which of all rows these are, or None.
+        sums: over all rows, of which these are local.
 
     Returns:
         lower, upper: of the outcomes, (n, d).
@@ -43,8 +41,7 @@ def shown(config, data, design, fit, share):
         place, name, levels = abscissa(config, data.columns)
         by_row |= {} if place is None else {"abscissa": place}
         constant |= {"abscissa_name": name, "levels": np.array(levels, str)}
-    with pooling.pool(share):
-        by_row = {key: pooling.stacked(np.asarray(array)) for key, array in by_row.items()}
+    by_row = {key: sums.concatenate(np.asarray(array)) for key, array in by_row.items()}
     return constant | by_row | {
         "covariance": matrices[..., :2, :2], "labels": labels(config), "noisy": "noise" in known,
     }  # fmt: skip

@@ -22,7 +22,9 @@ def plot(results):
     left, right = page.subfigures(1, 2, width_ratios=(width, 4.2))
     parts = zip(left.subfigures(2, 1), (above, below))
     panels = {
-        name: ax for part, row in parts for name, ax in plotting.panels_of(part, [row]).items()
+        name: ax
+        for part, row in parts
+        for name, ax in plotting.mosaic([row], picture=part)[1].items()
     }
     for j, name in enumerate(above):
         draw = over_covariates if draws_means(data) else density if number == 1 else plane
@@ -235,7 +237,7 @@ def estimates(results, part):
     names = [str(name) for name in results["names"]]
     shown = list(range(min(len(names), MOST)))
     blank = [["."]] * max(0, LEAST - len(shown))
-    axes = plotting.panels_of(part, [[str(k)] for k in shown] + blank)
+    axes = plotting.mosaic([[str(k)] for k in shown] + blank, picture=part)[1]
     ends = np.asarray(results["interval_ends"])
     for k in shown:
         ax, value = axes[str(k)], results["estimates"][k]

@@ -14,7 +14,7 @@ import numpy as np
 
 import truncgauss as tg
 from truncgauss import distributed
-from truncgauss.execution import pooling, tables
+from truncgauss.execution import row_sums, tables
 from truncgauss.fitting.optimization.progress import bar
 
 from . import drawn, mixture
@@ -28,19 +28,19 @@ def run(config):
     """Estimates with standard errors, the naive ones, the certificate, and residuals."""
     import jax
 
-    data, share, dropped = own_rows(config)
-    with pooling.pool(share), pooling.checked_together():
+    data, sums, dropped = local_rows(config)
+    with sums.checked():
         rows, design = observations(config, data.known), design_of(config, data.columns)
     covariates = None if design is None else np.column_stack(list(design.values()))
-    with pooling.given(share):
+    with row_sums.local_inputs(sums):
         fit = fitted(config, data, rows, design)
         profiles = {name: profile(fit, name) for name in config.profile}
         with bar(None, "residuals", True):
             residuals = tg.quantile_residuals(
                 fit, jax.random.key(config.seed), num_draws=config.num_residuals
             )
-        said, residuals = of_all(rows, residuals, share)
-        simple = naive(config, rows, covariates, fit, share)
+        said, residuals = of_all(rows, residuals, sums)
+        simple = naive(config, rows, covariates, fit, sums)
     results = {
         "outcomes": np.array(config.labels),
         **of_fit(fit, profiles),
@@ -49,9 +49,9 @@ def run(config):
         "profile": {name: np.array(ends) for name, (ends, _) in profiles.items()},
         "profile_curves": {name: np.array(curve) for name, (_, curve) in profiles.items()},
         "residuals": residuals,
-        "data": drawn.shown(config, data, covariates, fit, share),
+        "data": drawn.shown(config, data, covariates, fit, sums),
         **dropped,
-        **outliers_of(fit, config, data, share),
+        **outliers_of(fit, config, data, sums),
     }
     results["summary"] = summary(results, said, fit)
     return results
@@ -80,7 +80,7 @@ def of_fit(fit, profiles):
     }
 
 
-def outliers_of(fit, config, data, share):
+def outliers_of(fit, config, data, sums):
     """The rows that are farthest from their fitted means, if the fit judges them.
 
     Rows have the numbers and the lines of the table; in the order of the fit if each process has
@@ -89,7 +89,7 @@ def outliers_of(fit, config, data, share):
     outliers = getattr(fit, "outliers", None)
     if outliers is None:
         return {}
-    if share is not None:
+    if sums.share is not None:
         return {"outliers": outliers._asdict() | {"said": str(outliers)}}
 
     def line(row):
@@ -99,18 +99,17 @@ def outliers_of(fit, config, data, share):
     return {"outliers": outliers._asdict() | {"said": outliers.described(line)}}
 
 
-def of_all(rows, residuals, share):
+def of_all(rows, residuals, sums):
     """What the rows of all processes are, in words, and the residuals of all of them."""
     counts = rows.counts()
-    with pooling.pool(share):
-        whole = pooling.total(np.array(list(counts.values())))
-        stacked = pooling.stacked(np.swapaxes(residuals, 0, 1))
+    whole = sums.sum(np.array(list(counts.values())))
+    stacked = sums.concatenate(np.swapaxes(residuals, 0, 1))
     return rows.described(dict(zip(counts, map(int, whole)))), np.swapaxes(stacked, 0, 1)
 
 
-def own_rows(config):
-    """The rows that this process is to fit, which of all rows these are, or None if it has all, and
-    the numbers of the rows that were left out, among all of them."""
+def local_rows(config):
+    """The rows that this process is to fit, the sums over all rows, and the numbers of those that
+    were left out, among all of them."""
     import jax
 
     count = jax.process_count()
@@ -121,21 +120,18 @@ def own_rows(config):
                 file=sys.stderr,
             )
         data = config.read_data()
-        return data, None, {"dropped": data.stray, "incomplete": data.incomplete}
+        return data, row_sums.RowSums(), {"dropped": data.stray, "incomplete": data.incomplete}
     if distributed.first():
         scanned = ", scanning the text before them" if str(config.data).endswith(".csv") else ""
         print(f"truncgauss: each process reads its own rows{scanned}", file=sys.stderr)
-    with pooling.checked_together(apart=True):
+    with row_sums.raised_on_all(True):
         data = config.read_data((jax.process_index(), count))
-    share, before = (
-        pooling.of_processes(length) for length in (len(data.known["lower"]), data.length)
-    )
-    with pooling.pool(share):
-        dropped = {
-            key: pooling.stacked(numbers + before.begin).astype(int)
-            for key, numbers in (("dropped", data.stray), ("incomplete", data.incomplete))
-        }
-    return data, share, dropped
+    sums, before = (row_sums.of_local(length) for length in (len(data.known["lower"]), data.length))
+    dropped = {
+        key: sums.concatenate(numbers + before.begin).astype(int)
+        for key, numbers in (("dropped", data.stray), ("incomplete", data.incomplete))
+    }
+    return data, sums, dropped
 
 
 def metrics(fit):
@@ -206,7 +202,7 @@ def profile(fit, name):
         return fit.profile(name), fit.profile_curve(name, NUM_CURVE)
 
 
-def naive(config, rows, design, fit, share):
+def naive(config, rows, design, fit, sums):
     """The same estimates by least squares through the recorded values, as if known exactly.
 
     A censored entry counts by its limit, an interval by its middle; a missing one is left out.
@@ -216,16 +212,16 @@ def naive(config, rows, design, fit, share):
     complete = (np.isfinite(low) & np.isfinite(high)).all(axis=1)
     middle = np.where(complete[:, None], low, 0.0) / 2 + np.where(complete[:, None], high, 0.0) / 2
     if config.components > 1:
-        with pooling.given(share and pooling.of_processes(int(complete.sum()))):
+        some = sums if sums.share is None else row_sums.of_local(int(complete.sum()))
+        with row_sums.local_inputs(some):
             return mixture.naive(config, rows, (middle[complete], complete), fit)
     weights = np.ones(len(middle)) if rows.weights is None else np.asarray(rows.weights)
     root = np.sqrt(weights[complete])[:, None]
     columns = np.ones((len(middle), 1)) if design is None else design
     x, y = columns[complete] * root, middle[complete] * root
-    with pooling.pool(share):
-        coefficients = np.column_stack([pooling.least_squares(x, own) for own in y.T])
-        residuals = y - x @ coefficients
-        products, size = pooling.total((residuals.T @ residuals, weights[complete].sum()))
+    coefficients = np.column_stack([sums.least_squares(x, own) for own in y.T])
+    residuals = y - x @ coefficients
+    products, size = sums.sum((residuals.T @ residuals, weights[complete].sum()))
     matrix = products / size
     kept = np.tril_indices(len(matrix))
     if config.covariance == "diagonal":

@@ -107,7 +107,7 @@ def known_of(
             for name in config.by_text
         }
     known = tables.arrays_of(
-        columns, names, tables.columns_of(names, **given), missing=bool(config.missing),
+        columns, names, given, missing=bool(config.missing),
         censoring=config.censoring, weights=config.weights or None, place=place,
     )  # fmt: skip
     for j, (name, entry) in enumerate(config.outcomes.items()):

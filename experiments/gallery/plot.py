@@ -1,9 +1,12 @@
 """Every kind of figure that `tg.plotting` draws, on one page, and a bump that grows."""
 
+import jax
 import numpy as np
 
 import truncgauss as tg
 from truncgauss import plotting
+
+bump_and_growth = jax.jit(jax.vmap(jax.value_and_grad(tg.safe.bump, argnums=1), (0, None)))
 
 LAYOUT = [["trace", "profile", "worm", "qq"], ["annealing", "bias", "bias", "bump"]]
 
@@ -19,14 +22,14 @@ def plot(results):
         covariance=results["covariance"], low=results["low"], high=results["high"],
         inverted=inverted, picture=left,
     )  # fmt: skip
-    upper = plotting.panels_of(right, [["density", "plane"], ["shift", "shift"]])
-    lower = plotting.panels_of(bottom, LAYOUT)
+    _, upper = plotting.mosaic([["density", "plane"], ["shift", "shift"]], picture=right)
+    _, lower = plotting.mosaic(LAYOUT, picture=bottom)
     of_the_gaussian(results, inverted, upper)
     of_the_fit(results["fit"], str(results["names"][2]), lower)
     of_estimators(results, lower)
     for name, ax in {**upper, **lower}.items():
         plotting.legend(columns=3 if name in ("shift", "bias") else 2, ax=ax)
-    return picture, plotting.growing_bump(results["widths"])
+    return picture, growing_bump(results["widths"])
 
 
 def of_the_gaussian(results, inverted, axes):
@@ -83,23 +86,80 @@ def of_the_fit(fit, name, axes):
 def of_estimators(results, axes):
     """Edges from soft to steep, what that costs, and bumps."""
     steepnesses = results["steepnesses"]
-    plotting.annealing(
-        [tg.Tanh(float(k)) for k in steepnesses],
-        labels=[f"steepness {k:g}" for k in steepnesses],
-        xlabel=f"distance inside a limit {unit(results)}", ax=axes["annealing"],
-    )  # fmt: skip
+    edges = {f"steepness {k:g}": tg.Tanh(float(k)) for k in steepnesses}
+    annealing(edges, f"distance inside a limit {unit(results)}", ax=axes["annealing"])
     plotting.title("A soft edge sharpens", ax=axes["annealing"])
-    plotting.bias_and_spread(
+    bias_and_spread(
         steepnesses, results["slopes"], float(results["slope"]), label="soft estimate",
-        xlabel="steepness of the edge", ylabel="gradient − exact gradient", ax=axes["bias"],
-    ).set_xscale("log")  # fmt: skip
+        ax=axes["bias"],
+    )  # fmt: skip
+    axes["bias"].set(xlabel="steepness of the edge", ylabel="gradient − exact gradient")
+    axes["bias"].set_xscale("log")
     count = f"{len(results['slopes'])} estimates from {int(results['num_samples']):,} samples each"
     plotting.title(f"Soft edges are biased, steep ones noisy: {count}", ax=axes["bias"])
     middle = results["widths"][len(results["widths"]) // 2]
-    plotting.bump(float(middle), ax=axes["bump"])
+    bump(float(middle), ax=axes["bump"])
     plotting.title(f"A bump of width σ = {middle:.2f}", ax=axes["bump"])
 
 
 def unit(results):
     """The unit of the first coordinate, in brackets."""
     return "(" + str(results["names"][0]).split("(")[-1]
+
+
+@plotting.in_house_style
+def annealing(edges, xlabel, *, ax):
+    """Soft edges by name, the softest first, from light to dark, and the limit they tend to."""
+    margin = np.linspace(-1.5, 1.5, 601)
+    for number, (label, edge) in enumerate(edges.items()):
+        # Between white and the colour, so that the order is seen without colours too.
+        share = (number + 1.5) / (len(edges) + 0.5)
+        color = [1 - share * (1 - part / 255) for part in bytes.fromhex(plotting.VALUE.color[1:])]
+        ax.plot(margin, np.asarray(edge.value(margin)), color=color, linewidth=1.4, label=label)
+    ends = np.array([margin[0], 0.0, 0.0, margin[-1]])
+    ax.plot(ends, [0, 0, 1, 1], color="#000000", linewidth=0.9, linestyle=":", label="hard limit")
+    ax.set(xlabel=xlabel, ylabel="weight of a point")
+    return ax
+
+
+@plotting.in_house_style
+def bias_and_spread(x, estimates, truth, *, label, ax):
+    """The bias of repeated estimates (k, n) with its standard error, and the spread of one.
+
+    Markers are means over the repetitions less the truth, bars the standard errors of these means.
+    The shade holds the truth plus or minus one standard deviation of a single estimate.
+    """
+    bias, spread = estimates.mean(axis=0) - truth, estimates.std(axis=0, ddof=1)
+    look = plotting.SERIES[1]
+    ax.plot(
+        x, bias, color=look.color, linestyle=look.linestyle, marker=look.marker, markersize=4,
+        label=f"{label}: bias ± its standard error",
+    )  # fmt: skip
+    error = spread / np.sqrt(len(estimates))
+    ax.errorbar(x, bias, error, linestyle="none", color=look.color, capsize=2, elinewidth=1)
+    plotting.band(
+        x, bias - spread, bias + spread, color=look.color, alpha=0.18,
+        label=f"{label}: ± s.d. of one estimate", ax=ax,
+    )  # fmt: skip
+    ax.axhline(0, color="#555555", linewidth=0.7)
+    return ax
+
+
+def bump(width, reach=2.5, *, ax):
+    """The bump function of a width, left axis, and its derivative by the width, right axis."""
+    x = np.linspace(-reach, reach, 501)
+    plotting.value_and_gradient(
+        x, *bump_and_growth(x, width), value_label="bump Ψ(x; σ)", gradient_label="∂Ψ/∂σ", ax=ax
+    )
+    ax.set(xlim=(-reach, reach))
+
+
+def growing_bump(widths):
+    """One figure for each width of a bump, as the frames of an animation, on the same axes."""
+    for width in widths:
+        picture, ax = plotting.figure(size=(4.6, 3.0))
+        bump(width, ax=ax)
+        plotting.title(f"width σ = {width:.2f}", ax=ax).set_ylim(-0.02, 0.41)
+        top = 0.65 / min(widths)  # above the largest slope
+        plotting.gradient_axes(ax).set_ylim(-0.02 / 0.41 * top, top)
+        yield picture

@@ -34,7 +34,7 @@ def climbed(rows, start, passes, num_steps, every, seed):
     noise = np.diagonal(np.asarray(rows.noise), axis1=1, axis2=2)
     for step in range(num_steps + 1):
         if step % every == 0:
-            found.append(float(np.sum(tg.mixture_log_likelihood(rows, *mixture).log_prob)))
+            found.append(float(np.sum(tg.mixtures.mixture_log_likelihood(rows, *mixture).log_prob)))
         begin = time.process_time()
         if step < num_steps:
             extra, errors = hidden(rng, len(y), noise, mixture, passes)

@@ -49,7 +49,7 @@ def naive_masked_norm(vector):
 
 
 def safe_masked_norm(vector):
-    norm = tg.safe_norm(vector)
+    norm = tg.safe.safe_norm(vector)
     return jnp.where(norm > 0, norm, 0.0)
 
 
@@ -63,8 +63,8 @@ def naive_cross_entropy(w, depth, share):
 
 def safe_cross_entropy(w, depth, share, bound, span):
     """The same, with the gradient bounded where it leaves and the logits where they meet."""
-    logits = deep_logits(tg.clipped_gradient(w, bound), depth)
-    return cross_entropy(tg.clipped_logits(logits, span), share)
+    logits = deep_logits(tg.safe.clipped_gradient(w, bound), depth)
+    return cross_entropy(tg.safe.clipped_logits(logits, span), share)
 
 
 def deep_logits(w, depth):
@@ -136,8 +136,8 @@ def exhibits(config, dtype):
         ),
         "bump": Exhibit(
             f"Bump of width σ = {width:g}", "value", "d value / dσ",
-            grid(config.bump_points), naive_bump, tg.bump,
-            at=lambda function, x: (lambda width: function(x, width), width), bell=tg.bell,
+            grid(config.bump_points), naive_bump, tg.safe.bump,
+            at=lambda function, x: (lambda width: function(x, width), width), bell=tg.safe.bell,
         ),
     }  # fmt: skip
 

@@ -5,6 +5,7 @@ table is complete, and holds the rows outside the limits too, the correction is 
 of them. For a table of one's own, censored, noisy or with covariates, there is `fit_table`.
 """
 
+import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -14,7 +15,7 @@ import numpy as np
 import truncgauss as tg
 from truncgauss import parallel
 from truncgauss.execution import tables
-from truncgauss.execution.compiling import LIGHT, Compiled
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.optimization.progress import bar
 
 
@@ -162,14 +163,14 @@ def shift_curve(loc, covariance, region, config):
     soft = tg.SoftMonteCarlo(samples=samples, edge=config.edge.build())
     curves = {"shift": np.asarray(shifts)}
     for name, method in (("soft", soft), ("best", tg.Automatic())):
-        found = fraction_along(shifts, scale, loc, covariance, region, method, effort=LIGHT)
+        found = fraction_along(shifts, scale, loc, covariance, region, method)
         (value, stderr), gradient = jax.tree.map(np.asarray, found)
         curves |= {name: value, f"{name}_gradient": gradient, f"{name}_stderr": value * stderr}
     exact = not curves["best_stderr"].any()
     return curves | {"best_name": "exact" if exact else "Automatic"}
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def fraction_along(shifts, scale, loc, covariance, region, method):
     """Fraction and standard error at each shift, and the gradient of the fraction."""
 

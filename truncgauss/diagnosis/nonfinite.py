@@ -29,7 +29,9 @@ Way = list[tuple[Node, Index]]
 Kind = Literal["nan", "input", "infinite", "masked", "finite"]
 Where = Literal["value", "gradient"]
 
-_CLIPPING = "tg.clipped_gradient(x, bound) on what this line takes in bounds the gradient there"
+_CLIPPING = (
+    "tg.safe.clipped_gradient(x, bound) on what this line takes in bounds the gradient there"
+)
 _ROOTS = frozenset("sqrt rsqrt cbrt pow".split())
 _DOMAINS = frozenset("log log1p sqrt rsqrt pow erf_inv acos asin atanh acosh".split())
 
@@ -311,8 +313,8 @@ def _suggestion(where: Where, node: Node, operands: tuple[Any, ...], feed: Way) 
         )
     if where == "gradient" and near & _ROOTS and maker.name in ("div", "rsqrt", "pow"):
         return (
-            "the slope of a root is infinite at 0: tg.safe_norm for a norm, else the double where "
-            "(replace the argument before the root, select after it)"
+            "the slope of a root is infinite at 0: tg.safe.safe_norm for a norm, else the double "
+            "where (replace the argument before the root, select after it)"
         )
     if where == "gradient" and "select_n" in near:
         return (
@@ -320,11 +322,11 @@ def _suggestion(where: Where, node: Node, operands: tuple[Any, ...], feed: Way) 
             "argument of the branch not taken before the arithmetic, and selects after it"
         )
     if maker.backward and maker.name in ("mul", "dot_general", "add_any", "reduce_sum"):
-        return "a gradient overflowed on the way back: tg.clipped_gradient(x, bound) bounds it"
+        return "a gradient overflowed on the way back: tg.safe.clipped_gradient(x, bound) bounds it"
     if maker.backward and maker.name == "div":
         return (
             "a slope is infinite at 0, as that of log: keep its argument from 0 (before a softmax "
-            "with tg.clipped_logits), or bound the gradient with tg.clipped_gradient"
+            "with tg.safe.clipped_logits), or bound the gradient with tg.safe.clipped_gradient"
         )
     if node.name in ("sub", "add", "add_any") and feed:
         return (

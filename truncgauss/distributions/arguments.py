@@ -18,7 +18,7 @@ from truncgauss.gaussian.problem import Problem, as_problem
 from truncgauss.gaussian.regions import Box, LinearRegion, Region
 
 
-def constants_kept(values: Any) -> contextlib.AbstractContextManager[Any]:
+def compile_time_constants(values: Any) -> contextlib.AbstractContextManager[Any]:
     """A context in which computations on constants give constants, even inside a traced model."""
     return jax.ensure_compile_time_eval() if is_concrete(values) else contextlib.nullcontext()
 
@@ -30,7 +30,7 @@ def common_arrays(owner: str, **values: Any) -> list[Array]:
         ValueError: if the shapes do not broadcast.
     """
     dtype = common_dtype(values)
-    with constants_kept(values):
+    with compile_time_constants(values):
         arrays = {name: jnp.asarray(value, dtype) for name, value in values.items()}
         try:
             return list(jnp.broadcast_arrays(*arrays.values()))
@@ -58,12 +58,13 @@ def common_dtype(values: Any) -> Any:
 def truncated_problem(
     owner: str, loc: Any, covariances: dict[str, Any], low: Any, high: Any, region: Any
 ) -> Problem:
-    """The problem that the arguments of `TruncatedMultivariateNormal` describe."""
+    """The problem of a mean, one form of a covariance, and limits or a region, all checked."""
     values = {"loc": loc, **covariances, "low": low, "high": high, "region": region}
     dtype = common_dtype(values)
-    with constants_kept(values):
+    with compile_time_constants(values):
         covariance = one_covariance(owner, dtype, covariances)
         region = one_region(owner, dtype, low, high, region, covariance.dimension)
+        region = linear_region(owner, region)
         loc = jnp.asarray(loc, dtype)
         loc = jnp.full(covariance.dimension, loc) if loc.ndim == 0 else loc
         return as_problem(loc, covariance, region)
@@ -71,13 +72,13 @@ def truncated_problem(
 
 def one_covariance(owner: str, dtype: Any, covariances: dict[str, Any]) -> Covariance:
     """The covariance, given under exactly one of three names."""
-    given = {name: value for name, value in covariances.items() if value is not None}
-    if len(given) != 1:
+    forms = {name: value for name, value in covariances.items() if value is not None}
+    if len(forms) != 1:
         raise ValueError(
             f"{owner} needs exactly one of {', '.join(covariances)}; got "
-            f"{' and '.join(given) or 'none'}."
+            f"{' and '.join(forms) or 'none'}."
         )
-    ((name, value),) = given.items()
+    ((name, value),) = forms.items()
     if isinstance(value, Covariance):
         return value
     value = jnp.asarray(value, dtype)
@@ -101,7 +102,7 @@ def factor_of_inverse(matrix: Array) -> Array:
     return solve_triangular(jnp.swapaxes(upper, -1, -2), identity, lower=True)
 
 
-def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> LinearRegion:
+def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int) -> Any:
     """The region, or a box with these limits; a scalar limit holds for all coordinates."""
     if region is None:
         low = jnp.asarray(-math.inf if low is None else low, dtype)
@@ -109,6 +110,15 @@ def one_region(owner: str, dtype: Any, low: Any, high: Any, region: Any, d: int)
         return Box(*(jnp.full(d, x) if x.ndim == 0 else x for x in (low, high)))
     if low is not None or high is not None:
         raise ValueError(f"{owner}: give limits or a region, not both; a Box has its own limits.")
+    return region
+
+
+def linear_region(owner: str, region: Any) -> LinearRegion:
+    """The region as limits on linear functions of the coordinates.
+
+    Raises:
+        TypeError: for a region that has no such form.
+    """
     linear = region.linear() if isinstance(region, Region) else None
     if linear is None:
         raise TypeError(
@@ -140,8 +150,8 @@ def require(owner: str, name: str, value: Array, good: Callable[[Any], Any], exp
     wrong = np.argwhere(~good(values))
     if len(wrong):
         where = tuple(int(i) for i in wrong[0])
-        place = f" at index {where}" if where else ""
-        raise ValueError(f"{owner}: {name} must be {expected}, got {values[where]}{place}.")
+        index = f" at index {where}" if where else ""
+        raise ValueError(f"{owner}: {name} must be {expected}, got {values[where]}{index}.")
 
 
 def is_positive(x: NDArray[Any]) -> NDArray[Any]:

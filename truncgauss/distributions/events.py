@@ -36,7 +36,7 @@ class Event(Independent):
 
     @property
     def support(self) -> constraints.Constraint:
-        """Where the density is positive."""
+        """The set on which the density is positive."""
         support = self.base_dist.support
         if not isinstance(support, Between):
             return super().support

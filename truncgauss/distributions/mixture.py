@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 from numpyro.distributions import Distribution, MultivariateNormal, constraints
 
-from truncgauss.distributions.arguments import common_dtype
+from truncgauss.distributions.arguments import common_dtype, one_region
 from truncgauss.distributions.supports import Between, Inside
 from truncgauss.fitting.mixtures.likelihood import log_mean
 from truncgauss.gaussian.covariances import CovarianceMatrix
@@ -77,10 +77,10 @@ class TruncatedMixture(Distribution):
         *,
         validate_args: bool | None = None,
     ) -> None:
-        given = {"weights": weights, "locs": locs, "covariances": covariances}
-        dtype = common_dtype(given | {"low": low, "high": high, "region": region})
+        parameters = {"weights": weights, "locs": locs, "covariances": covariances}
+        dtype = common_dtype(parameters | {"low": low, "high": high, "region": region})
         self.weights, self.locs, self.covariances = (
-            jnp.asarray(part, dtype) for part in (weights, locs, covariances)
+            jnp.asarray(value, dtype) for value in parameters.values()
         )
         k, d = self.locs.shape if self.locs.ndim == 2 else (0, 0)
         shapes = self.weights.shape, self.locs.shape, self.covariances.shape
@@ -89,7 +89,13 @@ class TruncatedMixture(Distribution):
                 "TruncatedMixture: weights, locs and covariances need shapes (K,), (K, d) and "
                 f"(K, d, d), got {shapes}."
             )
-        self.region = _one_region(d, low, high, region)
+        region = one_region("TruncatedMixture", None, low, high, region, d)
+        if region.dimension != d or region.batch_shape:
+            raise ValueError(
+                f"TruncatedMixture: the region must be one of dimension {d}, got dimension "
+                f"{region.dimension} and leading axes {region.batch_shape}."
+            )
+        self.region = region.linear() or region
         self.method, self.key = method or Automatic(), key
         super().__init__((), (d,), validate_args=validate_args)
 
@@ -119,9 +125,9 @@ class TruncatedMixture(Distribution):
                 f"TruncatedMixture: a value needs shape (..., {self.event_shape[0]}), got "
                 f"{value.shape}."
             )
-        inside, kept = self.support(value), jnp.zeros((), value.dtype)
+        inside, log_kept = self.support(value), jnp.zeros((), value.dtype)
         if not isinstance(self.region, LinearRegion):
-            kept = jnp.log(jnp.where(inside, self.region.kept(value), 1.0))
+            log_kept = jnp.log(jnp.where(inside, self.region.kept(value), 1.0))
         safe = jnp.where(inside[..., None], value, self.locs[0])
         parts = MultivariateNormal(self.locs, self.covariances).log_prob(safe[..., None, :])
         weights = jax.lax.broadcast_to_rank(self.weights, parts.ndim)
@@ -129,37 +135,36 @@ class TruncatedMixture(Distribution):
         whole = log_mean(self.component_log_prob.log_prob, self.weights)[0]
         whole += 0.0 * jnp.sum(self.weights)  # NaN stays
         outside = jnp.where(jnp.any(jnp.isnan(value), axis=-1), jnp.nan, -jnp.inf)
-        return jnp.where(inside, density - whole + kept, outside)
+        return jnp.where(inside, density - whole + log_kept, outside)
 
     def sample(self, key: Array, sample_shape: tuple[int, ...] = ()) -> Array:
         """Independent exact draws, shape sample_shape + (d,); see `truncated_samples`."""
         choice, draw = jax.random.split(checked_key(key))
         count = math.prod(sample_shape)
         if not isinstance(self.region, LinearRegion):
-            draws = jax.vmap(self._kept_draw)(jax.random.split(draw, count))
+            draws = jax.vmap(self._population_draw)(jax.random.split(draw, count))
             return draws.reshape(tuple(sample_shape) + self.event_shape)
-        own = jax.random.categorical(choice, jnp.log(self.observed_weights), shape=(count,))
+        labels = jax.random.categorical(choice, jnp.log(self.observed_weights), shape=(count,))
         parts = jax.lax.stop_gradient((self.locs, CovarianceMatrix(self.covariances), self.region))
         draws = truncated_samples(draw, *parts, max(count, 1))[:count]
-        return draws[jnp.arange(count), own].reshape(tuple(sample_shape) + self.event_shape)
+        return draws[jnp.arange(count), labels].reshape(tuple(sample_shape) + self.event_shape)
 
-    def _kept_draw(self, key: Array) -> Array:
+    def _population_draw(self, key: Array) -> Array:
         """One draw from the population that the region keeps, (d,)."""
         factors, logs = jnp.linalg.cholesky(self.covariances), jnp.log(self.weights)
 
         def attempt(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             count, _, _ = state
-            own = jax.random.fold_in(key, count)
-            choice, normal, chance = jax.random.split(own, 3)
+            choice, normal, chance = jax.random.split(jax.random.fold_in(key, count), 3)
             k = jax.random.categorical(choice, logs)
             x = self.locs[k] + factors[k] @ jax.random.normal(normal, self.event_shape, logs.dtype)
-            kept = self.region.kept(x[None])[0]
-            return count + 1, jax.random.uniform(chance, dtype=logs.dtype) < kept, x
+            probability = self.region.kept(x[None])[0]
+            return count + 1, jax.random.uniform(chance, dtype=logs.dtype) < probability, x
 
         start = jnp.zeros((), jnp.int32), jnp.zeros((), bool), self.locs[0]
         more = lambda state: ~state[1] & (state[0] < MOST_ATTEMPTS)
-        _, found, x = jax.lax.while_loop(more, attempt, start)
-        return jnp.where(found, x, jnp.nan)
+        _, accepted, x = jax.lax.while_loop(more, attempt, start)
+        return jnp.where(accepted, x, jnp.nan)
 
     @property
     def mean(self) -> Array:
@@ -178,21 +183,3 @@ class TruncatedMixture(Distribution):
         covariance = CovarianceMatrix(self.covariances)
         moments = truncated_moments(self.locs, covariance, self.region, self.method, self.key)
         return moments.mean, moments.covariance
-
-
-def _one_region(d: int, low: Any, high: Any, region: Region | None) -> Region:
-    """The region, or a box with these limits; a number holds for all coordinates."""
-    if region is not None:
-        if low is not None or high is not None:
-            raise ValueError("TruncatedMixture: give limits or a region, not both.")
-        if region.dimension != d or region.batch_shape:
-            raise ValueError(
-                f"TruncatedMixture: the region must be one of dimension {d}, got dimension "
-                f"{region.dimension} and leading axes {region.batch_shape}."
-            )
-        return region.linear() or region
-    low, high = (
-        jnp.broadcast_to(jnp.asarray(side if given is None else given), (d,))
-        for side, given in ((-jnp.inf, low), (jnp.inf, high))
-    )
-    return Box(low, high)

@@ -12,10 +12,9 @@ from jaxtyping import Array, Real
 from numpyro.distributions import constraints
 from numpyro.distributions.util import lazy_property
 
-from truncgauss.distributions import compiled
 from truncgauss.distributions.arguments import (
     common_dtype,
-    constants_kept,
+    compile_time_constants,
     is_positive,
     of_equal_ranks,
     refuse,
@@ -23,6 +22,7 @@ from truncgauss.distributions.arguments import (
     truncated_problem,
 )
 from truncgauss.distributions.events import TruncatedDistribution
+from truncgauss.distributions.normal import entropy, log_density
 from truncgauss.distributions.supports import Between, Inside
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance
@@ -142,19 +142,19 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
     @lazy_property
     def covariance_matrix(self) -> Array:
         """Covariance matrix before truncation, shape (..., d, d)."""
-        with constants_kept(self.covariance):
+        with compile_time_constants(self.covariance):
             return self.covariance.covariance_matrix
 
     @lazy_property
     def scale_tril(self) -> Array:
         """Lower Cholesky factor of `covariance_matrix`."""
-        with constants_kept(self.covariance):
+        with compile_time_constants(self.covariance):
             return self.covariance.scale_tril
 
     @lazy_property
     def precision_matrix(self) -> Array:
         """Inverse of `covariance_matrix`."""
-        with constants_kept(self.covariance):
+        with compile_time_constants(self.covariance):
             factor = self.scale_tril
             identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
             inverse = jax.lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
@@ -180,7 +180,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
     def validate_args(self, strict: bool = True) -> None:
         """Raise ValueError for a loc that is not finite or a singular covariance."""
         require(type(self).__name__, "loc", self.loc, np.isfinite, "finite")
-        with constants_kept(self.covariance):
+        with compile_time_constants(self.covariance):
             diagonal = jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)
         expected = "positive and finite"
         require(type(self).__name__, "the diagonal of scale_tril", diagonal, is_positive, expected)
@@ -211,7 +211,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             known: Estimate = self.__dict__["_log_normalizer"]
             return known
         parts = (self.loc, self.covariance, self.region, self.method, self.key)
-        with constants_kept(parts):
+        with compile_time_constants(parts):
             estimate = log_probability(*parts)
             if isinstance(self.region, Box):
                 open_ = jnp.all((self.low == -jnp.inf) & (self.high == jnp.inf), axis=-1)
@@ -232,7 +232,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         if self._validate_args:
             self._validate_sample(value)  # warns; what follows needs no mask
         if self._is_scalar:
-            return compiled.log_density(value[..., 0], *self._scalars)
+            return log_density(value[..., 0], *self._scalars)
         value, loc = of_equal_ranks(value, self.loc)
         inside, value, loc = of_equal_ranks(self.support(value)[..., None], value, loc)
         half_log_det = jnp.log(jnp.diagonal(self.scale_tril, axis1=-2, axis2=-1)).sum(-1)
@@ -286,7 +286,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
     def moments(self) -> Moments:
         """Mean and covariance after truncation, with standard errors; see `truncated_moments`."""
         parts = (self.loc, self.covariance, self.region, self.method, self.key)
-        with constants_kept(parts):
+        with compile_time_constants(parts):
             return truncated_moments(*parts)
 
     @property
@@ -309,7 +309,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
     def entropy(self) -> Array:
         r"""Differential entropy in nats, log Z - E log Normal(X; loc, covariance_matrix)."""
         if self._is_scalar:
-            return compiled.entropy(*self._scalars)
+            return entropy(*self._scalars)
         moments, factor, d = self.moments, self.scale_tril, self.event_shape[0]
         half_log_det = jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)).sum(-1)
         mean, loc = of_equal_ranks(moments.mean, self.loc)

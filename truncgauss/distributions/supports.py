@@ -53,7 +53,7 @@ class Between(constraints.interval):
 
 
 class Inside(constraints.Constraint):
-    """x, a vector, lies in a region onto which there is no coordinatewise bijection."""
+    """Vectors in a region onto which there is no coordinatewise bijection."""
 
     event_dim = 1
 

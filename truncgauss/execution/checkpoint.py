@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import files, pooling
+from truncgauss.execution import files, row_sums
 from truncgauss.execution.digests import (
     digest,
     fingerprint,
@@ -268,22 +268,24 @@ class OfAllRows:
     def __init__(self, function: Callable[..., Any], loss: Any, x: Any) -> None:
         self.function, self.loss, self.x = function, loss, x
 
-    def __call__(self, kind: str, mark: np.ndarray) -> dict[str, Any]:
-        found = pooling.evaluated(self.function, self.loss, self.x)
+    def __call__(self, kind: str, fingerprint: np.ndarray) -> dict[str, Any]:
+        found = row_sums.evaluated(self.function, self.loss, self.x)
         return {"at": [np.asarray(leaf) for leaf in jax.tree.leaves(self.x)], "found": found}
 
 
 def computed_of_rows(name: str, function: Callable[..., T], loss: Any, x: Any) -> T:
-    """function(loss, x), a sum over the rows of all processes, as `pooling.evaluated` and
+    """function(loss, x), a sum over the rows of all processes, as `row_sums.evaluated` and
     `computed` return it.
 
-    The rows are known by their mark, and x up to rounding: however many processes hold the rows,
-    which then add up in other orders, the work goes on.
+    The rows are known by their fingerprint, and x up to rounding: however many processes hold the
+    rows, which then add up in other orders, the work goes on.
 
     Raises:
         ValueError: as `computed`; or an earlier attempt was at another x.
     """
-    kept = computed(name, OfAllRows(function, loss, x), type(loss).__name__, np.asarray(loss.mark))
+    kept = computed(
+        name, OfAllRows(function, loss, x), type(loss).__name__, np.asarray(loss.sums.fingerprint)
+    )
     for before, here in zip(kept["at"], jax.tree.leaves(x), strict=True):
         if not np.allclose(before, here, rtol=SAME_PLACE, atol=SAME_PLACE, equal_nan=True):
             raise ValueError(

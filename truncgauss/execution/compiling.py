@@ -2,9 +2,10 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from truncgauss.execution import parallel
 from truncgauss.execution.garbage import uncollected
@@ -50,23 +51,63 @@ def accepted_names() -> frozenset[str]:
     return frozenset(name for name, value in options.items() if is_accepted({name: value}))
 
 
+class Cost(NamedTuple):
+    """The work of one call of a program, by which the effort of its compilation is chosen.
+
+    Attributes:
+        numbers: numbers in the arrays that the program computes with.
+        loops: whether it loops over points, or multiplies large matrices.
+    """
+
+    numbers: int
+    loops: bool = True
+
+
+MOST_LIGHT = 2**21  # numbers of a program without loops that runs for about a millisecond
+MOST_MEDIUM = 2**24  # numbers; above, the work of all optimisation pays off
+PER_INPUT = 2**9  # numbers computed from each number of rows, as by a likelihood
+
+
+def effort_of(cost: Cost) -> dict[str, Any] | None:
+    """Compiler options for a program that does so much work; None for XLA's own default."""
+    if cost.numbers <= MOST_LIGHT and not cost.loops:
+        return LIGHT
+    return MEDIUM if cost.numbers <= MOST_MEDIUM else None
+
+
+def closed_form(*args: Any) -> Cost:
+    """The cost of formulas that use each number of the inputs a few times."""
+    return Cost(sum(map(np.size, jax.tree.leaves(args))), loops=False)
+
+
+def of_rows(*args: Any) -> Cost:
+    """The cost of integrals for rows of data; a loss may have its own as its attribute `cost`."""
+    stated: Cost | None = getattr(args[0], "cost", None)
+    return Cost(PER_INPUT * closed_form(*args).numbers) if stated is None else stated
+
+
 class Compiled:
     """A function under `jax.jit`, compiled with less effort for calls with numbers on a CPU.
 
-    Called with numbers and an effort it returns numbers, also while another function is traced. On
-    other devices every effort is that of `jax.jit(function)`. Options of an effort that the
-    compiler does not know are left out.
+    Called with numbers it returns numbers, also while another function is traced. On other devices
+    every effort is that of `jax.jit(function)`. Options of an effort that the compiler does not
+    know are left out.
+
+    Args:
+        function: of pytrees of arrays.
+        cost: (the same arguments) -> the work of a call, from the sizes of the arguments.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __init__(self, function: Callable[..., Any], cost: Callable[..., Cost] = of_rows) -> None:
+        self.function, self.cost = function, cost
         self.traced = jax.jit(function)
         self.ahead: dict[Any, Any] = {}  # programs by the kinds of their inputs
         functools.update_wrapper(self, function)
 
-    def __call__(self, *args: Any, effort: dict[str, Any] | None = None) -> Any:
-        """The function's value; `effort` is LIGHT, MEDIUM, or None for XLA's own default."""
-        if effort is None or not is_concrete(args):
+    def __call__(self, *args: Any) -> Any:
+        """The function's value."""
+        effort = effort_of(self.cost(*args)) if is_concrete(args) else None
+        if effort is None:
             return self.traced(*args)
         with uncollected():
             return self._called(*args, effort=effort)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import parallel, pooling
+from truncgauss.execution import parallel, row_sums
 from truncgauss.execution.distributed import SpreadRows
 
 
@@ -110,6 +110,7 @@ def marked(rows: SpreadRows) -> dict[str, Any]:
     if any(isinstance(leaf, jax.core.Tracer) for leaf in rows):
         return rows._asdict()
     values, weights = rows
-    share = pooling.share_of("checkpoint", rows) or pooling.Share(0, len(values), len(values))
-    counted = np.asarray(share.own(weights)) > 0
-    return {"rows": pooling.mark_of([share.own(values)], counted, share), "d": values.shape[1:]}
+    sums = row_sums.of_spread("checkpoint", rows)
+    counted = np.asarray(sums.local(weights)) > 0
+    words = row_sums.fingerprint_of([sums.local(values)], counted, sums.begin)
+    return {"rows": words, "d": values.shape[1:]}

@@ -282,10 +282,10 @@ def from_file(
     `weights` along with them: each process works on its own rows, and sums over rows are exchanged.
     Every process must make the same calls, also of what takes their fits, such as profiles.
     `fit_truncated_normal` takes them where all rows have the same limits. For sums over rows in a
-    jitted function or in `tg.fit`, use them within `parallel.rows(mesh, gathered=False)` where they
-    hold probabilities, and write squares as products with an inverse: for a triangular solve XLA
-    sends all rows to all devices. What needs all rows in one place takes `gathered(rows.values)`; a
-    mean and a covariance, `tg.Statistics.from_file`, needs no array.
+    jitted function or in `tg.minimize`, use them within `parallel.rows(mesh, gathered=False)` where
+    they hold probabilities, and write squares as products with an inverse: for a triangular solve
+    XLA sends all rows to all devices. What needs all rows in one place takes
+    `gathered(rows.values)`; a mean and a covariance, `tg.Statistics.from_file`, needs no array.
 
     Args:
         path: a Parquet, NPY, NPZ or CSV file of numbers that all processes can read, as in
@@ -308,7 +308,7 @@ def from_file(
         ...     x, low = rows.values.T
         ...     seen = tg.special.truncated_log_mass(loc, 1.0, low, jnp.inf)
         ...     return jnp.sum(rows.weights * (0.5 * (x - loc) ** 2 + seen))
-        >>> fit = tg.fit(jax.tree_util.Partial(lambda rows, loc: loss(loc, rows), rows), 0.0)
+        >>> fit = tg.minimize(jax.tree_util.Partial(lambda rows, loc: loss(loc, rows), rows), 0.0)
         >>> fit.params.round(4)  # where both truncated means together are 4
         Array(1.2144, dtype=float64)
         >>> x, low = rows.values.T

@@ -30,7 +30,7 @@ def interrupts() -> Iterator[None]:
     Example:
         >>> from truncgauss import fitting
         >>> with fitting.interrupts():
-        ...     result = tg.fit(lambda x: (x - 1.0) ** 2, jnp.array(0.0), progress=False)
+        ...     result = tg.minimize(lambda x: (x - 1.0) ** 2, jnp.array(0.0), progress=False)
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -12,7 +12,7 @@ from truncgauss.fitting.likelihood_fit import (
 )
 from truncgauss.fitting.observations import fit_observations
 from truncgauss.fitting.observations_result import ObservationsErrors, ObservationsFit
-from truncgauss.fitting.optimization.loop import fit
+from truncgauss.fitting.optimization.loop import minimize
 from truncgauss.fitting.optimization.parameters import (
     Bijection,
     Constraint,
@@ -71,7 +71,6 @@ __all__ = [
     "computed",
     "coordinates",
     "error_bars",
-    "fit",
     "fit_limits",
     "fit_observations",
     "fit_regression",
@@ -79,6 +78,7 @@ __all__ = [
     "fit_truncated_normal",
     "interrupts",
     "likelihood_ratio",
+    "minimize",
     "quantile_residuals",
     "resumable",
     "standard_errors",

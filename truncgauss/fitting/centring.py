@@ -19,9 +19,10 @@ import numpy as np
 
 from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Section
-from truncgauss.likelihood import Observations
+from truncgauss.likelihood import Observations, Summary, summary_of
 
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
 CONSTANT = 1e-12  # how near to 1 a sum of covariates must be to count as constant
@@ -49,30 +50,33 @@ class Whitened(NamedTuple):
     names: tuple[str, ...] | None = None
 
 
-def whitened(design: np.ndarray, weights: np.ndarray | None, what: str) -> Whitened:
+def whitened(
+    design: np.ndarray, weights: np.ndarray | None, what: str, sums: RowSums | None = None
+) -> Whitened:
     """Covariates (n, p), centred if they span a constant, and made orthogonal over the rows of
     positive weight.
 
     Raises:
         ValueError: if the columns are collinear, or vary by rounding only.
     """
+    sums = sums or pooling.current()
     counted = slice(None) if weights is None else weights > 0
-    constant = constant_of(design)
+    constant = constant_of(design, sums)
     change, centred = np.eye(design.shape[1]), design
     if constant is not None:
-        sizes = np.abs(constant) * pooling.largest(np.abs(design).max(axis=0))
+        sizes = np.abs(constant) * sums.max(np.abs(design).max(axis=0))
         kept = int(np.argmax(sizes))  # the column in whose place the constant comes
-        middles = np.array([pooling.median(column) for column in design[counted].T])
+        middles = np.array([sums.median(column) for column in design[counted].T])
         change = change - np.outer(constant, middles)
         change[:, kept] = constant
         centred = design - middles
         centred[:, kept] = 1.0
-    lengths = pooling.lengths(centred[counted])
-    total = pooling.total(np.asarray(len(centred[counted]))).item()
+    lengths = sums.norm(centred[counted])
+    total = sums.count(centred[counted])
     units = np.where(lengths > 0, lengths, 1.0) / total**0.5
-    triangle = pooling.triangle(centred[counted] / units / total**0.5)
+    triangle = sums.triangle(centred[counted] / units / total**0.5)
     values = np.linalg.svd(triangle, compute_uv=False)
-    rounding = ROUNDING * pooling.lengths(design[counted])
+    rounding = ROUNDING * sums.norm(design[counted])
     if total < len(lengths) or np.any(lengths <= rounding) or values[-1] < COLLINEAR * values[0]:
         raise ValueError(
             f"{what} are collinear, some vary by no more than their rounding, or there are more of "
@@ -82,20 +86,20 @@ def whitened(design: np.ndarray, weights: np.ndarray | None, what: str) -> White
     return Whitened(centred @ inverse, change @ inverse, constant)
 
 
-def constant_of(design: np.ndarray) -> np.ndarray | None:
+def constant_of(design: np.ndarray, sums: RowSums) -> np.ndarray | None:
     """Coefficients whose sum of covariates is 1 in every row; None if there are none."""
-    first, p = pooling.stacked(design[:1])[0], design.shape[1]
-    varies = pooling.largest(np.any(design != first, axis=0))
+    first, p = sums.concatenate(design[:1])[0], design.shape[1]
+    varies = sums.max(np.any(design != first, axis=0))
     for j in np.flatnonzero(~varies & (first != 0)):
         return np.eye(p)[j] / first[j]
     # Members of groups; what lies far off is as good as constant, and would blur them.
-    sizes = pooling.largest(np.abs(design).max(axis=0))
-    near = pooling.deviation(design) > sizes / FAR
+    sizes = sums.max(np.abs(design).max(axis=0))
+    near = sums.std(design) > sizes / FAR
     part = design[:, near] / sizes[near]
-    own = pooling.least_squares(part, np.ones(len(part)))
+    own = sums.least_squares(part, np.ones(len(part)))
     found = np.zeros(p)
     found[near] = np.where(np.abs(own) > CONSTANT, own, 0.0) / sizes[near]
-    return found if pooling.every(np.all(np.abs(design @ found - 1.0) <= CONSTANT)) else None
+    return found if sums.all(np.all(np.abs(design @ found - 1.0) <= CONSTANT)) else None
 
 
 @frozen_pytree
@@ -133,18 +137,20 @@ class Centred:
         rows: with a middle subtracted from outcomes, limits and regions.
         designs: covariates of each outcome, whitened; None for a constant mean.
         shifts: of each outcome, the user's coefficients of what was subtracted.
+        sums: over all rows, of which these may be those of one process.
+        summary: facts of all rows.
     """
 
     rows: Observations
     designs: tuple[Whitened, ...] | None
     shifts: tuple[np.ndarray, ...]
+    sums: RowSums
+    summary: Summary
 
     @property
     def size(self) -> jax.Array:
         """The total weight of the rows."""
-        weights = self.rows.weights
-        own = self.rows.num_rows if weights is None else np.sum(np.asarray(weights))
-        return jnp.asarray(pooling.total(np.asarray(own, float)))
+        return jnp.asarray(self.summary.size)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -188,6 +194,7 @@ def centred(
     designs: tuple[Whitened, ...] | None,
     scale: np.ndarray,
     by_line: bool,
+    sums: RowSums | None = None,
 ) -> Centred:
     """Rows with a middle subtracted from each outcome that is far from 0.
 
@@ -196,10 +203,12 @@ def centred(
         designs: whitened covariates of each outcome, or None.
         scale: known standard deviations of outcomes, (d,), 0 where they are to be estimated.
         by_line: whether rows may be moved one by one, so that a line may be subtracted too.
+        sums: over all rows, of which these are local.
 
     Raises:
         ValueError: if limits that differ are the same after the subtraction.
     """
+    sums = sums or pooling.current()
     shifts, moves = [], []
     for j in range(rows.dimension):
         own = None if designs is None else designs[j]
@@ -210,45 +219,51 @@ def centred(
         )
         shift, middle = np.zeros(1 if own is None else len(own.transform)), 0.0
         if constant is not None:
-            middle = middle_of(lower[counted], upper[counted], scale[j])
+            middle = middle_of(lower[counted], upper[counted], scale[j], sums)
             shift = shift + middle * constant
         move: Any = middle
         if by_line and own is not None:
-            line = line_of(lower - middle, upper - middle, counted, own.design)
+            line = line_of(lower - middle, upper - middle, counted, own.design, sums)
             shift, move = shift + own.transform @ line, middle + own.design @ line
             move = move if line.any() else middle
         shifts.append(shift)
         moves.append(move)
-    with pooling.checked_together():
-        near = moved(rows.unnamed(), moves)
-    return Centred(near, designs, tuple(shifts))
+    with sums.checked():
+        rows = moved(rows.unnamed(), moves)
+    covariates = None if designs is None else tuple(part.design for part in designs)
+    summary = summary_of(rows, sums, covariates)
+    return Centred(rows, designs, tuple(shifts), sums, summary)
 
 
-def middle_of(lower: np.ndarray, upper: np.ndarray, scale: float) -> float:
+def middle_of(lower: np.ndarray, upper: np.ndarray, scale: float, sums: RowSums) -> float:
     """The median of an outcome's ends if it is far from 0 in units of their spread; else 0."""
     ends = np.concatenate([lower, upper])
     ends = ends[np.isfinite(ends)]
-    if not pooling.some(len(ends)):
+    if not sums.any(len(ends)):
         return 0.0
-    middle = pooling.median(ends)
-    spread = pooling.median(np.abs(ends - middle)) or float(pooling.deviation(ends))
+    middle = sums.median(ends)
+    spread = sums.median(np.abs(ends - middle)) or float(sums.std(ends))
     return middle if worth(abs(middle), max(spread, scale)) else 0.0
 
 
 def line_of(
-    lower: np.ndarray, upper: np.ndarray, counted: np.ndarray, design: np.ndarray
+    lower: np.ndarray,
+    upper: np.ndarray,
+    counted: np.ndarray,
+    design: np.ndarray,
+    sums: RowSums,
 ) -> np.ndarray:
     """Coefficients of least squares through the exact rows, if these are near to a line that is far
     from 0; else zeros."""
     exact, p = counted & (lower == upper), design.shape[1]
     nothing = np.zeros(p)
-    count = pooling.total(exact.sum())
+    count = sums.sum(exact.sum())
     if count <= p:
         return nothing
-    line = pooling.least_squares(design[exact], lower[exact])
+    line = sums.least_squares(design[exact], lower[exact])
     fitted = design[exact] @ line
-    spread = float(np.sqrt(pooling.total(np.sum((lower[exact] - fitted) ** 2)) / count))
-    farthest = pooling.largest(np.abs(fitted).max(initial=0.0))
+    spread = float(np.sqrt(sums.sum(np.sum((lower[exact] - fitted) ** 2)) / count))
+    farthest = sums.max(np.abs(fitted).max(initial=0.0))
     return line if worth(float(farthest), spread) else nothing
 
 
@@ -304,17 +319,18 @@ def check_units(
         )
 
 
-def coarse(rows: Observations) -> str | None:
+def coarse(rows: Observations, sums: RowSums | None = None) -> str | None:
     """That rows in float32 hide how outcomes differ, in words, if so."""
     if rows.lower.dtype != jnp.float32:
         return None
+    sums = sums or pooling.current()
     for j in range(rows.dimension):
         ends = np.concatenate([np.asarray(rows.lower)[:, j], np.asarray(rows.upper)[:, j]])
         ends = ends[np.isfinite(ends)]
-        if not pooling.some(len(ends)):
+        if not sums.any(len(ends)):
             continue
-        step = float(np.spacing(np.float32(abs(pooling.median(ends)))))
-        spread = float(pooling.deviation(ends.astype(float)))
+        step = float(np.spacing(np.float32(abs(sums.median(ends)))))
+        spread = float(sums.std(ends.astype(float)))
         if step > COARSE * spread > 0:
             return (
                 f"Outcome {j} is kept in float32, in steps of {step:.2g} where it lies, and its "

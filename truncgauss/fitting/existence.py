@@ -26,6 +26,7 @@ import numpy as np
 from scipy import optimize
 
 from truncgauss.execution import pooling
+from truncgauss.execution.row_sums import RowSums
 
 MANY = 4000  # rows of a linear program; beyond, it is solved for some and the others are looked up
 MOST_ROUNDS = 100
@@ -66,7 +67,11 @@ def explained(log_likelihood: Callable[[float], float]) -> bool:
 
 
 def rising_direction(
-    lower: np.ndarray, upper: np.ndarray, design: np.ndarray, scale_known: bool
+    lower: np.ndarray,
+    upper: np.ndarray,
+    design: np.ndarray,
+    scale_known: bool,
+    sums: RowSums | None = None,
 ) -> np.ndarray | None:
     """A direction (b, t), (p + 1,), along which the likelihood of one outcome never falls; None if
     there is none, so that a maximum exists.
@@ -75,6 +80,7 @@ def rising_direction(
         lower, upper: (n,), as in `Observations`, without a region.
         design: (n, p).
         scale_known: whether sigma cannot fall to 0: it is known, or there is noise; t is then 0.
+        sums: over all rows, of which these are local.
 
     Example:
         >>> y, x = np.array([0.0, 0.0, 1.0, 1.0]), np.array([[1.0, -1], [1, 0], [1, 1], [1, 2]])
@@ -82,27 +88,28 @@ def rising_direction(
         >>> rising_direction(lower, upper, x, scale_known=True) is None
         False
     """
+    sums = sums or pooling.current()
     known = np.isfinite(lower) | np.isfinite(upper)
     lower, upper, design = lower[known], upper[known], design[known]
     exact = lower == upper
     # From the line through the exact rows: their spread must not drown in how far they are from 0.
-    line = pooling.least_squares(design[exact], lower[exact])
+    line = sums.least_squares(design[exact], lower[exact])
     fitted = design @ line
     terms = np.abs(design[exact]) @ np.abs(line) + np.abs(lower[exact])
-    rounding = ROUNDING * pooling.largest(terms.max(initial=0.0))
+    rounding = ROUNDING * sums.max(terms.max(initial=0.0))
     lower, upper = lower - fitted, upper - fitted
     met = np.flatnonzero(exact)[np.abs(lower[exact]) <= rounding]
     lower[met] = upper[met] = 0.0
-    sizes = pooling.largest(np.abs(design).max(axis=0, initial=0.0))
+    sizes = sums.max(np.abs(design).max(axis=0, initial=0.0))
     line = np.where(np.abs(line) * sizes > rounding, line, 0.0)
     finite = np.abs(np.concatenate([lower, upper]))
-    unit = pooling.largest(np.abs(lower[exact]).max(initial=0.0))
-    unit = unit or pooling.largest(finite[np.isfinite(finite)].max(initial=0.0))
+    unit = sums.max(np.abs(lower[exact]).max(initial=0.0))
+    unit = unit or sums.max(finite[np.isfinite(finite)].max(initial=0.0))
     sizes = np.append(np.where(sizes > 0, sizes, 1.0), unit or 1.0)
     points = np.column_stack([design[exact], -lower[exact]]) / sizes
     if scale_known:
         points = points[:, :-1]
-    if determined(points):
+    if determined(points, sums):
         return None
     sides = [
         np.column_stack([sign * design[side], -sign * limit[side]]) / sizes
@@ -111,22 +118,24 @@ def rising_direction(
     ]
     rows = np.concatenate(sides)
     rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True, initial=0.0), 1.0)
-    direction = recession(rows, scale_known, pooling.some(exact.any()))
+    direction = recession(rows, scale_known, sums.any(exact.any()), sums)
     if direction is None:
         return None
     direction = direction / sizes
     return np.append(direction[:-1] + direction[-1] * line, direction[-1])
 
 
-def rising_sentence(direction: np.ndarray, names: list[str], exact: np.ndarray) -> str:
+def rising_sentence(
+    direction: np.ndarray, names: list[str], exact: np.ndarray, sums: RowSums | None = None
+) -> str:
     """The meaning of a direction from `rising_direction` of rows that are exact or not, (n,)."""
-    slopes, falling = direction[:-1], direction[-1]
+    sums, slopes, falling = sums or pooling.current(), direction[:-1], direction[-1]
     if falling > 0:
         met = ", ".join(f"{name} = {b / falling:.6g}" for name, b in zip(names, slopes))
         how, advice = "meets every row exactly", "or say what noise there is"
-        if not pooling.every(exact.all()):
+        if not sums.all(exact.all()):
             how = "meets every exact row and lies within the limits of all others"
-        if not pooling.some(exact.any()):
+        if not sums.any(exact.any()):
             how = "lies within the limits of every row, of which none is known exactly"
             advice = "narrower limits, or a known variance"
         return (
@@ -176,15 +185,17 @@ def refuse(fields: dict[str, Any], undetermined: np.ndarray) -> None:
         fields["reason"] = UNDETERMINED.format(named)
 
 
-def determined(points: np.ndarray) -> bool:
+def determined(points: np.ndarray, sums: RowSums) -> bool:
     """Whether equations leave the zero only."""
-    if pooling.total(np.asarray(len(points))) < points.shape[1]:
+    if sums.count(points) < points.shape[1]:
         return False
-    values = np.linalg.eigvalsh(pooling.total(points.T @ points))
+    values = np.linalg.eigvalsh(sums.sum(points.T @ points))
     return bool(values[0] > 1e-10 * values[-1])
 
 
-def recession(rows: np.ndarray, flat: bool, exact: bool = False) -> np.ndarray | None:
+def recession(
+    rows: np.ndarray, flat: bool, exact: bool = False, sums: RowSums = RowSums()
+) -> np.ndarray | None:
     """A direction v in the unit box with rows @ v >= 0, not all of them 0; None if there is none.
 
     With `flat` its last entry is 0; with `exact` rows all may be 0 if its last entry is positive.
@@ -192,14 +203,14 @@ def recession(rows: np.ndarray, flat: bool, exact: bool = False) -> np.ndarray |
     """
     n, q = rows.shape
     bounds = [(-1.0, 1.0)] * (q - 1) + [(0.0, 0.0 if flat else 1.0)]
-    total = pooling.total(rows.sum(axis=0))
+    total = sums.sum(rows.sum(axis=0))
     aim = -total / max(np.abs(total).max(), 1.0)
     aim[-1] -= exact
     chosen = np.arange(n)
-    if pooling.some(n > MANY):
+    if sums.any(n > MANY):
         chosen = np.random.default_rng(0).choice(n, min(n, MANY // 2), replace=False)
     for _ in range(MOST_ROUNDS):
-        limits = pooling.stacked(-rows[chosen])
+        limits = sums.concatenate(-rows[chosen])
         found = optimize.linprog(
             aim, A_ub=limits, b_ub=np.zeros(len(limits)), bounds=bounds, method="highs"
         )
@@ -208,10 +219,10 @@ def recession(rows: np.ndarray, flat: bool, exact: bool = False) -> np.ndarray |
         values = rows @ found.x
         falls = exact and found.x[-1] > FALLING
         # That is the most that any direction reaches.
-        if pooling.total(values.sum()) <= MEANT and not falls:
+        if sums.sum(values.sum()) <= MEANT and not falls:
             return None
         violated = np.setdiff1d(np.flatnonzero(values < -FEASIBLE), chosen)
-        if not pooling.some(len(violated)):
+        if not sums.any(len(violated)):
             return np.where(np.abs(found.x) > FEASIBLE, found.x, 0.0)
         worst = violated[np.argsort(values[violated])][: MANY // 4]
         chosen = np.concatenate([chosen, worst])

@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.observations_loss import ObservationsLoss
 from truncgauss.fitting.regression_loss import (
     RegressionLoss,
@@ -42,9 +43,10 @@ NOT_EXPECTED = (
 )
 
 
-def check_expected(information: str, rows: Observations) -> None:
+def check_expected(information: str, rows: Observations, sums: RowSums | None = None) -> None:
     """Raise ValueError if what other samples would show is asked for, and not known."""
-    exact = pooling.every(not rows.latent and np.array_equal(rows.lower, rows.upper))
+    sums = sums or pooling.current()
+    exact = sums.all(not rows.latent and np.array_equal(rows.lower, rows.upper))
     if information == "expected" and not exact:
         raise ValueError(NOT_EXPECTED.format("fit_observations", ""))
 
@@ -72,9 +74,9 @@ class ExpectedLoss:
     method: Method
 
     @property
-    def mark(self) -> jax.Array | None:
-        """Of the rows of all processes, if these are those of one."""
-        return self.loss.mark
+    def sums(self) -> RowSums:
+        """Those over the rows of all processes."""
+        return self.loss.sums
 
     def __call__(self, x: jax.Array) -> jax.Array:
         loc, covariance = of_each_row(self.loss, len(self.mean), x)
@@ -134,7 +136,7 @@ def expected_loss(loss: ObservationsLoss, method: Method, x: np.ndarray) -> Expe
     loss = replace(loss, observations=rows, designs=designs)
     at = of_each_row(loss, rows.num_rows, jnp.asarray(x))
     held = hold(method, rows, *at)
-    mean, covariance = truncated_mean_and_covariance(rows, *at, held, loss.key, effort=MEDIUM)
+    mean, covariance = truncated_mean_and_covariance(rows, *at, held, loss.key)
     return ExpectedLoss(rows, mean, covariance, loss, held)
 
 

@@ -1,5 +1,6 @@
 """What follows from the end of a descent: standard errors, the certificate, and notes."""
 
+import functools
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.observations_loss import ObservationsLoss, gaussian_at
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import Point, point, verdict
@@ -34,7 +35,7 @@ def check_information(information: str) -> None:
         )
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def described(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The estimates (p,) at free coordinates x, and their Jacobian (p, q)."""
     return coordinates.estimates(x), jax.jacfwd(coordinates.estimates)(x)
@@ -48,7 +49,7 @@ def compiled_total(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def total_by_rows(loss: ObservationsLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """As `compiled_total`, by the program of `log_likelihood`, which a fit has compiled already."""
-    loc, covariance = gaussian_at(loss, x, effort=LIGHT)
+    loc, covariance = gaussian_at(loss, x)
     total = total_log_likelihood(loss.observations, loc, covariance, loss.method, loss.key)
     return total.log_prob, total.stderr**2
 
@@ -58,7 +59,7 @@ def total_of(loss: Any, x: jax.Array) -> Estimate:
     if isinstance(loss, ObservationsLoss):
         value, variance = pooling.evaluated(total_by_rows, loss, x)
     else:
-        value, variance = pooling.evaluated(compiled_total, loss, x, effort=MEDIUM)
+        value, variance = pooling.evaluated(compiled_total, loss, x)
     return Estimate(value, variance**0.5)
 
 
@@ -69,7 +70,7 @@ def compiled_fractions(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def fraction_of(loss: Any, x: jax.Array) -> float:
     """The mean probability that a row could be seen, with its digits where that is small."""
-    parts = pooling.evaluated(compiled_fractions, loss, x, effort=MEDIUM)
+    parts = pooling.evaluated(compiled_fractions, loss, x)
     unseen, seen = map(float, parts)
     if unseen < 0.5:
         return 1.0 - unseen
@@ -84,7 +85,7 @@ def judged_rows(
     means, of a fit that has converged; see `outliers_of`."""
     if isinstance(loss, ObservationsLoss):
         filled, held = loss.observations, (loss.method, loss.key)
-        loc, covariance = gaussian_at(loss, x, effort=LIGHT)
+        loc, covariance = gaussian_at(loss, x)
         seen = np.asarray(fraction_not_truncated(filled, loc, covariance, *held))
         weights = 1.0 if filled.weights is None else np.asarray(filled.weights)
         fraction = float(pooling.total(np.sum(weights * seen)) / loss.size)
@@ -125,7 +126,7 @@ def summary(
     """
     loss, here, x = path.loss, path.end, jnp.asarray(path.end.x)
     total = total_of(loss, x)
-    estimates, jacobian = map(np.asarray, described(coordinates, x, effort=MEDIUM))
+    estimates, jacobian = map(np.asarray, described(coordinates, x))
     slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
     free_errors = free_errors_of(information, loss, here, rows[0], proof, expected)
@@ -219,7 +220,7 @@ def sandwich(
     size = float(loss.size)
     given = observations.weights
     weights = np.ones(observations.num_rows) if given is None else np.asarray(given)
-    scores = np.asarray(scores_of(loss, jnp.asarray(here.x), effort=MEDIUM))[: len(weights)]
+    scores = np.asarray(scores_of(loss, jnp.asarray(here.x)))[: len(weights)]
     seen = weights > 0
     if not proof.positive_definite:
         return observed._replace(root=np.full_like(here.hessian, np.nan))
@@ -236,7 +237,7 @@ def ratios_of(loss: Any, here: Point, coordinates: Any, jacobian: np.ndarray) ->
         return -float(total_of(loss, jnp.asarray(x)).log_prob) / size
 
     def estimates(x: np.ndarray) -> np.ndarray:
-        return np.asarray(described(coordinates, jnp.asarray(x), effort=MEDIUM)[0])
+        return np.asarray(described(coordinates, jnp.asarray(x))[0])
 
     covariance = np.linalg.inv(size * here.hessian)
     return wald_ratios(value, size, here.x, covariance, estimates, jacobian)

@@ -1,13 +1,15 @@
 """The loss of observed rows, and the coordinates in which a Gaussian's parameters move freely."""
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.optimization.widening import Precision
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood import Observations, log_likelihood, total_log_likelihood
@@ -214,7 +216,7 @@ class Coordinates:
         return jnp.concatenate([*coefficients, *rest])
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def values_at(place: Coordinates, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
     """As `place.values`, by one program."""
     return place.values(x)
@@ -231,7 +233,7 @@ class ObservationsLoss:
         size: the total weight of the rows.
         method: how probabilities are computed, with its plans held.
         key: its random key.
-        mark: of the rows of all processes, if these are those of one, see `pooling`; else None.
+        sums: over the rows of all processes, of which these may be those of one.
     """
 
     observations: Observations
@@ -240,7 +242,7 @@ class ObservationsLoss:
     size: jax.Array
     method: Method
     key: jax.Array
-    mark: jax.Array | None = None
+    sums: RowSums = RowSums()
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size
@@ -267,7 +269,7 @@ class ObservationsLoss:
         return mean_of(self.designs, coefficients), covariance
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def gaussian_at(loss: ObservationsLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """As `loss.gaussian`, by one program."""
     return loss.gaussian(x)

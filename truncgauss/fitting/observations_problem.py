@@ -10,7 +10,6 @@ import numpy as np
 
 from truncgauss import likelihood
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import LIGHT
 from truncgauss.fitting.centring import Centred, UserUnits
 from truncgauss.fitting.existence import (
     AT_SINGULAR,
@@ -166,7 +165,7 @@ class Rows:
         general = self.general_loss()
 
         def renewed(x: np.ndarray) -> ObservationsLoss:
-            at = gaussian_at(general, jnp.asarray(x), effort=LIGHT)
+            at = gaussian_at(general, jnp.asarray(x))
             held = likelihood.hold(self.method, general.observations, *at)
             return dataclasses.replace(general, method=held)
 
@@ -176,7 +175,7 @@ class Rows:
         """The loss of any rows, filled up to one of few lengths, by a method without plans."""
         rows, designs = filled_up(self.observations, self.designs)
         return ObservationsLoss(
-            rows, designs, self.coordinates, self.size, self.method, self.key, pooling.mark(),
+            rows, designs, self.coordinates, self.size, self.method, self.key, pooling.current(),
         )  # fmt: skip
 
     def expected_loss(self, path: Path) -> ExpectedLoss:
@@ -197,7 +196,7 @@ class Rows:
             fixed_scale=None if place.single else jnp.log(place.fixed[0, 0]) / 2,
             size=self.size,
             link=place.power if place.single else LOG,
-            mark=pooling.mark(),
+            sums=pooling.current(),
         )
 
     def check_possible(self, renewed: Callable[[np.ndarray], Any], x: np.ndarray) -> None:
@@ -207,7 +206,7 @@ class Rows:
             wrong = impossible(rows)
         else:
             loss = renewed(x)
-            loc, covariance = gaussian_at(loss, jnp.asarray(x), effort=LIGHT)
+            loc, covariance = gaussian_at(loss, jnp.asarray(x))
             own = loss.observations
             found = likelihood.log_likelihood(own, loc, covariance, loss.method, loss.key)
             wrong = np.flatnonzero(np.isneginf(np.asarray(found.log_prob)))
@@ -222,14 +221,14 @@ class Rows:
 
     def width(self, x: np.ndarray) -> float:
         """The largest standard deviation in any direction, in units of the outcomes' spread."""
-        matrix = np.asarray(values_at(self.coordinates, jnp.asarray(x), effort=LIGHT)[1])
+        matrix = np.asarray(values_at(self.coordinates, jnp.asarray(x))[1])
         if not self.coordinates.scales or not np.all(np.isfinite(matrix)):
             return 0.0
         return float(np.sqrt(np.linalg.eigvalsh(matrix / np.outer(self.scale, self.scale))[-1]))
 
     def no_maximum(self, path: Path) -> str | None:
         """Why there is no maximum, if there is none."""
-        matrix = np.asarray(values_at(self.coordinates, jnp.asarray(path.end.x), effort=LIGHT)[1])
+        matrix = np.asarray(values_at(self.coordinates, jnp.asarray(path.end.x))[1])
         risen = self.rising()
         if risen is not None:
             return risen
@@ -347,7 +346,7 @@ class Rows:
         )  # fmt: skip
         fitted = max(place.sizes) if place.scales else -np.inf
         fraction, fields["outliers"] = judged_rows(path.loss, x, rows, fitted, fields["converged"])
-        matrix = np.asarray(values_at(place, x, effort=LIGHT)[1])
+        matrix = np.asarray(values_at(place, x)[1])
         ends = np.cumsum(place.sizes)
         if not self.unique:
             refuse(fields, self.undetermined(fields["errors"], matrix))

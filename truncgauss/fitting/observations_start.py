@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import pooling, tables
-from truncgauss.execution.compiling import LIGHT
 from truncgauss.fitting.centring import Whitened, check_units, whitened
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.observations_loss import Coordinates, White, values_at
@@ -243,7 +242,7 @@ def scattered(
     """So many free coordinates around x: means moved by about the outcomes' scale in each direction
     of the covariates, which are whitened, and scales by a factor of about e."""
     random, starts = np.random.default_rng(0), []
-    values = values_at(coordinates, jnp.asarray(x), effort=LIGHT)
+    values = values_at(coordinates, jnp.asarray(x))
     coefficients, matrix = jax.tree.map(np.asarray, values)
     for _ in range(count):
         moved = [
@@ -258,9 +257,7 @@ def scattered(
 
 def widened(x: np.ndarray, coordinates: Coordinates, factor: float) -> np.ndarray:
     """Free coordinates of a Gaussian with so many times the free standard deviations of x."""
-    coefficients, matrix = jax.tree.map(
-        np.asarray, values_at(coordinates, jnp.asarray(x), effort=LIGHT)
-    )
+    coefficients, matrix = jax.tree.map(np.asarray, values_at(coordinates, jnp.asarray(x)))
     factors = np.ones(len(matrix))
     factors[list(coordinates.scales)] = factor
     return coordinates.free(np.concatenate(coefficients), matrix * np.outer(factors, factors))

@@ -18,6 +18,7 @@ from scipy import stats
 from scipy.special import ndtri_exp
 
 from truncgauss.execution import pooling
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.regression_loss import is_simple, limits_of
 from truncgauss.likelihood import Observations
 
@@ -77,7 +78,12 @@ class Outliers(NamedTuple):
 
 
 def outliers_of(
-    rows: Observations, loc: Any, covariance: Any, seen: Any, fitted: float
+    rows: Observations,
+    loc: Any,
+    covariance: Any,
+    seen: Any,
+    fitted: float,
+    sums: RowSums | None = None,
 ) -> Outliers | None:
     """The outliers among rows that were fitted; None where no row can be judged.
 
@@ -91,16 +97,17 @@ def outliers_of(
         seen: probability of the region of each row, (n,), or 1: a distance is exceeded inside it
             1 / seen times as often as anywhere, at most.
         fitted: how many coefficients of each mean were estimated; -inf if all variances are known.
+        sums: over all rows, of which these are local.
     """
     weights = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
     distance, sizes = distances(rows, loc, covariance)
     seen = 1.0 if is_simple(rows) else seen  # whose residuals count the region
     judged = (sizes > 0) & (weights > 0)
-    count, size = pooling.total(np.array([judged.sum(), weights[judged].sum()]))
-    share = pooling.own_share()
-    numbers = np.arange(rows.num_rows) + (0 if share is None else share.begin)
+    sums = sums or pooling.current()
+    count, size = sums.sum(np.array([judged.sum(), weights[judged].sum()]))
+    numbers = np.arange(rows.num_rows) + sums.begin
     columns = [numbers, distance, sizes, np.broadcast_to(seen, rows.num_rows)]
-    numbers, distance, sizes, seen = pooling.stacked(np.column_stack(columns)[judged]).T
+    numbers, distance, sizes, seen = sums.concatenate(np.column_stack(columns)[judged]).T
     free = size - fitted
     if count == 0 or free <= sizes.max() + 1:
         return None

@@ -222,7 +222,7 @@ class Regression:
             fixed_scale=None,
             size=near.size,
             link=link,
-            mark=pooling.mark(),
+            sums=pooling.current(),
         )
         last = ("sigma",) if scales is None else names_of(scales, "log_scale", nested=True)
         return cls(

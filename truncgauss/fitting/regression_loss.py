@@ -16,6 +16,7 @@ import numpy as np
 
 from truncgauss.execution import parallel
 from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
@@ -162,7 +163,7 @@ class RegressionLoss:
         fixed_scale: v if it is known, else None.
         size: the total weight of the rows.
         link: LOG, OLSEN or NATURAL (static).
-        mark: of the rows of all processes, if these are those of one, see `pooling`; else None.
+        sums: over the rows of all processes, of which these may be those of one.
     """
 
     terms: tuple[Term, ...]
@@ -171,7 +172,7 @@ class RegressionLoss:
     fixed_scale: jax.Array | None
     size: jax.Array
     link: int = static_field()
-    mark: jax.Array | None = None
+    sums: RowSums = RowSums()
 
     def predictors(self, x: jax.Array) -> Predictors:
         p = self.design.shape[1]

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtri_exp
 
-from truncgauss.execution import pooling
+from truncgauss.execution import row_sums
 from truncgauss.execution.pytrees import as_float_array
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.gaussian.problem import as_key
-from truncgauss.likelihood import Observations, log_likelihood, numbered
+from truncgauss.likelihood import Observations, log_likelihood, numbered_among_all
 from truncgauss.likelihood.patterns import filled_length
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -70,7 +71,7 @@ def quantile_residuals(
     with jax.enable_x64(True):
         model = as_model(fit, method)
         uniforms = uniforms_of(model, as_key(key), 1 if num_draws is None else num_draws)
-        with pooling.pool(model.share):
+        with model.sums.working():
             possible = np.isfinite(model.log_likelihood(model.rows))
             columns = [residuals_of_entry(model, j, own) for j, own in enumerate(uniforms)]
     found = np.where(possible[:, None], np.stack(columns, axis=-1), np.nan)
@@ -83,12 +84,12 @@ class Model(NamedTuple):
     Attributes:
         rows: n rows without weights.
         log_likelihood: n such rows with the same regions and noise -> their log-likelihoods, (n,).
-        share: which rows of all these are, if other processes have others.
+        sums: over the rows of all processes, of which these may be those of one.
     """
 
     rows: Observations
     log_likelihood: Callable[[Observations], np.ndarray]
-    share: pooling.Share | None = None
+    sums: RowSums
 
 
 def as_model(fit: Any, method: Method) -> Model:
@@ -96,13 +97,13 @@ def as_model(fit: Any, method: Method) -> Model:
     if hasattr(fit, "row_log_likelihood"):  # a mixture
         rows = float64(fit.loss.observations)
         of = lambda other: np.asarray(fit.row_log_likelihood(other, method))
-        return Model(rows, of, fit.share)
-    share = None
+        return Model(rows, of, fit.loss.sums)
+    sums = RowSums()
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
-        pooling.refuse_spread("quantile_residuals", (rows, loc))
+        row_sums.refuse_spread("quantile_residuals", (rows, loc))
     elif isinstance(fit, RowsFit):
-        rows, share = fit.centred, fit.share
+        rows, sums = fit.centred, fit.loss.sums
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
         n = rows.num_rows  # covariates may be filled up by rows that are none
         loc = loc[:n] if loc.ndim == 2 else loc
@@ -118,15 +119,16 @@ def as_model(fit: Any, method: Method) -> Model:
     return Model(
         float64(rows),
         lambda other: np.asarray(log_likelihood(other, *gaussian, method).log_prob),
-        share,
+        sums,
     )
 
 
 def uniforms_of(model: Model, key: jax.Array, num_draws: int) -> np.ndarray:
     """Uniforms (d, num_draws, n), those of a row by the key that its number among all makes."""
     n, d = model.rows.lower.shape
-    begin = 0 if model.share is None else model.share.begin
-    numbers = jax.device_put(begin + np.arange(filled_length(n)))  # compiled for few lengths
+    numbers = jax.device_put(
+        model.sums.begin + np.arange(filled_length(n))
+    )  # compiled for few lengths
     return np.asarray(_uniforms(key, numbers, (d, num_draws)))[:n].transpose(1, 2, 0)
 
 
@@ -177,6 +179,5 @@ def log_mass(model: Model, j: int, low: np.ndarray, high: np.ndarray) -> np.ndar
         noise=model.rows.noise,
         limits_on=model.rows.limits_on,
     )
-    if model.share is not None:
-        rows = numbered(rows, model.share)
+    rows = numbered_among_all(rows, model.sums)
     return np.where(empty, -np.inf, model.log_likelihood(rows))

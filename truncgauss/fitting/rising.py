@@ -4,6 +4,7 @@ import numpy as np
 
 from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import as_float_array
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.existence import inside_regions, rising_direction
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.fitting.regression_loss import impossible_rows, limits_of
@@ -32,7 +33,12 @@ def impossible(rows: Observations) -> np.ndarray:
 
 
 def direction_of(
-    rows: Observations, outcome: int, design: np.ndarray, scale_known: bool, alone: bool
+    rows: Observations,
+    outcome: int,
+    design: np.ndarray,
+    scale_known: bool,
+    alone: bool,
+    sums: RowSums | None = None,
 ) -> np.ndarray | None:
     """See `rising_direction`: for one outcome (a number from 0 on) of rows of positive weight.
 
@@ -46,19 +52,21 @@ def direction_of(
         design: its covariates, (n, p).
         scale_known: whether its sigma cannot fall to 0.
         alone: whether it is independent of all others.
+        sums: over all rows, of which these are local.
     """
+    sums = sums or pooling.current()
     counted = slice(None) if rows.weights is None else np.asarray(rows.weights) > 0
     lower, upper = (np.asarray(side)[:, outcome] for side in (rows.lower, rows.upper))
     own = one_outcome(rows, outcome)
     if own is not None and (alone or rows.dimension == 1):
         lower, upper = inside_regions(*limits_of(own))
-    elif rows.region is not None and not (own is not None and is_unlimited(own)):
+    elif rows.region is not None and not (own is not None and is_unlimited(own, sums)):
         limited = (lower != upper) & (np.isfinite(lower) | np.isfinite(upper))
         # What other regions leave of censored rows as sigma falls is not known.
-        scale_known |= pooling.some(np.any(limited[counted]))
+        scale_known |= sums.any(limited[counted].any())
         if rows.dimension > 1 and scale_known:
             return None
-    return rising_direction(lower[counted], upper[counted], design[counted], scale_known)
+    return rising_direction(lower[counted], upper[counted], design[counted], scale_known, sums)
 
 
 def exact_rows(rows: Observations, outcome: int) -> np.ndarray:
@@ -82,6 +90,6 @@ def one_outcome(rows: Observations, outcome: int) -> Observations | None:
     return Observations(lower, upper, region)
 
 
-def is_unlimited(rows: Observations) -> bool:
+def is_unlimited(rows: Observations, sums: RowSums) -> bool:
     """Whether the region of one outcome excludes nothing."""
-    return all(pooling.every(np.all(np.isinf(side))) for side in limits_of(rows)[2:])
+    return all(sums.all(np.isinf(side).all()) for side in limits_of(rows)[2:])

@@ -167,7 +167,7 @@ class Statistics:
         """
         names = None if columns is None else list(columns)
         if weights is not None:
-            every = tables.column_names(path) if names is None else names
+            every = tables.header(path) if names is None else names
             names = [*(name for name in every if name != weights), weights]
         found: Statistics | None = None
         begin = 0

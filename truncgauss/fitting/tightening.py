@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from truncgauss.execution import pooling
-from truncgauss.execution.compiling import MEDIUM
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.inference import described, ratios_of, scores_of
 from truncgauss.fitting.likelihood_fit import RowsFit
 from truncgauss.fitting.optimization.newton import CLOSE, Point, newton_steps, point
@@ -121,21 +120,25 @@ def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
         raise ValueError(f"tightened: the fit has not converged. {fit.reason}")
     if not 0.0 < share < 1.0:
         raise ValueError(f"tightened: share must lie between 0 and 1, got {share}.")
-    with jax.enable_x64(True), pooling.pool(fit.share):
+    with jax.enable_x64(True), loss.sums.working():
         return of_rows(fit, loss, share)
 
 
 def of_rows(fit: RowsFit, loss: RegressionLoss, share: float) -> Tightening:
     """The same, of a fit that is known to allow it."""
-    rows = fit.centred
-    closer = with_limits_moved(rows, share)
+    rows, sums = fit.centred, loss.sums
+    closer = with_limits_moved(rows, share, sums)
     weights = np.asarray(closer.weights)
     if len(loss.design) == 1:  # one mean for all rows, which are to be told apart here
         design = full_design(np.ones((rows.num_rows, 1)))
         loss = dataclasses.replace(loss, terms=terms_of(rows, each=True), design=design)
-    size, left = pooling.total((weights.sum(), np.sum(weights > 0)))
-    terms, mark = terms_of(closer, each=True), marked(loss, share)
-    inner = dataclasses.replace(loss, terms=terms, size=jnp.asarray(size), mark=mark)
+    size, left = sums.sum((weights.sum(), np.sum(weights > 0)))
+    inner = dataclasses.replace(
+        loss,
+        terms=terms_of(closer, each=True),
+        size=jnp.asarray(size),
+        sums=sums_of_part(sums, share),
+    )
     here = point(inner, fit.best.x)
     *_, end = here, *newton_steps(functools.partial(point, inner), here, MOST_STEPS)
     proof = certificate(float(size) * end.gradient, float(size) * end.hessian)
@@ -147,21 +150,23 @@ def of_rows(fit: RowsFit, loss: RegressionLoss, share: float) -> Tightening:
     moves = moves - influences(loss, fit.best, fit.coordinates, rows.num_rows)[1]
     counts = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
     seen = counts > 0
-    covariance = pooling.total(moves[seen].T @ (moves[seen] / counts[seen, None]))
+    covariance = sums.sum(moves[seen].T @ (moves[seen] / counts[seen, None]))
     found = compared(fit.names, int(left), estimates, fit.estimates, covariance)
     return found._replace(p_value=np.nan) if undetermined(inner, end, fit) else found
 
 
-def marked(loss: RegressionLoss, share: float) -> jax.Array | None:
-    """The mark of the rows with a share of these left out."""
+def sums_of_part(sums: RowSums, share: float) -> RowSums:
+    """Sums over rows of which a share is left out."""
+    if sums.fingerprint is None:
+        return sums
     of_share = jnp.asarray(np.array([share]).view(np.uint32))
-    return None if loss.mark is None else jnp.concatenate([loss.mark, of_share])
+    return RowSums(sums.share, jnp.concatenate([sums.fingerprint, of_share]))
 
 
 def undetermined(loss: RegressionLoss, here: Point, fit: RowsFit) -> bool:
     """Whether the log-likelihood of the rows that are left is so far from quadratic that Wald's
     intervals are no guide."""
-    jacobian = np.asarray(described(fit.coordinates, jnp.asarray(here.x), effort=MEDIUM)[1])
+    jacobian = np.asarray(described(fit.coordinates, jnp.asarray(here.x))[1])
     ratios = ratios_of(loss, here, fit.coordinates, jacobian)
     return not np.all((ratios <= NO_GUIDE) & (ratios >= 1.0 / NO_GUIDE))
 
@@ -171,21 +176,21 @@ def influences(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The estimates, and by how much each row, times its weight, moves them, (n, p)."""
     x = jnp.asarray(here.x)
-    estimates, jacobian = map(np.asarray, described(coordinates, x, effort=MEDIUM))
-    scores = np.asarray(scores_of(loss, x, effort=MEDIUM))[:num_rows]
+    estimates, jacobian = map(np.asarray, described(coordinates, x))
+    scores = np.asarray(scores_of(loss, x))[:num_rows]
     slopes = np.linalg.solve(float(loss.size) * here.hessian, jacobian.T)
     return estimates, scores @ slopes
 
 
-def with_limits_moved(rows: Observations, share: float) -> Observations:
+def with_limits_moved(rows: Observations, share: float, sums: RowSums) -> Observations:
     """The rows with limits moved inwards; those beyond have weight 0."""
     lower, upper, low, high = limits_of(rows)
     weights = np.ones(len(low)) if rows.weights is None else np.asarray(rows.weights)
     with np.errstate(invalid="ignore"):
         sides = [np.where(np.isnan(side), np.inf, side) for side in (lower - low, high - upper)]
     gap = np.maximum(np.minimum(*sides), 0.0)[weights > 0]
-    rank = math.ceil(share * (pooling.total(np.asarray(len(gap))).item() - 1)) + 1
-    step = pooling.least(gap, rank)
+    rank = math.ceil(share * (sums.count(gap) - 1)) + 1
+    step = sums.smallest(gap, rank)
     if not 0.0 < step < np.inf:
         raise ValueError(
             f"tightened: {share:.3g} of the rows sit on their limits, or have none. Take another "
@@ -194,7 +199,7 @@ def with_limits_moved(rows: Observations, share: float) -> Observations:
     low, high = low + step, high - step
     out = (upper < low) | (lower > high)
     straddling = ~out & ((lower < low) | (upper > high)) & (weights > 0)
-    with pooling.checked_together():
+    with sums.checked():
         if straddling.any():
             raise ValueError(
                 f"tightened: of {straddling.sum()} row(s), first row "

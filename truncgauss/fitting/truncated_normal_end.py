@@ -82,7 +82,7 @@ def known_at_the_end(
     """The fields of a fit that say whether it ended at the maximum, and how far to trust it."""
     n, x = sample.weight, jnp.asarray(here.x)
     # Computed once: where it is quick to run, it should be quick to compile.
-    estimate = estimate_of(loss, x, effort=loss.effort)
+    estimate = estimate_of(loss, x)
     proof = certificate(n * here.gradient, n * here.hessian, n * float(estimate.stderr))
     wide = Precision.packed(len(sample.centre)).wide(here.x)
     converged, reason = ending(here, proof, n, num_steps, np.asarray(sample.root) @ wide)

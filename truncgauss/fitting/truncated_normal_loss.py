@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.held import Held
 from truncgauss.fitting.optimization.newton import point, slope_at
@@ -58,9 +58,9 @@ class TruncatedLoss:
         return energy + log_normaliser + log_prob
 
     @property
-    def effort(self) -> dict[str, Any]:
-        """How to compile it: little where an exact integral runs for a millisecond."""
-        return MEDIUM if self.held.planned else LIGHT
+    def cost(self) -> Cost:
+        """The work of its compiled forms: little for an exact integral."""
+        return Cost(0, loops=self.held.planned)
 
     def estimate(self, natural: jax.Array) -> Estimate:
         """The estimated log P(X in region) and its error."""

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import MEDIUM
 from truncgauss.fitting.optimization.newton import Point, slope
 from truncgauss.fitting.optimization.wald import wald_ratios
 from truncgauss.fitting.truncated_normal_loss import TruncatedLoss, gaussian, packed
@@ -94,5 +93,5 @@ def moved_by_key(loss: TruncatedLoss, here: Point, size: float) -> float:
     is an estimate: the Newton step to the maximum with another key, over the root of two."""
     key = jax.random.fold_in(loss.held.key, 1)
     other = dataclasses.replace(loss, held=dataclasses.replace(loss.held, key=key))
-    gap = np.asarray(slope(other, jnp.asarray(here.x), effort=MEDIUM)[1]) - here.gradient
+    gap = np.asarray(slope(other, jnp.asarray(here.x))[1]) - here.gradient
     return math.sqrt(max(0.0, 0.5 * size * gap @ np.linalg.solve(here.hessian, gap)))

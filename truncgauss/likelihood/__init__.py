@@ -14,7 +14,16 @@ from truncgauss.likelihood.rows import (
     variance_of_sum,
 )
 from truncgauss.likelihood.slopes import Slopes, row_slopes
-from truncgauss.likelihood.spread_rows import fitted_together, numbered, own_rows
+from truncgauss.likelihood.spread_rows import (
+    Summary,
+    fitted_together,
+    local_rows,
+    numbered,
+    numbered_among_all,
+    own_rows,
+    rows_of_fit,
+    summary_of,
+)
 
 __all__ = [
     "Block",
@@ -22,18 +31,23 @@ __all__ = [
     "Observations",
     "RowTerms",
     "Slopes",
+    "Summary",
     "blocks",
     "filled_up",
     "first_rows",
     "fitted_together",
     "fraction_not_truncated",
     "hold",
+    "local_rows",
     "log_likelihood",
     "numbered",
+    "numbered_among_all",
     "own_rows",
     "prepared",
     "row_slopes",
     "row_terms",
+    "rows_of_fit",
+    "summary_of",
     "total_log_likelihood",
     "variance_of_sum",
 ]

@@ -170,11 +170,10 @@ class Observations:
             Array([[-inf,  1.2, -inf,  2.3]], dtype=float64)
         """
         names = (columns,) if isinstance(columns, str) else tuple(columns)
-        known = tables.columns_of(
-            names, lower=lower, upper=upper, censored_low=censored_low,
-            censored_high=censored_high, left_censored=left_censored,
-            right_censored=right_censored, truncated_low=truncated_low,
-            truncated_high=truncated_high, noise_scale=noise_scale,
+        known = dict(
+            lower=lower, upper=upper, censored_low=censored_low, censored_high=censored_high,
+            left_censored=left_censored, right_censored=right_censored,
+            truncated_low=truncated_low, truncated_high=truncated_high, noise_scale=noise_scale,
         )  # fmt: skip
         found = tables.arrays_of(
             table, names, known, missing=missing, censoring=censoring, weights=weights

@@ -1,13 +1,14 @@
 """The log-likelihood of observed rows, given a Gaussian."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
-from truncgauss.execution.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.execution import row_sums
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, as_key, as_problem
@@ -18,12 +19,10 @@ from truncgauss.likelihood.held import HeldMethods, held
 from truncgauss.likelihood.integrals import joined, kind_of, probabilities
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
-from truncgauss.likelihood.spread_rows import own_rows
+from truncgauss.likelihood.spread_rows import local_rows
 from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-
-FEW_ENTRIES = 2**14  # up to which a likelihood runs for milliseconds, but compiles for seconds
 
 
 class RowTerms(NamedTuple):
@@ -90,15 +89,15 @@ def log_likelihood(
         Little and Rubin, "Statistical Analysis with Missing Data" (2019), for entries missing at
         random.
     """
-    share = pooling.share_of("log_likelihood", (observations, loc))
-    if share is None:
+    sums = row_sums.of_spread("log_likelihood", (observations, loc))
+    if sums.share is None:
         return _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[0]
-    with pooling.pool(share):
-        with pooling.checked_together():
-            own = own_rows(observations, share)
-        loc = share.own(loc) if np.ndim(loc) == 2 else loc
-        found = log_likelihood(own, loc, covariance, method, key)
-    return Estimate(*(share.spread(leaf, observations.lower) for leaf in found))
+    with sums.working():
+        with sums.checked():
+            rows = local_rows(observations, sums)
+        loc = sums.local(loc) if np.ndim(loc) == 2 else loc
+        result = log_likelihood(rows, loc, covariance, method, key)
+    return Estimate(*(sums.share.spread(leaf, observations.lower) for leaf in result))
 
 
 def total_log_likelihood(
@@ -158,11 +157,10 @@ def hold(method: Method, observations: Observations, loc: Any, covariance: Any) 
         Array([-1.609], dtype=float64)
     """
     problem = filled_problem(*prepared(observations, loc, covariance))
-    effort = LIGHT if problem[0].lower.size <= FEW_ENTRIES else None
-    return held(method, _asked(*problem, as_key(None), effort=effort))
+    return held(method, _asked(*problem, as_key(None)))
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def _asked(
     observations: Observations, loc: jax.Array, covariance: Covariance, key: jax.Array
 ) -> dict[str, Integrals]:
@@ -301,12 +299,11 @@ _compiled = Compiled(_evaluated)
 def _log_likelihood(
     observations: Observations, loc: jax.Array, covariance: Covariance, *others: Any
 ) -> tuple[Estimate, jax.Array, jax.Array]:
-    """As `_evaluated`; few rows are compiled with less effort."""
+    """As `_evaluated`, of rows filled up to one of few lengths."""
     problem = observations, loc, covariance
     if is_concrete(others):
         problem = filled_problem(*problem)
-    effort = MEDIUM if problem[0].lower.size <= FEW_ENTRIES else None
-    found = _compiled(*problem, *others, effort=effort)
+    found = _compiled(*problem, *others)
     result: tuple[Estimate, jax.Array, jax.Array] = first_rows(found, observations.num_rows)
     return result
 

@@ -1,18 +1,62 @@
-"""Observations that are spread over processes: the rows of one of these, and the mark of all."""
+"""Observations that are spread over processes: those of one of these, and facts of all."""
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import checkpoint, parallel, pooling
+from truncgauss.execution import checkpoint, parallel, pooling, row_sums
 from truncgauss.execution.digests import source_digest
+from truncgauss.execution.row_sums import RowSums, Share
 from truncgauss.likelihood.observations import Observations
 
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def rows_of_fit(
+    what: str,
+    inputs: Any,
+    start: Any,
+    settings: Any,
+    read: Callable[[RowSums], T],
+    columns: Callable[[T], tuple[Any, ...]],
+) -> Iterator[tuple[RowSums, T]]:
+    """A context in which a fit of rows runs, with its sums over rows and what it reads of those on
+    this process: all of them, unless they are spread over processes.
+
+    Where results are kept, in a checkpoint, the work is known by its rows and settings, so that it
+    goes on with any number of processes.
+
+    Args:
+        what: which fit, for messages.
+        inputs: a pytree whose arrays tell whether rows are spread.
+        start: what all processes must give alike.
+        settings: what the likelihood depends on besides; texts, numbers and pytrees.
+        read: from the sums what is to be fitted, checked; it may raise ValueError, which is raised
+            on all processes then, and exchanges nothing.
+        columns: from that the observations and arrays beside them, by which the rows are known.
+
+    Raises:
+        ValueError: for rows or starts that differ between processes, or what `read` raises.
+    """
+    sums = row_sums.of_spread(what, inputs)
+    if sums.share is not None:
+        parallel.agreed(f"{what}: the start", start)
+    with sums.working():
+        with sums.checked():
+            local = read(sums)
+        if sums.share is None and jax.process_count() > 1:
+            parallel.agreed(f"{what}: rows, covariates and start", (columns(local), start))
+        elif sums.share is not None or checkpoint.RECORD.get() is not None:
+            rows, *beside = columns(local)
+            words = fingerprint_of_work(rows, sums.begin, settings, *beside)
+            sums = RowSums(sums.share, words)
+        yield sums, local
 
 
 @contextlib.contextmanager
@@ -21,94 +65,137 @@ def fitted_together(
     given: Any,
     start: Any,
     asked: Any,
-    read: Callable[[pooling.Share | None], T],
+    read: Callable[[Share | None], T],
     columns: Callable[[T], tuple[Any, ...]],
 ) -> Iterator[T]:
-    """A context in which a fit of rows runs, with what it reads of them: of all, or, if these are
-    spread over processes, of those that lie here, with sums over rows by `pooling`.
-
-    Where results are kept, in a checkpoint, the work is known by its rows and by what is asked, so
-    that it goes on with any number of processes.
-
-    Args:
-        what: which fit, for messages.
-        given: a pytree whose arrays tell whether rows are spread.
-        start: what all processes must give alike.
-        asked: settings that the likelihood depends on; texts, numbers and pytrees.
-        read: from the own share, or None for all rows, what is to be fitted, checked; it may raise
-            ValueError, which is raised on all processes then, and exchanges nothing.
-        columns: from that the observations and arrays beside them, by which the rows are known.
-
-    Raises:
-        ValueError: for rows or starts that differ between processes, or what `read` raises.
-    """
-    share = pooling.share_of(what, given)
-    if share is None:
-        found = read(None)
-        if jax.process_count() > 1:
-            parallel.agreed(f"{what}: rows, covariates and start", (columns(found), start))
-        elif checkpoint.RECORD.get() is not None:
-            rows, *beside = columns(found)
-            share = pooling.Share(0, rows.num_rows, rows.num_rows)
-            with pooling.marked(mark_of_work(rows, share, asked, *beside)):
-                yield found
-            return
-        yield found
-        return
-    parallel.agreed(f"{what}: the start", start)
-    with pooling.pool(share):
-        with pooling.checked_together():
-            found = read(share)
-        rows, *beside = columns(found)
-        with pooling.marked(mark_of_work(rows, share, asked, *beside)):
-            yield found
+    """As `rows_of_fit`, with the sums as those of the context."""
+    with rows_of_fit(what, given, start, asked, lambda sums: read(sums.share), columns) as rows:
+        sums, local = rows
+        with pooling.within(sums):
+            yield local
 
 
-def mark_of_work(rows: Observations, share: pooling.Share, asked: Any, *columns: Any) -> jax.Array:
-    """The mark of all rows, of which these are here, with that of what is asked of them, (4,)."""
-    of_asked = np.frombuffer(bytes.fromhex(source_digest(asked)), np.uint32)
-    return jnp.concatenate([mark_of_rows(rows, share, *columns), jnp.asarray(of_asked)])
+def fingerprint_of_work(rows: Observations, begin: int, settings: Any, *columns: Any) -> jax.Array:
+    """Words that tell all rows, of which these are local, and settings from others, (4,)."""
+    of_settings = np.frombuffer(bytes.fromhex(source_digest(settings)), np.uint32)
+    words = fingerprint_of_rows(rows, begin, *columns)
+    return jnp.concatenate([words, jnp.asarray(of_settings)])
 
 
-def own_rows(observations: Observations, share: pooling.Share | None) -> Observations:
+def fingerprint_of_rows(rows: Observations, begin: int, *columns: Any) -> jax.Array:
+    """Words that tell all rows, of which these are local, and columns beside them from others."""
+    n, d = rows.lower.shape
+    arrays = [rows.lower, rows.upper, *columns]
+    if rows.noise is not None:
+        arrays.append(jnp.broadcast_to(rows.noise, (n, d, d)))
+    if rows.region is not None and rows.region.batch_shape:
+        arrays += jax.tree.leaves(rows.region)
+    if rows.weights is None:
+        return row_sums.fingerprint_of(arrays, None, begin)
+    weights = np.asarray(rows.weights)
+    return row_sums.fingerprint_of([*arrays, weights], weights > 0, begin)
+
+
+def local_rows(observations: Observations, sums: RowSums) -> Observations:
     """The rows that lie on this process, with their patterns and the keys that they have among all
-    rows; an integral that rows of several processes share is computed by each of these. All rows
-    if no share is given."""
-    if share is None:
+    rows; an integral that rows of several processes share is computed by each of these."""
+    if sums.share is None:
         return observations
     region, noise = observations.region, observations.noise
     if region is not None and region.batch_shape:
-        region = jax.tree.map(lambda leaf: jnp.asarray(share.own(leaf)), region)
+        region = jax.tree.map(lambda leaf: jnp.asarray(sums.local(leaf)), region)
     rows = Observations(
-        jnp.asarray(share.own(observations.lower)),
-        jnp.asarray(share.own(observations.upper)),
+        jnp.asarray(sums.local(observations.lower)),
+        jnp.asarray(sums.local(observations.upper)),
         region,
-        share.own(noise) if noise is not None and noise.ndim == 3 else noise,
-        share.own(observations.weights),
+        sums.local(noise) if noise is not None and noise.ndim == 3 else noise,
+        sums.local(observations.weights),
         observations.limits_on,
         names=observations.names,
     )
-    return numbered(rows, share)
+    return numbered_among_all(rows, sums)
 
 
-def numbered(rows: Observations, share: pooling.Share) -> Observations:
+def numbered_among_all(rows: Observations, sums: RowSums) -> Observations:
     """Rows of this process with the random keys that they have among all rows."""
+    if sums.share is None:
+        return rows
     for name in ("patterns", "region_patterns"):
-        found = getattr(rows, name)
-        object.__setattr__(rows, name, tuple(part.numbered(share.begin) for part in found))
+        patterns = getattr(rows, name)
+        object.__setattr__(rows, name, tuple(part.numbered(sums.begin) for part in patterns))
     return rows
 
 
-def mark_of_rows(rows: Observations, share: pooling.Share, *columns: Any) -> jax.Array:
-    """The mark of all rows, of which these are here, and of columns beside them; see
-    `pooling.mark_of`."""
-    n, d = rows.lower.shape
-    found = [rows.lower, rows.upper, *columns]
-    if rows.noise is not None:
-        found.append(jnp.broadcast_to(rows.noise, (n, d, d)))
-    if rows.region is not None and rows.region.batch_shape:
-        found += jax.tree.leaves(rows.region)
-    if rows.weights is None:
-        return pooling.mark_of(found, None, share)
-    weights = np.asarray(rows.weights)
-    return pooling.mark_of([*found, weights], weights > 0, share)
+def own_rows(observations: Observations, share: Share | None) -> Observations:
+    return local_rows(observations, RowSums(share))
+
+
+def numbered(rows: Observations, share: Share) -> Observations:
+    return numbered_among_all(rows, RowSums(share))
+
+
+class Summary(NamedTuple):
+    """Facts of all rows of a fit, exchanged once between the processes that hold them.
+
+    Attributes:
+        num_rows: the number of rows.
+        size: their total weight.
+        counted: the total weight of those that say something.
+        num_exact: how many rows of positive weight know each outcome exactly, (d,).
+        limited: how many entries of a row are limited, neither exact nor missing, at most.
+        num_triple: how many rows have three limited entries.
+        exact: whether every entry is known exactly.
+        missing: whether some entry is missing.
+        noise_definite: whether there is noise, in every direction of every row.
+        equal_designs: which outcomes have the same covariates, (d, d); all if there are none.
+    """
+
+    num_rows: int
+    size: float
+    counted: float
+    num_exact: np.ndarray
+    limited: int
+    num_triple: int
+    exact: bool
+    missing: bool
+    noise_definite: bool
+    equal_designs: np.ndarray
+
+
+def summary_of(
+    rows: Observations, sums: RowSums, designs: tuple[np.ndarray, ...] | None = None
+) -> Summary:
+    """The summary of all rows, of which these are local.
+
+    Args:
+        rows: the local rows.
+        sums: over all rows.
+        designs: covariates of each outcome, (n, p_j), or None.
+    """
+    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
+    n, d = lower.shape
+    missing, exact = np.isneginf(lower) & np.isposinf(upper), lower == upper
+    limited = np.sum((lower < upper) & ~(np.isinf(lower) & np.isinf(upper)), axis=1)
+    weights = np.ones(n) if rows.weights is None else np.asarray(rows.weights)
+    size = float(n) if rows.weights is None else float(np.sum(np.asarray(rows.weights)))
+    num_exact = np.sum(exact & (weights > 0)[:, None], axis=0)
+    own = n, size, rows.weight, num_exact, np.sum(limited == 3)
+    faint = rows.noise is None or not np.linalg.eigvalsh(np.asarray(rows.noise)).min() > 0
+    pairs = itertools.product(designs or (None,) * d, repeat=2)
+    apart = [one is not other and not np.array_equal(one, other) for one, other in pairs]
+    flags = np.array([not exact.all(), missing.any(), faint, *apart])
+    largest = np.append(flags.astype(int), limited.max(initial=0))
+    added, largest = sums.sum_and_max(own, largest)
+    flags, most = largest[:-1] > 0, int(largest[-1])
+    return Summary(
+        num_rows=int(added[0]),
+        size=float(added[1]),
+        counted=float(added[2]),
+        num_exact=added[3],
+        limited=most,
+        num_triple=int(added[4]),
+        exact=not flags[0],
+        missing=bool(flags[1]),
+        noise_definite=not flags[2],
+        equal_designs=~flags[3:].reshape(d, d),
+    )

@@ -10,13 +10,7 @@ References:
     M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
 """
 
-from truncgauss.plotting.estimators import (
-    animation,
-    annealing,
-    bias_and_spread,
-    bump,
-    growing_bump,
-)
+from truncgauss.plotting.animation import animation
 from truncgauss.plotting.fits import mixture_path, profile, residuals, trace
 from truncgauss.plotting.panels import (
     band,
@@ -39,13 +33,11 @@ from truncgauss.plotting.style import (
     UNSEEN,
     VALUE,
     Series,
-    entries,
     figure,
     in_house_style,
     legend,
     mosaic,
     page,
-    panels_of,
     save,
     shared_legend,
     title,
@@ -63,18 +55,13 @@ __all__ = [
     "UNSEEN",
     "VALUE",
     "animation",
-    "annealing",
     "band",
-    "bias_and_spread",
-    "bump",
     "contours",
     "corner",
     "curves",
     "density",
-    "entries",
     "figure",
     "gradient_axes",
-    "growing_bump",
     "histogram",
     "in_house_style",
     "legend",
@@ -82,7 +69,6 @@ __all__ = [
     "mosaic",
     "nan_spans",
     "page",
-    "panels_of",
     "points",
     "profile",
     "qq",

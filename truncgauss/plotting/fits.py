@@ -175,7 +175,7 @@ def mixture_path(path: Any, *, ax: Axes = NEW_AXES) -> Axes:
 
     Example:
         >>> y = jnp.concatenate([jnp.linspace(0.0, 2.0, 20), jnp.linspace(5.0, 8.0, 30)])
-        >>> path = tg.fit_mixture_path(tg.Observations.exact(y), [1, 2], num_starts=2)
+        >>> path = tg.mixtures.fit_mixture_path(tg.Observations.exact(y), [1, 2], num_starts=2)
         >>> tg.plotting.mixture_path(path).get_ylabel()
         'BIC'
     """

@@ -138,13 +138,15 @@ def figure(
 
 
 def mosaic(
-    layout: Sequence[Sequence[str]], size: tuple[float, float] = (4.6, 3.3), **settings: Any
-) -> tuple[Figure, dict[str, Axes]]:
+    layout: Sequence[Sequence[str]], size: tuple[float, float] = (4.6, 3.3), picture: Any = None,
+    **settings: Any,
+) -> tuple[Any, dict[str, Axes]]:  # fmt: skip
     """A figure in the style of this module whose panels may span rows and columns.
 
     Args:
         layout: rows of names; a name that is repeated spans these cells.
         size: width and height of one cell in inches.
+        picture: an empty Figure or SubFigure to draw in; a new one of that size if None.
         **settings: further arguments of `matplotlib.figure.Figure.subplot_mosaic`.
 
     Returns:
@@ -155,19 +157,10 @@ def mosaic(
         >>> sorted(axes)
         ['bottom', 'tall', 'top']
     """
-    picture = page(len(layout[0]) * size[0], len(layout) * size[1])
-    return picture, panels_of(picture, layout, **settings)
-
-
-def panels_of(picture: Any, layout: Sequence[Sequence[str]], **settings: Any) -> dict[str, Axes]:
-    """The panels of a figure or subfigure by name; arguments as of `mosaic`.
-
-    Example:
-        >>> sorted(tg.plotting.panels_of(tg.plotting.page(6.0, 2.0), [["left", "right"]]))
-        ['left', 'right']
-    """
+    if picture is None:
+        picture = page(len(layout[0]) * size[0], len(layout) * size[1])
     with matplotlib.rc_context(STYLE):
-        return dict(picture.subplot_mosaic([list(row) for row in layout], **settings))
+        return picture, picture.subplot_mosaic([list(row) for row in layout], **settings)
 
 
 def page(width: float, height: float) -> Figure:
@@ -175,7 +168,7 @@ def page(width: float, height: float) -> Figure:
 
     Example:
         >>> left, right = tg.plotting.page(8.0, 3.0).subfigures(1, 2)
-        >>> sorted(tg.plotting.panels_of(left, [["a", "b"]]))
+        >>> sorted(tg.plotting.mosaic([["a", "b"]], picture=left)[1])
         ['a', 'b']
     """
     return Figure(figsize=(width, height), layout=layout_engine(), dpi=STYLE["savefig.dpi"])

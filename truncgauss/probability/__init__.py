@@ -1,1 +1,54 @@
 """log P(X in region) for a Gaussian X: one method, one file."""
+
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.total_moments import Moments
+from truncgauss.probability.automatic import Automatic, fraction_not_truncated, log_probability
+from truncgauss.probability.exact import Exact
+from truncgauss.probability.expectation_propagation import ExpectationPropagation
+from truncgauss.probability.explanation import explain
+from truncgauss.probability.factor_lattice import FactorLattice
+from truncgauss.probability.gradients import (
+    Gradient,
+    LogProbabilityAndGradient,
+    log_probability_and_gradient,
+)
+from truncgauss.probability.importance import ImportanceSampling
+from truncgauss.probability.method import Method
+from truncgauss.probability.moments import truncated_moments
+from truncgauss.probability.sampling import (
+    Draws,
+    Weighted,
+    truncated_draws,
+    truncated_samples,
+    weighted_samples,
+)
+from truncgauss.probability.separation import Separation
+from truncgauss.probability.sequential import SequentialMonteCarlo
+from truncgauss.probability.soft import SoftMonteCarlo
+
+__all__ = [
+    "Automatic",
+    "Draws",
+    "Estimate",
+    "Exact",
+    "ExpectationPropagation",
+    "FactorLattice",
+    "Gradient",
+    "ImportanceSampling",
+    "LogProbabilityAndGradient",
+    "Method",
+    "Moments",
+    "Problem",
+    "Separation",
+    "SequentialMonteCarlo",
+    "SoftMonteCarlo",
+    "Weighted",
+    "explain",
+    "fraction_not_truncated",
+    "log_probability",
+    "log_probability_and_gradient",
+    "truncated_draws",
+    "truncated_moments",
+    "truncated_samples",
+    "weighted_samples",
+]

@@ -11,7 +11,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Float
 
 from truncgauss.execution import parallel
-from truncgauss.execution.compiling import MEDIUM
+from truncgauss.execution.compiling import Cost
 from truncgauss.execution.pytrees import Batched, frozen_pytree, static_field
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import (
@@ -301,9 +301,9 @@ class DenseBlocks(Method):
     def numbers_held(self, dimension: int) -> int:
         return 8 * min(self.num_points * self.num_replicates * dimension, PASS_SIZE) + dimension**2
 
-    def effort(self, problem: Problem) -> dict[str, Any]:
-        """MEDIUM: the time is spent in products of matrices, which no fusion makes faster."""
-        return MEDIUM
+    def cost(self, problem: Problem) -> Cost:
+        """None to a compiler: no fusion makes products of matrices faster."""
+        return Cost(0)
 
     def account(self, problem: Problem, key: Array) -> list[str]:
         """The blocks, and whether the tilt converged."""

@@ -1,8 +1,7 @@
 """Exact probabilities, by closed forms and by quadratures accurate to rounding."""
 
-import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from truncgauss.execution.compiling import LIGHT
+from truncgauss.execution.compiling import Cost
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import Covariance, LowRank, Markov
 from truncgauss.gaussian.linalg import numerical_rank
@@ -36,7 +35,6 @@ from truncgauss.special import (
 )
 
 MOST_DIMENSIONS = 256  # of a ball: matrices of this size at each of 128 complex nodes
-MOST_LIGHT = 2**21  # numbers in the arrays of a program that runs for about a millisecond
 
 
 @frozen_pytree
@@ -138,9 +136,8 @@ class Exact(Method):
         mean_error = jnp.where(jnp.isnan(mean), jnp.nan, mean_error)
         return Moments(mean, matrix, mean_error, jnp.where(jnp.isnan(matrix), jnp.nan, error))
 
-    def effort(self, problem: Problem) -> dict[str, Any] | None:
-        numbers = math.prod(problem.batch_shape) * self.numbers_held(problem.covariance.dimension)
-        return LIGHT if numbers <= MOST_LIGHT else None
+    def cost(self, problem: Problem) -> Cost:
+        return super().cost(problem)._replace(loops=False)
 
     def numbers_held(self, dimension: int) -> int:
         return (1500 if dimension <= 2 else 8192) * dimension

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled, Cost, effort_of
 from truncgauss.execution.pytrees import Batched, is_concrete, values_of
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
@@ -24,8 +24,6 @@ from truncgauss.gaussian.standardization import standardized
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.special import log_mean_exp
 from truncgauss.special.logspace import standard_error
-
-MOST_MEDIUM = 2**24  # numbers in a program's arrays; above, full compilation effort pays off
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,10 +227,10 @@ class Method:
         """The approximate size of the arrays of one row, which bounds the rows of a batch."""
         return 8 * self.count * dimension
 
-    def effort(self, problem: Problem) -> dict[str, Any] | None:
-        """The effort to compile with for calls with numbers, see `compiling`."""
-        numbers = math.prod(problem.batch_shape) * self.numbers_held(problem.covariance.dimension)
-        return MEDIUM if numbers <= MOST_MEDIUM else None
+    def cost(self, problem: Problem) -> Cost:
+        """The work of a call, by which its compilation is chosen, see `compiling`."""
+        rows = math.prod(problem.batch_shape)
+        return Cost(rows * self.numbers_held(problem.covariance.dimension))
 
     def account(self, problem: Problem, key: Array) -> list[str]:
         """Lines for `explain`: diagnostics of the estimate for one problem."""
@@ -324,20 +322,24 @@ def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
 
 
 def _evaluated(method: Method, problem: Problem, key: Array) -> Estimate:
-    effort = method.effort(problem)
-    if is_concrete(problem) or not is_concrete((method, key)) or effort is None:
-        return _estimate(method, problem, key, effort=effort)
-    if values_of(problem) is None:
+    if is_concrete(problem) or not is_concrete((method, key)) or values_of(problem) is None:
+        return _estimate(method, problem, key)
+    if effort_of(method.cost(problem)) is None:
         return _estimate(method, problem, key)
     return _differentiable(method, problem, key)
 
 
-@Compiled
+def cost_of(method: Method, problem: Problem, key: Array) -> Cost:
+    """The work of the estimate of every row of a problem."""
+    return method.cost(problem)
+
+
+@functools.partial(Compiled, cost=cost_of)
 def _estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     return over_rows(lambda row, method: average(method, row, key), problem, method)
 
 
-@Compiled
+@functools.partial(Compiled, cost=cost_of)
 def _with_gradient(method: Method, problem: Problem, key: Array) -> tuple[Estimate, Problem]:
     """The estimate for every row, and the derivatives of each row's log P in its inputs."""
     return over_rows(lambda row, method: method.with_gradient(row, key), problem, method)
@@ -348,16 +350,16 @@ def estimate_with_gradient(
 ) -> tuple[Estimate, Problem]:
     """The estimate for every row of a problem of numbers, and the derivatives of its log P."""
     with jax.debug_nans(False):  # a stderr of NaN is no error
-        return _with_gradient(method, problem, key, effort=method.effort(problem))
+        return _with_gradient(method, problem, key)
 
 
 def _differentiable(method: Method, problem: Problem, key: Array) -> Estimate:
     """The estimate inside a derivative at concrete numbers.
 
-    Value and gradient then come from one program, compiled with the effort of a value.
+    Value and gradient then come from one program, compiled like that of a value.
     """
     return by_gradient(
-        lambda problem: _estimate(method, problem, key, effort=method.effort(problem)),
+        lambda problem: _estimate(method, problem, key),
         lambda problem: estimate_with_gradient(method, problem, key),
         lambda problem: _estimate(method, problem, key),
         problem,

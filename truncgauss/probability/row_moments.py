@@ -1,5 +1,7 @@
 """Moments of every row of a problem by one method."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
@@ -11,21 +13,20 @@ from truncgauss.gaussian.problem import Problem, over_rows
 from truncgauss.gaussian.regions import Box, LinearRegion
 from truncgauss.gaussian.standardization import Standardized, standardized
 from truncgauss.gaussian.total_moments import Moments
-from truncgauss.probability.method import Method
+from truncgauss.probability.method import Method, cost_of
 from truncgauss.quadrature.conditioning import negligible
 
 
 def row_moments(method: Method, problem: Problem, key: Array) -> Moments:
     """The moments of every row of a problem, with one key for all rows."""
-    effort = method.effort(problem)
     if not jax.config.jax_debug_nans:  # type: ignore[attr-defined]
-        return _of_rows(method, problem, key, effort=effort)
+        return _of_rows(method, problem, key)
     with jax.debug_nans(False):  # a stderr of NaN is no error
-        mean, matrix, *errors = _of_rows(method, problem, key, effort=effort)
+        mean, matrix, *errors = _of_rows(method, problem, key)
     return Moments(mean + 0.0, matrix + 0.0, *errors)
 
 
-@Compiled
+@functools.partial(Compiled, cost=cost_of)
 def _of_rows(method: Method, problem: Problem, key: Array) -> Moments:
 
     def of_row(row: Problem, method: Method) -> Moments:

@@ -24,7 +24,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float
 
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import (
     Batched,
     frozen_pytree,
@@ -63,7 +63,6 @@ from truncgauss.special import truncated_quantile
 # The loop ends early after so many proposals with less than this fraction of them accepted.
 MIN_PROPOSALS = 2**14
 MIN_ACCEPTANCE = 1e-3
-MOST_MEDIUM = 2**20  # numbers that are drawn; beyond, a compilation is worth all effort
 # Bounds of the number of proposals in a round, so that its arrays fit a cache. The draws of a key
 # depend on them.
 MIN_LANES, MAX_LANES, ROUND_SIZE = 32, 512, 2**16
@@ -185,11 +184,11 @@ def truncated_draws(
     settings = _Settings(num_samples, *_shape_of_work(problem, plan), chains=not known)
     if known and plan is None and not settings.pinned and _is_limited(problem, settings):
         others = (solved_plans(problem, True, False, settings.rank),)
-    inputs, effort = (problem, _Keys.of(key, problem), *others), _effort(problem, num_samples)
-    draws = _draws(settings, *inputs, effort=effort)
+    inputs = problem, _Keys.of(key, problem), *others
+    draws = _draws(settings, *inputs)
     if known and np.any(_is_short(draws, num_samples)):
         # Chains are rarely needed, and are half of the program to compile.
-        draws = _draws(replace(settings, chains=True), *inputs, effort=effort)
+        draws = _draws(replace(settings, chains=True), *inputs)
     if known and not isinstance(region, LinearRegion | QuadraticRegion):
         check_probabilities(region, draws.samples)
     if is_concrete(draws.effective_sample_size):
@@ -345,12 +344,6 @@ def _is_limited(problem: Problem, settings: _Settings) -> bool:
     )
 
 
-def _effort(problem: Problem, num_samples: int) -> dict[str, Any] | None:
-    """The effort to compile with for calls with numbers, see `compiling`."""
-    numbers = math.prod(problem.batch_shape) * num_samples * problem.covariance.dimension
-    return MEDIUM if numbers <= MOST_MEDIUM else None
-
-
 def _is_short(draws: Draws, num_samples: int) -> np.ndarray:
     """For which rows accept-reject could not make all draws."""
     size, rate = np.asarray(draws.effective_sample_size), np.asarray(draws.acceptance_rate)
@@ -377,7 +370,12 @@ def _warn_of_chains(draws: Draws, num_samples: int) -> None:
     )
 
 
-@Compiled
+def _cost(settings: _Settings, problem: Problem, *others: Any) -> Cost:
+    numbers = math.prod(problem.batch_shape) * settings.num_samples * problem.covariance.dimension
+    return Cost(16 * numbers)  # for each number drawn
+
+
+@partial(Compiled, cost=_cost)
 def _draws(settings: _Settings, problem: Problem, keys: _Keys, *plan: Plan) -> Draws:
     """Draws for every row, with the sample axis in front."""
 

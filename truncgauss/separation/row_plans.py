@@ -1,11 +1,13 @@
 """Compiled plans for every row of a problem, and the rank of its constraints."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from truncgauss.execution.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import Batched, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.linalg import numerical_rank, ranks_of_root
@@ -22,8 +24,9 @@ from truncgauss.separation.planning import (
     with_sites,
 )
 
-# Constraints; for more, unoptimised matrix products cost more than their optimisation.
-MOST_LIGHT = 64
+LARGE = (
+    65  # constraints from which on unoptimised matrix products cost more than their optimisation
+)
 
 
 @frozen_pytree
@@ -53,7 +56,7 @@ class Shares(Batched):
     event_ranks = {"share": 0}
 
 
-def _site_plans(problem: Problem) -> Trial:
+def _site_plans(settings: Settings, problem: Problem) -> Trial:
     """The plan with Gaussian sites of every row, and its effective fraction."""
 
     def of_row(row: Problem) -> Trial:
@@ -64,7 +67,7 @@ def _site_plans(problem: Problem) -> Trial:
     return over_rows(of_row, problem)
 
 
-def _better_plans(problem: Problem, best: Plan, share: Shares) -> Plan:
+def _better_plans(settings: Settings, problem: Problem, best: Plan, share: Shares) -> Plan:
     """The minimax tilt of every row whose effective fraction it raises, else the best plan."""
 
     def of_row(row: Problem, best: Plan, share: Shares) -> Plan:
@@ -75,25 +78,29 @@ def _better_plans(problem: Problem, best: Plan, share: Shares) -> Plan:
     return over_rows(of_row, problem, best, share)
 
 
-_compiled_plans = Compiled(_plans)
-_compiled_site_plans = Compiled(_site_plans)
-_compiled_better_plans = Compiled(_better_plans)
+def _cost(settings: Settings, problem: Problem, *others: Any) -> Cost:
+    return Cost(0, loops=as_linear(problem.region).num_constraints >= LARGE)
+
+
+_compiled_plans = Compiled(_plans, _cost)
+_compiled_site_plans = Compiled(_site_plans, _cost)
+_compiled_better_plans = Compiled(_better_plans, _cost)
 
 
 def solved_plans(problem: Problem, tilted: bool, twisted: bool, rank: int | None) -> Plan:
     """The plan of every row of a problem; see `Separation` for the settings."""
     m = as_linear(problem.region).num_constraints
     rank = full_rank(problem) if rank is None else rank
-    settings, effort = Settings((tilted, twisted, rank)), LIGHT if m <= MOST_LIGHT else MEDIUM
+    settings = Settings((tilted, twisted, rank))
     if not is_concrete(problem):
         return _compiled_plans(settings, problem)
     if not (tilted and twisted and looks_ahead(rank, m)):
-        return _compiled_plans(settings, problem, effort=effort)
+        return _compiled_plans(settings, problem)
     # One plan after the other: most problems need only the first, and compile only its program.
-    plan, share = _compiled_site_plans(problem, effort=effort)
+    plan, share = _compiled_site_plans(settings, problem)
     if bool(np.all(np.asarray(share) > GOOD_SHARE)):
         return plan
-    return _compiled_better_plans(problem, plan, Shares(share), effort=effort)
+    return _compiled_better_plans(settings, problem, plan, Shares(share))
 
 
 # --- Ranks ----------------------------------------------------------------------------------------

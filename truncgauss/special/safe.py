@@ -88,9 +88,9 @@ def safe_norm(x: Num[ArrayLike, "..."], axis: int = -1) -> Float[Array, "..."]:
         Blue (1978), A portable Fortran program to find the Euclidean norm of a vector.
 
     Example:
-        >>> float(tg.safe_norm(jnp.array([3e-200, 4e-200])))
+        >>> float(tg.safe.safe_norm(jnp.array([3e-200, 4e-200])))
         5e-200
-        >>> jax.grad(tg.safe_norm)(jnp.zeros(2)).tolist()
+        >>> jax.grad(tg.safe.safe_norm)(jnp.zeros(2)).tolist()
         [0.0, 0.0]
     """
     (x,) = _as_floats(x)
@@ -159,7 +159,7 @@ def bump(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Fl
         Tu (2011), An Introduction to Manifolds, section 13.
 
     Example:
-        >>> [round(float(v), 4) for v in tg.bump(jnp.array([0.0, 0.5, 1.0, jnp.inf]), 1.0)]
+        >>> [round(float(v), 4) for v in tg.safe.bump(jnp.array([0.0, 0.5, 1.0, jnp.inf]), 1.0)]
         [0.3679, 0.2636, 0.0, 0.0]
     """
     x, width = jnp.broadcast_arrays(*_as_floats(x, width))
@@ -198,7 +198,7 @@ def bell(x: Real[ArrayLike, "*#shape"], width: Real[ArrayLike, "*#shape"]) -> Fl
         The bell, at most 1; NaN where an argument is NaN.
 
     Example:
-        >>> round(float(tg.bell(2.0, 2.0)), 4)
+        >>> round(float(tg.safe.bell(2.0, 2.0)), 4)
         0.6065
     """
     x, width = jnp.broadcast_arrays(*_as_floats(x, width))
@@ -245,7 +245,7 @@ def clipped_gradient(
         `x`.
 
     Example:
-        >>> float(jax.grad(lambda x: jnp.log(tg.clipped_gradient(x, 10.0)))(1e-30))
+        >>> float(jax.grad(lambda x: jnp.log(tg.safe.clipped_gradient(x, 10.0)))(1e-30))
         10.0
     """
     x, bound = _as_floats(x, bound)
@@ -274,7 +274,7 @@ def clipped_logits(
         The clipped logits, the shape of `logits`, at least float32; NaN where they are NaN.
 
     Example:
-        >>> tg.clipped_logits(jnp.array([1000.0, 990.0, -jnp.inf]), 30.0).tolist()
+        >>> tg.safe.clipped_logits(jnp.array([1000.0, 990.0, -jnp.inf]), 30.0).tolist()
         [1000.0, 990.0, 970.0]
     """
     logits, span = _as_floats(logits, span)

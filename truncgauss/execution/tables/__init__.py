@@ -3,9 +3,9 @@
 from truncgauss.execution.tables.alignment import aligned, check_labels, row_values
 from truncgauss.execution.tables.censoring import limit_of
 from truncgauss.execution.tables.columns import Table, chosen, named_columns, numbers, read
-from truncgauss.execution.tables.files import from_file, header, mismatch, place, units
-from truncgauss.execution.tables.known import arrays_of, columns_of
-from truncgauss.execution.tables.streams import chunks, column_names, num_rows
+from truncgauss.execution.tables.files import chunks, from_file, place, units
+from truncgauss.execution.tables.formats import header, mismatch, num_rows
+from truncgauss.execution.tables.known import arrays_of
 
 __all__ = [
     "Table",
@@ -14,8 +14,6 @@ __all__ = [
     "check_labels",
     "chosen",
     "chunks",
-    "column_names",
-    "columns_of",
     "from_file",
     "header",
     "limit_of",

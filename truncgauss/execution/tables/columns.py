@@ -1,8 +1,8 @@
 """Named columns of numbers out of whatever holds them; without JAX.
 
-Tables are recognised by what they offer, so that none of their packages is imported: pandas, polars
-and pyarrow tables, whatever has `__dataframe__`, astropy tables, structured and record arrays,
-dictionaries of columns, Series, masked and plain arrays.
+DataFrames and Series of pandas, polars and pyarrow, and of whatever else narwhals knows or has
+Arrow's `__arrow_c_stream__`; astropy tables, structured and record arrays, dictionaries of columns,
+masked and plain arrays.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from truncgauss.execution.tables.censoring import advice, limit_of
-from truncgauss.execution.tables.interchange import columns_of_interchange
 
 KINDS = {
     "O": "Python objects or text",
@@ -106,18 +105,32 @@ def named_columns(table: Any) -> dict[Hashable, Any] | None:
         if table.dtype.names is None or table.ndim != 1:
             return None
         return {name: table[name] for name in table.dtype.names}
-    for names in ("colnames", "column_names", "columns"):  # astropy, pyarrow, pandas and polars
-        if hasattr(table, names) and hasattr(table, "__getitem__"):
-            found = list(getattr(table, names))
-            if len(set(found)) < len(found):
-                twice = next(name for name in found if found.count(name) > 1)
-                raise ValueError(f"data: two columns are called {twice!r}. Rename one.")
-            return {name: table[name] for name in found}
+    if hasattr(table, "colnames"):  # astropy
+        return {name: table[name] for name in table.colnames}
     if is_series(table):
         return {table.name: table}
-    if hasattr(table, "__dataframe__"):
-        return columns_of_interchange(table)
-    return None
+    frame = as_frame(table)
+    return None if frame is None else {name: frame.get_column(name) for name in frame.columns}
+
+
+def as_frame(table: Any) -> Any:
+    """A DataFrame by the interface of narwhals; None for anything else.
+
+    Raises:
+        ValueError: two of its columns have one name.
+    """
+    import narwhals
+
+    try:
+        frame: Any = narwhals.from_native(table, pass_through=True)
+        if isinstance(frame, narwhals.LazyFrame):
+            frame = frame.collect()
+        if frame is table and hasattr(table, "__arrow_c_stream__") and not np.ndim(table):
+            frame = narwhals.from_arrow(table, backend="pyarrow")
+    except narwhals.exceptions.DuplicateError as error:
+        twice = str(error).partition("- ")[2].rpartition(" 2 times")[0]
+        raise ValueError(f"data: two columns are called {twice}. Rename one.") from error
+    return frame if isinstance(frame, narwhals.DataFrame) else None
 
 
 def is_series(values: Any) -> bool:
@@ -161,22 +174,16 @@ def _array(table: Any, missing: bool, where: str) -> np.ndarray:
 
 def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
     """Values as floats, and where they are said to be missing."""
+    import narwhals
+
     refuse_units(values, where)
     absent: Any = False
+    values = narwhals.from_native(values, series_only=True, pass_through=True)
     if isinstance(values, np.ma.MaskedArray):
         absent, values = np.ma.getmaskarray(values), np.asarray(values.data)
-    elif hasattr(values, "isna") and hasattr(values, "to_numpy"):  # pandas
-        absent = np.asarray(values.isna())
-        kind = getattr(values.dtype, "kind", "O")
-        if kind in "fiub" and not isinstance(values.dtype, np.dtype):
-            values = values.to_numpy(dtype=np.float64, na_value=np.nan)
-        elif kind not in "fiub":
-            what = KINDS.get(kind, values.dtype)
-            raise ValueError(f"{where} holds {what}, not numbers.{_limits_in(values)}")
-    elif hasattr(values, "is_null") and hasattr(values, "to_numpy"):  # pyarrow and polars
-        nulls = values.is_null()
-        absent = np.asarray(nulls.to_numpy(**_copying(nulls)), bool)
-        values = values.to_numpy(**_copying(values))
+    elif isinstance(values, narwhals.Series):
+        absent = values.is_null().to_numpy()
+        values = values.to_numpy()
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -196,11 +203,6 @@ def _limits_in(values: Any) -> str:
     texts = (str(cell) for cell in np.asarray(values, object).ravel())
     limit = next(filter(limit_of, texts), None)
     return "" if limit is None else f" There is {limit!r}: {advice(limit)}"
-
-
-def _copying(values: Any) -> dict[str, bool]:
-    """What a pyarrow array wants to be told before it copies."""
-    return {"zero_copy_only": False} if type(values).__module__.startswith("pyarrow") else {}
 
 
 def refuse_units(values: Any, where: str) -> None:

@@ -1,7 +1,7 @@
 """What a table says of rows known in part: intervals, regions, noise and weights, by name."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -11,43 +11,39 @@ from truncgauss.execution.tables.columns import chosen, named_columns, numbers
 CENSORING = ("columns", "text")
 
 
-class Columns(NamedTuple):
-    """Where a table says what is known of the entries; each maps an entry to a column or number.
-
-    See `Observations.from_table`.
-    """
-
-    lower: Mapping[Hashable, Any]
-    upper: Mapping[Hashable, Any]
-    censored_low: Mapping[Hashable, Any]
-    censored_high: Mapping[Hashable, Any]
-    left_censored: Mapping[Hashable, Any]
-    right_censored: Mapping[Hashable, Any]
-    truncated_low: Mapping[Hashable, Any]
-    truncated_high: Mapping[Hashable, Any]
-    noise_scale: Mapping[Hashable, Any]
+KINDS = (
+    "lower", "upper", "censored_low", "censored_high", "left_censored", "right_censored",
+    "truncated_low", "truncated_high", "noise_scale",
+)  # fmt: skip
+"""What a table can say of an entry; see `Observations.from_table`."""
 
 
-def columns_of(names: Sequence[Hashable], **given: Any) -> Columns:
-    """What was given for entries by name; what is no mapping belongs to all of them."""
-    found = {}
-    for kind, value in given.items():
-        value = {} if value is None else value
-        found[kind] = value if isinstance(value, Mapping) else dict.fromkeys(names, value)
-        unknown = [name for name in found[kind] if name not in names]
+def by_entry(names: Sequence[Hashable], known: Mapping[str, Any]) -> dict[str, dict[Hashable, Any]]:
+    """What is said of the entries, by kind and name; what is no mapping belongs to all of them."""
+    entries: dict[str, dict[Hashable, Any]] = {kind: {} for kind in KINDS}
+    for kind, value in known.items():
+        if value is None:
+            continue
+        entries[kind] = dict(value if isinstance(value, Mapping) else dict.fromkeys(names, value))
+        unknown = [name for name in entries[kind] if name not in names]
         if unknown:
             raise ValueError(
                 f"from_table: {kind} names {unknown[0]!r}, but the entries are "
                 f"{', '.join(map(repr, names))}."
             )
-    return Columns(**found)
+    return entries
 
 
 class Reader:
     """The columns of one table, read when they are needed."""
 
     def __init__(
-        self, table: Any, missing: bool, by_text: bool, place: Callable[[int], str]
+        self,
+        table: Any,
+        known: Mapping[str, Mapping[Hashable, Any]],
+        missing: bool,
+        by_text: bool,
+        place: Callable[[int], str],
     ) -> None:
         found = named_columns(table)
         if found is None:
@@ -55,18 +51,19 @@ class Reader:
                 "from_table: needs a table with column names, such as a DataFrame or a dictionary "
                 f"of columns; got {type(table).__name__}. For arrays use tg.Observations itself."
             )
-        self.found, self.missing, self.by_text, self.place = found, missing, by_text, place
+        self.columns, self.known = found, known
+        self.missing, self.by_text, self.place = missing, by_text, place
 
     def raw(self, name: Hashable) -> Any:
-        return chosen(self.found, name, "from_table")
+        return chosen(self.columns, name, "from_table")
 
     def numbers(self, name: Hashable, missing: bool) -> np.ndarray:
         return numbers(self.raw(name), f"from_table: column {name!r}", missing)
 
-    def observed(self, name: Hashable, columns: Columns) -> Recorded:
+    def observed(self, name: Hashable) -> Recorded:
         """What the column of an entry holds."""
         if self.by_text:
-            lowest = columns.censored_low.get(name)
+            lowest = self.known["censored_low"].get(name)
             limits = None if lowest is None else self.column_or_number(lowest)
             where = f"from_table: column {name!r}"
             return recorded(self.raw(name), limits, self.missing, where, self.place)
@@ -98,31 +95,32 @@ class Reader:
             )
         return np.asarray(found)
 
-    def ends(self, name: Hashable, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+    def ends(self, name: Hashable) -> tuple[np.ndarray, np.ndarray]:
         """Between which ends an entry lies in each row."""
-        if name in columns.lower or name in columns.upper:
+        known = {kind: each[name] for kind, each in self.known.items() if name in each}
+        if "lower" in known or "upper" in known:
             limits = []
-            for given, side in ((columns.lower, -np.inf), (columns.upper, np.inf)):
-                end = self.column_or_number(given.get(name, side), self.missing)
+            for kind, side in (("lower", -np.inf), ("upper", np.inf)):
+                end = self.column_or_number(known.get(kind, side), self.missing)
                 limits.append(np.where(np.isnan(end), side, end))
             low, high = np.broadcast_arrays(*limits)
             return low, high
-        value, at_most, at_least = self.observed(name, columns)
-        if name in columns.left_censored:
-            at_most = at_most | self.marked(columns.left_censored[name], "left_censored")
-        if name in columns.right_censored:
-            at_least = at_least | self.marked(columns.right_censored[name], "right_censored")
+        value, at_most, at_least = self.observed(name)
+        if "left_censored" in known:
+            at_most = at_most | self.marked(known["left_censored"], "left_censored")
+        if "right_censored" in known:
+            at_least = at_least | self.marked(known["right_censored"], "right_censored")
         self.refuse(at_most & at_least, name, "is marked as left and right censored")
         low, high = np.where(at_most, -np.inf, value), np.where(at_least, np.inf, value)
-        if name in columns.censored_low:
-            limit = self.column_or_number(columns.censored_low[name])
+        if "censored_low" in known:
+            limit = self.column_or_number(known["censored_low"])
             below = value <= limit
             self.refuse(
                 below & at_least, name, "is marked as right censored at or below censored_low"
             )
             low, high = np.where(below, -np.inf, low), np.where(below & ~at_most, limit, high)
-        if name in columns.censored_high:
-            limit = self.column_or_number(columns.censored_high[name])
+        if "censored_high" in known:
+            limit = self.column_or_number(known["censored_high"])
             above = value >= limit
             self.refuse(
                 above & at_most, name, "is marked as left censored at or above censored_high"
@@ -141,18 +139,16 @@ class Reader:
                 "each value by `lower` and `upper`."
             )
 
-    def by_entry(
-        self, given: Mapping[Hashable, Any], names: Sequence[Hashable], fill: float
-    ) -> np.ndarray:
+    def stacked(self, kind: str, names: Sequence[Hashable], fill: float) -> np.ndarray:
         """Numbers or columns of all entries, (d,) or (n, d)."""
-        parts = [self.column_or_number(given.get(name, fill)) for name in names]
+        parts = [self.column_or_number(self.known[kind].get(name, fill)) for name in names]
         return np.stack(np.broadcast_arrays(*parts), axis=-1)
 
 
 def arrays_of(
     table: Any,
     names: Sequence[Hashable],
-    columns: Columns,
+    known: Mapping[str, Any],
     *,
     missing: bool = False,
     censoring: str = "columns",
@@ -164,24 +160,24 @@ def arrays_of(
 
     Args:
         table, names, missing, censoring, weights: as in `Observations.from_table`.
-        columns: of `columns_of`.
+        known: lower, upper, censored_low and so on, as there.
         place: of the i-th row in messages.
     """
     if censoring not in CENSORING:
         raise ValueError(f'from_table: censoring must be "columns" or "text", got {censoring!r}.')
-    reader = Reader(table, missing, censoring == "text", place)
-    lower, upper = zip(*(reader.ends(name, columns) for name in names))
-    found = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
-    if columns.truncated_low or columns.truncated_high:
-        found["low"] = reader.by_entry(columns.truncated_low, names, -np.inf)
-        found["high"] = reader.by_entry(columns.truncated_high, names, np.inf)
-    if columns.noise_scale:
-        scale = reader.by_entry(columns.noise_scale, names, 0.0)
+    reader = Reader(table, by_entry(names, known), missing, censoring == "text", place)
+    lower, upper = zip(*map(reader.ends, names))
+    arrays = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
+    if reader.known["truncated_low"] or reader.known["truncated_high"]:
+        arrays["low"] = reader.stacked("truncated_low", names, -np.inf)
+        arrays["high"] = reader.stacked("truncated_high", names, np.inf)
+    if reader.known["noise_scale"]:
+        scale = reader.stacked("noise_scale", names, 0.0)
         if np.any(scale < 0):
             raise ValueError("from_table: noise_scale is a standard deviation, never negative.")
-        variances = np.broadcast_to(scale**2, found["lower"].shape)
+        variances = np.broadcast_to(scale**2, arrays["lower"].shape)
         # (n, d) with n = d would be taken for one matrix.
-        found["noise"] = variances[..., None] * np.eye(len(names))
+        arrays["noise"] = variances[..., None] * np.eye(len(names))
     if weights is not None:
-        found["weights"] = reader.numbers(weights, False)
-    return found
+        arrays["weights"] = reader.numbers(weights, False)
+    return arrays

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import LIGHT
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.inference import described
 from truncgauss.fitting.mixtures.curvature import score_products
@@ -62,7 +61,7 @@ def finished(
     size, place = float(loss.size), loss.coordinates
     terms = terms_at(loss, here.x)
     told = told_by(loss, terms)
-    stderr, inside = told.stderr, told.inside / size
+    stderr = told.stderr
     proof = certificate(size * here.gradient, size * here.hessian, stderr)
     edge = endless or (edge_of(loss, here.x) if here.finite else None)
     if edge is not None:
@@ -74,20 +73,15 @@ def finished(
     ratios = ratios_of(loss, here) if converged else np.zeros((0, 2))
     objective = -here.loss * size  # with the prior, if there is one
     notes = notes_of_starts(reached, objective, stderr, ascent, converged)
-    notes += notes_of(loss, told.counts, inside, estimated, stderr)
+    notes += notes_of(loss, told, estimated)
     notes += interval_notes(place.kinds, estimated, ratios) if converged else ()
     return MixtureFit(
         **estimated,
-        log_likelihood=told.log_likelihood,
-        log_likelihood_stderr=stderr,
-        responsibilities=np.asarray(terms.responsibilities),
-        entropy=told.entropy,
-        fraction_not_truncated=inside,
-        num_rows=pooling.total(np.asarray(loss.observations.weight)).item(),
-        num_parameters=len(here.x),
+        **row_fields(loss, terms, told),
         start_log_likelihoods=reached,
         num_reached=int(np.sum(np.abs(reached - objective) <= max(SAME, 3.0 * stderr))),
         em_log_likelihoods=ascent.log_likelihoods,
+        num_parameters=len(here.x),
         num_steps=len(trace) - 1,
         loss_trace=trace[:, 0],
         newton_decrement_trace=trace[:, 1],
@@ -96,8 +90,20 @@ def finished(
         loss=loss,
         coordinates=place,
         best=here,
-        share=pooling.own_share(),
     )
+
+
+def row_fields(loss: MixtureLoss, terms: MixtureTerms, told: "Told") -> dict[str, Any]:
+    """The fields of a fit that say what the mixture makes of the rows."""
+    return {
+        "log_likelihood": told.log_likelihood,
+        "log_likelihood_stderr": told.stderr,
+        "responsibilities": np.asarray(terms.responsibilities),
+        "entropy": told.entropy,
+        "fraction_not_truncated": told.inside / float(loss.size),
+        "num_rows": pooling.total(np.asarray(loss.observations.weight)).item(),
+        "share": pooling.own_share(),
+    }
 
 
 class Told(NamedTuple):
@@ -134,7 +140,7 @@ def estimates_of(loss: MixtureLoss, here: Point, information: str, known: bool) 
     but for what is fixed."""
     place, x = loss.coordinates, jnp.asarray(here.x)
     names = place.names(loss.observations.labels)
-    estimates, jacobian = map(np.asarray, described(place, x, effort=LIGHT))
+    estimates, jacobian = map(np.asarray, described(place, x))
     observed, slopes = shares(loss, here.x)
     matrix = float(loss.size) * here.hessian if known else np.zeros_like(here.hessian)
     free_errors = FreeErrors.observed(matrix)
@@ -203,7 +209,7 @@ def ending(
 def ratios_of(loss: MixtureLoss, here: Point) -> np.ndarray:
     """See `wald_ratios`; none where the rows are too many to be looked at so often."""
     place, size = loss.coordinates, float(loss.size)
-    estimates, jacobian = map(np.asarray, described(place, jnp.asarray(here.x), effort=LIGHT))
+    estimates, jacobian = map(np.asarray, described(place, jnp.asarray(here.x)))
     num_rows = pooling.total(np.asarray(loss.observations.num_rows)).item()
     if 2 * len(estimates) * num_rows > MOST_COMPARED:
         return np.zeros((0, 2))
@@ -212,7 +218,7 @@ def ratios_of(loss: MixtureLoss, here: Point) -> np.ndarray:
         size,
         here.x,
         np.linalg.inv(size * here.hessian),
-        lambda x: np.asarray(described(place, jnp.asarray(x), effort=LIGHT)[0]),
+        lambda x: np.asarray(described(place, jnp.asarray(x))[0]),
         jacobian,
     )
 
@@ -270,13 +276,11 @@ def notes_of_starts(
 
 def notes_of(
     loss: MixtureLoss,
-    counts: np.ndarray,
-    inside: np.ndarray,
+    told: Told,
     estimated: dict[str, Any],
-    stderr: float,
 ) -> tuple[str, ...]:
     """What each component rests on."""
-    notes, d = [], loss.coordinates.dimension
+    notes, d, inside = [], loss.coordinates.dimension, told.inside / float(loss.size)
     matrices, converged = estimated["covariances"], estimated["converged"]
     if loss.prior_rows is not None:
         notes.append(
@@ -286,7 +290,7 @@ def notes_of(
         )
     scale = np.asarray(loss.coordinates.scale)
     least = np.linalg.eigvalsh(matrices / np.outer(scale, scale))[:, 0]
-    for k, count in enumerate(counts):
+    for k, count in enumerate(told.counts):
         if count < d + 1:
             below = np.floor(1e3 * count) / 1e3
             notes.append(
@@ -303,10 +307,10 @@ def notes_of(
                 f"Component {k} is nearly singular: its smallest variance is {least[k]:.1g} of the "
                 "rows' own."
             )
-    if 0.1 < stderr < np.inf:
+    if 0.1 < told.stderr < np.inf:
         notes.append(
-            f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
-            "give the method more points."
+            f"The log-likelihood is known to {told.stderr:.2g} only, as its integrals are "
+            "estimates: give the method more points."
         )
     return tuple(notes)
 

@@ -33,7 +33,7 @@ from truncgauss.fitting.mixtures.likelihood import (
     log_mean,
     row_weights,
 )
-from truncgauss.fitting.mixtures.loss import MixtureLoss, effort_of, summed
+from truncgauss.fitting.mixtures.loss import MixtureLoss, summed
 from truncgauss.fitting.mixtures.prior import derivatives
 from truncgauss.fitting.optimization.newton import Point
 from truncgauss.gaussian.covariances import CovarianceMatrix
@@ -104,15 +104,14 @@ def scores_at(loss: MixtureLoss, x: np.ndarray) -> Sums:
 
 
 def _sums(part: MixtureLoss, x: jax.Array) -> tuple[Any, ...]:
-    return tuple(_scores(part, x, effort=effort_of(part))[: len(Sums._fields)])
+    return tuple(_scores(part, x)[: len(Sums._fields)])
 
 
 def _derivatives(part: MixtureLoss, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
     """The `Sums` of a part, and its second derivatives."""
-    effort = effort_of(part)
-    here = _scores(part, x, effort=effort)
+    here = _scores(part, x)
     shares = here.responsibilities, here.region_shares
-    second = _second(part, x, *shares, here.slopes, effort=effort)
+    second = _second(part, x, *shares, here.slopes)
     return tuple(here[: len(Sums._fields)]), second
 
 

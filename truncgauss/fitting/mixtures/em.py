@@ -31,9 +31,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import LIGHT, Compiled
+from truncgauss.execution.compiling import Compiled
 from truncgauss.fitting.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
-from truncgauss.fitting.mixtures.loss import MixtureLoss, effort_of, summed
+from truncgauss.fitting.mixtures.loss import MixtureLoss, summed
 from truncgauss.fitting.mixtures.parameters import MixtureCoordinates, mixture_at
 from truncgauss.fitting.mixtures.prior import log_prior
 from truncgauss.fitting.optimization.progress import bar
@@ -55,7 +55,7 @@ class Components(NamedTuple):
 
 def components_at(coordinates: MixtureCoordinates, x: np.ndarray) -> Components:
     """The mixture at free coordinates."""
-    mixture = mixture_at(coordinates, jnp.asarray(x), effort=LIGHT)
+    mixture = mixture_at(coordinates, jnp.asarray(x))
     parts = mixture.weights, mixture.locs, mixture.covariance.covariance_matrix
     return Components(*map(np.asarray, parts))
 
@@ -148,7 +148,7 @@ def expectation(loss: MixtureLoss, here: Components) -> Expectation:
 
 
 def _expected(loss: MixtureLoss, here: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
-    value, gradient, hidden = _expectation(loss, here, effort=effort_of(loss))
+    value, gradient, hidden = _expectation(loss, here)
     return np.asarray(value), tuple(map(np.asarray, gradient[:3])), np.asarray(hidden)
 
 

@@ -241,7 +241,7 @@ def prepared_loss(
         method,
         as_key(key),
         prior,
-        mark=pooling.mark(),
+        sums=pooling.current(),
     )
     return divided(loss), table
 

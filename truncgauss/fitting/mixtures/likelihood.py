@@ -9,7 +9,7 @@ import numpy as np
 
 from truncgauss import likelihood
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate, as_key, as_problem
@@ -25,7 +25,6 @@ from truncgauss.likelihood import (
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
-FEW_ENTRIES = 2**14  # up to which a likelihood runs for milliseconds, but compiles for seconds
 KEPT = 2**25  # numbers that a gradient may keep of all components; beyond, each is computed twice
 
 
@@ -109,7 +108,7 @@ def mixture_log_likelihood(
     Example:
         >>> rows = tg.Observations.exact([0.5, 1.5], region=tg.Box([0.0], [jnp.inf]))
         >>> weights, locs, covariances = [0.3, 0.7], [[0.0], [2.0]], [[[1.0]], [[0.5]]]
-        >>> tg.mixture_log_likelihood(rows, weights, locs, covariances).log_prob.round(6)
+        >>> tg.mixtures.mixture_log_likelihood(rows, weights, locs, covariances).log_prob.round(6)
         Array([-1.751209, -0.89563 ], dtype=float64)
     """
     share = pooling.share_of("mixture_log_likelihood", observations)
@@ -126,12 +125,11 @@ def mixture_log_likelihood(
 
 def of_filled(function: Compiled, observations: Observations, *others: Any) -> Any:
     """What a compiled function tells of rows, as arrays (n, ...), computed for rows filled up to
-    one of few lengths; few rows are compiled with less effort."""
+    one of few lengths."""
     rows = observations
     if is_concrete(others):
         (rows,) = likelihood.filled_up(observations)
-    effort = MEDIUM if rows.lower.size <= FEW_ENTRIES else None
-    return likelihood.first_rows(function(rows, *others, effort=effort), observations.num_rows)
+    return likelihood.first_rows(function(rows, *others), observations.num_rows)
 
 
 def hold(method: Method, observations: Observations, locs: Any, covariances: Any) -> HeldComponents:
@@ -144,7 +142,7 @@ def hold(method: Method, observations: Observations, locs: Any, covariances: Any
         >>> rows = tg.Observations([[0.0] * 4], [[jnp.inf] * 4])
         >>> mixture = [1.0], jnp.zeros((1, 4)), 0.5 * (jnp.eye(4)[None] + 1.0)
         >>> method = tg.mixtures.hold(tg.Separation(), rows, *mixture[1:])
-        >>> tg.mixture_log_likelihood(rows, *mixture, method).log_prob.round(3)  # log(1 / 5)
+        >>> tg.mixtures.mixture_log_likelihood(rows, *mixture, method).log_prob.round(3)  # -log 5
         Array([-1.609], dtype=float64)
     """
     ones = np.ones(np.shape(locs)[0])

@@ -11,8 +11,9 @@ import numpy as np
 from truncgauss import likelihood
 from truncgauss.execution import pooling
 from truncgauss.execution.checkpoint import computed, computed_of_rows
-from truncgauss.execution.compiling import LIGHT, MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled, Cost, closed_form
 from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.mixtures.likelihood import (
     MixtureTerms,
     mixture_terms,
@@ -22,7 +23,6 @@ from truncgauss.fitting.mixtures.likelihood import (
 from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
 from truncgauss.fitting.mixtures.prior import log_prior_at
 from truncgauss.fitting.mixtures.prior import slope as prior_slope
-from truncgauss.fitting.optimization.newton import FEW_NUMBERS
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import LinearRegion
 from truncgauss.likelihood import Observations
@@ -30,6 +30,7 @@ from truncgauss.probability.method import Method
 
 # The most rows of a block, and of numbers in one of its arrays of rows by components' coordinates.
 BLOCK, BLOCK_NUMBERS = 2**17, 2**22
+DRAWS = 2**16  # for the integral of a row over a region without linear limits
 T = TypeVar("T")
 
 
@@ -48,8 +49,7 @@ class MixtureLoss:
             many, of blocks of one shape; derivatives are computed for one after the other, in the
             memory of one.
         numbers: of the rows in the whole sample, if this is a part, (m,).
-        mark: that checkpoints know the rows by, if these may lie on other processes too, see
-            `pooling`; else None. The rows and parts are those of this process.
+        sums: over the rows of all processes, of which these and the parts may be those of one.
     """
 
     observations: Observations
@@ -60,7 +60,7 @@ class MixtureLoss:
     prior_rows: jax.Array | None = None
     parts: tuple["MixtureLoss", ...] = ()
     numbers: jax.Array | None = None
-    mark: jax.Array | None = None
+    sums: RowSums = RowSums()
 
     def __call__(self, x: jax.Array) -> jax.Array:
         value = self.of_rows(x)
@@ -75,6 +75,14 @@ class MixtureLoss:
     def terms(self, x: jax.Array) -> MixtureTerms:
         mixture = self.coordinates.mixture(x)
         return mixture_terms(self.observations, mixture, self.method, self.key)
+
+    @property
+    def cost(self) -> Cost | None:
+        """The work of its compiled forms, None where the sizes of the inputs tell it."""
+        region = self.observations.region
+        if region is None or isinstance(region, LinearRegion):
+            return None
+        return Cost(DRAWS * self.observations.lower.size)  # many points, however few rows
 
     def observed_weights(self, x: jax.Array) -> jax.Array:
         """The mean, over rows, of the share of each component in what can be seen there, (K,)."""
@@ -115,7 +123,7 @@ def summed(name: str, function: Callable[[MixtureLoss, Any], T], loss: MixtureLo
         loss: whose rows.
         at: a pytree of arrays.
     """
-    if loss.mark is not None:
+    if loss.sums.fingerprint is not None:
         return computed_of_rows(name, over_parts(function), loss, at)
     return sum_of([computed(name, function, part, at) for part in parts_of(loss)])
 
@@ -141,18 +149,9 @@ def in_place(loss: MixtureLoss, found: Sequence[Any]) -> Any:
     return jax.tree.map(whole, *found)
 
 
-def effort_of(loss: MixtureLoss) -> dict[str, Any] | None:
-    """Compile with less effort what runs for milliseconds."""
-    region = loss.observations.region
-    if region is not None and not isinstance(region, LinearRegion):
-        return None  # many points, however few rows
-    size = sum(leaf.size for leaf in jax.tree.leaves(loss))
-    return MEDIUM if size <= FEW_NUMBERS else None
-
-
 def slope(loss: MixtureLoss, x: np.ndarray) -> tuple[float, np.ndarray]:
     """The loss and its gradient at x."""
-    value, gradient = summed("slope", _slope_of_part, loss, jnp.asarray(x))
+    value, gradient = summed("slope", _slope, loss, jnp.asarray(x))
     if loss.prior_rows is not None:
         share = float(loss.prior_rows) / float(loss.size)
         prior = prior_slope(loss.coordinates, x)
@@ -160,13 +159,9 @@ def slope(loss: MixtureLoss, x: np.ndarray) -> tuple[float, np.ndarray]:
     return float(value), np.asarray(gradient)
 
 
-def _slope_of_part(part: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _slope(part, x, effort=effort_of(part))
-
-
 def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The observed weights (K,) and their Jacobian (K, q)."""
-    return sum_over(lambda part, at: _shares(part, at, effort=effort_of(part)), loss, x)
+    return sum_over(_shares, loss, x)
 
 
 def sum_over(function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, x: np.ndarray) -> T:
@@ -181,7 +176,7 @@ def over_parts(function: Callable[[MixtureLoss, Any], T]) -> Callable[[MixtureLo
 
 def terms_at(loss: MixtureLoss, x: np.ndarray) -> MixtureTerms:
     """What the mixture at x says of each row."""
-    found = [_terms(part, jnp.asarray(x), effort=effort_of(part)) for part in parts_of(loss)]
+    found = [_terms(part, jnp.asarray(x)) for part in parts_of(loss)]
     return transposed(in_place(loss, [transposed(part) for part in found]))
 
 
@@ -193,7 +188,7 @@ def transposed(terms: MixtureTerms) -> MixtureTerms:
 def total_at(loss: MixtureLoss, terms: MixtureTerms) -> Estimate:
     """The log-likelihood of all rows, whose terms are known, and its standard error."""
     rows, filled = likelihood.filled_up(loss.observations, transposed(terms))
-    found: Estimate = _total(rows, transposed(filled), effort=LIGHT)
+    found: Estimate = _total(rows, transposed(filled))
     return found
 
 
@@ -208,7 +203,7 @@ def _shares(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return value, jax.lax.map(lambda row: pulled(row)[0], jnp.eye(len(value), dtype=x.dtype))
 
 
-_total = Compiled(total_of)
+_total = Compiled(total_of, closed_form)
 
 
 @Compiled

@@ -1,12 +1,13 @@
 """The free coordinates of a mixture's parameters, and the names of its estimates."""
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.mixtures.factors import factor_analysis, loadings_of
 from truncgauss.fitting.mixtures.likelihood import Mixture
@@ -194,7 +195,7 @@ class MixtureCoordinates:
         return tuple(["weight"] * k + ["number"] * (k * d) + kinds)
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def mixture_at(place: MixtureCoordinates, x: jax.Array) -> Mixture:
     """As `place.mixture`, by one program."""
     return place.mixture(x)

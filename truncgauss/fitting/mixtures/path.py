@@ -116,7 +116,7 @@ def fit_mixture_path(
 
     Example:
         >>> y = jnp.concatenate([jnp.linspace(0.0, 2.0, 20), jnp.linspace(5.0, 8.0, 30)])
-        >>> path = tg.fit_mixture_path(tg.Observations.exact(y), [1, 2], num_starts=2)
+        >>> path = tg.mixtures.fit_mixture_path(tg.Observations.exact(y), [1, 2], num_starts=2)
         >>> path.best.num_parameters, path.bic.round(1)
         (5, array([253. , 202.2]))
     """

@@ -14,11 +14,13 @@ Reference:
     (2009), who show that the penalised estimate is consistent.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
 
 
@@ -44,22 +46,22 @@ def log_prior_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
 
 def slope(place: MixtureCoordinates, x: np.ndarray) -> tuple[float, np.ndarray]:
     """The value and gradient of that."""
-    value, gradient = map(np.asarray, _slope(place, jnp.asarray(x), effort=MEDIUM))
+    value, gradient = map(np.asarray, _slope(place, jnp.asarray(x)))
     return float(value), gradient
 
 
 def derivatives(place: MixtureCoordinates, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     """The value, gradient and Hessian of that."""
-    value, gradient, hessian = map(np.asarray, _derivatives(place, jnp.asarray(x), effort=MEDIUM))
+    value, gradient, hessian = map(np.asarray, _derivatives(place, jnp.asarray(x)))
     return float(value), gradient, hessian
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def _derivatives(place: MixtureCoordinates, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     value, gradient = jax.value_and_grad(log_prior_at, 1)(place, x)
     return value, gradient, jax.hessian(log_prior_at, 1)(place, x)
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def _slope(place: MixtureCoordinates, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jax.value_and_grad(log_prior_at, 1)(place, x)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import pooling
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.mixtures.curvature import point
 from truncgauss.fitting.mixtures.em import components_at
@@ -110,7 +110,7 @@ class NaturalCoordinates:
 
     def mixture_coordinates(self, z: np.ndarray) -> np.ndarray:
         """The coordinates x, by one program."""
-        return np.asarray(_free(self, jnp.asarray(z), effort=MEDIUM)[0])
+        return np.asarray(_free(self, jnp.asarray(z))[0])
 
     def estimates(self, z: jax.Array) -> jax.Array:
         """The estimates of the mixture at z, as those of its free coordinates."""
@@ -118,12 +118,12 @@ class NaturalCoordinates:
 
     def point(self, loss: MixtureLoss, z: np.ndarray) -> Point:
         """The loss of a mixture at z with its derivatives there; NaN where there is no mixture."""
-        free, jacobian = map(np.asarray, _free(self, jnp.asarray(z), effort=MEDIUM))
+        free, jacobian = map(np.asarray, _free(self, jnp.asarray(z)))
         if not np.all(np.isfinite(free)):
             nothing = np.full(len(z), np.nan)
             return Point(z, np.nan, nothing, np.outer(nothing, nothing))
         here = point(loss, free)
-        bends = _bends(self, jnp.asarray(z), jnp.asarray(here.gradient), effort=MEDIUM)
+        bends = _bends(self, jnp.asarray(z), jnp.asarray(here.gradient))
         hessian = jacobian.T @ here.hessian @ jacobian + np.asarray(bends)
         return Point(z, here.loss, here.gradient @ jacobian, (hessian + hessian.T) / 2)
 
@@ -185,7 +185,7 @@ def natural_end(
         for own in wide[:1]:
             path.append(own.settled_but_for_width(evaluate, path[-1], num_steps))
     end = path[-1]
-    free = np.asarray(_free(place, jnp.asarray(end.x), effort=MEDIUM)[0])
+    free = np.asarray(_free(place, jnp.asarray(end.x))[0])
     for number, own in enumerate(precisions):
         if own.too_wide(end):
             direction = np.asarray(place.units)[number] * own.wide(end.x)[:, 0]
@@ -209,11 +209,11 @@ def ascending_sentence(
     return ENDLESS.format(k, loc) + along(ascending.direction)
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def _free(place: NaturalCoordinates, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     return place.free(z), jax.jacfwd(place.free)(z)
 
 
-@Compiled
+@functools.partial(Compiled, cost=closed_form)
 def _bends(place: NaturalCoordinates, z: jax.Array, slopes: jax.Array) -> jax.Array:
     return jax.hessian(lambda z: slopes @ place.free(z))(z)

@@ -51,7 +51,7 @@ NUM_GRADIENTS, CLEAR = 16, 5.0  # of a random objective, and standard errors bey
 PATIENCE = {True: 5, False: 200}  # steps without a lower loss, with a line search and without
 
 
-def fit(
+def minimize(
     objective: Callable[..., jax.Array],
     start: Any,
     optimizer: optax.GradientTransformation | None = None,
@@ -104,16 +104,16 @@ def fit(
 
     Example:
         >>> centre = jnp.array([1.0, -2.0])
-        >>> result = tg.fit(lambda x: jnp.sum((x - centre) ** 2), jnp.zeros(2))
+        >>> result = tg.minimize(lambda x: jnp.sum((x - centre) ** 2), jnp.zeros(2))
         >>> result.params, result.converged
         (Array([ 1., -2.], dtype=float64), True)
     """
     if num_steps < 0:
-        raise ValueError(f"fit: num_steps must not be negative, got {num_steps}.")
+        raise ValueError(f"minimize: num_steps must not be negative, got {num_steps}.")
     key = None if key is None else checked_key(key)
     objective = as_tree(objective)
     place = coordinates(start, constraints)
-    parallel.agreed("fit: the start and the objective", (place, objective, key))
+    parallel.agreed("minimize: the start and the objective", (place, objective, key))
     check_objective(objective, place, key)
     if optimizer is None:
         optimizer = default_optimizer(None if key is None else num_steps)
@@ -318,7 +318,9 @@ def first_state(place: Coordinates, optimizer: Optimizer, key: Any) -> State:
     """The state before the first evaluation; strong types, so that no later call retraces."""
     free = place.free(place.start)
     if not jax.tree.leaves(free):
-        raise ValueError("fit: every parameter is frozen, so there is nothing to fit.")
+        raise ValueError(
+            "minimize: every parameter is frozen, so nothing is left to minimise over."
+        )
     dtype = jnp.result_type(*jax.tree.leaves(free))
     unknown, zero = jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32)
     state = State(
@@ -364,7 +366,9 @@ def default_optimizer(num_random_steps: int | None) -> optax.GradientTransformat
 def as_tree(objective: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     """The objective as a pytree: itself, or a function as a tree without leaves."""
     if not callable(objective):
-        raise ValueError(f"fit: objective must be a function of the parameters, got {objective!r}.")
+        raise ValueError(
+            f"minimize: objective must be a function of the parameters, got {objective!r}."
+        )
     return jax.tree_util.Partial(objective) if jax.tree_util.all_leaves([objective]) else objective
 
 
@@ -376,5 +380,5 @@ def check_objective(objective: Callable[..., jax.Array], place: Coordinates, key
     if shape != () or not jnp.issubdtype(dtype, jnp.floating):
         got = type(result).__name__ if shape is None else f"{dtype} of shape {shape}"
         raise ValueError(
-            f"fit: the objective must return one real number, got {got}. Sum or average it."
+            f"minimize: the objective must return one real number, got {got}. Sum or average it."
         )

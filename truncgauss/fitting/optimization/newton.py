@@ -23,14 +23,13 @@ import numpy as np
 
 from truncgauss.execution import pooling
 from truncgauss.execution.checkpoint import computed, computed_of_rows
-from truncgauss.execution.compiling import MEDIUM, Compiled
+from truncgauss.execution.compiling import Compiled
 
 # The tolerances of all fits by Newton steps. Losses are means over rows or trials, so that a
 # decrement times sqrt(n) is a distance in standard errors.
 SETTLED = 1e-9  # decrement at which the steps end, after one more
 CLOSE = 1e-3  # standard errors: a fit has converged if its optimum is estimated to be as near
 SUFFICIENT = 0.05  # part of the decrease that the slope promises, which a step must bring
-FEW_NUMBERS = 2**14  # of a loss that runs for milliseconds, but compiles for seconds
 PARALLEL = 1e-8  # part of a gradient's change, below which it teaches nothing
 NEAR = 0.02  # decrement below which the curvature is kept: it changes little from there on
 LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e12  # the first after an undamped failure, and the last tried
@@ -102,15 +101,13 @@ def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
 
 def point(loss: Any, x: np.ndarray) -> Point:
     """A callable pytree's loss with its exact derivatives at x, in float64."""
-    size = sum(jnp.size(leaf) for leaf in jax.tree.leaves(loss))
-    effort = MEDIUM if size <= FEW_NUMBERS else None
-    compiled, at = functools.partial(derivatives, effort=effort), jnp.asarray(x, jnp.float64)
-    mark = getattr(loss, "mark", None)
+    at = jnp.asarray(x, jnp.float64)
+    sums = getattr(loss, "sums", None)
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        if mark is None:
-            parts = computed("derivatives", compiled, loss, at)
+        if sums is None or sums.fingerprint is None:
+            parts = computed("derivatives", derivatives, loss, at)
         else:
-            parts = computed_of_rows("derivatives", compiled, loss, at)
+            parts = computed_of_rows("derivatives", derivatives, loss, at)
     value, gradient, hessian = map(np.asarray, parts)
     return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
 
@@ -122,10 +119,9 @@ def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
-    """The same in float64, as numbers; a loss may have its own `effort` of compilation."""
-    effort = getattr(loss, "effort", MEDIUM)
+    """The same in float64, as numbers."""
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        found = pooling.evaluated(slope, loss, jnp.asarray(x, jnp.float64), effort=effort)
+        found = pooling.evaluated(slope, loss, jnp.asarray(x, jnp.float64))
     value, gradient = map(np.asarray, found)
     return float(value), gradient
 

@@ -59,7 +59,7 @@ class Positive(Constraint):
     """A positive number, by its logarithm: NumPyro's map, without a second to import NumPyro.
 
     Example:
-        >>> fit = tg.fit(lambda w: (w - 2.0) ** 2, 1.0, constraints=tg.fitting.Positive())
+        >>> fit = tg.minimize(lambda w: (w - 2.0) ** 2, 1.0, constraints=tg.fitting.Positive())
         >>> round(float(fit.params), 6)
         2.0
     """
@@ -133,7 +133,7 @@ class Limits(Constraint):
     Example:
         >>> start = tg.Box([0.0, 0.0], [1.0, jnp.inf])
         >>> wanted = lambda box: jnp.sum((box.low - 1.0) ** 2) + (box.high[0] - 3.0) ** 2
-        >>> fit = tg.fit(wanted, start, constraints=tg.fitting.Limits())
+        >>> fit = tg.minimize(wanted, start, constraints=tg.fitting.Limits())
         >>> fit.params.high.round(4)
         Array([ 3., inf], dtype=float64)
     """

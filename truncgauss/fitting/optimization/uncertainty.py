@@ -211,7 +211,7 @@ def standard_errors(
         negative_log_likelihood: params -> minus the log-likelihood, a sum over the data (not a
             mean).
         params: where it is lowest, such as `FitResult.params`.
-        constraints: as in `fit`. What is frozen has standard error 0.
+        constraints: as in `minimize`. What is frozen has standard error 0.
 
     Returns:
         A pytree like params; inf where the data do not identify the parameter.

@@ -11,8 +11,7 @@ import difflib
 import itertools
 import math
 import os
-import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,30 +20,30 @@ from pydantic.json_schema import models_json_schema
 
 from truncgauss.runs.config.experiment import Experiment, is_file, names, settings_of
 from truncgauss.runs.config.sections import suggestion
-from truncgauss.runs.config.yaml import ConfigError, Document, Place, parse, read, write
+from truncgauss.runs.config.yaml import ConfigError, Document, Place, Position, parse, read, write
 
 MOST_MEMBERS = 1000  # of a sweep
 
 
-def _place(item: Any, document: Document) -> Place:
+def _place(item: Any, data: Any) -> Place:
     """Where a mistake stands that pydantic found."""
-    # The tag of a union is part of pydantic's address and of nothing in the file.
     at: Place = ()
     for step in item["loc"]:
-        at = (*at, step) if (*at, step) in document.values else at
+        # The tag of a union is part of pydantic's address and of nothing in the file.
+        if step in (data if isinstance(data, dict) else range(len(data or ()))):
+            at, data = (*at, step), data[step]
     return at
 
 
-def _complaint(item: Any, document: Document) -> str | None:
-    """One mistake that pydantic found, as a line with its place in the file."""
-    kind, message, got, mark = item["type"], item["msg"], item["input"], None
-    at = _place(item, document)
+def _complaint(item: Any, document: Document) -> tuple[Position, str] | None:
+    """One mistake that pydantic found: its position in the file, and the line about it."""
+    kind, message, got, of_key = item["type"], item["msg"], item["input"], False
+    at = _place(item, document.data)
     if kind == "problem":
         context = item.get("ctx", {})
         at, got = at + context.get("at", ()), context.get("got", got)
-        mark = document.keys.get(at) if message.startswith("unknown key") else None
+        of_key = message.startswith("unknown key")
     elif kind in ("missing", "union_tag_not_found"):
-        mark = document.keys.get(at)
         at += (item["loc"][-1] if kind == "missing" else "kind",)
         message, got = "is required", None
     elif kind == "union_tag_invalid":
@@ -65,7 +64,8 @@ def _complaint(item: Any, document: Document) -> str | None:
         message = "must be a section with keys of its own"
     if kind.startswith("float") and str(got).lower().lstrip("+-") in ("inf", "infinity"):
         message += f"; write {'-' * str(got).startswith('-')}.inf"
-    return document.line(message.replace("Input should be", "must be"), at, mark, got)
+    mark, message = document.position(at, of_key), message.replace("Input should be", "must be")
+    return mark, str(document.error(message, at, mark, got))
 
 
 def load(path: str | Path) -> Experiment:
@@ -87,14 +87,14 @@ def load(path: str | Path) -> Experiment:
     if "experiment" not in document.data:
         near = difflib.get_close_matches("experiment", list(document.data), n=1)
         message = f"is required; known: {', '.join(names())}, or the path of a Python file"
-        raise ConfigError(document.line(message, ("experiment",), got=near[0] if near else None))
+        raise document.error(message, ("experiment",), got=near[0] if near else None)
     given = document.data["experiment"]
     if isinstance(given, str) and is_file(given):
         document.data["experiment"] = os.path.abspath(folder / os.path.expanduser(given))
     try:
         model = settings_of(str(document.data["experiment"]))
     except ConfigError as error:
-        raise ConfigError(document.line(str(error), ("experiment",), got=given)) from error
+        raise document.error(str(error), ("experiment",), got=given) from error
     _take_first_of_sweep(document.data, model)
     config = _validated(model, document, folder)
     _check_sweep(config, document)
@@ -129,13 +129,12 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
         for section in sections:
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
-                raise ConfigError(Document(None).line(f"{section} has no keys", key, got=given))
+                raise Document(None).error(f"{section} has no keys", key, got=given)
         inner[field] = _typed(given, inner.get(field), key, _annotation(type(config), key))
     if values["experiment"] != config.experiment:
         message = "cannot be changed, name another config"
-        line = Document(None).line(message, ("experiment",), got=values["experiment"])
-        raise ConfigError(line)
-    return _validated(type(config), Document.of(values), Path.cwd())
+        raise Document(None).error(message, ("experiment",), got=values["experiment"])
+    return _validated(type(config), Document(None, values), Path.cwd())
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
@@ -151,7 +150,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
     for key, *given in groups:
         place = tuple(key.replace("-", "_").split("."))
         if not given:
-            raise ConfigError(Document(None).line("needs a value", place))
+            raise Document(None).error("needs a value", place)
         yield place, given
 
 
@@ -167,8 +166,8 @@ def _typed(given: list[str], before: Any, key: Place, kind: Any = None) -> Any:
     """Words as the kind of value that stood there before, or of the setting's type."""
     if kind == dict[str, str]:
         if len(given) % 2:
-            line = Document(None).line("needs pairs of a key and a text", key, got=" ".join(given))
-            raise ConfigError(line)
+            got = " ".join(given)
+            raise Document(None).error("needs pairs of a key and a text", key, got=got)
         return dict(zip(given[::2], given[1::2]))
     if kind == tuple[str, ...]:
         return tuple(given)
@@ -183,46 +182,17 @@ def _typed(given: list[str], before: Any, key: Place, kind: Any = None) -> Any:
 
 
 def _validated(model: type[Experiment], document: Document, folder: Path) -> Experiment:
-    """The model of a document, or every mistake in it."""
-    data, lines, meant = document.data, list[str | None](), set[Place]()
-    while True:
-        items: list[Any] = []
-        try:
-            config = model.model_validate(data, context={"folder": folder})
-        except ValidationError as error:
-            items = [*error.errors()]
-        # A section with unknown keys is looked at no further, so look again without them.
-        unknown = [item for item in items if "meant" in item.get("ctx", {})]
-        places = [(_place(item, document), item["ctx"]) for item in unknown]
-        before, data = data, _without(data, {(*at, *context["at"]) for at, context in places})
-        if data == before:
-            break
-        lines += [_complaint(item, document) for item in unknown]
-        meant |= {(*at, name) for at, context in places for name in context["meant"]}
-    for item in items:  # a key that was misspelt is not missing besides
-        misspelt = item["type"] == "missing" and (*_place(item, document), item["loc"][-1]) in meant
-        lines += [] if misspelt else [_complaint(item, document)]
-    if lines:
-        said = [line for line in lines if line]
-        raise ConfigError("\n".join(sorted(said, key=_position) if document.path else said))
-    return config
+    """The model of a document.
 
-
-def _position(line: str) -> tuple[int, ...]:
-    """Row and column of a mistake in a file, from its `file:row:column: `."""
-    found = re.match(r".*?:(\d+):(\d+): ", line)
-    return tuple(map(int, found.groups())) if found else ()
-
-
-def _without(data: Any, places: Collection[Place]) -> Any:
-    """Values without those at some places."""
-    inner = {key: {place[1:] for place in places if place[0] == key} for key, *_ in places}
-    if isinstance(data, dict):
-        kept = {key: value for key, value in data.items() if () not in inner.get(key, ())}
-        return {key: _without(value, inner.get(key, ())) for key, value in kept.items()}
-    if isinstance(data, tuple):
-        return tuple(_without(value, inner.get(i, ())) for i, value in enumerate(data))
-    return data
+    Raises:
+        ConfigError: every mistake in it, in the order of the file.
+    """
+    try:
+        return model.model_validate(document.data, context={"folder": folder})
+    except ValidationError as error:
+        found = filter(None, (_complaint(item, document) for item in error.errors()))
+        lines = [line for _, line in sorted(found, key=lambda complaint: complaint[0])]
+        raise ConfigError("\n".join(lines)) from None
 
 
 def members(config: Experiment) -> list[tuple[dict[str, Any], Experiment]]:
@@ -262,9 +232,9 @@ def _member(config: Experiment, changes: dict[str, Any]) -> Experiment:
             inner = inner.get(section) if isinstance(inner, dict) else None  # type: ignore[assignment]
         if name in ("experiment", "devices", "sweep") or not isinstance(inner, dict):
             why = "cannot be swept" if name in values else "names no setting"
-            raise ConfigError(Document(None).line(why, (name,), got=value))
+            raise Document(None).error(why, (name,), got=value)
         inner[field] = value
-    return _validated(type(config), Document.of(values), Path.cwd())
+    return _validated(type(config), Document(None, values), Path.cwd())
 
 
 def _check_sweep(config: Experiment, document: Document) -> None:
@@ -293,7 +263,7 @@ def _check_sweep(config: Experiment, document: Document) -> None:
         got = document.data["sweep"]
         for key in reported[1:]:
             got = got[key]
-        raise ConfigError(document.line(said, reported, got=got)) from error
+        raise document.error(said, reported, got=got) from error
 
 
 def files(config: Experiment) -> list[Path]:

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from truncgauss.execution.tables.files import header, nearest
+from truncgauss.execution.tables.formats import header, nearest
 
 
 def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
@@ -36,14 +36,6 @@ def problems(found: list[PydanticCustomError]) -> ValidationError:
     """Several such errors of one section, to be reported together."""
     lines = [InitErrorDetails(type=error, input=None) for error in found]
     return ValidationError.from_exception_data("section", lines)
-
-
-def _unknown_key(key: str, known: list[str]) -> PydanticCustomError:
-    """The error of a key that a section does not have, and the key that may have been meant."""
-    message = f"unknown key; {suggestion(key, known)}"
-    meant = difflib.get_close_matches(str(key), known, n=1)
-    context = {"message": message, "at": (key,), "got": key, "meant": meant}
-    return PydanticCustomError("problem", "{message}", context)
 
 
 def suggestion(word: object, known: list[str]) -> str:
@@ -60,12 +52,32 @@ class Model(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _knows_every_key(cls, data: Any) -> Any:
+    def _knows_every_key(cls, data: Any, info: ValidationInfo) -> Any:
+        """Report a key that there is not, with the one that may have been meant, beside whatever is
+        wrong with the others."""
         known = list(cls.model_fields)
-        unknown = [key for key in data if key not in known] if isinstance(data, dict) else []
-        if unknown:
-            raise problems([_unknown_key(key, known) for key in unknown])
-        return data
+        if not isinstance(data, dict) or not (unknown := [key for key in data if key not in known]):
+            return data
+        errors, meant = list[InitErrorDetails](), set[str]()
+        for key in unknown:
+            meant |= {*difflib.get_close_matches(str(key), known, n=1)}
+            error = problem(f"unknown key; {suggestion(key, known)}", key, got=key)
+            errors.append(InitErrorDetails(type=error, input=None))
+        try:
+            cls.model_validate({key: data[key] for key in known if key in data}, context=info.context)
+        except ValidationError as others:
+            for item in others.errors():
+                if item["type"] != "missing" or not meant.intersection(map(str, item["loc"][:1])):
+                    errors.append(_again(item))
+        raise ValidationError.from_exception_data("section", errors)
+
+
+def _again(item: Any) -> InitErrorDetails:
+    """An error that pydantic found, to be raised again."""
+    context, kind = item.get("ctx", {}), item["type"]
+    if kind == "problem":
+        kind = PydanticCustomError(kind, "{message}", context)
+    return InitErrorDetails(type=kind, loc=item["loc"], input=item["input"], ctx=context)
 
 
 # ---------------------------------------------------------------- numbers, vectors, files

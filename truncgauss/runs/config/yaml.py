@@ -6,7 +6,7 @@ tags and keys given twice are refused, each at its place.
 
 import io
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,82 +24,85 @@ class ConfigError(ValueError):
 Place = tuple[str | int, ...]
 """The keys and list positions that lead to a value."""
 
+Position = tuple[int, int]
+"""Line and column in a file, from 1."""
+
 
 @dataclass
 class Document:
-    """The values of a file and where each of them stands; without a path, of a command line."""
+    """The values of a file and the nodes they come from; without a path, of a command line."""
 
     path: Path | None
     data: Any = None
-    keys: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    values: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    nodes: set[int] = field(default_factory=set)
+    root: Node | None = None
 
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> "Document":
-        """Values that stand in no file, with all their places."""
-        document = cls(None, values)
-        document._visit(values, ())
-        return document
+    def position(self, at: Place, of_key: bool = False) -> Position:
+        """Line and column of a value, or of its key; of what is not there, of its section's key.
 
-    def _visit(self, value: Any, at: Place) -> None:
-        self.values[at] = (1, 1)
-        items: Any = ()
-        if isinstance(value, dict):
-            items = value.items()
-        elif isinstance(value, tuple):
-            items = enumerate(value)
-        for key, inner in items:
-            self._visit(inner, (*at, key))
+        A value without any text stands where its key does.
+        """
+        node, key, start = self.root, (1, 1), (1, 1)
+        for step in at:
+            if isinstance(node, MappingNode):
+                pairs = {key.value: (_mark(key.start_mark), value) for key, value in node.value}
+                if step not in pairs:
+                    return key
+                key, node = pairs[str(step)]
+            elif isinstance(node, SequenceNode) and step in range(len(node.value)):
+                key, node = (1, 1), node.value[int(step)]
+            else:
+                return key
+            start = key if node.start_mark.index == node.end_mark.index else _mark(node.start_mark)
+        return key if of_key else start
 
-    def line(
-        self, message: str, at: Place = (), mark: tuple[int, int] | None = None, got: Any = None
-    ) -> str:
+    def error(
+        self, message: str, at: Place = (), mark: Position | None = None, got: Any = None
+    ) -> ConfigError:
         """One mistake: `file:line:column: key: message (got ...)`, or `--key: ...`."""
         name = "".join(f"[{k}]" if isinstance(k, int) else f".{_key(k)}" for k in at)
         name = name.removeprefix(".")
         text = f"{name or 'file'}: {' '.join(message.split())} (got {_short(got)})"
         if self.path is None:
-            return f"--{text}"
-        row, column = mark or self.values.get(at) or self.keys.get(at[:-1]) or (1, 1)
-        return f"{self.path}:{row}:{column}: {text}"
+            return ConfigError(f"--{text}")
+        row, column = mark or self.position(at)
+        return ConfigError(f"{self.path}:{row}:{column}: {text}")
 
-    def fail(self, message: str, node: Node, at: Place, got: Any = None) -> ConfigError:
-        return ConfigError(self.line(message, at, _mark(node.start_mark), got))
-
-    def build(self, node: Node, yaml: YAML, at: Place = ()) -> Any:
-        """The plain value of a node: dictionaries, tuples, scalars; and its place, noted."""
-        if id(node) in self.nodes:
-            raise self.fail("write the value out instead of an alias", node, at, "alias")
-        self.nodes.add(id(node))
-        self.values[at] = _mark(node.start_mark)
+    def build(self, node: Node, yaml: YAML, seen: set[int], at: Place = ()) -> Any:
+        """The plain value of a node: dictionaries, tuples, scalars."""
+        if id(node) in seen:
+            message = "write the value out instead of an alias"
+            raise self.error(message, at, _mark(node.start_mark), "alias")
+        seen.add(id(node))
         if isinstance(node, MappingNode):
-            return self._mapping(node, yaml, at)
+            return self._mapping(node, yaml, seen, at)
         if isinstance(node, SequenceNode):
-            return tuple(self.build(item, yaml, (*at, i)) for i, item in enumerate(node.value))
+            items = enumerate(node.value)
+            return tuple(self.build(item, yaml, seen, (*at, i)) for i, item in items)
         try:
             return yaml.constructor.construct_object(node)
         except (YAMLError, ValueError, TypeError) as error:
-            raise self.fail(f"cannot be read as {node.tag}", node, at, node.value) from error
+            message, mark = f"cannot be read as {node.tag}", _mark(node.start_mark)
+            raise self.error(message, at, mark, node.value) from error
 
-    def _mapping(self, node: MappingNode, yaml: YAML, at: Place) -> dict[str, Any]:
+    def _mapping(
+        self, node: MappingNode, yaml: YAML, seen: set[int], at: Place
+    ) -> dict[str, Any]:
         built: dict[str, Any] = {}
+        lines: dict[str, int] = {}
         for key, value in node.value:
+            mark = _mark(key.start_mark)
             if not isinstance(key, ScalarNode) or not str(key.tag).endswith(":str"):
-                raise self.fail("a key must be a word", key, at, str(key.value))
+                raise self.error("a key must be a word", at, mark, str(key.value))
             place = (*at, key.value)
             if key.value in built:
-                first = self.keys[place][0]
-                message = f"duplicate key, already given in line {first}"
-                raise self.fail(message, key, place, key.value)
-            self.keys[place] = _mark(key.start_mark)
-            built[key.value] = self.build(value, yaml, place)
-            if value.start_mark.index == value.end_mark.index:  # nothing there: the key's place
-                self.values[place] = self.keys[place]
+                message = f"duplicate key, already given in line {lines[key.value]}"
+                raise self.error(message, place, mark, key.value)
+            lines[key.value] = mark[0]
+            built[key.value] = self.build(value, yaml, seen, place)
         return built
 
 
-def _mark(mark: Any) -> tuple[int, int]:
+def _mark(mark: Any) -> Position:
     return mark.line + 1, mark.column + 1
 
 
@@ -126,16 +129,16 @@ def _text(path: Path) -> str:
         raw = path.read_bytes()
     except OSError as error:
         message = f"cannot be read: {error.strerror or type(error).__name__}"
-        raise ConfigError(document.line(message, got=str(path))) from error
+        raise document.error(message, got=str(path)) from error
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = _end(raw[: error.start].decode("utf-8", errors="replace"))
-        line = document.line("is not UTF-8 text", mark=place, got=raw[error.start : error.end])
-        raise ConfigError(line) from error
+        got = raw[error.start : error.end]
+        raise document.error("is not UTF-8 text", mark=place, got=got) from error
 
 
-def _end(text: str) -> tuple[int, int]:
+def _end(text: str) -> Position:
     """Line and column of what comes after a text."""
     return text.count("\n") + 1, len(text) - text.rfind("\n")
 
@@ -155,7 +158,7 @@ def read(path: str | Path) -> Document:
     document = parse(_text(Path(path)), Path(path))
     if not isinstance(document.data, dict):
         kind = "is empty" if document.data is None else "must be keys with values"
-        raise ConfigError(document.line(f"{kind}; start with `experiment: ...`", got=document.data))
+        raise document.error(f"{kind}; start with `experiment: ...`", got=document.data)
     return document
 
 
@@ -181,20 +184,19 @@ def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
         with warnings.catch_warnings():
             # Harmless: aliases, which anchors are for, are refused.
             warnings.simplefilter("ignore", ReusedAnchorWarning)
-            root = yaml.compose(text)
-        document.data = None if root is None else document.build(root, yaml, at)
+            document.root = yaml.compose(text)
+        if document.root is not None:
+            document.data = document.build(document.root, yaml, set(), at)
     except MarkedYAMLError as error:
         place = _mark(error.problem_mark or error.context_mark)
         message = f"is not YAML: {error.problem or error.context}"
-        line = document.line(message, at, place, _quoted(text, place[0]))
-        raise ConfigError(line) from error
+        raise document.error(message, at, place, _quoted(text, place[0])) from error
     except ReaderError as error:
         message = "is not YAML: a character that is not printable"
         place = _end(text[: error.position])
-        raise ConfigError(document.line(message, at, place, text[error.position])) from error
+        raise document.error(message, at, place, text[error.position]) from error
     except RecursionError as error:
-        line = document.line("is nested too deeply", at, (1, 1), _quoted(text, 1))
-        raise ConfigError(line) from error
+        raise document.error("is nested too deeply", at, (1, 1), _quoted(text, 1)) from error
     return document
 
 

@@ -83,7 +83,7 @@ WORKLOADS = {
     "one factor": lambda: tg.log_probability(jnp.zeros(5), LOW_RANK, box(5)),
     "two factors": lambda: tg.log_probability(jnp.zeros(5), RANK_TWO, box(5)),
     "factor lattice": lambda: tg.log_probability(
-        jnp.zeros(5), LOW_RANK, box(5), tg.FactorLattice(64, 4)
+        jnp.zeros(5), LOW_RANK, box(5), tg.probability.FactorLattice(64, 4)
     ),
     "chain": lambda: tg.log_probability(jnp.zeros(5), CHAIN, box(5)),
     "moments in two": lambda: tg.truncated_moments(*gaussian(2), box(2)),
@@ -118,7 +118,7 @@ WORKLOADS = {
     "moments of one factor": lambda: tg.truncated_moments(jnp.zeros(5), LOW_RANK, box(5)),
     "moments of two factors": lambda: tg.truncated_moments(jnp.zeros(5), RANK_TWO, box(5)),
     "moments of a factor lattice": lambda: tg.truncated_moments(
-        jnp.zeros(5), RANK_TWO, box(5), tg.FactorLattice(64, 4)
+        jnp.zeros(5), RANK_TWO, box(5), tg.probability.FactorLattice(64, 4)
     ),
     "moments of a chain": lambda: tg.truncated_moments(jnp.zeros(5), CHAIN, box(5)),
     "draws by chains": lambda: tg.truncated_draws(

@@ -184,7 +184,7 @@ def test_norm_at_zero_under_a_mask():
         assert value == pytest.approx(5.001)
         assert jnp.isnan(slopes[1]).all()
 
-    value, slopes = jax.value_and_grad(total(tg.safe_norm))(rows)
+    value, slopes = jax.value_and_grad(total(tg.safe.safe_norm))(rows)
     assert value == pytest.approx(5.001)
     np.testing.assert_allclose(slopes, [[0.6, 0.8], [0.0, 0.0], [-1.0, 0.0]], atol=1e-15)
 
@@ -197,13 +197,13 @@ def test_norm_of_tiny_and_huge_vectors():
     vectors = scales[:, None] * jnp.array([3.0, -4.0])
     naive = jax.vmap(jax.value_and_grad(lambda v: jnp.sqrt(jnp.sum(v**2))))
     assert not finite(*naive(vectors))
-    value, slopes = jax.vmap(jax.value_and_grad(tg.safe_norm))(vectors)
+    value, slopes = jax.vmap(jax.value_and_grad(tg.safe.safe_norm))(vectors)
     np.testing.assert_allclose(value, 5 * scales, rtol=1e-15)
     np.testing.assert_allclose(slopes, np.tile([0.6, -0.8], (5, 1)), rtol=1e-15)
     # A small constant inside of the root is wrong where it matters and still not smooth enough.
     patched = jnp.sqrt(jnp.sum((5e-6 * jnp.array([0.6, -0.8])) ** 2) + 1e-12)
     assert abs(patched / 5e-6 - 1) > 0.01
-    check_grads(jax.jit(tg.safe_norm), (jnp.array([0.3, -0.2, 1.0]),), order=2)
+    check_grads(jax.jit(tg.safe.safe_norm), (jnp.array([0.3, -0.2, 1.0]),), order=2)
 
 
 # ---------------------------------------------------------------- 4. the softmax
@@ -232,9 +232,9 @@ def test_softmax_in_training(dtype):
 
     # Each guard alone is not enough where the start is bad.
     clipped = lambda w: gallery.cross_entropy(
-        tg.clipped_logits(gallery.deep_logits(w, depth), span), share
+        tg.safe.clipped_logits(gallery.deep_logits(w, depth), span), share
     )
-    bounded = lambda w: naive(tg.clipped_gradient(w, bound))
+    bounded = lambda w: naive(tg.safe.clipped_gradient(w, bound))
     for loss_with_one_guard in (clipped, bounded):
         assert jnp.isnan(trained(loss_with_one_guard, 1.2)[2]).any()
     w, loss, slope = trained(safe, 1.2)
@@ -244,17 +244,17 @@ def test_softmax_in_training(dtype):
 
 def test_clipped_gradient_is_the_identity_forward():
     x = jnp.array([-1e300, 0.1, jnp.inf])
-    np.testing.assert_array_equal(tg.clipped_gradient(x, 1.0), x)
-    steep = lambda x: jnp.sum(jnp.array([1e9, -0.5, -jnp.inf]) * tg.clipped_gradient(x, 2.0))
+    np.testing.assert_array_equal(tg.safe.clipped_gradient(x, 1.0), x)
+    steep = lambda x: jnp.sum(jnp.array([1e9, -0.5, -jnp.inf]) * tg.safe.clipped_gradient(x, 2.0))
     np.testing.assert_array_equal(jax.grad(steep)(jnp.ones(3)), [2.0, -0.5, -2.0])
-    assert jnp.isnan(jax.grad(lambda x: jnp.nan * tg.clipped_gradient(x, 2.0))(1.0))
+    assert jnp.isnan(jax.grad(lambda x: jnp.nan * tg.safe.clipped_gradient(x, 2.0))(1.0))
     with pytest.raises(TypeError, match="forward-mode|custom_vjp"):
-        jax.jvp(lambda x: tg.clipped_gradient(x, 1.0), (1.0,), (1.0,))
+        jax.jvp(lambda x: tg.safe.clipped_gradient(x, 1.0), (1.0,), (1.0,))
 
 
 def test_clipped_logits_are_relative_to_the_maximum():
     logits = jnp.array([800.0, 790.0, -500.0])
-    guarded = lambda logits: -jnp.log(jax.nn.softmax(tg.clipped_logits(logits, 30.0)))[2]
+    guarded = lambda logits: -jnp.log(jax.nn.softmax(tg.safe.clipped_logits(logits, 30.0)))[2]
     absolute = lambda logits: -jnp.log(jax.nn.softmax(jnp.clip(logits, -30.0, 30.0)))[2]
     bare = lambda logits: -jnp.log(jax.nn.softmax(logits))[2]
 
@@ -263,7 +263,7 @@ def test_clipped_logits_are_relative_to_the_maximum():
     value, slope = jax.value_and_grad(guarded)(logits)
     assert value == pytest.approx(30.0, abs=1e-3)
     assert slope[0] == pytest.approx(1.0, abs=1e-3)  # the winner is still pulled down
-    shifted = tg.clipped_logits(logits + 1e4, 30.0) - tg.clipped_logits(logits, 30.0)
+    shifted = tg.safe.clipped_logits(logits + 1e4, 30.0) - tg.safe.clipped_logits(logits, 30.0)
     np.testing.assert_array_equal(shifted, jnp.full(3, 1e4))
 
 
@@ -276,11 +276,11 @@ def test_bump_whose_width_is_trained(dtype):
     x = width * jnp.linspace(-2.0, 2.0, 20_001, dtype=dtype)
     slopes = lambda bump: jax.jit(jax.vmap(jax.grad(bump, (0, 1)), in_axes=(0, None)))(x, width)
     assert jnp.isnan(slopes(gallery.naive_bump)[1]).any()
-    assert finite(*slopes(tg.bump))
+    assert finite(*slopes(tg.safe.bump))
 
     u = np.array([-0.9, -0.5, 0.1, 0.6])
     value, (by_x, by_width) = jax.vmap(
-        jax.value_and_grad(tg.bump, (0, 1)), in_axes=(0, None)
+        jax.value_and_grad(tg.safe.bump, (0, 1)), in_axes=(0, None)
     )(jnp.asarray(u * width, dtype), width)  # fmt: skip
     room = 1 - u**2
     exact = np.exp(-1 / room)
@@ -301,11 +301,11 @@ def test_bump_beside_the_bell_in_training():
 
     assert jnp.isnan(learnt(gallery.naive_bump, 1.5))
     for start in (0.5, 1.5):
-        assert learnt(tg.bump, start) == pytest.approx(true, rel=1e-6)
-    assert learnt(tg.bell, 1.5, rate=1.0) == pytest.approx(true, rel=1e-6)
+        assert learnt(tg.safe.bump, start) == pytest.approx(true, rel=1e-6)
+    assert learnt(tg.safe.bell, 1.5, rate=1.0) == pytest.approx(true, rel=1e-6)
 
     # What the bell offers: outside of the support it still has something to say.
-    by_width = jax.grad(tg.bump, 1), jax.grad(tg.bell, 1)
+    by_width = jax.grad(tg.safe.bump, 1), jax.grad(tg.safe.bell, 1)
     assert by_width[0](2.0, 1.0) == 0 and by_width[1](2.0, 1.0) > 0.1
 
 

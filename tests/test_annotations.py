@@ -56,12 +56,12 @@ tg.special.truncated_log_density(0.5, 0.0, jnp.ones(3), 0.0, 1.0)
 tg.special.truncated_quantile(jnp.full(3, 0.5), 0.0, 1.0, 0.0, 1e-9)
 tg.special.separation_step(jnp.zeros(3), jnp.inf, 0.5)
 tg.special.log_interval_mass(jnp.zeros(3), 1.0, jnp.ones((2, 1)))
-tg.safe_norm(jnp.ones((3, 2)), axis=0)
-tg.safe_norm(jnp.ones(3, complex))
-tg.bump(jnp.ones(3), 2.0)
-tg.bell(0.5, jnp.ones(2))
-tg.clipped_gradient(jnp.ones((2, 3)), 1.0)
-tg.clipped_logits(jnp.ones((2, 3)), 30)
+tg.safe.safe_norm(jnp.ones((3, 2)), axis=0)
+tg.safe.safe_norm(jnp.ones(3, complex))
+tg.safe.bump(jnp.ones(3), 2.0)
+tg.safe.bell(0.5, jnp.ones(2))
+tg.safe.clipped_gradient(jnp.ones((2, 3)), 1.0)
+tg.safe.clipped_logits(jnp.ones((2, 3)), 30)
 
 for edge in (tg.Tanh(10), tg.Probit(0.1), tg.Bump(jnp.ones(3)), tg.Hard(),
              tg.Surrogate(tg.Tanh(4.0))):
@@ -132,7 +132,8 @@ jax.grad(lambda loc: tg.fraction_not_truncated(loc, four[1], four[2]))(jnp.zeros
 tg.log_probability_and_gradient(*four, methods[0])
 tg.explain(*four)
 factors = tg.LowRank(jnp.ones((12, 1)), jnp.ones(12))
-tg.log_probability(np.zeros(12), factors, tg.Box(np.zeros(12), 1.0), tg.FactorLattice(64, 2))
+lattice = tg.probability.FactorLattice(64, 2)
+tg.log_probability(np.zeros(12), factors, tg.Box(np.zeros(12), 1.0), lattice)
 for region in (four[2], rows[2], tg.Ball(np.zeros(4), 1.0)):
     tg.truncated_samples(key, np.zeros(4), four[1], region, 10)
 tg.weighted_samples(key, *four, 16, points="lattice")

@@ -41,7 +41,7 @@ SEEDS = {
     "truncated_moments": lambda key: tg.truncated_moments([0, 0], EYE, BOX, key=key),
     "truncated_samples": lambda key: tg.truncated_samples(key, [0, 0], EYE, BOX, 2),
     "weighted_samples": lambda key: tg.weighted_samples(key, [0, 0], EYE, BOX, 2),
-    "fit": lambda key: tg.fit(lambda x, key: x**2, 1.0, key=key),
+    "fit": lambda key: tg.minimize(lambda x, key: x**2, 1.0, key=key),
     "fit_truncated_normal": lambda key: tg.fit_truncated_normal(ROWS, low=0.0, key=key),
     "fit_shift": lambda key: tg.fit_shift(0.3, [0.0, 0.0], EYE, BOX, key=key),
     "log_likelihood": lambda key: tg.log_likelihood(

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.execution import distributed, parallel, pooling
+from truncgauss.execution import distributed, parallel, row_sums
+from truncgauss.execution.row_sums import RowSums, Share
 
 RNG = np.random.default_rng(5)
 N = 61  # a prime
@@ -25,10 +26,12 @@ def processes(monkeypatch):
     """What a function of each thread's share returns; the threads are processes to each other."""
     own = threading.local()
 
-    def share_of(what, tree):
-        return None if pooling.inside() else getattr(own, "share", None)
+    def of_spread(what, tree):
+        share = getattr(own, "share", None)
+        spread = share and any(np.shape(leaf)[:1] == (N,) for leaf in jax.tree.leaves(tree))
+        return RowSums(share if spread else None)
 
-    monkeypatch.setattr(pooling, "share_of", share_of)
+    monkeypatch.setattr(row_sums, "of_spread", of_spread)
 
     def run(function, total=N, count=3):
         barrier, said, results = threading.Barrier(count, timeout=100), [None] * count, {}
@@ -45,7 +48,7 @@ def processes(monkeypatch):
         ends = [total * k**2 // count**2 for k in range(count + 1)]  # unequal parts
 
         def body(index):
-            own.index, own.share = index, pooling.Share(ends[index], ends[index + 1], total)
+            own.index, own.share = index, Share(ends[index], ends[index + 1], total)
             try:
                 results[index] = function(own.share)
             except ValueError as error:  # for the test to look at
@@ -64,25 +67,29 @@ def processes(monkeypatch):
 def test_sums_over_processes_are_those_of_all_rows(processes):
     values = RNG.normal(size=(N, 4))
 
-    def found(share):
-        own = share.own(values)
-        with pooling.pool(share):
-            return (
-                pooling.total(own.sum(axis=0)),
-                pooling.largest(own.max(axis=0)),
-                pooling.lengths(own),
-                pooling.deviation(own),
-                np.array(pooling.median(own[:, 0])),
-                np.array([pooling.least(own[:, 0] ** 2, rank) for rank in (1, 20, N)]),
-                pooling.least_squares(own[:, :3], own[:, 3]),
-                np.abs(pooling.triangle(own)),
-                np.array([pooling.every(share.begin >= 0), pooling.every(share.begin == 0)]),
-                np.array([pooling.some(share.begin < 0), pooling.some(share.begin == 0)]),
-            )
+    def results(share):
+        sums = RowSums(share)
+        own = sums.local(values)
+        added, largest = sums.sum_and_max(own.sum(axis=0), own.max(axis=0))
+        return (
+            added,
+            largest,
+            sums.sum(own.sum(axis=0)),
+            sums.max(own.max(axis=0)),
+            np.array(sums.count(own)),
+            sums.norm(own),
+            sums.std(own),
+            np.array(sums.median(own[:, 0])),
+            np.array([sums.smallest(own[:, 0] ** 2, rank) for rank in (1, 20, N)]),
+            sums.least_squares(own[:, :3], own[:, 3]),
+            np.abs(sums.triangle(own)),
+            np.array([sums.all(share.begin >= 0), sums.all(share.begin == 0)]),
+            np.array([sums.any(share.begin < 0), sums.any(share.begin == 0)]),
+        )
 
     expected = (
-        values.sum(axis=0),
-        values.max(axis=0),
+        *[values.sum(axis=0), values.max(axis=0)] * 2,
+        np.array(N),
         np.linalg.norm(values, axis=0),
         values.std(axis=0),
         np.array(np.median(values[:, 0])),
@@ -92,37 +99,37 @@ def test_sums_over_processes_are_those_of_all_rows(processes):
         np.array([True, False]),
         np.array([False, True]),
     )
-    for parts in processes(found):
+    for parts in processes(results):
         for part, whole in zip(parts, expected, strict=True):
             np.testing.assert_allclose(part, whole, rtol=1e-12, atol=1e-13)
 
 
 def test_a_median_of_many_values_is_near(processes, monkeypatch):
-    monkeypatch.setattr(pooling, "SKETCH", 300)
+    monkeypatch.setattr(row_sums, "SKETCH", 300)
     values = np.sort(RNG.exponential(size=20_000))
 
-    def found(share):
-        with pooling.pool(share):
-            return pooling.median(share.own(values))
+    def median_of(share):
+        return RowSums(share).median(share.of(values))
 
-    for median in processes(found, len(values)):
+    for median in processes(median_of, len(values)):
         assert abs(np.mean(values <= median) - 0.5) < 0.01
 
 
-def test_the_mark_of_rows_depends_on_the_rows_alone(processes):
+def test_the_fingerprint_of_rows_depends_on_the_rows_alone(processes):
     rows = np.column_stack([Y, X])
 
-    def mark(share, rows=rows, counted=None):
-        own = None if counted is None else share.own(counted)
-        return np.asarray(pooling.mark_of([share.own(rows[:, 0]), share.own(rows)], own, share))
+    def words(share, rows=rows, counted=None):
+        own = None if counted is None else share.of(counted)
+        columns = [share.of(rows[:, 0]), share.of(rows)]
+        return np.asarray(row_sums.fingerprint_of(columns, own, share.begin))
 
-    (first, *others), [alone] = processes(mark), processes(mark, count=1)
+    (first, *others), [alone] = processes(words), processes(words, count=1)
     assert all(np.array_equal(first, other) for other in (*others, alone))
     filled, counted = np.concatenate([rows, rows[-1:]]), np.arange(N + 1) < N
-    for found in processes(lambda share: mark(share, filled, counted), N + 1, 2):
+    for found in processes(lambda share: words(share, filled, counted), N + 1, 2):
         assert np.array_equal(found, first)
     for other in (rows[::-1], np.where(rows == rows[7, 0], 0.0, rows), rows[:, ::-1]):
-        assert not np.array_equal(processes(lambda share, rows=other: mark(share, rows))[0], first)
+        assert not np.array_equal(processes(lambda share, rows=other: words(share, rows))[0], first)
 
 
 def assert_same(fits, one):
@@ -228,7 +235,7 @@ def test_what_is_wrong_on_one_process_is_said_on_all(processes):
 
 def test_processes_at_different_parameters_are_refused(processes):
     fits = processes(lambda share: tg.fit_observations(tg.Observations.exact(Y)))
-    at = lambda share: pooling.evaluated(
+    at = lambda share: row_sums.evaluated(
         lambda loss, x: loss(x), fits[0].loss, jnp.zeros(2) + share.begin
     )
     for error in processes(at):

@@ -1,0 +1,395 @@
+"""Errors that users meet, recorded as texts in numbers.json beside the results of calls."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import truncgauss as tg
+from tests.recording import call, refusal
+from truncgauss import tables
+
+INF = np.inf
+EYE, NINE, ONES = np.eye(2), np.arange(9.0), np.ones((9, 1))
+
+
+def box(d: int = 1) -> tg.Box:
+    return tg.Box(np.zeros(d), np.ones(d))
+
+
+def probability(d: int = 2, **changes: Any) -> tg.Estimate:
+    """log_probability with some of its arguments replaced."""
+    settings = {"loc": np.zeros(d), "covariance": np.eye(d), "region": box(d)} | changes
+    return tg.log_probability(**settings)
+
+
+def two() -> np.ndarray:
+    return np.array([[0.0, 1.0], [1.0, 2.0]])
+
+
+def rows(*ends: Any, **settings: Any) -> tg.Observations:
+    return tg.Observations(*(ends or (two(), two())), **settings)
+
+
+def exact(values: Any = NINE, **settings: Any) -> tg.Observations:
+    return tg.Observations.exact(values, **settings)
+
+
+def regression(**changes: Any) -> tg.RegressionFit:
+    return tg.fit_regression(**({"outcome": NINE, "design": ONES} | changes))
+
+
+def minimise(*args: Any, **settings: Any) -> Any:
+    """`tg.fit`, under whichever of its two names there is."""
+    return getattr(tg, "minimize", tg.fit)(*args, **settings)
+
+
+def held_in_two() -> tg.Method:
+    return tg.Separation(16, 2).hold(np.zeros(2), EYE + 0.3, box(2))
+
+
+REGIONS: dict[str, Callable[[], Any]] = {
+    "equal limits": lambda: tg.Box([0.0, 2.0], [1.0, 2.0]),
+    "limits that cross": lambda: tg.Box([[0.0], [3.0]], [1.0]),
+    "limits of two shapes": lambda: tg.Box([0.0, 1.0], [1.0, 2.0, 3.0]),
+    "None for a limit": lambda: tg.Box(0.0, [1.0, None]),
+    "text for a limit": lambda: tg.Box(["0", "1"], 2.0),
+    "a polyhedron of one axis": lambda: tg.Polyhedron([1.0, 2.0], [0.0], [1.0]),
+    "a limit too few": lambda: tg.Polyhedron(EYE, [0.0], [1.0, 1.0]),
+    "a negative radius": lambda: tg.Ball([0.0], -1.0),
+    "a centre without axes": lambda: tg.Ball(0.0, 1.0),
+    "a shape that is indefinite": lambda: tg.Ellipsoid([0.0, 0.0], [[1.0, 2.0], [2.0, 1.0]]),
+    "a selection above 1": lambda: probability(region=tg.Selection(lambda x: 2.0, 2)),
+    "a selection of a vector": lambda: tg.Selection(lambda x: x, 2),
+    "a selection of NumPy": lambda: tg.Selection(lambda x: np.exp(np.asarray(x))[0], 1),
+    "limits that are no region": lambda: probability(region=(0.0, 1.0)),
+}
+COVARIANCES: dict[str, Callable[[], Any]] = {
+    "not symmetric": lambda: probability(covariance=[[1.0, 0.5], [0.2, 1.0]]),
+    "indefinite": lambda: probability(covariance=[[1.0, 2.0], [2.0, 1.0]]),
+    "not square": lambda: probability(covariance=np.ones((2, 3))),
+    "a number": lambda: probability(1, covariance=1.0),
+    "of another dimension": lambda: probability(1, covariance=EYE),
+    "axes that do not broadcast": lambda: probability(
+        1, loc=np.zeros((2, 1)), covariance=np.ones((3, 1, 1))
+    ),
+    "an upper factor": lambda: tg.ScaleTril([[1.0, 0.5], [0.0, 1.0]]),
+    "a negative diagonal": lambda: tg.ScaleTril([[-1.0]]),
+    "a factor of one axis": lambda: tg.ScaleTril([1.0]),
+    "factors of two shapes": lambda: tg.LowRank(np.ones((3, 1)), np.ones(2)),
+    "no noise": lambda: tg.LowRank(np.ones((2, 1)), [1.0, -1.0]),
+    "a transition that is a number": lambda: tg.Markov(0.5, 1.0, 1.0),
+    "steps that disagree": lambda: tg.Markov([0.5, 0.5], [1.0, 1.0, 1.0], 1.0),
+    "of text": lambda: probability(covariance=[["1", "0"], ["0", "1"]]),
+    "float16": lambda: probability(
+        loc=np.zeros(2, np.float16), covariance=EYE.astype(np.float16),
+        region=tg.Box(np.zeros(2, np.float16), np.ones(2, np.float16)),
+    ),
+    "no dimension": lambda: probability(0),
+}  # fmt: skip
+METHODS: dict[str, Callable[[], Any]] = {
+    "Exact in 4": lambda: probability(4, covariance=0.5 * np.eye(4) + 0.5, method=tg.Exact()),
+    "Exact of a selection": lambda: probability(
+        region=tg.Selection(lambda x: x[..., 0] > 0, 2), method=tg.Exact()
+    ),
+    "Separation of a ball": lambda: probability(
+        1, region=tg.Ball([0.0], 1.0), method=tg.Separation()
+    ),
+    "Separation of no points": lambda: tg.Separation(num_points=0),
+    "SequentialMonteCarlo of a ball": lambda: probability(
+        region=tg.Ball([0.0, 0.0], 1.0), method=tg.SequentialMonteCarlo()
+    ),
+    "SequentialMonteCarlo of no particle": lambda: tg.SequentialMonteCarlo(0),
+    "ExpectationPropagation of a ball": lambda: probability(
+        region=tg.Ball([0.0, 0.0], 1.0), method=tg.ExpectationPropagation()
+    ),
+    "FactorLattice of a matrix": lambda: probability(method=tg.FactorLattice()),
+    "ImportanceSampling of 1000 points": lambda: tg.ImportanceSampling(1000),
+    "SoftMonteCarlo of no sample": lambda: tg.SoftMonteCarlo(0),
+    "SoftMonteCarlo of a grid": lambda: tg.SoftMonteCarlo(points="grid"),
+    "SoftMonteCarlo of 11 antithetic points": lambda: tg.SoftMonteCarlo(11, points="antithetic"),
+    "SoftMonteCarlo with a number for an edge": lambda: tg.SoftMonteCarlo(edge=0.1),
+    "SoftMonteCarlo of samples in 2": lambda: probability(
+        1, method=tg.SoftMonteCarlo(samples=jnp.ones((5, 2)))
+    ),
+    "an edge of no width": lambda: tg.Probit(0.0),
+    "Automatic to no tolerance": lambda: tg.Automatic(rtol=0.0),
+    "a method by name": lambda: probability(method="exact"),
+    "a plan of another dimension": lambda: probability(
+        3, covariance=np.eye(3) + 0.3, method=held_in_two()
+    ),
+    "a seed for a key": lambda: probability(key=0),
+    "several keys": lambda: tg.truncated_samples(
+        jax.random.split(jax.random.key(0)), np.zeros(2), EYE, box(2), 3
+    ),
+    "no samples": lambda: tg.truncated_samples(jax.random.key(0), np.zeros(2), EYE, box(2), 0),
+    "weighted draws in a ball": lambda: tg.weighted_samples(
+        jax.random.key(0), np.zeros(2), EYE, tg.Ball([0.0, 0.0], 1.0), 3
+    ),
+    "a gradient of draws": lambda: jax.grad(
+        lambda loc: tg.truncated_samples(jax.random.key(0), loc, EYE, box(2), 3).mean()
+    )(jnp.zeros(2)),
+    "export of a mean of another dimension": lambda: tg.export(box(2), np.zeros(3), EYE),
+    "a value of another dimension": lambda: tg.TruncatedMultivariateNormal(
+        np.zeros(2), EYE, low=0.0
+    ).log_prob(jnp.zeros(3)),
+    "two covariances": lambda: tg.TruncatedMultivariateNormal(np.zeros(2), EYE, EYE, low=0.0),
+}
+OBSERVATIONS: dict[str, Callable[[], Any]] = {
+    "three axes": lambda: rows(np.zeros((2, 2, 2)), np.zeros((2, 2, 2))),
+    "text": lambda: rows([["a", "b"]], two()),
+    "NaN": lambda: exact([[0.5, np.nan], [1.0, 2.0]]),
+    "ends that cross": lambda: rows(two(), [[0.0, 0.0], [0.5, 2.0]]),
+    "at infinity": lambda: rows([[0.0, INF]], [[0.0, INF]]),
+    "a region of another dimension": lambda: rows(region=box(1)),
+    "regions of other rows": lambda: rows(region=tg.Box(np.zeros((3, 2)), 1.0)),
+    "a region with NaN": lambda: rows(region=tg.Box([0.0, np.nan], [1.0, 1.0])),
+    "noise of another shape": lambda: rows(noise=[1.0, 2.0, 3.0]),
+    "noise that is indefinite": lambda: rows(noise=[[1.0, 2.0], [2.0, 1.0]]),
+    "weights of another shape": lambda: rows(weights=[1.0]),
+    "a negative weight": lambda: rows(weights=[1.0, -1.0]),
+    "limits on both": lambda: rows(limits_on="both"),
+    "latent limits without noise": lambda: rows(
+        limits_on="latent", region=box(2), noise=np.diag([1.0, 0.0])
+    ),
+    "names that repeat": lambda: exact(np.ones((3, 2)), names=("mass", "mass")),
+    "under a trace": lambda: jax.jit(lambda x: rows(x, x).lower)(jnp.zeros((2, 1))),
+    "a likelihood of another dimension": lambda: tg.log_likelihood(rows(), np.zeros(3), np.eye(3)),
+    "a likelihood of other rows": lambda: tg.log_likelihood(rows(), np.zeros((5, 2)), EYE),
+    "a method held for another pattern": lambda: tg.log_likelihood(
+        rows(np.zeros((1, 2)), np.ones((1, 2))),
+        np.zeros(2),
+        EYE,
+        tg.likelihood.hold(tg.Exact(), rows([0.0], [1.0]), [0.0], [[1.0]]),
+    ),
+}
+FITS: dict[str, Callable[[], Any]] = {
+    "fit_shift, counts without trials": lambda: tg.fit_shift([30], [0.0], [[1.0]], box()),
+    "fit_shift, more counts than trials": lambda: tg.fit_shift([30], [0.0], [[1.0]], box(), 20),
+    "fit_shift, fractions of trials": lambda: tg.fit_shift([0.3], [0.0], [[1.0]], box(), 20),
+    "fit_shift, no trials": lambda: tg.fit_shift([0], [0.0], [[1.0]], box(), 0),
+    "fit_shift, other regions": lambda: tg.fit_shift(
+        [0.1, 0.2], [0.0], [[1.0]], tg.Box([[0.0], [1.0], [2.0]], INF)
+    ),
+    "fit_limits, no end": lambda: tg.fit_limits([0.1], [0.0], [[1.0]], tg.Box([-INF], [INF])),
+    "fit_limits, no box": lambda: tg.fit_limits([0.1], [0.0], [[1.0]], (0.0, 1.0)),
+    "fit, an objective of vectors": lambda: minimise(lambda x: x, jnp.zeros(2)),
+    "fit, no function": lambda: minimise(1.0, jnp.zeros(2)),
+    "fit, no parameter": lambda: minimise(jnp.sum, {}),
+    "fit, all frozen": lambda: minimise(jnp.sum, 1.0, constraints=tg.fitting.Frozen()),
+    "fit, an unknown constraint": lambda: minimise(
+        lambda p: p["width"], {"width": 1.0}, constraints={"widht": tg.fitting.Positive()}
+    ),
+    "fit, a start outside": lambda: minimise(
+        lambda p: p["width"], {"width": -1.0}, constraints={"width": tg.fitting.Positive()}
+    ),
+    "fit_truncated_normal, NaN": lambda: tg.fit_truncated_normal([[0.5], [-1.0], [np.nan]]),
+    "fit_truncated_normal, rows outside": lambda: tg.fit_truncated_normal([0.5, -1.0, -2.0], 0.0),
+    "fit_truncated_normal, constant": lambda: tg.fit_truncated_normal(
+        [[1.0, 2.0], [1.0, 3.0], [1.0, 5.0]]
+    ),
+    "fit_truncated_normal, few rows": lambda: tg.fit_truncated_normal(two()),
+    "fit_truncated_normal, dependent columns": lambda: tg.fit_truncated_normal(
+        [[1.0, 2.0], [2.0, 4.0], [5.0, 10.0]]
+    ),
+    "fit_truncated_normal, limits that cross": lambda: tg.fit_truncated_normal(NINE, 5.0, 4.0),
+    "fit_truncated_normal, nothing": lambda: tg.fit_truncated_normal(),
+    "fit_truncated_normal, an unknown label": lambda: tg.fit_truncated_normal(
+        {"x": NINE}, {"z": -0.5}
+    ),
+    "Statistics, a negative weight": lambda: tg.Statistics.from_rows([1.0, 2.0], [1.0, -1.0]),
+    "Statistics, too large": lambda: tg.Statistics.from_rows([1e200, 2e200]),
+    "Statistics, other columns": lambda: (
+        tg.Statistics.from_rows([1.0, 2.0]) + tg.Statistics.from_rows([[1.0, 2.0]])
+    ),
+    "Statistics, not symmetric": lambda: tg.Statistics(3, [1.0, 2.0], [[1.0, 0.5], [0.4, 1.0]]),
+    "fit_observations, impossible rows": lambda: tg.fit_observations(
+        exact([0.5, -1.0, 2.0], region=tg.Box([0.0], [INF]))
+    ),
+    "fit_observations, few rows": lambda: tg.fit_observations(exact([0.5, 1.0])),
+    "fit_observations, collinear": lambda: tg.fit_observations(exact(), np.ones((9, 2))),
+    "fit_observations, a design with NaN": lambda: tg.fit_observations(
+        exact(), np.full((9, 1), np.nan)
+    ),
+    "fit_observations, a design of 4 rows": lambda: tg.fit_observations(exact(), np.ones((4, 1))),
+    "fit_observations, a design of text": lambda: tg.fit_observations(exact(), ONES.astype(str)),
+    "fit_observations, a round covariance": lambda: tg.fit_observations(
+        exact(), covariance="round"
+    ),
+    "fit_observations, a negative variance": lambda: tg.fit_observations(
+        exact(), covariance=[[-1.0]]
+    ),
+    "fit_observations, a start of two": lambda: tg.fit_observations(
+        exact(), start=([0.0, 1.0], [[1.0]])
+    ),
+    "fit_observations, an unknown estimate": lambda: tg.fit_observations(exact()).profile("scale"),
+    "fit_observations, a level of 1": lambda: tg.fit_observations(exact()).profile("loc[0]", 1.0),
+    "fit_observations, a profile without a maximum": lambda: tg.fit_observations(
+        exact(np.full(10, 2.5))
+    ).profile("loc[0]"),
+    "fit_observations, loc of a design": lambda: tg.fit_observations(
+        exact(), np.column_stack([np.ones(9), NINE**2])
+    ).loc,
+    "likelihood_ratio, other rows": lambda: tg.likelihood_ratio(
+        tg.fit_observations(exact()), tg.fit_observations(exact(NINE[1:]))
+    ),
+    "likelihood_ratio, the same model": lambda: tg.likelihood_ratio(regression(), regression()),
+    "quantile_residuals, a normal": lambda: tg.quantile_residuals(tg.fit_truncated_normal(NINE)),
+    "tightened, everything is seen": lambda: tg.fitting.tightened(tg.fit_observations(exact())),
+    "fit_regression, three columns": lambda: regression(outcome=np.zeros((9, 3))),
+    "fit_regression, limits that cross": lambda: regression(censored_low=2.0, censored_high=1.0),
+    "fit_regression, limits of two rows": lambda: regression(censored_low=[0.0, 1.0]),
+    "fit_regression, rows outside": lambda: regression(truncated_low=4.5),
+    "fit_regression, collinear": lambda: regression(design=np.ones((9, 2))),
+    "fit_regression, a collinear scale": lambda: regression(scale_design=np.zeros((9, 1))),
+    "fit_regression, as many covariates as rows": lambda: regression(design=np.eye(9)),
+    "fit_regression, a start of two scales": lambda: regression(start=([0.0], [0.0, 1.0])),
+    "fit_regression, negative weights": lambda: regression(weights=-np.ones(9)),
+    "fit_regression, negative noise": lambda: regression(noise=-1.0),
+    "fit_regression, guessed information": lambda: regression(information="guessed"),
+    "fit_regression, scale of a design": lambda: regression(
+        scale_design=np.column_stack([np.ones(9), NINE])
+    ).scale,
+    "fit_mixture, arrays": lambda: tg.fit_mixture(np.zeros((10, 2)), 2),
+    "fit_mixture, few rows": lambda: tg.fit_mixture(exact([0.0, 1.0, 3.0]), 2),
+    "fit_mixture, no component": lambda: tg.fit_mixture(exact(), 0),
+    "fit_mixture, equal rows": lambda: tg.fit_mixture(exact(np.full(9, 2.0)), 1),
+    "fit_mixture, a round covariance": lambda: tg.fit_mixture(exact(), 1, covariance="round"),
+    "fit_mixture, Fisher's information": lambda: tg.fit_mixture(exact(), 1, information="Fisher"),
+    "fit_mixture, a start of other shapes": lambda: tg.fit_mixture(
+        exact(), 1, start=([1.0], [[0.0]], [[1.0]])
+    ),
+    "fit_mixture, a start with negative weights": lambda: tg.fit_mixture(
+        exact(), 1, start=([-1.0], [[0.0]], [[[1.0]]])
+    ),
+    "fit_mixture, impossible rows": lambda: tg.fit_mixture(
+        exact(np.linspace(-3.0, 1.0, 20), region=tg.Box([-0.1], [INF])), 1
+    ),
+    "fit_mixture, censored rows alone": lambda: tg.fit_mixture(
+        rows(np.full((20, 1), -INF), np.zeros((20, 1)), names=["lead"]), 1
+    ),
+    "fit_mixture, shrinks onto a row": lambda: tg.fit_mixture(
+        exact(np.append(np.linspace(-1.0, 1.0, 30), 50.0)), 2,
+        start=(np.array([0.9, 0.1]), np.array([[0.0], [50.0]]), np.array([[[0.3]], [[1e-3]]])),
+    ),
+    "join, a meeting point alone": lambda: tg.distributed.join("127.0.0.1:7777"),
+}  # fmt: skip
+COLUMNS = {
+    "flux": [1.0, 0.2, 3.5, 0.1, np.nan],
+    "colour": [0.4, 0.5, 0.6, 0.7, 0.8],
+    "detected": ["yes", "no", "yes", "no", "yes"],
+    "dates": np.array(["2020-01-01"] * 5, "datetime64[D]"),
+}
+
+
+def from_table(columns: Any = "colour", **settings: Any) -> tg.Observations:
+    return tg.Observations.from_table(COLUMNS, columns, **settings)
+
+
+def from_file(text: str, *args: Any, **settings: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "t.csv").write_text(text, "utf-8")
+        try:
+            return tables.from_file(pathlib.Path(folder) / "t.csv", *args, **settings)
+        except ValueError as error:
+            raise ValueError(str(error).replace(f"{folder}/", "")) from None
+
+
+TABLES: dict[str, Callable[[], Any]] = {
+    "an unknown column": lambda: from_table("fluks"),
+    "a gap": lambda: from_table("flux"),
+    "text": lambda: from_table("detected"),
+    "dates": lambda: from_table("dates"),
+    "a limit of another column": lambda: from_table(truncated_low={"flux": 0.0}),
+    "a mark that is no pair": lambda: from_table(left_censored="detected"),
+    "a mark that no cell has": lambda: from_table(left_censored=("detected", "nope")),
+    "marked and censored": lambda: from_table(
+        right_censored=("detected", "no"), censored_low=0.6
+    ),
+    "negative noise": lambda: from_table(noise_scale=-1.0),
+    "unknown weights": lambda: from_table(weights="weight"),
+    "a column of complex numbers": lambda: tables.read({"x": [1j, 2]}),
+    "columns of two lengths": lambda: tables.read({"x": [1.0, 2.0], "y": [1.0]}),
+    "a file, an unknown column": lambda: from_file("x,y\n1,2\n", ["z"]),
+    "a file, a cell of text": lambda: from_file("x,y\n1,2\na,3\n", ["x"]),
+    "a file, an empty cell": lambda: from_file("x,y\n1,2\n,3\n", ["x"], missing=["NA"]),
+    "a file, no row": lambda: from_file("x,kind\n1,a\n2,b\n", ["x"], {"kind": "zzz"}),
+    "a file, a row too long": lambda: from_file("x,y\n1,2\n1,2,3\n", ["x"]),
+}  # fmt: skip
+for _group, _calls in {
+    "region": REGIONS, "covariance": COVARIANCES, "method": METHODS, "observations": OBSERVATIONS,
+    "refused": FITS, "table": TABLES,
+}.items():  # fmt: skip
+    for _name, _function in _calls.items():
+        call(f"{_group}: {_name}")(lambda function=_function: refusal(function))
+
+
+# ------------------------------------------------------------------------- configs
+
+
+CONFIG = """\
+experiment: shift_curve
+seed: 20261
+devices: 1
+dtype: float64
+gaussian: {loc: [0.0, 1.0], covariance: [[1.0, 0.5], [0.5, 1.0]]}
+limits:
+  low: [1.0, -.inf]
+  high: [2.0, 3.0]
+shift: {start: -6.0, stop: 6.0, num: 500}
+core: 2.0
+steepness: 100.0
+surrogate_steepness: 4.0
+num_samples: [1000]
+num_repeats: 2
+"""
+# What is replaced by what.
+MISTAKES = {
+    "none": ("", ""),
+    "an unknown key": ("seed: 20261", "seed: 20261\nsede: 2"),
+    "a duplicate key": ("seed: 20261", "seed: 20261\nseed: 1"),
+    "a key that is missing": ("seed: 20261\n", ""),
+    "text for a number": ("seed: 20261", "seed: one"),
+    "a negative seed": ("seed: 20261", "seed: -1"),
+    "a number for a count": ("num_samples: [1000]", "num_samples: [1e3]"),
+    "limits that cross": ("high: [2.0", "high: [0.5"),
+    "a limit too few": ("high: [2.0, 3.0]", "high: [2.0]"),
+    "infinity as text": ("-.inf", "-inf"),
+    "not a number": ("high: [2.0", "high: [.nan"),
+    "not symmetric": ("[0.5, 1.0]]", "[0.4, 1.0]]"),
+    "indefinite": ("[[1.0, 0.5], [0.5, 1.0]]", "[[1.0, 2.0], [2.0, 1.0]]"),
+    "a precision": ("float64", "float46"),
+    "an experiment": ("shift_curve", "shiftcurve"),
+    "a list that is open": ("num_samples: [1000]", "num_samples: [1000"),
+    "an alias": ("num_samples: [1000]", "num_samples: &n [1000, *n]"),
+    "a tag": ("seed: 20261", "seed: !!int x"),
+    "another document": ("num_repeats: 2", "num_repeats: 2\n---\nx: 1"),
+    "two mistakes": ("seed: 20261\ndevices: 1", "seed: x\ndevices: 0"),
+}
+
+
+@call("config: truncgauss check")
+def checked() -> Any:
+    """What the command prints for each file, and its code; all by one process."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [f"{index:02}.yaml" for index in range(len(MISTAKES))]
+        for file, (old, new) in zip(files, MISTAKES.values()):
+            text = CONFIG.replace(old, new, 1) if old else CONFIG
+            assert (text != CONFIG) == bool(old)
+            (pathlib.Path(folder) / file).write_text(text, "utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "truncgauss.cli", "check", *files],
+            capture_output=True, text=True, cwd=folder, env=os.environ | {"COLUMNS": "200"},
+        )  # fmt: skip
+    printed = (done.stdout + done.stderr).splitlines()
+    found = {name: [line for line in printed if line.startswith(file)]
+             for name, file in zip(MISTAKES, files)}  # fmt: skip
+    others = [line for line in printed if not line.startswith(tuple(files))]
+    return found | {"other lines": others, "code": int(done.returncode)}

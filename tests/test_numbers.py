@@ -1,0 +1,33 @@
+"""Every recorded call gives the numbers, notes and messages that were recorded.
+
+A result that is meant to change is recorded anew by its name, which says what moved by how much:
+`python -m tests.recorded_calls --record "fit_shift: counts"`; without names, all are.
+"""
+
+import pytest
+
+from tests import recorded_calls, recording
+
+RECORDED = recording.recorded()
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_the_result_is_the_recorded_one(name):
+    found = recording.result(name)
+    lines = recording.differences(RECORDED[name], found, recorded_calls.CALLS[name].tolerance)
+    assert not lines, "\n".join(lines)
+
+
+def test_every_recorded_result_has_its_call():
+    assert RECORDED and set(RECORDED) <= set(recorded_calls.CALLS)
+
+
+def test_changes_are_seen():
+    of = lambda one, two: recording.differences(one, two, 1e-10)
+    assert not of({"a": [1.0, 1e-12]}, {"a": [1.0, 2e-12]})
+    assert of({"a": [1.0, 1e-9]}, {"a": [1.0, 2e-9]}) and of({"a": 1.0}, {"a": "nan"})
+    assert of({"a": ["inf", 1.0]}, {"a": [1.0, 1.0]}) and of({"a": "b"}, {"a": "c"})
+    assert of({"a": 1.0}, {}) and of({}, {"a": 1.0}) and of({"a": [1.0]}, {"a": [1.0, 1.0]})
+    assert of({"raises": "ValueError", "message": "x"}, {"value": 1.0}) and of([], ["a note"])
+    assert of({"converged": True}, {"converged": False}) and of({"a": "nan"}, {"a": 0.0})
+    assert not of({"stderr": 1.0}, {"stderr": 1.0 + 5e-8}) and of({"a": 1.0}, {"a": 1.0 + 5e-8})
