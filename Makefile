@@ -1,6 +1,6 @@
 # `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-core test-float32 test-slow figures docs check venv clean
+.PHONY: help run test test-for test-all test-core test-float32 test-slow figures docs check venv clean
 
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
 export PYTHON
@@ -20,6 +20,10 @@ run: venv  ## fit a truncated Gaussian to real data and draw it
 
 test: check  ## the tests that everybody runs, a few minutes
 	@$(pytest) -m "not slow"
+
+test-for: venv  ## the tests that a change of FILE=truncgauss/... is likely to break
+	@tests=$$(.venv/bin/python .ci/affected.py "$(FILE)") && printf 'make test-for: %s\n' "$$tests" && \
+	    .venv/bin/python -m pytest -q -x -m "not slow" $$tests
 
 # Without XLA_FLAGS: as a user's programs are compiled, on a Python and a JAX that had no other test.
 test-core: venv  ## a core of the tests, compiled as users do

@@ -148,7 +148,7 @@ def _numbers_differ(
     if not np.array_equal(recorded[~finite], found[~finite], equal_nan=True):
         return [f"{path}: {recorded.tolist()} was recorded, now {found.tolist()}"]
     size = np.max(np.abs(recorded[finite]), initial=0.0)
-    gap = np.abs(recorded - found)[finite]
+    gap = np.abs(recorded[finite] - found[finite])
     if np.all(gap <= tolerance * size + floor):  # NaN where a number was is a difference
         return []
     largest = np.max(gap)
@@ -201,7 +201,11 @@ def record(names: list[str]) -> None:
 
 
 def main(words: list[str]) -> None:
-    """`--record [NAME ...]`, the command line of the recorded calls."""
+    """`--record [NAME ...]` or `--missing`, the command line of the recorded calls."""
+    if words == ["--missing"]:
+        words = ["--record", *(name for name in CALLS if name not in recorded())]
+        if len(words) == 1:
+            raise SystemExit("every call is recorded")
     if words[:1] != ["--record"]:
-        raise SystemExit("usage: python -m tests.recorded_calls --record [NAME ...]")
+        raise SystemExit("usage: python -m tests.recorded_calls --record [NAME ...] | --missing")
     record(words[1:])

@@ -15,7 +15,7 @@ from jax.test_util import check_grads
 
 import truncgauss as tg
 from truncgauss.probability.method import spread
-from truncgauss.quadrature.factor_integrand import Plan, solve_plan
+from truncgauss.quadrature.factor_integrand import FactorPlan, solve_plan
 
 INF = math.inf
 D = 8
@@ -231,7 +231,7 @@ def test_a_plan_that_misses_says_so():
     """Equal weights in an empty corner would look like success."""
     low, high = jnp.full(D, -1.0), jnp.full(D, INF)
     covariance = disguised(jnp.asarray(W), jnp.ones(D), 3)
-    plan = Plan(jnp.full(3, 8.0), 0.01 * jnp.eye(3), jnp.zeros(3))
+    plan = FactorPlan(jnp.full(3, 8.0), 0.01 * jnp.eye(3), jnp.zeros(3))
     keys = jax.random.split(jax.random.key(0), 4)
     compute = jax.jit(replicates, static_argnums=6)
     found = compute(jnp.zeros(D), covariance, low, high, plan, keys, 64)

@@ -81,7 +81,7 @@ def test_every_row_with_an_entry_belongs_to_one_pattern():
     lower = rng.choice([-INF, 0.0, 0.5], size=(200, 3))
     upper = np.where(lower == 0.5, 0.5, rng.choice([1.0, INF], size=(200, 3)))
     rows = tg.Observations(lower, upper)
-    found = np.concatenate([np.asarray(pattern.places) for pattern in rows.patterns])
+    found = np.concatenate([np.asarray(pattern.destinations) for pattern in rows.patterns])
     assert len(found) > (found < 200).sum()  # they are padded by a row that is none
     found = found[found < 200]
     missing = np.all((lower == -INF) & (upper == INF), axis=1)
@@ -89,7 +89,7 @@ def test_every_row_with_an_entry_belongs_to_one_pattern():
     for pattern in rows.patterns:
         own = np.asarray(pattern.rows)
         np.testing.assert_array_equal(
-            np.unique(own), np.unique(pattern.places[pattern.places < 200])
+            np.unique(own), np.unique(pattern.destinations[pattern.destinations < 200])
         )
         for j in range(3):
             exact = lower[own, j] == upper[own, j]
@@ -113,23 +113,23 @@ def test_samples_of_the_same_patterns_share_their_programs(region):
     assert kinds([0, 1, 2, 3]) == kinds([2, 0, 3, 1]) == kinds([3, 2, 1, 0])
 
 
-def asked(patterns):
+def representatives(patterns):
     """How many integrals patterns ask for."""
-    return sum(len(np.unique(pattern.asked)) for pattern in patterns)
+    return sum(len(np.unique(pattern.representatives)) for pattern in patterns)
 
 
 def test_rows_that_ask_for_the_same_integral_share_it():
     lower = np.tile([[0.0, -INF], [-INF, 0.0], [0.0, 0.0]], (50, 1))
     rows = tg.Observations(lower, np.full_like(lower, INF))
-    assert asked(rows.patterns) == 3
+    assert representatives(rows.patterns) == 3
     # Four regions, each of which a hundred rows have; two noises make each of them two.
     low = np.repeat(np.arange(4.0), 100)[:, None]
     values = np.linspace(5.0, 6.0, 400)
     rows = tg.Observations.exact(values, region=tg.Box(low, INF))
-    assert asked(rows.region_patterns) == 4
+    assert representatives(rows.region_patterns) == 4
     noise = np.tile([[1.0], [2.0]], (200, 1))
     rows = tg.Observations.exact(values, region=tg.Box(low, INF), noise=noise)
-    assert asked(rows.region_patterns) == 8
+    assert representatives(rows.region_patterns) == 8
     same = tg.Observations.exact(values, noise=np.ones((400, 1)))
     assert same.noise.shape == (1, 1)  # one noise for all
 

@@ -38,7 +38,7 @@ _DOMAINS = frozenset("log log1p sqrt rsqrt pow erf_inv acos asin atanh acosh".sp
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What `first_nonfinite` found; `str(report)` is made for reading.
+    """Result of `first_nonfinite`; `str(report)` is a text for the user.
 
     Attributes:
         kind: `"nan"`: a NaN was produced and reaches a result. `"input"`: it came in with an
@@ -115,7 +115,7 @@ def first_nonfinite(fun: Callable[..., Any], *args: Any, has_aux: bool = False) 
         >>> report.where, report.primitive, report.operands, report.fed_by
         ('gradient', 'mul', (-0.0, inf), 'exp')
     """
-    problem = _Problem(fun, args, has_aux)
+    problem = _FlatFunction(fun, args, has_aux)
     value, gradient = Tape(), Tape()
     with tapes.evaluation_as_written():
         outs = value.run(problem.value_jaxpr, [value.leaf(*x) for x in problem.inputs()])
@@ -141,20 +141,20 @@ def first_nonfinite(fun: Callable[..., Any], *args: Any, has_aux: bool = False) 
     )
 
 
-class _Problem:
+class _FlatFunction:
     """The function as one of flat arrays: floating-point leaves in, floating-point leaves out."""
 
     def __init__(self, fun: Callable[..., Any], args: tuple[Any, ...], has_aux: bool) -> None:
-        found, tree = jax.tree_util.tree_flatten_with_path(args)
-        moving = [i for i, (_, leaf) in enumerate(found) if _is_inexact(leaf)]
+        flattened, tree = jax.tree_util.tree_flatten_with_path(args)
+        moving = [i for i, (_, leaf) in enumerate(flattened) if _is_inexact(leaf)]
         arguments = _argument_names(fun, len(args))
-        self.leaves = [found[i][1] for i in moving]
-        self.names = [_path_name(arguments, found[i][0]) for i in moving]
+        self.leaves = [flattened[i][1] for i in moving]
+        self.names = [_path_name(arguments, flattened[i][0]) for i in moving]
         self.outputs: list[str] = []
         self.num_main = 0
 
         def flat(*leaves: Any) -> tuple[list[Any], list[Any]]:
-            filled = [leaf for _, leaf in found]
+            filled = [leaf for _, leaf in flattened]
             for i, leaf in zip(moving, leaves, strict=True):
                 filled[i] = leaf
             out = fun(*jax.tree_util.tree_unflatten(tree, filled))
@@ -198,7 +198,7 @@ def _verdict(where: Where, results: list[tuple[Cell, str]], test: Test) -> Repor
         index = cell.node.first(test)
         if index is not None:
             way = tapes.way_back(cell.node, index, test)
-            return _told(where, way, test, f"in {name}{_at(index)}")
+            return _report(where, way, test, f"in {name}{_at(index)}")
     return None
 
 
@@ -211,11 +211,12 @@ def _masked(*trails: Tape) -> Report | None:
             if index is not None and (node.name or node.label):
                 way = tapes.way_back(node, index, np.isnan)
                 if way[-1][0].name or way[-1][0].label:  # not a NaN written into the program
-                    return _told(where, way, np.isnan, "that is masked and reaches no result", True)
+                    arrival = "that is masked and reaches no result"
+                    return _report(where, way, np.isnan, arrival, masked=True)
     return None
 
 
-def _told(where: Where, way: Way, test: Test, arrival: str, masked: bool = False) -> Report:
+def _report(where: Where, way: Way, test: Test, arrival: str, masked: bool = False) -> Report:
     """A report on the last element of a way back, where the NaN or infinity was produced."""
     node, index = way[-1]
     what = "NaN" if test is np.isnan else "infinity"
@@ -304,19 +305,19 @@ def _suggestion(where: Where, node: Node, operands: tuple[Any, ...], feed: Way) 
     if not node.name:
         return "look at where that came from; nothing here made it"
     maker = feed[-1][0] if feed else node
-    near = tapes.neighbourhood(node, 60) | tapes.neighbourhood(maker, 20)
+    ancestors = tapes.neighbourhood(node, 60) | tapes.neighbourhood(maker, 20)
     zero = any(isinstance(x, float) and x == 0 for x in operands)
     if maker.name == "exp" and math.isinf(maker.peak):
         return (
             "exp overflows: use the stable form (tg.special.sigmoid, log1pexp, log_sum_exp), "
             "or subtract the maximum first"
         )
-    if where == "gradient" and near & _ROOTS and maker.name in ("div", "rsqrt", "pow"):
+    if where == "gradient" and ancestors & _ROOTS and maker.name in ("div", "rsqrt", "pow"):
         return (
             "the slope of a root is infinite at 0: tg.safe.safe_norm for a norm, else the double "
             "where (replace the argument before the root, select after it)"
         )
-    if where == "gradient" and "select_n" in near:
+    if where == "gradient" and "select_n" in ancestors:
         return (
             "a where does not stop 0 * inf on the way back: the double where replaces the "
             "argument of the branch not taken before the arithmetic, and selects after it"
@@ -347,7 +348,7 @@ def _suggestion(where: Where, node: Node, operands: tuple[Any, ...], feed: Way) 
 def _operands(node: Node, index: Index) -> tuple[Any, ...]:
     """Operand values at the element if the primitive works element by element, else summaries."""
 
-    def told(x: Any) -> Any:
+    def described(x: Any) -> Any:
         array = tapes.plain_array(x)
         if array.ndim == 0:
             return array.item()
@@ -357,7 +358,7 @@ def _operands(node: Node, index: Index) -> tuple[Any, ...]:
         bad = np.argwhere(~np.isfinite(array)) if array.dtype.kind in "fc" else np.empty((0, 0))
         return f"{kind} with {array[tuple(bad[0])]}{_at(bad[0])}" if len(bad) else kind
 
-    return tuple(told(x) for x in node.operands)
+    return tuple(described(x) for x in node.operands)
 
 
 def _maker(node: Node, index: Index) -> str:

@@ -41,11 +41,11 @@ ELEMENTWISE = frozenset(
 # the positions.
 MOVES = frozenset("broadcast_in_dim reshape transpose squeeze expand_dims slice rev".split())
 
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 _SILENT = (
     os.path.dirname(os.path.abspath(jax.__file__)) + os.sep,
-    os.path.join(_HERE, "tape.py"),
-    os.path.join(_HERE, "nonfinite.py"),
+    os.path.join(_DIRECTORY, "tape.py"),
+    os.path.join(_DIRECTORY, "nonfinite.py"),
     "<",
 )
 
@@ -80,16 +80,16 @@ class Node:
         self.parents, self.route = tuple(parents), route
         self.backward: bool = backward or any(p.backward for p in self.parents)
         self.peak = _peak(value)
-        kept = not math.isfinite(self.peak)
-        self.value = plain_array(value) if kept else None
-        self.operands = tuple(operands) if kept else ()
+        nonfinite = not math.isfinite(self.peak)
+        self.value = plain_array(value) if nonfinite else None
+        self.operands = tuple(operands) if nonfinite else ()
 
     def first(self, test: Test) -> Index | None:
         """The first element that passes the test."""
         if self.value is None:
             return None
-        found = np.argwhere(test(self.value))
-        return tuple(int(i) for i in found[0]) if len(found) else None
+        passing = np.argwhere(test(self.value))
+        return tuple(int(i) for i in passing[0]) if len(passing) else None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -143,7 +143,7 @@ class Tape:
 
     def leaf(self, value: Any, label: str | None, backward: bool = False) -> Cell:
         """An input of the program."""
-        return self._kept("", value, label=label, backward=backward)
+        return self._record("", value, label=label, backward=backward)
 
     def run(self, jaxpr: Any, args: Sequence[Cell]) -> list[Cell]:
         """Evaluates a jaxpr, closed or open."""
@@ -162,7 +162,7 @@ class Tape:
             env.update(zip(eqn.outvars, outs, strict=True))
         return [read(v) for v in jaxpr.outvars]
 
-    def _kept(self, name: str, value: Any, **more: Any) -> Cell:
+    def _record(self, name: str, value: Any, **more: Any) -> Cell:
         node = Node(name, value, self._callers, **more)
         self.nodes.append(node)
         return Cell(value, node)
@@ -191,8 +191,8 @@ class Tape:
         with getattr(eqn.ctx, "manager", contextlib.nullcontext()):
             outs = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
         outs = outs if eqn.primitive.multiple_results else [outs]
-        kept = {"parents": [c.node for c in cells], "operands": values, "eqn": eqn}
-        return [self._kept(eqn.primitive.name, out, **kept) for out in outs]
+        provenance = {"parents": [c.node for c in cells], "operands": values, "eqn": eqn}
+        return [self._record(eqn.primitive.name, out, **provenance) for out in outs]
 
     def _entered(self, name: str, eqn: Any, jaxpr: Any, cells: Sequence[Cell]) -> list[Cell]:
         outside = self._callers
@@ -208,14 +208,14 @@ class Tape:
         rows: dict[int, list[Cell]] = {}
         for i in reversed(order) if params["reverse"] else order:
             row = [
-                self._kept("", x.value[i], parents=[x.node], route=lambda at, i=i: (0, (i, *at)))
+                self._record("", x.value[i], parents=[x.node], route=lambda at, i=i: (0, (i, *at)))
                 for x in xs
             ]
             step = [*consts, *carry, *row]
             outs = self._entered(f"scan step {i}", eqn, params["jaxpr"], step)
             carry, rows[i] = outs[: len(carry)], outs[len(carry) :]
         stacks = [
-            self._kept(
+            self._record(
                 "",
                 jnp.stack([c.value for c in column]),
                 parents=[c.node for c in column],
@@ -271,8 +271,8 @@ def step_back(node: Node, index: Index, test: Test) -> tuple[Node, Index] | None
             return parent, at
     if node.name in ELEMENTWISE:
         return None
-    found = ((p, p.first(test)) for p in parents)
-    return next(((p, at) for p, at in found if at is not None), None)
+    elements = ((p, p.first(test)) for p in parents)
+    return next(((p, at) for p, at in elements if at is not None), None)
 
 
 def way_back(node: Node, index: Index, test: Test) -> list[tuple[Node, Index]]:
@@ -298,13 +298,13 @@ def descent(node: Node) -> list[Node]:
 def neighbourhood(node: Node, count: int) -> set[str]:
     """The primitives' names of about `count` nearest ancestors and of the node itself."""
     seen, queue = {id(node)}, [node]
-    for near in queue:
+    for ancestor in queue:
         if len(queue) > count:
             break
-        fresh = [p for p in near.parents if id(p) not in seen]
+        fresh = [p for p in ancestor.parents if id(p) not in seen]
         seen.update(map(id, fresh))
         queue.extend(fresh)
-    return {near.name for near in queue}
+    return {ancestor.name for ancestor in queue}
 
 
 @contextlib.contextmanager
@@ -333,8 +333,8 @@ def _peak(x: Any) -> float:
 
 
 def _origin(node: Node, index: Index) -> Index:
-    """Where in the operand the element at `index` lay before it was moved."""
+    """Index in the operand of the element that was moved to `index`."""
     shape = np.shape(node.operands[0])
-    places = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
-    moved = node.eqn.primitive.bind(places, *node.operands[1:], **node.eqn.params)
+    positions = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
+    moved = node.eqn.primitive.bind(positions, *node.operands[1:], **node.eqn.params)
     return tuple(int(i) for i in np.unravel_index(int(moved[index]), shape))

@@ -10,6 +10,7 @@ import numpy as np
 
 from truncgauss.execution import tables
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
+from truncgauss.quadrature.double_double import two_sum
 
 CHUNK = 2**12  # rows at a time: twice BITS and these 12 are less than the 53 of a double
 BITS = 20
@@ -284,13 +285,6 @@ def slices(values: Pair) -> list[np.ndarray]:
         found.append(part)
         grid = np.ldexp(grid, -BITS)
     return found
-
-
-def two_sum(x: Any, y: Any) -> Pair:
-    """x + y and the rounding error of that sum (Knuth)."""
-    total = x + y
-    part = total - x
-    return total, (x - (total - part)) + (y - part)
 
 
 def two_product(x: Any, y: Any) -> Pair:

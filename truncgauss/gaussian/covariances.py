@@ -1,4 +1,4 @@
-"""What may stand for a covariance: a matrix, or one of its factors."""
+"""Covariances, parametrised by their matrix or by one of its factors."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -35,13 +35,14 @@ class Covariance(Batched, ABC):
 
     @property
     @abstractmethod
-    def covariance_matrix(self) -> Float[Array, "*batch d d"]:
-        """The covariance matrix itself."""
-
-    @property
-    @abstractmethod
     def scale_tril(self) -> Float[Array, "*batch d d"]:
         """The lower Cholesky factor."""
+
+    @property
+    def covariance_matrix(self) -> Float[Array, "*batch d d"]:
+        """The covariance matrix itself."""
+        factor = self.scale_tril
+        return factor @ jnp.swapaxes(factor, -1, -2)
 
     @property
     def root(self) -> Float[Array, "*batch d q"]:
@@ -207,11 +208,6 @@ class ScaleTril(Covariance):
     @property
     def scale_tril(self) -> Float[Array, "*batch d d"]:
         return jnp.tril(self.matrix)
-
-    @property
-    def covariance_matrix(self) -> Float[Array, "*batch d d"]:
-        factor = self.scale_tril
-        return factor @ jnp.swapaxes(factor, -1, -2)
 
     @property
     def variances(self) -> Float[Array, "*batch d"]:
@@ -392,11 +388,6 @@ class Markov(Covariance):
             step, jnp.broadcast_to(identity, step.shape), left_side=True, lower=True
         )
         return response * self.scales[..., None, :]
-
-    @property
-    def covariance_matrix(self) -> Float[Array, "*batch d d"]:
-        factor = self.scale_tril
-        return factor @ jnp.swapaxes(factor, -1, -2)
 
     def scaled(self, by: Float[Array, "*batch d"]) -> "Markov":
         after, before = by[..., 1:], by[..., :-1]

@@ -120,9 +120,9 @@ class Probit(Edge):
         """margin/width, constant where the edge is flat and the quotient's slope may overflow."""
         margin, width = _pair(_finite(margin), self.width)
         below, above = margin < start * width, margin > FAR * width
-        held = jnp.where(below, start, FAR).astype(margin.dtype)
+        flat = jnp.where(below, start, FAR).astype(margin.dtype)
         outside = below | above
-        return jnp.where(outside, held, ratio(jnp.where(outside, 0.0, margin), width))
+        return jnp.where(outside, flat, ratio(jnp.where(outside, 0.0, margin), width))
 
 
 @frozen_pytree

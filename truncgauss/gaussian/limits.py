@@ -55,7 +55,7 @@ class GaussianLimits(NamedTuple):
         return rounding_of_root(self.root.shape, self.root.dtype) * self.size
 
 
-class Regression(NamedTuple):
+class LinearPrediction(NamedTuple):
     """x = origin + matrix @ (y - point) + e for constrained values y; e has covariance `rest`."""
 
     origin: Array

@@ -209,13 +209,13 @@ def over_rows(function: Callable[..., Any], problem: Problem, *others: Any) -> A
         return of_row(*parts)
     flat = lambda leaf: leaf.reshape((-1, *leaf.shape[len(batch_shape) :]))
     rows = [
-        jax.tree.map(flat, part.broadcast_to(batch_shape)) if own else part
-        for part, own in zip(parts, batches)
+        jax.tree.map(flat, part.broadcast_to(batch_shape)) if batch else part
+        for part, batch in zip(parts, batches)
     ]
     if 0 in batch_shape:
         one = lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
-        rows = [jax.tree.map(one, row) if own else row for row, own in zip(rows, batches)]
+        rows = [jax.tree.map(one, row) if batch else row for row, batch in zip(rows, batches)]
         nothing = lambda leaf: jnp.zeros(batch_shape + leaf.shape, leaf.dtype)
         return jax.tree.map(nothing, jax.eval_shape(of_row, *rows))
-    results = mapped(of_row, tuple(rows), tuple(0 if own else None for own in batches))
+    results = mapped(of_row, tuple(rows), tuple(0 if batch else None for batch in batches))
     return jax.tree.map(lambda leaf: leaf.reshape(batch_shape + leaf.shape[1:]), results)

@@ -20,7 +20,7 @@ from jax import lax
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
-from truncgauss.gaussian.limits import Regression
+from truncgauss.gaussian.limits import LinearPrediction
 from truncgauss.special.logspace import effective_sample_size, log_sum_exp, standard_error
 
 MIN_EFFECTIVE_POINTS = 10.0
@@ -83,10 +83,10 @@ def total_moments(nodes: Nodes) -> tuple[Array, Array]:
     top = lax.stop_gradient(jnp.max(jnp.where(nodes.weights > 0, nodes.log_values, -jnp.inf)))
     sizes = nodes.weights / lax.stop_gradient(jnp.max(nodes.weights))
     sizes = sizes * jnp.exp(nodes.log_values - top)
-    shares = sizes / sizes.sum()
-    mean = shares @ nodes.deviations
+    weights = sizes / sizes.sum()
+    mean = weights @ nodes.deviations
     gaps = nodes.deviations - mean[None]
-    return mean, (shares[:, None] * gaps).T @ gaps + jnp.diag(shares @ nodes.variances)
+    return mean, (weights[:, None] * gaps).T @ gaps + jnp.diag(weights @ nodes.variances)
 
 
 def weighted_pieces(
@@ -101,12 +101,12 @@ def weighted_pieces(
             `deviations` holds its conditional mean instead of draws.
     """
     log_total = log_sum_exp(log_weights, axis=1)
-    shares = jnp.exp(log_weights - jnp.where(jnp.isfinite(log_total), log_total, 0.0)[:, None])
-    means = jnp.einsum("rn,rkn->rk", shares, deviations)
+    weights = jnp.exp(log_weights - jnp.where(jnp.isfinite(log_total), log_total, 0.0)[:, None])
+    means = jnp.einsum("rn,rkn->rk", weights, deviations)
     gaps = deviations - means[:, :, None]
-    matrices = (shares[:, None, :] * gaps) @ jnp.swapaxes(gaps, 1, 2)
+    matrices = (weights[:, None, :] * gaps) @ jnp.swapaxes(gaps, 1, 2)
     if last_variance is not None:
-        matrices = matrices.at[:, -1, -1].add(jnp.sum(shares * last_variance, axis=1))
+        matrices = matrices.at[:, -1, -1].add(jnp.sum(weights * last_variance, axis=1))
     effective = effective_sample_size(log_weights, axis=1)
     return Pieces(log_total, means, matrices, effective)
 
@@ -115,17 +115,17 @@ def merged(one: Pieces, other: Pieces) -> Pieces:
     """The pieces, replicate by replicate, of two sets of weighted points pooled."""
     log_shares = jnp.logaddexp(one.log_shares, other.log_shares)
     whole = jnp.where(log_shares == -jnp.inf, 0.0, log_shares)
-    own, others = jnp.exp(one.log_shares - whole), jnp.exp(other.log_shares - whole)
-    inverse = own**2 / one.num_effective + others**2 / other.num_effective
+    first, second = jnp.exp(one.log_shares - whole), jnp.exp(other.log_shares - whole)
+    inverse = first**2 / one.num_effective + second**2 / other.num_effective
     gaps = other.means - one.means
-    own, others = own[:, None], others[:, None]
-    between = (own * others)[..., None] * gaps[:, :, None] * gaps[:, None, :]
-    within = own[..., None] * one.covariances + others[..., None] * other.covariances
-    means = one.means + others * gaps
+    first, second = first[:, None], second[:, None]
+    between = (first * second)[..., None] * gaps[:, :, None] * gaps[:, None, :]
+    within = first[..., None] * one.covariances + second[..., None] * other.covariances
+    means = one.means + second * gaps
     return Pieces(log_shares, means, within + between, 1.0 / inverse)
 
 
-def followed(pieces: Pieces, regression: Regression) -> Pieces:
+def followed(pieces: Pieces, regression: LinearPrediction) -> Pieces:
     """The pieces of all coordinates, from those of the constrained values by regression."""
     matrix = regression.matrix
     covariances = matrix @ pieces.covariances @ matrix.T + regression.rest[None]
@@ -133,7 +133,7 @@ def followed(pieces: Pieces, regression: Regression) -> Pieces:
 
 
 class Surprises(NamedTuple):
-    """Averages of control variates with known expectations under the proposal, one a replicate.
+    """Averages over each replicate of control variates, whose expectations are known.
 
     With e_k the draw of variable k less its mean given the earlier ones, and v_k its variance given
     them, the expectations are 0 for e and for e_j e_k, and v_k for the square of e_k.
@@ -153,16 +153,16 @@ def surprises(deviations: Array, expected: Array, variances: Array) -> Surprises
         expected, variances: mean and variance of each draw given the earlier ones, same shape.
     """
     count = deviations.shape[-1]
-    surprise = jnp.swapaxes(deviations - expected, 1, 2)
+    errors = jnp.swapaxes(deviations - expected, 1, 2)
     mean_variances = variances.mean(-1)
     known = mean_variances.at[:, -1].set(0.0)
     identity = jnp.eye(known.shape[1], dtype=known.dtype)
-    squares = jnp.swapaxes(surprise, 1, 2) @ surprise / count - known[:, :, None] * identity[None]
+    squares = jnp.swapaxes(errors, 1, 2) @ errors / count - known[:, :, None] * identity[None]
     gaps = deviations - deviations.mean(-1, keepdims=True)
-    return Surprises(surprise.mean(1), squares, gaps @ surprise / count, mean_variances)
+    return Surprises(errors.mean(1), squares, gaps @ errors / count, mean_variances)
 
 
-def corrected(pieces: Pieces, found: Surprises) -> Pieces:
+def corrected(pieces: Pieces, variates: Surprises) -> Pieces:
     """The pieces with the control-variate correction of their means and covariances.
 
     With T the regression of the deviations on e, unit lower triangular, T mean(e) is subtracted
@@ -170,12 +170,12 @@ def corrected(pieces: Pieces, found: Surprises) -> Pieces:
     most of the error if the importance weights are nearly equal. The correction is scaled down
     where it would bring a variance of the mixture, in any direction, below half of what it was.
     """
-    variances = found.variances.mean(0)
+    variances = variates.variances.mean(0)
     divisor = jnp.where(variances > 0, variances, 1.0)[None, :]
-    response = jnp.tril(found.products.mean(0) / divisor, -1)
+    response = jnp.tril(variates.products.mean(0) / divisor, -1)
     response = response + jnp.eye(len(variances), dtype=variances.dtype)
-    means = found.means @ response.T
-    matrices = response @ found.squares @ response.T
+    means = variates.means @ response.T
+    matrices = response @ variates.squares @ response.T
     extent = _safe_extent(*lax.stop_gradient((_mixture(pieces)[1], pieces.log_shares, matrices)))
     return pieces._replace(
         means=pieces.means - extent * means, covariances=pieces.covariances - extent * matrices
@@ -197,22 +197,22 @@ def _safe_extent(before: Array, log_shares: Array, matrices: Array) -> Array:
 
 def _mixture(pieces: Pieces) -> tuple[Array, ...]:
     """Mean and covariance of a mixture; each piece's gap from the mean and moment about it."""
-    shares = jax.nn.softmax(pieces.log_shares)
-    mean = shares @ pieces.means
+    weights = jax.nn.softmax(pieces.log_shares)
+    mean = weights @ pieces.means
     gaps = pieces.means - mean[None]
     each = pieces.covariances + gaps[:, :, None] * gaps[:, None, :]
-    return mean, jnp.einsum("r,rkl->kl", shares, each), gaps, each
+    return mean, jnp.einsum("r,rkl->kl", weights, each), gaps, each
 
 
 def pooled_moments(pieces: Pieces, origin: Array) -> Moments:
     """Moments of the mixture of replicates; standard errors as of a ratio of two means."""
-    shares = jax.nn.softmax(pieces.log_shares)
+    weights = jax.nn.softmax(pieces.log_shares)
     mean, matrix, gaps, each = _mixture(pieces)
-    count = len(shares)
-    few = jnp.where(pieces.num_effective >= MIN_EFFECTIVE_POINTS, 0.0, shares).sum() > 0.5
+    count = len(weights)
+    few = jnp.where(pieces.num_effective >= MIN_EFFECTIVE_POINTS, 0.0, weights).sum() > 0.5
 
     def error(x: Array) -> Array:
-        terms = count * shares.reshape(-1, *(1,) * (x.ndim - 1)) * x
+        terms = count * weights.reshape(-1, *(1,) * (x.ndim - 1)) * x
         return jnp.where(few | jnp.isnan(few), jnp.inf, standard_error(terms))
 
     return Moments(origin + mean, matrix, error(gaps), error(each - matrix[None]))
@@ -246,9 +246,9 @@ def with_sample_errors(
         deviations: the samples, less a common origin, shape (d, n).
         effective: the effective sample size.
     """
-    shares = jax.nn.softmax(log_weights)
-    gaps = deviations - (deviations @ shares)[:, None]
-    squares, matrix = shares * shares, moments.covariance
+    weights = jax.nn.softmax(log_weights)
+    gaps = deviations - (deviations @ weights)[:, None]
+    squares, matrix = weights * weights, moments.covariance
     both = (squares * gaps**2) @ (gaps**2).T
     cross = (squares * gaps) @ gaps.T
     variance = both - 2.0 * matrix * cross + matrix**2 * squares.sum()
@@ -263,7 +263,7 @@ def with_sample_errors(
 
 
 def assembled(
-    parts: Sequence[Moments], places: Sequence[np.ndarray], loc: Array, matrix: Array
+    parts: Sequence[Moments], coordinates: Sequence[np.ndarray], loc: Array, matrix: Array
 ) -> Moments:
     """Moments of a truncated Gaussian from those of independent groups of its coordinates.
 
@@ -272,18 +272,18 @@ def assembled(
 
     Args:
         parts: with leading axes (...).
-        places: the coordinates of each part.
+        coordinates: those of each part.
         loc: shape (..., d).
         matrix: the covariance before truncation, shape (d, d).
     """
-    limited = np.concatenate(places)
+    limited = np.concatenate(coordinates)
     free = np.setdiff1d(np.arange(len(matrix)), limited)
     mean = jnp.concatenate([part.mean for part in parts], -1)
     mean_stderr = jnp.concatenate([part.mean_stderr for part in parts], -1)
     inner = _block_diagonal([part.covariance for part in parts])
     stderr = _block_diagonal([part.covariance_stderr for part in parts])
-    own, cross = matrix[np.ix_(limited, limited)], matrix[np.ix_(free, limited)]
-    response = _regression(own, cross)
+    inner_matrix, cross = matrix[np.ix_(limited, limited)], matrix[np.ix_(free, limited)]
+    response = _regression(inner_matrix, cross)
     # A NaN in one part, whose probability is then 0, makes all moments NaN.
     nan_propagator = jnp.sum(0.0 * mean, axis=-1)[..., None]
     mean, inner = mean + nan_propagator, inner + nan_propagator[..., None]
@@ -317,9 +317,9 @@ def _block_diagonal(blocks: list[Array]) -> Array:
     return whole
 
 
-def _regression(own: Array, cross: Array) -> Array:
-    """cross @ own^-1, also where `own` is singular."""
-    factor = jnp.linalg.cholesky(own)
+def _regression(matrix: Array, cross: Array) -> Array:
+    """cross @ matrix^-1, also where `matrix` is singular."""
+    factor = jnp.linalg.cholesky(matrix)
     if np.all(np.isfinite(factor)):
         return cho_solve((factor, True), cross.T).T
-    return cross @ jnp.linalg.pinv(own, hermitian=True)
+    return cross @ jnp.linalg.pinv(matrix, hermitian=True)

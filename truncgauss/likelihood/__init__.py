@@ -1,7 +1,7 @@
 """The log-likelihood of observed rows: exact, censored, interval, missing, noisy and truncated."""
 
 from truncgauss.likelihood.blocks import Block, blocks, filled_up, first_rows
-from truncgauss.likelihood.held import HeldMethods
+from truncgauss.likelihood.integrals import HeldMethods
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.rows import (
     RowTerms,
@@ -13,7 +13,7 @@ from truncgauss.likelihood.rows import (
     total_log_likelihood,
     variance_of_sum,
 )
-from truncgauss.likelihood.slopes import Slopes, row_slopes
+from truncgauss.likelihood.slopes import RowSlopes, row_slopes
 from truncgauss.likelihood.spread_rows import (
     Summary,
     fitted_together,
@@ -29,8 +29,8 @@ __all__ = [
     "Block",
     "HeldMethods",
     "Observations",
+    "RowSlopes",
     "RowTerms",
-    "Slopes",
     "Summary",
     "blocks",
     "filled_up",

@@ -2,6 +2,7 @@
 block at a time, and filled up, so that samples of about as many rows share their programs."""
 
 import dataclasses
+import weakref
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern, filled_length
 
 MOST_FILLED = 2**20  # numbers of a sample that is copied to be filled up
+_FILLED: weakref.WeakKeyDictionary[Observations, Observations] = weakref.WeakKeyDictionary()
 
 
 class Block(NamedTuple):
@@ -29,14 +31,14 @@ class Block(NamedTuple):
     numbers: np.ndarray
 
 
-class Part(NamedTuple):
+class PatternRows(NamedTuple):
     """The rows of one pattern, without those that fill it up.
 
     Attributes:
         pattern: of the whole sample.
         rows: their numbers there, (g,).
-        asker: the number that makes the random key of the integral of each: that of the row that
-            asks for it, (g,).
+        asker: the number that makes the random key of the integral of each: that of the first row
+            that has this integral, (g,).
     """
 
     pattern: Pattern
@@ -56,34 +58,33 @@ def filled_up(observations: Observations, *columns: Any) -> tuple[Any, ...]:
 
     Returns:
         The rows and columns. As they are under a trace, where the length is the user's, spread over
-        devices, or so large that compilation is short beside work, and copies are dear.
+        devices, or so large that compilation is short beside work, and copies are expensive.
     """
     n, everything = observations.num_rows, jax.tree.leaves((observations, columns))
     spread = is_staged() or not is_concrete(everything) or any(map(parallel.is_spread, everything))
     if spread or sum(leaf.size for leaf in everything) > MOST_FILLED:
         return observations, *columns
-    places = np.arange(filled_length(n))
-    if len(places) == n and observations.weights is not None:
+    numbers = np.arange(filled_length(n))
+    if len(numbers) == n and observations.weights is not None:
         return observations, *columns
-    real = places < n
-    rows, kept = np.where(real, places, 0), vars(observations)
-    filled = kept.get("filled")
+    real = numbers < n
+    rows, filled = np.where(real, numbers, 0), _FILLED.get(observations)
     if filled is None:
         patterns = observations.patterns or (), observations.region_patterns or ()
         filled = selected(observations, rows, real, *patterns)
         if filled.lower.dtype == observations.lower.dtype:  # not so for float64 where it is off
-            kept["filled"] = filled  # for the next call with the same rows
+            _FILLED[observations] = filled  # for the next call with the same rows
     return filled, *taken(columns, rows)
 
 
 def first_rows(tree: Any, num_rows: int) -> Any:
-    """What was told of filled rows, pytrees of arrays (m, ...) or (), of the sample's own rows."""
+    """Results for filled rows, pytrees of arrays (m, ...) or (), cut to the rows of the sample."""
     leaves, structure = jax.tree.flatten(tree)
     if not is_concrete(leaves):  # under a derivative
         return jax.tree.map(lambda leaf: leaf[:num_rows] if leaf.ndim else leaf, tree)
     longer = [i for i, leaf in enumerate(leaves) if leaf.ndim and len(leaf) > num_rows]
-    own = [np.asarray(leaves[i])[:num_rows] for i in longer]
-    for i, leaf in zip(longer, jax.device_put(own, [leaves[i].sharding for i in longer])):
+    shortened = [np.asarray(leaves[i])[:num_rows] for i in longer]
+    for i, leaf in zip(longer, jax.device_put(shortened, [leaves[i].sharding for i in longer])):
         leaves[i] = leaf
     return jax.tree.unflatten(structure, leaves)
 
@@ -109,70 +110,74 @@ def blocks(observations: Observations, size: int) -> list[Block]:
     kinds = [np.flatnonzero(np.all(codes.T == pair, axis=1)) for pair in np.unique(codes.T, axis=0)]
     count = -(-n // size)
     dealt = [deal(rows, count) for rows in kinds]
-    rows = np.concatenate([own for own, _ in dealt], axis=1)
-    real = np.concatenate([own for _, own in dealt], axis=1)
-    places = []
+    rows = np.concatenate([numbers for numbers, _ in dealt], axis=1)
+    real = np.concatenate([truth for _, truth in dealt], axis=1)
+    patterns = []
     for parts, code in zip((data, region), codes):
-        every = [local(part, code[rows] == own, rows, real) for own, part in enumerate(parts, 1)]
-        places.append(list(zip(*every)) if every else [()] * count)
+        every = [local(part, code[rows] == k, rows, real) for k, part in enumerate(parts, 1)]
+        patterns.append(list(zip(*every)) if every else [()] * count)
     return [
         Block(
-            selected(observations, rows[b], real[b], places[0][b], places[1][b]),
+            selected(observations, rows[b], real[b], patterns[0][b], patterns[1][b]),
             np.where(real[b], rows[b], n),
         )
         for b in range(count)
     ]
 
 
-def parts_of(patterns: tuple[Pattern, ...] | None, n: int) -> list[Part]:
-    found = []
+def parts_of(patterns: tuple[Pattern, ...] | None, n: int) -> list[PatternRows]:
+    """The rows of each pattern of a sample of n."""
+    parts = []
     for pattern in patterns or ():
-        real = np.asarray(pattern.places) < n
+        real = np.asarray(pattern.destinations) < n
         rows = np.asarray(pattern.rows)
         numbers = np.asarray(pattern.key_numbers)
         asker = numbers if pattern.kind is None else numbers[np.asarray(pattern.kind)]
-        found.append(Part(pattern, rows[real], asker[real]))
-    return found
+        parts.append(PatternRows(pattern, rows[real], asker[real]))
+    return parts
 
 
 def deal(rows: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows in `count` heaps of one height, (count, m), and which of these are no repeated ones."""
     height = filled_length(-(-len(rows) // count))
-    places = np.arange(count * height).reshape(height, count).T
-    real = places < len(rows)
-    return rows[np.where(real, places, 0)], real
+    positions = np.arange(count * height).reshape(height, count).T
+    real = positions < len(rows)
+    return rows[np.where(real, positions, 0)], real
 
 
-def local(part: Part, own: np.ndarray, rows: np.ndarray, real: np.ndarray) -> list[Pattern]:
+def local(
+    part: PatternRows, members: np.ndarray, rows: np.ndarray, real: np.ndarray
+) -> list[Pattern]:
     """A pattern within each block, of one length.
 
     Args:
         part: the pattern.
-        own: which rows of the blocks have it, (count, m).
+        members: which rows of the blocks have it, (count, m).
         rows, real: as `deal` returns them, (count, m).
     """
     askers_of = np.zeros(rows.max() + 1, int)
     askers_of[part.rows] = part.asker
-    pattern, found = part.pattern, []
-    every = [np.flatnonzero(block) for block in own]
-    askers = [askers_of[block[places]] for block, places in zip(rows, every)]
+    pattern, patterns = part.pattern, []
+    every = [np.flatnonzero(block) for block in members]
+    askers = [askers_of[block[positions]] for block, positions in zip(rows, every)]
     kinds = [np.unique(asker, return_index=True, return_inverse=True) for asker in askers]
     length = filled_length(max(len(first) for _, first, _ in kinds))
-    for places, asker, truth, (_, first, kind) in zip(every, askers, real, kinds):
+    for positions, asker, truth, (_, first, kind) in zip(every, askers, real, kinds):
         shared: dict[str, Any] = {}
+        ends = np.where(truth[positions], positions, members.shape[1])
         if pattern.kind is not None:
             filled = np.concatenate([first, np.zeros(length - len(first), int)])
             shared = {"first": jnp.asarray(filled, jnp.int32), "kind": jnp.asarray(kind, jnp.int32)}
-        found.append(
+        patterns.append(
             dataclasses.replace(
                 pattern,
-                rows=jnp.asarray(places, jnp.int32),
-                places=jnp.asarray(np.where(truth[places], places, own.shape[1]), jnp.int32),
+                rows=jnp.asarray(positions, jnp.int32),
+                destinations=jnp.asarray(ends, jnp.int32),
                 numbers=jnp.asarray(asker, jnp.int32),
                 **shared,
             )
         )
-    return found
+    return patterns
 
 
 def selected(

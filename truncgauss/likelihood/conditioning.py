@@ -1,5 +1,5 @@
-"""What the exact entries of rows say: their log density, and the Gaussian that they leave of the
-others.
+"""Conditioning on the exact entries of rows: their log density, and the Gaussian of the others
+given them.
 
 Reference:
     Eaton (1983), Multivariate Statistics, proposition 3.13, for the conditional Gaussian.
@@ -21,8 +21,8 @@ FEW_FACES = 2  # of a polyhedron whose probability is that of a box, by a closed
 
 
 @frozen_pytree
-class Rows:
-    """Rows of a Gaussian vector, each with limits of its own.
+class GaussianRows:
+    """A Gaussian vector for each row, with its limits.
 
     Attributes:
         loc: (d,) or (n, d).
@@ -40,7 +40,7 @@ class Rows:
 
 
 class Integrals(NamedTuple):
-    """Probabilities that rows ask for: u Gaussians with a region each.
+    """Probabilities in the likelihood of rows: u Gaussians with a region each.
 
     Attributes:
         loc: (u, l).
@@ -57,38 +57,40 @@ class Integrals(NamedTuple):
     empty: jax.Array
 
 
-def conditioned(rows: Rows, pattern: Pattern, key: jax.Array) -> tuple[jax.Array, Integrals | None]:
-    """The log density (g,) of the exact entries of a pattern's rows, and the integrals that these
-    leave; None if nothing is limited.
+def conditioned(
+    rows: GaussianRows, pattern: Pattern, key: jax.Array
+) -> tuple[jax.Array, Integrals | None]:
+    """The log density (g,) of the exact entries of a pattern's rows, and the integrals over the
+    limited ones given these; None if nothing is limited.
 
     With E the exact entries and L the limited, X_L given X_E = x has mean
     mu_L + S_LE S_EE^-1 (x - mu_E) and covariance S_LL - S_LE S_EE^-1 S_EL. Both come from the one
     Cholesky factor of (E, L), whose last block is the factor of that covariance.
     """
-    asked, e = pattern.asked, len(pattern.exact)
+    first, e = pattern.representatives, len(pattern.exact)
     order = jnp.array(pattern.exact + pattern.limited, int)
-    loc = rows.loc[asked] if rows.loc.ndim == 2 else rows.loc
-    loc = jnp.broadcast_to(loc[..., order], (len(asked), len(order)))
-    lower, upper = rows.lower[asked][:, order], rows.upper[asked][:, order]
+    loc = rows.loc[first] if rows.loc.ndim == 2 else rows.loc
+    loc = jnp.broadcast_to(loc[..., order], (len(first), len(order)))
+    lower, upper = rows.lower[first][:, order], rows.upper[first][:, order]
     values, lower, upper = lower[:, :e], lower[:, e:], upper[:, e:]
-    covariance, density = rows.covariance, jnp.zeros(len(asked), loc.dtype)
-    own = covariance.batch_shape != ()
-    if own or pattern.limited != tuple(range(covariance.dimension)):
-        matrix = covariance.covariance_matrix[asked] if own else covariance.covariance_matrix
+    covariance, density = rows.covariance, jnp.zeros(len(first), loc.dtype)
+    batched = covariance.batch_shape != ()
+    if batched or pattern.limited != tuple(range(covariance.dimension)):
+        matrix = covariance.covariance_matrix[first] if batched else covariance.covariance_matrix
         covariance = CovarianceMatrix(matrix[..., order[:, None], order])
     if e:
-        loc, covariance, density = _given(values, loc, covariance.covariance_matrix)
+        loc, covariance, density = _conditional(values, loc, covariance.covariance_matrix)
     if not pattern.limited:
-        return density + _log_kept(rows, pattern, values), None
+        return density + _log_probability_kept(rows, pattern, values), None
     region, empty = _open_region(rows, pattern, values, lower, upper)
     if isinstance(region, Polyhedron) and region.low.shape[-1] <= FEW_FACES:
         loc, covariance, region = _across_faces(loc, covariance, region)
         empty |= jnp.any(region.low >= region.high, axis=-1)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, pattern.key_numbers)
-    return pattern.of_asked(density), Integrals(loc, covariance, region, keys, empty)
+    return pattern.for_rows(density), Integrals(loc, covariance, region, keys, empty)
 
 
-def _given(
+def _conditional(
     values: jax.Array, loc: jax.Array, matrix: jax.Array
 ) -> tuple[jax.Array, Covariance, jax.Array]:
     """Mean and covariance of the others given the values (u, e) of the first, and their density.
@@ -96,33 +98,35 @@ def _given(
     Rows are factorised a few at a time, see `rows`.
     """
     e = values.shape[1]
-    own = matrix.ndim == 3
-    factor = matrix if own else jnp.linalg.cholesky(matrix)
+    batched = matrix.ndim == 3
+    factor = matrix if batched else jnp.linalg.cholesky(matrix)
 
     def one(values: jax.Array, loc: jax.Array, factor: jax.Array) -> tuple[jax.Array, ...]:
-        factor = jnp.linalg.cholesky(factor) if own else factor
+        factor = jnp.linalg.cholesky(factor) if batched else factor
         head, below = factor[:e, :e], factor[e:, :e]
         white = jax.scipy.linalg.solve_triangular(head, values - loc[:e], lower=True)
         density = -0.5 * jnp.sum(white**2) - jnp.sum(jnp.log(jnp.diagonal(head)))
         mean = loc[e:] + below @ white
-        return mean, density, *([factor[e:, e:]] if own else [])
+        return mean, density, *([factor[e:, e:]] if batched else [])
 
-    mean, density, *rest = mapped(one, (values, loc, factor), (0, 0, 0 if own else None))
+    mean, density, *rest = mapped(one, (values, loc, factor), (0, 0, 0 if batched else None))
     density = density - 0.5 * e * math.log(2.0 * math.pi)
-    return mean, ScaleTril(rest[0] if own else factor[e:, e:]), density
+    return mean, ScaleTril(rest[0] if batched else factor[e:, e:]), density
 
 
-def _log_kept(rows: Rows, pattern: Pattern, values: jax.Array) -> jax.Array:
+def _log_probability_kept(rows: GaussianRows, pattern: Pattern, values: jax.Array) -> jax.Array:
     """log of the probability with which rows of exact entries alone are kept, -inf outside."""
     if rows.region is None:
         return jnp.zeros(len(values), values.dtype)
     point = _with_zeros(rows, pattern, values)
     regions = _regions(rows.region, pattern)
-    kept = jax.vmap(lambda region, x: region.kept(x))(regions, point)
-    return jnp.where(kept == 0, -jnp.inf, jnp.log(jnp.where(kept == 0, 1.0, kept)))
+    probability = jax.vmap(lambda region, x: region.kept(x))(regions, point)
+    return jnp.where(
+        probability == 0, -jnp.inf, jnp.log(jnp.where(probability == 0, 1.0, probability))
+    )
 
 
-def _with_zeros(rows: Rows, pattern: Pattern, values: jax.Array) -> jax.Array:
+def _with_zeros(rows: GaussianRows, pattern: Pattern, values: jax.Array) -> jax.Array:
     """The entries that the region constrains, (u, d), with 0 for what is not exact."""
     point = jnp.zeros((len(values), rows.lower.shape[-1]), values.dtype)
     point = point.at[:, jnp.array(pattern.exact, int)].set(values)
@@ -132,14 +136,14 @@ def _with_zeros(rows: Rows, pattern: Pattern, values: jax.Array) -> jax.Array:
 def _regions(region: Any, pattern: Pattern) -> Any:
     """The regions of the rows that ask, one each."""
     if region.batch_shape == ():
-        return region.broadcast_to((len(pattern.asked),))
-    return jax.tree.map(lambda leaf: leaf[pattern.asked], region)
+        return region.broadcast_to((len(pattern.representatives),))
+    return jax.tree.map(lambda leaf: leaf[pattern.representatives], region)
 
 
 def _open_region(
-    rows: Rows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
+    rows: GaussianRows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
 ) -> tuple[Region, jax.Array]:
-    """What the limited entries must satisfy, and which of these regions have no inside.
+    """The region of the limited entries of each row, and which of these regions have no inside.
 
     An empty region is replaced by all of space, which any method can answer.
     """
@@ -175,16 +179,16 @@ def _open_region(
 
 
 def _section(
-    rows: Rows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
+    rows: GaussianRows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
 ) -> tuple[Region, jax.Array]:
-    """What a region that is no set of linear limits asks of the limited entries."""
+    """`_open_region` for a region that is no set of linear limits."""
     assert rows.region is not None
     regions = _regions(rows.region, pattern)
     empty = jnp.any(lower >= upper, axis=-1)
     before = rows.lower.shape[-1] - rows.region.dimension  # entries that it does not know
     if not pattern.exact and not pattern.bounded and not before:
         return regions, empty
-    where = tuple(max(place - before, -1) for place in pattern.limited)
+    where = tuple(max(coordinate - before, -1) for coordinate in pattern.limited)
     lower = jnp.where(empty[:, None], -jnp.inf, lower)
     upper = jnp.where(empty[:, None], jnp.inf, upper)
     return Section(regions, _with_zeros(rows, pattern, values), where, lower, upper), empty
@@ -218,8 +222,8 @@ def _across_faces(
         idle = idle.at[:, 1].set(idle[:, 1] | parallel)
     low, high = jnp.where(idle, -jnp.inf, low), jnp.where(idle, jnp.inf, high)
     still = idle[..., None] | idle[..., None, :]
-    own = idle[..., None] * jnp.eye(idle.shape[1], dtype=whole.dtype)
-    whole = jnp.where(still, own, whole)
+    unit = idle[..., None] * jnp.eye(idle.shape[1], dtype=whole.dtype)
+    whole = jnp.where(still, unit, whole)
     return jnp.einsum("uml,ul->um", matrix, loc), CovarianceMatrix(whole), Box(low, high)
 
 

@@ -10,8 +10,9 @@ from jax.custom_derivatives import SymbolicZero
 
 from truncgauss.execution import parallel
 from truncgauss.execution.batches import at_once
+from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
-from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import (
     Box,
     LinearRegion,
@@ -36,7 +37,7 @@ IMPORTANCE_DRAWS, LEAST_IMPORTANCE, MOST_IMPORTANCE = 2**22, 2**8, 2**11
 
 
 def kind_of(integrals: Integrals) -> str:
-    """What integrals have in common if one compiled function can answer them."""
+    """Text that is equal for integrals that one compiled function can evaluate."""
     region, covariance = integrals.region, integrals.covariance
     kind = f"{region.dimension}"
     if isinstance(region, Polyhedron):
@@ -92,20 +93,59 @@ def settled(method: Method, integrals: Integrals) -> Method:
     return Separation(num_points=points, num_replicates=4, twisted=False)
 
 
+@frozen_pytree
+class HeldMethods(Method):
+    """Methods with fixed plans for each kind of integral of a likelihood, which is then smooth.
+
+    Made by `likelihood.hold`.
+    """
+
+    methods: dict[str, Method]
+
+    def of(self, kind: str) -> Method:
+        """The method for a kind of integral.
+
+        Raises:
+            ValueError: if it was held for other observations.
+        """
+        if kind not in self.methods:
+            raise ValueError(
+                "log_likelihood: the method was held for observations of another pattern: of "
+                f"dimensions {sorted(self.methods)}, not {kind}. Hold it for these."
+            )
+        return self.methods[kind]
+
+
+def held(method: Method, integrals: dict[str, Integrals]) -> HeldMethods:
+    """The method with a plan for each of the integrals, by kind.
+
+    `Automatic` chooses by shapes: structure that it would recognise in the numbers, such as a
+    correlation of 0, is none of the covariances to come.
+    """
+    methods = {}
+    for kind, (loc, covariance, region, _, _) in integrals.items():
+        problem = Problem(loc, covariance, region)
+        chosen = settled(method, integrals[kind])
+        if isinstance(chosen, Automatic):
+            chosen = chosen.choice(problem)
+        methods[kind] = chosen.hold(*problem)
+    return HeldMethods(methods)
+
+
 def probabilities(integrals: Integrals, method: Method) -> Estimate:
     """The log probabilities (u,) and their standard errors; -inf where a region is empty."""
     method = settled(method, integrals)
     loc, covariance, region, keys, empty = integrals
-    own_covariance = covariance if covariance.batch_shape else None
-    own_method = method if method.batch_shape else None
+    covariances = covariance if covariance.batch_shape else None
+    methods = method if method.batch_shape else None
 
     def one(row: Any) -> Estimate:
-        loc, region, key, own, planned = row
-        own = covariance if own is None else own
+        loc, region, key, row_covariance, planned = row
+        row_covariance = covariance if row_covariance is None else row_covariance
         chosen = method if planned is None else planned
-        return with_derivative(log_probability, loc, own, region, chosen, key)
+        return with_derivative(log_probability, loc, row_covariance, region, chosen, key)
 
-    rows, most = (loc, region, keys, own_covariance, own_method), chunk_of(region)
+    rows, most = (loc, region, keys, covariances, methods), chunk_of(region)
     result = parallel.over_rows(lambda rows: in_chunks(one, rows, most), (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
@@ -129,15 +169,15 @@ def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estim
 
         def log_prob(values: list[Any]) -> tuple[jax.Array, jax.Array]:
             every = list(leaves)
-            for i, own in zip(moved, values):
-                every[i] = own
+            for i, new in zip(moved, values):
+                every[i] = new
             return function(*jax.tree.unflatten(structure, every))
 
         at = [leaves[i] for i in moved]
-        (found, stderr), slopes = jax.value_and_grad(log_prob, has_aux=True)(at)
+        (value_at, stderr), slopes = jax.value_and_grad(log_prob, has_aux=True)(at)
         parts = [jnp.sum(slope * changes[i]) for i, slope in zip(moved, slopes)]
-        change = sum(parts, jnp.zeros_like(found))
-        return Estimate(found, stderr), Estimate(change, jnp.zeros_like(stderr))
+        change = sum(parts, jnp.zeros_like(value_at))
+        return Estimate(value_at, stderr), Estimate(change, jnp.zeros_like(stderr))
 
     value.defjvp(rule, symbolic_zeros=True)
     return value(leaves)

@@ -11,7 +11,7 @@ import numpy as np
 from truncgauss.execution import parallel, tables
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions import Box, LinearRegion, Region
-from truncgauss.likelihood.patterns import Limits, Pattern, counts_of, find_patterns, is_empty
+from truncgauss.likelihood.patterns import Pattern, RowLimits, counts_of, find_patterns, is_empty
 
 LIMITS_ON = ("observed", "latent")
 
@@ -175,11 +175,11 @@ class Observations:
             left_censored=left_censored, right_censored=right_censored,
             truncated_low=truncated_low, truncated_high=truncated_high, noise_scale=noise_scale,
         )  # fmt: skip
-        found = tables.arrays_of(
+        arrays = tables.arrays_of(
             table, names, known, missing=missing, censoring=censoring, weights=weights
         )
-        settings: dict[str, Any] = found | {"names": tuple(map(str, names))}
-        if "low" in found:
+        settings: dict[str, Any] = arrays | {"names": tuple(map(str, names))}
+        if "low" in arrays:
             settings["region"] = Box(settings.pop("low"), settings.pop("high"))
         return cls(limits_on=limits_on, **settings)
 
@@ -196,21 +196,20 @@ class Observations:
         return f"Observations({self.described(self.counts() if concrete else {})})"
 
     def counts(self) -> dict[str, int]:
-        """How many rows there are of each kind."""
+        """Number of rows of each kind of knowledge."""
         return counts_of(np.asarray(self.lower), np.asarray(self.upper))
 
     @property
     def weight(self) -> float:
-        """How many rows say something, each counted as often as its weight says: not those of
-        which every entry is missing."""
+        """Sum of the weights of the rows, without those of which every entry is missing."""
         known = ~is_empty(np.asarray(self.lower), np.asarray(self.upper))
         weights = known if self.weights is None else np.where(known, np.asarray(self.weights), 0.0)
         return float(weights.sum(dtype=float))
 
     def described(self, counts: dict[str, int]) -> str:
-        """How many rows there are, and of what kind, by such counts, in words."""
-        said = [f"{count} {kind}" for kind, count in counts.items() if kind and count]
-        kinds = f": {', '.join(said)}" if said else ""
+        """Text with the number of rows of each kind, from `counts`."""
+        numbers = [f"{count} {kind}" for kind, count in counts.items() if kind and count]
+        kinds = f": {', '.join(numbers)}" if numbers else ""
         more = [name for name in ("region", "noise", "weights") if getattr(self, name) is not None]
         ending = f"; with {' and '.join(more)}" if more else ""
         num_rows = counts.get("", self.num_rows)
@@ -218,7 +217,7 @@ class Observations:
 
     @property
     def latent(self) -> bool:
-        """Whether region and entries limit different things: there is noise between them."""
+        """Whether the region limits values without noise, and the entries those with noise."""
         return self.limits_on == "latent" and self.noise is not None and self.region is not None
 
     def _set(self, **values: Any) -> None:
@@ -227,7 +226,7 @@ class Observations:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What to call the entries: their names, or their numbers."""
+        """Names of the entries, or else their numbers."""
         return self.names or tuple(map(str, range(self.dimension)))
 
     def unnamed(self) -> "Observations":
@@ -238,7 +237,6 @@ class Observations:
         """These rows with other fields, taken as they are: unlike `dataclasses.replace`, nothing
         is checked and no pattern is sought."""
         rows = copy.copy(self)
-        vars(rows).pop("filled", None)  # see `blocks.filled_up`
         rows._set(**fields)
         return rows
 
@@ -322,26 +320,31 @@ class Observations:
             return
         if region.batch_shape:
             region = jax.tree.map(lambda leaf: leaf[whole], region)
-        kept = np.asarray(region.kept(self.lower[whole]))
-        wrong = np.flatnonzero(~((kept >= 0) & (kept <= 1)))
+        values = np.asarray(region.kept(self.lower[whole]))
+        wrong = np.flatnonzero(~((values >= 0) & (values <= 1)))
         if len(wrong):
             row = np.flatnonzero(whole)[wrong[0]]
             raise ValueError(
                 f"Observations: the region keeps {len(wrong)} row(s) with what is no probability, "
-                f"first row {row} with {kept[wrong[0]]:.6g}. It must lie between 0 and 1."
+                f"first row {row} with {values[wrong[0]]:.6g}. It must lie between 0 and 1."
             )
 
     def _set_patterns(self) -> None:
-        """Find the patterns or, under a trace, keep those that were given."""
+        """Compute the patterns or, under a trace, keep those that were passed."""
         if is_concrete((self.lower, self.upper, self.region, self.noise)):
             lower, upper = np.asarray(self.lower), np.asarray(self.upper)
             check_limits(lower, upper)
-            missing = is_empty(lower, upper)
-            rows = np.flatnonzero(~missing)  # a row without any entry says nothing
-            truncated = rows if self.region is not None else rows[:0]
             self._check_selection()
-            self._set(patterns=find_patterns(self._data_limits(), rows))
-            self._set(region_patterns=find_patterns(self._region_limits(), truncated))
+            rows = np.flatnonzero(~is_empty(lower, upper))  # the others have no term
+            truncated = rows if self.region is not None else rows[:0]
+            exact, none = lower == upper, np.zeros(lower.shape, bool)
+            entries = np.hstack([exact, none]) if self.latent else exact
+            others = self._integral_parameters()
+            data, region = self.data_limits(np), self.region_limits(np)
+            self._set(
+                patterns=find_patterns(data, entries, others, rows),
+                region_patterns=find_patterns(region, none, others, truncated),
+            )
             return
         if any(map(parallel.is_elsewhere, jax.tree.leaves((self.lower, self.upper)))):
             self._set(patterns=None, region_patterns=None)  # which `own_rows` finds
@@ -353,43 +356,41 @@ class Observations:
                 "change them by dataclasses.replace."
             )
         # Rows that were equal may no longer be.
-        self._set(
-            patterns=tuple(pattern.each_by_itself() for pattern in self.patterns),
-            region_patterns=tuple(pattern.each_by_itself() for pattern in self.region_patterns),
-        )
+        for name in ("patterns", "region_patterns"):
+            self._set(**{name: tuple(part.each_by_itself() for part in getattr(self, name))})
 
-    def _data_limits(self) -> Limits:
+    def data_limits(self, xp: Any = jnp) -> RowLimits:
         """The limits of what was observed and, if the region is of the latent values, of these."""
-        low, high = np.asarray(self.lower), np.asarray(self.upper)
-        exact, region = low == high, self._region_limits()
-        if not self.latent:
-            low, high = np.maximum(low, region.low), np.minimum(high, region.high)
-            return region._replace(exact=exact, low=low, high=high)
-        return Limits(
-            exact=np.hstack([exact, region.exact]),
-            low=np.hstack([low, region.low]),
-            high=np.hstack([high, region.high]),
-            polyhedral=np.append(np.zeros(self.dimension, bool), region.polyhedral),
-            extra=region.extra,
-        )
+        lower, upper = xp.asarray(self.lower), xp.asarray(self.upper)
+        region = self.region_limits(xp)
+        if self.latent:
+            lower = xp.concatenate([lower, region.lower], axis=1)
+            upper = xp.concatenate([upper, region.upper], axis=1)
+        elif isinstance(self.region, Box):
+            exact = lower == upper
+            lower = xp.where(exact, lower, xp.maximum(lower, self.region.low))
+            upper = xp.where(exact, upper, xp.minimum(upper, self.region.high))
+        return RowLimits(lower, upper, region.region)
 
-    def _region_limits(self) -> Limits:
+    def region_limits(self, xp: Any = jnp) -> RowLimits:
         """The limits of the region alone, as if every entry were missing."""
-        shape, region = self.lower.shape, self.region
-        differing = [] if self.noise is None or self.noise.ndim == 2 else [self.noise]
-        if region is not None and region.batch_shape:
-            differing += jax.tree.leaves(region)
-        extra = [np.asarray(part).reshape(shape[0], -1) for part in differing]
-        low, high = np.asarray(-np.inf), np.asarray(np.inf)
+        region, shape = self.region, self.lower.shape
+        dtype = self.lower.dtype
+        sides: tuple[Any, Any] = np.asarray(-np.inf, dtype), np.asarray(np.inf, dtype)
         if isinstance(region, Box):
-            low, high = np.asarray(region.low), np.asarray(region.high)
-        return Limits(
-            exact=np.zeros(shape, bool),
-            low=np.broadcast_to(low, shape),
-            high=np.broadcast_to(high, shape),
-            polyhedral=np.full(shape[1], region is not None and not isinstance(region, Box)),
-            extra=np.hstack([np.zeros((shape[0], 0)), *extra]),
-        )
+            sides, region = (region.low, region.high), None
+        lower, upper = (xp.broadcast_to(xp.asarray(side), shape) for side in sides)
+        return RowLimits(lower, upper, region)
+
+    def _integral_parameters(self) -> np.ndarray:
+        """The noise and the region of each row as numbers, (n, q), where they differ."""
+        n = self.num_rows
+        leaves: list[Any] = [np.zeros((n, 0))]
+        if self.noise is not None and self.noise.ndim == 3:
+            leaves.append(self.noise)
+        if self.region is not None and self.region.batch_shape:
+            leaves += jax.tree.leaves(self.region)
+        return np.hstack([np.asarray(leaf).reshape(n, -1) for leaf in leaves])
 
 
 def as_table(name: str, values: Any, missing: bool = False) -> jax.Array:
@@ -407,8 +408,8 @@ def as_table(name: str, values: Any, missing: bool = False) -> jax.Array:
 
 def names_of(values: Any) -> tuple[str, ...] | None:
     """The names of a table's columns, if it has some."""
-    found = None if isinstance(values, jax.Array) else tables.named_columns(values)
-    return None if found is None or None in found else tuple(map(str, found))
+    names = None if isinstance(values, jax.Array) else tables.named_columns(values)
+    return None if names is None or None in names else tuple(map(str, names))
 
 
 def in_order_of(upper: Any, lower: Any) -> Any:

@@ -1,19 +1,20 @@
-"""Which entries of which rows are exact, limited or free: found once, in NumPy.
+"""Patterns of rows by which of their entries are exact, limited or free, computed in NumPy.
 
-Rows with the same pattern are conditioned by the same formula, in one batch; rows that ask for the
+Rows with the same pattern are conditioned by the same formula, in one batch; rows with the
 same integral share it.
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.gaussian.regions import Region
 
-NOWHERE = 2**31 - 1  # a place that no row has
+NOWHERE = 2**31 - 1  # an index that no row has
 LEAST = 64  # rows that cost nothing beside the others, if their integrals have closed forms
 FEW = 1024  # rows that take a moment, however many more are put beside them
 
@@ -23,15 +24,15 @@ class Pattern:
     """The rows of which the same entries are exact, and the same limited; the others are free.
 
     All lengths are padded, so that patterns of about as many rows share their compilation: the
-    first row is repeated, and what comes of that is put in no place.
+    first row is repeated, and the results for these copies are dropped.
 
     Attributes:
         exact: numbers of the entries that are known exactly (static).
         limited: of the entries that a finite limit or a polyhedron constrains (static).
         bounded: whether any of these has a finite limit of its own (static).
         rows: which rows these are, (g,), filled up by the first.
-        places: where results belong, (g,): the same, filled up by `NOWHERE`.
-        first: of rows without exact entries, one of each kind that differs, (u,), as places in
+        destinations: of the results, (g,): the same rows, filled up by `NOWHERE`.
+        first: of rows without exact entries, one of each kind that differs, (u,), as positions in
             `rows`; None where entries are exact.
         kind: of which kind each row is, (g,); None likewise.
         numbers: that make the random key of the integral of each row, (g,), if the rows are a part
@@ -42,29 +43,29 @@ class Pattern:
     limited: tuple[int, ...] = static_field()
     bounded: bool = static_field()
     rows: jax.Array
-    places: jax.Array
+    destinations: jax.Array
     first: jax.Array | None = None
     kind: jax.Array | None = None
     numbers: jax.Array | None = None
 
     @property
-    def asked(self) -> jax.Array:
-        """The rows that ask for an integral: one of each kind, (u,)."""
+    def representatives(self) -> jax.Array:
+        """One row of each kind, whose integral the others share, (u,)."""
         return self.rows if self.first is None else self.rows[self.first]
 
     @property
     def key_numbers(self) -> jax.Array:
-        """The numbers that make the random keys of what is asked, (u,)."""
+        """The numbers that make the random keys of the integrals, (u,)."""
         if self.numbers is None:
-            return self.asked
+            return self.representatives
         return self.numbers if self.first is None else self.numbers[self.first]
 
     def numbered(self, begin: int) -> "Pattern":
         """The pattern of rows whose numbers in a larger sample begin there."""
         return dataclasses.replace(self, numbers=self.rows + begin)
 
-    def of_asked(self, values: jax.Array) -> jax.Array:
-        """What each row (g,) gets of values that belong to the rows that ask (u,)."""
+    def for_rows(self, values: jax.Array) -> jax.Array:
+        """Values of the integrals, (u,), one for each row that uses them, (g,)."""
         return values if self.kind is None else values[self.kind]
 
     def each_by_itself(self) -> "Pattern":
@@ -72,48 +73,64 @@ class Pattern:
         return dataclasses.replace(self, first=None, kind=None)
 
 
-class Limits(NamedTuple):
-    """What patterns are found from, all NumPy arrays.
+class RowLimits(NamedTuple):
+    """The limits of n rows of D entries, NumPy arrays or JAX arrays.
 
     Attributes:
-        exact: (n, d), bool.
-        low, high: (n, d), with the limits of the row's box, if its region is one.
-        polyhedral: (d,), whether a region that is no box constrains the entry unless it is exact.
-        extra: (n, q), whatever else makes the integrals of two rows differ, such as their noise.
+        lower, upper: (n, D), equal where an entry is exact.
+        region: a region that limits the last entries too, of batch shape () or (n,), or None. It is
+            no `Box`, whose limits are among the others.
     """
 
-    exact: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    polyhedral: np.ndarray
-    extra: np.ndarray
+    lower: Any
+    upper: Any
+    region: Region | None
+
+    @property
+    def constrained(self) -> np.ndarray:
+        """Whether the region limits each entry, unless it is exact, (D,)."""
+        d = self.lower.shape[1]
+        return np.arange(d) >= d - (0 if self.region is None else self.region.dimension)
 
 
-def find_patterns(limits: Limits, rows: np.ndarray) -> tuple[Pattern, ...]:
-    """The patterns of some rows, given by their numbers; in one order, whichever row comes first.
+def find_patterns(
+    limits: RowLimits, exact: np.ndarray, parameters: np.ndarray, rows: np.ndarray
+) -> tuple[Pattern, ...]:
+    """The patterns of some rows, in one order, whichever row comes first.
 
     Samples with the same patterns then share a compilation.
+
+    Args:
+        limits: of all n rows, NumPy arrays.
+        exact: whether each entry is exact, (n, D).
+        parameters: all else by which the integrals of two rows differ, such as their noise, (n, q).
+        rows: the numbers of some of them.
     """
-    finite = np.isfinite(limits.low) | np.isfinite(limits.high)
-    bounded = finite & ~limits.exact
-    limited = bounded | (limits.polyhedral & ~limits.exact)
-    codes = np.concatenate([limits.exact, limited], axis=1)[rows]
-    kinds, which = unique_rows(codes)
+    bounded = (np.isfinite(limits.lower) | np.isfinite(limits.upper)) & ~exact
+    limited = bounded | (limits.constrained & ~exact)
+    codes = np.concatenate([exact, limited], axis=1)[rows]
+    kinds, labels = unique_rows(codes)
     return tuple(
-        _pattern(limits, rows[which == i], codes[kinds[i]], bounded)
+        _pattern(limits, parameters, rows[labels == i], codes[kinds[i]], bounded)
         for i in np.lexsort(codes[kinds].T)
     )
 
 
-def _pattern(limits: Limits, rows: np.ndarray, code: np.ndarray, bounded: np.ndarray) -> Pattern:
+def _pattern(
+    limits: RowLimits,
+    parameters: np.ndarray,
+    rows: np.ndarray,
+    code: np.ndarray,
+    bounded: np.ndarray,
+) -> Pattern:
     exact, limited = np.split(code, 2)
     first = kind = None
     # Short patterns of one sample would otherwise be filled up to many combinations of lengths.
-    cheap = limited.sum() <= 2 and not np.any(limited & limits.polyhedral)
-    least = min(LEAST, filled_length(len(limits.exact))) if cheap else 1
+    closed_form = limited.sum() <= 2 and not np.any(limited & limits.constrained)
+    least = min(LEAST, filled_length(len(parameters))) if closed_form else 1
     if not exact.any():
-        same = [part[rows] for part in (limits.low, limits.high, limits.extra)]
-        firsts, kinds = unique_rows(np.hstack(same))
+        equal = [part[rows] for part in (limits.lower, limits.upper, parameters)]
+        firsts, kinds = unique_rows(np.hstack(equal))
         first = filled(firsts, 0, least if len(firsts) > 1 else 1)
         kind = filled(kinds, 0, least)
     return Pattern(
@@ -121,7 +138,7 @@ def _pattern(limits: Limits, rows: np.ndarray, code: np.ndarray, bounded: np.nda
         limited=tuple(int(j) for j in np.flatnonzero(limited)),
         bounded=bool(bounded[rows].any()),
         rows=filled(rows, rows[0], least),
-        places=filled(rows, NOWHERE, least),
+        destinations=filled(rows, NOWHERE, least),
         first=first,
         kind=kind,
     )
@@ -158,7 +175,7 @@ def is_empty(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
 
 
 def counts_of(lower: np.ndarray, upper: np.ndarray) -> dict[str, int]:
-    """How many rows (n, d) there are, under "", and of each kind of what is known of them."""
+    """Number of rows (n, d), under "", and of those of each kind of knowledge."""
     low, high, empty = np.isinf(lower), np.isinf(upper), is_empty(lower, upper)
     kinds = {
         "exact": np.all(lower == upper, axis=1),

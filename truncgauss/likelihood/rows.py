@@ -15,8 +15,7 @@ from truncgauss.gaussian.problem import Estimate, as_key, as_problem
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood.blocks import filled_up, first_rows
 from truncgauss.likelihood.conditioning import Integrals
-from truncgauss.likelihood.held import HeldMethods, held
-from truncgauss.likelihood.integrals import joined, kind_of, probabilities
+from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
 from truncgauss.likelihood.spread_rows import local_rows
@@ -157,16 +156,16 @@ def hold(method: Method, observations: Observations, loc: Any, covariance: Any) 
         Array([-1.609], dtype=float64)
     """
     problem = filled_problem(*prepared(observations, loc, covariance))
-    return held(method, _asked(*problem, as_key(None)))
+    return held(method, _integrals(*problem, as_key(None)))
 
 
 @functools.partial(Compiled, cost=closed_form)
-def _asked(
+def _integrals(
     observations: Observations, loc: jax.Array, covariance: Covariance, key: jax.Array
 ) -> dict[str, Integrals]:
     """The integrals of a likelihood, of each kind."""
     terms = terms_of(observations, loc, covariance, key)
-    return asked_by_kind([term.integrals for term in terms])
+    return integrals_by_kind([term.integrals for term in terms])
 
 
 def prepared(
@@ -194,7 +193,7 @@ def is_number(leaf: jax.Array) -> bool:
     return jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
-def asked_by_kind(integrals: list[Integrals | None]) -> dict[str, Integrals]:
+def integrals_by_kind(integrals: list[Integrals | None]) -> dict[str, Integrals]:
     """All integrals of each kind, in one batch."""
     kinds: dict[str, list[Integrals]] = {}
     for part in integrals:
@@ -203,11 +202,13 @@ def asked_by_kind(integrals: list[Integrals | None]) -> dict[str, Integrals]:
     return {kind: joined(parts) for kind, parts in kinds.items()}
 
 
-def answered(integrals: list[Integrals | None], method: Method) -> list[Estimate | None]:
+def evaluated(integrals: list[Integrals | None], method: Method) -> list[Estimate | None]:
     """The estimates of all integrals, those of one kind together."""
     results = {
-        kind: probabilities(asked, method.of(kind) if isinstance(method, HeldMethods) else method)
-        for kind, asked in asked_by_kind(integrals).items()
+        kind: probabilities(
+            integrals_of_kind, method.of(kind) if isinstance(method, HeldMethods) else method
+        )
+        for kind, integrals_of_kind in integrals_by_kind(integrals).items()
     }
     used = dict.fromkeys(results, 0)
     estimates: list[Estimate | None] = []
@@ -217,8 +218,8 @@ def answered(integrals: list[Integrals | None], method: Method) -> list[Estimate
             continue
         kind = kind_of(part)
         begin, used[kind] = used[kind], used[kind] + len(part.loc)
-        own = slice(begin, used[kind])
-        estimates.append(Estimate(*(leaf[own] for leaf in results[kind])))
+        part_rows = slice(begin, used[kind])
+        estimates.append(Estimate(*(leaf[part_rows] for leaf in results[kind])))
     return estimates
 
 
@@ -230,18 +231,20 @@ def row_terms(
     key: jax.Array,
     equal: bool = False,
 ) -> RowTerms:
-    """What each row shows and its region, apart and unweighted; arguments as `prepared` and
-    `terms_of`."""
+    """The terms of the data and of the region of each row, unweighted.
+
+    Arguments as `prepared` and `terms_of`.
+    """
     n, dtype = observations.num_rows, loc.dtype
     zeros = jnp.zeros(n, dtype)
     values, variances = {1.0: zeros, -1.0: zeros}, {1.0: zeros, -1.0: zeros}
     terms = terms_of(observations, loc, covariance, key, equal)
-    for term, estimate in zip(terms, answered([term.integrals for term in terms], method)):
-        value, rows = term.density, term.pattern.places
+    for term, estimate in zip(terms, evaluated([term.integrals for term in terms], method)):
+        value, rows = term.density, term.pattern.destinations
         if estimate is not None:
-            value = value + term.pattern.of_asked(estimate.log_prob)
+            value = value + term.pattern.for_rows(estimate.log_prob)
             squares = jax.lax.stop_gradient(estimate.stderr**2)
-            variance = variances[term.sign].at[rows].set(term.pattern.of_asked(squares))
+            variance = variances[term.sign].at[rows].set(term.pattern.for_rows(squares))
             variances[term.sign] = variance
         values[term.sign] = values[term.sign].at[rows].set(value)
     data = jnp.where(outside(observations), -jnp.inf, values[1.0])
@@ -268,7 +271,7 @@ def variance_of_sum(
     for patterns, variance, often in parts:
         for pattern in patterns or ():
             pattern = pattern if shared else pattern.each_by_itself()
-            total += jnp.sum(variance[pattern.asked] * uses(pattern, often) ** 2)
+            total += jnp.sum(variance[pattern.representatives] * uses(pattern, often) ** 2)
     return total
 
 
@@ -299,12 +302,12 @@ _compiled = Compiled(_evaluated)
 def _log_likelihood(
     observations: Observations, loc: jax.Array, covariance: Covariance, *others: Any
 ) -> tuple[Estimate, jax.Array, jax.Array]:
-    """As `_evaluated`, of rows filled up to one of few lengths."""
+    """`_evaluated` of rows filled up to one of few lengths."""
     problem = observations, loc, covariance
     if is_concrete(others):
         problem = filled_problem(*problem)
-    found = _compiled(*problem, *others)
-    result: tuple[Estimate, jax.Array, jax.Array] = first_rows(found, observations.num_rows)
+    results = _compiled(*problem, *others)
+    result: tuple[Estimate, jax.Array, jax.Array] = first_rows(results, observations.num_rows)
     return result
 
 
@@ -312,16 +315,16 @@ def filled_problem(
     observations: Observations, loc: jax.Array, covariance: Covariance
 ) -> tuple[Observations, jax.Array, Covariance]:
     """The arguments of a likelihood, filled up to one of few lengths, see `filled_up`."""
-    own_loc = loc if loc.ndim == 2 else None
-    own_covariance = covariance if covariance.batch_shape else None
-    rows, own_loc, own_covariance = filled_up(observations, own_loc, own_covariance)
-    loc = loc if own_loc is None else own_loc
-    return rows, loc, covariance if own_covariance is None else own_covariance
+    locs = loc if loc.ndim == 2 else None
+    covariances = covariance if covariance.batch_shape else None
+    rows, locs, covariances = filled_up(observations, locs, covariances)
+    loc = loc if locs is None else locs
+    return rows, loc, covariance if covariances is None else covariances
 
 
 def uses(pattern: Pattern, weights: jax.Array) -> jax.Array:
     """The total weight of the rows that use each integral, (u,)."""
-    own = weights.at[pattern.places].get(mode="fill", fill_value=0.0)
+    row_weights = weights.at[pattern.destinations].get(mode="fill", fill_value=0.0)
     if pattern.kind is None or pattern.first is None:
-        return own
-    return jnp.zeros(len(pattern.first), own.dtype).at[pattern.kind].add(own)
+        return row_weights
+    return jnp.zeros(len(pattern.first), row_weights.dtype).at[pattern.kind].add(row_weights)

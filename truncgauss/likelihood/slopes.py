@@ -1,4 +1,4 @@
-"""What each row says of a Gaussian's parameters: the derivatives of its two terms."""
+"""Derivatives of the two terms of each row in the parameters of its Gaussian."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from truncgauss.likelihood.rows import RowTerms, row_terms
 from truncgauss.probability.method import Method
 
 
-class Slopes(NamedTuple):
+class RowSlopes(NamedTuple):
     """Derivatives of one term of each row by mean, (n, d), and covariance matrix, (n, d, d)."""
 
     by_loc: jax.Array
@@ -21,12 +21,12 @@ class Slopes(NamedTuple):
 
 def row_slopes(
     observations: Observations, loc: jax.Array, matrix: jax.Array, method: Method, key: jax.Array
-) -> tuple[RowTerms, Slopes, Slopes]:
-    """The terms of each row, unweighted, and the derivatives of what it shows and of its region.
+) -> tuple[RowTerms, RowSlopes, RowSlopes]:
+    """The terms of each row, unweighted, and the derivatives of those of the data and the region.
 
     Each row gets a Gaussian of its own, of which one backward pass has all derivatives. Integrals
-    that rows share are shared here too: the first row that asks has their derivatives, and the
-    others get them from there.
+    that rows share are shared too: the first row of each kind has their derivatives, and the
+    others get them from it.
 
     Args:
         observations: n rows.
@@ -44,18 +44,18 @@ def row_slopes(
     rows = jnp.broadcast_to(loc, (n, d)), jnp.broadcast_to(matrix, (n, d, d))
     _, pulled, terms = jax.vjp(both, *rows, has_aux=True)
     nothing = jnp.zeros(n, loc.dtype)
-    asked, source = _askers(observations.patterns or (), nothing)
-    data = Slopes(*(leaf[source] for leaf in pulled((asked, nothing))))
-    asked, source = _askers(observations.region_patterns or (), nothing)
-    region = Slopes(*(leaf[source] for leaf in pulled((nothing, asked))))
+    is_first, source = _sources(observations.patterns or (), nothing)
+    data = RowSlopes(*(leaf[source] for leaf in pulled((is_first, nothing))))
+    is_first, source = _sources(observations.region_patterns or (), nothing)
+    region = RowSlopes(*(leaf[source] for leaf in pulled((nothing, is_first))))
     return terms, data, region
 
 
-def _askers(patterns: tuple[Pattern, ...], nothing: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """1 for rows that ask for an integral themselves, 0 for others, and the row that asks for
-    each, (n,)."""
-    asked, source = nothing, jnp.arange(len(nothing))
+def _sources(patterns: tuple[Pattern, ...], nothing: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """1 for rows whose integral is computed, 0 for others, and the row that has that of each,
+    (n,)."""
+    is_first, source = nothing, jnp.arange(len(nothing))
     for pattern in patterns:
-        asked = asked.at[pattern.asked].set(1.0)
-        source = source.at[pattern.places].set(pattern.of_asked(pattern.asked))
-    return asked, source
+        is_first = is_first.at[pattern.representatives].set(1.0)
+        source = source.at[pattern.destinations].set(pattern.for_rows(pattern.representatives))
+    return is_first, source

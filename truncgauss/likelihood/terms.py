@@ -1,4 +1,4 @@
-"""The terms of a log-likelihood: what rows show, and that they lie where they could be seen."""
+"""The terms of a log-likelihood: of the observed data, and of the regions of truncation."""
 
 from typing import NamedTuple
 
@@ -6,20 +6,20 @@ import jax
 import jax.numpy as jnp
 
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.regions import Box, Polyhedron, Region
-from truncgauss.likelihood.conditioning import Integrals, Rows, conditioned
+from truncgauss.gaussian.regions import Box, Polyhedron
+from truncgauss.likelihood.conditioning import GaussianRows, Integrals, conditioned
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
 
 
-class Term(NamedTuple):
-    """What the rows of a pattern add to the likelihood, or take from it.
+class PatternTerm(NamedTuple):
+    """The contribution of the rows of a pattern to the log-likelihood.
 
     Attributes:
         pattern: the rows.
         sign: 1 for what was observed, -1 for the region.
         density: of exact entries, (g,).
-        integrals: what the limited entries ask for, if there are any.
+        integrals: of the limited entries, if there are any.
     """
 
     pattern: Pattern
@@ -34,7 +34,7 @@ def terms_of(
     covariance: Covariance,
     key: jax.Array,
     equal: bool = False,
-) -> list[Term]:
+) -> list[PatternTerm]:
     """The terms of the likelihood, whose integrals are still to be answered.
 
     `equal` says that the Gaussians of all rows are, so that rows share integrals nevertheless.
@@ -51,61 +51,35 @@ def terms_of(
         rows = region_rows(observations, loc, covariance)
         parts.append((observations.region_patterns or (), rows, region, -1.0))
     terms = []
-    for patterns, rows, own_key, sign in parts:
+    for patterns, rows, part_key, sign in parts:
         for pattern in patterns:
             if not equal and (loc.ndim == 2 or covariance.batch_shape):
                 pattern = pattern.each_by_itself()
-            terms.append(Term(pattern, sign, *conditioned(rows, pattern, own_key)))
+            terms.append(PatternTerm(pattern, sign, *conditioned(rows, pattern, part_key)))
     return terms
 
 
-def data_rows(observations: Observations, loc: jax.Array, covariance: Covariance) -> Rows:
-    """What was observed: y in its intervals and its region, or (y, x) if that limits x."""
-    lower, upper, region = observations.lower, observations.upper, observations.region
-    total = noisy(covariance, observations.noise)
-    if observations.latent:
-        return _joint_rows(observations, loc, covariance, total)
-    if isinstance(region, Box):
-        exact = lower == upper
-        lower = jnp.where(exact, lower, jnp.maximum(lower, region.low))
-        upper = jnp.where(exact, upper, jnp.minimum(upper, region.high))
-    return Rows(loc, total, lower, upper, unboxed(region))
-
-
-def unboxed(region: Region | None) -> Region | None:
-    """The region unless it is a box, whose limits are those of the rows."""
-    return None if isinstance(region, Box) else region
-
-
-def _joint_rows(
-    observations: Observations, loc: jax.Array, covariance: Covariance, total: Covariance
-) -> Rows:
-    """Rows of (y, x) with y in its intervals and x in the region."""
-    n, d = observations.lower.shape
+def data_rows(observations: Observations, loc: jax.Array, covariance: Covariance) -> GaussianRows:
+    """The observed y with its limits and region, or (y, x) if the region limits x."""
+    total, (lower, upper, region) = (
+        noisy(covariance, observations.noise),
+        observations.data_limits(),
+    )
+    if not observations.latent:
+        return GaussianRows(loc, total, lower, upper, region)
     matrix, whole = jnp.broadcast_arrays(covariance.covariance_matrix, total.covariance_matrix)
     joint = jnp.block([[whole, matrix], [matrix, matrix]])
-    low, high = jnp.full((n, d), -jnp.inf, loc.dtype), jnp.full((n, d), jnp.inf, loc.dtype)
-    region = observations.region
-    if isinstance(region, Box):
-        low, high = jnp.broadcast_to(region.low, (n, d)), jnp.broadcast_to(region.high, (n, d))
     if isinstance(region, Polyhedron):
         both = jnp.concatenate([jnp.zeros_like(region.matrix), region.matrix], axis=-1)
         region = Polyhedron(both, region.low, region.high)
-    lower = jnp.concatenate([observations.lower, low], axis=1)
-    upper = jnp.concatenate([observations.upper, high], axis=1)
-    return Rows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, unboxed(region))
+    return GaussianRows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, region)
 
 
-def region_rows(observations: Observations, loc: jax.Array, covariance: Covariance) -> Rows:
-    """Where a row could have been seen: all of it missing but for its region."""
-    shape, region = observations.lower.shape, observations.region
+def region_rows(observations: Observations, loc: jax.Array, covariance: Covariance) -> GaussianRows:
+    """The rows with every entry missing, limited by their region alone."""
     if not observations.latent:
         covariance = noisy(covariance, observations.noise)
-    low, high = jnp.asarray(-jnp.inf, loc.dtype), jnp.asarray(jnp.inf, loc.dtype)
-    if isinstance(region, Box):
-        low, high = region.low, region.high
-    low, high = jnp.broadcast_to(low, shape), jnp.broadcast_to(high, shape)
-    return Rows(loc, covariance, low, high, unboxed(region))
+    return GaussianRows(loc, covariance, *observations.region_limits())
 
 
 def noisy(covariance: Covariance, noise: jax.Array | None) -> Covariance:

@@ -43,8 +43,8 @@ from truncgauss.separation.block_factor import (
     scales,
 )
 from truncgauss.separation.block_paths import (
+    BlockGradient,
     BlockLimits,
-    Gradient,
     Uniforms,
     log_weights,
     with_gradient_of,
@@ -221,7 +221,9 @@ class DenseBlocks(Method):
         """
         begun, dtype = self._begun(row), row.loc.dtype
 
-        def some(carry: tuple[Gradient, Array], keys: Array) -> tuple[tuple[Gradient, Array], Sums]:
+        def some(
+            carry: tuple[BlockGradient, Array], keys: Array
+        ) -> tuple[tuple[BlockGradient, Array], Sums]:
             gradient, log_total = carry
             uniforms = _uniforms(keys, self.num_points, begun.layout, dtype)
             num_lanes = len(keys) * self.num_points
@@ -235,7 +237,7 @@ class DenseBlocks(Method):
 
         keys = key[None] if self.num_replicates == 1 else jax.random.split(key, self.num_replicates)
         empty = empty_blocks(begun.layout, dtype) if of_matrix else None
-        start = Gradient(empty, jax.tree.map(jnp.zeros_like, begun.limits))
+        start = BlockGradient(empty, jax.tree.map(jnp.zeros_like, begun.limits))
         nothing = jnp.full((), -jnp.inf, dtype)
         passes = self._passes(keys, row.covariance.dimension)
         (slope, _), sums = lax.scan(some, (start, nothing), passes)

@@ -212,7 +212,7 @@ def _numbers(covariance: Covariance) -> np.ndarray:
 
 def _within(
     loc: Array, covariance: Covariance, region: QuadraticRegion
-) -> tuple[quadratic_form.Solution, Callable[[], quadratic_form.InnerMoments]]:
+) -> tuple[quadratic_form.ContourIntegral, Callable[[], quadratic_form.InnerMoments]]:
     return quadratic_form.within(loc, covariance.covariance_matrix, region.center, region.root)
 
 

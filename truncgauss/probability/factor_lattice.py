@@ -24,8 +24,8 @@ from truncgauss.gaussian.standardization import standardized
 from truncgauss.gaussian.total_moments import Moments, Pieces, pooled_moments, weighted_pieces
 from truncgauss.probability.method import Growth, Method, check_counts, check_held
 from truncgauss.quadrature.factor_integrand import (
+    FactorPlan,
     Integrand,
-    Plan,
     about,
     combined,
     mean_at,
@@ -74,7 +74,7 @@ class FactorLattice(Method):
 
     num_points: int = static_field(default=1024)
     num_replicates: int = static_field(default=16)
-    plan: Plan | None = None
+    plan: FactorPlan | None = None
 
     growth = Growth("num_points", 1.0)
     held_fields = ("plan",)
@@ -210,10 +210,10 @@ def serves(covariance: Covariance, region: Region) -> bool:
 
 
 @jax.jit
-def _plans(problem: Problem) -> Plan:
+def _plans(problem: Problem) -> FactorPlan:
     """The plan of every row of a problem. Factors have no units, so it serves all units."""
 
-    def of_row(row: Problem) -> Plan:
+    def of_row(row: Problem) -> FactorPlan:
         own = standardized(*row)
         return solve_plan(own.loc, as_low_rank(own.covariance), own.region.low, own.region.high)
 
@@ -231,25 +231,25 @@ def lattice(keys: Array, num_points: int, rank: int, like: Array) -> Array:
     return open_uniforms(bits.reshape(-1, rank), like.dtype)
 
 
-def offsets(plan: Plan, uniforms: Array) -> Array:
+def offsets(plan: FactorPlan, uniforms: Array) -> Array:
     """The factors less the anchor at points (n, r) of the unit cube, shape (n, r)."""
     spread = WIDTH * (jnp.log(uniforms) - jnp.log1p(-uniforms))
     return jnp.matmul(spread, plan.scale.T, precision="highest")
 
 
-def log_weights(integrand: Integrand, plan: Plan, uniforms: Array) -> tuple[Array, Array]:
+def log_weights(integrand: Integrand, plan: FactorPlan, uniforms: Array) -> tuple[Array, Array]:
     """The log weights of points of shape (n, r), shape (n,), less a common level; and the level."""
     heights, level = integrand.heights(offsets(plan, uniforms))
     log_density = jnp.sum(jnp.log(uniforms) + jnp.log1p(-uniforms) - math.log(WIDTH), axis=-1)
     return heights - log_density + log_determinant(plan), level
 
 
-def log_determinant(plan: Plan) -> Array:
+def log_determinant(plan: FactorPlan) -> Array:
     """log det(scale)."""
     return jnp.sum(jnp.log(jnp.diagonal(plan.scale)))
 
 
-def log_weight_at_mode(integrand: Integrand, plan: Plan) -> Array:
+def log_weight_at_mode(integrand: Integrand, plan: FactorPlan) -> Array:
     """The log weight of a point at the mode, less the level of `log_weights`."""
     offset = plan.mode - plan.anchor
     spread = jax.scipy.linalg.solve_triangular(plan.scale, offset, lower=True) / WIDTH

@@ -14,7 +14,6 @@ References:
     probabilities.
 """
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -31,11 +30,10 @@ from truncgauss.special import (
     standardize,
     truncated_mean_and_variance,
 )
+from truncgauss.special.tails import LOG_SQRT_2PI
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
-
-class Regression(NamedTuple):
+class BivariateRegression(NamedTuple):
     """A bivariate normal distribution as the scale of X1 and the regression of X2 on it.
 
     `slope_rest` is the rounding error of `slope`; it carries no derivative.
@@ -47,18 +45,18 @@ class Regression(NamedTuple):
     slope_rest: jax.Array
 
 
-def regression(covariance: Covariance) -> Regression:
+def regression(covariance: Covariance) -> BivariateRegression:
     """The regression of X2 on X1, from a covariance matrix or, with no cancellation, a factor."""
     if isinstance(covariance, ScaleTril):
         factor = covariance.scale_tril
         slope, rest = ratio(factor[1, 0], factor[0, 0])
-        return Regression(factor[0, 0], slope, factor[1, 1], rest)
+        return BivariateRegression(factor[0, 0], slope, factor[1, 1], rest)
     matrix = covariance.covariance_matrix
     matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
     return regression_of(matrix[0, 0], 0.5 * (matrix[0, 1] + matrix[1, 0]), matrix[1, 1])
 
 
-def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Regression:
+def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> BivariateRegression:
     """The regression of X2 on X1, from the variances of both and their covariance."""
     determinant = difference_of_products(first, second, product, product)
     # Products of a factor with itself are singular only to their own rounding.
@@ -67,7 +65,7 @@ def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> Re
     # The square root of this 0 has a derivative of NaN, as it should.
     residual = jnp.sqrt(jnp.where(singular, 0.0 * determinant, determinant) / first)
     slope, rest = ratio(product, first)
-    return Regression(jnp.sqrt(first), slope, residual, rest)
+    return BivariateRegression(jnp.sqrt(first), slope, residual, rest)
 
 
 def ratio(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -80,8 +78,8 @@ def ratio(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
 MAX_PANELS = 10
 
 
-class Plan(NamedTuple):
-    """Where to integrate over X1.
+class PanelPlan(NamedTuple):
+    """Panels for the integral over X1.
 
     Attributes:
         anchor: a value of X1 near the mode.
@@ -119,20 +117,20 @@ def span(
     low: jax.Array,
     high: jax.Array,
 ) -> Span:
-    """Where a log-concave density of the standardised X1 counts between its limits."""
+    """The part of the limits in which a log-concave density of the standardised X1 counts."""
     outer = standardize(low, high, loc, scale)
-    found = log_concave.support(log_density, outer.low, outer.high)
+    support = log_concave.support(log_density, outer.low, outer.high)
     limits = jnp.stack([outer.low, outer.high])
-    at_low, at_high = log_concave.touches(log_density, found.mode, limits)
-    anchor = jnp.clip(loc + scale * found.mode, low, high)
+    at_low, at_high = log_concave.touches(log_density, support.mode, limits)
+    anchor = jnp.clip(loc + scale * support.mode, low, high)
     ends = standardize(low, high, anchor)
     centre = (anchor - loc) / scale
-    left = jnp.where(at_low, ends.low, scale * (found.left - centre))
-    right = jnp.where(at_high, ends.high, scale * (found.right - centre))
+    left = jnp.where(at_low, ends.low, scale * (support.left - centre))
+    right = jnp.where(at_high, ends.high, scale * (support.right - centre))
     return Span(anchor, centre, left, right, at_low, at_high)
 
 
-def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> Plan:
+def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array) -> PanelPlan:
     """Panels for the integral over X1; no derivative goes through their positions.
 
     They are laid out for the density at the most likely X2 given x1, which approximates the
@@ -150,10 +148,12 @@ def plan(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> P
     switch = form.residual_scale / jnp.abs(form.slope)
     zones = log_concave.end_zones(left, right, switch[None])
     breakpoints, num_panels = log_concave.mesh(left, right, form.scale, zones, MAX_PANELS)
-    return Plan(anchor, log_concave.reaching(breakpoints, at_low, at_high), num_panels)
+    return PanelPlan(anchor, log_concave.reaching(breakpoints, at_low, at_high), num_panels)
 
 
-def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
+def log_probability(
+    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
+) -> jax.Array:
     """log P(low <= X <= high), limits and loc of shape (2,), each low below its high.
 
     A coordinate without limits drops out. Where the two coordinates determine each other
@@ -178,10 +178,12 @@ def log_probability(loc: jax.Array, form: Regression, low: jax.Array, high: jax.
     return jnp.where((free[0] & ~singular) | free[1], drop, full)
 
 
-Inputs = tuple[jax.Array, Regression, jax.Array, jax.Array]  # loc, form, low, high
+Inputs = tuple[jax.Array, BivariateRegression, jax.Array, jax.Array]  # loc, form, low, high
 
 
-def along(inputs: Inputs, anchor: jax.Array, breakpoints: jax.Array) -> log_concave.Along:
+def integrand_nodes(
+    inputs: Inputs, anchor: jax.Array, breakpoints: jax.Array
+) -> log_concave.IntegrandNodes:
     """The integrand at the nodes of some panels, for residual_scale > 0."""
     loc, form, low, high = inputs
     ends = standardize(low[0], high[0], anchor)
@@ -195,26 +197,28 @@ def along(inputs: Inputs, anchor: jax.Array, breakpoints: jax.Array) -> log_conc
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
     log_values = log_mass - (base + 0.5 * steps) * steps
     constant = -0.5 * base * base - jnp.log(form.scale)
-    return log_concave.Along(anchor, mean, offsets, shifts, log_values, constant, weights)
+    return log_concave.IntegrandNodes(anchor, mean, offsets, shifts, log_values, constant, weights)
 
 
-def log_panel(inputs: Inputs, given: tuple[jax.Array, jax.Array]) -> jax.Array:
+def log_panel(inputs: Inputs, panel: tuple[jax.Array, jax.Array]) -> jax.Array:
     """The log of the integral over one panel."""
-    anchor, breakpoints = given
-    found = along(inputs, anchor, breakpoints)
-    return found.constant + log_concave.log_weighted_sum(found.log_values, found.weights)
+    anchor, breakpoints = panel
+    nodes = integrand_nodes(inputs, anchor, breakpoints)
+    return nodes.constant + log_concave.log_weighted_sum(nodes.log_values, nodes.weights)
 
 
-def log_integral(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
+def log_integral(
+    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
+) -> jax.Array:
     """The log of the integral over X1, for residual_scale > 0."""
     anchor, breakpoints, num_panels = plan(loc, form, low, high)
     inputs = loc, form, low, high
     log_sum = log_concave.log_total(log_panel, inputs, anchor, breakpoints, num_panels)
-    return log_sum - _LOG_SQRT_2PI
+    return log_sum - LOG_SQRT_2PI
 
 
 def interval_on_line(
-    loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array
+    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
 ) -> tuple[Interval, jax.Array]:
     """The standardised interval of X1 where X2 = loc2 + slope (X1 - loc1), and whether it is empty.
 
@@ -240,23 +244,25 @@ def interval_on_line(
 
 
 def moments_panel(
-    inputs: Inputs, given: tuple[tuple[jax.Array, jax.Array], jax.Array]
-) -> log_concave.Components:
+    inputs: Inputs, panel: tuple[tuple[jax.Array, jax.Array], jax.Array]
+) -> log_concave.ComponentMoments:
     """Weight, mean and covariance of the part of X within one panel; the mean is less `point`."""
-    (anchor, point), breakpoints = given
+    (anchor, point), breakpoints = panel
     loc, form, low, high = inputs
-    found = along(inputs, anchor, breakpoints)
-    near = standardize(low[1], high[1], point[1])
-    second = (found.mean - point[1]) + found.shifts, form.residual_scale, near.low, near.high
+    nodes = integrand_nodes(inputs, anchor, breakpoints)
+    centred = standardize(low[1], high[1], point[1])
+    second = (nodes.mean - point[1]) + nodes.shifts, form.residual_scale, centred.low, centred.high
     mean, variance = truncated_mean_and_variance(*second)
-    means = jnp.stack([(anchor - point[0]) + found.offsets, mean], axis=-1)
-    own = jnp.zeros((2, 2), loc.dtype).at[1, 1].set(1.0)
-    variances = variance[:, None, None] * own[None]
-    components = log_concave.Components(found.log_values + found.constant, means, variances)
-    return log_concave.mixed(components, found.weights)
+    means = jnp.stack([(anchor - point[0]) + nodes.offsets, mean], axis=-1)
+    second_only = jnp.zeros((2, 2), loc.dtype).at[1, 1].set(1.0)
+    variances = variance[:, None, None] * second_only[None]
+    components = log_concave.ComponentMoments(nodes.log_values + nodes.constant, means, variances)
+    return log_concave.mixed(components, nodes.weights)
 
 
-def inner_point(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array) -> jax.Array:
+def inner_point(
+    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
+) -> jax.Array:
     """A point of the region near the mode, shape (2,)."""
     anchor = plan(loc, form, low, high).anchor
     mean, _ = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
@@ -264,12 +270,12 @@ def inner_point(loc: jax.Array, form: Regression, low: jax.Array, high: jax.Arra
 
 
 def moments(
-    loc: jax.Array, form: Regression, low: jax.Array, high: jax.Array, point: jax.Array
-) -> log_concave.Components:
+    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array, point: jax.Array
+) -> log_concave.ComponentMoments:
     """log P + log sqrt(2 pi), mean less `point`, and covariance of X given low <= X <= high.
 
     For residual_scale > 0.
     """
     anchor, breakpoints, num_panels = plan(loc, form, low, high)
-    inputs, given = (loc, form, low, high), (anchor, point)
-    return log_concave.total_moments(moments_panel, inputs, given, breakpoints, num_panels, 2)
+    inputs, points = (loc, form, low, high), (anchor, point)
+    return log_concave.total_moments(moments_panel, inputs, points, breakpoints, num_panels, 2)

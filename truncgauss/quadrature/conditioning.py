@@ -51,31 +51,33 @@ def peak(
     d = len(loc)
     sides = jnp.asarray(list(itertools.product((0, 1, -1), repeat=d)), loc.dtype)
     limits = jnp.where(sides > 0, low[None], jnp.where(sides < 0, high[None], loc[None]))
-    held = sides != 0
+    active = sides != 0
     finite = jnp.all(jnp.isfinite(limits), axis=1)
     limits = jnp.where(finite[:, None], limits, loc[None])
-    gaps = jnp.where(held, limits - loc[None], 0.0)
-    found = jax.vmap(forces)(held, gaps)
+    gaps = jnp.where(active, limits - loc[None], 0.0)
+    multipliers = jax.vmap(forces)(active, gaps)
     # A multiplier that should be 0 may come out with either sign.
-    slack = float(np.finfo(loc.dtype).eps) ** 0.5 * jnp.max(jnp.abs(found), axis=1, keepdims=True)
-    proper = finite & jnp.all(jnp.isfinite(found) & (found * sides >= -slack), axis=1)
-    best = jnp.argmax(jnp.where(proper, jnp.sum(found * gaps, axis=1), -jnp.inf))
-    return Peak(found[best], jnp.where(held[best], limits[best], 0.0))
+    slack = float(np.finfo(loc.dtype).eps) ** 0.5 * jnp.max(
+        jnp.abs(multipliers), axis=1, keepdims=True
+    )
+    proper = finite & jnp.all(jnp.isfinite(multipliers) & (multipliers * sides >= -slack), axis=1)
+    best = jnp.argmax(jnp.where(proper, jnp.sum(multipliers * gaps, axis=1), -jnp.inf))
+    return Peak(multipliers[best], jnp.where(active[best], limits[best], 0.0))
 
 
-def by_factor(factor: jax.Array, held: jax.Array, gaps: jax.Array) -> jax.Array:
+def by_factor(factor: jax.Array, active: jax.Array, gaps: jax.Array) -> jax.Array:
     """The multipliers in two dimensions from a Cholesky factor."""
     (first, _), (slope, second) = factor
     other = difference_of_products(gaps[1], first, slope, gaps[0]) / (first * second * second)
     both = jnp.stack([(gaps[0] / first - slope * other) / first, other])
     alone = gaps / jnp.stack([first * first, slope * slope + second * second])
-    return jnp.where(jnp.all(held), both, alone)
+    return jnp.where(jnp.all(active), both, alone)
 
 
-def by_matrix(matrix: jax.Array, held: jax.Array, gaps: jax.Array) -> jax.Array:
+def by_matrix(matrix: jax.Array, active: jax.Array, gaps: jax.Array) -> jax.Array:
     """The multipliers in up to three dimensions from the covariance matrix."""
     identity = jnp.eye(len(gaps), dtype=gaps.dtype)
-    return solved(jnp.where(held[:, None] & held[None, :], matrix, identity), gaps)
+    return solved(jnp.where(active[:, None] & active[None, :], matrix, identity), gaps)
 
 
 def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
@@ -84,7 +86,7 @@ def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
     if d < 3:
         padded = jnp.eye(3, dtype=right.dtype).at[:d, :d].set(matrix)
         return solved(padded, jnp.zeros(3, right.dtype).at[:d].set(right))[:d]
-    (first, a, b), (_, own_a, product), (_, _, own_b) = matrix
+    (first, a, b), (_, var_a, product), (_, _, var_b) = matrix
     r, r_a, r_b = right
 
     def differences(*terms: tuple[jax.Array, ...]) -> jax.Array:
@@ -92,18 +94,18 @@ def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
         return difference_of_products(*(jnp.stack(column) for column in zip(*terms)))
 
     # Given the first coordinate: variances, covariance, and what is left of the right-hand side.
-    given_first = differences(
-        (own_a, first, a, a),
-        (own_b, first, b, b),
+    conditional = differences(
+        (var_a, first, a, a),
+        (var_b, first, b, b),
         (product, first, a, b),
         (r_a, first, a, r),
         (r_b, first, b, r),
     )
-    own_a, own_b, product, r_a, r_b = given_first / first
+    var_a, var_b, product, r_a, r_b = conditional / first
     determinant, second, third = differences(
-        (own_a, own_b, product, product),
-        (r_a, own_b, product, r_b),
-        (r_b, own_a, product, r_a),
+        (var_a, var_b, product, product),
+        (r_a, var_b, product, r_b),
+        (r_b, var_a, product, r_a),
     )
     second, third = second / determinant, third / determinant
     return jnp.stack([(r - a * second - b * third) / first, second, third])

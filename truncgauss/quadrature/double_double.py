@@ -8,12 +8,14 @@ References:
     Ogita, Rump and Oishi (2005), Accurate sum and dot product.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 
-def two_sum(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """x + y and the rounding error of that sum, exactly."""
+def two_sum(x: Any, y: Any) -> tuple[Any, Any]:
+    """x + y and the rounding error of that sum, exactly, of arrays of JAX or of NumPy."""
     total = x + y
     part = total - x
     return total, (x - (total - part)) + (y - part)

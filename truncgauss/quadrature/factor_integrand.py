@@ -15,7 +15,6 @@ References:
     propagation.
 """
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -27,10 +26,10 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.execution.pytrees import Batched, frozen_pytree, varying_like
 from truncgauss.gaussian.covariances import LowRank
 from truncgauss.quadrature.double_double import exact_sum, products
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special import log_interval_mass, standardize, truncated_mean_and_variance
 from truncgauss.special.quick_moments import quick_moments
+from truncgauss.special.tails import LOG_SQRT_2PI
 
-LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 MAX_STEPS = 100
 MAX_SWEEPS = 40
 DAMPING = 0.8
@@ -59,6 +58,21 @@ def _mean_at_jvp(
 def combined(loadings: Array, factors: Array) -> Array:
     """loadings (d, r) times factors (..., r), shape (..., d), in full precision on any device."""
     return jnp.matmul(factors, loadings.T, precision="highest")
+
+
+def components(
+    mean: Array, shifts: Array, covariance: LowRank, low: Array, high: Array
+) -> tuple[Array, Array, Array]:
+    """A point of the region, and means less the point and variances of X given n factors.
+
+    `mean` is that of X before truncation at an anchor, `shifts`, (n, d), its changes from there.
+    """
+    point = lax.stop_gradient(jnp.clip(mean, low, high))
+    centred = standardize(low, high, point)
+    means, variances = truncated_mean_and_variance(
+        (mean - point)[None] + shifts, jnp.sqrt(covariance.cov_diag), centred.low, centred.high
+    )
+    return point, means, variances
 
 
 class Integrand(NamedTuple):
@@ -125,8 +139,10 @@ def about(anchor: Array, loc: Array, covariance: LowRank, low: Array, high: Arra
 
 
 @frozen_pytree
-class Plan(Batched):
-    """Where the integrand is concentrated; any plan is valid, a good one needs few points.
+class FactorPlan(Batched):
+    """Mean and covariance of the integrand, for a grid or lattice; any plan is unbiased.
+
+    A good one needs few points.
 
     Attributes:
         anchor: approximate mean of the normalised integrand, shape (r,).
@@ -141,7 +157,7 @@ class Plan(Batched):
     event_ranks = {"anchor": 1, "scale": 2, "mode": 1}
 
 
-def solve_plan(loc: Array, covariance: LowRank, low: Array, high: Array) -> Plan:
+def solve_plan(loc: Array, covariance: LowRank, low: Array, high: Array) -> FactorPlan:
     """The plan from expectation propagation or, if that fails, from the curvature at the mode."""
     inputs = lax.stop_gradient((loc, covariance, low, high))
     origin = jnp.zeros(covariance.rank, loc.dtype)
@@ -150,20 +166,20 @@ def solve_plan(loc: Array, covariance: LowRank, low: Array, high: Array) -> Plan
     anchor, scale = propagated(integrand, sites)
     _, steep = moments(integrand.rates, sites)
     fine = jnp.all(jnp.isfinite(scale)) & jnp.all(jnp.isfinite(anchor))
-    return Plan(jnp.where(fine, anchor, mode), jnp.where(fine, scale, steep), mode)
+    return FactorPlan(jnp.where(fine, anchor, mode), jnp.where(fine, scale, steep), mode)
 
 
 # --- The mode -------------------------------------------------------------------------------------
 
 
-class Sites(NamedTuple):
+class GaussianSites(NamedTuple):
     """A Gaussian factor exp(linear x - precision x^2 / 2) in place of each mass; shape (d,)."""
 
     precision: Array
     linear: Array
 
 
-def tangent_sites(integrand: Integrand, factors: Array) -> Sites:
+def tangent_sites(integrand: Integrand, factors: Array) -> GaussianSites:
     """The second-order Taylor expansions of the log masses as sites."""
     x = combined(integrand.rates, factors)
 
@@ -175,10 +191,10 @@ def tangent_sites(integrand: Integrand, factors: Array) -> Sites:
 
     first, second = jax.jvp(slope, (x,), (jnp.ones_like(x),))
     precision = jnp.clip(-second, 0.0, 1.0)
-    return Sites(precision, first + precision * x)
+    return GaussianSites(precision, first + precision * x)
 
 
-def moments(rates: Array, sites: Sites) -> tuple[Array, Array]:
+def moments(rates: Array, sites: GaussianSites) -> tuple[Array, Array]:
     """Mean of phi times all sites, and the lower Cholesky factor of its covariance."""
     identity = jnp.eye(rates.shape[1], dtype=rates.dtype)
     weighted = rates * sites.precision[:, None]
@@ -190,17 +206,17 @@ def moments(rates: Array, sites: Sites) -> tuple[Array, Array]:
     return scale @ (scale.T @ pull), scale
 
 
-def highest(integrand: Integrand) -> tuple[Array, Sites]:
+def highest(integrand: Integrand) -> tuple[Array, GaussianSites]:
     """The mode by Newton's method, and the sites there.
 
     A step that goes far beyond the maximum along its line is halved, judged by slopes: they keep
     their digits where log values in the millions have lost them.
     """
-    State = tuple[Array, Sites, Array, Array, Array, Array]
+    State = tuple[Array, GaussianSites, Array, Array, Array, Array]
     rates = integrand.rates
     eps = jnp.finfo(rates.dtype).eps
 
-    def slopes(sites: Sites, factors: Array) -> Array:
+    def slopes(sites: GaussianSites, factors: Array) -> Array:
         x = combined(rates, factors)
         residual = sites.linear - sites.precision * x
         return jnp.matmul(residual, rates, precision="highest") - factors
@@ -215,8 +231,8 @@ def highest(integrand: Integrand) -> tuple[Array, Sites]:
         newton, scale = moments(rates, sites_there)
         newton = newton - there
         far = jnp.linalg.norm(solve_triangular(scale, newton, lower=True))
-        near = jnp.linalg.norm(size * move) <= 16 * eps * jnp.linalg.norm(factors)
-        done = (good & (far <= 1e-3)) | (near & (count > 0))
+        still = jnp.linalg.norm(size * move) <= 16 * eps * jnp.linalg.norm(factors)
+        done = (good & (far <= 1e-3)) | (still & (count > 0))
         accepted = jax.tree.map(
             lambda new, old: jnp.where(good, new, old),
             (there, sites_there, newton),
@@ -230,7 +246,7 @@ def highest(integrand: Integrand) -> tuple[Array, Sites]:
     # The first step has length 0, and finds the sites at the origin.
     origin = jnp.zeros(rates.shape[1], rates.dtype)
     none, one = jnp.zeros_like(integrand.low), jnp.ones((), rates.dtype)
-    start = (origin, Sites(none, none), origin, one, jnp.asarray(0), jnp.asarray(False))
+    start = (origin, GaussianSites(none, none), origin, one, jnp.asarray(0), jnp.asarray(False))
     factors, sites, *_ = lax.while_loop(unfinished, step, varying_like(start, integrand))
     return factors, sites
 
@@ -238,13 +254,13 @@ def highest(integrand: Integrand) -> tuple[Array, Sites]:
 # --- Mean and covariance --------------------------------------------------------------------------
 
 
-def propagated(integrand: Integrand, sites: Sites) -> tuple[Array, Array]:
+def propagated(integrand: Integrand, sites: GaussianSites) -> tuple[Array, Array]:
     """Mean and Cholesky factor of the integrand by expectation propagation, parallel updates.
 
     The mode and the curvature there are no substitute where limits are sharp, as the mode is then
     in a corner.
     """
-    State = tuple[Sites, Array, Array, Array, Array]
+    State = tuple[GaussianSites, Array, Array, Array, Array]
     rates = integrand.rates
     most = jnp.sum(rates**2, axis=1)
 
@@ -274,7 +290,7 @@ def propagated(integrand: Integrand, sites: Sites) -> tuple[Array, Array]:
     return mean, scale
 
 
-def matched(integrand: Integrand, centre: Array, cavity: Array) -> Sites:
+def matched(integrand: Integrand, centre: Array, cavity: Array) -> GaussianSites:
     """The sites that match mean and variance of x, given its cavity distribution.
 
     With x ~ Normal(centre, cavity) and x + Y within the limits. The variance of x + Y enters as a
@@ -286,4 +302,4 @@ def matched(integrand: Integrand, centre: Array, cavity: Array) -> Sites:
     ratio = jnp.minimum(cut.variance, 1.0)
     left = 1.0 + cavity * ratio
     precision = (1.0 - ratio) / left
-    return Sites(precision, precision * centre + scale * cut.mean / left)
+    return GaussianSites(precision, precision * centre + scale * cut.mean / left)

@@ -78,8 +78,8 @@ def decreasing_root(fun: LogDensity, origin: jax.Array) -> jax.Array:
         halve = ~inside | (count % 3 == 2)
         following = jnp.where(halve, 0.5 * (below + above), newton)
         # The layout needs the mode to a fraction of the local width 1/sqrt(-bend), no better.
-        near = value * value <= 1e-4 * -bend
-        return jnp.where(near, z, following), below, above, count + 1, near
+        converged = value * value <= 1e-4 * -bend
+        return jnp.where(converged, z, following), below, above, count + 1, converged
 
     def unfinished(state: State) -> jax.Array:
         return ~state[-1] & (state[-2] < MAX_STEPS)
@@ -155,19 +155,19 @@ def mesh(
     ends = jnp.cumsum(costs)
     # The comparison also takes a NaN to a number of panels.
     count = jnp.where(ends[-1] > LEAST_PANELS, jnp.ceil(jnp.minimum(ends[-1], most)), LEAST_PANELS)
-    shares = jnp.minimum(jnp.arange(most + 1, dtype=count.dtype), count) / count
-    covered = jnp.clip(shares[:, None] * ends[-1] - (ends - costs)[None], 0.0, costs[None])
+    fractions = jnp.minimum(jnp.arange(most + 1, dtype=count.dtype), count) / count
+    covered = jnp.clip(fractions[:, None] * ends[-1] - (ends - costs)[None], 0.0, costs[None])
     steps = covered * (spans / jnp.where(costs > 0, costs, 1.0))[None]
-    breakpoints = jnp.where(shares < 1, left + steps.sum(-1), right)
+    breakpoints = jnp.where(fractions < 1, left + steps.sum(-1), right)
     return breakpoints, count.astype(int)
 
 
-def graded_panels(left: jax.Array, right: jax.Array, near: jax.Array) -> jax.Array:
+def graded_panels(left: jax.Array, right: jax.Array, distances: jax.Array) -> jax.Array:
     """Sorted breakpoints on [left, right]: equally spaced ones, and some `near` both ends."""
     span = right - left
-    near = jnp.minimum(near, span)
+    distances = jnp.minimum(distances, span)
     even = left + span * jnp.linspace(0.0, 1.0, NUM_UNIFORM + 1, dtype=span.dtype)[1:-1]
-    inner = jnp.clip(jnp.concatenate([even, left + near, right - near]), left, right)
+    inner = jnp.clip(jnp.concatenate([even, left + distances, right - distances]), left, right)
     return jnp.sort(jnp.concatenate([jnp.stack([left, right]), inner]))
 
 
@@ -212,7 +212,7 @@ def between(breakpoints: jax.Array, low: jax.Array, high: jax.Array) -> jax.Arra
     return jnp.where(breakpoints == jnp.inf, high, moved)
 
 
-class Along(NamedTuple):
+class IntegrandNodes(NamedTuple):
     """An integrand at quadrature nodes of the variable of integration, X1 or a factor.
 
     Attributes:
@@ -260,8 +260,8 @@ def log_total(
     flat, unravel = ravel_pytree(inputs)
     plan = jax.lax.stop_gradient(plan)
 
-    def one(flat: jax.Array, given: Any) -> Any:
-        return panel(unravel(flat), given)
+    def one(flat: jax.Array, panels: Any) -> Any:
+        return panel(unravel(flat), panels)
 
     return _total(one, flat, (plan, breakpoints), num_panels)
 
@@ -269,13 +269,13 @@ def log_total(
 def _over_panels(
     one: Panel,
     flat: jax.Array,
-    given: tuple[Any, jax.Array],
+    panels: tuple[Any, jax.Array],
     num_panels: jax.Array,
     start: Any,
     merged: Callable[[Any, Any, Weights], Any],
 ) -> tuple[jax.Array, Any]:
     """The log of the sum, and `merged(old, new, weights)` of what else `one` returns."""
-    plan, breakpoints = given
+    plan, breakpoints = panels
 
     def step(k: jax.Array, state: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
         top, old = state
@@ -297,11 +297,11 @@ def _average(old: Any, new: Any, weights: Weights) -> Any:
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _total(one: Panel, flat: jax.Array, given: Any, num_panels: jax.Array) -> jax.Array:
-    def with_nothing(flat: jax.Array, given: Any) -> tuple[jax.Array, tuple[()]]:
-        return one(flat, given), ()
+def _total(one: Panel, flat: jax.Array, panels: Any, num_panels: jax.Array) -> jax.Array:
+    def with_nothing(flat: jax.Array, panels: Any) -> tuple[jax.Array, tuple[()]]:
+        return one(flat, panels), ()
 
-    return _over_panels(with_nothing, flat, given, num_panels, (), _average)[0]
+    return _over_panels(with_nothing, flat, panels, num_panels, (), _average)[0]
 
 
 @_total.defjvp
@@ -314,29 +314,29 @@ def _total_jvp(
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _value_and_gradient(
-    one: Panel, flat: jax.Array, given: Any, num_panels: jax.Array
+    one: Panel, flat: jax.Array, panels: Any, num_panels: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """The log of the sum and its gradient."""
     start = jnp.zeros_like(flat)
-    return _over_panels(jax.value_and_grad(one), flat, given, num_panels, start, _average)
+    return _over_panels(jax.value_and_grad(one), flat, panels, num_panels, start, _average)
 
 
 @_value_and_gradient.defjvp
 def _value_and_gradient_jvp(
     one: Panel, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    flat, given, num_panels = primals
+    flat, panels, num_panels = primals
     value, gradient = _value_and_gradient(one, *primals)
 
     def gradient_of(flat: jax.Array) -> jax.Array:
         start = jnp.zeros_like(flat)
-        return _over_panels(jax.value_and_grad(one), flat, given, num_panels, start, _average)[1]
+        return _over_panels(jax.value_and_grad(one), flat, panels, num_panels, start, _average)[1]
 
     hessian = jax.jacfwd(gradient_of)(flat)
     return (value, gradient), (gradient @ tangents[0], hessian @ tangents[0])
 
 
-class Components(NamedTuple):
+class ComponentMoments(NamedTuple):
     """Components of a mixture, along leading axes, or one: log weight, mean and covariance."""
 
     log_weight: jax.Array
@@ -344,7 +344,7 @@ class Components(NamedTuple):
     covariance: jax.Array
 
 
-def mixed(components: Components, weights: jax.Array) -> Components:
+def mixed(components: ComponentMoments, weights: jax.Array) -> ComponentMoments:
     """The mixture of components along a leading axis, with quadrature weights besides their own."""
     log_weight = log_weighted_sum(components.log_weight, weights)
     sizes = weights * jnp.exp(components.log_weight - jax.lax.stop_gradient(log_weight))
@@ -353,17 +353,17 @@ def mixed(components: Components, weights: jax.Array) -> Components:
     mean = normalised @ components.mean
     gaps = components.mean - mean[None]
     within = jnp.einsum("n,nij->ij", normalised, components.covariance)
-    return Components(log_weight, mean, within + (normalised[:, None] * gaps).T @ gaps)
+    return ComponentMoments(log_weight, mean, within + (normalised[:, None] * gaps).T @ gaps)
 
 
 def total_moments(
-    panel: Callable[..., Components],
+    panel: Callable[..., ComponentMoments],
     inputs: Any,
     plan: Any,
     breakpoints: jax.Array,
     num_panels: jax.Array,
     d: int,
-) -> Components:
+) -> ComponentMoments:
     """The mixture of what `panel` returns for each panel in use; arguments as for `log_total`.
 
     Its derivative, of all outputs in all inputs, is computed by forward mode through the loop.
@@ -371,14 +371,14 @@ def total_moments(
     flat, unravel = ravel_pytree(inputs)
     plan = jax.lax.stop_gradient(plan)
 
-    def one(flat: jax.Array, given: Any) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        log_weight, *moments = panel(unravel(flat), given)
+    def one(flat: jax.Array, panels: Any) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        log_weight, *moments = panel(unravel(flat), panels)
         return log_weight, tuple(moments)
 
     zeros = jnp.zeros_like(flat[0])
     start = jnp.broadcast_to(zeros, (d,)), jnp.broadcast_to(zeros, (d, d))
     log_weight, moments = _mixture(one, flat, (plan, breakpoints), num_panels, start)
-    return Components(log_weight, *moments)
+    return ComponentMoments(log_weight, *moments)
 
 
 def _joined(old: Any, new: Any, weights: Weights) -> Any:
@@ -390,19 +390,19 @@ def _joined(old: Any, new: Any, weights: Weights) -> Any:
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _mixture(
-    one: Panel, flat: jax.Array, given: Any, num_panels: jax.Array, start: Any
+    one: Panel, flat: jax.Array, panels: Any, num_panels: jax.Array, start: Any
 ) -> tuple[jax.Array, Any]:
-    return _over_panels(one, flat, given, num_panels, start, _joined)
+    return _over_panels(one, flat, panels, num_panels, start, _joined)
 
 
 @_mixture.defjvp
 def _mixture_jvp(
     one: Panel, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[jax.Array, Any], tuple[jax.Array, Any]]:
-    flat, given, num_panels, start = primals
+    flat, panels, num_panels, start = primals
 
     def mixture_of(flat: jax.Array) -> tuple[jax.Array, Any]:
-        return _over_panels(one, flat, given, num_panels, start, _joined)
+        return _over_panels(one, flat, panels, num_panels, start, _joined)
 
     slopes = jax.jacfwd(mixture_of)(flat)
     return _mixture(one, *primals), jax.tree.map(lambda slope: slope @ tangents[0], slopes)

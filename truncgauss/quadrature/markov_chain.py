@@ -12,7 +12,6 @@ References:
     Minka (2001), Expectation propagation for approximate Bayesian inference: the grids.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -24,12 +23,12 @@ from truncgauss.gaussian.covariances import Markov
 from truncgauss.quadrature.log_concave import log_weighted_sum
 from truncgauss.special import Interval, standardize
 from truncgauss.special.quick_moments import quick_moments
+from truncgauss.special.tails import LOG_SQRT_2PI
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 NUM_PANELS = 36
 NUM_NODES = 12
 MAX_STEPS = 300
-NEAR_ENOUGH = 1e-2  # relative change of a precision, or change of a mean in hundreds of its width
+TOLERANCE = 1e-2  # relative change of a precision, or change of a mean in hundreds of its width
 ROUNDING = 64.0
 DROP = 40.0
 COARSEST = 10.0  # largest width of a panel in standard deviations of the noise
@@ -100,10 +99,10 @@ def forward(covariance: Markov, ends: Ends, num_panels: int) -> jax.Array:
         exponents = log_density[None, :] - 0.5 * gap * gap
         size = jax.lax.stop_gradient(exponents.max(1))
         total = (w[None, :] * jnp.exp(exponents - size[:, None])).sum(1)
-        return (size + jnp.log(total) - jnp.log(scale) - _LOG_SQRT_2PI, y, w_next), None
+        return (size + jnp.log(total) - jnp.log(scale) - LOG_SQRT_2PI, y, w_next), None
 
     z = points[0] / covariance.initial_scale
-    first = -0.5 * z * z - jnp.log(covariance.initial_scale) - _LOG_SQRT_2PI
+    first = -0.5 * z * z - jnp.log(covariance.initial_scale) - LOG_SQRT_2PI
     steps = (covariance.transition, covariance.noise_scale, points[1:], weights[1:])
     # For the reverse pass the densities are stored and the transition matrices computed again.
     state, _ = jax.lax.scan(jax.checkpoint(step), (first, points[0], weights[0]), steps)
@@ -132,9 +131,9 @@ def spans(covariance: Markov, limits: Interval) -> Ends:
     low, high, _ = limits
     mean, variance = marginals(diagonal, beside, low, high)
     nothing = jnp.zeros_like(diagonal)
-    own = 1.0 / jnp.sqrt(without_site(diagonal, beside, nothing, nothing)[0])
+    conditional_scale = 1.0 / jnp.sqrt(without_site(diagonal, beside, nothing, nothing)[0])
     mean, scale = jnp.clip(mean, low, high), jnp.sqrt(variance)
-    reach = jnp.minimum(DROP * scale, 2.0 * scale + (2.0 * DROP) ** 0.5 * own)
+    reach = jnp.minimum(DROP * scale, 2.0 * scale + (2.0 * DROP) ** 0.5 * conditional_scale)
     left, right = jnp.maximum(mean - reach, low), jnp.minimum(mean + reach, high)
     return Ends(left, right, right - left).at_limits(limits)
 
@@ -161,19 +160,19 @@ def marginals(
         rest, force = without_site(diagonal, beside, bend, shift)
         mean, variance = force / rest, 1.0 / rest
         scale = jnp.sqrt(variance)
-        found = quick_moments(standardize(low, high, mean, scale))
-        centre = jnp.clip(mean, low, high) + scale * found.offset
-        cut = variance * found.variance
+        tilted = quick_moments(standardize(low, high, mean, scale))
+        centre = jnp.clip(mean, low, high) + scale * tilted.offset
+        cut = variance * tilted.variance
         new_bend = jnp.maximum(1.0 / cut - rest, 0.0)
         new_shift = centre * (rest + new_bend) - force
         # The grids reach far: their centres need be no better than the width.
         unit = jnp.sqrt(cut) + ROUNDING * float(jnp.finfo(low.dtype).eps) * jnp.abs(centre)
         gap = jnp.abs(centre - (force + shift) / (rest + bend)) / unit
-        change = jnp.max(jnp.maximum(jnp.abs(new_bend - bend) * cut, NEAR_ENOUGH * gap))
+        change = jnp.max(jnp.maximum(jnp.abs(new_bend - bend) * cut, TOLERANCE * gap))
         return bend + 0.7 * (new_bend - bend), shift + 0.7 * (new_shift - shift), count + 1, change
 
     def unfinished(state: State) -> jax.Array:
-        return (state[3] > NEAR_ENOUGH) & (state[2] < MAX_STEPS)
+        return (state[3] > TOLERANCE) & (state[2] < MAX_STEPS)
 
     nothing = jnp.zeros_like(diagonal)
     start = (nothing, nothing, jnp.asarray(0), jnp.asarray(jnp.inf, low.dtype))
@@ -194,8 +193,8 @@ def without_site(diagonal: jax.Array, beside: jax.Array, bend: jax.Array, shift:
     def from_before(diagonal: jax.Array, beside: jax.Array, shift: jax.Array) -> Pair:
         def step(before: Pair, row: tuple[jax.Array, ...]) -> tuple[Pair, Pair]:
             (pivot, force), (a, b, r) = before, row
-            found = -b * (b / pivot), -b * (force / pivot)
-            return (a + found[0], r + found[1]), found
+            message = -b * (b / pivot), -b * (force / pivot)
+            return (a + message[0], r + message[1]), message
 
         start = varying_like((jnp.ones_like(diagonal[0]), zero[0]), shift)
         return jax.lax.scan(step, start, (diagonal, jnp.concatenate([zero, beside]), shift))[1]
@@ -282,9 +281,9 @@ def deviations(
     def step(state: State, inputs: tuple[Row, jax.Array]) -> tuple[State, Pair]:
         probabilities, gaps, t = state
         row, later = inputs
-        gaps, found = summarised(probabilities, gaps, t, row[3])
+        gaps, summary = summarised(probabilities, gaps, t, row[3])
         transitions = jax.nn.softmax(exponents(row, later), axis=1)
-        return (probabilities @ transitions, gaps @ transitions, t + 1), found
+        return (probabilities @ transitions, gaps @ transitions, t + 1), summary
 
     gaps = jnp.zeros((d, len(probabilities)), probabilities.dtype)
     state = varying_like((probabilities, gaps, jnp.asarray(0)), probabilities)

@@ -19,20 +19,20 @@ import jax.numpy as jnp
 from truncgauss.gaussian.covariances import LowRank
 from truncgauss.quadrature import log_concave
 from truncgauss.quadrature.double_double import line
+from truncgauss.quadrature.factor_integrand import components
 from truncgauss.special import (
     log_interval_mass,
     standardize,
-    truncated_mean_and_variance,
 )
+from truncgauss.special.tails import LOG_SQRT_2PI
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 NUM_NODES = 16
 NUM_WINDOWS = 10
 
 
-def along(
+def integrand_nodes(
     loc: jax.Array, covariance: LowRank, low: jax.Array, high: jax.Array
-) -> log_concave.Along:
+) -> log_concave.IntegrandNodes:
     """The integrand at the quadrature nodes of the factor."""
     loading, scale = covariance.cov_factor[:, 0], jnp.sqrt(covariance.cov_diag)
     anchor, breakpoints = plan(*jax.lax.stop_gradient((loc, loading, scale, low, high)))
@@ -49,16 +49,16 @@ def along(
     shifts, log_mass = jax.vmap(at)(offsets)
     log_values = log_mass - (anchor + 0.5 * offsets) * offsets
     constant = -0.5 * anchor * anchor
-    return log_concave.Along(anchor, mean, offsets, shifts, log_values, constant, weights)
+    return log_concave.IntegrandNodes(anchor, mean, offsets, shifts, log_values, constant, weights)
 
 
 def log_probability(
     loc: jax.Array, covariance: LowRank, low: jax.Array, high: jax.Array
 ) -> jax.Array:
     """log P(low <= X <= high) for rank one, all of shape (d,), each low below its high."""
-    found = along(loc, covariance, low, high)
-    log_sum = log_concave.log_weighted_sum(found.log_values, found.weights)
-    return found.constant - _LOG_SQRT_2PI + log_sum
+    nodes = integrand_nodes(loc, covariance, low, high)
+    log_sum = log_concave.log_weighted_sum(nodes.log_values, nodes.weights)
+    return nodes.constant - LOG_SQRT_2PI + log_sum
 
 
 def plan(
@@ -95,10 +95,6 @@ def nodes(
         A point of the region, shape (d,); means, less the point, and variances of the mixture's
         components, shape (n, d); logs of the integrand and weights of the quadrature, shape (n,).
     """
-    found = along(loc, covariance, low, high)
-    point = jax.lax.stop_gradient(jnp.clip(found.mean, low, high))
-    near = standardize(low, high, point)
-    center = (found.mean - point)[None] + found.shifts
-    component = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
-    means, variances = truncated_mean_and_variance(*component)
-    return point, means, variances, found.log_values, found.weights
+    integrand = integrand_nodes(loc, covariance, low, high)
+    mixture = components(integrand.mean, integrand.shifts, covariance, low, high)
+    return *mixture, integrand.log_values, integrand.weights

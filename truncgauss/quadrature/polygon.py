@@ -27,8 +27,8 @@ from truncgauss.gaussian.linalg import product, triangle
 from truncgauss.gaussian.regions import LinearRegion
 from truncgauss.quadrature import log_concave
 from truncgauss.special import Interval, log_interval_mass, standardize, truncated_mean_and_variance
+from truncgauss.special.tails import LOG_SQRT_2PI
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 SUPPORT = 2.0 * (2.0 * log_concave.DROP) ** 0.5  # its greatest length
 
 
@@ -106,7 +106,7 @@ def bounds(lines: Lines, t: jax.Array) -> Interval:
 
 
 def crossings(lines: Lines, low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Where line i with intercepts `low` meets line j with `high`, and its slope less that of j."""
+    """t where line i through `low` meets line j through `high`, and its slope less that of j."""
     steeper = lines.slopes[:, None] - lines.slopes[None, :]
     proper = jnp.isfinite(low)[:, None] & jnp.isfinite(high)[None, :] & (steeper != 0)
     low, high = jnp.where(jnp.isfinite(low), low, 0.0), jnp.where(jnp.isfinite(high), high, 0.0)
@@ -127,12 +127,12 @@ def tips(lines: Lines) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def kinks(lines: Lines) -> jax.Array:
-    """Where active lines change, shape (2 m,); also values of t where none does."""
-    found = []
+    """Values of t, shape (2 m,), among them all at which active lines change."""
+    positions = []
     for intercepts, sign in ((lines.limits.low, 1.0), (lines.limits.high, -1.0)):
         meet, steeper = crossings(lines, intercepts, intercepts)
-        found.append(largest(jnp.where(sign * steeper > 0, meet, -jnp.inf)))
-    return jnp.concatenate(found)
+        positions.append(largest(jnp.where(sign * steeper > 0, meet, -jnp.inf)))
+    return jnp.concatenate(positions)
 
 
 def panels_of(lines: Lines) -> Panels:
@@ -140,7 +140,7 @@ def panels_of(lines: Lines) -> Panels:
     fixed = lax.stop_gradient(lines)
 
     def log_density(t: jax.Array) -> jax.Array:
-        """That of the most likely s, which is the integrand up to a factor."""
+        """The log density at the most likely s, which is the integrand up to a factor."""
         low, high, _ = bounds(fixed, t[None])
         below, above = jnp.maximum(low[0], 0.0), jnp.maximum(-high[0], 0.0)
         return -0.5 * (t * t + below * below + above * above)
@@ -159,7 +159,7 @@ def panels_of(lines: Lines) -> Panels:
     return Panels(mode, breakpoints - mode)
 
 
-class Nodes(NamedTuple):
+class PolygonNodes(NamedTuple):
     """The integrand at quadrature nodes: t, the interval of s, logs of values and weights (n,).
 
     The logs are less `constant`, and -inf where rounding leaves no interval; `inner` is some then.
@@ -172,7 +172,7 @@ class Nodes(NamedTuple):
     constant: jax.Array
 
 
-def nodes_of(lines: Lines, panels: Panels) -> Nodes:
+def nodes_of(lines: Lines, panels: Panels) -> PolygonNodes:
     """The integrand at the nodes of some panels."""
     anchor, breakpoints = panels
     offsets, weights = log_concave.rule(breakpoints)
@@ -182,7 +182,7 @@ def nodes_of(lines: Lines, panels: Panels) -> Nodes:
     inner = Interval(*(jnp.where(outside, x, y) for x, y in zip((-1.0, 1.0, 2.0), inner)))
     log_values = log_interval_mass(*inner) - (anchor + 0.5 * offsets) * offsets
     log_values = jnp.where(outside, -jnp.inf, log_values)
-    return Nodes(t, inner, log_values, weights, -0.5 * anchor * anchor - _LOG_SQRT_2PI)
+    return PolygonNodes(t, inner, log_values, weights, -0.5 * anchor * anchor - LOG_SQRT_2PI)
 
 
 def integrated(function: Callable[[Lines, Panels], Any]) -> Callable[[Lines], Any]:
@@ -217,8 +217,10 @@ def plane_moments(lines: Lines, panels: Panels) -> tuple[jax.Array, jax.Array]:
     nodes = nodes_of(lines, panels)
     mean, variance = truncated_mean_and_variance(0.0, 1.0, nodes.inner.low, nodes.inner.high)
     means = jnp.stack([nodes.t, mean], axis=-1)
-    own = jnp.diag(jnp.array([0.0, 1.0], mean.dtype))
-    components = log_concave.Components(nodes.log_values, means, variance[:, None, None] * own)
+    second_only = jnp.diag(jnp.array([0.0, 1.0], mean.dtype))
+    components = log_concave.ComponentMoments(
+        nodes.log_values, means, variance[:, None, None] * second_only
+    )
     mixed = log_concave.mixed(components, nodes.weights)
     return mixed.mean, mixed.covariance
 

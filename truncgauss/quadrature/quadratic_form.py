@@ -48,7 +48,7 @@ MOST_ROUNDING = 0.02  # of the terms on a path; with more, only the saddle point
 ROUNDINGS = 4.0  # of the same number, on the way from the inputs to an exponent
 
 
-class Path(NamedTuple):
+class ContourPath(NamedTuple):
     """Nodes of the upper half of a path, the lower half being its mirror image.
 
     Attributes:
@@ -116,9 +116,9 @@ def _spread(nodes: Array, variances: Array) -> Array:
 @resolvents.defjvp
 def _resolvents_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     nodes, _, _ = primals
-    found = resolvents(*primals)
-    change = tangents[2].astype(found.dtype)
-    return found, -2.0 * nodes[:, None, None] * (found @ change[None] @ found)
+    inverse = resolvents(*primals)
+    change = tangents[2].astype(inverse.dtype)
+    return inverse, -2.0 * nodes[:, None, None] * (inverse @ change[None] @ inverse)
 
 
 @jax.custom_jvp
@@ -181,7 +181,7 @@ def saddle(variances: Array, mean: Array) -> tuple[Array, Array]:
     return s, slopes(s)[1]
 
 
-def path_of(variances: Array, mean: Array) -> tuple[Path, Array]:
+def path_of(variances: Array, mean: Array) -> tuple[ContourPath, Array]:
     """The best of the parabolas, and a real number near log P which its log terms leave out."""
     top, bend = saddle(variances, mean)
 
@@ -222,12 +222,15 @@ def path_of(variances: Array, mean: Array) -> tuple[Path, Array]:
     log_terms = nodes - jnp.log(nodes) + steps[best] - level.astype(nodes.dtype) - constant
     sizes = top * (1.0 + jnp.sum(mean * mean / (1.0 + 2.0 * top * variances)))
     rounding = ROUNDINGS * float(jnp.finfo(mean.dtype).eps) * (sizes + jnp.abs(level))
-    paths = _saddle_alone(top, bend, level, rounding), Path(nodes, log_terms, error[best], rounding)
+    paths = (
+        _saddle_alone(top, bend, level, rounding),
+        ContourPath(nodes, log_terms, error[best], rounding),
+    )
     few = ~(rounding <= MOST_ROUNDING)
     return jax.tree.map(lambda one, many: jnp.where(few, one, many), *paths), level
 
 
-def _saddle_alone(top: Array, bend: Array, level: Array, rounding: Array) -> Path:
+def _saddle_alone(top: Array, bend: Array, level: Array, rounding: Array) -> ContourPath:
     """All nodes at the saddle point: the leading term of the integral for large exponents.
 
     That is the maximum over the root of 2 pi times the curvature. Nothing is known where s_0 was
@@ -236,8 +239,10 @@ def _saddle_alone(top: Array, bend: Array, level: Array, rounding: Array) -> Pat
     nodes = jnp.broadcast_to(lax.complex(top, 0.0 * top), (NUM_NODES,))
     leading = -0.5 * jnp.log(2.0 * math.pi * NUM_NODES**2 * bend) - level
     log_terms = nodes - jnp.log(nodes) + leading.astype(nodes.dtype)
-    found = top < 0.1 * _highest(top.dtype)
-    return Path(nodes, log_terms, jnp.where(found, 1.0 / (top * top * bend), jnp.inf), rounding)
+    proper = top < 0.1 * _highest(top.dtype)
+    return ContourPath(
+        nodes, log_terms, jnp.where(proper, 1.0 / (top * top * bend), jnp.inf), rounding
+    )
 
 
 def _highest(dtype: np.dtype) -> float:
@@ -255,7 +260,7 @@ def _sums(log_terms: Array) -> Array:
 # --- Results --------------------------------------------------------------------------------------
 
 
-class Solution(NamedTuple):
+class ContourIntegral(NamedTuple):
     """The path for a Gaussian, with differentiable results.
 
     Attributes:
@@ -267,7 +272,7 @@ class Solution(NamedTuple):
     """
 
     gaussian: Principal
-    path: Path
+    path: ContourPath
     shares: Array
     log_prob: Array
     error: Array
@@ -287,7 +292,7 @@ class Sizes(NamedTuple):
     shape: Array
 
 
-def solve(mean: Array, covariance: Array, sizes: Sizes | None = None) -> Solution:
+def solve(mean: Array, covariance: Array, sizes: Sizes | None = None) -> ContourIntegral:
     """log P(|y| <= 1) for y ~ Normal(mean, covariance).
 
     Args:
@@ -304,18 +309,18 @@ def solve(mean: Array, covariance: Array, sizes: Sizes | None = None) -> Solutio
     exponent = log_transform(path.nodes, gaussian.variances, *gaussian[2:4]) + path.log_terms
     terms = jnp.exp(exponent)
     total = jnp.sum(jnp.real(terms))
-    shares = terms / total.astype(terms.dtype)
+    weights = terms / total.astype(terms.dtype)
     log_prob = jnp.log(jnp.where(total > 0, total, 1.0)) + level
     # P exceeds 1 by no more than rounding; and nothing is known where no path has a positive sum.
     log_prob = log_prob - lax.stop_gradient(jnp.maximum(log_prob, 0.0))
     log_prob = jnp.where(total > 0, log_prob, jnp.nan)
-    error = path.error + path.rounding + _effect(lax.stop_gradient(gaussian), path, shares, sizes)
+    error = path.error + path.rounding + _effect(lax.stop_gradient(gaussian), path, weights, sizes)
     size = jnp.maximum(1.0, jnp.abs(lax.stop_gradient(log_prob)))
     bound = lax.stop_gradient(jnp.where(jnp.isnan(error), jnp.inf, error))
     bound = jnp.where(bound <= negligible(mean.dtype) * size, 0.0, bound)
     known, certain = _of_constants(lax.stop_gradient(mean), lax.stop_gradient(covariance))
     log_prob = jnp.where(certain, known, log_prob)
-    return Solution(gaussian, path, shares, log_prob, jnp.where(certain, 0.0, bound))
+    return ContourIntegral(gaussian, path, weights, log_prob, jnp.where(certain, 0.0, bound))
 
 
 def _of_constants(mean: Array, covariance: Array) -> tuple[Array, Array]:
@@ -327,7 +332,7 @@ def _of_constants(mean: Array, covariance: Array) -> tuple[Array, Array]:
     return known.astype(mean.dtype), alone & (taken >= 0) | (taken >= 1)
 
 
-def _effect(gaussian: Principal, path: Path, shares: Array, sizes: Sizes) -> Array:
+def _effect(gaussian: Principal, path: ContourPath, weights: Array, sizes: Sizes) -> Array:
     """A bound on the change of log P by one unit in the last place of the inputs."""
     axes, variances, mean, _, spread = gaussian
     turned = jnp.abs(axes)
@@ -335,8 +340,8 @@ def _effect(gaussian: Principal, path: Path, shares: Array, sizes: Sizes) -> Arr
     d_mean = turned.T @ sizes.mean + 0.5 * shape @ jnp.abs(mean)
     d_variance = jnp.diagonal(entries) + shape @ variances + spread
     inverse = 1.0 / _spread(path.nodes, gaussian.variances)
-    first = jnp.abs(jnp.real(jnp.sum((shares * path.nodes)[:, None] * inverse, axis=0)))
-    second = jnp.abs(jnp.real(jnp.sum((shares * path.nodes**2)[:, None] * inverse**2, axis=0)))
+    first = jnp.abs(jnp.real(jnp.sum((weights * path.nodes)[:, None] * inverse, axis=0)))
+    second = jnp.abs(jnp.real(jnp.sum((weights * path.nodes**2)[:, None] * inverse**2, axis=0)))
     by_mean, by_variance = 2.0 * jnp.abs(mean) * first, first + 2.0 * mean**2 * second
     eps = ROUNDINGS * float(jnp.finfo(mean.dtype).eps)
     return eps * jnp.sum(by_mean * d_mean + by_variance * d_variance)
@@ -351,7 +356,7 @@ class InnerMoments(NamedTuple):
     covariance_error: Array
 
 
-def moments(solution: Solution) -> InnerMoments:
+def moments(solution: ContourIntegral) -> InnerMoments:
     """The moments of y given |y| <= 1.
 
     In a tail the covariance is much smaller than its terms on the path; the bounds say how many of
@@ -360,17 +365,17 @@ def moments(solution: Solution) -> InnerMoments:
     axes, variances, mean, covariance, _ = solution.gaussian
     inverse = resolvents(solution.path.nodes, variances, covariance)
     means = inverse @ mean.astype(inverse.dtype)
-    shares = solution.shares
+    weights = solution.shares
 
     def average(x: Array) -> tuple[Any, Any]:
         """The average over the path, and that of the absolute values."""
-        sizes = jnp.einsum("n,n...->...", jnp.abs(shares), jnp.abs(x))
-        return jnp.real(jnp.einsum("n,n...->...", shares, x)), sizes
+        sizes = jnp.einsum("n,n...->...", jnp.abs(weights), jnp.abs(x))
+        return jnp.real(jnp.einsum("n,n...->...", weights, x)), sizes
 
     middle, _ = average(means)
     away = means - middle[None].astype(means.dtype)
-    own = covariance.astype(inverse.dtype)[None] @ inverse
-    spread, sizes = average(own + away[:, :, None] * away[:, None, :])
+    of_node = covariance.astype(inverse.dtype)[None] @ inverse
+    spread, sizes = average(of_node + away[:, :, None] * away[:, None, :])
     rounding = solution.path.rounding
     eps = ROUNDINGS * float(jnp.finfo(mean.dtype).eps) + rounding
     eps = jnp.where(rounding <= MOST_ROUNDING, eps, 2.0)  # nothing is known from the saddle alone
@@ -386,7 +391,7 @@ def _divided(root: Array, columns: Array) -> Array:
     return lax.linalg.triangular_solve(root, columns, left_side=True, lower=True)
 
 
-def own_coordinates(
+def ball_coordinates(
     loc: Array, covariance: Array, center: Array, root: Array
 ) -> tuple[Array, Array]:
     """Mean and covariance of y = root^-1 (x - center), shapes (d,) and (d, d)."""
@@ -396,7 +401,7 @@ def own_coordinates(
 
 def within(
     loc: Array, covariance: Array, center: Array, root: Array
-) -> tuple[Solution, Callable[[], InnerMoments]]:
+) -> tuple[ContourIntegral, Callable[[], InnerMoments]]:
     """The solution for |root^-1 (x - center)| <= 1, and a function for the moments of x.
 
     Args:
@@ -407,7 +412,7 @@ def within(
 
     inverse = jnp.abs(_divided(root, jnp.eye(len(loc), dtype=loc.dtype)))
     stretch = inverse @ jnp.abs(root)
-    mean, matrix = own_coordinates(loc, covariance, center, root)
+    mean, matrix = ball_coordinates(loc, covariance, center, root)
     # Substitution, twice for the matrix, rounds as much as what it multiplies does.
     entries = inverse @ jnp.abs(covariance) @ inverse.T + stretch @ jnp.abs(matrix) @ stretch.T
     offsets = inverse @ (jnp.abs(loc) + jnp.abs(center)) + stretch @ jnp.abs(mean)
@@ -417,7 +422,7 @@ def within(
     def of_x() -> InnerMoments:
         mean, matrix, mean_error, error = moments(solution)
         matrix, error = root @ matrix @ root.T, jnp.abs(root) @ error @ jnp.abs(root).T
-        # What rounding may have made negative is at least not that.
+        # Rounding may have made variances negative.
         diagonal = jnp.diagonal(matrix)
         matrix = matrix + jnp.diag(jnp.maximum(diagonal, 0.0) - diagonal)
         return InnerMoments(center + root @ mean, matrix, jnp.abs(root) @ mean_error, error)

@@ -9,7 +9,6 @@ References:
     probabilities.
 """
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -21,8 +20,8 @@ from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.quadrature import bivariate, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
 from truncgauss.special import Interval, standardize
+from truncgauss.special.tails import LOG_SQRT_2PI
 
-_LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 MAX_PANELS = 40
 
 
@@ -44,9 +43,9 @@ class Conditional(NamedTuple):
 def conditional(matrix: jax.Array) -> Conditional:
     """The distribution of (X2, X3) given X1, from a covariance matrix of shape (3, 3)."""
     first, products = matrix[0, 0], 0.5 * (matrix[0, 1:] + matrix[1:, 0])
-    own = jnp.diagonal(matrix)[1:]
+    diagonal = jnp.diagonal(matrix)[1:]
     slopes, rests = bivariate.ratio(products, jnp.full(2, first))
-    variances = difference_of_products(own, jnp.full(2, first), products, products) / first
+    variances = difference_of_products(diagonal, jnp.full(2, first), products, products) / first
     product = 0.5 * (matrix[1, 2] + matrix[2, 1])
     covariance = difference_of_products(product, first, products[0], products[1]) / first
     return Conditional(jnp.sqrt(first), slopes, rests, variances, covariance)
@@ -74,7 +73,7 @@ def most_likely(
     return -0.5 * jnp.min(nearest * nearest + other * other / free)
 
 
-def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> bivariate.Plan:
+def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> bivariate.PanelPlan:
     """Panels for the integral over X1, laid out for the density at the most likely (X2, X3)."""
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
     scales = jnp.sqrt(form.variances)
@@ -86,8 +85,8 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
 
     def log_density(z: jax.Array) -> jax.Array:
         shift = rates * z
-        near = most_likely(correlation, positive, inner.low - shift, inner.high - shift)
-        return near - 0.5 * z * z
+        height = most_likely(correlation, positive, inner.low - shift, inner.high - shift)
+        return height - 0.5 * z * z
 
     anchor, centre, left, right, at_low, at_high = bivariate.span(
         log_density, loc[0], form.scale, low[0], high[0]
@@ -103,7 +102,9 @@ def plan(loc: jax.Array, form: Conditional, low: jax.Array, high: jax.Array) -> 
     windows = log_concave.Zones(positions - half, positions + half, lengths)
     zones = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), ends_of_support, windows)
     breakpoints, num_panels = log_concave.mesh(left, right, form.scale, zones, MAX_PANELS)
-    return bivariate.Plan(anchor, log_concave.reaching(breakpoints, at_low, at_high), num_panels)
+    return bivariate.PanelPlan(
+        anchor, log_concave.reaching(breakpoints, at_low, at_high), num_panels
+    )
 
 
 def crossings(
@@ -128,7 +129,7 @@ class Reduced(NamedTuple):
 
     loc: jax.Array
     form: Conditional
-    rest: bivariate.Regression
+    rest: bivariate.BivariateRegression
     low: jax.Array
     high: jax.Array
 
@@ -144,7 +145,7 @@ def reduced(
     return order, Reduced(loc[order], form, rest, low[order], high[order])
 
 
-class Along(NamedTuple):
+class ConditionalNodes(NamedTuple):
     """X1 at quadrature nodes, and the conditional means of (X2, X3) there, shape (n, 2)."""
 
     offsets: jax.Array
@@ -153,7 +154,9 @@ class Along(NamedTuple):
     weights: jax.Array
 
 
-def along(problem: Reduced, anchor: jax.Array, breakpoints: jax.Array) -> Along:
+def integrand_nodes(
+    problem: Reduced, anchor: jax.Array, breakpoints: jax.Array
+) -> ConditionalNodes:
     """The log density of X1 at the nodes of some panels, and the means of the others given it."""
     loc, form, _, low, high = problem
     ends = standardize(low[0], high[0], anchor)
@@ -163,18 +166,18 @@ def along(problem: Reduced, anchor: jax.Array, breakpoints: jax.Array) -> Along:
     means = means[None] + (mean_rests[None] + form.slopes[None] * offsets[:, None])
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
     constant = -0.5 * base * base - jnp.log(form.scale)
-    return Along(offsets, means, constant - (base + 0.5 * steps) * steps, weights)
+    return ConditionalNodes(offsets, means, constant - (base + 0.5 * steps) * steps, weights)
 
 
-def log_panel(problem: Reduced, given: tuple[jax.Array, jax.Array]) -> jax.Array:
+def log_panel(problem: Reduced, panel: tuple[jax.Array, jax.Array]) -> jax.Array:
     """The log of the integral over one panel."""
-    found = along(problem, *given)
+    nodes = integrand_nodes(problem, *panel)
 
     def log_mass(means: jax.Array) -> jax.Array:
         return bivariate.log_integral(means, problem.rest, problem.low[1:], problem.high[1:])
 
-    log_values = jax.vmap(log_mass)(found.means) + found.log_prior
-    return log_concave.log_weighted_sum(log_values, found.weights)
+    log_values = jax.vmap(log_mass)(nodes.means) + nodes.log_prior
+    return log_concave.log_weighted_sum(log_values, nodes.weights)
 
 
 def log_probability(
@@ -183,26 +186,26 @@ def log_probability(
     """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
     _, problem = reduced(loc, covariance, low, high)
     laid = plan(problem.loc, problem.form, problem.low, problem.high)
-    return log_concave.log_total(log_panel, problem, *laid) - _LOG_SQRT_2PI
+    return log_concave.log_total(log_panel, problem, *laid) - LOG_SQRT_2PI
 
 
 def moments_panel(
-    problem: Reduced, given: tuple[tuple[jax.Array, jax.Array], jax.Array]
-) -> log_concave.Components:
+    problem: Reduced, panel: tuple[tuple[jax.Array, jax.Array], jax.Array]
+) -> log_concave.ComponentMoments:
     """Weight, mean and covariance of the part of X within one panel; the mean is less `point`."""
-    (anchor, point), breakpoints = given
-    found = along(problem, anchor, breakpoints)
+    (anchor, point), breakpoints = panel
+    nodes = integrand_nodes(problem, anchor, breakpoints)
     low, high = problem.low[1:], problem.high[1:]
 
-    def others(means: jax.Array) -> log_concave.Components:
+    def others(means: jax.Array) -> log_concave.ComponentMoments:
         return bivariate.moments(means, problem.rest, low, high, point[1:])
 
-    log_mass, mean, covariance = jax.vmap(others)(found.means)
-    first = (anchor - point[0]) + found.offsets
+    log_mass, mean, covariance = jax.vmap(others)(nodes.means)
+    first = (anchor - point[0]) + nodes.offsets
     means = jnp.concatenate([first[:, None], mean], axis=-1)
     covariances = jnp.pad(covariance, ((0, 0), (1, 0), (1, 0)))
-    components = log_concave.Components(log_mass + found.log_prior, means, covariances)
-    return log_concave.mixed(components, found.weights)
+    components = log_concave.ComponentMoments(log_mass + nodes.log_prior, means, covariances)
+    return log_concave.mixed(components, nodes.weights)
 
 
 def moments(
@@ -211,10 +214,10 @@ def moments(
     """A point of the region; mean less that point, and covariance, of X given low <= X <= high."""
     order, problem = reduced(loc, covariance, low, high)
     anchor, breakpoints, num_panels = plan(problem.loc, problem.form, problem.low, problem.high)
-    nearest = along(problem, anchor, jnp.zeros(2, loc.dtype)).means[0]
+    nearest = integrand_nodes(problem, anchor, jnp.zeros(2, loc.dtype)).means[0]
     others = bivariate.inner_point(nearest, problem.rest, problem.low[1:], problem.high[1:])
     point = jnp.concatenate([anchor[None], others])
-    given = anchor, point
-    found = log_concave.total_moments(moments_panel, problem, given, breakpoints, num_panels, 3)
+    points = anchor, point
+    result = log_concave.total_moments(moments_panel, problem, points, breakpoints, num_panels, 3)
     back = jnp.argsort(order)
-    return point[back], found.mean[back], found.covariance[back][:, back]
+    return point[back], result.mean[back], result.covariance[back][:, back]

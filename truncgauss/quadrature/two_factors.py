@@ -10,6 +10,7 @@ References:
 """
 
 import math
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -18,14 +19,15 @@ from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.covariances import LowRank
 from truncgauss.gaussian.total_moments import Nodes
 from truncgauss.quadrature.factor_integrand import (
+    FactorPlan,
     Integrand,
-    Plan,
     about,
     combined,
+    components,
     mean_at,
     solve_plan,
 )
-from truncgauss.special import log_sum_exp, standardize, truncated_mean_and_variance
+from truncgauss.special import log_sum_exp
 
 NUM_SIDE = 96  # points along each side of the grid
 NUM_RAYS = 32
@@ -41,20 +43,31 @@ def log_probability(
 
     stderr is 0 where the rule has converged, else an approximate upper bound of its error.
     """
+    plan, step, _, heights, level, bound = on_grid(loc, covariance, low, high)
+    area = step[0] * step[1] * plan.scale[0, 0] * plan.scale[1, 1]
+    return log_sum_exp(heights) + jnp.log(area) + level, bound
+
+
+def on_grid(loc: Array, covariance: LowRank, low: Array, high: Array) -> tuple[Any, ...]:
+    """The integrand on the grid.
+
+    Returns:
+        The plan; the spacing, shape (2,), in its units; offsets of the points from its anchor,
+        shape (n, 2); logs of the integrand there less a level, and the level, see
+        `Integrand.heights`; and the error of `error_bound`, 0 where the rule has converged.
+    """
     fixed = lax.stop_gradient((loc, covariance, low, high))
     plan = solve_plan(*fixed)
-    left, right, found = rectangle(about(plan.anchor, *fixed), plan)
+    left, right, enclosed = rectangle(about(plan.anchor, *fixed), plan)
     step = (right - left) / NUM_SIDE
     index = jnp.arange(NUM_SIDE, dtype=loc.dtype) + 0.5
     sides = (left[k] + step[k] * index for k in range(2))
     grid = jnp.stack(jnp.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
     offsets = jnp.matmul(grid.astype(loc.dtype), plan.scale.T, precision="highest")
     heights, level = about(plan.anchor, loc, covariance, low, high).heights(offsets)
-    area = step[0] * step[1] * plan.scale[0, 0] * plan.scale[1, 1]
-    log_prob = log_sum_exp(heights) + jnp.log(area) + level
     bound = error_bound(lax.stop_gradient(heights).reshape(NUM_SIDE, NUM_SIDE))
-    stderr = jnp.where(bound <= RESOLVED, 0.0, bound)
-    return log_prob, jnp.where(found, stderr, jnp.inf)
+    bound = jnp.where(enclosed, jnp.where(bound <= RESOLVED, 0.0, bound), jnp.inf)
+    return plan, step, offsets, heights, level, bound
 
 
 def error_bound(heights: Array) -> Array:
@@ -81,8 +94,8 @@ def disagreement(heights: Array) -> Array:
     return jnp.max(jnp.abs(jnp.stack([rows.sum(), columns.sum(), rows[0] - rows[1]])))
 
 
-def rectangle(integrand: Integrand, plan: Plan) -> tuple[Array, Array, Array]:
-    """Corners of a rectangle that holds the integrand to rounding, and whether it was found.
+def rectangle(integrand: Integrand, plan: FactorPlan) -> tuple[Array, Array, Array]:
+    """Corners of a rectangle that holds the integrand to rounding, and whether there is one.
 
     In units of the plan's scale. Along each ray from the anchor the integrand falls below a level
     only once, since it is log-concave: bisection finds where.
@@ -100,21 +113,22 @@ def rectangle(integrand: Integrand, plan: Plan) -> tuple[Array, Array, Array]:
     floor = at_mode - DROP
 
     def step(state: State) -> State:
-        near, far, probe, count = state
+        inner, outer, probe, count = state
         outside = heights(probe[:, None] * directions) < floor
-        near, far = jnp.where(outside, near, probe), jnp.where(outside, probe, far)
-        return near, far, jnp.where(jnp.isinf(far), 2.0 * probe, 0.5 * (near + far)), count + 1
+        inner, outer = jnp.where(outside, inner, probe), jnp.where(outside, probe, outer)
+        probe = jnp.where(jnp.isinf(outer), 2.0 * probe, 0.5 * (inner + outer))
+        return inner, outer, probe, count + 1
 
     def unfinished(state: State) -> Array:
-        near, far, _, count = state
-        return jnp.any(~(far <= 1.05 * near)) & (count < MAX_STEPS)
+        inner, outer, _, count = state
+        return jnp.any(~(outer <= 1.05 * inner)) & (count < MAX_STEPS)
 
     none = jnp.zeros(NUM_RAYS, angles.dtype)
     start = varying_like((none, none + jnp.inf, none + 4.0, jnp.asarray(0)), floor)
-    _, far, _, _ = lax.while_loop(unfinished, step, start)
-    found = (at_anchor > floor) & jnp.all(jnp.isfinite(far))
-    corners = far[:, None] * rays
-    return corners.min(0), corners.max(0), found
+    _, outer, _, _ = lax.while_loop(unfinished, step, start)
+    enclosed = (at_anchor > floor) & jnp.all(jnp.isfinite(outer))
+    corners = outer[:, None] * rays
+    return corners.min(0), corners.max(0), enclosed
 
 
 def grid_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tuple[Nodes, Array]:
@@ -124,20 +138,8 @@ def grid_nodes(loc: Array, covariance: LowRank, low: Array, high: Array) -> tupl
     The error is 0 where the grid resolves the integrand, else an approximate upper bound of the
     relative error of its sums.
     """
-    fixed = lax.stop_gradient((loc, covariance, low, high))
-    plan = solve_plan(*fixed)
-    left, right, found = rectangle(about(plan.anchor, *fixed), plan)
-    index = jnp.arange(NUM_SIDE, dtype=loc.dtype) + 0.5
-    sides = (left[k] + (right[k] - left[k]) / NUM_SIDE * index for k in range(2))
-    grid = jnp.stack(jnp.meshgrid(*sides, indexing="ij"), axis=-1).reshape(-1, 2)
-    offsets = jnp.matmul(grid.astype(loc.dtype), plan.scale.T, precision="highest")
-    heights, _ = about(plan.anchor, loc, covariance, low, high).heights(offsets)
-    bound = error_bound(lax.stop_gradient(heights).reshape(NUM_SIDE, NUM_SIDE))
-    bound = jnp.where(found, jnp.where(bound <= RESOLVED, 0.0, bound), jnp.inf)
+    plan, _, offsets, heights, _, bound = on_grid(loc, covariance, low, high)
     mean, rest = mean_at(plan.anchor, loc, covariance.cov_factor)
-    point = lax.stop_gradient(jnp.clip(mean, low, high))
-    near = standardize(low, high, point)
-    center = (mean - point)[None] + (combined(covariance.cov_factor, offsets) + rest[None])
-    component = center, jnp.sqrt(covariance.cov_diag), near.low, near.high
-    means, variances = truncated_mean_and_variance(*component)
-    return Nodes(point, means, variances, heights, jnp.ones_like(heights)), bound
+    shifts = combined(covariance.cov_factor, offsets) + rest[None]
+    mixture = components(mean, shifts, covariance, low, high)
+    return Nodes(*mixture, heights, jnp.ones_like(heights)), bound

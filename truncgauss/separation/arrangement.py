@@ -55,8 +55,8 @@ def input_rounding(limits: GaussianLimits, force: Array) -> Array:
     """
     loc, covariance, root = limits.loc, limits.covariance, limits.root
     eps = float(jnp.finfo(loc.dtype).eps)
-    place = jnp.abs(loc) + jnp.abs(product(covariance, force))
-    of_limits = jnp.sum(jnp.square(force * place))
+    magnitudes = jnp.abs(loc) + jnp.abs(product(covariance, force))
+    of_limits = jnp.sum(jnp.square(force * magnitudes))
     precision = _precision(limits, force)
     narrowing = _narrowing(covariance, precision)
     if root is None:
@@ -75,7 +75,7 @@ def input_rounding(limits: GaussianLimits, force: Array) -> Array:
     change = jnp.where(change < MOST_CHANGE, change, jnp.inf)
     size = jnp.hypot(eps * jnp.sqrt(of_limits + entries), change)
     unknown = jnp.isnan(jnp.sum(covariance) + jnp.sum(loc))
-    size = jnp.where(jnp.all(jnp.isfinite(force * place)), size, jnp.inf)
+    size = jnp.where(jnp.all(jnp.isfinite(force * magnitudes)), size, jnp.inf)
     return jnp.where(unknown, 0.0, size)
 
 

@@ -136,20 +136,20 @@ def matrix_of(blocks: Array, order: Array) -> Array:
     """
     d, b = len(order), blocks.shape[-1]
     layout = Layout(num_blocks_of(blocks), b)
-    orders, place = layout.padded(order, d), jnp.argsort(order)
+    orders, positions = layout.padded(order, d), jnp.argsort(order)
     start = parallel.with_rows_spread(jnp.zeros((d, d), blocks.dtype))
 
     def row(i: Array, matrix: Array) -> Array:
         def one(j: Array, rows: Array) -> Array:
             first, second = jnp.maximum(i, j), jnp.minimum(i, j)
-            own = block_at(blocks, first, second)
-            own = jnp.where(i == j, own, 0.5 * jnp.where(i > j, own, own.T))
-            return lax.dynamic_update_index_in_dim(rows, own, j, 1)
+            block = block_at(blocks, first, second)
+            block = jnp.where(i == j, block, 0.5 * jnp.where(i > j, block, block.T))
+            return lax.dynamic_update_index_in_dim(rows, block, j, 1)
 
         rows = lax.fori_loop(
             0, layout.num_blocks, one, jnp.zeros((b, layout.num_blocks, b), blocks.dtype)
         )
-        rows = rows.reshape(b, -1)[:, place]
+        rows = rows.reshape(b, -1)[:, positions]
         matrix = matrix.at[orders[i]].set(rows, mode="drop", unique_indices=True)
         return parallel.with_rows_spread(matrix)
 
@@ -204,12 +204,12 @@ def cholesky_reversed(factor: Array, slope: Array) -> Array:
 
         def below(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             slope, total = carry
-            own = divided(block_at(slope, i, k), corner)
-            return with_block(slope, i, k, own), _added(total, own, block_at(factor, i, k))
+            new = divided(block_at(slope, i, k), corner)
+            return with_block(slope, i, k, new), _added(total, new, block_at(factor, i, k))
 
         slope, total = lax.fori_loop(k + 1, n, below, (slope, none))
-        own = parallel.replicated(block_at(slope, k, k)) - _summed(total)
-        inner = jnp.tril(product(corner.triangle.T, own))
+        slope_block = parallel.replicated(block_at(slope, k, k)) - _summed(total)
+        inner = jnp.tril(product(corner.triangle.T, slope_block))
         inner = inner - 0.5 * jnp.diag(jnp.diagonal(inner))
         inner = divided(divided(inner, corner).T, corner)
         both = inner + inner.T
@@ -246,8 +246,8 @@ def _no_sum(block: Array) -> Array:
 
 def _added(total: Array, x: Array, y: Array) -> Array:
     left, right = (x.reshape(len(total), -1, x.shape[1]) for x in (x, y))
-    own = product(transposed(left), right)
-    return parallel.with_axis_spread(total + own, 0)
+    part = product(transposed(left), right)
+    return parallel.with_axis_spread(total + part, 0)
 
 
 def _summed(total: Array) -> Array:
@@ -272,8 +272,8 @@ class Corner(NamedTuple):
     def panel(self, k: Any) -> tuple[Any, Array, Array]:
         """The first row of panel k, its block on the diagonal, and the inverse of that."""
         width = self.inverses.shape[-1]
-        own = lax.dynamic_slice(self.triangle, (k * width, k * width), (width, width))
-        return k * width, own, self.inverses[k]
+        corner = lax.dynamic_slice(self.triangle, (k * width, k * width), (width, width))
+        return k * width, corner, self.inverses[k]
 
 
 def factored(symmetric: Array) -> Corner:
@@ -281,17 +281,17 @@ def factored(symmetric: Array) -> Corner:
     width = min(PANEL, len(symmetric))
     index = jnp.arange(len(symmetric))[:, None]
 
-    def step(k: Array, found: Corner) -> Corner:
+    def step(k: Array, partial: Corner) -> Corner:
         start = k * width
-        rows = lax.dynamic_slice_in_dim(found.triangle, start, width, 0)
+        rows = lax.dynamic_slice_in_dim(partial.triangle, start, width, 0)
         panel = lax.dynamic_slice_in_dim(symmetric, start, width, 1)
-        panel = panel - product(found.triangle, rows.T)
-        own = _small_factor(lax.dynamic_slice_in_dim(panel, start, width, 0))
-        inverse = _small_inverse(own)
-        below = jnp.where(index < start, 0.0, _quotient(panel, own.T, inverse.T))
-        below = lax.dynamic_update_slice_in_dim(below, own, start, 0)
-        triangle = lax.dynamic_update_slice_in_dim(found.triangle, below, start, 1)
-        return Corner(triangle, found.inverses.at[k].set(inverse))
+        panel = panel - product(partial.triangle, rows.T)
+        corner = _small_factor(lax.dynamic_slice_in_dim(panel, start, width, 0))
+        inverse = _small_inverse(corner)
+        below = jnp.where(index < start, 0.0, _quotient(panel, corner.T, inverse.T))
+        below = lax.dynamic_update_slice_in_dim(below, corner, start, 0)
+        triangle = lax.dynamic_update_slice_in_dim(partial.triangle, below, start, 1)
+        return Corner(triangle, partial.inverses.at[k].set(inverse))
 
     none = jnp.zeros((len(symmetric) // width, width, width), symmetric.dtype)
     return lax.fori_loop(0, len(none), step, Corner(jnp.zeros_like(symmetric), none))
@@ -300,9 +300,9 @@ def factored(symmetric: Array) -> Corner:
 def with_inverses(triangle: Array) -> Corner:
     """A lower-triangular block with the inverses of its own blocks."""
     width = min(PANEL, len(triangle))
-    found = Corner(triangle, jnp.zeros((len(triangle) // width, width, width), triangle.dtype))
-    own = jnp.stack([found.panel(k)[1] for k in range(len(found.inverses))])
-    return Corner(triangle, jax.vmap(_small_inverse)(own))
+    partial = Corner(triangle, jnp.zeros((len(triangle) // width, width, width), triangle.dtype))
+    corners = jnp.stack([partial.panel(k)[1] for k in range(len(partial.inverses))])
+    return Corner(triangle, jax.vmap(_small_inverse)(corners))
 
 
 def divided_by_transpose(right: Array, corner: Corner) -> Array:

@@ -40,14 +40,14 @@ class BlockLimits(NamedTuple):
 
 
 class BlockDraws(NamedTuple):
-    """Draws, what earlier blocks add to their means, and log masses, each of shape (N, b, n)."""
+    """Draws, their means given earlier blocks (less loc), and log masses, each (N, b, n)."""
 
     draws: Array
     base: Array
     log_mass: Array
 
 
-class Gradient(NamedTuple):
+class BlockGradient(NamedTuple):
     """The gradient of a weighted sum of log weights in a factor, None if not wanted, and limits."""
 
     factor: Array | None
@@ -70,31 +70,31 @@ def log_weights(
     def of_lanes(lanes: tuple[Array, Array], shared: Any) -> tuple[Array, Array]:
         return block_paths(*shared, *lanes)
 
-    def step(k: Array, found: BlockDraws) -> BlockDraws:
-        base = means_given(factor, found.draws, k)
-        own = limits.within(k, factor), tilt[k]
-        draw, log_mass = parallel.over_lanes(of_lanes, (base, uniforms(k)), own)
+    def step(k: Array, drawn: BlockDraws) -> BlockDraws:
+        base = block_means(factor, drawn.draws, k)
+        constraints = limits.within(k, factor), tilt[k]
+        draw, log_mass = parallel.over_lanes(of_lanes, (base, uniforms(k)), constraints)
         new = BlockDraws(draw, base, log_mass)
-        return jax.tree.map(lambda x, y: x.at[k].set(y), found, new)
+        return jax.tree.map(lambda x, y: x.at[k].set(y), drawn, new)
 
     nothing = jnp.zeros((*tilt.shape, num_lanes), tilt.dtype)
     nothing = parallel.with_axis_spread(nothing, 2)
-    found = lax.fori_loop(0, len(tilt), step, BlockDraws(nothing, nothing, nothing))
+    drawn = lax.fori_loop(0, len(tilt), step, BlockDraws(nothing, nothing, nothing))
     shift = tilt[:, :, None]
     # mu^2/2 - mu z, written around the draw so that large tilts do not cancel.
-    terms = found.log_mass - shift * (found.draws - shift) - 0.5 * shift * shift
-    return *less_level(terms.reshape(-1, num_lanes)), found
+    terms = drawn.log_mass - shift * (drawn.draws - shift) - 0.5 * shift * shift
+    return *less_level(terms.reshape(-1, num_lanes)), drawn
 
 
 def with_gradient_of(
     weights: Array,
-    found: BlockDraws,
+    drawn: BlockDraws,
     factor: Array,
     limits: BlockLimits,
     tilt: Array,
     uniforms: Uniforms,
-    gradient: Gradient,
-) -> Gradient:
+    gradient: BlockGradient,
+) -> BlockGradient:
     """The gradient plus that of the sum of log weights times given numbers, shape (n,).
 
     The blocks of `log_weights` in reverse order, tilt and uniforms held fixed: with z_j the draws
@@ -106,19 +106,19 @@ def with_gradient_of(
     """
     last = len(tilt) - 1
 
-    def step(count: Array, carry: tuple[Gradient, Array]) -> tuple[Gradient, Array]:
+    def step(count: Array, carry: tuple[BlockGradient, Array]) -> tuple[BlockGradient, Array]:
         (slope, bounds), draws_bar = carry
         k = last - count
-        own, shift = limits.within(k, factor), tilt[k]
-        lanes = found.base[k], uniforms(k), found.draws[k], found.log_mass[k]
+        constraints, shift = limits.within(k, factor), tilt[k]
+        lanes = drawn.base[k], uniforms(k), drawn.draws[k], drawn.log_mass[k]
 
         def moved(change: kernel.Constraints, d_base: Array) -> tuple[Array, Array]:
             def of_lanes(lanes: tuple[Array, ...], shared: Any) -> tuple[Array, Array]:
                 return moved_paths(*shared, *lanes)
 
-            return parallel.over_lanes(of_lanes, (d_base, *lanes), (own, change, shift))
+            return parallel.over_lanes(of_lanes, (d_base, *lanes), (constraints, change, shift))
 
-        still = jax.tree.map(jnp.zeros_like, (own, lanes[0]))
+        still = jax.tree.map(jnp.zeros_like, (constraints, lanes[0]))
         mass_bar = jnp.broadcast_to(weights, lanes[0].shape)
         change, base_bar = jax.vjp(moved, *still)[1]((draws_bar[k], mass_bar))
         if slope is not None:
@@ -128,19 +128,19 @@ def with_gradient_of(
         def earlier(j: Array, carry: Any) -> Any:
             slope, draws_bar = carry
             if slope is not None:
-                own = block_at(slope, k, j) + product(base_bar, found.draws[j].T)
-                slope = with_block(slope, k, j, own)
+                block = block_at(slope, k, j) + product(base_bar, drawn.draws[j].T)
+                slope = with_block(slope, k, j, block)
             right = transposed(parallel.replicated(block_at(factor, k, j)))
             return slope, draws_bar.at[j].add(product(right, base_bar))
 
         slope, draws_bar = lax.fori_loop(0, k, earlier, (slope, draws_bar))
-        return Gradient(slope, bounds), draws_bar
+        return BlockGradient(slope, bounds), draws_bar
 
     return lax.fori_loop(0, len(tilt), step, (gradient, -tilt[:, :, None] * weights))[0]
 
 
-def means_given(factor: Array, draws: Array, k: Any) -> Array:
-    """What the draws of the first k blocks, shape (N, b, n), add to the means of the next block."""
+def block_means(factor: Array, draws: Array, k: Any) -> Array:
+    """Means of block k given the draws of the blocks before it, shape (N, b, n), less loc."""
 
     def step(j: Array, total: Array) -> Array:
         return total + product(parallel.replicated(block_at(factor, k, j)), draws[j])
@@ -160,10 +160,11 @@ def inner_point(factor: Array, limits: BlockLimits) -> Array:
         return truncated_mean(0.0, 1.0, interval.low, interval.high), mean
 
     def block(k: Array, points: Array) -> Array:
-        own = limits.within(k, factor)
-        base = means_given(factor, points, k)
-        rows = *(row[:, None] for row in (own.low, own.high, own.loc, own.scale)), base
-        return points.at[k].set(kernel.sweep(jnp.tril(own.factor, -1), step, rows, 1)[0])
+        constraints = limits.within(k, factor)
+        base = block_means(factor, points, k)
+        columns = *constraints[:3], constraints.scale
+        rows = *(column[:, None] for column in columns), base
+        return points.at[k].set(kernel.sweep(jnp.tril(constraints.factor, -1), step, rows, 1)[0])
 
     start = jnp.zeros_like(limits.loc)[:, :, None]
     return lax.fori_loop(0, len(start), block, start)[:, :, 0]
@@ -183,7 +184,7 @@ def block_paths(
     Args:
         constraints: on the variables of the block.
         tilt: shape (b,); it is held fixed in derivatives.
-        base: what earlier blocks add to the mean of each variable, shape (b, n).
+        base: mean of each variable given earlier blocks, less loc, shape (b, n).
         uniforms: shape (b, n); held fixed too.
     """
     return kernel.in_batches(partial(_drawn, constraints, tilt), base, uniforms)

@@ -63,5 +63,5 @@ def tilt_of(factor: Array, limits: BlockLimits) -> Tilt:
     low, high, loc = (x.ravel() for x in limits)
     interval = standardize(low, high, loc, scale.ravel())
     start = inner_point(factor, limits).ravel()
-    found = saddle_of(unit, interval, start, PRECISE)
-    return found._replace(bound=jnp.full_like(found.bound, jnp.inf))
+    result = saddle_of(unit, interval, start, PRECISE)
+    return result._replace(bound=jnp.full_like(result.bound, jnp.inf))

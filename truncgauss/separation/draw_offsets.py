@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.execution.pytrees import varying_like
-from truncgauss.separation.kernel import Constraints, intersected_paths
+from truncgauss.separation.kernel import Constraints, intersected_paths, with_free_end
 from truncgauss.special import (
     standardize,
     truncated_mean_and_variance,
@@ -51,9 +51,9 @@ def draw_offsets(
     """
     low, high, loc, _ = constraints
     scale = constraints.scale[:, None]
-    near = standardize(low, high, point)
+    centred = standardize(low, high, point)
     center = (loc - point)[:, None] + means + scale * tilt[:, None]
-    inputs = center, scale, near.low[:, None], near.high[:, None]
+    inputs = center, scale, centred.low[:, None], centred.high[:, None]
     expected, variances = truncated_mean_and_variance(*inputs)
     draws = truncated_quantile(uniforms, *(x[:-1] for x in inputs))
     return DrawOffsets(jnp.concatenate([draws, expected[-1:]]), expected, variances)
@@ -63,11 +63,5 @@ def intersected_draws(
     constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array
 ) -> tuple[Array, Array]:
     """Draws of all variables, and log masses, for more constraints than variables."""
-    rank, zero, endless = len(tilt), jnp.zeros(1, tilt.dtype), jnp.full(1, jnp.inf, tilt.dtype)
-    factor = jnp.pad(constraints.factor, (0, 1)).at[rank, rank].set(1.0)
-    low, high, loc, _ = constraints
-    low, high = jnp.append(low, -endless), jnp.append(high, endless)
-    longer = Constraints(low, high, jnp.append(loc, zero), factor)
-    wider = extra._replace(factor=jnp.pad(extra.factor, ((0, 0), (0, 1))))
-    draws, log_mass = intersected_paths(longer, wider, jnp.append(tilt, zero), uniforms)
+    draws, log_mass = intersected_paths(*with_free_end(constraints, extra, tilt), uniforms)
     return draws, log_mass[:-1]

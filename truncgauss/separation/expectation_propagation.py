@@ -69,7 +69,7 @@ class Sites(NamedTuple):
     center: Array
 
 
-class Posterior(NamedTuple):
+class SitePosterior(NamedTuple):
     """The Gaussian with all sites.
 
     Attributes:
@@ -93,7 +93,7 @@ class Posterior(NamedTuple):
     half: Array
 
 
-class Solution(NamedTuple):
+class FixedPoint(NamedTuple):
     """Cavities, their sites, the posterior mean of x, and whether the solver converged."""
 
     cavity: Cavity
@@ -163,7 +163,7 @@ def sites_of(cavity: Cavity, constraints: ScaledLimits) -> Sites:
     )
 
 
-def posterior(sites: Sites, correlation: Array) -> Posterior:
+def posterior(sites: Sites, correlation: Array) -> SitePosterior:
     """The Gaussian with covariance `correlation` and mean 0, multiplied by all sites."""
     precision, center = sites
     positive = precision != 0
@@ -184,7 +184,7 @@ def posterior(sites: Sites, correlation: Array) -> Posterior:
     cavity_variance = variance / left
     cavity = Cavity(jnp.log(cavity_variance), mean - cavity_variance * force)
     inverse = tril_inverse.T @ tril_inverse
-    return Posterior(variance, mean, cavity, force, left, root, tril, inverse, half)
+    return SitePosterior(variance, mean, cavity, force, left, root, tril, inverse, half)
 
 
 def residual(cavity: Cavity, constraints: ScaledLimits) -> Cavity:
@@ -193,7 +193,7 @@ def residual(cavity: Cavity, constraints: ScaledLimits) -> Cavity:
     return jax.tree.map(jnp.subtract, updated, cavity)
 
 
-def _couplings(post: Posterior, correlation: Array) -> Array:
+def _couplings(post: SitePosterior, correlation: Array) -> Array:
     """Posterior covariances over the variance of the row's coordinate, with a diagonal of 0.
 
     K - K D B^-1 D K cancels for sites of high precision; D Sigma = B^-1 D K does not.
@@ -270,7 +270,7 @@ class _Search(NamedTuple):
     num_steps: Array
 
 
-def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> Solution:
+def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> FixedPoint:
     """The cavities at the fixed point, to a root mean square residual of rtol.
 
     Rounds of parallel updates come first, each damped by the Barzilai-Borwein factor of the last
@@ -301,7 +301,7 @@ def fixed_point(constraints: ScaledLimits, rtol: float | None = None) -> Solutio
     if rtol is None:
         search = repeated(_newton, search, eps**0.6)
     converged = search.size <= (eps ** (1 / 3) if rtol is None else rtol)
-    return Solution(search.cavity, search.sites, search.mean, converged)
+    return FixedPoint(search.cavity, search.sites, search.mean, converged)
 
 
 def _round(search: _Search, constraints: ScaledLimits) -> _Search:
@@ -317,8 +317,8 @@ def _newton(search: _Search, constraints: ScaledLimits) -> _Search:
     length = jnp.minimum(jnp.where(search.trusted, 1.0, search.factor), _longest(step))
     moved = _moved(search, length, step, constraints)
     better = ~search.trusted | (moved.size < 0.5 * search.size)
-    kept = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved, search)
-    return kept._replace(trusted=better, num_steps=moved.num_steps)
+    accepted = jax.tree.map(lambda new, old: jnp.where(better, new, old), moved, search)
+    return accepted._replace(trusted=better, num_steps=moved.num_steps)
 
 
 def _longest(step: Array) -> Array:
@@ -343,11 +343,11 @@ def _moved(search: _Search, length: Array, step: Array, constraints: ScaledLimit
     factor = -length * (search.change @ search.change) / jnp.where(falling, bend, -1.0)
     factor = jnp.where(falling, jnp.clip(factor, LEAST_FACTOR, 1.0), 1.0)
     size = jnp.sqrt(jnp.mean(change**2))
-    found = change, size, factor, search.trusted, search.num_steps + 1
-    return _Search(cavity, sites, post.mean, *found)
+    state = change, size, factor, search.trusted, search.num_steps + 1
+    return _Search(cavity, sites, post.mean, *state)
 
 
-def differentiable(solution: Solution, constraints: ScaledLimits) -> Cavity:
+def differentiable(solution: FixedPoint, constraints: ScaledLimits) -> Cavity:
     """The cavities as a function of the constraints, by the implicit function theorem."""
 
     def tangent_solve(_: Any, change: Cavity) -> Cavity:

@@ -40,15 +40,15 @@ class Rounds(NamedTuple):
 
 def accepted(rounds: Rounds, num_samples: int) -> tuple[Array, Array]:
     """The accepted draws, NaN where there are too few, and their number."""
-    own = jnp.arange(num_samples, dtype=jnp.int32)[:, None] < rounds.num_accepted
-    samples = jnp.where(own, rounds.buffer[:num_samples], jnp.nan)
+    is_accepted = jnp.arange(num_samples, dtype=jnp.int32)[:, None] < rounds.num_accepted
+    samples = jnp.where(is_accepted, rounds.buffer[:num_samples], jnp.nan)
     return samples, jnp.minimum(rounds.num_accepted, num_samples).astype(samples.dtype)
 
 
 def filled(sampler: Sampler, rounds: Rounds, num_samples: int, key: Array) -> tuple[Array, Array]:
     """The accepted draws, completed by Gibbs chains, and the effective sample size of all."""
     samples, count = rounds.buffer[:num_samples], rounds.num_accepted
-    own = jnp.arange(num_samples, dtype=jnp.int32)[:, None] < count
+    is_accepted = jnp.arange(num_samples, dtype=jnp.int32)[:, None] < count
     whole = jnp.asarray(num_samples, samples.dtype)
 
     def fill(state: Any) -> tuple[Array, Array, Array]:
@@ -58,7 +58,7 @@ def filled(sampler: Sampler, rounds: Rounds, num_samples: int, key: Array) -> tu
         # Chains without a starting point add nothing.
         added = jnp.where(jnp.isnan(efficiency), 0.0, efficiency) * (num_samples - count)
         effective = count + added
-        return jnp.where(own, samples, others), effective, index + 1
+        return jnp.where(is_accepted, samples, others), effective, index + 1
 
     def unfilled(state: Any) -> Array:
         return (count < num_samples) & (state[-1] < 1)
@@ -81,7 +81,7 @@ def _chains(
     """
     start = rounds.paths[:, _evenly(rounds.log_weights)]
     start = jnp.where(jnp.any(rounds.log_weights > -jnp.inf), start, jnp.nan)
-    num_kept = max(16, -(-num_samples // NUM_CHAINS))
+    num_sweeps = max(16, -(-num_samples // NUM_CHAINS))
     per_sweep, others = THINNING * sampler.num_draws, sampler.num_uniforms - sampler.num_draws
     constraints = sampler.all_constraints()
 
@@ -97,7 +97,7 @@ def _chains(
     middle = jnp.full((others, NUM_CHAINS), 0.5, start.dtype)
     state = start, sampler.points(start, sampler.values(start), middle)
     # Indices that no round of proposals reaches.
-    indices = jnp.uint32(2**31) + index + jnp.arange(WARM_UP + num_kept, dtype=jnp.uint32)
+    indices = jnp.uint32(2**31) + index + jnp.arange(WARM_UP + num_sweeps, dtype=jnp.uint32)
     _, points = lax.scan(one, state, indices)
     points = points[WARM_UP:]
     return points.reshape(-1, sampler.dimension)[-num_samples:], _efficiency(points)
@@ -105,9 +105,9 @@ def _chains(
 
 def _evenly(log_weights: Array) -> Array:
     """The indices of one starting path for each chain, resampled systematically by weight."""
-    shares = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
+    cumulated = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
     middles = (jnp.arange(NUM_CHAINS) + 0.5) / NUM_CHAINS
-    return jnp.searchsorted(shares, (middles * shares[-1]).astype(shares.dtype))
+    return jnp.searchsorted(cumulated, (middles * cumulated[-1]).astype(cumulated.dtype))
 
 
 def _sweep(constraints: Constraints, draws: Array, uniforms: Array) -> tuple[Array, None]:

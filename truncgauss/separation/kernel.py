@@ -44,7 +44,7 @@ class Constraints(NamedTuple):
         return jnp.diagonal(self.factor)
 
 
-class Path(NamedTuple):
+class DrawnPaths(NamedTuple):
     """The draws of n paths, with conditional means and masses.
 
     Attributes:
@@ -59,7 +59,7 @@ class Path(NamedTuple):
 
 
 @jax.custom_jvp
-def paths(constraints: Constraints, tilt: Array, uniforms: Array) -> Path:
+def paths(constraints: Constraints, tilt: Array, uniforms: Array) -> DrawnPaths:
     """Draws of the variables one after the other, and the log masses of their intervals.
 
     Given the earlier ones, z_k is Normal(tilt_k, 1) truncated to the k-th constraint. The last
@@ -105,7 +105,7 @@ def in_batches(function: Callable[..., Any], *columns: Any) -> Any:
     return jax.tree.map(join, results)
 
 
-def _paths(constraints: Constraints, tilt: Array, uniforms: Array) -> Path:
+def _paths(constraints: Constraints, tilt: Array, uniforms: Array) -> DrawnPaths:
     factor = constraints.factor
     strict, last = jnp.tril(factor[:-1, :-1], -1), factor[-1, :-1]
     low, high, loc, _ = constraints
@@ -122,13 +122,13 @@ def _paths(constraints: Constraints, tilt: Array, uniforms: Array) -> Path:
         log_mass = log_interval_mass(*_interval(zero, *(row[-1] for row in rows)))
         # From the masses, because under vmap it must be batched as its tangent is.
         mean = jnp.where(jnp.isnan(log_mass), log_mass, 0.0)
-        return Path(log_mass[None][:0], mean[None], log_mass[None])
+        return DrawnPaths(log_mass[None][:0], mean[None], log_mass[None])
     earlier = jax.tree.map(lambda row: row[:-1], rows)
     draws, (means, log_mass) = sweep(strict, step, (earlier, uniforms), uniforms.shape[1])
     mean = last @ draws
     last_mass = log_interval_mass(*_interval(mean, *(row[-1] for row in rows)))
     means = jnp.concatenate([means, mean[None]])
-    return Path(draws, means, jnp.concatenate([log_mass, last_mass[None]]))
+    return DrawnPaths(draws, means, jnp.concatenate([log_mass, last_mass[None]]))
 
 
 def intersected_paths(
@@ -150,10 +150,10 @@ def intersected_paths(
         z, shape (d - 1, n), and the log masses, shape (d, n).
     """
     d, num_lanes = len(tilt), uniforms.shape[1]
-    shares = jnp.concatenate([uniforms, jnp.full((1, num_lanes), 0.5, uniforms.dtype)])
+    all_uniforms = jnp.concatenate([uniforms, jnp.full((1, num_lanes), 0.5, uniforms.dtype)])
 
     def step(draws: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
-        k, tilt, share = row[0], *row[-2:]
+        k, tilt, uniform = row[0], *row[-2:]
         below, above, width = intersection(_intervals(extra, row[:-2], draws))
         below, above = below - tilt, above - tilt
         # With an empty interval the path has weight 0, so any draw will do.
@@ -161,11 +161,11 @@ def intersected_paths(
         below, above, width = (
             jnp.where(empty, some, x) for some, x in ((0.0, below), (1.0, above), (1.0, width))
         )
-        draw, log_mass = separation_step(below, above, share, width)
+        draw, log_mass = separation_step(below, above, uniform, width)
         log_mass = jnp.where(empty, -jnp.inf, log_mass)
         return lax.dynamic_update_index_in_dim(draws, draw + tilt, k, 0), log_mass
 
-    rows = *_rows(constraints), tilt, shares
+    rows = *_rows(constraints), tilt, all_uniforms
     start = varying_like(jnp.zeros((d, num_lanes), uniforms.dtype), rows, extra)
     if d <= MOST_UNROLLED:
         draws, masses = start, []
@@ -178,6 +178,19 @@ def intersected_paths(
     # Constraints of variance 0 are met or not, whatever the draws.
     broken = (_last(extra) < 0) & ~((extra.low <= extra.loc) & (extra.loc <= extra.high))
     return draws[:-1], jnp.where(jnp.any(broken), -jnp.inf, log_mass)
+
+
+def with_free_end(
+    constraints: Constraints, extra: Constraints, tilt: Array
+) -> tuple[Constraints, Constraints, Array]:
+    """The constraints with one more variable, without limits, so that all others are drawn."""
+    low, high, loc, factor = constraints
+    grown = jnp.pad(factor, (0, 1)).at[-1, -1].set(1.0)
+    constraints = Constraints(
+        jnp.append(low, -jnp.inf), jnp.append(high, jnp.inf), jnp.append(loc, 0.0), grown
+    )
+    extra = extra._replace(factor=jnp.pad(extra.factor, ((0, 0), (0, 1))))
+    return constraints, extra, jnp.append(tilt, 0.0)
 
 
 def _rows(constraints: Constraints) -> tuple[Array, ...]:
@@ -261,21 +274,23 @@ def _interval(
 
 
 @paths.defjvp
-def _paths_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Path, Path]:
+def _paths_jvp(
+    primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[DrawnPaths, DrawnPaths]:
     constraints, tilt, uniforms = primals
     # Named, so that rematerialisation may keep the draws.
     path = checkpoint_name(paths(*primals), "path")
 
     @jax.checkpoint  # slopes are cheaper to compute again than to keep
-    def moved(uniforms: Array, draws: Array, means: Array, log_mass: Array) -> Path:
-        return _moved(constraints, tangents[0], tilt, uniforms, Path(draws, means, log_mass))
+    def moved(uniforms: Array, draws: Array, means: Array, log_mass: Array) -> DrawnPaths:
+        return _moved(constraints, tangents[0], tilt, uniforms, DrawnPaths(draws, means, log_mass))
 
     return path, in_batches(moved, uniforms, *path)
 
 
 def _moved(
-    constraints: Constraints, moved: Constraints, tilt: Array, uniforms: Array, path: Path
-) -> Path:
+    constraints: Constraints, moved: Constraints, tilt: Array, uniforms: Array, path: DrawnPaths
+) -> DrawnPaths:
     """Tangents of paths, `moved` being the tangent of the constraints."""
     scale = constraints.scale[:, None]
     low, high, loc, _ = constraints
@@ -294,11 +309,11 @@ def _moved(
     strict, moved_strict = (jnp.tril(x.factor, -1)[:, :-1] for x in (constraints, moved))
     base = moved_strict @ path.draws
     d_draws, d_means = substitution(strict, follow[:-1], d_draw[:-1], base)
-    return Path(d_draws, d_means, d_mass - slopes.mass_shift / scale * d_means)
+    return DrawnPaths(d_draws, d_means, d_mass - slopes.mass_shift / scale * d_means)
 
 
 def end_tangents(
-    slopes: "Slopes",
+    slopes: "IntervalSlopes",
     interval: Interval,
     tilt: Array,
     d_low: Array,
@@ -326,7 +341,7 @@ def end_tangents(
 # --- Slopes of one step ---------------------------------------------------------------------------
 
 
-class Slopes(NamedTuple):
+class IntervalSlopes(NamedTuple):
     """Derivatives of the log mass and of the draw.
 
     `mass_shift` is the slope in a common shift of both end points. It is computed directly, because
@@ -343,7 +358,7 @@ class Slopes(NamedTuple):
 
 def interval_slopes(
     low: Array, high: Array, width: Array, log_mass: Array, draw: Array, uniform: Array
-) -> Slopes:
+) -> IntervalSlopes:
     """The slopes, in terms of the results.
 
     With e_a, e_b the truncated density at the two end points,
@@ -361,7 +376,7 @@ def interval_slopes(
     both = finite_low & finite_high
     # e_b - e_a = -(e_a + e_b) tanh((b^2 - a^2)/4), without cancellation.
     gap = -(e_a + e_b) * jnp.tanh(0.25 * jnp.where(both, width, 0.0) * (a + b))
-    return Slopes(
+    return IntervalSlopes(
         mass_low=-e_a,
         mass_high=e_b,
         mass_shift=jnp.where(both, gap, e_b - e_a),
@@ -391,16 +406,16 @@ def substitution(strict: Array, follow: Array, right: Array, base: Array) -> tup
         x, y = unknown
         return x + follow * y, y - square @ x
 
-    def forwards(_: Any, given: Pair) -> Pair:
+    def forwards(_: Any, right_sides: Pair) -> Pair:
         def step(mean: Array, row: tuple[Array, ...]) -> tuple[Array, Pair]:
             right, base, follow = row
             y = base + mean
             x = right - follow * y
             return x, (x, y)
 
-        return sweep(square, step, (*given, follow), lanes)[1]
+        return sweep(square, step, (*right_sides, follow), lanes)[1]
 
-    def backwards(_: Any, given: Pair) -> Pair:
+    def backwards(_: Any, right_sides: Pair) -> Pair:
         def step(mean: Array, row: tuple[Array, ...]) -> tuple[Array, Pair]:
             right, base, follow = row
             x = right + mean
@@ -411,11 +426,11 @@ def substitution(strict: Array, follow: Array, right: Array, base: Array) -> tup
             return jax.tree.map(lambda x: x[::-1], tree)
 
         flipped = square.T[::-1, ::-1]
-        return reverse(sweep(flipped, step, reverse((*given, follow)), lanes)[1])
+        return reverse(sweep(flipped, step, reverse((*right_sides, follow)), lanes)[1])
 
     # Transposition requires both parts to depend on the transposed input, hence the 0.
-    given = right, base[:-1] + 0.0 * right
-    x, y = lax.custom_linear_solve(product, given, forwards, transpose_solve=backwards)
+    right_sides = right, base[:-1] + 0.0 * right
+    x, y = lax.custom_linear_solve(product, right_sides, forwards, transpose_solve=backwards)
     return x, jnp.concatenate([y, base[-1:] + strict[-1:] @ x])
 
 

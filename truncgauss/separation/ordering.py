@@ -107,7 +107,7 @@ def _smallest_mass_first(root: Array, rounded: Array, low: Array, high: Array) -
 def _next(
     residual: Array, floor: Array, mean: Array, left: Array, low: Array, high: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Which variables are determined, the conditional scales, the next variable and its mean."""
+    """Flags of the determined variables, conditional scales, the next variable and its mean."""
     known = residual <= floor
     scale = jnp.where(known, 1.0, jnp.sqrt(jnp.maximum(residual, floor)))
     interval = standardize(low, high, mean, scale)

@@ -21,7 +21,7 @@ BLOCK = 32
 GOLDEN = 0.5 * (math.sqrt(5.0) - 1.0)
 
 
-class Record(NamedTuple):
+class ParticleRun(NamedTuple):
     """The estimate of one run, and the genealogy of its particles.
 
     Attributes:
@@ -39,7 +39,7 @@ class Record(NamedTuple):
     parents: Array
 
 
-def surviving(record: Record) -> Array:
+def surviving(record: ParticleRun) -> Array:
     """The uniforms along the path of each final particle, but for the last variable: (m - 1, n)."""
 
     def back(particle: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -72,7 +72,7 @@ class _Cloud(NamedTuple):
     least: Array
 
 
-def particles(chain: Chain, key: Array, num_particles: int) -> Record:
+def particles(chain: Chain, key: Array, num_particles: int) -> ParticleRun:
     """One run of sequential Monte Carlo over all constraints, in blocks of variables."""
     low, high, loc, factor = chain.constraints
     m, n, size = len(loc), num_particles, min(BLOCK, len(loc))
@@ -100,8 +100,8 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
         z, *rest = carry
         start, weights, rows, shifts = part
         within = lax.dynamic_slice_in_dim(weights, start, size, axis=1)
-        own = varying_like(jnp.zeros((size, n), dtype), chain)
-        cloud = _Cloud(own, weights @ z, lanes, *rest)
+        draws = varying_like(jnp.zeros((size, n), dtype), chain)
+        cloud = _Cloud(draws, weights @ z, lanes, *rest)
         steps = (jnp.arange(size), within, rows, shifts)
         cloud, (uniforms, parents) = lax.scan(_advance, cloud, steps)
         moved = jnp.any(cloud.source != lanes)
@@ -117,7 +117,7 @@ def particles(chain: Chain, key: Array, num_particles: int) -> Record:
     least = jnp.minimum(least, effective_sample_size(log_weight))
     log_prob = chain.log_start + log_prob + log_sum_exp(log_weight) - math.log(n)
     uniforms, parents = uniforms.reshape(-1, n)[:m], parents.reshape(-1, n)[:m]
-    return Record(log_prob, least, log_weight, uniforms, parents)
+    return ParticleRun(log_prob, least, log_weight, uniforms, parents)
 
 
 def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
@@ -132,7 +132,7 @@ def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
 
     def resampled() -> tuple[_Cloud, Array, Array, Array]:
         ordered = jnp.take(cloud.log_weights, order)
-        parents = jnp.take(order, _systematic(ordered, shares))
+        parents = jnp.take(order, _systematic(ordered, fractions))
         total = log_sum_exp(cloud.log_weights) - math.log(len(lanes))
 
         def take(x: Array) -> Array:
@@ -149,11 +149,11 @@ def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
         return after, take(means), parents, lanes
 
     # Not in the branches: there JAX 0.10 refuses constants under vmap and shard_map.
-    shares = (lanes.astype(offset.dtype) + offset) / len(lanes)
-    own_rank = jnp.zeros_like(lanes).at[order].set(lanes)
+    fractions = (lanes.astype(offset.dtype) + offset) / len(lanes)
+    identity_rank = jnp.zeros_like(lanes).at[order].set(lanes)
 
     def kept() -> tuple[_Cloud, Array, Array, Array]:
-        return cloud, means, lanes, own_rank
+        return cloud, means, lanes, identity_rank
 
     cloud, means, parents, rank = lax.cond(due, resampled, kept)
     # A golden lattice over the particles in the order of their means; each alone is uniform.
@@ -169,8 +169,8 @@ def _advance(cloud: _Cloud, step: Any) -> tuple[_Cloud, tuple[Array, Array]]:
     return cloud, (uniform, parents)
 
 
-def _systematic(log_weights: Array, shares: Array) -> Array:
+def _systematic(log_weights: Array, fractions: Array) -> Array:
     """Indices resampled systematically: the cumulated weights at these fractions of their sum."""
     cumulated = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
-    points = shares * cumulated[-1]
+    points = fractions * cumulated[-1]
     return jnp.minimum(jnp.searchsorted(cumulated, points, side="right"), len(cumulated) - 1)

@@ -115,19 +115,19 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
 
 
 def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array, Array]:
-    """The plan with Gaussian sites, whether its sites may be used, and their height (see `Found`).
+    """The plan with Gaussian sites, whether they may be used, and their height (see `SiteFit`).
 
     The variables stay in their natural order, those without limits last. With sites it is as good
     as other orders, and much better in Markov chains.
     """
     low, high = lax.stop_gradient(limits[:2])
     order = jnp.argsort(jnp.isinf(low) & jnp.isinf(high), stable=True)
-    found = twist_of(lax.stop_gradient(limits).reordered(order), LEAST_SHARE, MOST_ADDED)
+    sites = twist_of(lax.stop_gradient(limits).reordered(order), LEAST_SHARE, MOST_ADDED)
     none = jnp.all(jnp.isinf(low) & jnp.isinf(high))
     bound = jnp.full((), jnp.inf, low.dtype)
     tilt = jnp.zeros_like(limits.loc)
-    plan = Plan(order, tilt, bound, found.converged | none, found.twist.rounding, found.twist)
-    return plan, found.usable | none, found.height
+    plan = Plan(order, tilt, bound, sites.converged | none, sites.twist.rounding, sites.twist)
+    return plan, sites.usable | none, sites.height
 
 
 class Trial(NamedTuple):
@@ -188,9 +188,9 @@ def chosen_plan(limits: GaussianLimits) -> Plan:
 
     def attempt(best: Trial, index: Array) -> tuple[Trial, None]:
         plan, usable, height = lax.cond(index == 0, ahead, tilted, best)
-        found = Trial(plan, jnp.where(usable, pilot_share(limits, plan, height), -1.0))
-        better = found.share > best.share
-        return jax.tree.map(lambda new, old: jnp.where(better, new, old), found, best), None
+        trial = Trial(plan, jnp.where(usable, pilot_share(limits, plan, height), -1.0))
+        better = trial.share > best.share
+        return jax.tree.map(lambda new, old: jnp.where(better, new, old), trial, best), None
 
     best, _ = lax.scan(attempt, start, jnp.arange(2))
     return best.plan

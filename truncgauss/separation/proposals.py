@@ -28,9 +28,9 @@ from truncgauss.gaussian.regions import (
     Region,
     as_linear,
 )
-from truncgauss.quadrature.quadratic_form import log_transform, own_coordinates, principal, saddle
+from truncgauss.quadrature.quadratic_form import ball_coordinates, log_transform, principal, saddle
 from truncgauss.separation.arrangement import arranged
-from truncgauss.separation.kernel import Constraints, intersected_paths, paths
+from truncgauss.separation.kernel import Constraints, intersected_paths, paths, with_free_end
 from truncgauss.separation.lattice import open_uniforms
 from truncgauss.separation.plan import Plan
 from truncgauss.separation.planning import solve_plan
@@ -96,33 +96,20 @@ class Sampler(NamedTuple):
 
     def proposals(self, uniforms: Array) -> Proposals:
         """Paths and points from uniforms, shape (num_uniforms, n), with their weights."""
-        constraints, extra, tilt = self._with_free_end()
+        constraints, extra, tilt = with_free_end(*self[:3])
         r = len(self.tilt)
         if len(extra.low):
             draws, log_mass = intersected_paths(constraints, extra, tilt, uniforms[:r])
             values = self.values(draws)
         else:
             draws, means, log_mass = paths(constraints, tilt, uniforms[:r])
-            own = self.constraints
-            values = own.loc[:, None] + means[:r] + own.scale[:, None] * draws
+            plain = self.constraints
+            values = plain.loc[:, None] + means[:r] + plain.scale[:, None] * draws
         # mu^2/2 - mu z, written around the draw z - mu so that large tilts do not cancel.
         tilt = self.tilt[:, None]
         terms = log_mass[:r] - tilt * (draws - tilt) - 0.5 * tilt * tilt
         points = self.points(draws, values, uniforms[r:])
         return Proposals(draws, points, *less_level(terms))
-
-    def _with_free_end(self) -> tuple[Constraints, Constraints, Array]:
-        """The constraints with one more variable, without limits.
-
-        `paths` does not draw the last variable; here all r variables are needed.
-        """
-        low, high, loc, factor = self.constraints
-        grown = jnp.pad(factor, (0, 1)).at[-1, -1].set(1.0)
-        constraints = Constraints(
-            jnp.append(low, -jnp.inf), jnp.append(high, jnp.inf), jnp.append(loc, 0.0), grown
-        )
-        extra = self.extra._replace(factor=jnp.pad(self.extra.factor, ((0, 0), (0, 1))))
-        return constraints, extra, jnp.append(self.tilt, 0.0)
 
     def values(self, draws: Array) -> Array:
         """The values of all constraints on paths z of shape (r, n)."""
@@ -153,9 +140,9 @@ class Sampler(NamedTuple):
 
     def all_constraints(self) -> Constraints:
         """Both kinds of constraints together."""
-        own, extra = self.constraints, self.extra
-        own = own._replace(factor=jnp.tril(own.factor))
-        return Constraints(*(jnp.concatenate(pair) for pair in zip(own, extra)))
+        first, extra = self.constraints, self.extra
+        first = first._replace(factor=jnp.tril(first.factor))
+        return Constraints(*(jnp.concatenate(pair) for pair in zip(first, extra)))
 
 
 class GaussianSampler(NamedTuple):
@@ -228,7 +215,7 @@ def quadratic_sampler_of(row: Problem, region: QuadraticRegion) -> GaussianSampl
     """
     loc, covariance, region = lax.stop_gradient((row.loc, row.covariance, region))
     root, center = region.root, region.center
-    mean, matrix = own_coordinates(loc, covariance.covariance_matrix, center, root)
+    mean, matrix = ball_coordinates(loc, covariance.covariance_matrix, center, root)
     gaussian = principal(mean, matrix)
     mean, variances = gaussian.mean, gaussian.variances
     tilt, _ = saddle(variances, mean)
@@ -251,7 +238,7 @@ def sampler_of(row: Problem, rank: int, pinned: bool, plan: Plan | None = None) 
     """
     pins = None
     if pinned:
-        row, pins = _given_pins(row)
+        row, pins = _without_pins(row)
     limits = row.limits
     plan = lax.stop_gradient(solve_plan(limits, True, rank) if plan is None else plan)
     constraints, extra = arranged(limits, plan.order, rank)
@@ -269,7 +256,7 @@ def sampler_of(row: Problem, rank: int, pinned: bool, plan: Plan | None = None) 
     )  # fmt: skip
 
 
-def _given_pins(row: Problem) -> tuple[Problem, Array]:
+def _without_pins(row: Problem) -> tuple[Problem, Array]:
     """The Gaussian given the coordinates of equal limits, which become free; and their values."""
     loc, covariance, region = row.loc, row.covariance, as_linear(row.region)
     low, high = region.low, region.high
@@ -283,5 +270,5 @@ def _given_pins(row: Problem) -> tuple[Problem, Array]:
     moved = loc + gain @ jnp.where(pinned, low - loc, 0.0)
     box = Box(jnp.where(pinned, -jnp.inf, low), jnp.where(pinned, jnp.inf, high))
     matrix = jnp.where(pair, identity, matrix - gain @ cross.T)
-    given = Problem(jnp.where(pinned, 0.0, moved), CovarianceMatrix(matrix), box)
-    return given, jnp.where(pinned, low, jnp.nan)
+    conditional = Problem(jnp.where(pinned, 0.0, moved), CovarianceMatrix(matrix), box)
+    return conditional, jnp.where(pinned, low, jnp.nan)

@@ -51,7 +51,7 @@ class Tilt(NamedTuple):
 
 @runtime_checkable
 class Triangle(Protocol):
-    """What the solver needs of a unit lower-triangular matrix U = diag(L)^-1 L."""
+    """Products with a unit lower-triangular matrix U = diag(L)^-1 L, as the solver needs them."""
 
     def times(self, x: Array) -> Array:
         """U x."""
@@ -92,7 +92,7 @@ class DenseTriangle(NamedTuple):
         return cho_solve(cho_factor(matrix, lower=True), right)
 
 
-class _Problem(NamedTuple):
+class _SaddleProblem(NamedTuple):
     unit: Any  # a Triangle
     limits: Interval  # in units of diag(L)
 
@@ -138,7 +138,7 @@ def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) ->
         start: as for `saddle`.
         precise: the gain in log P by another Newton step below which the solver stops.
     """
-    problem = _Problem(unit, limits)
+    problem = _SaddleProblem(unit, limits)
     zero = jnp.zeros_like(start)
     nowhere = jnp.full((), -jnp.inf, start.dtype)
     before = _Iterate(start, zero, nowhere, zero, zero, zero, zero, -nowhere)
@@ -149,8 +149,8 @@ def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) ->
 
     def advance(state: Any) -> Any:
         now, num_steps, _ = state
-        later, found = _line_search(problem, now)
-        return _with_step(problem, later), num_steps + 1, ~found
+        later, moved = _line_search(problem, now)
+        return _with_step(problem, later), num_steps + 1, ~moved
 
     now, num_steps, _ = jax.lax.while_loop(
         unfinished, advance, varying_like((before, 0, jnp.zeros((), bool)), unit)
@@ -169,7 +169,7 @@ def saddle_of(unit: Triangle, limits: Interval, start: Array, precise: float) ->
     return Tilt(tilt, bound, converged, now.x, jnp.asarray(num_steps))
 
 
-def _line_search(problem: _Problem, now: _Iterate) -> tuple[_Iterate, Array]:
+def _line_search(problem: _SaddleProblem, now: _Iterate) -> tuple[_Iterate, Array]:
     """The first point along the repeatedly halved step that is inside and has a larger value."""
     unit, limits = problem
     place, move = unit.times(now.x), unit.times(now.dx)
@@ -181,21 +181,21 @@ def _line_search(problem: _Problem, now: _Iterate) -> tuple[_Iterate, Array]:
         _, length, halvings, _ = state
         later = _minimum_over_mu(problem, now.x + length * now.dx, now.mu + length * now.dmu)
         wanted = now.value + 1e-4 * length * jnp.where(halvings > 0, now.gain, 0.0) - slack
-        found = later.value >= jnp.where(jnp.isfinite(now.value), wanted, -jnp.inf)
-        return later, 0.5 * length, halvings + 1, found
+        sufficient = later.value >= jnp.where(jnp.isfinite(now.value), wanted, -jnp.inf)
+        return later, 0.5 * length, halvings + 1, sufficient
 
     def unfound(state: Any) -> Array:
-        _, _, halvings, found = state
-        return ~found & (halvings < MAX_HALVINGS)
+        _, _, halvings, sufficient = state
+        return ~sufficient & (halvings < MAX_HALVINGS)
 
     length = jnp.minimum(1.0, 0.95 * reach)
     start = varying_like((now, length, 0, jnp.zeros((), bool)), unit)
     state = jax.lax.while_loop(unfound, trial, start)
-    later, _, _, found = state
-    return jax.tree.map(lambda new, old: jnp.where(found, new, old), later, now), found
+    later, _, _, sufficient = state
+    return jax.tree.map(lambda new, old: jnp.where(sufficient, new, old), later, now), sufficient
 
 
-def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
+def _minimum_over_mu(problem: _SaddleProblem, x: Array, mu: Array) -> _Iterate:
     """min over mu of psi(x, mu), where the truncated means equal x, by Newton's method from mu.
 
     The truncated mean increases with mu, convexly below the middle of the interval and concavely
@@ -237,7 +237,7 @@ def _minimum_over_mu(problem: _Problem, x: Array, mu: Array) -> _Iterate:
     return _Iterate(x, mu, value, slope, variance, zero, zero, zero[0])
 
 
-def _with_step(problem: _Problem, now: _Iterate) -> _Iterate:
+def _with_step(problem: _SaddleProblem, now: _Iterate) -> _Iterate:
     """The iterate with its Newton step, at which both linearised gradients of psi vanish."""
     unit, _ = problem
     v = now.variance

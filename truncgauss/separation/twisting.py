@@ -71,7 +71,7 @@ class Chain(NamedTuple):
     log_start: Array
 
 
-class Found(NamedTuple):
+class SiteFit(NamedTuple):
     """Sites by expectation propagation, and whether they may be used.
 
     Attributes:
@@ -88,7 +88,7 @@ class Found(NamedTuple):
     height: Array
 
 
-def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp.inf) -> Found:
+def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp.inf) -> SiteFit:
     """Sites by expectation propagation, their precisions reduced to keep the weights' variance low.
 
     The log of each site keeps its slope at the posterior mean. As a function of the conditional
@@ -117,7 +117,7 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     scaled, _ = expectation_propagation.scaled_limits(limits)
     # A proposal needs few digits. A residual of a tenth was too large: with slow convergence the
     # precisions of nearly identical coordinates were still twice their final values.
-    _, full, _, found = expectation_propagation.fixed_point(scaled, rtol=0.02)
+    _, full, _, converged = expectation_propagation.fixed_point(scaled, rtol=0.02)
     post = expectation_propagation.posterior(full, scaled.correlation)
     mean, force = post.mean, post.force
     most = float(jnp.finfo(limits.loc.dtype).eps) ** MOST_PRECISION
@@ -137,9 +137,9 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     reach = REACH * jnp.linalg.norm(jnp.tril(triangle, -1), axis=1)
     middle = scaled.loc + scaled.scale * mean
 
-    def curvature(place: Array) -> Array:
+    def curvature(means: Array) -> Array:
         """The negative second derivative of log mass in the conditional mean, times scale^2."""
-        limits = standardize(low[None], high[None], place, scale[None])
+        limits = standardize(low[None], high[None], means, scale[None])
         return 1.0 - quick_moments(limits).variance
 
     steps = jnp.linspace(-1.0, 1.0, 5, dtype=reach.dtype)[:, None]
@@ -148,10 +148,10 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
         curvatures[2], float(jnp.finfo(scale.dtype).tiny)
     )
     twist = weakened(jnp.clip(share, least_share, 1.0))
-    held = jnp.where(share < least_share, twist.precision, 0.0)
-    added = jnp.max(jnp.square(jnp.tril(factor, -1).T) @ held)
-    found = found & jnp.all(jnp.isfinite(twist.precision) & jnp.isfinite(twist.center))
-    usable = found & (added <= most_added)
+    strong = jnp.where(share < least_share, twist.precision, 0.0)
+    added = jnp.max(jnp.square(jnp.tril(factor, -1).T) @ strong)
+    converged = converged & jnp.all(jnp.isfinite(twist.precision) & jnp.isfinite(twist.center))
+    usable = converged & (added <= most_added)
     nothing = Twist(jnp.zeros_like(mean), scaled.loc, jnp.zeros_like(mean[0]))
     twist = jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing)
     # The twisted distribution comes from matrices of condition 1 + precision times variance.
@@ -159,7 +159,7 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     rounding = input_rounding(limits, force / scaled.scale)
     rounding = jnp.hypot(rounding, float(jnp.finfo(mean.dtype).eps) * condition)
     twist = replace(twist, rounding=rounding)
-    return Found(twist, found, usable, -0.5 * jnp.sum(force * mean))
+    return SiteFit(twist, converged, usable, -0.5 * jnp.sum(force * mean))
 
 
 def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
@@ -197,13 +197,13 @@ def twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Ar
     """
     m = len(precision)
     identity = jnp.eye(m, dtype=factor.dtype)
-    own = jnp.diagonal(factor)
+    diagonal = jnp.diagonal(factor)
     pull = factor.T @ (precision * distance)
     flipped = (identity + factor.T @ (precision[:, None] * factor))[::-1, ::-1]
     reverse = jnp.linalg.cholesky(flipped).T[::-1, ::-1]
     scaled = jnp.diagonal(reverse)[:, None] * reverse
-    site = precision * own
-    left = jnp.diagonal(scaled) - site * own
+    site = precision * diagonal
+    left = jnp.diagonal(scaled) - site * diagonal
     dependence = jnp.tril(site[:, None] * factor - scaled, -1) / left[:, None]
     offset = jnp.diagonal(reverse) * solve_triangular(reverse.T, pull) - site * distance
 

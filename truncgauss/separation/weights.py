@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.total_moments import MIN_EFFECTIVE_POINTS
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import log_site_mean
 from truncgauss.special import effective_sample_size, log_sum_exp
 from truncgauss.special.logspace import less_level
 
-MIN_EFFECTIVE_POINTS = 10.0
 MIN_POINTS_IN_LAYER = 30.0
 
 
@@ -92,8 +92,8 @@ class Sums(NamedTuple):
         moved = other.log_total + (other.level - self.level)
         log_total = jnp.logaddexp(self.log_total, moved)
         whole = jnp.where(log_total == -jnp.inf, 0.0, log_total)
-        own, others = jnp.exp(self.log_total - whole), jnp.exp(moved - whole)
-        return Sums(log_total, own**2 * self.inverse + others**2 * other.inverse, self.level)
+        first, second = jnp.exp(self.log_total - whole), jnp.exp(moved - whole)
+        return Sums(log_total, first**2 * self.inverse + second**2 * other.inverse, self.level)
 
 
 def summed(log_weights: Array, level: Array, num_replicates: int) -> Sums:
@@ -120,8 +120,8 @@ def summary(sums: Sums, num_points: Array | int, unseen: Array, together: bool =
     log_probs = (sums.log_total - log_count) + sums.level
     inverse = sums.inverse
     if together:
-        shares = jnp.exp(log_probs - log_sum_exp(log_probs))
-        inverse = len(log_probs) * jnp.sum(shares**2 * inverse) + jnp.zeros_like(inverse)
+        normalized = jnp.exp(log_probs - log_sum_exp(log_probs))
+        inverse = len(log_probs) * jnp.sum(normalized**2 * inverse) + jnp.zeros_like(inverse)
         inverse = jnp.where(jnp.max(log_probs) == -jnp.inf, 0.0, inverse)
     few = (inverse > 1.0 / MIN_EFFECTIVE_POINTS) | (inverse == 0)
     return Estimate(log_probs, jnp.where(few, jnp.inf, unseen))

@@ -104,7 +104,7 @@ def masses(a: Array, w: Array) -> Masses:
 
 # With s = y^2 + 2 log h(y): y itself for small s, and h(y)^2/(s + 2) beyond, both to 1e-4, in
 # sqrt(s + 2) and in its inverse. Only the start of a fourth-order correction, so short.
-_START_NEAR = (
+_START_CENTRAL = (
     -0.58183133, -1.0772282, 1.3061588, -0.056691891, 0.0028960226, 0.00084945861, -0.00011708018,
 )  # fmt: skip
 _START_FAR = (1.0000561, -0.046076333, -6.3039624, 29.302033, -92.107697, 171.43129, -135.52265)
@@ -123,16 +123,16 @@ def _beyond(c: Array, mass: Array) -> Array:
     gap = level - log
     middle = safe + jnp.sqrt(jnp.maximum(safe * safe + gap, 0.0))
     far = jnp.where(huge, -log, gap) / jnp.where(huge, c, middle)
-    near = horner(_START_NEAR, jnp.minimum(root, 3.0)) * inverse - safe
-    start = jnp.where(s < 6.7, near, far)
+    central = horner(_START_CENTRAL, jnp.minimum(root, 3.0)) * inverse - safe
+    start = jnp.where(s < 6.7, central, far)
     y = safe + start
     excess = moment_ratio(jnp.maximum(y, 0.0), 1)
     rate = y + excess
     # The mass beyond y over the mass wanted, less one; then the series of the inverse function.
-    share = 1.0 / (rate * mass)
-    error = jnp.exp(-start * (safe + 0.5 * start)) * share - 1.0
+    relative_rate = 1.0 / (rate * mass)
+    error = jnp.exp(-start * (safe + 0.5 * start)) * relative_rate - 1.0
     e = error * (1.0 - error * (0.5 - error * (1.0 / 3.0 - 0.25 * error)))
-    move = e * share * mass
+    move = e * relative_rate * mass
     cubic = (2.0 * excess * excess + 1.0 - rate * excess) / 6.0
     t = jnp.where(huge, far, start + move * (1.0 - move * (0.5 * excess - move * cubic)))
     return jnp.where(mass == 0, jnp.inf, jnp.maximum(t, 0.0))

@@ -240,9 +240,9 @@ def _inverse_expm1_jvp(
 
 @jax.custom_jvp
 def _log1mexp(x: Array) -> Array:
-    near = x < math.log(2.0)
-    inner, outer = jnp.where(near, x, 1.0), jnp.where(near, 1.0, x)
-    return jnp.where(near, jnp.log(-jnp.expm1(-inner)), jnp.log1p(-jnp.exp(-outer)))
+    small = x < math.log(2.0)
+    inner, outer = jnp.where(small, x, 1.0), jnp.where(small, 1.0, x)
+    return jnp.where(small, jnp.log(-jnp.expm1(-inner)), jnp.log1p(-jnp.exp(-outer)))
 
 
 @_log1mexp.defjvp

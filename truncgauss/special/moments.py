@@ -42,8 +42,9 @@ def is_narrow(a: Array, w: Array) -> Array:
 
 # --- Narrow: x uniform on (-1, 1), tilted by exp(-slope x - bend x^2) -----------------------------
 
-# Gauss-Legendre: the positive nodes of twelve, each standing for a pair.
-_NODES, _WEIGHTS = (column[6:] for column in np.polynomial.legendre.leggauss(12))
+# Gauss-Legendre: all twelve nodes, and the positive ones, each standing for a pair.
+_FULL_NODES, _FULL_WEIGHTS = np.polynomial.legendre.leggauss(12)
+_NODES, _WEIGHTS = _FULL_NODES[6:], _FULL_WEIGHTS[6:]
 
 
 def _along_last(column: np.ndarray, like: Array) -> Array:
@@ -192,12 +193,12 @@ def _centre_slopes(a: Array, w: Array) -> _Slopes:
             weight * (1.0 + 0.5 * (end * end - second)),
         )
 
-    near, far = gains(a, at_a), gains(b, at_b)
+    by_near_end, by_far_end = gains(a, at_a), gains(b, at_b)
     entropy = jnp.log1p(-outside) + LOG_SQRT_2PI + 0.5 - 0.5 * deficit
     return _Slopes(
         IntervalMoments(mean, variance, entropy),
-        IntervalMoments(*(y - x for x, y in zip(near, far))),
-        IntervalMoments(*far),
+        IntervalMoments(*(y - x for x, y in zip(by_near_end, by_far_end))),
+        IntervalMoments(*by_far_end),
     )
 
 
@@ -297,8 +298,6 @@ def _wide_log_size_jvp(
 
 
 # --- Draws ----------------------------------------------------------------------------------------
-
-_FULL_NODES, _FULL_WEIGHTS = np.polynomial.legendre.leggauss(12)
 
 
 def _mean_fall(t: Array, a: Array) -> Array:

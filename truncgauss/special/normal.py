@@ -80,12 +80,12 @@ def standardize(
     low_far, high_far = jnp.isinf(low), jnp.isinf(high)
     either = low_far | high_far
     # The subtrahend of a hidden branch is finite, so that its derivative is 0 and not NaN.
-    near_low, near_high = jnp.where(low_far, loc, low), jnp.where(high_far, loc, high)
+    finite_low, finite_high = jnp.where(low_far, loc, low), jnp.where(high_far, loc, high)
     infinite = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan))
     difference = jnp.where(either, loc, high) - jnp.where(either, loc, low)
     return Interval(
-        jnp.where(low_far, low + nan_propagator, ratio(near_low - loc, scale)),
-        jnp.where(high_far, high + nan_propagator, ratio(near_high - loc, scale)),
+        jnp.where(low_far, low + nan_propagator, ratio(finite_low - loc, scale)),
+        jnp.where(high_far, high + nan_propagator, ratio(finite_high - loc, scale)),
         jnp.where(either, infinite + nan_propagator, ratio(difference, scale)),
     )
 
@@ -222,27 +222,28 @@ def _moments(loc: Array, scale: Array, low: Array, high: Array) -> tuple[_Frame,
     frame = _frame(loc, scale, low, high, is_narrow)
     narrow, proper = frame.narrow, frame.w > 0
     width = jnp.where(narrow & proper, frame.width, 1.0)
-    near = narrow_moments(jnp.where(narrow, frame.a, 0.0), jnp.where(narrow & proper, frame.w, 1.0))
+    a, w = jnp.where(narrow, frame.a, 0.0), jnp.where(narrow & proper, frame.w, 1.0)
+    inner = narrow_moments(a, w)
     wide = wide_moments(
         jnp.where(narrow, 0.0, frame.start),
         jnp.where(narrow, 4.0, frame.width),
         jnp.where(narrow, 1.0, scale),
     )
-    near = IntervalMoments(
-        width * near.excess, width * width * near.variance, jnp.log(width) + near.entropy
+    inner = IntervalMoments(
+        width * inner.excess, width * width * inner.variance, jnp.log(width) + inner.entropy
     )
     wide = wide._replace(entropy=jnp.log(scale) + wide.entropy)
-    chosen = (jnp.where(narrow, x, y) for x, y in zip(near, wide))
+    chosen = (jnp.where(narrow, x, y) for x, y in zip(inner, wide))
     return frame, IntervalMoments(*(jnp.where(proper, value, jnp.nan) for value in chosen))
 
 
 def _log_size(frame: _Frame) -> Array:
     """Log of mass over density at max(a, 0), in units of `frame.unit`."""
     narrow = frame.narrow
-    near = narrow_log_size(jnp.where(narrow, frame.a, 0.0), jnp.where(narrow, frame.w, 1.0))
+    inner = narrow_log_size(jnp.where(narrow, frame.a, 0.0), jnp.where(narrow, frame.w, 1.0))
     a, w = jnp.maximum(frame.a, -4.0 * FAR), jnp.minimum(frame.w, 4.0 * FAR)
     wide = wide_log_size(jnp.where(narrow, 0.0, a), jnp.where(narrow, 4.0, w))
-    return jnp.where(narrow, near, wide)
+    return jnp.where(narrow, inner, wide)
 
 
 @jax.custom_jvp
@@ -460,8 +461,8 @@ def truncated_quantile(
     u = jnp.where(frame.sign < 0, 1.0 - uniform, uniform)
     v = jnp.where(frame.sign < 0, uniform, 1.0 - uniform)
     t, _ = step(frame.a, frame.w, u, v)
-    near = short_draw(jnp.where(short, frame.a, 0.0), jnp.where(short, frame.w, 0.1), u)
-    x = frame.origin + frame.sign * frame.unit * jnp.where(short, near, t)
+    fraction = short_draw(jnp.where(short, frame.a, 0.0), jnp.where(short, frame.w, 0.1), u)
+    x = frame.origin + frame.sign * frame.unit * jnp.where(short, fraction, t)
     # At the ends the limit itself, which rounding would miss.
     low_end, high_end = jnp.where(uniform == 1, high, low), jnp.where(uniform == 0, low, high)
     return jnp.where(low <= high, moved_inside(x, low_end, high_end), jnp.nan)

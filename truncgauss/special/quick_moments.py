@@ -21,7 +21,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 _FALL = 30.0
 
 
-class Moments(NamedTuple):
+class QuickMoments(NamedTuple):
     """The mean as the mode and an offset from it, and the variance."""
 
     mode: Float[Array, "*shape"]
@@ -34,7 +34,7 @@ class Moments(NamedTuple):
         return self.mode + self.offset
 
 
-def quick_moments(interval: Interval) -> Moments:
+def quick_moments(interval: Interval) -> QuickMoments:
     """Mean and variance of a standard normal variable truncated to an interval.
 
     Args:
@@ -61,7 +61,7 @@ def quick_moments(interval: Interval) -> Moments:
     weights = weights.reshape((1,) * low.ndim + (-1,)) * jnp.exp(
         -offsets * (mode[..., None] + 0.5 * offsets)
     )
-    shares = weights / jnp.sum(weights, -1, keepdims=True)
-    offset = jnp.sum(shares * offsets, -1)
-    variance = jnp.sum(shares * jnp.square(offsets - offset[..., None]), -1)
-    return Moments(mode, offset, variance)
+    normalized = weights / jnp.sum(weights, -1, keepdims=True)
+    offset = jnp.sum(normalized * offsets, -1)
+    variance = jnp.sum(normalized * jnp.square(offsets - offset[..., None]), -1)
+    return QuickMoments(mode, offset, variance)

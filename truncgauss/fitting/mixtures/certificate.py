@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.inference import described
 from truncgauss.fitting.mixtures.curvature import score_products
@@ -101,8 +100,8 @@ def row_fields(loss: MixtureLoss, terms: MixtureTerms, told: "Told") -> dict[str
         "responsibilities": np.asarray(terms.responsibilities),
         "entropy": told.entropy,
         "fraction_not_truncated": told.inside / float(loss.size),
-        "num_rows": pooling.total(np.asarray(loss.observations.weight)).item(),
-        "share": pooling.own_share(),
+        "num_rows": loss.sums.sum(np.asarray(loss.observations.weight)).item(),
+        "share": loss.sums.share,
     }
 
 
@@ -131,7 +130,7 @@ def told_by(loss: MixtureLoss, terms: MixtureTerms) -> Told:
     inside = weights @ np.exp(np.asarray(terms.components.region).T)
     logs = np.log(np.where(shares > 0, shares, 1.0))
     own = value, stderr**2, weights @ shares, inside, -weights @ np.sum(shares * logs, axis=1)
-    value, variance, counts, inside, entropy = pooling.total(own)
+    value, variance, counts, inside, entropy = loss.sums.sum(own)
     return Told(float(value), float(variance) ** 0.5, counts, inside, float(entropy))
 
 
@@ -210,7 +209,7 @@ def ratios_of(loss: MixtureLoss, here: Point) -> np.ndarray:
     """See `wald_ratios`; none where the rows are too many to be looked at so often."""
     place, size = loss.coordinates, float(loss.size)
     estimates, jacobian = map(np.asarray, described(place, jnp.asarray(here.x)))
-    num_rows = pooling.total(np.asarray(loss.observations.num_rows)).item()
+    num_rows = loss.sums.sum(np.asarray(loss.observations.num_rows)).item()
     if 2 * len(estimates) * num_rows > MOST_COMPARED:
         return np.zeros((0, 2))
     return wald_ratios(

@@ -30,7 +30,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
 from truncgauss.execution.compiling import Compiled
 from truncgauss.fitting.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
 from truncgauss.fitting.mixtures.loss import MixtureLoss, summed
@@ -137,7 +136,7 @@ def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
         return bool(noise is None and least <= FLAT)
     # By rounding: with noise in every direction of every row that is a maximum like others.
     own = np.linalg.eigvalsh(np.asarray(noise) / np.outer(scale, scale)).min()
-    return pooling.some(own <= FLAT)
+    return loss.sums.any(own <= FLAT)
 
 
 def expectation(loss: MixtureLoss, here: Components) -> Expectation:

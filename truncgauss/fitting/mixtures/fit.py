@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import floats_as_float64
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.mixtures.certificate import coarse_notes, finished
 from truncgauss.fitting.mixtures.curvature import MANY, point, rough_point
 from truncgauss.fitting.mixtures.em import (
@@ -31,7 +31,7 @@ from truncgauss.fitting.optimization.newton import CLOSE, NEAR, Point, newton_st
 from truncgauss.fitting.optimization.progress import bar, watched
 from truncgauss.fitting.optimization.uncertainty import certificate
 from truncgauss.gaussian.problem import as_key
-from truncgauss.likelihood import Observations, fitted_together, own_rows
+from truncgauss.likelihood import Observations, local_rows, rows_of_fit
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
@@ -147,14 +147,15 @@ def fit_mixture(
         )
     shape, counts = (covariance, rank), (num_starts, num_em_steps, num_steps)
     asked = num_components, shape, prior_rows, repr(method), method, key
-    read = functools.partial(own_rows, observations)
+    read = functools.partial(local_rows, observations)
     with (
         jax.enable_x64(True),
         bar(None, "fit_mixture", progress),
-        fitted_together("fit_mixture", observations, start, asked, read, lambda x: (x,)) as rows,
+        rows_of_fit("fit_mixture", observations, start, asked, read, lambda x: (x,)) as known,
     ):
+        sums, rows = known
         loss, table = prepared_loss(
-            floats_as_float64(rows), num_components, shape, method, key, prior_rows
+            floats_as_float64(rows), num_components, shape, method, key, prior_rows, sums
         )
         fit = fit_of_rows(loss, table, start, counts, information, progress)
         coarse = coarse_notes(observations, fit.locs, fit.covariances)
@@ -169,11 +170,11 @@ def fit_of_rows(
     information: str,
     progress: bool,
 ) -> MixtureFit:
-    """The fit of rows that are here, or of those of all processes within `pooling.pool`; counts are
-    those of starts, of EM steps, and of Newton steps."""
+    """The fit of rows whose loss is known; counts are those of starts, of EM steps, and of Newton
+    steps."""
     num_starts, *steps = counts
     starts = seeded_starts(loss, table, num_starts) if start is None else [given(start, loss)]
-    with pooling.checked_together():
+    with loss.sums.checked():
         check_possible(loss, starts[0])
     climb = functools.partial(climbed, loss, table, counts=steps, progress=progress)
     best, reached = highest(climb, bar(starts, "starts", progress))
@@ -187,7 +188,7 @@ def seeded_starts(loss: MixtureLoss, table: np.ndarray, count: int) -> list[Comp
     several = place.num_components > 1 or place.structure == "low_rank"
     for number in range(count if several else 1):
         own = jax.random.fold_in(loss.key, number)
-        first = seeded(table, weights, place.num_components, own)
+        first = seeded(table, weights, place.num_components, own, loss.sums)
         starts.append(in_user_units(first, place, number))
     return starts
 
@@ -211,6 +212,7 @@ def prepared_loss(
     method: Method = Automatic(),
     key: Any = None,
     prior_rows: float = 0.0,
+    sums: RowSums = RowSums(),
 ) -> tuple[MixtureLoss, np.ndarray]:
     """The loss without plans, and the rows in units of their own; checked. The shape is that of
     covariances, and the rank."""
@@ -221,12 +223,11 @@ def prepared_loss(
         )
     if not 0 <= prior_rows < np.inf:
         raise ValueError(f"fit_mixture: prior_rows must be 0 or positive, got {prior_rows!r}.")
-    table, centre, scale = standard_rows(observations)
+    table, centre, scale = standard_rows(observations, sums)
     coordinates = MixtureCoordinates(
         jnp.asarray(centre), jnp.asarray(scale), num_components, shape[0], shape[1] or 0
     )
-    own_size = np.sum(np.asarray(row_weights(observations, np.float64)))
-    size = float(pooling.total(own_size))
+    size = float(sums.sum(np.sum(np.asarray(row_weights(observations, np.float64)))))
     if coordinates.size >= size:
         raise ValueError(
             f"fit_mixture: {size:g} row(s) cannot determine {coordinates.size} parameters of "
@@ -241,7 +242,7 @@ def prepared_loss(
         method,
         as_key(key),
         prior,
-        sums=pooling.current(),
+        sums=sums,
     )
     return divided(loss), table
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood
-from truncgauss.execution import pooling
+from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import Covariance
@@ -18,7 +18,7 @@ from truncgauss.likelihood import (
     HeldMethods,
     Observations,
     RowTerms,
-    own_rows,
+    local_rows,
     prepared,
     row_terms,
 )
@@ -111,13 +111,13 @@ def mixture_log_likelihood(
         >>> tg.mixtures.mixture_log_likelihood(rows, weights, locs, covariances).log_prob.round(6)
         Array([-1.751209, -0.89563 ], dtype=float64)
     """
-    share = pooling.share_of("mixture_log_likelihood", observations)
-    if share is not None:
-        with pooling.pool(share):
-            with pooling.checked_together():
-                own = own_rows(observations, share)
-            found = mixture_log_likelihood(own, weights, locs, covariances, method, key)
-        return Estimate(*(share.spread(leaf, observations.lower) for leaf in found))
+    sums = row_sums.of_spread("mixture_log_likelihood", observations)
+    if sums.share is not None:
+        with sums.working():
+            with sums.checked():
+                rows = local_rows(observations, sums)
+            local = mixture_log_likelihood(rows, weights, locs, covariances, method, key)
+        return Estimate(*(sums.share.spread(leaf, observations.lower) for leaf in local))
     observations, mixture = prepared_mixture(observations, weights, locs, covariances)
     result: Estimate = of_filled(_rows, observations, mixture, method, as_key(key))
     return result

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood
-from truncgauss.execution import pooling
+from truncgauss.execution import row_sums
 from truncgauss.execution.checkpoint import computed, computed_of_rows
 from truncgauss.execution.compiling import Compiled, Cost, closed_form
 from truncgauss.execution.pytrees import frozen_pytree
@@ -166,7 +166,7 @@ def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def sum_over(function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, x: np.ndarray) -> T:
     """As `summed`, computed each time."""
-    return pooling.evaluated(over_parts(function), loss, jnp.asarray(x))
+    return row_sums.evaluated(over_parts(function), loss, jnp.asarray(x))
 
 
 def over_parts(function: Callable[[MixtureLoss, Any], T]) -> Callable[[MixtureLoss, Any], T]:

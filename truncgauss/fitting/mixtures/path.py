@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
+from truncgauss.execution import row_sums
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.fitting.mixtures.fit import NoMaximum, fit_mixture
 from truncgauss.fitting.mixtures.likelihood import mixture_log_likelihood, row_weights
@@ -121,7 +121,7 @@ def fit_mixture_path(
         (5, array([253. , 202.2]))
     """
     if folds:
-        pooling.refuse_spread("fit_mixture_path with folds", observations)
+        row_sums.refuse_spread("fit_mixture_path with folds", observations)
     if folds and (not isinstance(folds, int) or not 2 <= folds <= observations.num_rows):
         raise ValueError(
             f"fit_mixture_path: folds must be 0 or an int from 2 to the number of rows, "

@@ -28,7 +28,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, special
 
-from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.mixtures.curvature import point as point_at
 from truncgauss.fitting.mixtures.likelihood import row_weights
@@ -130,18 +129,18 @@ class MixtureProfile:
 
     def interval(self, fall: float) -> tuple[float, float]:
         """The ends of all values next to the estimate whose log-likelihood is within `fall` nats of
-        the maximum. Where it does not fall that far: 0 or 1 for a weight, 0 or infinity for a
-        variance, infinity for others."""
+        the maximum; infinite where it does not fall that far."""
         ends = [self.end(side, fall) for side in (-1.0, 1.0)]
-        low, high = (self.estimate.back(end) for end in ends)
+        low, high = (end if np.isinf(end) else self.estimate.back(end) for end in ends)
         return low, high
 
     def fall(self, value: float) -> float:
         """By how many nats the log-likelihood is below its maximum at the most likely of all
-        parameters with that value of the estimate; NaN where they are not found."""
+        parameters with that value of the estimate; NaN where they are not found, or the value
+        cannot be."""
         goal, before, last = self.estimate.of(value), None, self.maximum
         longest = 0.5 * self.error
-        while last.value != goal and longest > LEAST_STEP * self.error:
+        while last.value != goal and longest > LEAST_STEP * self.error and np.isfinite(goal):
             step = goal - last.value
             if abs(step) > longest:
                 step = float(np.copysign(longest, step))
@@ -299,32 +298,28 @@ class MixtureProfile:
         return OnSurface(z, fall, moves.T @ gradient, curvature, y, rate)
 
 
-def profile_of(
-    loss: MixtureLoss, best: np.ndarray, number: int, share: pooling.Share | None
-) -> MixtureProfile:
+def profile_of(loss: MixtureLoss, best: np.ndarray, number: int) -> MixtureProfile:
     """The profile likelihood of an estimate of a mixture.
 
     Args:
         loss: minus the mean log-likelihood of a row.
         best: free coordinates where it is lowest.
         number: of the estimate.
-        share: which rows the loss has, if other processes have others.
     """
     place: Any = loss.coordinates
     kind, several = place.kinds[number], place.num_components > 1
     if place.structure == "low_rank":
         evaluate, start, free = functools.partial(point_at, loss), best, np.asarray
     else:  # ridges are straight in natural coordinates
-        with pooling.pool(share):
-            place = natural_coordinates(loss, standard_rows(loss.observations)[0], best)
+        rows = standard_rows(loss.observations, loss.sums)[0]
+        place = natural_coordinates(loss, rows, best)
         evaluate, start = functools.partial(place.point, loss), place.natural(best)
         free = place.mixture_coordinates
 
     def same_labels(one: np.ndarray, other: np.ndarray) -> bool:
         weights = np.asarray(row_weights(loss.observations, np.float64))[:, None]
         first, second = (np.asarray(terms_at(loss, free(x)).responsibilities) for x in (one, other))
-        with pooling.pool(share):
-            shared = pooling.total(first.T @ (weights * second))
+        shared = loss.sums.sum(first.T @ (weights * second))
         best_match = shared[optimize.linear_sum_assignment(shared, maximize=True)].sum()
         return bool(np.trace(shared) >= (1.0 - ROUGH) * best_match)
 

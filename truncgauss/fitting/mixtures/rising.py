@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.mixtures.curvature import point
@@ -149,9 +148,10 @@ def natural_coordinates(loss: MixtureLoss, table: np.ndarray, x: np.ndarray) -> 
     weights = np.asarray(row_weights(loss.observations, np.float64))[:, None]
     shares = (weights * np.asarray(terms_at(loss, x).responsibilities)).T
     filled = np.where(known, table, 0.0)
-    counts, sums, squares = pooling.total((shares @ known, shares @ filled, shares @ filled**2))
+    moments = shares @ known, shares @ filled, shares @ filled**2
+    counts, totals, squares = loss.sums.sum(moments)
     counts = np.maximum(counts, 1.0)
-    centres = sums / counts
+    centres = totals / counts
     units = np.sqrt(np.maximum(squares / counts - centres**2, 1e-6))
     if place.structure == "tied":
         units = np.broadcast_to(units.max(axis=0), units.shape)

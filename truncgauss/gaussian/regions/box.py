@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.execution.pytrees import as_float_input, common_shape, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.limits import GaussianLimits, Regression
+from truncgauss.gaussian.limits import GaussianLimits, LinearPrediction
 from truncgauss.gaussian.linalg import is_symmetric, product, row_norms
 from truncgauss.gaussian.regions.region import (
     LinearRegion,
@@ -105,7 +105,7 @@ class Box(LinearRegion):
 
     def released(self, loc: Array, covariance: Covariance, unit: Array, still: Array) -> Released:
         low, high, known = decided_limits(still, self.low, self.high, loc)
-        return Released(covariance.released(still), Box(low, high), unit, known)
+        return covariance.released(still), Box(low, high), unit, known
 
     def regression(
         self,
@@ -114,7 +114,7 @@ class Box(LinearRegion):
         order: Array,
         factors: tuple[Array, Array],
         point: Array,
-    ) -> Regression:
+    ) -> LinearPrediction:
         """The regression of all coordinates on those in order[:r], which determine the others."""
         rank = len(point)
         factor, below = factors
@@ -123,7 +123,7 @@ class Box(LinearRegion):
         matrix = jnp.concatenate([jnp.eye(rank, dtype=loc.dtype), gain])
         back = jnp.argsort(order)
         nothing = jnp.zeros((len(loc), len(loc)), loc.dtype)
-        return Regression(jnp.append(point, follow)[back], matrix[back], nothing)
+        return LinearPrediction(jnp.append(point, follow)[back], matrix[back], nothing)
 
     def lift(self, covariance: Covariance, first: Array, factor: Array) -> tuple[None, None]:
         return None, None

@@ -78,10 +78,10 @@ class Ellipsoid(QuadraticRegion):
 
     def carried(self, x: Float[Array, "n d"]) -> tuple[Float[Array, "n d"], Float[Array, ""]]:
         factor = jnp.linalg.cholesky(self.shape_matrix)
-        center, own = lax.stop_gradient((self.center, factor))
-        away = lax.linalg.triangular_solve(own, (x - center[None]).T, left_side=True, lower=True)
+        center, fixed = lax.stop_gradient((self.center, factor))
+        away = lax.linalg.triangular_solve(fixed, (x - center[None]).T, left_side=True, lower=True)
         moved = self.center[None] + (factor @ away).T
-        ratio = jnp.diagonal(factor) / jnp.diagonal(own)
+        ratio = jnp.diagonal(factor) / jnp.diagonal(fixed)
         # Exactly x but for the derivative.
         return x + (moved - lax.stop_gradient(moved)), jnp.sum(jnp.log(ratio))
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.limits import GaussianLimits, Regression
+from truncgauss.gaussian.limits import GaussianLimits, LinearPrediction
 from truncgauss.gaussian.linalg import power_of_two, product, row_norms, semidefinite_factor
 from truncgauss.gaussian.regions.region import (
     LinearRegion,
@@ -119,7 +119,7 @@ class Polyhedron(LinearRegion):
         low, high, rows = self.low / row_unit, self.high / row_unit, self.matrix / row_unit[:, None]
         slack = rounding * (jnp.abs(rows) @ jnp.abs(loc))
         low, high, known = decided_limits(flat, low, high, product(rows, loc), slack)
-        return Released(covariance, Polyhedron(rows, low, high), row_unit, known)
+        return covariance, Polyhedron(rows, low, high), row_unit, known
 
     def regression(
         self,
@@ -128,7 +128,7 @@ class Polyhedron(LinearRegion):
         order: Array,
         factors: tuple[Array, Array],
         point: Array,
-    ) -> Regression:
+    ) -> LinearPrediction:
         """The regression of x on the rows, by the pseudo-inverse of the rows times a root."""
         rank, root = len(point), covariance.root
         rows = self.matrix[order[:rank]]
@@ -137,7 +137,7 @@ class Polyhedron(LinearRegion):
         matrix = root @ inverse
         left = root - root @ (inverse @ image)
         rest = jnp.zeros((len(loc), len(loc)), loc.dtype) if rank >= len(loc) else left @ left.T
-        return Regression(loc + matrix @ (point - rows @ loc), matrix, rest)
+        return LinearPrediction(loc + matrix @ (point - rows @ loc), matrix, rest)
 
     def lift(
         self, covariance: Covariance, first: Array, factor: Array

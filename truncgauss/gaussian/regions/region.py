@@ -1,7 +1,7 @@
 """The contract of a region: what a method may ask of it."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +10,9 @@ from jaxtyping import Array, Bool, Float
 
 from truncgauss.execution.pytrees import AnyArray, Batched, is_concrete
 from truncgauss.gaussian.covariances import Covariance
-from truncgauss.gaussian.limits import GaussianLimits, Regression
+from truncgauss.gaussian.limits import GaussianLimits, LinearPrediction
 from truncgauss.special import standardize
+from truncgauss.special.tails import LOG_SQRT_2PI
 
 
 class Region(Batched):
@@ -156,6 +157,11 @@ class LinearRegion(Region):
             loc, covariance: in units in which standard deviations are about one.
             unit: these units, shape (d,).
             still: whether each coordinate has variance 0, shape (d,).
+
+        Returns:
+            The covariance and the region, decided constraints without limits; the unit of each
+            constraint, shape (m,); and 0 if all decided constraints are met, else -inf, NaN if
+            their limits are inverted or a number is NaN.
         """
         raise NotImplementedError
 
@@ -166,7 +172,7 @@ class LinearRegion(Region):
         order: Array,
         factors: tuple[Array, Array],
         point: Array,
-    ) -> Regression:
+    ) -> LinearPrediction:
         """The regression of x on the values of the constraints order[:r], centred at `point`.
 
         Args:
@@ -191,20 +197,8 @@ class LinearRegion(Region):
         raise NotImplementedError
 
 
-class Released(NamedTuple):
-    """A covariance and a region without constraints that are decided, in units of about one.
-
-    Attributes:
-        covariance, region: constraints of variance 0, or with equal limits, have no limits.
-        row_unit: the unit of each constraint, shape (m,).
-        known: the log probability of these constraints: 0 if all are met, else -inf; NaN if their
-            limits are inverted or a number is NaN.
-    """
-
-    covariance: Covariance
-    region: LinearRegion
-    row_unit: Float[Array, " m"]
-    known: Float[Array, ""]
+# Covariance, region, units of the constraints, log probability: see `LinearRegion.released`.
+Released: TypeAlias = tuple[Covariance, LinearRegion, Array, Array]
 
 
 def as_linear(region: Region) -> LinearRegion:
@@ -243,12 +237,12 @@ def smallest_log_mass(low: Array, high: Array, loc: Array, variances: Array) -> 
     low, high, loc, variances = lax.stop_gradient((low, high, loc, variances))
     limited = variances > 0
     a, b, width = standardize(low, high, loc, jnp.sqrt(jnp.where(limited, variances, 1.0)))
-    near = jnp.maximum(jnp.maximum(a, -b), 0.0)
+    distance = jnp.maximum(jnp.maximum(a, -b), 0.0)
     tails = 0.5 * (lax.erfc(-math.sqrt(0.5) * a) + lax.erfc(math.sqrt(0.5) * b))
     rounded = 4.0 * float(jnp.finfo(a.dtype).eps)
-    inside = jnp.where(near > 0, -math.log(2.0), jnp.log1p(jnp.minimum(rounded - tails, 0.0)))
-    across = jnp.log(width) - 0.5 * math.log(2.0 * math.pi)
-    bound = jnp.minimum(inside, across) - 0.5 * near * near
+    inside = jnp.where(distance > 0, -math.log(2.0), jnp.log1p(jnp.minimum(rounded - tails, 0.0)))
+    across = jnp.log(width) - LOG_SQRT_2PI
+    bound = jnp.minimum(inside, across) - 0.5 * distance * distance
     return jnp.min(jnp.where(limited, bound, 0.0))
 
 

@@ -14,14 +14,14 @@ class Section(Region):
     r"""The x in a box that a region keeps when they are put beside, or added to, a fixed point.
 
     With l coordinates of x and a region in d dimensions, x is kept if low <= x <= high, with the
-    probability s(point + E x) that the region gives; E puts coordinate i of x at place where[i]. So
-    a row with entries known and others missing asks for a section, and rows of which a middle is
-    subtracted ask for the region moved by as much.
+    probability s(point + E x) that the region gives; E makes coordinate i of x that of number
+    where[i]. So a row with entries known and others missing asks for a section, and rows of which a
+    middle is subtracted ask for the region moved by as much.
 
     Args:
         region: without leading axes, or with those of the point.
         point: shape (d,), or (k, d).
-        where: the place of each coordinate in the region's point; -1 for one that the region does
+        where: the coordinate of the region that each of x is; -1 for one that the region does
             not know (static).
         low, high: limits of x, shape (l,) or (k, l).
 
@@ -48,10 +48,10 @@ class Section(Region):
         low: Any = -jnp.inf,
         high: Any = jnp.inf,
     ) -> None:
-        place = as_float_array(point)
-        shape = (*place.shape[:-1], len(where))
+        coordinates = as_float_array(point)
+        shape = (*coordinates.shape[:-1], len(where))
         limits = (jnp.broadcast_to(as_float_array(side), shape) for side in (low, high))
-        self._set(point=place, **dict(zip(("low", "high"), limits)))
+        self._set(point=coordinates, **dict(zip(("low", "high"), limits)))
         object.__setattr__(self, "region", region)
         object.__setattr__(self, "where", tuple(where))
 
@@ -77,11 +77,11 @@ class Section(Region):
 
     def whole(self, x: Array) -> Array:
         """The points of the region that x, shape (..., l), stands for, (..., d)."""
-        known = [i for i, place in enumerate(self.where) if place >= 0]
-        places = jnp.array([self.where[i] for i in known], int)
+        known = [i for i, coordinate in enumerate(self.where) if coordinate >= 0]
+        coordinates = jnp.array([self.where[i] for i in known], int)
         shape = (*x.shape[:-1], self.point.shape[-1])
         point = jnp.broadcast_to(self.point.astype(x.dtype), shape)
-        return point.at[..., places].add(x[..., jnp.array(known, int)])
+        return point.at[..., coordinates].add(x[..., jnp.array(known, int)])
 
     def kept(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points"]:
         """The probability with which each x, shape (..., l), is kept."""
@@ -98,5 +98,5 @@ class Section(Region):
 
     def margins(self, x: Float[Array, "*#points d"]) -> Float[Array, "*points faces"]:
         """Signed distances from x, shape (..., l), to the faces of its box and of the region."""
-        own = jnp.concatenate([x - self.low, self.high - x], axis=-1)
-        return jnp.concatenate([self.region.margins(self.whole(x)), own], axis=-1)
+        box_margins = jnp.concatenate([x - self.low, self.high - x], axis=-1)
+        return jnp.concatenate([self.region.margins(self.whole(x)), box_margins], axis=-1)

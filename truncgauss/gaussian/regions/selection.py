@@ -55,13 +55,13 @@ class Selection(Region):
         object.__setattr__(self, "log_concave", log_concave)
         point = jax.ShapeDtypeStruct((dimension,), jnp.result_type(float))
         try:
-            found = jax.eval_shape(function, point)
+            result = jax.eval_shape(function, point)
         except jax.errors.JAXTypeError as error:
             raise TypeError(
                 "Selection: the function cannot be traced by JAX. Write it with jax.numpy instead "
                 "of numpy, and with jnp.where or & and | instead of `if`, `and` and `or`."
             ) from error
-        shapes = [leaf.shape for leaf in jax.tree.leaves(found)]
+        shapes = [leaf.shape for leaf in jax.tree.leaves(result)]
         if shapes != [()]:
             raise ValueError(
                 "Selection: the function must map one point to one probability; for a point of "

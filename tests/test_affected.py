@@ -1,0 +1,40 @@
+"""`make test-for FILE`: the tests nearest to a file."""
+
+import pathlib
+import runpy
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+SCRIPT = ROOT / ".ci" / "affected.py"
+affected = runpy.run_path(str(SCRIPT))["affected"]
+
+
+@pytest.mark.parametrize(
+    ("file", "nearest"),
+    [
+        ("truncgauss/separation/kernel.py", "test_kernel"),
+        ("truncgauss/special/safe.py", "test_safe"),
+        ("truncgauss/quadrature/polygon.py", "test_exact_polygons"),
+        ("truncgauss/fitting/optimization/loop.py", "test_fitting"),
+        ("truncgauss/probability/separation.py", "test_separation"),
+    ],
+)
+def test_the_nearest_tests_come_first(file, nearest):
+    examples, first, *others = affected(ROOT / file)
+    assert examples == ROOT / file and first.stem == nearest
+    assert len(others) <= 3
+
+
+def test_tests_and_experiments_have_no_examples():
+    assert affected(ROOT / "tests" / "test_house.py") == [ROOT / "tests" / "test_house.py"]
+    assert affected(ROOT / "experiments" / "tobin" / "run.py")[0].stem == "test_fit_experiments"
+
+
+def test_a_file_that_is_none_of_the_project_is_refused():
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "nothing.py"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and "got 'nothing.py'" in done.stderr
