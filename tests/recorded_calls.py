@@ -776,7 +776,7 @@ def path_of_mixtures() -> Any:
 def used_mixture() -> Any:
     fit = MIXTURES["behind a cut, with noise"]()
     rows = tg.Observations.exact([0.1, 3.0], noise=[[0.1]])
-    derived = fit.function_of(lambda weights, locs, covariances: locs[1, 0] - locs[0, 0])
+    derived = fit.delta(lambda estimates: jnp.diff(fit.parts(estimates)[1], axis=0)[0, 0])
     return {
         "predict": [jnp.asarray(part) for part in fit.predict(rows)],
         "sample": fit.sample(jax.random.key(0), 4),
