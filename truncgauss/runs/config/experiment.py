@@ -53,7 +53,7 @@ class Experiment(Model):
     """Values for some settings, as `section.field: [value, ...]`; their product is run."""
 
     def read_data(self) -> Any:
-        """What the data files hold of what the settings name; `check` reads it too. Here nothing.
+        """The contents of the data files that the settings name, which `check` reads too; none here.
 
         Raises:
             ValueError: a file that cannot be used, or a value in it; the sentence has the place.

@@ -26,7 +26,7 @@ MOST_MEMBERS = 1000  # of a sweep
 
 
 def _place(item: Any, data: Any) -> Place:
-    """Where a mistake stands that pydantic found."""
+    """The address of a mistake that pydantic reports."""
     at: Place = ()
     for step in item["loc"]:
         # The tag of a union is part of pydantic's address and of nothing in the file.
@@ -36,7 +36,7 @@ def _place(item: Any, data: Any) -> Place:
 
 
 def _complaint(item: Any, document: Document) -> tuple[Position, str] | None:
-    """One mistake that pydantic found: its position in the file, and the line about it."""
+    """One mistake that pydantic reports: its position in the file, and the line about it."""
     kind, message, got, of_key = item["type"], item["msg"], item["input"], False
     at = _place(item, document.data)
     if kind == "problem":

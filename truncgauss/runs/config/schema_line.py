@@ -23,9 +23,9 @@ def with_schema(text: str, experiment: str) -> str:
 
 
 def lost_schema(path: Path, experiment: str) -> str:
-    """What to do about the line of a config that was copied away from its schema; else nothing."""
-    found = re.match(rf"{re.escape(_BEGINS)}(\S+)", path.read_text("utf-8"))
-    place = found[1] if found else ""
+    """Advice about the line of a config that was copied away from its schema; empty otherwise."""
+    match = re.match(rf"{re.escape(_BEGINS)}(\S+)", path.read_text("utf-8"))
+    place = match[1] if match else ""
     name = urllib.parse.unquote(place.removeprefix("file://"))
     if not place or (path.parent / name).exists() or "://" in name:
         return ""

@@ -199,7 +199,7 @@ class LogGrid(Grid):
 
 
 class EdgeSettings(Model):
-    """What all edges share."""
+    """The settings that all edges share."""
 
     def build(self) -> Any:
         """The edge itself, an object of `truncgauss` that bears the name of the section."""
