@@ -20,8 +20,7 @@ import numpy as np
 import optax
 
 import truncgauss as tg
-from tests import problems, recording
-from tests.recorded_messages import minimise
+from tests import problems, recorded_messages, recording  # noqa: F401 - it enters its calls
 from tests.recording import CALLS, ITERATED, SINGLE, call
 
 INF = np.inf
@@ -116,7 +115,7 @@ METHODS: dict[str, tuple[tg.Method, tuple[str, ...]]] = {
     "ImportanceSampling": (tg.ImportanceSampling(128, 4), ("ball in 3", "soft selection in 2")),
     "ExpectationPropagation": (tg.ExpectationPropagation(), ("mixed in 5", "chain in 5",
                                                              "dense in 10")),
-    "FactorLattice": (tg.FactorLattice(64, 4), ("four factors in 12",)),
+    "FactorLattice": (tg.probability.FactorLattice(64, 4), ("four factors in 12",)),
     **{f"SoftMonteCarlo, {name}": (tg.SoftMonteCarlo(64, 4, edge), ("mixed in 2",))
        for name, edge in SOFT.items()},
 }  # fmt: skip
@@ -366,14 +365,14 @@ def minimised() -> Any:
     loss = lambda p: jnp.sum(((y - p["loc"]) / p["scale"]) ** 2 / 2 + jnp.log(p["scale"]))
     start, positive = {"loc": 0.0, "scale": 2.0}, {"scale": tg.fitting.Positive()}
     settings = {"constraints": positive, "progress": False, "num_steps": 1500}
-    fit = minimise(loss, start, optax.adam(0.05), **settings)
+    fit = tg.minimize(loss, start, optax.adam(0.05), **settings)
     return of_fractions(fit)
 
 
 @call("fit: by default", ITERATED)
 def minimised_by_default() -> Any:
     loss = lambda x: jnp.sum((x - jnp.array([1.0, -2.0])) ** 2) + jnp.sum(x) ** 4 / 10
-    return of_fractions(minimise(loss, jnp.zeros(2), progress=False))
+    return of_fractions(tg.minimize(loss, jnp.zeros(2), progress=False))
 
 
 # ------------------------------------------------------------------------- fits of rows
@@ -697,7 +696,7 @@ def on_a_mesh() -> Any:
 # ------------------------------------------------------------------------- mixtures
 
 
-def of_mixture(fit: tg.MixtureFit) -> dict[str, Any]:
+def of_mixture(fit: tg.mixtures.MixtureFit) -> dict[str, Any]:
     errors = fit.standard_errors
     found = {
         "names": list(fit.names),
@@ -739,7 +738,7 @@ def missing_in_groups() -> tg.Observations:
     return tg.Observations.exact(rows, nan_is_missing=True)
 
 
-MIXTURES: dict[str, Callable[[], tg.MixtureFit]] = {
+MIXTURES: dict[str, Callable[[], tg.mixtures.MixtureFit]] = {
     "in 1": lambda: tg.fit_mixture(tg.Observations.exact(two_groups(1)), 2, num_starts=3),
     "behind a cut": lambda: tg.fit_mixture(tg.Observations.exact(
         two_groups(1, -0.5), region=tg.Box([-0.5], [INF])), 2, num_starts=2),
@@ -765,7 +764,7 @@ for _name, _fit in MIXTURES.items():
 @call("fit_mixture_path: one to three components", ITERATED)
 def path_of_mixtures() -> Any:
     rows = tg.Observations.exact(two_groups(1))
-    path = tg.fit_mixture_path(rows, [1, 2, 3], folds=2, num_starts=2)
+    path = tg.mixtures.fit_mixture_path(rows, [1, 2, 3], folds=2, num_starts=2)
     return {"bic": path.bic, "held_out_means": path.held_out_means, "failures": path.failures,
             "held_out_errors": path.held_out_errors, "text": str(path).split("\n"),
             "best": len(path.best.weights)}  # fmt: skip
@@ -788,7 +787,7 @@ def used_mixture() -> Any:
 @call("mixture_log_likelihood: known in part")
 def likelihood_of_a_mixture() -> Any:
     parts = np.array([0.3, 0.7]), np.array([[0.0, 0.0], [1.0, 2.0]]), np.stack([dense(2)] * 2)
-    return tg.mixture_log_likelihood(censored_rows(24), *parts)
+    return tg.mixtures.mixture_log_likelihood(censored_rows(24), *parts)
 
 
 # ------------------------------------------------------------------------- two processes

@@ -42,13 +42,8 @@ def exact(values: Any = NINE, **settings: Any) -> tg.Observations:
     return tg.Observations.exact(values, **settings)
 
 
-def regression(**changes: Any) -> tg.RegressionFit:
+def regression(**changes: Any) -> tg.fitting.RegressionFit:
     return tg.fit_regression(**({"outcome": NINE, "design": ONES} | changes))
-
-
-def minimise(*args: Any, **settings: Any) -> Any:
-    """`tg.fit`, under whichever of its two names there is."""
-    return getattr(tg, "minimize", tg.fit)(*args, **settings)
 
 
 def held_in_two() -> tg.Method:
@@ -110,7 +105,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "ExpectationPropagation of a ball": lambda: probability(
         region=tg.Ball([0.0, 0.0], 1.0), method=tg.ExpectationPropagation()
     ),
-    "FactorLattice of a matrix": lambda: probability(method=tg.FactorLattice()),
+    "FactorLattice of a matrix": lambda: probability(method=tg.probability.FactorLattice()),
     "ImportanceSampling of 1000 points": lambda: tg.ImportanceSampling(1000),
     "SoftMonteCarlo of no sample": lambda: tg.SoftMonteCarlo(0),
     "SoftMonteCarlo of a grid": lambda: tg.SoftMonteCarlo(points="grid"),
@@ -180,14 +175,14 @@ FITS: dict[str, Callable[[], Any]] = {
     ),
     "fit_limits, no end": lambda: tg.fit_limits([0.1], [0.0], [[1.0]], tg.Box([-INF], [INF])),
     "fit_limits, no box": lambda: tg.fit_limits([0.1], [0.0], [[1.0]], (0.0, 1.0)),
-    "fit, an objective of vectors": lambda: minimise(lambda x: x, jnp.zeros(2)),
-    "fit, no function": lambda: minimise(1.0, jnp.zeros(2)),
-    "fit, no parameter": lambda: minimise(jnp.sum, {}),
-    "fit, all frozen": lambda: minimise(jnp.sum, 1.0, constraints=tg.fitting.Frozen()),
-    "fit, an unknown constraint": lambda: minimise(
+    "fit, an objective of vectors": lambda: tg.minimize(lambda x: x, jnp.zeros(2)),
+    "fit, no function": lambda: tg.minimize(1.0, jnp.zeros(2)),
+    "fit, no parameter": lambda: tg.minimize(jnp.sum, {}),
+    "fit, all frozen": lambda: tg.minimize(jnp.sum, 1.0, constraints=tg.fitting.Frozen()),
+    "fit, an unknown constraint": lambda: tg.minimize(
         lambda p: p["width"], {"width": 1.0}, constraints={"widht": tg.fitting.Positive()}
     ),
-    "fit, a start outside": lambda: minimise(
+    "fit, a start outside": lambda: tg.minimize(
         lambda p: p["width"], {"width": -1.0}, constraints={"width": tg.fitting.Positive()}
     ),
     "fit_truncated_normal, NaN": lambda: tg.fit_truncated_normal([[0.5], [-1.0], [np.nan]]),

@@ -30,7 +30,7 @@ def test_the_nearest_tests_come_first(file, nearest):
 
 def test_tests_and_experiments_have_no_examples():
     assert affected(ROOT / "tests" / "test_house.py") == [ROOT / "tests" / "test_house.py"]
-    assert affected(ROOT / "experiments" / "tobin" / "run.py")[0].stem == "test_fit_experiments"
+    assert affected(ROOT / "experiments/tobin/run.py")[0].stem == "test_fit_experiments"
 
 
 def test_a_file_that_is_none_of_the_project_is_refused():

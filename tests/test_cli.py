@@ -14,8 +14,8 @@ import pytest
 
 from truncgauss import __version__, cli
 from truncgauss.execution.interrupts import interrupts
-from truncgauss.runs import folder as runs
-from truncgauss.runs import running
+from truncgauss.runs import folder as run_folder
+from truncgauss.runs import work
 
 ROOT = pathlib.Path(__file__).parents[1]
 SETTINGS = "experiment: tiny.py\nseed: 3\nmode: fine\n"
@@ -271,7 +271,7 @@ def test_a_path_of_an_experiment_starts_at_the_config(tmp_path):
 
 
 def test_figures_that_cannot_be_written_are_told_before_the_work(monkeypatch, capsys):
-    monkeypatch.setattr(running, "prepare", lambda config: pytest.fail("the work has begun"))
+    monkeypatch.setattr(work, "prepare", lambda config: pytest.fail("the work has begun"))
     assert cli.main(["run", "tiny.yaml", "--figures", "tiny.yaml"]) == 2
     assert "Not a directory" in capsys.readouterr().err
 
@@ -280,13 +280,13 @@ def test_figures_that_cannot_be_written_are_told_before_the_work(monkeypatch, ca
 def test_a_folder_that_is_read_only_is_not_writable(tmp_path):
     (tmp_path / "figs").mkdir(mode=0o500)
     with pytest.raises(PermissionError):
-        runs.writable(tmp_path / "figs")
+        run_folder.writable(tmp_path / "figs")
 
 
 def test_the_commit_is_that_of_a_checkout_only(tmp_path):
-    assert runs.circumstances(tmp_path, [], [])["commit"] is None
+    assert run_folder.circumstances(tmp_path, [], [])["commit"] is None
     if (ROOT / ".git").exists():
-        assert len(runs.circumstances(ROOT, [], [])["commit"]) == 40
+        assert len(run_folder.circumstances(ROOT, [], [])["commit"]) == 40
 
 
 def test_a_signal_that_a_callback_turned_into_an_error_stays_a_signal():
@@ -361,13 +361,13 @@ def test_the_module_is_the_command():
 CACHE = """
 import sys
 from truncgauss import config
-from truncgauss.runs import running
+from truncgauss.runs import work
 import jax
 import truncgauss as tg
 tg.Box, tg.minimize
 before = jax.config.jax_compilation_cache_dir
 settings = config.load("tiny.yaml")
-running.prepare(settings)
+work.prepare(settings)
 print(before, jax.config.jax_compilation_cache_dir)
 """
 

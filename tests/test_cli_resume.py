@@ -5,13 +5,13 @@ import pathlib
 from test_cli import SETTINGS, folders, tiny  # noqa: F401  (the experiment of a few lines)
 
 from truncgauss import cli
-from truncgauss.runs import folder as runs
+from truncgauss.runs import folder as run_folder
 
 
 def test_two_processes_cannot_continue_one_run(capsys):
     assert cli.main(["run", "tiny.yaml", "--mode", "wait"]) == 130
     (partial,) = folders()
-    with runs.claimed(partial):
+    with run_folder.claimed(partial):
         assert cli.main(["run", "--resume", str(partial)]) == 2
     assert "another process is running" in capsys.readouterr().err.splitlines()[-1]
     assert cli.main(["run", "--resume", str(partial)]) == 0

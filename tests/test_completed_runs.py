@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from truncgauss import cli
-from truncgauss.runs import completed as completed_runs
-from truncgauss.runs import folder as runs
-from truncgauss.runs import report, running
+from truncgauss.runs import folder as run_folder
+from truncgauss.runs import report, work
+from truncgauss.runs import results as results_of_runs
+from truncgauss.runs import summary as summary_of_runs
 
 VOID = {"meta", "img", "br", "wbr", "polyline"}
 
@@ -56,7 +57,7 @@ class Page(html.parser.HTMLParser):
 
 
 def test_the_experiment_to_begin_with_is_right(folders):
-    results = completed_runs.read(folders[0]).results
+    results = run_folder.read(folders[0]).results
     x, value, gradient = (results[name] for name in ("shift", "probability", "gradient"))
     assert x.shape == (101,) and np.all((value > 0) & (value < 1))
     np.testing.assert_allclose(np.gradient(value, x)[1:-1], gradient[1:-1], atol=1e-3)
@@ -74,7 +75,7 @@ def test_names_of_experiments_are_checked_and_nothing_is_overwritten(tmp_path, m
 
 
 def test_the_report_holds_the_numbers_and_needs_nothing_else(folders):
-    run = completed_runs.read(folders[0])
+    run = run_folder.read(folders[0])
     text = (folders[0] / "report.html").read_text("utf-8")
     page = "".join(Page(text).texts)
     made = run.provenance["started"]
@@ -96,7 +97,7 @@ def test_what_is_not_a_number_cannot_break_a_report(tmp_path):
         "summary": [],
         "values": {},
     }
-    run = completed_runs.CompletedRun(tmp_path, "a: <1>", results, summary, {"warnings": ["<w>"]})
+    run = run_folder.CompletedRun(tmp_path, "a: <1>", results, summary, {"warnings": ["<w>"]})
     text = report.page(run)
     page = "".join(Page(text).texts)
     assert "<script>" not in text and "<script>alert(1)</script>" in page
@@ -149,7 +150,7 @@ def test_a_torn_file_says_what_to_do(name, share, folders, tmp_path, capsys):
 
 
 def test_values_stand_side_by_side(folders, tmp_path):
-    run = completed_runs.read(folders[0])
+    run = run_folder.read(folders[0])
     values = (
         {"fit/seconds": 1.0, "rows": 7, "loss": 0.5, "name": "a"},
         {"fit/seconds": 2.0, "rows": 7, "loss": 0.75, "name": "b", "more": 1},
@@ -158,17 +159,17 @@ def test_values_stand_side_by_side(folders, tmp_path):
         run._replace(folder=tmp_path / name, summary=run.summary | {"values": value})
         for name, value in zip(("one", "two"), values)
     ]
-    *said, same, alike = completed_runs.compared(*pair)
+    *said, same, alike = summary_of_runs.compared(*pair)
     header, loss, name, more, seconds = (line.split() for line in said)
     assert same == "results that are the same: 1" and alike == "the same settings"
     assert header == ["one", "two", "difference"]
     assert loss == ["loss", "0.5", "0.75", "+0.25"]
     assert name == ["name", "a", "b", "differs"] and more == ["more", "1", "differs"]
     assert seconds == ["fit/seconds", "1", "2", "+1"]  # times differ always, so they come last
-    header, rows, loss, _ = completed_runs.compared(*pair, ["rows", "l*s"])
+    header, rows, loss, _ = summary_of_runs.compared(*pair, ["rows", "l*s"])
     assert rows.split() == ["rows", "7", "7", "+0"] and loss.startswith("loss")
     with pytest.raises(ValueError, match=r"no result is called los; there are: loss, name"):
-        completed_runs.compared(*pair, ["los"])
+        summary_of_runs.compared(*pair, ["los"])
 
 
 @pytest.mark.parametrize(
@@ -186,10 +187,10 @@ def test_folders_that_are_none_are_one_line(words, message, tmp_path, monkeypatc
 
 
 def test_a_failed_run_has_no_figure(folders):
-    run = completed_runs.read(folders[0])
+    run = run_folder.read(folders[0])
     failed = run._replace(summary=run.summary | {"reason": "the loss is nan"})
     with pytest.raises(ValueError, match="failed and has no figure: the loss is nan"):
-        running.redraw(failed)
+        work.redraw(failed)
 
 
 NAMES = ("Lead (ug/L)", "dose: 5mg/kg", "a%2Fb", "95 %", "x.npy", "/", "", "%", "two\nlines")
@@ -199,15 +200,18 @@ def test_any_name_is_stored_and_read_back_in_order(tmp_path):
     """Names of columns and categories become names of results."""
     numbers = {name: float(i) for i, name in enumerate(NAMES)}
     results = {"z": 1.0, "by_name": numbers, "x": {"x": 2.0, "x.npy": 3.0}, "summary": ["done"]}
-    folder = runs.begin(tmp_path, "mine", "experiment: mine.py\n")
-    final = runs.finish(folder, "mine", completed_runs.as_stored(results), {})
-    run = completed_runs.read(final)
+    folder = run_folder.begin(tmp_path, "mine", "experiment: mine.py\n")
+    final = run_folder.finish(folder, "mine", results_of_runs.as_stored(results), {})
+    run = run_folder.read(final)
     assert run.results["by_name"] == numbers and list(run.results["by_name"]) == list(NAMES)
     assert run.results["x"] == {"x": 2.0, "x.npy": 3.0}
     wanted = ["z", *(f"by_name/{name}" for name in NAMES), "x/x", "x/x.npy"]
     assert list(run.summary["values"]) == wanted
     assert "Lead (ug/<wbr>L)" in report.page(run)
-    assert runs.summary({"a": {"b": 1.0}, "a/b": 2.0})["values"] == {"a/b": 1.0, "a%2Fb": 2.0}
+    assert results_of_runs.outcome({"a": {"b": 1.0}, "a/b": 2.0})["values"] == {
+        "a/b": 1.0,
+        "a%2Fb": 2.0,
+    }
 
 
 def test_warnings_of_a_run_are_kept_and_shown(tmp_path, monkeypatch, capsys):

@@ -10,9 +10,9 @@ from scipy.optimize import brentq
 from scipy.stats import multivariate_normal, norm
 
 from truncgauss.execution import tables
-from truncgauss.runs import completed as completed_runs
 from truncgauss.runs import config, report
-from truncgauss.runs import folder as runs
+from truncgauss.runs import folder as run_folder
+from truncgauss.runs import results as results_of_runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -28,9 +28,9 @@ def completed(name, **changes):
     """Results as the command line hands them to `plot`, and the picture."""
     results = config.function(name, "run")(settings(name, **changes))
     results = jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
-    results = completed_runs.as_stored(results)
-    ended = runs.summary(results) | {"experiment": name}
-    run = completed_runs.CompletedRun(pathlib.Path("nowhere"), "", results, ended, {})
+    results = results_of_runs.as_stored(results)
+    ended = results_of_runs.outcome(results) | {"experiment": name}
+    run = run_folder.CompletedRun(pathlib.Path("nowhere"), "", results, ended, {})
     assert report.page(run).endswith("</html>\n")
     return results, config.function(name, "plot")(results)
 
@@ -186,7 +186,7 @@ def test_without_resamples_no_error_is_reported_of_them():
     limits = {"low": (-np.inf,), "high": (5.45,)}
     results, _ = completed("selected_sample", columns=("sepal_length",), limits=limits, **given)
     assert not any("nan" in line or "resampled" in line for line in results["summary"])
-    values = runs.summary(results)["values"]
+    values = results_of_runs.outcome(results)["values"]
     assert values["estimates/loc[sepal_length]"] == results["corrected"]["loc"][0]
     variance = results["corrected"]["covariance"][0, 0]
     assert values["estimates/sigma"] == pytest.approx(np.sqrt(variance), rel=1e-12)
@@ -375,7 +375,7 @@ def test_the_traps_of_the_truncated_normal_are_survived():
     from experiments.special_functions import run as special_functions
 
     found = special_functions.traps(seed=1)
-    assert len(found) == 14 and completed_runs.as_stored(found).keys() == found.keys()
+    assert len(found) == 14 and results_of_runs.as_stored(found).keys() == found.keys()
     for case, row in found.items():
         assert special_functions.close(case, row), (case, row)
     wrong = found["[9, 10] log density at 9.1"] | {"truncgauss": 1.3042780}

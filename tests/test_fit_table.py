@@ -12,9 +12,8 @@ from test_distributed import alone, ends, launch, result
 import truncgauss as tg
 from tests.published_rows import SHARED, needed
 from truncgauss import cli
-from truncgauss.runs import completed as completed_runs
 from truncgauss.runs import config
-from truncgauss.runs import folder as runs
+from truncgauss.runs import results as results_of_runs
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -76,7 +75,7 @@ profile: [age]"""
     notes = " ".join(results["summary"])
     assert "Profile intervals replace Wald's of sigma in the" in notes
     assert "profile(name)" not in notes
-    values = runs.summary(results)["values"]
+    values = results_of_runs.outcome(results)["values"]
     assert values["by_name/age"] == pytest.approx(-0.12905928, rel=1e-5)
     assert np.isfinite(results["residuals"]).all()
     values, fall = results["profile_curves"]["age"]
@@ -89,7 +88,7 @@ profile: [age]"""
 
 def test_a_run_without_profiles_is_drawn_from_its_files(tmp_path):
     results = fitted(tmp_path, written(tmp_path, ROWS) + "outcomes: {x: {}}")
-    stored = completed_runs.nested(dict(completed_runs.arrays(results)))
+    stored = results_of_runs.nested(dict(results_of_runs.arrays(results)))
     drawn(stored, ["data", "residuals"])
 
 

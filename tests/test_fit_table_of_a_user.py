@@ -9,8 +9,8 @@ from scipy import stats
 from test_fit_table import drawn
 
 from truncgauss import cli
-from truncgauss.runs import completed as completed_runs
 from truncgauss.runs import config
+from truncgauss.runs import folder as run_folder
 
 
 def table(folder, header, rows):
@@ -30,7 +30,7 @@ def completed(folder, text):
     assert cli.main(["check", str(path)]) == 0
     assert cli.main(["run", str(path), "--runs", str(folder / "runs")]) == 0
     (run,) = (folder / "runs").iterdir()
-    return completed_runs.read(run)
+    return run_folder.read(run)
 
 
 def refused(folder, text, message, capsys):

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import truncgauss as tg
-from truncgauss.fitting.centring import centred, whitened
+from truncgauss import fitting
+from truncgauss.fitting.centring import whitened
 from truncgauss.fitting.existence import absurd, recession, refuse, rising_direction
-from truncgauss.fitting.observations_problem import Rows
-from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
+from truncgauss.fitting.gaussian_starts import as_designs
+from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.optimization.descent import Descent
 from truncgauss.fitting.rising import direction_of, endless
 
@@ -248,13 +249,9 @@ def test_natural_parameters_that_are_free_leave_one_maximum(design, covariance, 
     y = y[y[:, 0] > -1.0][:50]
     rows = tg.Observations.exact(y, region=BOX)
     designs = as_designs(design, 50, 2, None)
-    sizes = (1, 1) if designs is None else tuple(part.design.shape[1] for part in designs)
-    place = as_coordinates(covariance, sizes, rows)
-    near = centred(rows, designs, place.known_scale, False)
-    x, scale = first_guess(near.rows, near.covariates, place)
-    problem = Rows(rows, near, place, scale, False, False, tg.Automatic(), jax.random.key(0))
-    assert problem.unique == unique
-    assert len(problem.starts(x, None)) == (1 if unique else 5)
+    model = GaussianRows.of(rows, designs, covariance)
+    assert model.unique == unique
+    assert len(model.starts(None)) == (1 if unique else 5)
 
 
 def test_outcomes_with_regions_of_their_own_are_decided_one_by_one():
@@ -282,11 +279,19 @@ class Falling(NamedTuple):
         return -jnp.sum(2.0 * jnp.exp(-(x**2)) + self.depth * jax.nn.sigmoid(x - 8.0))
 
 
+class Ending(fitting.Model):
+    """A model with such a loss."""
+
+    def __init__(self, depth):
+        self.loss = Falling(jnp.asarray(depth), jnp.asarray(1.0))
+
+    def loss_at(self, x):
+        return self.loss
+
+
 @pytest.mark.parametrize("depth", [1.0, 5.0])
 def test_a_way_that_rises_above_every_maximum_is_told(depth):
-    loss = Falling(jnp.asarray(depth), jnp.asarray(1.0))
-    descent = Descent(lambda x: loss, lambda x: 0.0, None, 60, False)
-    best, sentence = descent.best([np.array([0.1]), np.array([9.0])])
+    best, sentence = Descent(Ending(depth), 60, False).best([np.array([0.1]), np.array([9.0])])
     assert best.arrived == (depth < 2.0)
     assert ("likelihood rose to 3 nats above" in sentence) == (depth > 2.0), sentence
 
@@ -337,7 +342,7 @@ def test_curvature_learnt_from_gradients_leads_to_the_same_maximum(monkeypatch):
         values[values > 0.3], region=tg.Box([0.3], [INF]), noise=jnp.array([[0.2]])
     )
     exact = tg.fit_observations(rows)
-    monkeypatch.setattr(Rows, "dear", True)
+    monkeypatch.setattr(GaussianRows, "expensive", True)
     learnt = tg.fit_observations(rows)
     assert learnt.converged and learnt.notes == exact.notes
     gap = learnt.estimates - exact.estimates

@@ -11,9 +11,9 @@ from scipy import stats
 
 import truncgauss as tg
 from tests.wald_coverage import CELLS, simulated
-from truncgauss.fitting.likelihood_fit import same_rows
 from truncgauss.fitting.optimization.result import in_words
 from truncgauss.fitting.optimization.wald import coverages, untrusted, wald_ratios
+from truncgauss.fitting.result import same_rows
 
 INF = np.inf
 

@@ -340,7 +340,7 @@ def test_a_design_with_names_names_the_estimates(several):
     np.testing.assert_array_equal(fit.estimates, plain.estimates)
     expected = ("coefficients[0][constant]", "coefficients[0][x]") if several else ("constant", "x")
     assert fit.names[:2] == expected
-    assert plain.names[1] == "coefficients[0][1]"
+    assert plain.names[1] == ("coefficients[0][1]" if several else "coefficients[1]")
     assert fit.profile(fit.names[1]) == plain.profile(plain.names[1])
 
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 import truncgauss as tg
 from truncgauss.fitting.outliers import LEVEL, distances, outliers_of, residual_sizes
-from truncgauss.runs import folder as runs
+from truncgauss.runs import results as results_of_runs
 
 INF = np.inf
 
@@ -111,6 +111,6 @@ def test_rows_with_gaps_and_noise_are_judged_by_what_is_known(each):
 
 def test_a_summary_holds_the_verdict():
     found = tobit(37.0).outliers
-    said = runs.summary({"outliers": found._asdict() | {"said": str(found)}})
+    said = results_of_runs.outcome({"outliers": found._asdict() | {"said": str(found)}})
     assert said["values"]["outliers/row"] == 17 and "row 17 by" in said["values"]["outliers/said"]
     json.dumps(said)

@@ -10,7 +10,7 @@ import truncgauss as tg
 from experiments.gallery.plot import annealing, bias_and_spread, growing_bump
 from tests.test_experiments import completed
 from truncgauss import plotting
-from truncgauss.runs import running
+from truncgauss.runs import work
 from truncgauss.runs.config import ConfigError, load
 
 SMALL = {
@@ -62,7 +62,7 @@ def drawn_whole(picture):
 
 
 def test_gallery_asks_for_three_dimensions(tmp_path):
-    text = (running.ROOT / "configs" / "gallery.yaml").read_text()
+    text = (work.ROOT / "configs" / "gallery.yaml").read_text()
     assert "low: [-.inf, -.inf, 0.4]" in text
     text = text.replace("low: [-.inf, -.inf, 0.4]", "low: [-.inf, 0.4]")
     text = text.replace("high: [-19.0, 0.9, .inf]", "high: [-19.0, 0.9]")
@@ -73,9 +73,9 @@ def test_gallery_asks_for_three_dimensions(tmp_path):
 
 def test_a_figure_that_moves_is_kept_as_a_gif(tmp_path, monkeypatch):
     drawn = plotting.figure()[0], growing_bump([0.5, 1.0])
-    monkeypatch.setattr(running.settings, "function", lambda *_: lambda results: drawn)
-    settings = load(running.ROOT / "configs" / "gallery.yaml")
-    paths = running._draw(settings, {}, tmp_path)
+    monkeypatch.setattr(work.settings, "function", lambda *_: lambda results: drawn)
+    settings = load(work.ROOT / "configs" / "gallery.yaml")
+    paths = work._draw(settings, {}, tmp_path)
     assert [path.rpartition(".")[2] for path in paths] == ["png", "svg", "gif"]
     assert (tmp_path / "gallery.gif").read_bytes().startswith(b"GIF89a")
 

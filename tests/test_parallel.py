@@ -55,20 +55,6 @@ def test_rows_spread_over_devices_give_the_same_numbers():
     np.testing.assert_allclose(of_rows(spread), of_rows(shifts), rtol=1e-13)
 
 
-def test_a_context_where_jax_has_none():
-    """Programs that were traced with one value do not serve another, and nested values return."""
-    context = tg.parallel.ClearingContext(1.0)
-    scaled = jax.jit(lambda x: x * context.value)
-    assert scaled(2.0) == 2.0
-    with context(3.0):
-        assert scaled(2.0) == 6.0
-        with pytest.raises(ZeroDivisionError), context(5.0):
-            assert scaled(2.0) == 10.0
-            raise ZeroDivisionError
-        assert scaled(2.0) == 6.0
-    assert scaled(2.0) == 2.0
-
-
 def test_errors_speak():
     with pytest.raises(ValueError, match="asked for 9 device"):
         tg.parallel.device_mesh(9)

@@ -12,6 +12,7 @@ import pytest
 
 import truncgauss as tg
 from truncgauss.execution import distributed, parallel, row_sums
+from truncgauss.execution.digests import words_of
 from truncgauss.execution.row_sums import RowSums, Share
 
 RNG = np.random.default_rng(5)
@@ -130,6 +131,23 @@ def test_the_fingerprint_of_rows_depends_on_the_rows_alone(processes):
         assert np.array_equal(found, first)
     for other in (rows[::-1], np.where(rows == rows[7, 0], 0.0, rows), rows[:, ::-1]):
         assert not np.array_equal(processes(lambda share, rows=other: words(share, rows))[0], first)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "bool"])
+def test_the_words_of_an_array_do_not_depend_on_where_its_elements_lie(dtype):
+    values = (10 * np.maximum(RNG.normal(size=(4, 8, 3)), 0.0)).astype(dtype)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("a", "b"))
+    specs = [(), ("a",), ("b", "a"), (None, ("a", "b"))]
+
+    def words(values, spec=()):
+        placement = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*spec))
+        return words_of(jax.device_put(jnp.asarray(values), placement)).tolist()
+
+    first, *others = (words(values, spec) for spec in specs)
+    assert all(other == first for other in others)
+    changed = values.copy()
+    changed[3, 5, 2] = not changed[3, 5, 2]
+    assert words(changed) != first and words(values[::-1]) != first
 
 
 def assert_same(fits, one):

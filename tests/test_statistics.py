@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import truncgauss as tg
-from truncgauss.fitting.truncated_normal_rows import UNCHECKED
+from truncgauss.fitting.sample import UNCHECKED
 
 INF = np.inf
 

@@ -8,8 +8,8 @@ import jax
 import pytest
 
 from truncgauss import cli
-from truncgauss.runs import completed as completed_runs
 from truncgauss.runs import config
+from truncgauss.runs import folder as run_folder
 
 EXPERIMENT = """
 from truncgauss import config
@@ -81,7 +81,7 @@ def test_a_sweep_runs_the_product_and_makes_a_table(capsys):
     page = (folder() / "report.html").read_text()
     assert '<a href="004/report.html">' in page and (folder() / "004" / "report.html").exists()
     assert config.load(folder() / "004" / "config.yaml").sweep is None
-    assert completed_runs.read(folder() / "004").results["total"] == 18.0
+    assert run_folder.read(folder() / "004").results["total"] == 18.0
     assert cli.main(["list"]) == 0
     assert "6 complete runs" in capsys.readouterr().out
 

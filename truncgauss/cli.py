@@ -21,11 +21,10 @@ import tyro
 from truncgauss import __version__
 from truncgauss.execution import files
 from truncgauss.execution.interrupts import interrupts
-from truncgauss.runs import completed as completed_runs
 from truncgauss.runs import config as settings
-from truncgauss.runs import folder as runs
-from truncgauss.runs import running, starting_point, sweeps
+from truncgauss.runs import starting_point, summary, work
 from truncgauss.runs.config import ConfigError
+from truncgauss.runs.folder import publish, read, unfinished, writable
 
 FINE, FAILED, USAGE, INTERRUPTED, CLOSED, TERMINATED = 0, 1, 2, 130, 141, 143
 ERROR = "truncgauss: error"
@@ -44,7 +43,7 @@ class Run:
     config: tyro.conf.Positional[Path | None] = None
     """A YAML file, or the name of an experiment, for the settings that it comes with."""
     runs: Path = Path("runs")
-    """Where the run folder goes."""
+    """The folder that the run folder goes into."""
     figures: Path | None = None
     """Also put the figure, with its values, here under the experiment's name."""
     resume: Path | None = None
@@ -97,7 +96,7 @@ class List:
     """Show the runs in a folder, a line each."""
 
     runs: tyro.conf.Positional[Path] = Path("runs")
-    """Where the run folders are."""
+    """The folder of the run folders."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +106,7 @@ class Compare:
     first: tyro.conf.Positional[Path]
     """The folder of a complete run."""
     second: tyro.conf.Positional[Path]
-    """That of another one."""
+    """The folder of another one."""
     columns: tuple[str, ...] = ()
     """Names of the results to show, such as loss 'fit/*'; by default all that differ."""
 
@@ -236,23 +235,7 @@ def _act(words: list[str]) -> int:
             type(config), default=config, args=["--help"], prog=name,
             config=(tyro.conf.AvoidSubcommands,),
         )  # fmt: skip
-    words_of_command, settings_words = _divided(words)
-    asked, stray = tyro.cli(
-        Command, args=words_of_command, prog="truncgauss", return_unknown_args=True
-    )
-    if stray:
-        raise ConfigError(f"{ERROR}: unknown {stray[0]} (got {' '.join(stray)})")
-    if settings_words and getattr(asked, "resume", None):
-        raise ConfigError(
-            f"{ERROR}: run --resume continues with the settings of that run; for others start a "
-            f"new one (got {settings_words[0]})"
-        )
-    if settings_words and getattr(asked, "config", None) is None:
-        option, after = settings_words[0].split("=")[0], "; settings come after the config"
-        raise ConfigError(
-            f"{ERROR}: {words[0]} has no option {option}{after if words[0] == 'run' else ''}: "
-            f"truncgauss {words[0]} --help"
-        )
+    asked, changes = _asked(words)
     match asked:
         case Check():
             return _check(asked.configs)
@@ -262,17 +245,41 @@ def _act(words: list[str]) -> int:
             paths = starting_point.write(asked.name)
             _tell(*paths, f"To run it: truncgauss run {paths[0]}")
         case List():
-            _tell(*completed_runs.listed(asked.runs))
+            _tell(*summary.listed(asked.runs))
         case Compare():
-            both = completed_runs.read(asked.first), completed_runs.read(asked.second)
-            _tell(*completed_runs.compared(*both, asked.columns))
+            both = read(asked.first), read(asked.second)
+            _tell(*summary.compared(*both, asked.columns))
         case Plot():
-            _tell(*running.redraw(completed_runs.read(asked.run)))
+            _tell(*work.redraw(read(asked.run)))
         case Gather():
-            _tell(*sweeps.gather(asked.folder, asked.columns))
+            _tell(*summary.gather(asked.folder, asked.columns))
         case Run():
-            return _run(asked, settings_words, words)
+            return _run(asked, changes, words)
     return FINE
+
+
+def _asked(words: list[str]) -> tuple[Command, list[str]]:
+    """The command that was typed, and the words that change settings.
+
+    Raises:
+        ConfigError: a word that means nothing.
+    """
+    own, changes = _divided(words)
+    asked, stray = tyro.cli(Command, args=own, prog="truncgauss", return_unknown_args=True)
+    if stray:
+        raise ConfigError(f"{ERROR}: unknown {stray[0]} (got {' '.join(stray)})")
+    if changes and getattr(asked, "resume", None):
+        raise ConfigError(
+            f"{ERROR}: run --resume continues with the settings of that run; for others start a "
+            f"new one (got {changes[0]})"
+        )
+    if changes and getattr(asked, "config", None) is None:
+        after = "; settings come after the config" if words[0] == "run" else ""
+        raise ConfigError(
+            f"{ERROR}: {words[0]} has no option {changes[0].split('=')[0]}{after}: "
+            f"truncgauss {words[0]} --help"
+        )
+    return asked, changes
 
 
 def _divided(words: list[str]) -> tuple[list[str], list[str]]:
@@ -337,37 +344,35 @@ def _check(paths: Sequence[Path]) -> int:
 def _run(asked: Run, changes: list[str], words: list[str]) -> int:
     folder = None
     if asked.resume and not asked.config:
-        folder = (
-            asked.resume if completed_runs.is_sweep(asked.resume) else runs.unfinished(asked.resume)
-        )
+        folder = asked.resume if summary.is_sweep(asked.resume) else unfinished(asked.resume)
         config = settings.load(folder / "config.yaml")
     elif asked.config and not asked.resume:
         config = settings.override(settings.load(_file(asked.config)), changes)
     else:
         raise ConfigError(f"{ERROR}: run takes either a config or --resume FOLDER")
     if asked.figures:
-        runs.writable(asked.figures)
+        writable(asked.figures)
     command = ["truncgauss", *words]
     if config.sweep:
         if asked.distributed:
             raise ConfigError(f"{ERROR}: --distributed shares one run: give it the config of one")
-        return _sweep(asked, config, folder or sweeps.folder_of(asked.runs, config), command)
+        return _sweep(asked, config, folder or work.sweep_folder(asked.runs, config), command)
     if asked.index is not None:
         raise ConfigError(f"{ERROR}: --index is for a config with sweep: (got {asked.index})")
-    running.prepare(config, _others(asked))
+    work.prepare(config, _others(asked))
     if asked.distributed and not _first():
-        return FAILED if running.assist(config, asked.save_every) else FINE
-    summary, final = running.run(config, command, asked.save_every, asked.runs, folder)
-    failed = summary["reason"]
+        return FAILED if work.assist(config, asked.save_every) else FINE
+    run = work.run(config, command, asked.save_every, asked.runs, folder)
+    failed = run.summary["reason"]
     if asked.figures and not failed:
-        runs.publish(asked.figures, settings.stem(config.experiment), final)
-    _tell(*summary["summary"], *([f"failed: {failed}"] if failed else ()))
-    _tell(f"run folder: {final}")
+        publish(asked.figures, run)
+    _tell(*run.summary["summary"], *([f"failed: {failed}"] if failed else ()))
+    _tell(f"run folder: {run.folder}")
     return FAILED if failed else FINE
 
 
 def _others(asked: Run) -> tuple[Any, ...] | None:
-    """Where to join other processes, if that was asked for."""
+    """The address at which to join other processes, if that was asked for."""
     given = (asked.coordinator, asked.num_processes, asked.process_index)
     if asked.distributed:
         return given
@@ -385,11 +390,11 @@ def _first() -> bool:
 def _sweep(asked: Run, config: settings.Experiment, folder: Path, command: list[str]) -> int:
     if asked.figures:
         raise ConfigError(f"{ERROR}: a sweep has no figure for --figures (got {asked.figures})")
-    sweeps.run(folder, config, command, asked.save_every, asked.index)
+    work.sweep(folder, config, command, asked.save_every, asked.index)
     if asked.index is None:
-        _tell(*sweeps.gather(folder))
+        _tell(*summary.gather(folder))
     _tell(f"sweep folder: {folder}")
-    return FAILED if sweeps.failed(folder, asked.index) else FINE
+    return FAILED if work.sweep_failed(folder, asked.index) else FINE
 
 
 if __name__ == "__main__":

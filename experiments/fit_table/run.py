@@ -51,7 +51,7 @@ def run(config):
         "residuals": residuals,
         "data": drawn.shown(config, data, covariates, fit, sums),
         **dropped,
-        **outliers_of(fit, config, data, sums),
+        **outliers_of(fit, config, data),
     }
     results["summary"] = summary(results, said, fit)
     return results
@@ -80,17 +80,12 @@ def of_fit(fit, profiles):
     }
 
 
-def outliers_of(fit, config, data, sums):
-    """The rows that are farthest from their fitted means, if the fit judges them.
-
-    Rows have the numbers and the lines of the table; in the order of the fit if each process has
-    read its own.
-    """
+def outliers_of(fit, config, data):
+    """The rows that are farthest from their fitted means, if the fit judges them, with the numbers
+    and the lines that they have in the table."""
     outliers = getattr(fit, "outliers", None)
     if outliers is None:
         return {}
-    if sums.share is not None:
-        return {"outliers": outliers._asdict() | {"said": str(outliers)}}
 
     def line(row):
         return tables.place(config.data, row, config.where, units_row=config.units_row)
@@ -131,7 +126,7 @@ def local_rows(config):
         key: sums.concatenate(numbers + before.begin).astype(int)
         for key, numbers in (("dropped", data.stray), ("incomplete", data.incomplete))
     }
-    return data, sums, dropped
+    return data._replace(rows=sums.concatenate(data.rows + before.begin)), sums, dropped
 
 
 def metrics(fit):

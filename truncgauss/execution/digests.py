@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import parallel, row_sums
+from truncgauss.execution import distributed, parallel, row_sums
 from truncgauss.execution.distributed import SpreadRows
 
 
@@ -98,15 +98,28 @@ def digest(tree: Any) -> str:
     tree = jax.tree.map(lambda node: marked(node) if is_rows(node) else node, tree, is_leaf=is_rows)
     for name, leaf in leaves_by_name(tree).items():
         spread = parallel.is_elsewhere(leaf)  # over processes, none of which has all of it
-        array = parallel.checksum(leaf) if spread else stored(leaf)
+        array = words_of(leaf) if spread else stored(leaf)
         about = leaf if spread else array
         sha.update(f"{name}:{about.dtype}:{about.shape};".encode())
         sha.update(np.ascontiguousarray(array).tobytes())
     return sha.hexdigest()[:16]
 
 
+def words_of(array: jax.Array) -> np.ndarray:
+    """Words that tell an array from others of its shape and dtype, of which each process has some
+    elements; the same on all of them."""
+    total = np.zeros(1, np.uint64)
+    for shard in array.addressable_shards:
+        if shard.replica_id == 0:
+            sides = [range(size)[part] for part, size in zip(shard.index, array.shape, strict=True)]
+            numbers = np.asarray(np.ravel_multi_index(np.ix_(*sides), array.shape), np.uint64)
+            bits = np.asarray(shard.data).view(np.dtype(f"u{array.dtype.itemsize}"))
+            total += row_sums.hashed(bits.astype(np.uint64), numbers).sum(dtype=np.uint64)
+    return np.asarray(sum(distributed.exchanged(total)))
+
+
 def marked(rows: SpreadRows) -> dict[str, Any]:
-    """What tells the rows of a file from others; numbers may be traced or in other processes."""
+    """Identity of the rows of a file; numbers may be traced or in other processes."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in rows):
         return rows._asdict()
     values, weights = rows

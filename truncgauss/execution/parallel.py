@@ -40,10 +40,9 @@ device computes all of them.
 """
 
 import contextlib
-import contextvars
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -63,36 +62,7 @@ class Plan(NamedTuple):
     gathered: bool = True  # whether every process gets the results of all rows
 
 
-class ClearingContext:
-    """A value that programs are traced with, set by a context that clears JAX's caches.
-
-    A program that was traced under one value must not serve another. `jax.make_user_context` makes
-    the value a part of the caches' key; this class serves releases of JAX without that function, at
-    the price of compiling again after each change of the value.
-    """
-
-    def __init__(self, default_value: Any) -> None:
-        self._variable = contextvars.ContextVar("value", default=default_value)
-
-    @property
-    def value(self) -> Any:
-        return self._variable.get()
-
-    @contextlib.contextmanager
-    def __call__(self, value: Any) -> Iterator[None]:
-        changed = value != self.value
-        token = self._variable.set(value)
-        try:
-            if changed:
-                jax.clear_caches()
-            yield
-        finally:
-            self._variable.reset(token)
-            if changed:
-                jax.clear_caches()
-
-
-_PLAN = getattr(jax, "make_user_context", ClearingContext)(default_value=Plan())
+_PLAN: Any = jax.make_user_context(default_value=Plan())  # a part of what programs are known by
 
 
 def host_devices(num_devices: int) -> None:
@@ -406,36 +376,6 @@ def is_elsewhere(leaf: Any) -> bool:
     """Whether an array has elements on other processes that are not here; False under a trace."""
     concrete = isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer)
     return concrete and not (leaf.is_fully_addressable or leaf.is_fully_replicated)
-
-
-def checksum(array: jax.Array) -> np.ndarray:
-    """Numbers that tell an array from another one of its shape, the same on all processes.
-
-    For arrays whose elements are on many processes, where `np.asarray` is refused. Each word of 32
-    bits is mixed with its place, and the results are added.
-
-    Reference:
-        Appleby (2011), MurmurHash3, for the mixing.
-    """
-    return np.asarray(_checksum(array))
-
-
-@jax.jit
-def _checksum(array: jax.Array) -> jax.Array:
-    words = array.astype(jnp.uint32)
-    if array.dtype.itemsize >= 4:
-        words = jax.lax.bitcast_convert_type(array, jnp.uint32)
-    place = jnp.zeros(words.shape, jnp.uint32)
-    for axis, size in enumerate(words.shape):
-        place = place * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, words.shape, axis)
-
-    def mixed(seed: int) -> jax.Array:
-        x = words ^ (place + jnp.uint32(1)) * jnp.uint32(seed)
-        for multiplier, shift in ((0x85EBCA6B, 16), (0xC2B2AE35, 13)):
-            x = (x ^ (x >> shift)) * jnp.uint32(multiplier)
-        return jnp.sum(x ^ (x >> 16), dtype=jnp.uint32)
-
-    return jnp.stack([mixed(0x9E3779B1), mixed(0xC2B2AE3D)])
 
 
 def plan() -> Plan:

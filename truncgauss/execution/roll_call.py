@@ -44,7 +44,7 @@ def called(coordinator: str, num_processes: int, process_index: int, patience: f
 
 
 def _roll(port: int, num_processes: int, until: float) -> str:
-    """What the first process tells the others, once they have come or it waits no longer."""
+    """The answer of the first process to the others, once they have come or its patience ends."""
     both = socket.has_dualstack_ipv6()
     try:
         listener = socket.create_server(
@@ -90,7 +90,7 @@ def _index(connection: socket.socket) -> int | None:
 
 
 def _answer(place: tuple[str, int], process_index: int, until: float, patience: float) -> str:
-    """What the first process says; it is missing itself if it cannot be reached."""
+    """The answer of the first process; it is missing itself if it cannot be reached."""
     while True:
         why = "it went away"
         try:

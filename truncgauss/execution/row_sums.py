@@ -240,7 +240,7 @@ def of_spread(what: str, tree: Any) -> RowSums:
 
 
 def run_of(array: jax.Array) -> tuple[int, int, int]:
-    """Where the rows of this process begin and end, and how many all are; 0 to 0 if they are no
+    """Begin and end of the rows of this process, and the number of all; 0 and 0 if they are no
     single run of whole rows."""
     shards = local_shards(array)
     begin = end = min(shards, default=0)
@@ -383,11 +383,16 @@ def fingerprint_of(columns: list[Any], counted: np.ndarray | None, begin: int) -
     for index, column in enumerate(columns):
         table = np.asarray(column, np.float64).reshape(len(number), -1) + 0.0
         for k, part in enumerate(np.ascontiguousarray(table.T).view(np.uint64)):
-            words = mixed(part ^ mixed(number + np.uint64((index * 1024 + k) << 40)))
+            words = hashed(part, number + np.uint64((index * 1024 + k) << 40))
             words = words if counted is None else np.where(counted, words, np.uint64(0))
             total += np.sum(words, dtype=np.uint64)
     whole = np.sum(exchanged(total), axis=0, dtype=np.uint64)
     return jnp.asarray(whole.view(np.uint32))
+
+
+def hashed(words: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Words of 64 bits, each mixed with its number."""
+    return mixed(words ^ mixed(numbers))
 
 
 def mixed(x: np.ndarray) -> np.ndarray:

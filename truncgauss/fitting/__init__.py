@@ -2,16 +2,14 @@
 
 from truncgauss.execution.checkpoint import computed, resumable
 from truncgauss.execution.interrupts import interrupts
+from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.fractions import fit_limits, fit_shift
-from truncgauss.fitting.likelihood_fit import (
-    Derived,
-    LikelihoodFit,
-    LikelihoodRatio,
-    RowsFit,
-    likelihood_ratio,
+from truncgauss.fitting.model import Model
+from truncgauss.fitting.observations import (
+    ObservationsErrors,
+    ObservationsFit,
+    fit_observations,
 )
-from truncgauss.fitting.observations import fit_observations
-from truncgauss.fitting.observations_result import ObservationsErrors, ObservationsFit
 from truncgauss.fitting.optimization.loop import minimize
 from truncgauss.fitting.optimization.parameters import (
     Bijection,
@@ -33,13 +31,21 @@ from truncgauss.fitting.optimization.uncertainty import (
     error_bars,
     standard_errors,
 )
-from truncgauss.fitting.regression import fit_regression
-from truncgauss.fitting.regression_result import RegressionErrors, RegressionFit
+from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
 from truncgauss.fitting.residuals import quantile_residuals
+from truncgauss.fitting.result import (
+    Derived,
+    LikelihoodFit,
+    LikelihoodRatio,
+    likelihood_ratio,
+)
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.tightening import Tightening, tightened
-from truncgauss.fitting.truncated_normal import fit_truncated_normal
-from truncgauss.fitting.truncated_normal_result import GaussianErrors, TruncatedFit
+from truncgauss.fitting.truncated_normal import (
+    GaussianErrors,
+    TruncatedFit,
+    fit_truncated_normal,
+)
 
 __all__ = [
     "Bijection",
@@ -56,6 +62,7 @@ __all__ = [
     "LikelihoodRatio",
     "Limits",
     "LowerTriangular",
+    "Model",
     "ObservationsErrors",
     "ObservationsFit",
     "Positive",
@@ -63,7 +70,6 @@ __all__ = [
     "Real",
     "RegressionErrors",
     "RegressionFit",
-    "RowsFit",
     "Statistics",
     "Tightening",
     "TruncatedFit",
@@ -78,6 +84,7 @@ __all__ = [
     "fit_truncated_normal",
     "interrupts",
     "likelihood_ratio",
+    "maximum_likelihood",
     "minimize",
     "quantile_residuals",
     "resumable",

@@ -65,12 +65,12 @@ def whitened(
     change, centred = np.eye(design.shape[1]), design
     if constant is not None:
         sizes = np.abs(constant) * sums.max(np.abs(design).max(axis=0))
-        kept = int(np.argmax(sizes))  # the column in whose place the constant comes
+        replaced = int(np.argmax(sizes))  # the column whose position the constant takes
         middles = np.array([sums.median(column) for column in design[counted].T])
         change = change - np.outer(constant, middles)
-        change[:, kept] = constant
+        change[:, replaced] = constant
         centred = design - middles
-        centred[:, kept] = 1.0
+        centred[:, replaced] = 1.0
     lengths = sums.norm(centred[counted])
     total = sums.count(centred[counted])
     units = np.where(lengths > 0, lengths, 1.0) / total**0.5
@@ -94,17 +94,17 @@ def constant_of(design: np.ndarray, sums: RowSums) -> np.ndarray | None:
         return np.eye(p)[j] / first[j]
     # Members of groups; what lies far off is as good as constant, and would blur them.
     sizes = sums.max(np.abs(design).max(axis=0))
-    near = sums.std(design) > sizes / FAR
-    part = design[:, near] / sizes[near]
-    own = sums.least_squares(part, np.ones(len(part)))
-    found = np.zeros(p)
-    found[near] = np.where(np.abs(own) > CONSTANT, own, 0.0) / sizes[near]
-    return found if sums.all(np.all(np.abs(design @ found - 1.0) <= CONSTANT)) else None
+    varying = sums.std(design) > sizes / FAR
+    part = design[:, varying] / sizes[varying]
+    solution = sums.least_squares(part, np.ones(len(part)))
+    constant = np.zeros(p)
+    constant[varying] = np.where(np.abs(solution) > CONSTANT, solution, 0.0) / sizes[varying]
+    return constant if sums.all(np.all(np.abs(design @ constant - 1.0) <= CONSTANT)) else None
 
 
 @frozen_pytree
 class UserUnits:
-    """Free coordinates whose coefficients are told in the units of the user.
+    """Free coordinates whose coefficients are in the units of the user.
 
     Attributes:
         inner: what the coordinates are to centred rows.
@@ -117,8 +117,8 @@ class UserUnits:
     shift: jax.Array
 
     def estimates(self, x: jax.Array) -> jax.Array:
-        own, p = self.inner.estimates(x), len(self.shift)
-        return jnp.concatenate([self.shift + self.transform @ own[:p], own[p:]])
+        inner, p = self.inner.estimates(x), len(self.shift)
+        return jnp.concatenate([self.shift + self.transform @ inner[:p], inner[p:]])
 
     def free(self, coefficients: np.ndarray, *rest: np.ndarray) -> np.ndarray:
         """The coordinates of the user's coefficients; the rest is what the inner ones ask for."""
@@ -154,7 +154,7 @@ class Centred:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of the covariates."""
+        """Notes on the covariates."""
         lacking = any(whitened.constant is None for whitened in self.designs or ())
         return (NO_CONSTANT,) * lacking
 
@@ -170,7 +170,7 @@ class Centred:
         return np.ones((self.rows.num_rows, 1)) if self.designs is None else self.designs[j].design
 
     def transform_of(self, j: int) -> np.ndarray:
-        """What makes coefficients of outcome j the user's."""
+        """The matrix that makes coefficients of outcome j the user's."""
         return np.eye(1) if self.designs is None else self.designs[j].transform
 
     def direction_of(self, j: int, direction: np.ndarray) -> np.ndarray:
@@ -211,20 +211,20 @@ def centred(
     sums = sums or pooling.current()
     shifts, moves = [], []
     for j in range(rows.dimension):
-        own = None if designs is None else designs[j]
-        constant = np.ones(1) if own is None else own.constant
+        design = None if designs is None else designs[j]
+        constant = np.ones(1) if design is None else design.constant
         lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
         counted = (
             np.ones(len(lower), bool) if rows.weights is None else np.asarray(rows.weights) > 0
         )
-        shift, middle = np.zeros(1 if own is None else len(own.transform)), 0.0
+        shift, middle = np.zeros(1 if design is None else len(design.transform)), 0.0
         if constant is not None:
             middle = middle_of(lower[counted], upper[counted], scale[j], sums)
             shift = shift + middle * constant
         move: Any = middle
-        if by_line and own is not None:
-            line = line_of(lower - middle, upper - middle, counted, own.design, sums)
-            shift, move = shift + own.transform @ line, middle + own.design @ line
+        if by_line and design is not None:
+            line = line_of(lower - middle, upper - middle, counted, design.design, sums)
+            shift, move = shift + design.transform @ line, middle + design.design @ line
             move = move if line.any() else middle
         shifts.append(shift)
         moves.append(move)
@@ -295,8 +295,8 @@ def moved(rows: Observations, moves: list[Any]) -> Observations:
     if isinstance(region, Box):
         region = Box(region.low - by, region.high - by)
     elif isinstance(region, Polyhedron):
-        there = region.matrix @ jnp.asarray(by)
-        region = Polyhedron(region.matrix, region.low - there, region.high - there)
+        shift = region.matrix @ jnp.asarray(by)
+        region = Polyhedron(region.matrix, region.low - shift, region.high - shift)
     elif isinstance(region, QuadraticRegion):
         region = region.moved(jnp.asarray(-by))
     elif region is not None:
@@ -320,7 +320,7 @@ def check_units(
 
 
 def coarse(rows: Observations, sums: RowSums | None = None) -> str | None:
-    """That rows in float32 hide how outcomes differ, in words, if so."""
+    """A note that rows in float32 hide how outcomes differ, if so."""
     if rows.lower.dtype != jnp.float32:
         return None
     sums = sums or pooling.current()

@@ -62,8 +62,8 @@ def explained(log_likelihood: Callable[[float], float]) -> bool:
     Args:
         log_likelihood: of all rows, by a factor of all standard deviations.
     """
-    here, without = log_likelihood(1.0), log_likelihood(1e-6)
-    return without >= here - 1e-6 * max(1.0, abs(here) * 1e-3)
+    fitted, without = log_likelihood(1.0), log_likelihood(1e-6)
+    return without >= fitted - 1e-6 * max(1.0, abs(fitted) * 1e-3)
 
 
 def rising_direction(
@@ -164,8 +164,8 @@ def inside_regions(
 
 
 def absurd(errors: np.ndarray, width: float, transform: np.ndarray) -> np.ndarray:
-    """Which coefficients, (p,), are not determined: their errors exceed by `ABSURD` the width of
-    the Gaussian over the spread of their covariates that the other covariates leave.
+    """A mask of coefficients, (p,), that are not determined: their errors exceed by `ABSURD` the
+    width of the Gaussian over the spread of their covariates that the other covariates leave.
 
     Args:
         errors: (p,).
@@ -211,19 +211,19 @@ def recession(
         chosen = np.random.default_rng(0).choice(n, min(n, MANY // 2), replace=False)
     for _ in range(MOST_ROUNDS):
         limits = sums.concatenate(-rows[chosen])
-        found = optimize.linprog(
+        solution = optimize.linprog(
             aim, A_ub=limits, b_ub=np.zeros(len(limits)), bounds=bounds, method="highs"
         )
-        if not found.success:
-            raise RuntimeError(f"The linear program of existence failed: {found.message}")
-        values = rows @ found.x
-        falls = exact and found.x[-1] > FALLING
-        # That is the most that any direction reaches.
+        if not solution.success:
+            raise RuntimeError(f"The linear program of existence failed: {solution.message}")
+        values = rows @ solution.x
+        falls = exact and solution.x[-1] > FALLING
+        # No direction meets the rows better in sum than the solution.
         if sums.sum(values.sum()) <= MEANT and not falls:
             return None
         violated = np.setdiff1d(np.flatnonzero(values < -FEASIBLE), chosen)
         if not sums.any(len(violated)):
-            return np.where(np.abs(found.x) > FEASIBLE, found.x, 0.0)
+            return np.where(np.abs(solution.x) > FEASIBLE, solution.x, 0.0)
         worst = violated[np.argsort(values[violated])][: MANY // 4]
         chosen = np.concatenate([chosen, worst])
     raise RuntimeError(f"Existence was not decided in {MOST_ROUNDS} linear programs.")

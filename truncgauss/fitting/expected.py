@@ -22,8 +22,8 @@ from truncgauss.execution import pooling
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.observations_loss import ObservationsLoss
-from truncgauss.fitting.regression_loss import (
+from truncgauss.fitting.linear_gaussian import ObservationsLoss
+from truncgauss.fitting.one_outcome import (
     RegressionLoss,
     full_design,
     gaussian_of,

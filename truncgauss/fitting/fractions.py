@@ -8,19 +8,42 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.pytrees import refuse_text
-from truncgauss.fitting.fraction_loss import FractionLoss, LimitsProblem, ShiftProblem
-from truncgauss.fitting.fraction_search import Search
+from truncgauss.execution.pytrees import frozen_pytree, refuse_text
+from truncgauss.fitting.binomial_search import FractionLoss, Search
 from truncgauss.fitting.held import hold, hold_limited
 from truncgauss.fitting.optimization.parameters import Limits, coordinates
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.result import FitResult
-from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Problem, as_problem
 from truncgauss.gaussian.regions import Ball, Box
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 from truncgauss.special import standardize
+
+
+@frozen_pytree
+class ShiftProblem:
+    """k regions seen through one Gaussian, whose mean is shifted by parameters x scale."""
+
+    loc: jax.Array  # (k, d)
+    covariance: Covariance
+    region: Any
+    scale: jax.Array  # (d,)
+
+    def rows(self, params: jax.Array) -> Problem:
+        return Problem(self.loc + params * self.scale, self.covariance, self.region)
+
+
+@frozen_pytree
+class LimitsProblem:
+    """k Gaussians seen through one box, which is the parameter."""
+
+    loc: jax.Array  # (k, d)
+    covariance: Covariance
+
+    def rows(self, params: Box) -> Problem:
+        return Problem(self.loc, self.covariance, params)
 
 
 def fit_shift(

@@ -1,35 +1,116 @@
 """The Gaussian, or the Gaussian regression, behind rows that are known in part."""
 
 import dataclasses
-from typing import Any, NamedTuple
+import functools
+from typing import Any, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
+from truncgauss import likelihood
 from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import floats_as_float64
-from truncgauss.fitting.centring import UserUnits, centred, coarse
-from truncgauss.fitting.expected import check_expected
-from truncgauss.fitting.inference import check_information
-from truncgauss.fitting.intervals import check_num_profiles, with_intervals
-from truncgauss.fitting.observations_problem import Rows
-from truncgauss.fitting.observations_result import ObservationsFit
-from truncgauss.fitting.observations_start import (
+from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
+from truncgauss.fitting.engine import check_settings, maximum_likelihood, total_of
+from truncgauss.fitting.existence import (
+    AT_SINGULAR,
+    AT_ZERO,
+    NO_VARIANCE,
+    absurd,
+    explained,
+    rising_sentence,
+)
+from truncgauss.fitting.expected import check_expected, expected_loss
+from truncgauss.fitting.gaussian_starts import (
     as_columns,
     as_coordinates,
     as_designs,
     first_guess,
+    in_natural,
+    scattered,
+    widened,
 )
-from truncgauss.fitting.optimization.descent import Descent, fitted
+from truncgauss.fitting.linear_gaussian import (
+    Coordinates,
+    ObservationsLoss,
+    gaussian_at,
+    values_at,
+)
+from truncgauss.fitting.model import Model
+from truncgauss.fitting.one_outcome import (
+    LOG,
+    RegressionLoss,
+    full_design,
+    is_simple,
+    terms_of,
+    visible_fraction,
+)
+from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Path
 from truncgauss.fitting.optimization.progress import bar
-from truncgauss.fitting.regression_loss import is_simple
+from truncgauss.fitting.optimization.widening import WIDEST, along
+from truncgauss.fitting.outliers import Outliers, outliers_of
+from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.gaussian.problem import as_key
-from truncgauss.likelihood import Observations, fitted_together, own_rows
+from truncgauss.likelihood import (
+    Observations,
+    filled_up,
+    fitted_together,
+    fraction_not_truncated,
+    own_rows,
+)
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 
 FEW_PROFILED = 2**10  # entries of rows that are not simple, up to which a fit profiles by itself
+FEW_ENTRIES = 2**12  # of rows of several outcomes, up to which Wald's intervals are compared
+MANY_INTEGRALS = 50  # of three dimensions, whose Hessian takes ten times as long as a gradient
+WIDE = 10.0  # standard deviations of a start that is to find out whether wider ones are better
+NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
+SINGULAR = 1e-10  # smallest eigenvalue of a correlation matrix that is one no longer
+NOT_DECIDED = (
+    "This is a maximum, but that the likelihood does not grow beyond it far away is not proved: "
+    "for several outcomes inside regions no criterion is known. {}"
+)
+ONE_START = "Only one start was tried; see num_starts."
+WIDE_START = "A start ten times as wide led to nothing higher."
+NOT_COMPARED = "Wald intervals were not compared with the likelihood; profile() does that."
+MET_EXACTLY = (
+    "There is no maximum: the likelihood grows as sigma falls to 0, since some rows are met "
+    "exactly. Use fewer covariates, or say what noise there is."
+)
+
+
+class ObservationsErrors(NamedTuple):
+    """Standard errors, in the shapes of the estimates; 0 for what was fixed."""
+
+    coefficients: tuple[np.ndarray, ...]
+    covariance_matrix: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ObservationsFit(LikelihoodFit):
+    """The Gaussian behind observed rows, and how far to trust it; `print` shows a table.
+
+    Attributes, besides those of `fitting.LikelihoodFit`:
+        coefficients: of each outcome's covariates, d arrays; without a design one mean each.
+        covariance_matrix: of the outcomes given their covariates, without noise, (d, d).
+        standard_errors: `.coefficients` and `.covariance_matrix` likewise; inf where the data do
+            not identify it.
+    """
+
+    coefficients: tuple[np.ndarray, ...]
+    covariance_matrix: np.ndarray
+    standard_errors: ObservationsErrors
+
+    @property
+    def loc(self) -> np.ndarray:
+        """The mean (d,) of a fit without a design."""
+        if any(len(part) != 1 for part in self.coefficients):
+            raise AttributeError("loc: the mean depends on covariates; see coefficients.")
+        return np.concatenate(self.coefficients)
 
 
 def fit_observations(
@@ -93,71 +174,58 @@ def fit_observations(
         >>> fit.converged, fit.loc.round(3), fit.covariance_matrix.round(3)
         (True, array([0.515]), array([[1.549]]))
     """
-    check_information(information)
-    check_num_profiles(num_profiles)
-    with jax.enable_x64(True), bar(None, "fit_observations", progress):
-        request = Request(
-            covariance, start, method, as_key(key), num_steps, num_starts, information,
-            num_profiles, progress,
-        )  # fmt: skip
-
-        def read(share: pooling.Share | None) -> tuple[Observations, Any]:
-            if share is None:
-                return observations, design
-            return own_rows(observations, share), share.own(design)
-
-        def columns(own: tuple[Observations, Any]) -> tuple[Any, ...]:
-            return own[0], *arrays_of(own[1])
-
-        given, asked = (observations, design), (covariance, repr(method), method, key)
-        with fitted_together("fit_observations", given, start, asked, read, columns) as own:
-            return fit_of_rows(*own, request)
+    settings = dict(
+        start=start, num_steps=num_steps, num_starts=num_starts, information=information,
+        num_profiles=num_profiles, progress=progress,
+    )  # fmt: skip
+    return fit_of_any_rows(
+        GaussianRows, observations, design, covariance, method, as_key(key), settings
+    )
 
 
-class Request(NamedTuple):
-    """How to fit; the arguments of `fit_observations`."""
+def fit_of_any_rows(
+    kind: type["GaussianRows"],
+    observations: Observations,
+    design: Any,
+    covariance: Any,
+    method: Method,
+    key: jax.Array,
+    settings: dict[str, Any],
+) -> Any:
+    """The fit of rows that are here, or spread over processes; settings are those of
+    `maximum_likelihood`."""
+    check_settings(settings["information"], settings["num_profiles"])
 
-    covariance: Any
-    start: tuple[Any, Any] | None
-    method: Method
-    key: jax.Array
-    num_steps: int
-    num_starts: int | None
-    information: str
-    num_profiles: int
-    progress: bool
+    def read(share: pooling.Share | None) -> tuple[Observations, Any]:
+        if share is None:
+            return observations, design
+        return own_rows(observations, share), share.own(design)
 
+    def columns(local: tuple[Observations, Any]) -> tuple[Any, ...]:
+        return local[0], *arrays_of(local[1])
 
-def fit_of_rows(observations: Observations, design: Any, request: Request) -> ObservationsFit:
-    """The fit of rows that are here, or of those of all processes within `pooling.pool`."""
-    hidden, observations = coarse(observations), floats_as_float64(observations)
-    n, d = observations.lower.shape
-    weights = None if observations.weights is None else np.asarray(observations.weights)
-    designs = as_designs(design, n, d, weights)
-    sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
-    coordinates = as_coordinates(request.covariance, sizes, observations)
-    near = centred(observations, designs, coordinates.known_scale, is_simple(observations))
-    x, scale = first_guess(near.rows, near.covariates, coordinates)
-    method, information, start = request.method, request.information, request.start
-    closed = is_simple(observations) and isinstance(method, Automatic | Exact)
-    check_expected(information, observations)
-    settings = information == "sandwich", closed, method, request.key
-    problem, x = Rows(observations, near, coordinates, scale, *settings).in_natural(x)
-    if len(x) >= problem.num_rows:
-        raise ValueError(
-            f"fit_observations: {problem.num_rows} row(s) cannot determine {len(x)} parameters; "
-            "more are needed, or a simpler covariance."
-        )
-    renewed = problem.losses()
-    problem.check_possible(renewed, x)
-    bounds = request.num_steps, request.progress, problem.dear
-    descent = Descent(renewed, problem.width, problem.precision, *bounds)
-    given = None if start is None else as_start(start, problem.estimated, coordinates.sizes)
-    starts = problem.starts(x, request.num_starts)
-    fit = fitted(problem, descent, given, starts, information)
-    quick = problem.simple or problem.num_rows * d <= FEW_PROFILED
-    fit = with_intervals(fit, request.num_profiles if quick else 0)
-    return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
+    what, given = "fit_observations", (observations, design)
+    asked = covariance, repr(method), method, key
+    with (
+        jax.enable_x64(True),
+        bar(None, what, settings["progress"]),
+        fitted_together(
+            "fit_observations", given, settings["start"], asked, read, columns
+        ) as local,
+    ):
+        rows, design = floats_as_float64(local[0]), local[1]
+        weights = None if rows.weights is None else np.asarray(rows.weights)
+        designs = as_designs(design, rows.num_rows, rows.dimension, weights)
+        check_expected(settings["information"], rows)
+        each = settings["information"] == "sandwich"
+        model = kind.of(rows, designs, covariance, method=method, key=key, each=each)
+        model.check()
+        if settings["start"] is not None:
+            settings["start"] = model.as_start(settings["start"])
+        if not model.quick:
+            settings["num_profiles"] = 0
+        fit, hidden = maximum_likelihood(model, **settings), coarse(local[0])
+        return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
 
 
 def arrays_of(design: Any) -> list[Any]:
@@ -169,18 +237,451 @@ def arrays_of(design: Any) -> list[Any]:
     return [as_columns(design, "fit_observations").values]
 
 
-def as_start(start: tuple[Any, Any], estimated: UserUnits, sizes: tuple[int, ...]) -> np.ndarray:
-    """Free coordinates of the coefficients and covariance matrix to begin with."""
-    coefficients = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in start[0]])
-    matrix, d = np.asarray(start[1], np.float64), len(sizes)
-    if coefficients.shape != (sum(sizes),) or matrix.shape != (d, d):
-        raise ValueError(
-            f"fit_observations: start must be (coefficients, covariance) of "
-            f"{sum(sizes)} numbers and shape ({d}, {d}), got {coefficients.shape} and "
-            f"{matrix.shape}."
+class RowFacts(NamedTuple):
+    """What is known of the rows of all processes.
+
+    Attributes:
+        num_rows: how many there are.
+        num_limited: how many entries are limited, neither exact nor missing, in the row with most.
+        num_three: how many rows have three limited entries.
+        exact: whether every entry is known exactly.
+        missing: whether some entry is missing.
+    """
+
+    num_rows: int
+    num_limited: int
+    num_three: int
+    exact: bool
+    missing: bool
+
+    @classmethod
+    def of(cls, rows: Observations) -> "RowFacts":
+        lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
+        missing = np.isinf(lower) & np.isinf(upper) & (lower < upper)
+        limited = np.sum((lower < upper) & ~missing, axis=1)
+        return cls(
+            pooling.total(np.asarray(rows.num_rows)).item(),
+            int(pooling.largest(np.max(limited))),
+            pooling.total(np.sum(limited == 3)).item(),
+            pooling.every(np.array_equal(lower, upper)),
+            pooling.some(np.any(missing)),
         )
-    if not np.all(np.isfinite(coefficients)) or not np.linalg.eigvalsh(matrix)[0] > 0:
-        raise ValueError(
-            "fit_observations: start must be finite, its covariance positive definite."
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GaussianRows(Model):
+    """Rows of a Gaussian whose mean may be linear in covariates.
+
+    Attributes, besides those of `Model`:
+        observations: the rows, as the user has them.
+        centred: as they are fitted.
+        inner: coordinates of the coefficients and the covariance of that.
+        scale: spread of each outcome (d,), in whose units a Gaussian is wide.
+        first: free coordinates by least squares.
+        facts: of the rows.
+        num_rows: how many rows say something, each counted as often as its weight says.
+        unique: whether the log-likelihood is known to be concave in some coordinates: in natural
+            parameters for complete, exact rows, truncated or not, and in Olsen's for one outcome,
+            censored or in intervals but not truncated.
+        simple: whether the rows are intervals of one outcome, whose masses have closed forms.
+        each: whether the scores of single rows are asked for.
+        method: how other probabilities are computed.
+        key: its random key.
+    """
+
+    observations: Observations
+    centred: Centred
+    inner: Coordinates
+    scale: np.ndarray
+    first: np.ndarray
+    facts: RowFacts
+    names: tuple[str, ...]
+    weights: np.ndarray
+    num_rows: float
+    unique: bool
+    simple: bool
+    each: bool
+    method: Method
+    key: jax.Array
+
+    @classmethod
+    def of(
+        cls,
+        observations: Observations,
+        designs: Any,
+        covariance: Any,
+        *,
+        method: Method = Automatic(),
+        key: jax.Array | None = None,
+        each: bool = False,
+        what: str = "fit_observations",
+        **more: Any,
+    ) -> Self:
+        """The model of rows with whitened covariates of each outcome, checked.
+
+        Raises:
+            ValueError: see `fit_observations`.
+        """
+        n, d = observations.lower.shape
+        sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
+        inner = as_coordinates(covariance, sizes, observations)
+        near = centred(observations, designs, inner.known_scale, is_simple(observations))
+        first, scale = first_guess(near.rows, near.covariates, inner, what)
+        facts, rows = RowFacts.of(near.rows), near.rows
+        natural = facts.exact and rows.noise is None and is_free_natural(near, inner)
+        known = len(sizes) == 1 and not inner.scales and rows.region is None  # concave in the mean
+        unique = known or natural or (inner.single and rows.region is None)
+        if natural and not inner.single:
+            whitened = in_natural(rows, near.covariates, inner)
+            inner, first = (inner, first) if whitened is None else whitened
+        return cls(
+            observations=observations,
+            centred=near,
+            inner=inner,
+            scale=scale,
+            first=first,
+            facts=facts,
+            names=names_of(observations, near, inner),
+            weights=np.ones(n) if rows.weights is None else np.asarray(rows.weights),
+            num_rows=pooling.total(np.asarray(observations.weight)).item(),
+            unique=unique and rows.noise is None,
+            simple=is_simple(rows) and isinstance(method, Automatic | Exact),
+            each=each,
+            method=method,
+            key=as_key(key),
+            **more,
         )
-    return estimated.free(coefficients, matrix)
+
+    def check(self) -> None:
+        """Raise ValueError if there are too few rows, one cannot be, or nothing is known of the
+        start."""
+        rows, n = self.centred.rows, self.centred.rows.num_rows
+        if len(self.first) >= self.facts.num_rows:
+            raise ValueError(
+                f"fit_observations: {self.facts.num_rows} row(s) cannot determine "
+                f"{len(self.first)} parameters; more are needed, or a simpler covariance."
+            )
+        if self.simple:
+            wrong = impossible(rows)
+        else:
+            loss = self.loss_at(self.first)
+            loc, covariance = gaussian_at(loss, jnp.asarray(self.first))
+            held = loss.method, loss.key
+            terms = likelihood.log_likelihood(loss.observations, loc, covariance, *held)
+            wrong = np.flatnonzero(np.isneginf(np.asarray(terms.log_prob)))
+        with pooling.checked_together():
+            if len(wrong):
+                first, ends = wrong[0], (self.observations.lower, self.observations.upper)
+                raise ValueError(
+                    f"fit_observations: {len(wrong)} of {n} row(s) are impossible, first row "
+                    f"{first}: lower {ends[0][first]}, upper {ends[1][first]} do "
+                    "not meet its region. Correct the region, or remove those rows."
+                )
+
+    @property
+    def coordinates(self) -> UserUnits:
+        return self.centred.coordinates(self.inner)
+
+    @property
+    def precision(self) -> Any:
+        return self.inner.precision(self.scale)
+
+    @property
+    def expensive(self) -> bool:
+        """Whether many rows are integrals in three dimensions."""
+        return not self.simple and self.facts.num_three > MANY_INTEGRALS
+
+    @property
+    def num_entries(self) -> int:
+        return self.facts.num_rows * self.centred.rows.dimension
+
+    @property
+    def quick(self) -> bool:
+        """Whether a fit may profile by itself."""
+        return self.simple or self.num_entries <= FEW_PROFILED
+
+    # ---------------------------------------------------------------- starts
+
+    def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
+        """Free coordinates of the user's coefficients and covariance matrix."""
+        coefficients = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in start[0]])
+        matrix, sizes = np.asarray(start[1], np.float64), self.inner.sizes
+        d = len(sizes)
+        if coefficients.shape != (sum(sizes),) or matrix.shape != (d, d):
+            raise ValueError(
+                f"fit_observations: start must be (coefficients, covariance) of "
+                f"{sum(sizes)} numbers and shape ({d}, {d}), got {coefficients.shape} and "
+                f"{matrix.shape}."
+            )
+        if not np.all(np.isfinite(coefficients)) or not np.linalg.eigvalsh(matrix)[0] > 0:
+            raise ValueError(
+                "fit_observations: start must be finite, its covariance positive definite."
+            )
+        return self.coordinates.free(coefficients, matrix)
+
+    def starts(self, count: int | None) -> list[np.ndarray]:
+        cheap = self.facts.num_rows <= MOST_ROWS
+        if not self.simple:
+            cheap = self.num_entries <= FEW_ENTRIES and self.has_exact_integrals
+        count = count or (MANY_STARTS if cheap and not self.unique else 1)
+        starts = [self.first, *self.scattered(count - 1)]
+        if self.wide_start and count > 1:
+            starts.append(widened(self.first, self.inner, WIDE))
+        return starts
+
+    def scattered(self, count: int) -> list[np.ndarray]:
+        """So many starts around the first."""
+        return scattered(self.first, self.scale, self.inner, count)
+
+    @property
+    def has_exact_integrals(self) -> bool:
+        """Whether no integral has more than three dimensions, so that all are quick."""
+        rows = self.centred.rows
+        return (rows.dimension if rows.region is not None else self.facts.num_limited) <= 3
+
+    @property
+    def wide_start(self) -> bool:
+        """Whether the likelihood may grow as the Gaussian widens, beyond a maximum."""
+        free = bool(self.inner.scales)
+        return free and not self.unique and self.centred.rows.region is not None
+
+    # ---------------------------------------------------------------- losses
+
+    def loss_at(self, x: np.ndarray) -> Any:
+        if self.simple:
+            return self.simple_loss
+        loss = self.general_loss
+        at = gaussian_at(loss, jnp.asarray(x))
+        return dataclasses.replace(
+            loss, method=likelihood.hold(self.method, loss.observations, *at)
+        )
+
+    @functools.cached_property
+    def general_loss(self) -> ObservationsLoss:
+        """The loss of any rows, filled up to one of few lengths, by a method without plans."""
+        rows, designs = filled_up(self.centred.rows, self.centred.covariates)
+        return ObservationsLoss(
+            rows, designs, self.inner, self.centred.size, self.method, self.key, pooling.current()
+        )
+
+    @functools.cached_property
+    def simple_loss(self) -> RegressionLoss:
+        return self.one_outcome_loss()
+
+    def one_outcome_loss(self) -> RegressionLoss:
+        """The loss of one outcome seen in intervals, whose integrals have closed forms."""
+        inner, rows = self.inner, self.centred.rows
+        each = self.each or self.centred.designs is not None
+        design = self.centred.design_of(0) if each else np.ones((1, 1))
+        return RegressionLoss(
+            terms=terms_of(rows, each),
+            design=full_design(design),
+            scale_design=None,
+            fixed_scale=None if inner.single else jnp.log(inner.fixed[0, 0]) / 2,
+            size=self.centred.size,
+            link=inner.power if inner.single else LOG,
+            sums=pooling.current(),
+        )
+
+    def expected_loss(self, path: Path) -> Any:
+        return expected_loss(self.general_loss, self.method, path.end.x)
+
+    # ---------------------------------------------------------------- existence of a maximum
+
+    def covariance_at(self, x: np.ndarray) -> np.ndarray:
+        """The covariance matrix, (d, d), of rows as they are fitted."""
+        return np.asarray(values_at(self.inner, jnp.asarray(x))[1])
+
+    def is_endless(self, x: np.ndarray) -> bool:
+        if self.precision is not None:
+            return super().is_endless(x)
+        matrix = self.covariance_at(x)
+        if not self.inner.scales or not np.all(np.isfinite(matrix)):
+            return False
+        return bool(np.linalg.eigvalsh(self.in_units(matrix))[-1] > WIDEST**2)
+
+    def in_units(self, matrix: np.ndarray) -> np.ndarray:
+        """A covariance matrix in units of the outcomes' spread."""
+        return matrix / np.outer(self.scale, self.scale)
+
+    def free_variances(self, x: np.ndarray) -> np.ndarray:
+        """Variances that are estimated, in units of the rows' spread squared."""
+        return np.diagonal(self.in_units(self.covariance_at(x)))[list(self.inner.scales)]
+
+    def obstacle(self, path: Path) -> str | None:
+        rising, noise = self.rising(), self.centred.rows.noise
+        if rising is not None:
+            return rising
+        if path.endless:
+            return endless(self.centred.rows) + self.towards(path.end.x, -1)
+        least = self.free_variances(path.end.x).min(initial=np.inf)
+        if noise is not None and least < NO_VARIANCE and self.explained(path):
+            return AT_ZERO
+        if self.centred.rows.dimension == 1:
+            return MET_EXACTLY if noise is None and least < NARROW**2 else None
+        matrix = self.covariance_at(path.end.x)
+        root = np.sqrt(np.diagonal(matrix))
+        if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
+            return None
+        if noise is not None and pooling.every(np.linalg.eigvalsh(np.asarray(noise)).min() > 0):
+            return AT_SINGULAR.format(self.towards(path.end.x, 0))
+        return (
+            "There is no maximum: the likelihood grows as the covariance becomes singular. Some "
+            "outcomes are linear functions of others in every row." + self.towards(path.end.x, 0)
+        )
+
+    def towards(self, x: np.ndarray, which: int) -> str:
+        """In which direction of the outcomes that happens; nothing if there is one."""
+        if self.centred.rows.dimension == 1:
+            return ""
+        return along(np.linalg.eigh(self.in_units(self.covariance_at(x)))[1][:, which])
+
+    def explained(self, path: Path) -> bool:
+        """Whether the likelihood is no lower without the variances that are negligible."""
+        inner = self.inner
+        coefficients, matrix = inner.values(jnp.asarray(path.end.x))
+        shares = np.diagonal(self.in_units(np.asarray(matrix)))
+        small = np.isin(np.arange(len(shares)), inner.scales) & (shares < NO_VARIANCE)
+        flat = np.concatenate([np.asarray(part) for part in coefficients])
+
+        def log_likelihood(factor: float) -> float:
+            factors = np.where(small, factor, 1.0)
+            x = inner.free(flat, np.asarray(matrix) * np.outer(factors, factors))
+            return float(total_of(path.loss, jnp.asarray(x)).log_prob)
+
+        return explained(log_likelihood)
+
+    def rising(self) -> str | None:
+        """The direction along which the likelihood never falls, in words."""
+        rows, inner = self.centred.rows, self.inner
+        apart = np.count_nonzero(np.asarray(inner.fixed), axis=1) == 1
+        for j, size in enumerate(inner.sizes):
+            known = rows.noise is not None or not (j in inner.scales and apart[j])
+            known |= not self.scale_may_fall
+            alone = [j] in (inner.independent_blocks() or []) and rows.noise is None
+            direction = direction_of(rows, j, self.centred.design_of(j), known, alone)
+            if direction is not None:
+                direction = self.centred.direction_of(j, direction)
+                start = sum(inner.sizes[:j])
+                names = list(self.names[start : start + size])
+                return rising_sentence(direction, names, exact_rows(rows, j))
+        return None
+
+    @property
+    def scale_may_fall(self) -> bool:
+        """Whether the scales of all rows can fall together."""
+        return True
+
+    # ---------------------------------------------------------------- the end of a path
+
+    def wald_ratios(self, path: Path, errors: Any, compare: Any) -> Any:
+        if self.simple or self.num_entries <= FEW_ENTRIES:
+            return compare(), ()
+        return np.zeros((0, 2)), (NOT_COMPARED,)
+
+    @property
+    def num_fitted(self) -> float:
+        """How many coefficients of each mean were estimated; -inf if all variances are known."""
+        return max(self.inner.sizes) if self.inner.scales else -np.inf
+
+    def judged(self, path: Path, converged: bool) -> tuple[float, Outliers | None]:
+        loss, x, rows = path.loss, jnp.asarray(path.end.x), self.centred.rows
+        if self.simple:
+            fraction, seen = visible_fraction(loss, x), np.ones(1)
+            loc, covariance = loss.gaussian(x)
+        else:
+            loc, covariance = gaussian_at(loss, x)
+            filled, held = loss.observations, (loss.method, loss.key)
+            seen = np.asarray(fraction_not_truncated(filled, loc, covariance, *held))
+            weights = 1.0 if filled.weights is None else np.asarray(filled.weights)
+            fraction = float(pooling.total(np.sum(weights * seen)) / loss.size)
+            seen = seen[: rows.num_rows]
+        if not converged:
+            return fraction, None
+        return fraction, outliers_of(rows, loc, covariance, seen, self.num_fitted)
+
+    def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
+        """Which coefficients the rows do not determine."""
+        if self.unique:
+            return np.zeros(0, bool)
+        wrong, start = [], 0
+        for j, size in enumerate(self.inner.sizes):
+            width = max(self.scale[j], self.largest_scale(path.end.x, j))
+            part = errors[start : start + size]
+            wrong.append(absurd(part, width, self.centred.transform_of(j)))
+            start += size
+        return np.concatenate(wrong)
+
+    def largest_scale(self, x: np.ndarray, j: int) -> float:
+        """The largest standard deviation of an outcome in a row."""
+        return float(self.covariance_at(x)[j, j]) ** 0.5
+
+    def notes(
+        self, fields: dict[str, Any], common: tuple[str, ...], starts: str
+    ) -> tuple[str, ...]:
+        several = len(self.inner.sizes) > 1 and self.centred.rows.region is not None
+        undecided = several and not self.unique and fields["converged"]
+        tried = ONE_START if not starts else WIDE_START if self.wide_start else ""
+        decided = (NOT_DECIDED.format(tried).strip(),) if undecided else ()
+        return (*common, *decided, *self.centred.notes)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        rows, inner, limited = self.centred.rows, self.inner, not self.facts.exact
+        used = {
+            "tobin1958": limited,
+            "cohen1991": rows.region is not None,
+            "olsen1978": inner.single and inner.power == 1 and limited,
+            "barndorff1978": (inner.single and inner.power == 2) or inner.white is not None,
+            "little2019": self.facts.missing,
+            "genz1992": rows.dimension > 3 and (limited or rows.region is not None),
+        }
+        return tuple(key for key, holds in used.items() if holds)
+
+    @property
+    def kept_rows(self) -> dict[str, Any]:
+        """The fields of a fit that hold its rows."""
+        share = pooling.own_share()
+        return {"observations": self.observations, "centred": self.centred.rows, "share": share}
+
+    def result(self, fields: dict[str, Any], path: Path) -> Any:
+        matrix, ends = self.covariance_at(path.end.x), np.cumsum(self.inner.sizes)
+        return ObservationsFit(
+            **fields,
+            **self.kept_rows,
+            coefficients=tuple(np.split(fields["estimates"][: ends[-1]], ends[:-1])),
+            covariance_matrix=matrix,
+            standard_errors=shaped(self.inner, matrix, fields["errors"]),
+        )
+
+
+def names_of(rows: Observations, near: Centred, inner: Coordinates) -> tuple[str, ...]:
+    """What to call the estimates, by the names of covariates that have some."""
+    names = inner.names(near.designs is not None, rows.labels)
+    for j, part in enumerate(near.designs or ()):
+        start, several = sum(inner.sizes[:j]), len(inner.sizes) > 1
+        for i, name in enumerate(part.names or ()):
+            names[start + i] = f"coefficients[{rows.labels[j]}][{name}]" if several else name
+    return tuple(names)
+
+
+def is_free_natural(near: Centred, inner: Coordinates) -> bool:
+    """Whether natural parameters, the inverse covariance and its product with the coefficients,
+    are free: then outcomes that depend on each other have the same covariates."""
+    blocks, designs = inner.independent_blocks(), near.covariates
+    if blocks is None or designs is None:
+        return blocks is not None
+    pairs = [(block[0], j) for block in blocks for j in block]
+    return pooling.every(all(np.array_equal(designs[i], designs[j]) for i, j in pairs))
+
+
+def shaped(inner: Coordinates, covariance: np.ndarray, errors: np.ndarray) -> ObservationsErrors:
+    """Standard errors in the shapes of the estimates; of a variance 2 sigma times that of sigma."""
+    count, d = sum(inner.sizes), len(inner.sizes)
+    parts = np.split(errors[:count], np.cumsum(inner.sizes)[:-1])
+    matrix = np.zeros((d, d))
+    if inner.has_sigma:
+        errors = np.append(errors[:count], 2.0 * np.sqrt(covariance[0, 0]) * errors[count:])
+    for (i, j), error in zip(inner.entries, errors[count:]):
+        matrix[i, j] = matrix[j, i] = error
+    return ObservationsErrors(tuple(parts), matrix)

@@ -19,7 +19,7 @@ from scipy.special import ndtri_exp
 
 from truncgauss.execution import pooling
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.regression_loss import is_simple, limits_of
+from truncgauss.fitting.one_outcome import is_simple, limits_of
 from truncgauss.likelihood import Observations
 
 LEVEL = 0.01  # of samples without outliers in which some row is called one

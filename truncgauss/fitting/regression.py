@@ -8,41 +8,51 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import pooling, tables
-from truncgauss.fitting.centring import Centred, UserUnits, Whitened, centred
-from truncgauss.fitting.existence import (
-    AT_ZERO,
-    NO_VARIANCE,
-    absurd,
-    explained,
-    refuse,
-    rising_sentence,
-)
-from truncgauss.fitting.expected import expected_regression_loss
-from truncgauss.fitting.inference import (
-    check_information,
-    judged_rows,
-    notes_of,
-    summary,
-    total_of,
-)
-from truncgauss.fitting.intervals import check_num_profiles, with_intervals
-from truncgauss.fitting.observations_start import as_coordinates, as_designs, first_guess
-from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path, fitted
+from truncgauss.execution.pytrees import as_float_array, frozen_pytree, refuse_text
+from truncgauss.fitting.centring import UserUnits, Whitened
+from truncgauss.fitting.engine import check_settings, maximum_likelihood, total_of
+from truncgauss.fitting.existence import NO_VARIANCE, explained
+from truncgauss.fitting.expected import NOT_EXPECTED, expected_regression_loss
+from truncgauss.fitting.gaussian_starts import as_designs
+from truncgauss.fitting.observations import GaussianRows
+from truncgauss.fitting.one_outcome import LOG, RegressionLoss, full_design
+from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.progress import bar
-from truncgauss.fitting.optimization.widening import Precision
-from truncgauss.fitting.regression_loss import (
-    LOG,
-    RegressionCoordinates,
-    RegressionLoss,
-    full_design,
-    terms_of,
-)
-from truncgauss.fitting.regression_result import RegressionErrors, RegressionFit
-from truncgauss.fitting.regression_rows import Checked, Columns, RegressionRows, names_of
-from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
+from truncgauss.fitting.optimization.widening import WIDEST
+from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.fitting.rising import impossible
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations, fitted_together
 
-NARROW = 1e-7  # of the rows' spread: a scale that falls to 0
+
+class RegressionErrors(NamedTuple):
+    """Standard errors of the coefficients (p,) and of those of the log scale (k,)."""
+
+    coefficients: np.ndarray
+    log_scale: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RegressionFit(LikelihoodFit):
+    """The regression behind one outcome, and how far to trust it; `print` shows a table.
+
+    Attributes, besides those of `fitting.LikelihoodFit`:
+        coefficients: of the covariates, (p,).
+        log_scale: the log of sigma, (1,), or its coefficients with a `scale_design`, (k,).
+        standard_errors: `.coefficients` and `.log_scale` likewise; inf where the data do not
+            identify it.
+    """
+
+    coefficients: np.ndarray
+    log_scale: np.ndarray
+    standard_errors: RegressionErrors
+
+    @property
+    def scale(self) -> float:
+        """Sigma, where it is one number."""
+        if not self.names[-1] == "sigma":
+            raise AttributeError("scale: it depends on covariates; see log_scale.")
+        return float(np.exp(self.log_scale[0]))
 
 
 def fit_regression(
@@ -115,196 +125,68 @@ def fit_regression(
         Messner, Mayr and Zeileis, "Heteroscedastic censored and truncated regression with crch",
             The R Journal (2016).
     """
-    check_information(information)
-    check_num_profiles(num_profiles)
+    check_settings(information, num_profiles)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
         limits = censored_low, censored_high, truncated_low, truncated_high
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
-        request = Request(start, num_steps, num_starts, information, num_profiles, progress)
 
         def read(share: pooling.Share | None) -> Checked:
-            own = columns if share is None else Columns(*share.own(tuple(columns)))
-            return own.checked(information)
+            local = columns if share is None else Columns(*share.own(tuple(columns)))
+            return local.checked(information)
 
-        def arrays(own: Checked) -> tuple[Any, ...]:
-            known, *designs = own
+        def arrays(local: Checked) -> tuple[Any, ...]:
+            known, *designs = local
             values = (part.values for part in designs if part is not None)
             return known.observations, known.censoring.T, *values
 
         given = tuple(columns)
-        with fitted_together("fit_regression", given, start, information, read, arrays) as own:
-            return with_intervals(Regression.of(*own).fit(request), num_profiles)
-
-
-class Request(NamedTuple):
-    """How to fit; arguments of `fit_regression`."""
-
-    start: tuple[Any, Any] | None
-    num_steps: int
-    num_starts: int | None
-    information: str
-    num_profiles: int
-    progress: bool
-
-
-def check_possible(rows: Observations, count: int) -> None:
-    """Raise ValueError if a row lies outside its limits of truncation, or there are too few rows
-    for so many parameters."""
-    num_rows = pooling.total(np.asarray(rows.num_rows)).item()
-    if count >= num_rows:
-        raise ValueError(
-            f"fit_regression: {num_rows} row(s) cannot determine so many coefficients; more "
-            "are needed, or fewer covariates."
-        )
-    with pooling.checked_together():
-        wrong = impossible(rows)
-        if len(wrong):
-            raise ValueError(
-                f"fit_regression: {len(wrong)} of {rows.num_rows} row(s) lie outside their limits "
-                f"of truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, upper "
-                f"{rows.upper[wrong[0]]}. Correct the limits, or remove those rows."
+        with fitted_together("fit_regression", given, start, information, read, arrays) as local:
+            model = regression_of(*local)
+            return maximum_likelihood(
+                model,
+                start=None if start is None else model.as_start(start),
+                num_steps=num_steps,
+                num_starts=num_starts,
+                information=information,
+                num_profiles=num_profiles,
+                progress=progress,
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class Regression:
-    """What is to be fitted.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Regression(GaussianRows):
+    """Rows of one outcome, whose limits of censoring are known.
 
-    Attributes:
-        given: the observations, as the user has them.
-        near: as they are fitted.
-        censoring: limits (2, n) beyond which outcomes are not seen, as they are fitted.
-        white_scales: covariates of the log scale, or None.
-        names: of the estimates.
-        coordinates: of the coefficients as they are fitted.
-        loss: minus the mean log-likelihood.
-        first: free coordinates by least squares.
-        spread: of the rows about that.
+    Attributes, besides those of `GaussianRows`:
+        censoring: limits (2, n) beyond which outcomes are not seen, in the user's units.
     """
 
-    given: Observations
-    near: Centred
     censoring: np.ndarray
-    white_scales: Whitened | None
-    names: tuple[str, ...]
-    coordinates: RegressionCoordinates
-    loss: RegressionLoss
-    first: np.ndarray
-    spread: float
+    wide_start = False
 
-    @classmethod
-    def of(
-        cls, known: RegressionRows, design: tables.Table, scales: tables.Table | None
-    ) -> "Regression":
-        """The problem, checked."""
-        given, n = known.observations, known.observations.num_rows
-        weights = None if given.weights is None else np.asarray(given.weights)
-        parts = [part.values for part in (design, scales) if part is not None]
-        checked = [as_designs(part, n, 1, weights, "fit_regression") for part in parts]
-        white = [part[0] for part in checked if part is not None]
-        p = parts[0].shape[1]
-        check_possible(given, sum(part.shape[1] for part in parts) + (scales is None))
-        place = as_coordinates("full", (p,), given)
-        near = centred(given, (white[0],), np.zeros(1), by_line=True)
-        x, spread = first_guess(near.rows, near.covariates, place, "fit_regression")
-        coefficients = x[:p] / x[p]
-        white_scales = white[1] if len(white) > 1 else None
-        link, scale_design = place.power, None if white_scales is None else white_scales.design
-        log_scale = np.log(spread)
-        if scale_design is not None:
-            link = LOG
-            log_scale = pooling.least_squares(scale_design, np.full(n, log_scale[0]))
-        coordinates = RegressionCoordinates(p, link, single=scales is None)
-        loss = RegressionLoss(
-            terms=terms_of(near.rows, each=True),
-            design=full_design(white[0].design),
-            scale_design=None if scale_design is None else full_design(scale_design),
-            fixed_scale=None,
-            size=near.size,
-            link=link,
-            sums=pooling.current(),
-        )
-        last = ("sigma",) if scales is None else names_of(scales, "log_scale", nested=True)
-        return cls(
-            given=given,
-            near=near,
-            censoring=known.censoring - moves_of(given, near.rows),
-            white_scales=white_scales,
-            names=(*names_of(design, "coefficients"), *last),
-            coordinates=coordinates,
-            loss=loss,
-            first=coordinates.free(coefficients, log_scale),
-            spread=float(spread[0]),
-        )
-
-    def fit(self, request: Request) -> RegressionFit:
-        bounds = request.num_steps, request.progress
-        descent = Descent(self.renewed, self.width, self.precision, *bounds)
-        given = None if request.start is None else self.as_start(request.start)
-        several = not self.unique and pooling.total(np.asarray(self.rows.num_rows)) <= MOST_ROWS
-        others = self.scattered((request.num_starts or (MANY_STARTS if several else 1)) - 1)
-        return fitted(self, descent, given, [self.first, *others], request.information)
+    def check(self) -> None:
+        if len(self.first) >= self.facts.num_rows:
+            raise ValueError(
+                f"fit_regression: {self.facts.num_rows} row(s) cannot determine so many "
+                "coefficients; more are needed, or fewer covariates."
+            )
+        rows = self.observations
+        with pooling.checked_together():
+            wrong = impossible(rows)
+            if len(wrong):
+                raise ValueError(
+                    f"fit_regression: {len(wrong)} of {rows.num_rows} row(s) lie outside their "
+                    f"limits of truncation, first row {wrong[0]}: lower {rows.lower[wrong[0]]}, "
+                    f"upper {rows.upper[wrong[0]]}. Correct the limits, or remove those rows."
+                )
 
     @property
-    def rows(self) -> Observations:
-        return self.near.rows
-
-    @property
-    def design(self) -> np.ndarray:
-        """Whitened covariates (n, p)."""
-        return self.near.design_of(0)
-
-    @property
-    def scale_design(self) -> np.ndarray | None:
-        """Whitened covariates of the log scale (n, k), or None."""
-        return None if self.white_scales is None else self.white_scales.design
-
-    @property
-    def estimated(self) -> UserUnits:
-        """The coordinates in the units of the user."""
-        others = () if self.white_scales is None else (self.white_scales.transform,)
-        return self.near.coordinates(self.coordinates, *others)
-
-    def renewed(self, x: np.ndarray) -> RegressionLoss:
-        return self.loss
-
-    def scales(self, x: np.ndarray) -> np.ndarray:
-        """Sigma of each row, (n,), or the one of all, (1,)."""
-        log_scale = np.asarray(self.coordinates.values(jnp.asarray(x)))[self.design.shape[1] :]
-        if self.scale_design is None:
-            return np.exp(log_scale)
-        with np.errstate(over="ignore"):
-            return np.exp(self.scale_design @ log_scale)
-
-    def width(self, x: np.ndarray) -> float:
-        return self.narrowest(x)
-
-    def narrowest(self, x: np.ndarray) -> float:
-        """The smallest sigma of a row, in units of the rows' spread."""
-        return -float(pooling.largest(-self.scales(x).min())) / self.spread
-
-    @property
-    def precision(self) -> Precision | None:
-        """Where the inverse scale or variance stands in x, if it is one number."""
-        if self.scale_design is not None:
-            return None
-        return Precision.single(self.design.shape[1], self.spread, self.coordinates.link)
-
-    @property
-    def unique(self) -> bool:
-        """Whether the log-likelihood is known to be concave in these coordinates."""
-        if self.rows.noise is not None or self.scale_design is not None:
-            return False
-        return not self.limited or self.rows.region is None
-
-    @property
-    def limited(self) -> bool:
-        """Whether some outcome is not known exactly."""
-        lower, upper = np.asarray(self.rows.lower), np.asarray(self.rows.upper)
-        return pooling.some(np.any(lower != upper))
+    def num_coefficients(self) -> int:
+        return self.inner.sizes[0]
 
     def as_start(self, start: tuple[Any, Any]) -> np.ndarray:
-        p, k = self.design.shape[1], len(self.first) - self.design.shape[1]
+        """Free coordinates of the user's coefficients and those of the log scale."""
+        p, k = self.num_coefficients, len(self.first) - self.num_coefficients
         coefficients, log_scale = (np.atleast_1d(np.asarray(part, float)) for part in start)
         if coefficients.shape != (p,) or log_scale.shape != (k,):
             raise ValueError(
@@ -313,118 +195,154 @@ class Regression:
             )
         if not (np.all(np.isfinite(coefficients)) and np.all(np.isfinite(log_scale))):
             raise ValueError("fit_regression: start must be finite.")
-        if self.scale_design is not None:
-            coefficients, log_scale = np.append(coefficients, log_scale), np.zeros(0)
-        return self.estimated.free(coefficients, log_scale)
+        return self.free(coefficients, log_scale)
+
+    def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
+        """Free coordinates of the user's coefficients and log scale."""
+        return self.coordinates.free(coefficients, np.exp(2.0 * log_scale)[:, None])
+
+    def expected_loss(self, path: Path) -> RegressionLoss:
+        censoring = self.censoring - moves_of(self.observations, self.centred.rows)
+        return expected_regression_loss(path.loss, self.centred.rows, censoring, path.end.x)
+
+    def result(self, fields: dict[str, Any], path: Path) -> RegressionFit:
+        p = self.num_coefficients
+        scale, error = (fields[key][p:] for key in ("estimates", "errors"))
+        if self.names[-1] == "sigma":
+            scale, error = np.log(scale), error / scale
+        return RegressionFit(
+            **fields,
+            **self.kept_rows,
+            coefficients=fields["estimates"][:p],
+            log_scale=scale,
+            standard_errors=RegressionErrors(fields["errors"][:p], error),
+        )
+
+
+@frozen_pytree
+class Coefficients:
+    """Free coordinates that are the estimates themselves."""
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        return x
+
+    def free(self, coefficients: np.ndarray) -> np.ndarray:
+        return coefficients
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HeteroscedasticRegression(Regression):
+    """Rows of one outcome whose log scale is linear in covariates of its own.
+
+    Attributes, besides those of `Regression`:
+        scales: whitened covariates of the log scale.
+    """
+
+    scales: Whitened
+    precision = None
+
+    @classmethod
+    def of_regression(
+        cls, plain: Regression, scales: Whitened, names: tuple[str, ...]
+    ) -> "HeteroscedasticRegression":
+        """The model with such covariates, and names of their coefficients, in the place of one
+        scale."""
+        fields = {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}
+        p, n = plain.num_coefficients, len(scales.design)
+        log_scale = np.full(n, np.log(plain.scale[0]))
+        fields |= {
+            "names": (*plain.names[:p], *names),
+            "unique": False,
+            "first": np.concatenate(
+                [plain.first[:p] / plain.first[p], pooling.least_squares(scales.design, log_scale)]
+            ),
+        }
+        return cls(**fields, scales=scales)
+
+    @property
+    def coordinates(self) -> UserUnits:
+        return self.centred.coordinates(Coefficients(), self.scales.transform)
+
+    def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
+        return self.coordinates.free(np.append(coefficients, log_scale))
 
     def scattered(self, count: int) -> list[np.ndarray]:
-        """So many starts around the first: means moved by about the rows' spread along each
-        direction of the covariates, which are whitened, and scales by a factor of about e."""
-        random = np.random.default_rng(0)
-        p = self.design.shape[1]
-        values = np.asarray(self.coordinates.values(jnp.asarray(self.first)))
-        return [
-            self.coordinates.free(
-                values[:p] + self.spread * random.normal(size=p),
-                values[p:] + random.normal(size=len(values) - p),
-            )
-            for _ in range(count)
-        ]
+        random, p, k = np.random.default_rng(0), self.num_coefficients, len(self.scales.transform)
+        sizes = np.append(np.full(p, self.scale[0]), np.ones(k))
+        return [self.first + sizes * random.normal(size=p + k) for _ in range(count)]
 
-    def no_maximum(self, path: Path) -> str | None:
-        """Why there is no maximum, if there is none."""
-        risen = self.rising()
-        if risen is not None:
-            return risen
-        if path.endless:
-            return endless(self.rows)
-        narrowest = self.narrowest(path.end.x)
-        if self.rows.noise is not None:
-            zero = narrowest**2 < NO_VARIANCE and self.explained(path)
-            return AT_ZERO if zero else None
-        if narrowest < NARROW:
-            return (
-                "There is no maximum: the likelihood grows as sigma falls to 0, since some rows "
-                "are met exactly. Use fewer covariates, or say what noise there is."
-            )
-        return None
+    def one_outcome_loss(self) -> RegressionLoss:
+        design = full_design(self.scales.design)
+        return dataclasses.replace(super().one_outcome_loss(), scale_design=design, link=LOG)
+
+    def scales_at(self, x: np.ndarray) -> np.ndarray:
+        """Sigma of each row, (n,)."""
+        with np.errstate(over="ignore"):
+            return np.exp(self.scales.design @ x[self.num_coefficients :])
+
+    def free_variances(self, x: np.ndarray) -> np.ndarray:
+        """The least of a row, in units of the rows' spread squared, (1,)."""
+        least = -pooling.largest(-self.scales_at(x).min())
+        return (np.atleast_1d(least) / self.scale) ** 2
+
+    def largest_scale(self, x: np.ndarray, j: int) -> float:
+        return float(pooling.largest(self.scales_at(x).max()))
+
+    def is_endless(self, x: np.ndarray) -> bool:
+        return bool(self.free_variances(x)[0] > WIDEST**2)
+
+    @property
+    def num_fitted(self) -> float:
+        return len(self.first) - 1
+
+    @property
+    def scale_may_fall(self) -> bool:
+        design = self.scales.design
+        nearest = design @ pooling.least_squares(design, np.ones(len(design)))
+        return pooling.every(np.abs(nearest - 1.0).max() < 1e-9)
 
     def explained(self, path: Path) -> bool:
-        """Whether the likelihood is no lower without the scales that are negligible."""
-        p, scales = self.design.shape[1], self.scales(path.end.x)
-        values = np.asarray(self.coordinates.values(jnp.asarray(path.end.x)))
-        columns = np.column_stack([np.log(scales), (scales / self.spread) ** 2 < NO_VARIANCE])
-        columns = np.broadcast_to(columns, (len(self.design), 2))
-        loss = dataclasses.replace(path.loss, scale_design=full_design(columns), link=LOG)
+        p, scales = self.num_coefficients, self.scales_at(path.end.x)
+        columns = np.column_stack([np.log(scales), (scales / self.scale) ** 2 < NO_VARIANCE])
+        loss = dataclasses.replace(path.loss, scale_design=full_design(columns))
 
         def log_likelihood(factor: float) -> float:
-            x = np.append(values[:p], [1.0, np.log(factor)])
+            x = np.append(path.end.x[:p], [1.0, np.log(factor)])
             return float(total_of(loss, jnp.asarray(x)).log_prob)
 
         return explained(log_likelihood)
 
-    def rising(self) -> str | None:
-        """The direction along which the likelihood never falls, in words."""
-        known = self.rows.noise is not None or not self.free_scale
-        found = direction_of(self.rows, 0, self.design, known, alone=True)
-        if found is None:
-            return None
-        direction = self.near.direction_of(0, found)
-        return rising_sentence(direction, list(self.names), exact_rows(self.rows, 0))
-
     @property
-    def free_scale(self) -> bool:
-        """Whether all scales can fall together."""
-        if self.scale_design is None:
-            return True
-        ones = np.ones(len(self.scale_design))
-        nearest = self.scale_design @ pooling.least_squares(self.scale_design, ones)
-        return pooling.every(np.abs(nearest - ones).max() < 1e-9)
+    def references(self) -> tuple[str, ...]:
+        convex = "olsen1978", "barndorff1978"
+        return (*(key for key in super().references if key not in convex), "messner2016")
 
-    def result(self, path: Path, information: str, starts: str) -> RegressionFit:
-        fields = summary(
-            path, self.estimated, self.names, (self.given, self.rows), information,
-            self.no_maximum(path), compare=True,
-            expected=self.expected_loss(path) if information == "expected" else None,
-        )  # fmt: skip
-        x, p = jnp.asarray(path.end.x), self.design.shape[1]
-        fraction, fields["outliers"] = judged_rows(
-            path.loss, x, self.rows, len(path.end.x) - 1, fields["converged"]
-        )
-        if not self.unique:
-            width = max(self.spread, float(pooling.largest(self.scales(path.end.x).max())))
-            refuse(fields, absurd(fields["errors"][:p], width, self.near.transform_of(0)))
-        (coefficients, scale), (errors, wide) = (
-            (fields[key][:p], fields[key][p:]) for key in ("estimates", "errors")
-        )
-        single = self.coordinates.single
-        return RegressionFit(
-            **fields,
-            coefficients=coefficients,
-            log_scale=np.log(scale) if single else scale,
-            standard_errors=RegressionErrors(errors, wide / scale if single else wide),
-            fraction_not_truncated=fraction,
-            notes=notes_of(fields, self.unique, starts, fraction) + self.near.notes,
-            references=self.references(information),
-        )
 
-    def expected_loss(self, path: Path) -> RegressionLoss:
-        """The loss whose Hessian is the expected information of a row where a descent ended."""
-        return expected_regression_loss(path.loss, self.rows, self.censoring, path.end.x)
+def regression_of(
+    known: "RegressionRows", design: tables.Table, scales: tables.Table | None
+) -> Regression:
+    """The model of rows with covariates, and those of the log scale, checked."""
+    rows = known.observations
+    columns = whitened_columns(design, rows, "coefficients")
+    plain = Regression.of(
+        rows, (columns,), "full", what="fit_regression", censoring=known.censoring
+    )
+    model = plain
+    if scales is not None:
+        white = whitened_columns(scales, rows, "log_scale")
+        names = (f"log_scale[{name}]" for name in white.names or range(len(white.transform)))
+        model = HeteroscedasticRegression.of_regression(plain, white, tuple(names))
+    model.check()
+    return model
 
-    def references(self, information: str) -> tuple[str, ...]:
-        """What the fit rests on, as keys of the literature."""
-        found = {
-            "marquardt1963": True,
-            "tobin1958": self.limited,
-            "cohen1991": self.rows.region is not None,
-            "olsen1978": self.coordinates.link == 1 and self.limited,
-            "barndorff1978": self.coordinates.link == 2,
-            "messner2016": self.scale_design is not None,
-            "white1982": information == "sandwich",
-            "efron1978": information == "expected",
-        }
-        return tuple(key for key, used in found.items() if used)
+
+def whitened_columns(table: tables.Table, rows: Observations, word: str) -> Whitened:
+    """Covariates as they are fitted, with their names."""
+    weights = None if rows.weights is None else np.asarray(rows.weights)
+    checked = as_designs(table.values, rows.num_rows, 1, weights, "fit_regression")
+    assert checked is not None
+    names = None if table.names is None else tuple(map(str, table.names))
+    return checked[0]._replace(names=names)
 
 
 def moves_of(given: Observations, fitted: Observations) -> np.ndarray:
@@ -434,3 +352,106 @@ def moves_of(given: Observations, fitted: Observations) -> np.ndarray:
     finite = np.isfinite(lower)
     ends = np.where(finite, lower, np.where(np.isfinite(upper), upper, 0.0))
     return ends - np.where(finite, low, np.where(np.isfinite(upper), high, 0.0))
+
+
+class RegressionRows(NamedTuple):
+    """What is known of the rows.
+
+    Attributes:
+        observations: the rows.
+        censoring: limits (2, n) at or below which, and at or above which, no value is seen.
+        exact: whether all values were given as numbers, none as an interval.
+    """
+
+    observations: Observations
+    censoring: np.ndarray
+    exact: bool
+
+
+Checked = tuple[RegressionRows, tables.Table, tables.Table | None]
+
+
+class Columns(NamedTuple):
+    """What is known of the rows; arguments of `fit_regression`."""
+
+    outcome: Any
+    limits: tuple[Any, ...]
+    noise: Any
+    weights: Any
+    design: Any
+    scale_design: Any
+
+    def checked(self, information: str) -> Checked:
+        """The rows, the covariates, and those of the log scale."""
+        ends = columns_of(self.outcome, "outcome")
+        known = as_rows(ends, self.limits, self.noise, self.weights)
+        if information == "expected" and not known.exact:
+            raise ValueError(NOT_EXPECTED.format("fit_regression", ", or censored by limits"))
+        scales = self.scale_design
+        return (
+            known,
+            columns_of(self.design, "design", ends),
+            None if scales is None else columns_of(scales, "scale_design", ends),
+        )
+
+
+def columns_of(given: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
+    """A table of numbers (n, k), whose rows have the labels of the outcomes, if any."""
+    table = tables.read(given, what=f"fit_regression: {word}")
+    if ends is not None:
+        tables.check_labels(given, ends, f"fit_regression: {word}")
+    if table.values.ndim == 1:
+        table = table._replace(values=table.values[:, None])
+    return table
+
+
+def as_rows(
+    ends: tables.Table, limits: tuple[Any, ...], noise: Any, weights: Any
+) -> RegressionRows:
+    """The observations of outcomes, (n, 1) or (n, 2), and their limits, checked."""
+    if ends.values.shape[1] > 2:
+        raise ValueError(
+            "fit_regression: outcome must have shape (n,), or (n, 2) for the ends of intervals, "
+            f"got {ends.values.shape}."
+        )
+    lower, upper = ends.values[:, 0].copy(), ends.values[:, -1].copy()
+    exact = bool(np.all(lower == upper))
+    words = "censored_low", "censored_high", "truncated_low", "truncated_high"
+    sides = [
+        of_each_row(given, ends, word, np.inf if word.endswith("high") else -np.inf)
+        for word, given in zip(words, limits)
+    ]
+    wrong = np.flatnonzero(sides[0] >= sides[1])
+    if len(wrong):
+        raise ValueError(
+            "fit_regression: censored_low must lie below censored_high, but in row "
+            f"{wrong[0]} they are {sides[0][wrong[0]]} and {sides[1][wrong[0]]}."
+        )
+    low, high = upper <= sides[0], lower >= sides[1]
+    upper = np.where(low, sides[0], upper)
+    lower = np.where(high, sides[1], lower)
+    lower, upper = np.where(low, -np.inf, lower), np.where(high, np.inf, upper)
+    truncated = limits[2] is not None or limits[3] is not None
+    region = Box(sides[2][:, None], sides[3][:, None]) if truncated else None
+    settings: dict[str, Any] = {}
+    if noise is not None:
+        settings["noise"] = of_each_row(noise, ends, "noise", 0.0)[:, None, None]
+    if weights is not None:
+        settings["weights"] = of_each_row(weights, ends, "weights", 1.0)
+    below, above = as_float_array(lower[:, None]), as_float_array(upper[:, None])
+    observations = Observations(below, above, region, **settings)
+    return RegressionRows(observations, np.stack(sides[:2]), exact)
+
+
+def of_each_row(given: Any, ends: tables.Table, word: str, default: float) -> np.ndarray:
+    """A number for each row (n,), from one number, (n,) or None."""
+    n = len(ends.values)
+    if given is None or np.ndim(given) == 0:
+        refuse_text(given, f"fit_regression: {word}")
+        return np.full(n, default if given is None else float(given))
+    values = tables.row_values(given, ends, f"fit_regression: {word}")
+    if values.shape != (n,):
+        raise ValueError(
+            f"fit_regression: {word} must be a number or have shape ({n},), got {values.shape}."
+        )
+    return values

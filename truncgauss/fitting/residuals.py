@@ -13,7 +13,7 @@ from scipy.special import ndtri_exp
 from truncgauss.execution import row_sums
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.likelihood_fit import RowsFit
+from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import as_key
 from truncgauss.likelihood import Observations, log_likelihood, numbered_among_all
 from truncgauss.likelihood.patterns import filled_length
@@ -102,7 +102,7 @@ def as_model(fit: Any, method: Method) -> Model:
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
         row_sums.refuse_spread("quantile_residuals", (rows, loc))
-    elif isinstance(fit, RowsFit):
+    elif isinstance(fit, LikelihoodFit) and fit.centred is not None:
         rows, sums = fit.centred, fit.loss.sums
         loc, covariance = fit.loss.gaussian(jnp.asarray(fit.best.x))
         n = rows.num_rows  # covariates may be filled up by rows that are none

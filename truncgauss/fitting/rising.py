@@ -1,4 +1,4 @@
-"""Where the likelihood of observed rows rises for ever, by their limits and regions."""
+"""Directions in which the likelihood of rows rises for ever, by their limits and regions."""
 
 import numpy as np
 
@@ -6,8 +6,8 @@ from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.existence import inside_regions, rising_direction
+from truncgauss.fitting.one_outcome import impossible_rows, limits_of
 from truncgauss.fitting.optimization.widening import WIDEST
-from truncgauss.fitting.regression_loss import impossible_rows, limits_of
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 
@@ -22,7 +22,7 @@ SPREAD_OUT = (
 
 
 def endless(rows: Observations) -> str:
-    """That the likelihood grows as the Gaussian widens, in words."""
+    """The sentence that the likelihood grows as the Gaussian widens."""
     return ENDLESS + (" Use more rows, or a prior." if rows.region is None else SPREAD_OUT)
 
 
@@ -57,10 +57,10 @@ def direction_of(
     sums = sums or pooling.current()
     counted = slice(None) if rows.weights is None else np.asarray(rows.weights) > 0
     lower, upper = (np.asarray(side)[:, outcome] for side in (rows.lower, rows.upper))
-    own = one_outcome(rows, outcome)
-    if own is not None and (alone or rows.dimension == 1):
-        lower, upper = inside_regions(*limits_of(own))
-    elif rows.region is not None and not (own is not None and is_unlimited(own, sums)):
+    single = one_outcome(rows, outcome)
+    if single is not None and (alone or rows.dimension == 1):
+        lower, upper = inside_regions(*limits_of(single))
+    elif rows.region is not None and not (single is not None and is_unlimited(single, sums)):
         limited = (lower != upper) & (np.isfinite(lower) | np.isfinite(upper))
         # What other regions leave of censored rows as sigma falls is not known.
         scale_known |= sums.any(limited[counted].any())
@@ -70,7 +70,8 @@ def direction_of(
 
 
 def exact_rows(rows: Observations, outcome: int) -> np.ndarray:
-    """Which rows of positive weight know an outcome exactly, of those that say anything of it."""
+    """A mask of the rows of positive weight that know an outcome exactly, among those that say
+    anything of it."""
     lower, upper = (np.asarray(side)[:, outcome] for side in (rows.lower, rows.upper))
     counted = np.isfinite(lower) | np.isfinite(upper)
     if rows.weights is not None:
@@ -82,10 +83,10 @@ def one_outcome(rows: Observations, outcome: int) -> Observations | None:
     """The rows of one outcome and its own limits; None if its region is none of its own."""
     if not (rows.region is None or isinstance(rows.region, Box)) or rows.latent:
         return None
-    here, region = slice(outcome, outcome + 1), rows.region
+    column, region = slice(outcome, outcome + 1), rows.region
     if region is not None:
-        region = Box(*(np.asarray(side)[..., here] for side in (region.low, region.high)))
-    sides = (np.asarray(side)[:, here] for side in (rows.lower, rows.upper))
+        region = Box(*(np.asarray(side)[..., column] for side in (region.low, region.high)))
+    sides = (np.asarray(side)[:, column] for side in (rows.lower, rows.upper))
     lower, upper = map(as_float_array, sides)
     return Observations(lower, upper, region)
 

@@ -11,16 +11,16 @@ import numpy as np
 from scipy import stats
 
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.inference import described, ratios_of, scores_of
-from truncgauss.fitting.likelihood_fit import RowsFit
-from truncgauss.fitting.optimization.newton import CLOSE, Point, newton_steps, point
-from truncgauss.fitting.optimization.uncertainty import certificate
-from truncgauss.fitting.regression_loss import (
+from truncgauss.fitting.engine import estimates_at, ratios_of, scores_of
+from truncgauss.fitting.one_outcome import (
     RegressionLoss,
     full_design,
     limits_of,
     terms_of,
 )
+from truncgauss.fitting.optimization.newton import CLOSE, Point, newton_steps, point
+from truncgauss.fitting.optimization.uncertainty import certificate
+from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 
@@ -78,7 +78,7 @@ class Tightening(NamedTuple):
         )
 
 
-def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
+def tightened(fit: LikelihoodFit, share: float = 0.1) -> Tightening:
     """The same fit with each limit of truncation moved inwards, beyond a share of the rows.
 
     If the unseen part is as Gaussian as the model says the estimates move by chance only. The
@@ -108,7 +108,7 @@ def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
     References:
         Hausman, "Specification tests in econometrics", Econometrica (1978).
     """
-    if not isinstance(fit, RowsFit):
+    if not isinstance(fit, LikelihoodFit) or fit.centred is None:
         raise ValueError(
             "tightened: needs a fit of fit_regression or fit_observations; one of "
             "fit_truncated_normal does not keep its rows."
@@ -124,9 +124,10 @@ def tightened(fit: RowsFit, share: float = 0.1) -> Tightening:
         return of_rows(fit, loss, share)
 
 
-def of_rows(fit: RowsFit, loss: RegressionLoss, share: float) -> Tightening:
+def of_rows(fit: LikelihoodFit, loss: RegressionLoss, share: float) -> Tightening:
     """The same, of a fit that is known to allow it."""
     rows, sums = fit.centred, loss.sums
+    assert rows is not None
     closer = with_limits_moved(rows, share, sums)
     weights = np.asarray(closer.weights)
     if len(loss.design) == 1:  # one mean for all rows, which are to be told apart here
@@ -163,10 +164,10 @@ def sums_of_part(sums: RowSums, share: float) -> RowSums:
     return RowSums(sums.share, jnp.concatenate([sums.fingerprint, of_share]))
 
 
-def undetermined(loss: RegressionLoss, here: Point, fit: RowsFit) -> bool:
+def undetermined(loss: RegressionLoss, here: Point, fit: LikelihoodFit) -> bool:
     """Whether the log-likelihood of the rows that are left is so far from quadratic that Wald's
     intervals are no guide."""
-    jacobian = np.asarray(described(fit.coordinates, jnp.asarray(here.x))[1])
+    jacobian = np.asarray(estimates_at(fit.coordinates, jnp.asarray(here.x))[1])
     ratios = ratios_of(loss, here, fit.coordinates, jacobian)
     return not np.all((ratios <= NO_GUIDE) & (ratios >= 1.0 / NO_GUIDE))
 
@@ -176,7 +177,7 @@ def influences(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The estimates, and by how much each row, times its weight, moves them, (n, p)."""
     x = jnp.asarray(here.x)
-    estimates, jacobian = map(np.asarray, described(coordinates, x))
+    estimates, jacobian = map(np.asarray, estimates_at(coordinates, x))
     scores = np.asarray(scores_of(loss, x))[:num_rows]
     slopes = np.linalg.solve(float(loss.size) * here.hessian, jacobian.T)
     return estimates, scores @ slopes

@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,26 +12,25 @@ import numpy as np
 
 from truncgauss.execution import distributed, parallel, pooling, tables
 from truncgauss.execution.tables import Table
+from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.held import hold
-from truncgauss.fitting.intervals import check_num_profiles, with_intervals
-from truncgauss.fitting.likelihood_fit import LikelihoodFit
-from truncgauss.fitting.observations import fit_observations
-from truncgauss.fitting.optimization.newton import NEAR, Chord, Point, newton_steps, point, verdict
-from truncgauss.fitting.optimization.progress import bar, watched
-from truncgauss.fitting.optimization.widening import WIDEST, Precision
-from truncgauss.fitting.statistics import Statistics
-from truncgauss.fitting.truncated_normal_end import finished
-from truncgauss.fitting.truncated_normal_loss import (
+from truncgauss.fitting.model import Model
+from truncgauss.fitting.natural_parameters import (
+    NaturalCoordinates,
     TruncatedLoss,
+    estimate_of,
     gaussian,
     hessian_of,
     natural_parameters,
+    unpacked,
 )
-from truncgauss.fitting.truncated_normal_result import (
-    GaussianErrors,
-    TruncatedFit,
-)
-from truncgauss.fitting.truncated_normal_rows import (
+from truncgauss.fitting.observations import GaussianRows, fit_of_any_rows
+from truncgauss.fitting.optimization.descent import Path
+from truncgauss.fitting.optimization.newton import NEAR, Chord, Point, point, slope, slope_at
+from truncgauss.fitting.optimization.progress import bar
+from truncgauss.fitting.optimization.widening import WIDEST, Precision, along
+from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.fitting.sample import (
     UNCHECKED,
     Sample,
     as_noise,
@@ -42,7 +42,8 @@ from truncgauss.fitting.truncated_normal_rows import (
     columns_of,
     limits_of,
 )
-from truncgauss.gaussian.problem import as_key, as_problem
+from truncgauss.fitting.statistics import Statistics
+from truncgauss.gaussian.problem import Estimate, as_key, as_problem
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
@@ -50,16 +51,53 @@ from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 
-ROUNDS = 10  # how often the method's plan may be made anew
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
 NEAR_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held
 FEW_REPLICATES = 4  # for the curvature: standard errors were off by 4e-3 at most up to d = 5
-
-
 UNUSED_START = (
     "The start is no covariance matrix, or too far from the sample; the sample's mean and "
     "covariance were used instead. The maximum does not depend on it."
 )
+WIDENS = (
+    "There is no maximum: the likelihood grows as the Gaussian widens, already to "
+    f"{WIDEST:.0f} standard deviations of the sample. Inside these limits the rows look as "
+    "spread as an exponential or uniform distribution. A Gaussian cannot be told from its "
+    "slope: use wider limits, more rows, or a prior."
+)
+FELT = 0.1  # standard errors: an error of the integral that moves the estimates by more is told
+SMALL = 0.05  # of a standard deviation or a variance: so small errors are those of a quadratic
+MOST_COMPARED = 100  # estimates
+NOT_COMPARED = "Wald intervals of covariances off the diagonal were not compared, as they are many."
+ROUGHLY_FOUND = (
+    "The estimates may be off by {:.2g} of their standard errors, as P is an estimate: give the "
+    "method more points, as in method=tg.Separation(num_points=8192)."
+)
+
+
+class GaussianErrors(NamedTuple):
+    """Standard errors of loc (d,) and of the entries of the covariance matrix (d, d)."""
+
+    loc: np.ndarray
+    covariance_matrix: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TruncatedFit(LikelihoodFit):
+    """The Gaussian that truncated rows come from, and how far to trust it; `print` shows a table.
+
+    Attributes, besides those of `fitting.LikelihoodFit`:
+        loc: its mean, shape (d,).
+        covariance_matrix: its covariance, shape (d, d).
+        standard_errors: `.loc` (d,) and `.covariance_matrix` (d, d), from the observed information,
+            which at the maximum of rows with shared limits is the expected one; inf where there is
+            no maximum.
+        parameter_covariance: covariance of (loc, lower triangle of the covariance by rows), of one
+            column of (loc, sigma).
+    """
+
+    loc: jax.Array
+    covariance_matrix: jax.Array
+    standard_errors: GaussianErrors
 
 
 def fit_truncated_normal(
@@ -134,7 +172,7 @@ def fit_truncated_normal(
     References:
         Cohen, "Truncated and Censored Samples" (1991).
     """
-    check_num_profiles(num_profiles)
+    check_settings("observed", num_profiles)
     settings: dict[str, Any] = dict(
         method=method, key=as_key(key), num_steps=num_steps, num_profiles=num_profiles,
         progress=progress,
@@ -208,24 +246,23 @@ def fit_statistics(
     dtype: Any,
     table: Table | None = None,
     *,
-    num_profiles: int,
+    method: Method,
+    key: jax.Array,
     **settings: Any,
 ) -> TruncatedFit:
     """The fit of rows with shared limits, by natural parameters."""
     sample = as_sample(statistics, low, high, table)
     parallel.agreed("fit_truncated_normal: the rows and the start", (sample, start))
-    unchecked = () if statistics.lowest is not None else (UNCHECKED,)
-    own, _ = first_natural(sample, None)
-    x, notes = first_natural(sample, start)
-    result = fit_sample(sample, dtype, x, notes + unchecked, **settings)
-    if not (result.converged or np.array_equal(x, own)):
-        result = fit_sample(sample, dtype, own, (UNUSED_START, *unchecked), **settings)
-    return with_intervals(result, num_profiles)
+    x = None if start is None else natural_start(sample, start)
+    remarks = [UNUSED_START] * (start is not None and x is None)
+    remarks += [UNCHECKED] * (statistics.lowest is None)
+    model = TruncatedSample(sample=sample, method=method, key=key, remarks=tuple(remarks))
+    return as_dtype(maximum_likelihood(model, start=x, **settings), dtype)
 
 
 def fit_each_row(
     rows: np.ndarray, low: Any, high: Any, noise: Any, weights: Any, names: Any, start: Any,
-    dtype: Any, **settings: Any,
+    dtype: Any, *, method: Method, key: jax.Array, **settings: Any,
 ) -> TruncatedFit:  # fmt: skip
     """The fit of rows with limits or noise of their own."""
     limited = np.isfinite(low).any() or np.isfinite(high).any()
@@ -233,57 +270,159 @@ def fit_each_row(
     observations = Observations.exact(
         rows, region=region, noise=noise, weights=weights, names=names
     )
-    fit = fit_observations(observations, start=start, **settings)
-    shared = {field.name: getattr(fit, field.name) for field in dataclasses.fields(LikelihoodFit)}
+    settings |= {"start": start, "num_starts": None, "information": "observed"}
+    fit = fit_of_any_rows(LimitedRows, observations, None, "full", method, key, settings)
+    return as_dtype(fit, dtype)
+
+
+def as_dtype(fit: TruncatedFit, dtype: Any) -> TruncatedFit:
+    """The fit with its estimates in the precision of the data."""
+    loc, matrix = (jnp.asarray(part, dtype) for part in (fit.loc, fit.covariance_matrix))
+    return dataclasses.replace(fit, loc=loc, covariance_matrix=matrix)
+
+
+def truncated_fit(fields: dict[str, Any], d: int) -> TruncatedFit:
+    """The fit from the fields that every fit has, of d columns."""
+    estimates, errors = fields["estimates"], fields["errors"]
+    if d == 1:  # of sigma
+        estimates, errors = estimates ** [1, 2], errors * [1.0, 2.0 * estimates[1]]
+    loc, covariance = unpacked(estimates, d)
     return TruncatedFit(
-        loc=jnp.asarray(fit.loc, dtype),
-        covariance_matrix=jnp.asarray(fit.covariance_matrix, dtype),
-        standard_errors=GaussianErrors(
-            np.concatenate(fit.standard_errors.coefficients), fit.standard_errors.covariance_matrix
-        ),
-        **shared,
+        **fields,
+        loc=loc,
+        covariance_matrix=covariance,
+        standard_errors=GaussianErrors(*unpacked(errors, d)),
     )
 
 
-def fit_sample(
-    sample: Sample,
-    dtype: Any,
-    x: np.ndarray,
-    notes: tuple[str, ...],
-    *,
-    method: Method,
-    key: Any,
-    num_steps: int,
-    progress: bool,
-) -> TruncatedFit:
-    """The fit of a sample in standard units from natural parameters x."""
-    visited: list[Point] = []
-    chord, precision = None, Precision.packed(len(sample.centre))
-    for _ in range(ROUNDS):
-        loss = held_loss(sample, x, method, key)
+class LimitedRows(GaussianRows):
+    """Rows with limits or noise of their own."""
+
+    def result(self, fields: dict[str, Any], path: Path) -> TruncatedFit:
+        return truncated_fit(fields | self.kept_rows, len(self.inner.sizes))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TruncatedSample(Model):
+    """Complete rows that share their limits, by their number, mean and scatter.
+
+    Attributes, besides those of `Model`:
+        sample: the rows.
+        method: how the probability of the limits is computed.
+        key: its random key.
+        remarks: what is to be said of the rows and the start.
+    """
+
+    sample: Sample
+    method: Method
+    key: jax.Array
+    remarks: tuple[str, ...] = ()
+    unique = True
+    rounds = 10
+    unused_start = UNUSED_START
+    references = ("cohen1991", "barndorff1978")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return names_of(self.sample.columns)
+
+    @property
+    def precision(self) -> Precision:
+        return Precision.packed(len(self.sample.centre))
+
+    @property
+    def coordinates(self) -> NaturalCoordinates:
+        parts = self.sample.centre, self.sample.scale, self.sample.root
+        return NaturalCoordinates(*map(jnp.asarray, parts))
+
+    def starts(self, count: int | None) -> list[np.ndarray]:
+        d = len(self.sample.centre)
+        return [np.asarray(natural_parameters(np.zeros(d), np.eye(d)))]
+
+    def loss_at(self, x: np.ndarray) -> TruncatedLoss:
+        return held_loss(self.sample, x, self.method, self.key)
+
+    def points(self, loss: TruncatedLoss, before: Any) -> Callable[[np.ndarray], Point]:
         rough = curvatures(loss)
-        kept = None if chord is None else chord.kept
-        near = NEAR if len(rough) > 1 else NEAR_EXACT
-        chord = Chord(loss, rough, kept, near) if rough else None
-        evaluate = chord or functools.partial(point, loss)
-        here = evaluate(x)
-        check_finite(here)
-        moves = not verdict(here.decrement * sample.weight**0.5, 0)[0]
-        left = num_steps - len(visited) + (not visited)
-        close = ARRIVED / sample.weight**0.5 if len(rough) > 1 else 0.0
-        stop = lambda here, close=close: precision.too_wide(here) or here.decrement < close
-        steps = newton_steps(evaluate, here, left, stop=stop, admits=precision.admits)
-        path = [here, *watched(steps, sample.weight, progress, sample.log_units)]
-        if precision.too_wide(path[-1]):
-            path.append(precision.settled_but_for_width(evaluate, path[-1], left))
-        visited += path[bool(visited) :]
-        here, x = path[-1], path[-1].x
-        narrowed = len(path) > 1 and precision.too_wide(path[-2])
-        again = moves and (loss.held.planned or narrowed)
-        if not again or precision.too_wide(here) or len(visited) > num_steps:
-            break
-    here = here if chord is None else chord.renewed(here, FEW_REPLICATES)
-    return finished(sample, loss, here, visited, notes, dtype)
+        if not rough:
+            return super().points(loss, before)
+        kept = before.kept if isinstance(before, Chord) else None
+        if len(rough) == 1:
+            return Chord(loss, rough, kept, NEAR_EXACT)
+        return Chord(loss, rough, kept, NEAR, ARRIVED / self.sample.weight**0.5)
+
+    def obstacle(self, path: Path) -> str | None:
+        wide = np.asarray(self.sample.root) @ self.precision.wide(path.end.x)
+        return WIDENS + along(wide[:, 0]) if wide.size else None
+
+    def log_mass(self, path: Path) -> Estimate:
+        """The log probability of the limits."""
+        # Where it is quick to run, it should be quick to compile.
+        return estimate_of(path.loss, jnp.asarray(path.end.x))
+
+    def total(self, path: Path) -> Estimate:
+        n, stderr = self.sample.weight, self.log_mass(path).stderr
+        return Estimate(jnp.asarray(-n * path.end.loss), n * stderr)
+
+    def judged(self, path: Path, converged: bool) -> tuple[float, None]:
+        return math.exp(self.log_mass(path).log_prob), None
+
+    def wald_ratios(self, path: Path, errors: Any, compare: Any) -> Any:
+        """Of estimates whose errors are not small; of very many, off the diagonal of the covariance
+        none; and none where P is an estimate, which is expensive and not smooth enough."""
+        d = len(self.sample.columns)
+        rows, columns = np.tril_indices(d)
+        estimates = np.asarray(self.coordinates.estimates(jnp.asarray(path.end.x)))
+        roots = estimates[1:] if d == 1 else np.diagonal(unpacked(estimates, d)[1]) ** 0.5
+        units = roots if d == 1 else roots[rows] * roots[columns]
+        asked = np.flatnonzero(errors / np.concatenate([roots, units]) > SMALL)
+        remarks = tuple[str, ...]()
+        if len(asked) > MOST_COMPARED:
+            asked = asked[(np.append(np.zeros(d, int), rows - columns) == 0)[asked]]
+            remarks = (NOT_COMPARED,)
+        ratios = np.ones((len(errors), 2))
+        if not len(asked):
+            return ratios, remarks
+        if self.log_mass(path).stderr != 0:
+            return np.zeros((0, 2)), ("Wald intervals were not compared with the likelihood.",)
+        ratios[asked] = compare(asked, lambda x: slope_at(path.loss, x)[0])
+        return ratios, remarks
+
+    def notes(
+        self, fields: dict[str, Any], common: tuple[str, ...], starts: str
+    ) -> tuple[str, ...]:
+        if not fields["converged"]:
+            return self.remarks
+        stderr, notes = fields["log_likelihood_stderr"], tuple[str, ...]()
+        if 0 < stderr < np.inf:
+            off = moved_by_key(fields["loss"], fields["best"])
+            notes = (ROUGHLY_FOUND.format(off),) if off > FELT else ()
+        return (*self.remarks, *common, *notes)
+
+    def result(self, fields: dict[str, Any], path: Path) -> TruncatedFit:
+        if fields["log_likelihood_stderr"] > 0:
+            fields |= {"references": (*fields["references"], "genz1992")}
+        return truncated_fit(fields, len(self.sample.columns))
+
+
+def natural_start(sample: Sample, start: tuple[Any, Any]) -> np.ndarray | None:
+    """Packed natural parameters of the user's start; None if it is no covariance matrix, or too far
+    from the sample."""
+    d = len(sample.centre)
+    loc, covariance = (np.asarray(part, np.float64) for part in start)
+    if loc.shape != (d,) or covariance.shape != (d, d):
+        raise ValueError(
+            f"start must be (loc, covariance) of shapes ({d},) and ({d}, {d}), got {loc.shape} and "
+            f"{covariance.shape}."
+        )
+    units = sample.scale[:, None] * np.asarray(sample.root)
+    half = np.linalg.solve(units, covariance)
+    white = np.linalg.solve(units, loc - sample.centre), np.linalg.solve(units, half.T)
+    x = np.asarray(natural_parameters(*white))
+    values = np.linalg.eigvalsh((white[1] + white[1].T) / 2)
+    if not np.all(np.isfinite(x)) or values[0] < WIDEST**-2 or values[-1] > WIDEST**2:
+        return None
+    return x
 
 
 def curvatures(loss: TruncatedLoss) -> tuple[Callable[[np.ndarray], np.ndarray], ...]:
@@ -302,30 +441,6 @@ def curvatures(loss: TruncatedLoss) -> tuple[Callable[[np.ndarray], np.ndarray],
     return tuple(lambda x, own=own: point(own, x).hessian for own in losses)
 
 
-def first_natural(
-    sample: Sample, start: tuple[Any, Any] | None
-) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Packed natural parameters to begin with, and a note if they are not those asked for."""
-    d = len(sample.centre)
-    own = np.asarray(natural_parameters(np.zeros(d), np.eye(d)))
-    if start is None:
-        return own, ()
-    loc, covariance = (np.asarray(part, np.float64) for part in start)
-    if loc.shape != (d,) or covariance.shape != (d, d):
-        raise ValueError(
-            f"start must be (loc, covariance) of shapes ({d},) and ({d}, {d}), got {loc.shape} and "
-            f"{covariance.shape}."
-        )
-    units = sample.scale[:, None] * np.asarray(sample.root)
-    half = np.linalg.solve(units, covariance)
-    white = np.linalg.solve(units, loc - sample.centre), np.linalg.solve(units, half.T)
-    given = np.asarray(natural_parameters(*white))
-    values = np.linalg.eigvalsh((white[1] + white[1].T) / 2)
-    if not np.all(np.isfinite(given)) or values[0] < WIDEST**-2 or values[-1] > WIDEST**2:
-        return own, (UNUSED_START,)
-    return given, ()
-
-
 def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> TruncatedLoss:
     """The loss, with the method's plan made at natural parameters x."""
     loc, covariance = gaussian(jnp.asarray(x), sample.root)
@@ -337,13 +452,23 @@ def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> Trunca
     if isinstance(method, Automatic):  # by shapes, for the same reason
         method = method.choice(problem)
     held = hold(method, key, problem)
-    return TruncatedLoss(sample.root, sample.region, held, jnp.asarray(sample.weight))
+    size, log_units = jnp.asarray(sample.weight), jnp.asarray(sample.log_units)
+    return TruncatedLoss(sample.root, sample.region, held, size, log_units)
 
 
-def check_finite(here: Point) -> None:
-    if not here.finite:
-        raise ValueError(
-            "fit_truncated_normal: the likelihood or its derivatives are not finite at the start "
-            f"(loss {here.loss}). The method cannot see the rows' region; use tg.Automatic(), or "
-            "more samples."
-        )
+def names_of(columns: Sequence[str]) -> tuple[str, ...]:
+    """What to call the estimates, by the names of the columns."""
+    if len(columns) == 1:
+        return (f"loc[{columns[0]}]", "sigma")
+    pairs = [f"{own}, {other}" for i, own in enumerate(columns) for other in columns[: i + 1]]
+    return (*(f"loc[{own}]" for own in columns), *(f"covariance[{pair}]" for pair in pairs))
+
+
+def moved_by_key(loss: TruncatedLoss, here: Point) -> float:
+    """By how many standard errors, in the most affected direction, the maximum may be off since P
+    is an estimate: the Newton step to the maximum with another key, over the root of two."""
+    key = jax.random.fold_in(loss.held.key, 1)
+    other = dataclasses.replace(loss, held=dataclasses.replace(loss.held, key=key))
+    gap = np.asarray(slope(other, jnp.asarray(here.x))[1]) - here.gradient
+    size = float(loss.size)
+    return math.sqrt(max(0.0, 0.5 * size * gap @ np.linalg.solve(here.hessian, gap)))

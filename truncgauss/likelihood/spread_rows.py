@@ -179,13 +179,13 @@ def summary_of(
     weights = np.ones(n) if rows.weights is None else np.asarray(rows.weights)
     size = float(n) if rows.weights is None else float(np.sum(np.asarray(rows.weights)))
     num_exact = np.sum(exact & (weights > 0)[:, None], axis=0)
-    own = n, size, rows.weight, num_exact, np.sum(limited == 3)
+    totals = n, size, rows.weight, num_exact, np.sum(limited == 3)
     faint = rows.noise is None or not np.linalg.eigvalsh(np.asarray(rows.noise)).min() > 0
     pairs = itertools.product(designs or (None,) * d, repeat=2)
     apart = [one is not other and not np.array_equal(one, other) for one, other in pairs]
     flags = np.array([not exact.all(), missing.any(), faint, *apart])
     largest = np.append(flags.astype(int), limited.max(initial=0))
-    added, largest = sums.sum_and_max(own, largest)
+    added, largest = sums.sum_and_max(totals, largest)
     flags, most = largest[:-1] > 0, int(largest[-1])
     return Summary(
         num_rows=int(added[0]),

@@ -23,10 +23,8 @@ from truncgauss.gaussian.problem import (
     on_device,
 )
 from truncgauss.gaussian.regions import QuadraticRegion, Region
-from truncgauss.probability.dense_blocks import DenseBlocks
-from truncgauss.probability.differentiation import Answer, combined, differentiable
+from truncgauss.probability.blocks import Block, HeldParts, combined, differentiable
 from truncgauss.probability.exact import Exact
-from truncgauss.probability.held_parts import HeldParts
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import (
     Method,
@@ -97,10 +95,7 @@ class Automatic(Method):
         for kind in CANDIDATES:
             method = kind.candidate(problem, num_points)
             if method is not None:
-                served = method.serving(problem.covariance, problem.region)
-                yield served
-                if isinstance(served, DenseBlocks):
-                    return  # what follows needs dense algebra
+                yield method.serving(problem)
 
     def choice(self, problem: Problem) -> Method:
         """The first method that applies to a problem."""
@@ -125,16 +120,14 @@ class Automatic(Method):
 
     def _held_parts(self, problem: Problem, parts: list[Part], whole: Method | None) -> Method:
         """The methods held for the blocks of a problem, or for the problem itself."""
-        if not any(part.places is not None or is_recognised(part, problem) for part in parts):
+        if not any(part.coordinates is not None or is_recognised(part, problem) for part in parts):
             return self.choice(problem).hold(*problem)
-        inner = [part.problem for part in parts]
-        return HeldParts(
-            tuple(self.of_part(part, problem).choice(part).hold(*part) for part in inner),
-            tuple(part.covariance for part in inner),
-            problem.covariance.covariance_matrix,
-            tuple(None if part.places is None else tuple(part.places.tolist()) for part in parts),
-            whole,
-        )
+
+        def held(part: Part) -> Block:
+            method = self.of_part(part.problem, problem).choice(part.problem).hold(*part.problem)
+            return block_of(part, Found(method, None, recipe=((method, None),)))
+
+        return HeldParts(tuple(map(held, parts)), problem.covariance.covariance_matrix, whole)
 
     def estimate(self, problem: Problem, key: jax.Array) -> Estimate:
         """The estimate of every row: the sum over independent blocks of coordinates."""
@@ -142,15 +135,17 @@ class Automatic(Method):
         values = values_of(problem)
         known = problem if values is None or not is_concrete(key) else values
         inside = known is not problem
-        answers = []
-        for method, part, own in self.parts(known, key):
+        parts, results = self.parts(known, key), []
+        for method, part, own in parts:
             found = method._with_gradient(part, known, own) if inside else None
             if found is None:
                 found = method.answer(part.problem, own, PROBABILITY, wanted=not inside)
-            answers.append(Answer(part, found, own))
-        if inside:
-            return differentiable(problem, known, answers)
-        return combined([answer.found.result for answer in answers])
+            results.append(found)
+        if not inside:
+            return combined([found.result for found in results])
+        blocks = [block_of(part, found) for (_, part, _), found in zip(parts, results)]
+        recognised = is_recognised(parts[0][1], known)
+        return differentiable(problem, recognised, blocks, [own for *_, own in parts])
 
     def parts(self, problem: Problem, key: jax.Array) -> list[tuple["Automatic", Part, jax.Array]]:
         """The independent blocks of a problem, each with its method and key.
@@ -235,6 +230,14 @@ class Automatic(Method):
 
 
 PROBABILITY = Goal(estimate, errors)
+
+
+def block_of(part: Part, found: Found) -> Block:
+    """A block with the methods of its result, and with the result if its gradient is known."""
+    methods, rows = zip(*found.recipe)
+    result = None if found.gradient is None else (found.result, found.gradient)
+    indices = None if part.coordinates is None else tuple(part.coordinates.tolist())
+    return Block(part.problem.covariance, methods, rows, result, indices)
 
 
 def log_probability(

@@ -128,7 +128,6 @@ class DenseBlocks(Method):
     plan: TiltPlan | None = None
 
     own_units = False  # a factorisation by rows has the same digits in all units
-    shares_replicates = True
     held_fields = ("plan",)
 
     def __post_init__(self) -> None:
@@ -180,12 +179,6 @@ class DenseBlocks(Method):
         found = tilt_of(*lax.stop_gradient((factor, limits)))
         return lax.stop_gradient(TiltPlan(order, found.tilt[: len(order)], found.converged))
 
-    def replicate(
-        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
-    ) -> Estimate:
-        """One random shift of the lattice."""
-        return _alone(self.replicates(loc, covariance, region, key[None]))
-
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:
@@ -235,23 +228,30 @@ class DenseBlocks(Method):
             moved = with_gradient_of(weights, found, *begun.sampled, uniforms, gradient)
             return (moved, whole), summed(total, level, len(keys))
 
-        keys = key[None] if self.num_replicates == 1 else jax.random.split(key, self.num_replicates)
+        keys = self._keys(key)
         empty = empty_blocks(begun.layout, dtype) if of_matrix else None
         start = BlockGradient(empty, jax.tree.map(jnp.zeros_like, begun.limits))
         nothing = jnp.full((), -jnp.inf, dtype)
         passes = self._passes(keys, row.covariance.dimension)
         (slope, _), sums = lax.scan(some, (start, nothing), passes)
-        found = self._summary(begun, sums)
-        if self.num_replicates == 1:
-            result = _alone(found)
-        else:
-            result = Estimate(log_mean_exp(found.log_prob, axis=0), self.combined_stderr(*found))
+        result = self._combined(self._summary(begun, sums))
         matrix = None
         if slope.factor is not None:
             matrix = matrix_of(cholesky_reversed(begun.factor, slope.factor), begun.order)
         place = jnp.argsort(begun.order)
         low, high, loc = (x.ravel()[place] for x in slope.limits)
         return result, (loc, matrix, low, high)
+
+    def _keys(self, key: Array) -> Array:
+        """The keys of the replicates."""
+        return key[None] if self.num_replicates == 1 else jax.random.split(key, self.num_replicates)
+
+    def _combined(self, found: Estimate) -> Estimate:
+        """The estimate from those of the replicates, which share the work among the devices."""
+        if self.num_replicates == 1:
+            few = jnp.isinf(found.stderr[0])  # which is all that one replicate can show
+            return Estimate(found.log_prob[0], jnp.where(few, jnp.inf, jnp.nan))
+        return Estimate(log_mean_exp(found.log_prob, axis=0), self.combined_stderr(*found))
 
     def _begun(self, problem: Problem) -> "_Begun":
         """What all points have in common."""
@@ -341,7 +341,7 @@ class _Begun(NamedTuple):
 
 @jax.custom_jvp
 def _averaged(method: DenseBlocks, row: Problem, key: Array) -> Estimate:
-    return Method.averaged(method, row, key)
+    return method._combined(method.replicates(*row, method._keys(key)))
 
 
 def _averaged_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Estimate, Estimate]:
@@ -367,12 +367,6 @@ def _sloped(method: DenseBlocks, row: Problem, key: Array, of_matrix: bool) -> A
 def _sloped_jvp(of_matrix: bool, primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> Any:
     method, row, key = primals
     return jax.jvp(lambda row: method.value_and_slopes(row, key, of_matrix), (row,), tangents[1:2])
-
-
-def _alone(found: Estimate) -> Estimate:
-    """The estimate from one replicate, which can only show that it has too few points."""
-    few = jnp.isinf(found.stderr[0])
-    return Estimate(found.log_prob[0], jnp.where(few, jnp.inf, jnp.nan))
 
 
 @jax.jit

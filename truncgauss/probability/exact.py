@@ -14,7 +14,14 @@ from truncgauss.execution.pytrees import frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import Covariance, LowRank, Markov
 from truncgauss.gaussian.linalg import numerical_rank
 from truncgauss.gaussian.problem import Estimate, Problem
-from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Region, as_linear
+from truncgauss.gaussian.regions import (
+    Box,
+    LinearRegion,
+    Polyhedron,
+    QuadraticRegion,
+    Region,
+    as_linear,
+)
 from truncgauss.gaussian.total_moments import Moments, Nodes, total_moments
 from truncgauss.probability.method import Method
 from truncgauss.quadrature import (
@@ -80,9 +87,7 @@ class Exact(Method):
     def reason(self, problem: Problem) -> str:
         if isinstance(problem.region, QuadraticRegion):
             return "a ball or an ellipsoid, integrated along a path in the complex plane"
-        if isinstance(problem.region, Polyhedron):
-            return "a polyhedron in up to two dimensions, integrated by quadrature"
-        return route_of(problem.covariance).reason
+        return route_of(problem.covariance, as_linear(problem.region)).reason
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
@@ -108,12 +113,7 @@ class Exact(Method):
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
         # An integral over the empty set has no mode to integrate about.
         low, high = jnp.where(invalid, -jnp.inf, low), jnp.where(invalid, jnp.inf, high)
-        if isinstance(region, Polyhedron):
-            log_prob, stderr = _within_polygon(
-                loc, covariance, Polyhedron(region.matrix, low, high)
-            )
-        else:
-            log_prob, stderr = route_of(covariance).log_probability(loc, covariance, low, high)
+        log_prob, stderr = route_of(covariance, box).log_probability(loc, covariance, low, high)
         log_prob = jnp.where(invalid, jnp.nan, log_prob)
         return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
 
@@ -126,11 +126,8 @@ class Exact(Method):
         broken = jnp.any(~(low < high))
         # An integral over the empty set has no mode to integrate about.
         low, high = jnp.where(broken, -jnp.inf, low), jnp.where(broken, jnp.inf, high)
-        if isinstance(box, Polyhedron):
-            within = Polyhedron(box.matrix, low, high)
-            mean, matrix, *errors = polygon.moments(loc, covariance, within)
-        else:
-            mean, matrix, *errors = route_of(covariance).moments(loc, covariance, low, high)
+        route = route_of(covariance, box)
+        mean, matrix, *errors = route.moments(loc, covariance, low, high)
         mean, matrix = (jnp.where(broken, jnp.nan, x) for x in (mean, matrix))
         mean_error, error = errors or (jnp.zeros_like(mean), jnp.zeros_like(matrix))
         mean_error = jnp.where(jnp.isnan(mean), jnp.nan, mean_error)
@@ -157,9 +154,11 @@ class Route(NamedTuple):
     reason: str
 
 
-def route_of(covariance: Covariance) -> Route:
-    """The exact algorithm for a box, by the form and the dimension of the covariance."""
+def route_of(covariance: Covariance, region: LinearRegion) -> Route:
+    """The exact algorithm, by the region, and by the form and the dimension of the covariance."""
     d = covariance.dimension
+    if isinstance(region, Polyhedron):
+        return polygon_route(region.matrix)
     if isinstance(covariance, Markov) and d > 3:
         return CHAIN
     if isinstance(covariance, LowRank) and covariance.rank == 1 and d > 1:
@@ -216,12 +215,23 @@ def _within(
     return quadratic_form.within(loc, covariance.covariance_matrix, region.center, region.root)
 
 
-def _within_polygon(loc: Array, covariance: Covariance, region: Polyhedron) -> tuple[Array, Array]:
-    """The log probability of a polygon, with its error from the rounding of the inputs."""
-    fixed = lax.stop_gradient((loc, covariance, region))
-    slopes = jax.grad(lambda inputs: polygon.log_probability(*inputs))(fixed)
-    log_prob = polygon.log_probability(loc, covariance, region)
-    return log_prob, conditioning.by_slopes(lax.stop_gradient(log_prob), fixed, slopes)
+def polygon_route(rows: Array) -> Route:
+    """The algorithm for a polygon of such rows, with its error from the rounding of the inputs."""
+
+    def log_probability(
+        loc: Array, covariance: Covariance, low: Array, high: Array
+    ) -> tuple[Array, Array]:
+        inputs = loc, covariance, Polyhedron(rows, low, high)
+        fixed = lax.stop_gradient(inputs)
+        slopes = jax.grad(lambda inputs: polygon.log_probability(*inputs))(fixed)
+        log_prob = polygon.log_probability(*inputs)
+        return log_prob, conditioning.by_slopes(lax.stop_gradient(log_prob), fixed, slopes)
+
+    def moments(loc: Array, covariance: Covariance, low: Array, high: Array) -> tuple[Array, ...]:
+        return polygon.moments(loc, covariance, Polyhedron(rows, low, high))
+
+    reason = "a polyhedron in up to two dimensions, integrated by quadrature"
+    return Route(log_probability, moments, reason)
 
 
 def _moments_within(loc: Array, covariance: Covariance, region: QuadraticRegion) -> Moments:

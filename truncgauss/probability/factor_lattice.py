@@ -104,12 +104,6 @@ class FactorLattice(Method):
         fresh.check(*problem)
         return replace(fresh, plan=_plans(problem))
 
-    def replicate(
-        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
-    ) -> Estimate:
-        """One random shift of the lattice."""
-        return jax.tree.map(lambda x: x[0], self.replicates(loc, covariance, region, key[None]))
-
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
     ) -> Estimate:

@@ -45,6 +45,7 @@ from truncgauss.separation.lattice import (
     lattice_points,
     ndtri_of_bits,
     normal_points,
+    over_pieces,
 )
 from truncgauss.special import effective_sample_size, log_mean_exp, log_ndtr, log_sum_exp
 
@@ -102,7 +103,7 @@ class ImportanceSampling(Method):
         num_replicates: random shifts, whose spread is the standard error (static).
         proposal: from `hold`.
         lattices: of each Gaussian, in pieces of `num_points` or a fixed share of these; without
-            them the lattice is one piece. Set by `growing`.
+            them the lattice is one piece. Set by `in_pieces`.
 
     Raises:
         ValueError: if a count is not positive, or a held proposal does not fit the problem.
@@ -127,7 +128,7 @@ class ImportanceSampling(Method):
 
     own_units = False  # a region that is no set of linear limits has the user's units
     growth = Growth("num_points", 1.5, price=8)
-    held_fields = ("proposal",)
+    held_fields = "proposal", "lattices"
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "ImportanceSampling | None":
@@ -154,14 +155,6 @@ class ImportanceSampling(Method):
                     "this problem: method.hold(loc, covariance, region)."
                 )
 
-    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "ImportanceSampling":
-        """The method with its proposal broadcast to leading axes."""
-        held = super().broadcast_to(batch_shape)
-        if self.lattices is None:
-            return held
-        lattices = tuple(lattice.broadcast_to(batch_shape) for lattice in self.lattices)
-        return replace(held, lattices=lattices)
-
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "ImportanceSampling":
         """The method with its proposal adapted to this problem, or to each row of a batch."""
         problem = as_problem(loc, covariance, region)
@@ -170,33 +163,12 @@ class ImportanceSampling(Method):
             check_probabilities(problem.region, strange)
         return replace(self, proposal=proposal, lattices=None)
 
-    # --- More points
-
-    @property
-    def count(self) -> int:
-        if self.lattices is None:
-            return self.num_points
-        return self.num_points * int(np.max(self.lattices[0].num_pieces, initial=1))
-
-    def growing(self) -> "ImportanceSampling":
-        return self.enlarged(1) if self.lattices is not None else self._in_pieces(1)
-
-    def enlarged(self, factor: int) -> "ImportanceSampling":
-        if self.lattices is None:
-            return replace(self, num_points=factor * self.num_points)
-        return self._in_pieces(factor * self.count // self.num_points)
-
-    def _in_pieces(self, num_pieces: int) -> "ImportanceSampling":
-        """The held method with its lattices in pieces."""
-        if self.proposal is None:
-            raise ValueError("ImportanceSampling: hold the method before its lattices may grow.")
+    def in_pieces(self, factor: int) -> "ImportanceSampling":
+        """The held method with `factor` times its points, in lattices of a traced size."""
+        assert self.proposal is not None
         d, shape = self.proposal.loc.shape[-1], self.batch_shape
-        counts = self._counts
-        lattices = (GrowingLattice.of(count, num_pieces, d, shape) for count in counts)
+        lattices = (GrowingLattice.of(count, factor, d, shape) for count in self._counts)
         return replace(self, lattices=tuple(lattices))
-
-    def grown(self) -> "ImportanceSampling":
-        return replace(self, num_points=self.count, lattices=None)
 
     @property
     def _counts(self) -> tuple[int, ...]:
@@ -206,13 +178,6 @@ class ImportanceSampling(Method):
         return tuple(max(1, int(share * self.num_points)) for share in shares)
 
     # --- Estimates
-
-    def replicate(
-        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
-    ) -> Estimate:
-        """One random shift of the lattice; stderr is nan, or inf for too few effective points."""
-        total = self._with_proposal(row := Problem(loc, covariance, region))._total(row, key)
-        return Estimate(total.log_mean, jnp.where(jnp.isinf(total.unsure), jnp.inf, jnp.nan))
 
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
@@ -233,7 +198,7 @@ class ImportanceSampling(Method):
         self = self._with_proposal(row)
 
         def one(key: Array) -> tuple[Array, Array]:
-            x, log_ratio = self._points(row, key, None)
+            x, log_ratio = self._points(row, key)
             return log_ratio + jnp.log(probabilities(row.region, x)), (x - row.loc[None]).T
 
         keys = jax.random.split(key, self.num_replicates)
@@ -250,7 +215,7 @@ class ImportanceSampling(Method):
 
     def account(self, problem: Problem, key: Array) -> list[str]:
         """The share of effective points."""
-        x, log_ratio = self._with_proposal(problem)._points(problem, key, None)
+        x, log_ratio = self._with_proposal(problem)._points(problem, key)
         log_weights = log_ratio + jnp.log(probabilities(problem.region, x))
         return [f"points   {float(effective_sample_size(log_weights) / len(x)):.0%} effective"]
 
@@ -267,19 +232,13 @@ class ImportanceSampling(Method):
 
     def _total(self, row: Problem, key: Array) -> "Weights":
         """The weights of all points of a replicate."""
-        if self.lattices is None:
-            return self._weights(row, key, None)
-        number = self.lattices[0].num_pieces.astype(int)
+        lattice = None if self.lattices is None else self.lattices[0]
+        total = over_pieces(lattice, lambda j: self._weights(row, key, j), Weights.plus)
+        number = jnp.asarray(1 if lattice is None else lattice.num_pieces, row.loc.dtype)
+        return total._replace(log_mean=total.log_mean - jnp.log(number))
 
-        def add(j: Array, so_far: Weights) -> Weights:
-            return so_far.plus(self._weights(row, key, j))
-
-        total = lax.fori_loop(1, number, add, self._weights(row, key, jnp.asarray(0)))
-        log_number = jnp.log(number.astype(row.loc.dtype))
-        return total._replace(log_mean=total.log_mean - log_number)
-
-    def _weights(self, row: Problem, key: Array, piece: Array | None) -> "Weights":
-        """The weights of a piece of the lattices, or of all their points."""
+    def _weights(self, row: Problem, key: Array, piece: Array) -> "Weights":
+        """The weights of a piece of the lattices."""
         x, log_ratio = self._points(row, key, piece)
         kept = lax.stop_gradient(probabilities(row.region, x))
         counted = lax.stop_gradient(jnp.where(kept > 0, log_ratio, -jnp.inf))
@@ -301,8 +260,8 @@ class ImportanceSampling(Method):
         number = jnp.asarray(self._num_wide, shares.dtype)
         return Weights(log_mean, jnp.sum(shares**2), jnp.max(shares), number)
 
-    def _points(self, row: Problem, key: Array, piece: Array | None) -> tuple[Array, Array]:
-        """Points of shape (n, d), and the logs of the Gaussian's density over that of q there."""
+    def _points(self, row: Problem, key: Array, piece: Array | None = None) -> tuple[Array, Array]:
+        """Points (n, d) of a piece or of all, and the logs of the Gaussian's density over q."""
         proposal = lax.stop_gradient(self._with_proposal(row).proposal)
         assert proposal is not None
         gaussians = (

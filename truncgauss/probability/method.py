@@ -69,8 +69,6 @@ class Method:
     num_replicates: int = 1
     # Whether problems with linear constraints are passed in units of about one standard deviation.
     own_units: ClassVar[bool] = True
-    # Whether `replicates` divides its work over the devices by itself, rather than key by key.
-    shares_replicates: ClassVar[bool] = False
     growth: ClassVar[Growth | None] = None  # None: no count determines the accuracy
     # The fields that `hold` fills, each a `Batched` or None; the first is that of the plan.
     held_fields: ClassVar[tuple[str, ...]] = ()
@@ -88,8 +86,9 @@ class Method:
     def broadcast_to(self: "MethodT", batch_shape: tuple[int, ...]) -> "MethodT":
         """The method with its plan, if any, broadcast to leading axes."""
         held = {name: getattr(self, name) for name in self.held_fields}
-        held = {name: x.broadcast_to(batch_shape) for name, x in held.items() if x is not None}
-        return with_fields(self, **held) if held else self
+        spread = lambda part: part.broadcast_to(batch_shape)
+        is_whole = lambda part: isinstance(part, Batched)
+        return with_fields(self, **jax.tree.map(spread, held, is_leaf=is_whole)) if held else self
 
     # --- When it applies
 
@@ -112,20 +111,17 @@ class Method:
 
     # --- Preparation
 
-    def serving(self, covariance: Covariance, region: Region) -> "Method":
-        """The method that replaces this one for such a kind of covariance or region."""
+    def serving(self, problem: Problem) -> "Method":
+        """The method, or the one that replaces it, with the settings for a problem.
+
+        These are settings that need concrete values, such as a rank.
+        """
         return self
 
     @property
     def is_held(self) -> bool:
         """Whether the method has its plan, or needs none."""
         return not self.held_fields or self.held_plan is not None
-
-    def settled(
-        self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region
-    ) -> "Method":
-        """The method with settings that need concrete values, such as a rank, resolved."""
-        return self
 
     def hold(self, loc: Loc, covariance: CovarianceLike, region: Region) -> "Method":
         """The method with its plan fixed, so that for one key it is one smooth function."""
@@ -142,30 +138,33 @@ class Method:
         """The count that determines the accuracy; 1 if there is none."""
         return 1 if self.growth is None else int(getattr(self, self.growth.count))
 
-    def growing(self) -> "Method":
-        """The held method in a form whose count may grow without compiling again, if any.
-
-        The value of that form may not be differentiated.
-        """
-        return self
-
     def enlarged(self, factor: int) -> "Method":
         """The method with `factor` times the count that determines its accuracy."""
         if self.growth is None:
             return self
         return with_fields(self, **{self.growth.count: factor * self.count})
 
-    def grown(self) -> "Method":
-        """The method from its form by `growing`, with its present count as a static field."""
-        return self
+    def in_pieces(self, factor: int) -> "Method":
+        """As `enlarged`, of a held method, in a form for which another factor compiles nothing.
+
+        Derivatives of that form are not known, but for the first ones of `Separation`.
+        """
+        return self.enlarged(factor)
 
     # --- Estimates
 
     def replicate(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
-        """One randomised estimate; its stderr is known from it alone, nan if unknown."""
-        raise NotImplementedError(f"{type(self).__name__} does not define replicate.")
+        """One randomised estimate; its stderr is known from it alone, nan if unknown.
+
+        By default it is that of `replicates` for one key, which can only show too few points.
+        """
+        if type(self).replicates is Method.replicates:
+            raise NotImplementedError(f"{type(self).__name__} does not define replicate.")
+        single = with_fields(self, num_replicates=1)
+        log_probs, alone = single.replicates(loc, covariance, region, key[None])
+        return Estimate(log_probs[0], jnp.where(jnp.isinf(alone[0]), jnp.inf, jnp.nan))
 
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
@@ -176,7 +175,13 @@ class Method:
 
     def averaged(self, row: Problem, key: Array) -> Estimate:
         """The log of the mean of the replicates' probabilities, and its standard error."""
-        return _average(self, row, key)
+        if self.num_replicates == 1:
+            log_prob, stderr = self.replicate(*row, key)
+            return Estimate(log_prob, jax.lax.stop_gradient(stderr))
+        keys = jax.random.split(key, self.num_replicates)
+        log_probs, alone = parallel.over_replicates(_replicates, keys, self, row)
+        stderr = jax.lax.stop_gradient(self.combined_stderr(log_probs, alone))
+        return Estimate(log_mean_exp(log_probs, axis=0), stderr)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The standard error of the log of the replicates' mean, given the stderr of each alone."""
@@ -188,16 +193,6 @@ class Method:
         It is the smallest log probability of a single constraint, and 0 for regions without.
         """
         return row.region.log_bound(row.loc, row.covariance)
-
-    def with_gradient(self, row: Problem, key: Array) -> tuple[Estimate, Problem]:
-        """The estimate of a row, and the derivatives of its log P in every input."""
-
-        def log_prob(row: Problem) -> tuple[Array, Array]:
-            found = average(self, row, key)
-            return found.log_prob, found.stderr
-
-        (value, stderr), gradient = jax.value_and_grad(log_prob, has_aux=True)(row)
-        return Estimate(value, stderr), gradient
 
     def moments(self, row: Problem, key: Array) -> Moments:
         r"""Mean and covariance given the region, for one problem without leading axes.
@@ -255,12 +250,12 @@ def prepared(method: Method, problem: Problem) -> Method:
     Raises:
         ValueError: if the method does not apply.
     """
-    method = method.serving(problem.covariance, problem.region)
+    method = method.serving(problem)
     method.check(*problem)
     values = values_of(problem)
-    if values is None or 0 in problem.batch_shape:
-        return method.settled(*problem)
-    return method if method.is_held else method.hold(*values)
+    if values is None or 0 in problem.batch_shape or method.is_held:
+        return method
+    return method.hold(*values)
 
 
 def check_linear(owner: str, region: Region) -> None:
@@ -314,19 +309,20 @@ def check_held(
 
 def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
     """The method's estimate for every row of a problem, with one key for all rows."""
-    if not jax.config.jax_debug_nans:  # type: ignore[attr-defined]
-        return _evaluated(method, problem, key)
-    with jax.debug_nans(False):  # a stderr of NaN is no error
-        log_prob, stderr = _evaluated(method, problem, key)
-    return Estimate(log_prob + 0.0, stderr)
-
-
-def _evaluated(method: Method, problem: Problem, key: Array) -> Estimate:
-    if is_concrete(problem) or not is_concrete((method, key)) or values_of(problem) is None:
+    if jax.config.jax_debug_nans:  # type: ignore[attr-defined]
+        with jax.debug_nans(False):  # a stderr of NaN is no error
+            log_prob, stderr = estimate(method, problem, key)
+        return Estimate(log_prob + 0.0, stderr)
+    inside = values_of(problem) is not None and not is_concrete(problem)
+    if not inside or not is_concrete((method, key)) or effort_of(method.cost(problem)) is None:
         return _estimate(method, problem, key)
-    if effort_of(method.cost(problem)) is None:
-        return _estimate(method, problem, key)
-    return _differentiable(method, problem, key)
+    # Value and gradient from one program, compiled like that of a value.
+    return by_gradient(
+        lambda problem: _estimate(method, problem, key),
+        lambda problem: estimate_with_gradient(method, problem, key),
+        lambda problem: _estimate(method, problem, key),
+        problem,
+    )
 
 
 def cost_of(method: Method, problem: Problem, key: Array) -> Cost:
@@ -342,7 +338,16 @@ def _estimate(method: Method, problem: Problem, key: Array) -> Estimate:
 @functools.partial(Compiled, cost=cost_of)
 def _with_gradient(method: Method, problem: Problem, key: Array) -> tuple[Estimate, Problem]:
     """The estimate for every row, and the derivatives of each row's log P in its inputs."""
-    return over_rows(lambda row, method: method.with_gradient(row, key), problem, method)
+
+    def of_row(row: Problem, method: Method) -> tuple[Estimate, Problem]:
+        def log_prob(row: Problem) -> tuple[Array, Array]:
+            result = average(method, row, key)
+            return result.log_prob, result.stderr
+
+        (value, stderr), gradient = jax.value_and_grad(log_prob, has_aux=True)(row)
+        return Estimate(value, stderr), gradient
+
+    return over_rows(of_row, problem, method)
 
 
 def estimate_with_gradient(
@@ -351,19 +356,6 @@ def estimate_with_gradient(
     """The estimate for every row of a problem of numbers, and the derivatives of its log P."""
     with jax.debug_nans(False):  # a stderr of NaN is no error
         return _with_gradient(method, problem, key)
-
-
-def _differentiable(method: Method, problem: Problem, key: Array) -> Estimate:
-    """The estimate inside a derivative at concrete numbers.
-
-    Value and gradient then come from one program, compiled like that of a value.
-    """
-    return by_gradient(
-        lambda problem: _estimate(method, problem, key),
-        lambda problem: estimate_with_gradient(method, problem, key),
-        lambda problem: _estimate(method, problem, key),
-        problem,
-    )
 
 
 def by_gradient(
@@ -447,19 +439,6 @@ def decided(known: Array, result: Estimate) -> Estimate:
     return Estimate(
         jnp.where(certain, known, result.log_prob), jnp.where(certain, stderr, result.stderr)
     )
-
-
-def _average(method: Method, problem: Problem, key: Array) -> Estimate:
-    if method.num_replicates == 1:
-        log_prob, stderr = method.replicate(*problem, key)
-        return Estimate(log_prob, jax.lax.stop_gradient(stderr))
-    keys = jax.random.split(key, method.num_replicates)
-    if method.shares_replicates:
-        log_probs, alone = _replicates(keys, method, problem)
-    else:
-        log_probs, alone = parallel.over_replicates(_replicates, keys, method, problem)
-    stderr = jax.lax.stop_gradient(method.combined_stderr(log_probs, alone))
-    return Estimate(log_mean_exp(log_probs, axis=0), stderr)
 
 
 def _replicates(keys: Array, method: Method, problem: Problem) -> Estimate:

@@ -85,11 +85,11 @@ def truncated_moments(
 def _chosen(method: Automatic, problem: Problem, key: Array) -> Moments:
     """The moments of independent blocks, each by the method that applies, assembled."""
     parts = independent_parts(problem) if is_concrete((problem, key)) else []
-    if len(parts) < 2 and all(part.places is None for part in parts):
+    if len(parts) < 2 and all(part.coordinates is None for part in parts):
         return _answer(method, parts[0].problem if parts else problem, key)
     answers = [_answer(method.of_part(part.problem, problem), part.problem, key) for part in parts]
-    places = [part.places for part in parts if part.places is not None]
-    return assembled(answers, places, problem.loc, problem.covariance.covariance_matrix)
+    indices = [part.coordinates for part in parts if part.coordinates is not None]
+    return assembled(answers, indices, problem.loc, problem.covariance.covariance_matrix)
 
 
 def _answer(method: Automatic, problem: Problem, key: Array) -> Moments:

@@ -117,13 +117,12 @@ class Search:
             return
         rows = rows if len(rows) == len(self.error) else padded(rows)
         held = method.hold(*taken(self.problem, rows))
-        held = held.grown() if self.goal.differentiates else held.growing()
-        result, error = self._evaluated(held, rows)
+        result, error = self._evaluated(held, 1, rows)
         self.left -= cost(held, self._dimension) * len(rows)
         better = (error < self.error[rows]) | (self.owner[rows] < 0)
         self._keep(result, error, rows, better)
         self.owner[rows[better]] = len(self.attempts)
-        self.attempts.append(Attempt(held.grown(), float(error.max()), MET))
+        self.attempts.append(Attempt(held, float(error.max()), MET))
         self.plans.append((held, rows))
 
     def refine(self) -> None:
@@ -134,7 +133,7 @@ class Search:
                 mine = self.error[self.owner == index]
                 if len(mine):
                     worst = float(mine.max())
-                    self.attempts[index] = Attempt(method.grown(), worst, ending)
+                    self.attempts[index] = Attempt(method, worst, ending)
 
     def _refined(self, held: Method, rows: np.ndarray, rows_of: np.ndarray) -> tuple[Method, str]:
         """The method with its last number of points, and the reason to stop."""
@@ -148,9 +147,8 @@ class Search:
             if factor == 1:
                 return method, SPENT
             method, needy = method.enlarged(factor), padded(needy)
-            before = self.error[needy]
-            its = some(held, place[needy]).enlarged(method.count // held.count)
-            result, error = self._evaluated(its, needy)
+            before, its = self.error[needy], some(held, place[needy])
+            result, error = self._evaluated(its, method.count // held.count, needy)
             self.left -= cost(method, self._dimension) * len(needy)
             self._keep(result, error, needy, np.ones(len(needy), bool))
             stuck = ~(error < before * factor**-LEAST_RATE)
@@ -181,8 +179,10 @@ class Search:
                 return 1, needy
         return factor, needy
 
-    def _evaluated(self, method: Method, rows: np.ndarray) -> tuple[Any, np.ndarray]:
-        self.evaluations.append((method, rows))
+    def _evaluated(self, held: Method, factor: int, rows: np.ndarray) -> tuple[Any, np.ndarray]:
+        """The results of rows by `factor` times the points of a held method, and their errors."""
+        self.evaluations.append((held.enlarged(factor), rows))
+        method = self.evaluations[-1][0] if self.goal.differentiates else held.in_pieces(factor)
         problem = taken(self.problem, rows)
         result = in_batches(self.goal.evaluate, method, problem, self.key)
         error = np.asarray(self.goal.error(result), float).reshape(-1)
@@ -226,6 +226,6 @@ class Search:
             place = np.zeros(len(self.error), int)
             place[rows] = np.arange(len(rows))
             if len(own) == len(self.error) == len(rows) and np.all(place == own):
-                yield method.grown(), None
+                yield method, None
             else:
-                yield some(method, place[own]).grown(), own
+                yield some(method, place[own]), own

@@ -57,7 +57,7 @@ from truncgauss.separation.proposals import (
     quadratic_sampler_of,
     sampler_of,
 )
-from truncgauss.separation.row_plans import solved_plans
+from truncgauss.separation.row_plans import known_rank, solved_plans
 from truncgauss.special import truncated_quantile
 
 # The loop ends early after so many proposals with less than this fraction of them accepted.
@@ -317,7 +317,7 @@ def _shape_of_work(problem: Problem, plan: Plan | None) -> tuple[int, bool]:
     pinned = pinned and (not is_concrete(limits) or bool(np.any(np.equal(*limits))))
     if plan is not None:
         return plan.tilt.shape[-1], pinned
-    rank = Separation().settled(loc, covariance, region).rank
+    rank = known_rank(problem)
     return min(region.low.shape[-1], loc.shape[-1]) if rank is None else rank, pinned
 
 

@@ -1,8 +1,6 @@
 """Separation of variables with twisted or tilted proposals, on randomised lattices."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +9,11 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
-from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field
+from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, as_problem
 from truncgauss.gaussian.regions import LinearRegion, Polyhedron, Region, as_linear
-from truncgauss.gaussian.standardization import Standardized, standardized
+from truncgauss.gaussian.standardization import standardized
 from truncgauss.gaussian.total_moments import (
     Moments,
     Pieces,
@@ -33,27 +31,29 @@ from truncgauss.probability.factor_lattice import FactorLattice, serves
 from truncgauss.probability.method import (
     Growth,
     Method,
-    bounded,
     check_counts,
     check_held,
     check_linear,
-    decided,
     spread_and_common,
 )
-from truncgauss.separation.lattice import GrowingLattice, lattice_points, shifted_uniforms
+from truncgauss.separation.lattice import (
+    GrowingLattice,
+    lattice_points,
+    over_pieces,
+    shifted_uniforms,
+)
 from truncgauss.separation.path_moments import PathMoments, inner_point, weighted_draws
 from truncgauss.separation.plan import Plan, Proposal, proposal_of
 from truncgauss.separation.planning import plan_of
-from truncgauss.separation.row_plans import full_rank, ranks_of_limits, solved_plans
-from truncgauss.separation.slopes import Slopes, slopes_of
+from truncgauss.separation.row_plans import full_rank, known_rank, ranks_of_limits, solved_plans
 from truncgauss.separation.weights import (
-    Sums,
     log_weights,
     summary,
     summed,
+    sums_over,
     unseen_share,
 )
-from truncgauss.special import effective_sample_size, log_mean_exp
+from truncgauss.special import effective_sample_size
 
 # Numbers in an array of one pass: replicates that do not fit go into further passes.
 PASS_SIZE = 2**21
@@ -157,15 +157,21 @@ class Separation(Method):
         if self.plan is not None:
             check_plan(self.plan, Problem(loc, covariance, region))
 
-    def serving(
-        self, covariance: Covariance, region: Region
-    ) -> "Separation | FactorLattice | DenseBlocks":
-        """The method for few factors, or for thousands of variables, unless a plan is held."""
-        if self.plan is None and serves(covariance, region):
+    def serving(self, problem: Problem) -> "Separation | FactorLattice | DenseBlocks":
+        """The method for few factors, for thousands of variables, or for a singular covariance.
+
+        The rank of one is found where no plan can be solved for outside of a trace.
+        """
+        if self.plan is not None:
+            return self
+        _, covariance, region = problem
+        if serves(covariance, region):
             return FactorLattice(self.num_points, self.num_replicates)
-        if self.plan is None and dense_blocks.serves(covariance, region):
+        if dense_blocks.serves(covariance, region):
             return DenseBlocks(self.num_points, self.num_replicates, self.tilted, self)
-        return self
+        if self.rank is not None or not isinstance(region, LinearRegion):
+            return self
+        return self if values_of(problem) is not None else replace(self, rank=known_rank(problem))
 
     def hold(
         self, loc: Loc, covariance: CovarianceLike, region: Region
@@ -173,7 +179,7 @@ class Separation(Method):
         """The method with its plan solved for this problem, or for each row of a batch."""
         problem = as_problem(loc, covariance, region)
         fresh = replace(self, plan=None)
-        served = fresh.serving(problem.covariance, problem.region)
+        served = fresh.serving(problem)
         if not isinstance(served, Separation):
             return served.hold(*problem)
         served.check(*problem)
@@ -195,54 +201,21 @@ class Separation(Method):
         plan = solved_plans(problem, self.tilted, self.twisted, self.rank)
         return replace(self, plan=plan), plan
 
-    def settled(
-        self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region
-    ) -> "Separation":
-        """The method with the rank of a singular covariance, outside of a trace."""
-        if self.rank is not None or not is_concrete((covariance, region)):
-            return self
-        problem = Problem(loc, covariance, region)
-        rank, _ = ranks_of_limits(problem)
-        return self if rank >= full_rank(problem) else replace(self, rank=rank)
-
     def scaled(self, by: Array) -> "Separation":
         """The method with its plan for the constraints multiplied by `by`."""
         return self if self.plan is None else replace(self, plan=self.plan.scaled(by))
 
-    # --- More points
-
-    @property
-    def count(self) -> int:
-        if self.lattice is None:
-            return self.num_points
-        return self.num_points * int(np.max(self.lattice.num_pieces, initial=1))
-
-    def growing(self) -> "Separation":
-        if self.lattice is not None:
-            return self.enlarged(1)
-        num_points = self.num_points
-        if jax.default_backend() == "cpu" and self.plan is not None:
-            # With a piece come sums over derivatives in a matrix: not fewer points than variables.
-            dimension = self.plan.tilt.shape[-1]
-            num_points = min(num_points, max(CPU_POINTS, 2 ** (dimension - 1).bit_length()))
-        return replace(self, num_points=num_points)._in_pieces(self.num_points // num_points)
-
-    def enlarged(self, factor: int) -> "Separation":
-        if self.lattice is None:
-            return replace(self, num_points=factor * self.num_points)
-        return self._in_pieces(factor * self.count // self.num_points)
-
-    def _in_pieces(self, num_pieces: int) -> "Separation":
-        """The held method with its lattice in pieces of num_points."""
-        if self.plan is None:
-            raise ValueError("Separation: a lattice in pieces needs a plan; hold the method first.")
+    def in_pieces(self, factor: int) -> "Separation":
+        """The held method with `factor` times its points, in a lattice of a traced size."""
+        assert self.plan is not None
         # Moments draw one variable more than probabilities.
-        dimension = self.plan.tilt.shape[-1]
-        lattice = GrowingLattice.of(self.num_points, num_pieces, dimension, self.batch_shape)
-        return replace(self, lattice=lattice)
-
-    def grown(self) -> "Separation":
-        return replace(self, num_points=self.count, lattice=None)
+        dimension, num_points = self.plan.tilt.shape[-1], self.num_points
+        if jax.default_backend() == "cpu":
+            # With a piece come sums over derivatives in a matrix: not fewer points than variables.
+            num_points = min(num_points, max(CPU_POINTS, 2 ** (dimension - 1).bit_length()))
+        num_pieces = factor * self.num_points // num_points
+        lattice = GrowingLattice.of(num_points, num_pieces, dimension, self.batch_shape)
+        return replace(self, num_points=num_points, lattice=lattice)
 
     def plan_of(self, problem: Problem) -> Plan:
         """The plan that is held, or else the one for this problem by the settings."""
@@ -250,15 +223,6 @@ class Separation(Method):
             return lax.stop_gradient(self.plan)
         rank = full_rank(problem) if self.rank is None else self.rank
         return lax.stop_gradient(plan_of(problem.limits, self.tilted, self.twisted, rank))
-
-    def replicate(
-        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
-    ) -> Estimate:
-        """One random shift of the lattice."""
-        single = replace(self, num_replicates=1)
-        log_probs, alone = single.replicates(loc, covariance, region, key[None])
-        # One replicate can only show that there are too few effective points.
-        return Estimate(log_probs[0], jnp.where(jnp.isinf(alone[0]), jnp.inf, jnp.nan))
 
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array
@@ -271,54 +235,24 @@ class Separation(Method):
         num_points = self._num_points()
         unseen = self._unseen(proposal, plan)
 
-        def of_points(points: Array, keys: Array) -> Sums:
-            uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
-            return summed(*log_weights(proposal, uniforms), len(keys))
-
         def some(keys: Array) -> Estimate:
-            sums = self._over_pieces(lambda points: of_points(points, keys), Sums.plus, d - 1)
+            if self.lattice is not None:
+                sums = sums_over(proposal, self.lattice, keys, self.num_points)
+            else:
+                points = lattice_points(self.num_points, d - 1)
+                uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
+                sums = summed(*log_weights(proposal, uniforms), len(keys))
             return summary(sums, num_points, unseen)
 
         passes = self._passes(keys, d)
         if len(passes) == 1:
             return some(keys)
-        kept = num_keys * self.num_points * d <= KEPT_SIZE
-        policy = jax.checkpoint_policies.save_only_these_names("path") if kept else None
-        results = lax.map(jax.checkpoint(some, policy=policy), passes)
+        if self.lattice is None:  # the slopes of a loop over pieces are computed with its sums
+            kept = num_keys * self.num_points * d <= KEPT_SIZE
+            policy = jax.checkpoint_policies.save_only_these_names("path") if kept else None
+            some = jax.checkpoint(some, policy=policy)
+        results = lax.map(some, passes)
         return jax.tree.map(lambda x: x.reshape(num_keys), results)
-
-    def with_gradient(self, row: Problem, key: Array) -> tuple[Estimate, Problem]:
-        """The estimate of a row, and the derivatives of its log P, also while the lattice grows."""
-        if self.lattice is None:
-            return super().with_gradient(row, key)
-
-        def begun(row: Problem) -> tuple[Proposal, tuple[Standardized, Plan]]:
-            given = standardized(*row)
-            plan = self.scaled(1.0 / given.row_unit).plan_of(given.problem)
-            return proposal_of(given.problem.limits, plan), (given, plan)
-
-        proposal, pulled, (given, plan) = jax.vjp(begun, row, has_aux=True)
-        d, num_points = len(proposal.tilt), self._num_points()
-        unseen = self._unseen(proposal, plan)
-
-        def some(keys: Array) -> tuple[Estimate, Array, Proposal]:
-            def of_points(points: Array) -> Slopes:
-                uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
-                return slopes_of(proposal, uniforms, len(keys))
-
-            found = self._over_pieces(of_points, Slopes.plus, d - 1)
-            return summary(found.sums, num_points, unseen), found.log_total, found.slope
-
-        keys = jax.random.split(key, self.num_replicates)
-        parts, log_totals, slopes = lax.map(some, self._passes(keys, d))
-        log_probs, alone = jax.tree.map(lambda x: x.reshape(len(keys)), parts)
-        size = jnp.max(log_totals)
-        shares = jnp.exp(log_totals - jnp.where(jnp.isfinite(size), size, 0.0))
-        shares = jnp.where(size == -jnp.inf, 0.0, shares / jnp.sum(shares))
-        (gradient,) = pulled(jax.tree.map(lambda x: jnp.tensordot(shares, x, 1), slopes))
-        result = Estimate(log_mean_exp(log_probs, axis=0), self.combined_stderr(log_probs, alone))
-        gradient = jax.tree.map(lambda x: jnp.where(given.known != 0, 0.0, x), gradient)
-        return decided(given.known, bounded(result, self.upper_bound(given.problem))), gradient
 
     def _unseen(self, proposal: Proposal, plan: Plan) -> Array:
         """The share of the mass that points may have missed, or that rounding may have moved."""
@@ -344,27 +278,6 @@ class Separation(Method):
         pieces = jnp.asarray(self.lattice.num_pieces)
         return (self.num_points * pieces).astype(self.plan.tilt.dtype)
 
-    def _over_pieces(
-        self, function: Callable[..., Any], combine: Callable[..., Any], dimension: int
-    ) -> Any:
-        """The results of `function` on the lattice's points, combined over its pieces."""
-        lattice = self.lattice
-        if lattice is None:
-            return function(lattice_points(self.num_points, dimension))
-
-        def piece(j: Array) -> Any:
-            return function(lattice.piece(j, self.num_points, dimension))
-
-        def add(j: Array, so_far: Any) -> Any:
-            found = piece(j)
-            whole = combine(so_far, found)
-            return jax.tree.map(lambda one, more: jnp.where(j == 0, one, more), found, whole)
-
-        # The first piece is computed in the loop too: outside, its program would be compiled twice.
-        shapes = jax.eval_shape(piece, jnp.uint32(0))
-        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return lax.fori_loop(0, lattice.num_pieces.astype(int), add, nothing)
-
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
         """The standard error from the replicates and from mass that no point may have sampled."""
         return spread_and_common(log_probs, alone)
@@ -379,7 +292,11 @@ class Separation(Method):
         point = inner_point(constraints, tilt)
         n, count = self.num_points, self.num_replicates
 
-        def of_points(points: Array, keys: Array) -> PathMoments:
+        def of_piece(j: Array, keys: Array) -> PathMoments:
+            if self.lattice is None:
+                points = lattice_points(n, height)
+            else:
+                points = self.lattice.piece(j, n, height)
             uniforms = shifted_uniforms(points, keys, tilt.dtype)
             weights, level, drawn = weighted_draws(proposal, uniforms, point)
 
@@ -391,9 +308,7 @@ class Separation(Method):
             return PathMoments(pieces, surprises(*drawn), level, jnp.ones_like(level))
 
         def some(keys: Array) -> PathMoments:
-            return self._over_pieces(
-                lambda points: of_points(points, keys), PathMoments.plus, height
-            )
+            return over_pieces(self.lattice, lambda j: of_piece(j, keys), PathMoments.plus)
 
         def of_keys(keys: Array) -> tuple[Pieces, Surprises, Array]:
             passes = self._passes(keys, len(tilt))

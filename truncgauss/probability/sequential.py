@@ -30,6 +30,7 @@ from truncgauss.gaussian.total_moments import (
     pooled_moments,
     weighted_pieces,
 )
+from truncgauss.probability import dense_blocks
 from truncgauss.probability.method import (
     Growth,
     Method,
@@ -110,7 +111,8 @@ class SequentialMonteCarlo(Method):
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "SequentialMonteCarlo | None":
-        if not isinstance(problem.region, LinearRegion):
+        large = dense_blocks.serves(problem.covariance, problem.region)  # for dense algebra
+        if large or not isinstance(problem.region, LinearRegion):
             return None
         return cls(num_particles=2 * num_points)
 
@@ -119,10 +121,6 @@ class SequentialMonteCarlo(Method):
 
     def numbers_held(self, dimension: int) -> int:
         return 6 * self.num_particles * dimension
-
-    @property
-    def is_held(self) -> bool:
-        return self.twist is not None or not self.twisted
 
     def scaled(self, by: Array) -> "SequentialMonteCarlo":
         """The method with its sites for the constraints multiplied by `by`."""
@@ -141,13 +139,6 @@ class SequentialMonteCarlo(Method):
         fresh = replace(self, twist=None)
         fresh.check(*problem)
         return replace(fresh, twist=_twists(problem)) if self.twisted else self
-
-    def replicate(
-        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
-    ) -> Estimate:
-        """The estimate of one independent run, which can only show too few particles."""
-        log_probs, alone = self.replicates(loc, covariance, region, key[None])
-        return Estimate(log_probs[0], jnp.where(jnp.isinf(alone[0]), jnp.inf, jnp.nan))
 
     def replicates(
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, keys: Array

@@ -27,7 +27,7 @@ class Part(NamedTuple):
     """An independent block of a problem, and the indices of its coordinates, None for all."""
 
     problem: Problem
-    places: np.ndarray | None
+    coordinates: np.ndarray | None
 
 
 def independent_parts(problem: Problem, all_coordinates: bool = False) -> list[Part]:

@@ -19,7 +19,6 @@ import datetime
 import hashlib
 import io
 import json
-import math
 import os
 import platform
 import shutil
@@ -28,15 +27,16 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from truncgauss.execution import files
-from truncgauss.runs import report
-from truncgauss.runs.completed import PARTIAL, arrays, plain, read
+from truncgauss.runs.results import arrays, jsonable, nested, outcome
 
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
+SUMMARY = ("experiment", "status", "reason", "summary", "values")  # keys of summary.json
+PARTIAL = ".partial"
 CHECKPOINT, LOCK, INPUTS = "checkpoint", ".lock", "inputs.json"
 
 
@@ -205,55 +205,107 @@ def finish(
     np.savez_compressed(archive, **numbers)
     files.write(folder / "result.npz", archive.getbuffer())
     if "metrics" in results:
-        rows = (json.dumps(_jsonable(row), allow_nan=False) for row in results["metrics"])
+        rows = (json.dumps(jsonable(row), allow_nan=False) for row in results["metrics"])
         files.write(folder / "metrics.jsonl", "".join(f"{row}\n" for row in rows))
     _write_json(folder / "provenance.json", provenance)
-    _write_json(folder / "summary.json", {"experiment": experiment, **summary(results)})
+    _write_json(folder / "summary.json", {"experiment": experiment, **outcome(results)})
     (folder / LOCK).unlink(missing_ok=True)
     final = folder.rename(folder.with_name(folder.name.removesuffix(PARTIAL)))
     shutil.rmtree(final / CHECKPOINT, ignore_errors=True)  # not before the result has its name
-    report.write(read(final))  # last, so that no mistake in it leaves the run unfinished
     return final
 
 
-def publish(figures: Path, stem: str, folder: Path) -> None:
+class CompletedRun(NamedTuple):
+    """The contents of the folder of a run; see above.
+
+    Attributes:
+        folder: where it is.
+        config: the settings as YAML text.
+        results: what the experiment returned, as it reaches `plot`.
+        summary: how it ended.
+        provenance: how it was made.
+    """
+
+    folder: Path
+    config: str
+    results: dict[str, Any]
+    summary: dict[str, Any]
+    provenance: dict[str, Any]
+
+    @property
+    def experiment(self) -> str:
+        """The name under which the figure is stored."""
+        return str(self.summary["experiment"])
+
+
+def read(folder: Path) -> CompletedRun:
+    """The run in a folder.
+
+    Raises:
+        ValueError: there is none, it is not complete, or one of its files cannot be read.
+    """
+    if not (folder / "summary.json").is_file():
+        partial = folder.suffix == PARTIAL or folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
+        why = "that run is not complete" if partial else "no such run"
+        raise ValueError(f"{why} (got {folder})")
+    names = ("config.yaml", "summary.json", "provenance.json", "result.npz")
+    config, ended, provenance, numbers = (_contents(folder / name) for name in names)
+    results = nested(numbers)
+    if (metrics := folder / "metrics.jsonl").is_file():
+        results["metrics"] = _contents(metrics)
+    results |= {"summary": ended["summary"], "failed": ended["reason"]}
+    return CompletedRun(folder, config, results, ended, provenance)
+
+
+def _contents(path: Path) -> Any:
+    """The contents of a file of a run: a text, arrays by name, or values of JSON.
+
+    Raises:
+        ValueError: it cannot be read; with what to do.
+    """
+    try:
+        if path.suffix == ".npz":
+            with files.archive(path) as stored:
+                return {name: stored[name] for name in stored.files}
+        text = path.read_text("utf-8")
+        if path.suffix == ".jsonl":
+            return [*map(_parsed, text.splitlines())]
+        found = _parsed(text) if path.suffix == ".json" else text
+        if path.suffix == ".json" and not isinstance(found, dict):
+            raise ValueError("it should hold an object of JSON")
+        missing = [key for key in SUMMARY if key not in found]
+        if path.name == "summary.json" and missing:
+            raise ValueError(f"it lacks {', '.join(missing)}")
+        return found
+    except (OSError, ValueError) as error:
+        why = files.said(error) if isinstance(error, OSError) else f"{path}: {error}"
+        raise ValueError(
+            f"the run cannot be read: {why}. Put back a copy of that file, or make the run again: "
+            f"truncgauss run {path.with_name('config.yaml')}"
+        ) from error
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError("it is torn, or no JSON") from error
+
+
+def publish(figures: Path, run: CompletedRun) -> None:
     """Copy the figure of a complete run, with a JSON file of what it shows and how it was made."""
     figures.mkdir(parents=True, exist_ok=True)
     for suffix in ("png", "svg", "gif"):
-        for picture in folder.glob(f"{stem}.{suffix}"):
+        for picture in run.folder.glob(f"{run.experiment}.{suffix}"):
             files.write(figures / picture.name, picture.read_bytes())
-    ended = json.loads((folder / "summary.json").read_text("utf-8"))
-    made = json.loads((folder / "provenance.json").read_text("utf-8"))
     kept = ("versions", "devices", "dtype", "seed", "commit", "dirty")
     about = {
-        "experiment": ended["experiment"],
-        "summary": ended["summary"],
-        "values": ended["values"],
-        **{key: made[key] for key in kept if key in made},
+        "experiment": run.experiment,
+        "summary": run.summary["summary"],
+        "values": run.summary["values"],
+        **{key: run.provenance[key] for key in kept if key in run.provenance},
     }
-    _write_json(figures / f"{stem}.json", about)
-
-
-def summary(results: Mapping[str, Any]) -> dict[str, Any]:
-    """How a run ended: status, reason, the lines of the summary, every scalar by name.
-
-    Example:
-        >>> from truncgauss.runs import folder
-        >>> folder.summary({"fit": {"loss": 0.5}, "summary": ["all well"]})["values"]
-        {'fit/loss': 0.5}
-    """
-    failed, lines = str(results.get("failed") or ""), results.get("summary", ())
-    lines = [lines] if isinstance(lines, str) else lines
-    scalars: dict[str, Any] = {}
-    for key, array in arrays(results):
-        if array.ndim == 0:
-            scalars[key if plain(key) in scalars else plain(key)] = array
-    return {
-        "status": "failed" if failed else "finished",
-        "reason": failed,
-        "summary": [str(line) for line in lines],
-        "values": _jsonable(scalars),
-    }
+    _write_json(figures / f"{run.experiment}.json", about)
 
 
 def circumstances(root: Path, command: Sequence[str], devices: Sequence[Any]) -> dict[str, Any]:
@@ -300,19 +352,6 @@ def _commit(root: Path) -> tuple[str | None, bool | None]:
         return None, None
 
 
-def _jsonable(value: Any) -> Any:
-    """JSON's types; what JSON cannot say, nan and the infinities, as text that float() reads."""
-    if isinstance(value, Mapping):
-        return {str(key): _jsonable(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return _jsonable(value.tolist())
-    if isinstance(value, list | tuple):
-        return [_jsonable(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if isinstance(value, str | int | float | None) else str(value)
-
-
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(_jsonable(content), indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(jsonable(content), indent=2, allow_nan=False, ensure_ascii=False)
     files.write(path, f"{text}\n")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from truncgauss.execution import files
-from truncgauss.runs.completed import CompletedRun, arrays, plain, shown
+from truncgauss.runs.folder import CompletedRun
+from truncgauss.runs.results import arrays, plain, shown
 
 LARGEST_SVG = 2**21  # bytes of a drawing above which the pixels are shown instead
 STDERR = ".stderr"  # ends the name of a standard error

@@ -1,6 +1,8 @@
 """Random, antithetic and lattice point sets, in the unit cube and as standard normal points."""
 
 import functools
+from collections.abc import Callable
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,7 @@ from jaxtyping import Array, Float, Integer, UInt32, UInt64
 
 from truncgauss.execution.pytrees import Batched, frozen_pytree
 
+T = TypeVar("T")
 KINDS = ("random", "antithetic", "lattice")
 
 
@@ -80,6 +83,27 @@ class GrowingLattice(Batched):
         step = self.step[:dimension]
         index = jnp.arange(num_points, dtype=jnp.uint32)[:, None]
         return (index * self.num_pieces + j.astype(jnp.uint32)) * step[None, :]
+
+
+def over_pieces(
+    lattice: GrowingLattice | None, part: Callable[[Array], T], combine: Callable[[T, T], T]
+) -> T:
+    """The results of `part(j)` for every piece j of a lattice, combined; None has a single piece.
+
+    A loop over pieces cannot be differentiated in reverse mode.
+    """
+    if lattice is None:
+        return part(jnp.uint32(0))
+
+    def add(j: Array, so_far: T) -> T:
+        result = part(j)
+        whole = combine(so_far, result)
+        return jax.tree.map(lambda one, more: jnp.where(j == 0, one, more), result, whole)
+
+    # The first piece is computed in the loop too: outside, its program would be compiled twice.
+    shapes = jax.eval_shape(part, jnp.uint32(0))
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return jax.lax.fori_loop(0, lattice.num_pieces.astype(int), add, nothing)
 
 
 def lattice_bits(points: UInt32[Array, "n d"], key: jax.Array) -> UInt32[Array, "n d"]:

@@ -111,6 +111,14 @@ def full_rank(problem: Problem) -> int:
     return min(as_linear(problem.region).num_constraints, problem.covariance.dimension)
 
 
+def known_rank(problem: Problem) -> int | None:
+    """The rank of the constraints' values below the largest possible one, None if not known."""
+    if not is_concrete((problem.covariance, problem.region)):
+        return None
+    rank, _ = ranks_of_limits(problem)
+    return rank if rank < full_rank(problem) else None
+
+
 def ranks_of_limits(problem: Problem) -> tuple[int, int]:
     """The rank of the covariance of the constraints' values, the largest of all rows.
 

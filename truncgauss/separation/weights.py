@@ -4,14 +4,17 @@ Reference:
     Owen (2013), Monte Carlo theory, methods and examples, chapter 9.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.total_moments import MIN_EFFECTIVE_POINTS
 from truncgauss.separation.kernel import Constraints, intersected_paths, paths
+from truncgauss.separation.lattice import GrowingLattice, over_pieces, shifted_uniforms
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import log_site_mean
 from truncgauss.special import effective_sample_size, log_sum_exp
@@ -125,3 +128,73 @@ def summary(sums: Sums, num_points: Array | int, unseen: Array, together: bool =
         inverse = jnp.where(jnp.max(log_probs) == -jnp.inf, 0.0, inverse)
     few = (inverse > 1.0 / MIN_EFFECTIVE_POINTS) | (inverse == 0)
     return Estimate(log_probs, jnp.where(few, jnp.inf, unseen))
+
+
+class Slopes(NamedTuple):
+    """Sums of importance weights, and the derivatives of the logs of their totals.
+
+    The derivative of the log of a sum is the mean of those of the logs of its parts, weighted by
+    the parts: it is accumulated beside the sum, over any number of pieces of a lattice.
+
+    Attributes:
+        sums: of R replicates, each with a level of its own.
+        slope: derivatives in every number of the proposal, with a leading axis of R.
+    """
+
+    sums: Sums
+    slope: Proposal
+
+    def plus(self, other: "Slopes") -> "Slopes":
+        """The sums over the points of both."""
+        sums = self.sums.plus(other.sums)
+        whole = jnp.where(sums.log_total == -jnp.inf, 0.0, sums.log_total) + sums.level
+        ours = jnp.exp(self.sums.log_total + self.sums.level - whole)
+        theirs = jnp.exp(other.sums.log_total + other.sums.level - whole)
+
+        def mean(x: Array, y: Array) -> Array:
+            return jax.vmap(lambda a, x, b, y: a * x + b * y)(ours, x, theirs, y)
+
+        return Slopes(sums, jax.tree.map(mean, self.slope, other.slope))
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(3,))
+def sums_over(proposal: Proposal, lattice: GrowingLattice, keys: Array, num_points: int) -> Sums:
+    """The sums over all pieces, of num_points each, of a lattice with the shifts of R keys."""
+
+    def part(j: Array) -> Sums:
+        points = lattice.piece(j, num_points, len(proposal.tilt) - 1)
+        uniforms = shifted_uniforms(points, keys, proposal.tilt.dtype)
+        sums = summed(*log_weights(proposal, uniforms), len(keys))
+        return sums._replace(level=jnp.broadcast_to(sums.level, keys.shape))
+
+    return over_pieces(lattice, part, Sums.plus)
+
+
+@sums_over.defjvp
+def _sums_over_jvp(
+    num_points: int, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[Sums, Sums]:
+    proposal, lattice, keys = primals
+
+    def of_key(points: Array, key: Array) -> Slopes:
+        def total(proposal: Proposal) -> tuple[Array, Sums]:
+            uniforms = shifted_uniforms(points, key[None], proposal.tilt.dtype)
+            sums = summed(*log_weights(proposal, uniforms), 1)
+            return sums.log_total[0] + sums.level, jax.tree.map(jnp.squeeze, sums)
+
+        (_, sums), slope = jax.value_and_grad(total, has_aux=True)(proposal)
+        return Slopes(sums, slope)
+
+    def part(j: Array) -> Slopes:
+        points = lattice.piece(j, num_points, len(proposal.tilt) - 1)
+        if len(keys) > 1:
+            return jax.vmap(partial(of_key, points))(keys)
+        return jax.tree.map(lambda x: x[None], of_key(points, keys[0]))
+
+    sums, slope = over_pieces(lattice, part, Slopes.plus)
+
+    def along(slope: Array, change: Array) -> Array:
+        return jnp.tensordot(slope, change, jnp.ndim(change), precision="highest")
+
+    change: Any = sum(jax.tree.leaves(jax.tree.map(along, slope, tangents[0])))
+    return sums, Sums(change, jnp.zeros_like(sums.inverse), jnp.zeros_like(sums.level))

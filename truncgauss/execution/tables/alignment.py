@@ -15,7 +15,7 @@ from truncgauss.execution.tables.columns import (
 )
 
 
-def aligned(given: Any, table: Table, what: str, fill: float | None = None) -> np.ndarray:
+def aligned(values: Any, table: Table, what: str, fill: float | None = None) -> np.ndarray:
     """Values that belong to a table, in the order of its columns and rows.
 
     What has names is matched by them: a dictionary or a Series by column, a DataFrame by column and
@@ -23,7 +23,7 @@ def aligned(given: Any, table: Table, what: str, fill: float | None = None) -> n
     no names goes by position.
 
     Args:
-        given: a number, (d,), (n, d), or anything with names.
+        values: a number, (d,), (n, d), or anything with names.
         table: the table they belong to.
         what: their name in messages.
         fill: the value of columns that are not named; None if all must be.
@@ -38,30 +38,30 @@ def aligned(given: Any, table: Table, what: str, fill: float | None = None) -> n
         >>> tables.aligned({"age": 5.0}, table, "high", fill=float("inf"))
         array([inf,  5.])
     """
-    if isinstance(given, np.void) and given.dtype.names:
-        given = {name: given[name] for name in given.dtype.names}
-    if is_series(given) and not _by_row(given, table):
-        given = dict(zip(np.asarray(given.index).tolist(), numbers(given, what)))
-    elif is_series(given):
-        return numbers(given, what)[:, None]
-    if not isinstance(given, Mapping):
-        if named_columns(given) is None:
-            return read(given, what=what).values
-        check_labels(given, table, what)
-    columns = given if isinstance(given, Mapping) else named_columns(given)
+    if isinstance(values, np.void) and values.dtype.names:
+        values = {name: values[name] for name in values.dtype.names}
+    if is_series(values) and not _by_row(values, table):
+        values = dict(zip(np.asarray(values.index).tolist(), numbers(values, what)))
+    elif is_series(values):
+        return numbers(values, what)[:, None]
+    if not isinstance(values, Mapping):
+        if named_columns(values) is None:
+            return read(values, what=what).values
+        check_labels(values, table, what)
+    columns = values if isinstance(values, Mapping) else named_columns(values)
     assert columns is not None
     return _by_column(dict(columns), table, what, fill)
 
 
-def row_values(given: Any, table: Table, what: str) -> np.ndarray:
+def row_values(values: Any, table: Table, what: str) -> np.ndarray:
     """One value a row, shape (n,); a Series by the labels of its rows."""
-    check_labels(given, table, what)
-    return numbers(given, what)
+    check_labels(values, table, what)
+    return numbers(values, what)
 
 
-def check_labels(given: Any, table: Table, what: str) -> None:
+def check_labels(values: Any, table: Table, what: str) -> None:
     """Raise ValueError if both have labels for their rows, which differ."""
-    labels = row_labels(given)
+    labels = row_labels(values)
     if labels is not None and table.labels is not None and not np.array_equal(labels, table.labels):
         raise ValueError(
             f"{what}: its rows are labelled otherwise than those of the data. Bring both in one "

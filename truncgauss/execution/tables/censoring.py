@@ -61,7 +61,7 @@ def limit_of(text: str) -> tuple[str, float | None] | None:
 
 
 def advice(text: str) -> str:
-    """How to read a cell that is no number."""
+    """Advice about a cell that is no number."""
     limit = limit_of(text)
     if limit is None:
         return (

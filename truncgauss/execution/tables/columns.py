@@ -37,7 +37,7 @@ class Table(NamedTuple):
     labels: np.ndarray | None = None
 
     def name(self, column: int) -> str:
-        """What to call a column in a message."""
+        """The name of a column in a message."""
         return repr(self.names[column]) if self.names else str(column)
 
 
@@ -199,7 +199,7 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _limits_in(values: Any) -> str:
-    """What to do about the first text that is a limit, such as <0.5, if there is one."""
+    """Advice about the first text that is a limit, such as <0.5, if there is one."""
     texts = (str(cell) for cell in np.asarray(values, object).ravel())
     limit = next(filter(limit_of, texts), None)
     return "" if limit is None else f" There is {limit!r}: {advice(limit)}"

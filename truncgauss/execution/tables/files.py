@@ -87,7 +87,7 @@ def place(
     part: tuple[int, int] = (0, 1),
     units_row: bool = False,
 ) -> str:
-    """Where the row with an index is that `from_file` returned, such as `my.csv:17`.
+    """The place in a file of a row that `from_file` returned, such as `my.csv:17`.
 
     Args:
         path: the file.
@@ -250,12 +250,12 @@ def _span(
 
 
 def _ends(count: int, part: tuple[int, int]) -> tuple[int, int]:
-    """Where the i-th of k parts of some rows begins and ends."""
+    """The begin and the end of the i-th of k parts of some rows."""
     return count * part[0] // part[1], count * (part[0] + 1) // part[1]
 
 
 def _matching(rows: Block, where: Mapping[str, str]) -> np.ndarray:
-    """Which rows hold these texts, by the names of the columns, (n,)."""
+    """A mask (n,) of the rows that hold these texts, by the names of the columns."""
     kept = np.ones(len(rows.lines), bool)
     for name, text in where.items():
         kept &= [str(cell) == text for cell in rows.columns[name]]
@@ -263,7 +263,7 @@ def _matching(rows: Block, where: Mapping[str, str]) -> np.ndarray:
 
 
 def _choice(path: Path, where: Mapping[str, str]) -> str:
-    """What the columns hold that rows were chosen by."""
+    """The texts of the columns by which rows were chosen, for a message."""
     found = _kept(path, [*where], {}).columns if where else {}
     texts = {name: sorted({str(cell) for cell in found[name]})[:20] for name in where}
     return "; ".join(f"{name}: {nearest(text, texts[name])}" for name, text in where.items())

@@ -104,7 +104,7 @@ def num_rows(path: str | Path, columns: Sequence[str] | None = None) -> int:
 
 
 def mismatch(name: str, names: Sequence[str]) -> str:
-    """Why a header does not have exactly one column of this name; empty if it has."""
+    """The reason why a header does not have exactly one column of a name; empty if it has."""
     if names.count(name) == 1:
         return ""
     times = "twice" if name in names else "not"

@@ -1,4 +1,4 @@
-"""What a table says of rows known in part: intervals, regions, noise and weights, by name."""
+"""Rows of a table that are known in part: intervals, regions, noise and weights, by name."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
@@ -15,11 +15,11 @@ KINDS = (
     "lower", "upper", "censored_low", "censored_high", "left_censored", "right_censored",
     "truncated_low", "truncated_high", "noise_scale",
 )  # fmt: skip
-"""What a table can say of an entry; see `Observations.from_table`."""
+"""Kinds of knowledge of an entry; see `Observations.from_table`."""
 
 
 def by_entry(names: Sequence[Hashable], known: Mapping[str, Any]) -> dict[str, dict[Hashable, Any]]:
-    """What is said of the entries, by kind and name; what is no mapping belongs to all of them."""
+    """Knowledge of the entries, by kind and name; a value that is no mapping belongs to all."""
     entries: dict[str, dict[Hashable, Any]] = {kind: {} for kind in KINDS}
     for kind, value in known.items():
         if value is None:
@@ -45,13 +45,13 @@ class Reader:
         by_text: bool,
         place: Callable[[int], str],
     ) -> None:
-        found = named_columns(table)
-        if found is None:
+        named = named_columns(table)
+        if named is None:
             raise ValueError(
                 "from_table: needs a table with column names, such as a DataFrame or a dictionary "
                 f"of columns; got {type(table).__name__}. For arrays use tg.Observations itself."
             )
-        self.columns, self.known = found, known
+        self.columns, self.known = named, known
         self.missing, self.by_text, self.place = missing, by_text, place
 
     def raw(self, name: Hashable) -> Any:
@@ -61,7 +61,7 @@ class Reader:
         return numbers(self.raw(name), f"from_table: column {name!r}", missing)
 
     def observed(self, name: Hashable) -> Recorded:
-        """What the column of an entry holds."""
+        """The values of the column of an entry."""
         if self.by_text:
             lowest = self.known["censored_low"].get(name)
             limits = None if lowest is None else self.column_or_number(lowest)
@@ -70,33 +70,33 @@ class Reader:
         value = self.numbers(name, self.missing)
         return Recorded(value, *np.zeros((2, len(value)), bool))
 
-    def column_or_number(self, given: Any, missing: bool = False) -> np.ndarray:
+    def column_or_number(self, column: Any, missing: bool = False) -> np.ndarray:
         """A number as it is, anything else as the name of a column."""
-        if isinstance(given, int | float | np.number) and not isinstance(given, bool):
-            return np.asarray(given, np.float64)
-        return self.numbers(given, missing)
+        if isinstance(column, int | float | np.number) and not isinstance(column, bool):
+            return np.asarray(column, np.float64)
+        return self.numbers(column, missing)
 
-    def marked(self, given: Any, kind: str) -> np.ndarray:
-        """Where a column holds a mark, given as (column, mark)."""
-        if not isinstance(given, tuple | list) or len(given) != 2:
+    def marked(self, marked: Any, kind: str) -> np.ndarray:
+        """A mask of the rows whose column holds a mark, from a pair (column, mark)."""
+        if not isinstance(marked, tuple | list) or len(marked) != 2:
             raise ValueError(
-                f"from_table: {kind} wants (column, mark), such as ('detected', 0); got {given!r}."
+                f"from_table: {kind} wants (column, mark), such as ('detected', 0); got {marked!r}."
             )
-        name, mark = given
+        name, mark = marked
         if isinstance(mark, str):
             cells = np.asarray([str(value) for value in np.asarray(self.raw(name))])
         else:
             cells = self.numbers(name, False)
-        found = cells == mark
-        if not found.any():
+        rows = cells == mark
+        if not rows.any():
             held = ", ".join(str(cell) for cell in np.unique(cells)[:6])
             raise ValueError(
                 f"from_table: {kind}: no cell of column {name!r} is {mark!r}; it holds: {held}."
             )
-        return np.asarray(found)
+        return np.asarray(rows)
 
     def ends(self, name: Hashable) -> tuple[np.ndarray, np.ndarray]:
-        """Between which ends an entry lies in each row."""
+        """Ends between which an entry lies in each row, (n,) each."""
         known = {kind: each[name] for kind, each in self.known.items() if name in each}
         if "lower" in known or "upper" in known:
             limits = []

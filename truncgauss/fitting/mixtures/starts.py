@@ -11,9 +11,9 @@ import numpy as np
 
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import check_units
+from truncgauss.fitting.gaussian_starts import middles
 from truncgauss.fitting.mixtures.em import Components
 from truncgauss.fitting.mixtures.likelihood import row_weights
-from truncgauss.fitting.observations_start import middles
 from truncgauss.likelihood import Observations
 
 LLOYD_STEPS = 10

@@ -1,30 +1,21 @@
 """Newton steps down minus a log-likelihood, from one start or several, and where they end."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from truncgauss.execution import pooling
-from truncgauss.fitting.optimization.newton import CLOSE, Point, Secant, newton_steps, point
+from truncgauss.fitting.optimization.newton import CLOSE, Chord, Point, Secant, newton_steps
 from truncgauss.fitting.optimization.progress import bar, watched
-from truncgauss.fitting.optimization.result import Fit
 from truncgauss.fitting.optimization.uncertainty import certificate
-from truncgauss.fitting.optimization.widening import WIDEST, Precision
 
-ROUNDS = 4  # how often the method's plans are made anew
 MANY_STARTS = 4  # by default, where one outcome may have several maxima
 MOST_ROWS = 10**5  # for so many starts
-UNUSED_START = (
-    "From the start that was given the steps did not converge; these began at least squares."
-)
 JOINED = 0.1  # standard errors from a known maximum, from where steps lead to it
 SAME = 1e-3  # nats of the whole sample between two maxima that are one
-
-R = TypeVar("R", bound=Fit, covariant=True)
 
 
 class Path(NamedTuple):
@@ -65,57 +56,53 @@ def joined(here: Point, known: tuple[Path, ...]) -> Path | None:
 
 @dataclasses.dataclass(frozen=True)
 class Descent:
-    """How to go down a loss.
+    """Newton steps down the loss of a model.
 
     Attributes:
-        renewed: x -> the loss, with the plans of its method made at x.
-        width: x -> by how much the Gaussian is wider than its rows.
-        precision: where the inverse covariance, or scale, stands in x, which a step may only lower
-            so far; None if it stands nowhere.
+        model: a `fitting.Model`.
         num_steps: the most Newton steps.
         progress: see `progress.bar`.
-        dear: whether a Hessian takes so much longer than a gradient that it is to be learnt from
-            gradients until a minimum is near.
     """
 
-    renewed: Callable[[np.ndarray], Any]
-    width: Callable[[np.ndarray], float]
-    precision: Precision | None
+    model: Any
     num_steps: int
     progress: bool
-    dear: bool = False
 
     def path(self, x: np.ndarray, known: tuple[Path, ...] = ()) -> Path:
-        """The way from x, with the method's plans made anew where it leads; x alone if the loss is
-        not finite there. It ends where it comes so near to a known minimum that it leads there."""
+        """The path from x, with the method's plans made anew where it leads; x alone if the loss is
+        not finite there. It ends where it comes so close to a known minimum that it leads there."""
+        model, precision = self.model, self.model.precision
         visited: list[Point] = []
-        for _ in range(ROUNDS):
-            loss = self.renewed(x)
-            evaluate = functools.partial(point, loss)
-            here = evaluate(x)
+        points: Any = None
+        for _ in range(model.rounds):
+            loss = model.loss_at(x)
+            points = model.points(loss, points)
+            here = points(x)
             if not here.finite:
                 visited += [here][bool(visited) :]
                 break
             moves = here.decrement * float(loss.size) ** 0.5 > CLOSE
             left = self.num_steps - len(visited) + (not visited)
-            path = self.steps(evaluate, loss, here, left, known)
-            old = joined(path[-1], known)
+            steps = self.steps(points, loss, here, left, known)
+            old = joined(steps[-1], known)
             if old is not None:
-                return old._replace(visited=[*visited, *path[bool(visited) :], old.end])
-            narrowed = self.stop(path[-1])
-            if self.precision is not None and narrowed:  # by chance, or is there no maximum?
-                path.append(self.precision.settled_but_for_width(evaluate, path[-1], left))
-            visited += path[bool(visited) :]
+                return old._replace(visited=[*visited, *steps[bool(visited) :], old.end])
+            narrowed = self.too_wide(steps[-1])
+            if narrowed:  # by chance, or is there no maximum?
+                steps.append(precision.settled_but_for_width(points, steps[-1], left))
+            visited += steps[bool(visited) :]
             x = visited[-1].x
             planned = pooling.some(jax.tree.leaves(getattr(loss, "method", None)))
             again = moves and (narrowed or planned)
-            if not again or self.stop(visited[-1]) or len(visited) > self.num_steps:
+            if not again or self.too_wide(visited[-1]) or len(visited) > self.num_steps:
                 break
-        return Path(loss, visited, self.is_wide(x))
+        if isinstance(points, Chord) and visited[-1].finite:
+            visited[-1] = points.renewed(visited[-1], len(points.rough))
+        return Path(loss, visited, model.is_endless(x))
 
     def steps(
         self,
-        evaluate: Callable[[np.ndarray], Point],
+        points: Callable[[np.ndarray], Point],
         loss: Any,
         here: Point,
         left: int,
@@ -123,31 +110,28 @@ class Descent:
     ) -> list[Point]:
         """The points of so many steps at most down a loss, from here on."""
         path = [here]
+        close = points.close if isinstance(points, Chord) else 0.0
 
         def stop(here: Point) -> bool:
-            return self.stop(here) or joined(here, known) is not None
+            return self.too_wide(here) or here.decrement < close or joined(here, known) is not None
 
-        if self.dear and not here.settled:
+        if self.model.expensive and not here.settled:
             steps = newton_steps(Secant(loss, here), here, left, stop=stop, admits=self.admits)
             path += watched(steps, float(loss.size), self.progress)
             if stop(path[-1]):
                 return path
-            path[-1] = evaluate(path[-1].x)
-        steps = newton_steps(evaluate, path[-1], left, stop=stop, admits=self.admits)
+            path[-1] = points(path[-1].x)
+        steps = newton_steps(points, path[-1], left, stop=stop, admits=self.admits)
         return path + list(watched(steps, float(loss.size), self.progress))
 
-    def stop(self, here: Point) -> bool:
+    def too_wide(self, here: Point) -> bool:
         """Whether to give up on a Gaussian that widens without an end."""
-        return self.precision is not None and self.precision.too_wide(here)
+        precision = self.model.precision
+        return precision is not None and bool(precision.too_wide(here))
 
     def admits(self, here: Point, x: np.ndarray) -> bool:
-        return self.precision is None or self.precision.admits(here, x)
-
-    def is_wide(self, x: np.ndarray) -> bool:
-        """Whether the Gaussian is a straight slope across the rows, in some direction."""
-        if self.precision is None:
-            return self.width(x) > WIDEST
-        return bool(self.precision.wide(x).size)
+        precision = self.model.precision
+        return precision is None or bool(precision.admits(here, x))
 
     def best(self, starts: list[np.ndarray]) -> tuple[Path, str]:
         """The best of the ways from several starts, and what the others found, in a sentence.
@@ -180,37 +164,3 @@ class Descent:
             listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
             sentence += f" {len(others)} other maxima are lower by {listed} nats."
         return best, sentence
-
-
-class Problem(Protocol[R]):
-    """What is to be fitted, as far as `fitted` needs to know."""
-
-    def result(self, path: Path, information: str, starts: str) -> R: ...
-
-
-def fitted(
-    problem: Problem[R],
-    descent: Descent,
-    given: np.ndarray | None,
-    starts: list[np.ndarray],
-    information: str,
-) -> R:
-    """The fit from a start that was given or, if that leads nowhere, the best from the others.
-
-    Raises:
-        ValueError: if the likelihood is not finite at any of these.
-    """
-    if given is not None:
-        path = descent.path(given)
-        if path.arrived:
-            return problem.result(path, information, "")
-    best, sentence = descent.best(starts)
-    if not best.end.finite:
-        raise ValueError(
-            "The likelihood or its derivatives are not finite at the start. Give another start, or "
-            "another method."
-        )
-    result = problem.result(best, information, sentence if len(starts) > 1 else "")
-    if given is None:
-        return result
-    return dataclasses.replace(result, notes=(UNUSED_START, *result.notes))

@@ -318,9 +318,7 @@ def first_state(place: Coordinates, optimizer: Optimizer, key: Any) -> State:
     """The state before the first evaluation; strong types, so that no later call retraces."""
     free = place.free(place.start)
     if not jax.tree.leaves(free):
-        raise ValueError(
-            "minimize: every parameter is frozen, so nothing is left to minimise over."
-        )
+        raise ValueError("minimize: every parameter is frozen, so there is nothing to fit.")
     dtype = jnp.result_type(*jax.tree.leaves(free))
     unknown, zero = jnp.full((), jnp.inf, dtype), jnp.zeros((), jnp.int32)
     state = State(

@@ -136,15 +136,18 @@ class Chord:
 
     Attributes:
         loss: a callable pytree of a vector.
-        rough: functions x -> (q, q), each about its Hessian. The first serves for steps.
+        rough: functions x -> (q, q), each about its Hessian. The first serves for steps, the mean
+            of all for what follows from the end.
         kept: the last curvature.
         near: decrement below which it is kept.
+        close: decrement below which steps end.
     """
 
     loss: Any
     rough: tuple[Callable[[np.ndarray], np.ndarray], ...]
     kept: np.ndarray | None = None
     near: float = NEAR
+    close: float = 0.0
 
     def __call__(self, x: np.ndarray) -> Point:
         value, gradient = slope_at(self.loss, x)

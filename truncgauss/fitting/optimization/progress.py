@@ -1,4 +1,4 @@
-"""What work says while it goes on: a line that is renewed on a terminal, and a few lines off it.
+"""Progress of long work: a line that is renewed on a terminal, and a few lines off it.
 
 JAX tells at the end of each stage of a compilation; so the line says "compiling" while that goes
 on, and else how many steps were made, if the work consists of steps.
@@ -48,7 +48,7 @@ class Compilations:
 
 @functools.cache
 def compilations() -> Compilations:
-    """Those of this process since the first call."""
+    """The compilations of this process since the first call."""
     seen = Compilations()
     jax.monitoring.register_event_duration_secs_listener(seen)
     return seen

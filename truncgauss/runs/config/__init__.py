@@ -8,7 +8,38 @@ error is then reported at the line of the key that it names.
 from truncgauss.runs.config.experiment import Experiment, folder, function, is_file, names, stem
 from truncgauss.runs.config.loading import dump, files, load, members, override, schema
 from truncgauss.runs.config.schema_line import lost_schema, with_schema
-from truncgauss.runs.config.sections import Adam, Bounds, Bump, Chains, Count, DataFile, Dtype, Edge, Fit, Gaussian, Grid, Hard, Lbfgs, Limit, Limits, LogGrid, Matrix, Model, Number, Optimizer, Positive, Probit, Seed, Share, Tanh, Vector, columns_of, problem, problems, suggestion
+from truncgauss.runs.config.sections import (
+    Adam,
+    Bounds,
+    Bump,
+    Chains,
+    Count,
+    DataFile,
+    Dtype,
+    Edge,
+    Fit,
+    Gaussian,
+    Grid,
+    Hard,
+    Lbfgs,
+    Limit,
+    Limits,
+    LogGrid,
+    Matrix,
+    Model,
+    Number,
+    Optimizer,
+    Positive,
+    Probit,
+    Seed,
+    Share,
+    Tanh,
+    Vector,
+    columns_of,
+    problem,
+    problems,
+    suggestion,
+)
 from truncgauss.runs.config.yaml import ConfigError
 
 __all__ = [

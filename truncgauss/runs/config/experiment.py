@@ -53,7 +53,7 @@ class Experiment(Model):
     """Values for some settings, as `section.field: [value, ...]`; their product is run."""
 
     def read_data(self) -> Any:
-        """The contents of the data files that the settings name, which `check` reads too; none here.
+        """The contents of the data files that the settings name; `check` reads them too. Here none.
 
         Raises:
             ValueError: a file that cannot be used, or a value in it; the sentence has the place.

@@ -64,7 +64,9 @@ class Model(BaseModel):
             error = problem(f"unknown key; {suggestion(key, known)}", key, got=key)
             errors.append(InitErrorDetails(type=error, input=None))
         try:
-            cls.model_validate({key: data[key] for key in known if key in data}, context=info.context)
+            cls.model_validate(
+                {key: data[key] for key in known if key in data}, context=info.context
+            )
         except ValidationError as others:
             for item in others.errors():
                 if item["type"] != "missing" or not meant.intersection(map(str, item["loc"][:1])):

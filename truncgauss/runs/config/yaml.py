@@ -84,9 +84,7 @@ class Document:
             message, mark = f"cannot be read as {node.tag}", _mark(node.start_mark)
             raise self.error(message, at, mark, node.value) from error
 
-    def _mapping(
-        self, node: MappingNode, yaml: YAML, seen: set[int], at: Place
-    ) -> dict[str, Any]:
+    def _mapping(self, node: MappingNode, yaml: YAML, seen: set[int], at: Place) -> dict[str, Any]:
         built: dict[str, Any] = {}
         lines: dict[str, int] = {}
         for key, value in node.value:

@@ -10,7 +10,7 @@ import numpy as np
 from truncgauss.execution import pooling, tables
 from truncgauss.fitting.centring import Whitened, check_units, whitened
 from truncgauss.fitting.existence import ROUNDING
-from truncgauss.fitting.observations_loss import Coordinates, White, values_at
+from truncgauss.fitting.linear_gaussian import Coordinates, White, values_at
 from truncgauss.likelihood import Observations
 
 SMALLEST, LARGEST = 1e-100, 1e75  # spreads; the curvature by an inverse variance is a fourth power

@@ -1,12 +1,14 @@
-"""One run of an experiment: precision, devices and cache; results, figure and files.
+"""Runs of an experiment, one or those of a sweep: devices and cache; results, figure and files.
 
 JAX is imported when an experiment starts, not before: settings decide precision and devices.
 """
 
 import contextlib
 import datetime
+import hashlib
 import inspect
 import io
+import json
 import os
 import sys
 import tempfile
@@ -20,10 +22,24 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.runs import completed as completed_runs, report, folder as runs
+from truncgauss.execution import files
 from truncgauss.runs import config as settings
-from truncgauss.runs.completed import CompletedRun
+from truncgauss.runs import report
 from truncgauss.runs.config import ConfigError, Experiment
+from truncgauss.runs.folder import (
+    CHECKPOINT,
+    PARTIAL,
+    CompletedRun,
+    abandon,
+    begin,
+    check_inputs,
+    check_source,
+    circumstances,
+    claimed,
+    finish,
+    read,
+)
+from truncgauss.runs.results import as_stored, outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -72,17 +88,14 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
 
 def compute(
     folder: Path, config: Experiment, command: list[str], save_every: float
-) -> tuple[dict[str, Any], Path]:
+) -> CompletedRun:
     """Run an experiment, draw its figure and write all files.
 
     Args:
-        folder: of the run in progress, from `runs.begin`.
+        folder: of the run in progress, from `folder.begin`.
         config: the settings; `prepare` has been called with them.
         command: the words typed, for the provenance.
         save_every: seconds between two checkpoints.
-
-    Returns:
-        The summary, see `runs.summary`, and the folder under its final name.
     """
     import jax
 
@@ -91,36 +104,45 @@ def compute(
     name = settings.stem(config.experiment)
     started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
     with _noted_warnings() as said, bar(None, "", True):
-        results = completed_runs.as_stored(_results(config, folder / runs.CHECKPOINT, save_every))
+        results = as_stored(_results(config, folder / CHECKPOINT, save_every))
     provenance = {
-        **runs.circumstances(ROOT, command, jax.local_devices()),
+        **circumstances(ROOT, command, jax.local_devices()),
         "dtype": config.dtype,
         "seed": config.seed,
         "started": started.isoformat(timespec="seconds"),
         "seconds": round(time.perf_counter() - clock, 3),
         "warnings": said,
     }
-    summary = runs.summary(results)
     try:
-        if not summary["reason"]:
+        if not outcome(results)["reason"]:
             with bar(None, "drawing the figure", True):
                 _draw(config, results, folder)
     except Exception:
-        final = runs.finish(folder, name, results, provenance)
+        final = _completed(folder, name, results, provenance).folder
         print(
             f"truncgauss: the numbers are in {final}, but plot failed. Correct it, and then: "
             f"truncgauss plot {final}",
             file=sys.stderr,
         )
         raise
-    return summary, runs.finish(folder, name, results, provenance)
+    return _completed(folder, name, results, provenance)
+
+
+def _completed(
+    folder: Path, name: str, results: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> CompletedRun:
+    """Write what came out, and then the report, so that no mistake in it leaves the run
+    unfinished."""
+    run = read(finish(folder, name, results, provenance))
+    report.write(run)
+    return run
 
 
 def assist(config: Experiment, save_every: float) -> str:
     """Do this process's part of a run of which another one writes the files; why it failed."""
     with tempfile.TemporaryDirectory() as scratch:
-        results = _results(config, Path(scratch) / runs.CHECKPOINT, save_every)
-        return runs.summary(results)["reason"]
+        results = _results(config, Path(scratch) / CHECKPOINT, save_every)
+        return str(outcome(results)["reason"])
 
 
 def run(
@@ -130,7 +152,7 @@ def run(
     place: Path,
     resumed: Path | None = None,
     name: str | None = None,
-) -> tuple[dict[str, Any], Path]:
+) -> CompletedRun:
     """Begin a run, or continue one, and compute it; `prepare` has been called.
 
     Args:
@@ -149,11 +171,11 @@ def run(
     source = Path(config.experiment) if settings.is_file(config.experiment) else None
     if resumed:
         if source:
-            runs.check_source(resumed, source)
-        runs.check_inputs(resumed)
+            check_source(resumed, source)
+        check_inputs(resumed)
     text = settings.with_schema(settings.dump(config), config.experiment)
-    folder = resumed or runs.begin(place, stem, text, source, settings.files(config), name)
-    with runs.claimed(folder):
+    folder = resumed or begin(place, stem, text, source, settings.files(config), name)
+    with claimed(folder):
         try:
             return compute(folder, config, command, save_every)
         except BaseException as error:
@@ -166,12 +188,65 @@ def _say_how_to_go_on(folder: Path, error: BaseException) -> None:
     """Say how to continue a run that ended early; one without a checkpoint is removed."""
     import jax
 
-    if runs.abandon(folder):
+    if abandon(folder):
         print(f"truncgauss: to continue: truncgauss run --resume {folder}", file=sys.stderr)
         return
     refused = isinstance(error, ValueError | OSError)  # in words of its own
     if isinstance(error, KeyboardInterrupt) or (jax.process_count() > 1 and not refused):
         print("truncgauss: nothing was saved yet; start the run again", file=sys.stderr)
+
+
+def sweep_folder(place: Path, config: Experiment) -> Path:
+    """The folder of the runs of a sweep, made if it is not there yet."""
+    text = settings.dump(config)
+    mark = hashlib.sha256(text.encode()).hexdigest()[:8]
+    folder = place / f"{settings.stem(config.experiment)}-sweep-{mark}"
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write(folder / "config.yaml", settings.with_schema(text, config.experiment))
+    return folder
+
+
+def sweep(
+    folder: Path,
+    config: Experiment,
+    command: list[str],
+    save_every: float,
+    index: int | None = None,
+) -> None:
+    """Make the runs of a sweep that are not complete yet, or one of them.
+
+    Args:
+        folder: from `sweep_folder`.
+        config: the settings, with `sweep`.
+        command: the words typed, for the provenance.
+        save_every: seconds between two checkpoints.
+        index: which run to make alone, 0 for the first.
+
+    Raises:
+        ValueError: there is no such run, or one of them cannot use its data.
+        ConfigError: settings that this machine cannot satisfy.
+    """
+    members = settings.members(config)
+    if index is not None and not 0 <= index < len(members):
+        raise ValueError(f"index must be 0 to {len(members) - 1} (got {index})")
+    for number in range(len(members)) if index is None else (index,):
+        changes, member = members[number]
+        final = folder / f"{number:03d}"
+        if (final / "summary.json").is_file():
+            continue
+        partial = final.with_name(f"{final.name}{PARTIAL}")
+        shown = ", ".join(f"{name} = {value}" for name, value in changes.items())
+        print(f"truncgauss: run {number + 1} of {len(members)}: {shown}", file=sys.stderr)
+        prepare(member)
+        there = partial if (partial / "config.yaml").is_file() else None
+        run(member, command, save_every, folder, resumed=there, name=final.name)
+
+
+def sweep_failed(folder: Path, index: int | None) -> bool:
+    """Whether a run of a sweep, or the one with this index, has failed."""
+    which = "*" if index is None else f"{index:03d}"
+    ended = (json.loads(path.read_text("utf-8")) for path in folder.glob(f"{which}/summary.json"))
+    return any(each["reason"] for each in ended)
 
 
 def redraw(run: CompletedRun) -> list[str]:
@@ -202,7 +277,7 @@ def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[
 
 
 def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[str, Any]:
-    """What an experiment returns, its arrays as NumPy's."""
+    """The arrays, numbers and texts that an experiment returns."""
     import jax
 
     from truncgauss.fitting.optimization.progress import bar
@@ -220,21 +295,9 @@ def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[st
     work = checkpoint / "work.npz"
     try:
         with parallel.rows(mesh), fitting.resumable(work, save_every, settings=repr(config)):
-            results: Mapping[str, Any] = run(config, **more)
+            return dict(run(config, **more))
     except ArithmeticError as error:
         return {"failed": str(error) or type(error).__name__}
-    return _as_numpy(results)
-
-
-def _as_numpy(value: Any) -> Any:
-    """Results with arrays of NumPy's, in their order, which a map over a pytree would sort."""
-    import jax
-
-    if isinstance(value, Mapping):
-        return {key: _as_numpy(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_numpy(item) for item in value]
-    return np.asarray(value) if isinstance(value, jax.Array) else value
 
 
 def _agree(config: Experiment, checkpoint: Path) -> None:

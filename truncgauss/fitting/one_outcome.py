@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import parallel
+from truncgauss.execution import parallel, pooling
+from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.gaussian.problem import Estimate
@@ -121,38 +122,6 @@ def gaussian_of(u: jax.Array, v: jax.Array, link: int) -> tuple[jax.Array, jax.A
 
 
 @frozen_pytree
-class RegressionCoordinates:
-    """Free coordinates of a regression: coefficients of both predictors.
-
-    Attributes:
-        num_coefficients: p (static).
-        link: how mean and scale follow from the predictors, see `regression_loss` (static).
-        single: whether sigma is one number, without covariates (static).
-    """
-
-    num_coefficients: int = static_field()
-    link: int = static_field()
-    single: bool = static_field()
-
-    def estimates(self, x: jax.Array) -> jax.Array:
-        """Coefficients of the mean, then sigma or the coefficients of its logarithm."""
-        values = self.values(x)
-        return values.at[-1].set(jnp.exp(values[-1])) if self.single else values
-
-    def values(self, x: jax.Array) -> jax.Array:
-        """Coefficients of the mean, then of the log scale."""
-        if self.link == LOG:
-            return x
-        theta, v = x[: self.num_coefficients], x[self.num_coefficients :]
-        return jnp.concatenate([theta / v, -jnp.log(v) / self.link])
-
-    def free(self, coefficients: np.ndarray, log_scale: np.ndarray) -> np.ndarray:
-        if self.link == LOG:
-            return np.concatenate([coefficients, log_scale])
-        return np.append(coefficients, 1.0) * np.exp(-self.link * log_scale[0])
-
-
-@frozen_pytree
 class RegressionLoss:
     """Minus the mean log-likelihood of a row, by x: coefficients of u, then of v.
 
@@ -250,6 +219,20 @@ class RegressionLoss:
             last = self.scale_design.T @ self._by_scale(rows.scale_scale)
         hessian = jnp.block([[corner, side], [side.T, last]])
         return -jnp.sum(rows.value) / self.size, -gradient / self.size, -hessian / self.size
+
+
+@Compiled
+def fractions_of(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return loss.fractions(x)
+
+
+def visible_fraction(loss: RegressionLoss, x: jax.Array) -> float:
+    """The mean probability that a row could be seen, with its digits where that is small."""
+    unseen, seen = map(float, pooling.evaluated(fractions_of, loss, x))
+    if unseen < 0.5:
+        return 1.0 - unseen
+    anywhere = 1.0 - unseen - seen  # rows without a region, but for rounding
+    return seen + (anywhere if anywhere > 1e-12 else 0.0)
 
 
 def impossible_rows(observations: Observations) -> np.ndarray:

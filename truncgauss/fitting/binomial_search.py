@@ -1,4 +1,4 @@
-"""Multi-start Levenberg-Marquardt for binomial fractions, and how far its result can be trusted.
+"""The loss of observed fractions, and a search of its minima from several starts.
 
 References:
     Levenberg (1944), A method for the solution of certain non-linear problems in least squares.
@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jax.scipy.special import xlogy
 
 from truncgauss.execution.checkpoint import computed
 from truncgauss.execution.pytrees import frozen_pytree
-from truncgauss.fitting.fraction_loss import FractionLoss
+from truncgauss.fitting.held import Held, HeldLimited
 from truncgauss.fitting.optimization import newton
 from truncgauss.fitting.optimization.parameters import Constraint, Coordinates, coordinates
 from truncgauss.fitting.optimization.progress import bar
@@ -38,6 +39,38 @@ EQUAL = 1e-8  # of the mean half-deviance: what rounding and a stopped search ma
 STATIONARY = 1e-12  # relative gradient: nothing is left to gain, also where no trial tells anything
 FLAT = 1e-5  # relative gradient at which a fit may have converged
 NOTHING = 1e-7  # sqrt of information a trial, in standard deviations: less than 1 in 1e14 trials
+
+
+@frozen_pytree
+class FractionLoss:
+    """The mean half-deviance of k observed fractions f_k with weights w_k that sum to 1,
+
+        sum_k w_k [ f_k log(f_k / p_k) + (1 - f_k) log((1 - f_k) / (1 - p_k)) ],
+
+    which for counts out of n_k trials is, up to a constant, the negative binomial log-likelihood
+    over the number of trials. It is 0 where the fractions are met. `problem` says what the
+    parameters are: `ShiftProblem` or `LimitsProblem`.
+    """
+
+    problem: Any
+    fractions: jax.Array
+    weights: jax.Array
+    held: Held | HeldLimited
+
+    def log_probs(self, params: Any) -> Estimate:
+        """The estimated log probabilities of the k fractions."""
+        return self.held.estimate(self.problem.rows(params))
+
+    def of(self, log_prob: jax.Array) -> jax.Array:
+        """The loss of k log probabilities."""
+        inside, outside = self.fractions, 1.0 - self.fractions
+        entropy = xlogy(inside, inside) + xlogy(outside, outside)
+        seen = jnp.where(inside > 0, log_prob, 0.0)
+        unseen = log1mexp(-jnp.where(outside > 0, log_prob, -1.0))
+        return self.weights @ (entropy - inside * seen - outside * unseen)
+
+    def __call__(self, params: Any) -> jax.Array:
+        return self.of(self.log_probs(params).log_prob)
 
 
 @frozen_pytree

@@ -189,8 +189,11 @@ class Coordinates:
             linear: whether there are covariates.
             labels: of the outcomes, (d,).
         """
+        several = len(self.sizes) > 1
         locs = [
-            f"coefficients[{label}][{i}]" if linear else f"loc[{label}]"
+            (f"coefficients[{label}][{i}]" if several else f"coefficients[{i}]")
+            if linear
+            else f"loc[{label}]"
             for label, size in zip(labels, self.sizes)
             for i in range(size)
         ]
@@ -251,6 +254,13 @@ class ObservationsLoss:
         """The log-likelihood of all rows and its standard error."""
         loc, covariance = self.gaussian(x)
         return total_log_likelihood(self.observations, loc, covariance, self.method, self.key)
+
+    def total_by_rows(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """The same, and its variance, by the program of `log_likelihood`, which a fit has compiled
+        already."""
+        loc, covariance = gaussian_at(self, x)
+        total = total_log_likelihood(self.observations, loc, covariance, self.method, self.key)
+        return total.log_prob, total.stderr**2
 
     def scores(self, x: jax.Array) -> jax.Array:
         """The gradient of each row's log-likelihood, times its weight, (n, q)."""

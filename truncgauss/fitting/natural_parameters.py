@@ -1,4 +1,4 @@
-"""The loss of rows seen only inside a region, in the natural parameters of a Gaussian."""
+"""Natural parameters of a Gaussian, and the loss of rows seen only inside a region in these."""
 
 import math
 from typing import Any
@@ -37,12 +37,14 @@ class TruncatedLoss:
         region: of the rows in standard units.
         held: how P is computed.
         size: the total weight of the rows.
+        log_units: logarithm of the volume that white units have in the user's.
     """
 
     root: jax.Array
     region: Any
     held: Held
     size: jax.Array
+    log_units: jax.Array
 
     def __call__(self, natural: jax.Array) -> jax.Array:
         eta, precision = unpacked(natural, self.root.shape[0])
@@ -55,7 +57,17 @@ class TruncatedLoss:
             + 0.5 * len(eta) * math.log(2 * math.pi)
         )
         energy = 0.5 * jnp.trace(precision)
-        return energy + log_normaliser + log_prob
+        return energy + log_normaliser + log_prob + self.log_units
+
+    @property
+    def method(self) -> Any:
+        """The method of P, with its plans."""
+        return self.held.method
+
+    @property
+    def expensive_hessian(self) -> bool:
+        """Whether profiles avoid the Hessian, whose program takes long to compile."""
+        return True
 
     @property
     def cost(self) -> Cost:
@@ -138,3 +150,30 @@ def inverse(matrix: jax.Array) -> jax.Array:
         factor, jnp.eye(matrix.shape[-1], dtype=matrix.dtype), lower=True
     )
     return root.T @ root
+
+
+@frozen_pytree
+class NaturalCoordinates:
+    """What packed natural parameters of white rows stand for in the user's units.
+
+    Attributes:
+        centre: the rows' mean, (d,).
+        scale: their standard deviations, (d,).
+        root: the Cholesky factor of their correlation, (d, d).
+    """
+
+    centre: jax.Array
+    scale: jax.Array
+    root: jax.Array
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        """loc and the lower triangle of the covariance matrix by rows, as one vector; of one column
+        loc and sigma."""
+        loc, covariance = gaussian(x, self.root)
+        units = jnp.outer(self.scale, self.scale)
+        return with_sigma(packed(self.centre + self.scale * loc, covariance * units))
+
+
+def with_sigma(estimates: Any) -> Any:
+    """Packed loc and covariance, of one column with its standard deviation for its variance."""
+    return estimates ** np.array([1.0, 0.5]) if len(estimates) == 2 else estimates

@@ -1,9 +1,10 @@
-"""What every maximum-likelihood fit of rows returns, and what can be asked of it."""
+"""Results of maximum likelihood: estimates, their errors and intervals, and tests."""
 
 import dataclasses
+import html
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +18,9 @@ from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.optimization.newton import Point
 from truncgauss.fitting.optimization.result import Fit, InformationCriteria, table_of
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
+from truncgauss.fitting.optimization.wald import coverages, untrusted
 from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.profile import Profile
-from truncgauss.fitting.truncated_normal_loss import TruncatedLoss
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 
@@ -55,6 +56,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         names, estimates: all estimated numbers and what to call them; `parameter_covariance` and
             `errors` are in the same order.
         errors: their standard errors; inf where the data do not identify an estimate.
+        standard_errors: the same in the shapes of the estimates, if these have others.
         information: what the errors come from: "observed", "expected" or "sandwich".
         log_likelihood: of all rows, in nats, with all constants.
         log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
@@ -73,11 +75,19 @@ class LikelihoodFit(InformationCriteria, Fit):
         profiles: 95 % profile intervals, by name, of the estimates whose Wald intervals are not to
             be trusted; the table shows these in their place.
         references: keys of the literature that `citation` lists.
+        observations: the rows; where they are spread over processes, those of this one; None if the
+            fit does not keep them.
+        centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
+        outliers: the rows that are farthest from their fitted means, see `fitting.outliers`; None
+            if the fit has not converged, or no row is judged.
+        share: which rows of all these are, where they are spread over processes; else None. The
+            functions that take such a fit are to be called on all processes.
     """
 
     names: tuple[str, ...]
     estimates: np.ndarray
     errors: np.ndarray
+    standard_errors: Any
     information: str
     log_likelihood: float
     log_likelihood_stderr: float
@@ -92,6 +102,10 @@ class LikelihoodFit(InformationCriteria, Fit):
     wald_ratios: np.ndarray
     profiles: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
     references: tuple[str, ...] = ()
+    observations: Observations | None = dataclasses.field(default=None, repr=False)
+    centred: Observations | None = dataclasses.field(default=None, repr=False)
+    outliers: Outliers | None = dataclasses.field(default=None, repr=False)
+    share: pooling.Share | None = dataclasses.field(default=None, repr=False)
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """The profile-likelihood interval of an estimate, such as "loc[0]".
@@ -185,8 +199,8 @@ class LikelihoodFit(InformationCriteria, Fit):
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
         estimate = OneEstimate(self.coordinates, jnp.asarray(self.names.index(name)))
         # A Hessian is many integrals then, or its program takes long to compile.
-        dear = self.log_likelihood_stderr > 0 or isinstance(self.loss, TruncatedLoss)
-        return Profile(self.loss, float(self.loss.size), self.best, estimate, dear)
+        expensive = self.log_likelihood_stderr > 0 or getattr(self.loss, "expensive_hessian", False)
+        return Profile(self.loss, float(self.loss.size), self.best, estimate, expensive)
 
     def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
         """A function of the estimates with its standard error, by the delta method.
@@ -281,30 +295,48 @@ class LikelihoodFit(InformationCriteria, Fit):
             + (f"fraction not truncated {seen:.4g}; " if seen < 1.0 else "")
             + f"standard errors from the {self.information} information"
         )
-        return "\n".join([*lines, self.reason, *self.notes])
+        one = self.centred is not None and self.centred.dimension == 1
+        truncated = self.centred is not None and isinstance(self.centred.region, Box)
+        last = (TIGHTENED,) if one and truncated and self.converged else ()
+        return "\n".join([*lines, self.reason, *self.notes, *last])
 
+    def summary(self) -> str:
+        """The table of estimates and all that is to be said of them, as `print` shows it."""
+        return str(self)
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RowsFit(LikelihoodFit):
-    """A maximum of the likelihood of observed rows, which it keeps.
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
-    Attributes, besides those of `LikelihoodFit`:
-        observations: the rows; where they are spread over processes, those of this one.
-        centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
-        outliers: the rows that are farthest from their fitted means, see `fitting.outliers`; None
-            if the fit has not converged, or no row is judged.
-        share: which rows of all these are, where they are spread over processes; else None. The
-            functions that take such a fit are to be called on all processes.
-    """
-
-    observations: Observations = dataclasses.field(repr=False)
-    centred: Observations = dataclasses.field(repr=False)
-    outliers: Outliers | None = dataclasses.field(default=None, repr=False)
-    share: pooling.Share | None = dataclasses.field(default=None, repr=False)
-
-    def __str__(self) -> str:
-        one = self.centred.dimension == 1 and isinstance(self.centred.region, Box)
-        return super().__str__() + (f"\n{TIGHTENED}" if one and self.converged else "")
+    def with_intervals(self, num_profiles: int) -> Self:
+        """The fit with profile intervals of the estimates whose Wald intervals are not to be
+        trusted, if these are no more than `num_profiles`, and a note that says so. Profile
+        intervals presume the model, and so do not stand beside errors of the sandwich, which do
+        not."""
+        wrong = np.flatnonzero(untrusted(self.wald_ratios))
+        if not (self.converged and len(wrong)):
+            return self
+        names, profiles = [self.names[k] for k in wrong], {}
+        if len(wrong) <= num_profiles and self.information != "sandwich":
+            profiles = {name: self.profile(name) for name in names}
+        some = ", ".join(names)
+        least = float(coverages(self.wald_ratios).min())
+        why = "The log-likelihood is far from quadratic."
+        if least > 0.5:
+            why = (
+                "The log-likelihood is not quadratic: were the fit the truth, Wald's of 95 % would "
+                f"hold it in about {least:.0%} of the samples."
+            )
+        if profiles:
+            notes = [f"Profile intervals replace Wald's of {some} in the table. {why}"]
+        else:
+            notes = [f"Do not trust the Wald intervals of {some}. {why} Use profile(name)."]
+        endless = [name for name, ends in profiles.items() if not np.all(np.isfinite(ends))]
+        if endless:
+            notes.append(
+                f"Infinite ends of the profile intervals of {', '.join(endless)}: there the "
+                "likelihood falls too little to rule out any value."
+            )
+        return dataclasses.replace(self, profiles=profiles, notes=(*self.notes, *notes))
 
 
 class LikelihoodRatio(NamedTuple):
@@ -321,7 +353,7 @@ class LikelihoodRatio(NamedTuple):
     p_value: float
 
 
-def likelihood_ratio(small: RowsFit, large: RowsFit) -> LikelihoodRatio:
+def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRatio:
     """Wilks' test of a fit against one of the same rows by a model that contains the first.
 
     That the models are nested cannot be seen from the numbers and is taken for granted. The
@@ -353,7 +385,7 @@ def likelihood_ratio(small: RowsFit, large: RowsFit) -> LikelihoodRatio:
         (6.423, 1, 0.0113)
     """
     for fit in (small, large):
-        if not isinstance(fit, RowsFit):
+        if getattr(fit, "observations", None) is None:
             raise ValueError(
                 "likelihood_ratio: needs fits that keep their rows, of fit_observations or "
                 f"fit_regression; got {type(fit).__name__}. Whether two fits of "
@@ -361,6 +393,7 @@ def likelihood_ratio(small: RowsFit, large: RowsFit) -> LikelihoodRatio:
             )
         if not fit.converged:
             raise ValueError(f"likelihood_ratio: a fit has not converged. {fit.reason}")
+    assert small.observations is not None and large.observations is not None
     same = same_rows(small.observations, large.observations)
     if small.share is not None:
         same = all(distributed.exchanged(same))

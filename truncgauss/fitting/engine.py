@@ -1,0 +1,291 @@
+"""Maximum likelihood of any model of rows: steps, several starts, certificate, errors and notes."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.execution import pooling
+from truncgauss.execution.compiling import Compiled, closed_form
+from truncgauss.fitting.existence import refuse
+from truncgauss.fitting.model import Model
+from truncgauss.fitting.optimization.descent import Descent, Path
+from truncgauss.fitting.optimization.newton import Point, point, verdict
+from truncgauss.fitting.optimization.progress import bar
+from truncgauss.fitting.optimization.result import (
+    BASELESS,
+    MOSTLY_UNSEEN,
+    NO_OTHER,
+    UNSEEN,
+    in_words,
+)
+from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
+from truncgauss.fitting.optimization.wald import wald_ratios
+from truncgauss.gaussian.problem import Estimate
+
+INFORMATION = ("observed", "expected", "sandwich")
+
+
+def check_settings(information: str, num_profiles: int) -> None:
+    """Raise ValueError for settings that no fit takes."""
+    if information not in INFORMATION:
+        raise ValueError(
+            f'information must be "observed", "expected" or "sandwich", got {information!r}.'
+        )
+    if isinstance(num_profiles, bool) or not isinstance(num_profiles, int) or num_profiles < 0:
+        raise ValueError(f"num_profiles must be a whole number from 0 on, got {num_profiles!r}.")
+
+
+def maximum_likelihood(
+    model: Model,
+    *,
+    start: Any = None,
+    num_steps: int = 100,
+    num_starts: int | None = None,
+    information: str = "observed",
+    num_profiles: int = 10,
+    progress: bool = True,
+) -> Any:
+    """The fit of a model: where its likelihood is highest, and how far to trust that.
+
+    Args:
+        model: what to fit, see `fitting.Model`.
+        start: free coordinates (q,) to begin with. The model's own starts are taken where the steps
+            from there do not converge.
+        num_steps: the most Newton steps from each start.
+        num_starts: from how many points to begin, by default as many as the model asks for.
+        information: what standard errors come from: "observed", minus the Hessian of the
+            log-likelihood; "expected", its mean over samples, if the model knows that; or
+            "sandwich", which holds for many rows of another distribution too.
+        num_profiles: up to how many estimates get a profile interval in the table at once where
+            their Wald intervals are not to be trusted.
+        progress: say on standard error what goes on, if the fit takes more than a second.
+
+    Returns:
+        What `model.result` makes of it, by default a LikelihoodFit.
+
+    Raises:
+        ValueError: if the likelihood is not finite at any start.
+    """
+    check_settings(information, num_profiles)
+    with jax.enable_x64(True), bar(None, "", progress):
+        fit = ascended(model, start, num_starts, information, Descent(model, num_steps, progress))
+        return fit.with_intervals(num_profiles)
+
+
+def ascended(
+    model: Model, start: Any, num_starts: int | None, information: str, descent: Descent
+) -> Any:
+    """The fit from the user's start or, if that leads nowhere, the best from the model's."""
+    if start is not None:
+        path = descent.path(np.asarray(start, np.float64))
+        if path.arrived:
+            return fit_at(model, path, information)
+    starts = model.starts(num_starts)
+    best, sentence = descent.best(starts)
+    if not best.end.finite:
+        raise ValueError(
+            "The likelihood or its derivatives are not finite at the start. Give another start, or "
+            "another method."
+        )
+    fit = fit_at(model, best, information, sentence if len(starts) > 1 else "")
+    if start is None:
+        return fit
+    return dataclasses.replace(fit, notes=(model.unused_start, *fit.notes))
+
+
+def fit_at(model: Model, path: Path, information: str, starts: str = "") -> Any:
+    """The fit where a path has led.
+
+    Args:
+        model: what is fitted.
+        path: the descent.
+        information: "observed", "expected" or "sandwich".
+        starts: what several starts led to, in a sentence.
+    """
+    loss, here, x = path.loss, path.end, jnp.asarray(path.end.x)
+    total = model.total(path) or total_of(loss, x)
+    estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, x))
+    slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
+    proof = certificate(slope, curvature, float(total.stderr))
+    obstacle = model.obstacle(path)
+    converged, reason = ending(path, proof, obstacle)
+    free_errors = free_errors_of(model, path, proof, information)
+    bars = free_errors.of(jacobian)
+    errors, covariance = bars.standard_errors, bars.covariance
+    if obstacle is not None:
+        errors, covariance = np.full_like(errors, np.inf), np.full_like(covariance, np.nan)
+    ratios, remarks = np.zeros((0, 2)), tuple[str, ...]()
+    if converged:
+        compare = functools.partial(ratios_of, loss, here, model.coordinates, jacobian)
+        ratios, remarks = model.wald_ratios(path, errors, compare)
+    fraction, outliers = model.judged(path, converged)
+    fields = {
+        "names": model.names,
+        "estimates": estimates,
+        "errors": errors,
+        "information": information,
+        "wald_ratios": ratios,
+        "log_likelihood": float(total.log_prob),
+        "log_likelihood_stderr": float(total.stderr),
+        "num_rows": float(loss.size) if model.num_rows is None else model.num_rows,
+        "converged": converged,
+        "reason": reason,
+        "parameter_covariance": covariance,
+        "free_errors": free_errors,
+        "certificate": proof,
+        "coordinates": model.coordinates,
+        **traces(path),
+        "fraction_not_truncated": fraction,
+        "outliers": outliers,
+        "references": ("marquardt1963", *model.references, *REFERENCES.get(information, ())),
+    }
+    refuse(fields, model.undetermined(path, errors))
+    fields["notes"] = model.notes(fields, notes_of(model, fields, remarks, starts), starts)
+    return model.result(fields, path)
+
+
+def traces(path: Path) -> dict[str, Any]:
+    """How a descent went, over how many parameters, and where it ended."""
+    return {
+        "loss": path.loss,
+        "best": path.end,
+        "num_parameters": len(path.end.x),
+        "num_steps": len(path.visited) - 1,
+        "loss_trace": np.array([p.loss for p in path.visited]),
+        "newton_decrement_trace": np.array([p.decrement for p in path.visited]),
+    }
+
+
+REFERENCES = {"expected": ("efron1978",), "sandwich": ("white1982",)}
+
+
+def ending(path: Path, proof: Certificate, obstacle: str | None) -> tuple[bool, str]:
+    """Whether this is a maximum, and a sentence."""
+    if np.isinf(proof.stderr):
+        return False, BASELESS
+    if obstacle is not None:
+        return False, obstacle
+    if proof.positive_definite:
+        return verdict(proof.distance, len(path.visited) - 1)
+    return False, (
+        "Not converged: the curvature of the likelihood is not positive beyond rounding at the end "
+        f"(smallest scaled eigenvalue {proof.curvature:.1e}). The rows do not determine the "
+        "parameters, or some of these lie so far off that rounding hides it."
+    )
+
+
+def notes_of(
+    model: Model, fields: dict[str, Any], remarks: tuple[str, ...], starts: str
+) -> tuple[str, ...]:
+    """Whether the maximum is global, and on what it rests.
+
+    Where a likelihood that has one maximum at most was not followed to it, nothing is said of
+    others.
+    """
+    notes = []
+    stderr, fraction = fields["log_likelihood_stderr"], fields["fraction_not_truncated"]
+    if not model.unique:
+        others = f". {starts}" if starts else "; try num_starts."
+        notes.append(f"The likelihood may have other maxima{others}")
+    elif fields["converged"]:
+        notes.append(NO_OTHER)
+    if 0.1 < stderr < np.inf:
+        notes.append(
+            f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
+            "give the method more points."
+        )
+    if fraction < MOSTLY_UNSEEN and fields["converged"]:
+        notes.append(UNSEEN.format(in_words(fraction)))
+    if fields["outliers"] is not None and len(fields["outliers"].rows):
+        notes.append(str(fields["outliers"]))
+    return (*notes, *remarks) if fields["converged"] else tuple(notes)
+
+
+# ---------------------------------------------------------------- the end of a path
+
+
+@functools.partial(Compiled, cost=closed_form)
+def estimates_at(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The estimates (p,) at free coordinates x, and their Jacobian (p, q)."""
+    return coordinates.estimates(x), jax.jacfwd(coordinates.estimates)(x)
+
+
+@Compiled
+def compiled_total(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    total = loss.total(x)
+    return total.log_prob, total.stderr**2
+
+
+def total_of(loss: Any, x: jax.Array) -> Estimate:
+    """The log-likelihood of all rows and its standard error."""
+    total = getattr(type(loss), "total_by_rows", None)
+    if total is not None:  # by a program that is compiled already
+        value, variance = pooling.evaluated(total, loss, x)
+    else:
+        value, variance = pooling.evaluated(compiled_total, loss, x)
+    return Estimate(value, variance**0.5)
+
+
+@Compiled
+def scores_of(loss: Any, x: jax.Array) -> jax.Array:
+    """The gradient of each row's log-likelihood, times its weight, (n, q)."""
+    return loss.scores(x)
+
+
+def ratios_of(
+    loss: Any,
+    here: Point,
+    coordinates: Any,
+    jacobian: np.ndarray,
+    some: Any = slice(None),
+    value: Callable[[np.ndarray], float] | None = None,
+) -> np.ndarray:
+    """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
+    if there is a program for it already."""
+    size = float(loss.size)
+    if value is None:
+        value = lambda x: -float(total_of(loss, jnp.asarray(x)).log_prob) / size
+
+    def estimates(x: np.ndarray) -> np.ndarray:
+        return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
+
+    covariance = np.linalg.inv(size * here.hessian)
+    return wald_ratios(value, size, here.x, covariance, estimates, jacobian[some])
+
+
+def free_errors_of(model: Model, path: Path, proof: Certificate, information: str) -> FreeErrors:
+    """Errors of the free coordinates, by the information asked for."""
+    loss, here, size = path.loss, path.end, float(path.loss.size)
+    if information == "expected":
+        return FreeErrors.observed(size * point(model.expected_loss(path), here.x).hessian)
+    observed = FreeErrors.observed(size * here.hessian)
+    if information == "observed":
+        return observed
+    if not proof.positive_definite:
+        return observed._replace(root=np.full_like(here.hessian, np.nan))
+    scores = np.asarray(scores_of(loss, jnp.asarray(here.x)))
+    return sandwich(observed, scores, model.weights, size * here.hessian)
+
+
+def sandwich(observed: FreeErrors, scores: np.ndarray, weights: Any, matrix: Any) -> FreeErrors:
+    """Errors that hold for many rows even if their distribution is not the model's (White, 1982):
+    with H the Hessian and s_i the rows' scores, the covariance H^-1 (sum_i s_i s_i^T) H^-1.
+
+    Args:
+        observed: by the Hessian.
+        scores: of each row, times its weight, (n, q), or filled up by rows that are none.
+        weights: of the rows, (n,); None for 1.
+        matrix: H, (q, q), positive definite.
+    """
+    if weights is not None:
+        weights = np.asarray(weights)
+        seen = weights > 0
+        scores = scores[: len(weights)][seen] / np.sqrt(weights[seen, None])
+    # The root of the scores' squares by QR, which loses no digits to squaring.
+    root = pooling.triangle(scores)
+    return observed._replace(root=np.linalg.solve(matrix, root.T))

@@ -1,0 +1,194 @@
+"""Models of rows: what maximum likelihood needs to know of what it fits."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.fitting.optimization.descent import Path
+from truncgauss.fitting.optimization.newton import Point, point
+from truncgauss.fitting.optimization.widening import Precision
+from truncgauss.fitting.outliers import Outliers
+from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.gaussian.problem import Estimate
+
+
+@frozen_pytree
+class RowsLoss:
+    """Minus the mean log-likelihood of a row, of a model that defines `log_likelihoods`.
+
+    Attributes:
+        model: with the rows.
+        size: the total weight of the rows.
+    """
+
+    model: Any
+    size: jax.Array
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return -self.total(x).log_prob / self.size
+
+    def total(self, x: jax.Array) -> Estimate:
+        """The log-likelihood of all rows, exact."""
+        rows, weights = self.model.log_likelihoods(x), self.model.weights
+        total = jnp.sum(rows) if weights is None else jnp.asarray(weights) @ rows
+        return Estimate(total, jnp.zeros_like(total))
+
+    def scores(self, x: jax.Array) -> jax.Array:
+        """The gradient of each row's log-likelihood, times its weight, (n, q)."""
+        scores, weights = jax.jacfwd(self.model.log_likelihoods)(x), self.model.weights
+        return scores if weights is None else jnp.asarray(weights)[:, None] * scores
+
+
+class Model:
+    """A model of rows, which `maximum_likelihood` fits.
+
+    Its parameters are free coordinates x, a vector (q,) in which steps may go anywhere, or nearly
+    so: logarithms of what is positive, say. A model is a pytree that holds its rows and defines
+    `names`, `estimates`, `log_likelihoods` and `starts`; all else has a default. One whose loss is
+    another pytree defines `loss_at` in place of `log_likelihoods`.
+
+    Attributes:
+        names: of the estimates, (p,).
+        weights: how often each row counts, (n,); None for once.
+        num_rows: the weight of the rows that say something; None for that of all.
+        unique: whether the likelihood is known to have one maximum at most.
+        precision: where the inverse covariance of a Gaussian stands in x, which a step may lower
+            only so far, and which is 0 where the Gaussian widens for ever; None if nowhere.
+        expensive: whether the Hessian is to be learnt from gradients until a maximum is near.
+        rounds: how often plans of the loss are made anew.
+        unused_start: the note where the steps from the user's start did not converge.
+        references: keys of the literature that the fit rests on, besides that of its steps.
+
+    Example:
+        >>> from truncgauss.execution.pytrees import frozen_pytree
+        >>> @frozen_pytree
+        ... class Exponential(tg.fitting.Model):
+        ...     rows: jax.Array
+        ...     names = ("rate",)
+        ...
+        ...     def estimates(self, x):
+        ...         return jnp.exp(x)
+        ...
+        ...     def log_likelihoods(self, x):
+        ...         return x - self.rows * jnp.exp(x)
+        ...
+        ...     def starts(self, count):
+        ...         return [np.zeros(1)]
+        >>> fit = tg.fitting.maximum_likelihood(Exponential(jnp.array([1.0, 2.0, 3.0])))
+        >>> fit.converged, fit.estimates.round(6), fit.errors.round(6)
+        (True, array([0.5]), array([0.288675]))
+    """
+
+    names: Any
+    weights: Any = None
+    num_rows: Any = None
+    unique: Any = False
+    precision: Any = None
+    expensive: Any = False
+    rounds: Any = 4
+    unused_start: Any = (
+        "From the start that was given the steps did not converge; these began at least squares."
+    )
+    references: Any = ()
+
+    # ---------------------------------------------------------------- to be defined
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        """The numbers that `names` calls, in the user's units, (p,)."""
+        raise NotImplementedError(f"{type(self).__name__} defines no estimates(x).")
+
+    def log_likelihoods(self, x: jax.Array) -> jax.Array:
+        """The log-likelihood of each row, (n,)."""
+        raise NotImplementedError(f"{type(self).__name__} defines no log_likelihoods(x).")
+
+    def starts(self, count: int | None) -> list[np.ndarray]:
+        """Free coordinates to begin with, the best guess first; so many, or as many as seem
+        worthwhile."""
+        raise NotImplementedError(f"{type(self).__name__} defines no starts(count).")
+
+    # ---------------------------------------------------------------- with defaults
+
+    @property
+    def coordinates(self) -> Any:
+        """A pytree with the method `estimates`."""
+        return self
+
+    def loss_at(self, x: np.ndarray) -> Any:
+        """Minus the mean log-likelihood of a row, with the plans of its integrals made at x.
+
+        It is a callable pytree with `size`, the rows' total weight; `total(x)`, the log-likelihood
+        of all rows and its standard error; and `scores(x)`, the rows' gradients. It may have
+        `derivatives(x)`, value, gradient and Hessian, and `expensive_hessian`, whether profiles
+        are to avoid the last.
+        """
+        if self.weights is not None:
+            return RowsLoss(self, jnp.sum(jnp.asarray(self.weights, float)))
+        rows = jax.eval_shape(self.log_likelihoods, jnp.asarray(x, float))
+        return RowsLoss(self, jnp.asarray(float(rows.shape[0])))
+
+    def points(self, loss: Any, before: Any) -> Callable[[np.ndarray], Point]:
+        """x -> the loss with gradient and curvature; by default the exact Hessian. A `Chord` has
+        cheaper curvatures, and goes on with that of the loss before, if `before` is one."""
+        return functools.partial(point, loss)
+
+    def is_endless(self, x: np.ndarray) -> bool:
+        """Whether a Gaussian has widened so far that the rows see a straight slope of it."""
+        precision: Precision | None = self.precision
+        return precision is not None and bool(precision.wide(x).size)
+
+    def obstacle(self, path: Path) -> str | None:
+        """Why there is no maximum where a path leads, in words; None if nothing is known of it."""
+        return None
+
+    def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
+        """Which estimates the rows say nothing of, though the path seems to have arrived."""
+        return np.zeros(len(errors), bool)
+
+    def total(self, path: Path) -> Estimate | None:
+        """The log-likelihood of all rows, if that is known cheaper than by the loss."""
+        return None
+
+    def wald_ratios(
+        self, path: Path, errors: np.ndarray, compare: Callable[..., np.ndarray]
+    ) -> tuple[np.ndarray, tuple[str, ...]]:
+        """How far the log-likelihood is from quadratic, see `optimization.wald`, (p, 2), or (0, 2)
+        if that is not to be found out, and what is to be said of it.
+
+        Args:
+            path: to the maximum.
+            errors: standard errors of the estimates, (p,).
+            compare: numbers of estimates, by default all -> their ratios.
+        """
+        return compare(), ()
+
+    def judged(self, path: Path, converged: bool) -> tuple[float, Outliers | None]:
+        """The mean probability that a row could be seen, and the rows farthest from their means."""
+        return 1.0, None
+
+    def expected_loss(self, path: Path) -> Any:
+        """The loss whose Hessian is the expected information of a row where a path ended."""
+        raise ValueError(
+            f'information="expected" is not known for {type(self).__name__}. Use "observed" or '
+            '"sandwich".'
+        )
+
+    def notes(
+        self, fields: dict[str, Any], common: tuple[str, ...], starts: str
+    ) -> tuple[str, ...]:
+        """What a reader of the fit must know.
+
+        Args:
+            fields: of the fit.
+            common: what is to be said of any model.
+            starts: what several starts led to, in a sentence, or nothing.
+        """
+        return common
+
+    def result(self, fields: dict[str, Any], path: Path) -> Any:
+        """The fit, from the fields that every fit has."""
+        return LikelihoodFit(**fields, standard_errors=fields["errors"])

@@ -1,0 +1,344 @@
+"""The log probability of independent blocks by held methods, as a function of all inputs.
+
+Called with numbers, the default method separates independent blocks, recognises structure, chooses
+methods and numbers of points for every row. Its derivative, and what `Automatic.hold` returns, is
+that of these choices, plans and counts held fixed. In a covariance matrix whose structure was
+recognised it is the derivative in a general matrix, since a step may leave the structure: with g
+and H the gradient and the Hessian of log P in the mean,
+
+    d log P = tr{ (H + g g^T) dSigma } / 2,   H + g g^T = K (E{(x - mu)(x - mu)^T} - Sigma) K,
+
+where K is the inverse of Sigma, and the expectation is under the truncated distribution.
+
+Reference:
+    Plackett (1954), A reduction formula for normal multivariate integrals, for the derivative in a
+    covariance as a second derivative in the mean.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.custom_derivatives import SymbolicZero
+from jaxtyping import Array, Float
+
+from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.regions import Box, Region, as_linear
+from truncgauss.probability.method import Method, average, by_gradient, estimate
+from truncgauss.probability.row_batches import flattened, taken
+from truncgauss.probability.row_moments import row_moments
+
+ROUNDING = 8.0  # units in the last place of the product of two standard deviations
+Inputs = tuple[Array, Region, Array]  # mean, region, covariance matrix
+
+
+@frozen_pytree
+class Block:
+    """An independent block of coordinates, with the held methods that serve it.
+
+    Attributes:
+        covariance: of its coordinates, with the structure that was recognised.
+        methods: each for some rows of the flattened problem.
+        rows: the indices of these rows, None for all.
+        result: the estimate and its gradient, if they are known.
+        coordinates: the indices of its coordinates, None for all (static).
+    """
+
+    covariance: Covariance
+    methods: tuple[Method, ...]
+    rows: tuple[np.ndarray | None, ...] = (None,)
+    result: tuple[Estimate, Problem] | None = None
+    coordinates: tuple[int, ...] | None = static_field(default=None)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is differentiated in its own matrix: without structure, or if it was sampled.
+
+        The moments of draws carry sampling errors, which the inverse covariance would multiply
+        twice.
+        """
+        sampled = any(method.growth is not None for method in self.methods)
+        return sampled or isinstance(self.covariance, CovarianceMatrix)
+
+    def indices(self, dimension: int) -> np.ndarray:
+        """The indices of its coordinates among those of all."""
+        return np.arange(dimension) if self.coordinates is None else np.array(self.coordinates)
+
+    def part_of(self, problem: Problem, matrix: Array | None = None) -> Problem:
+        """The block of a problem, with its covariance as recognised, or as a block of a matrix."""
+        loc, covariance = problem.loc, self.covariance
+        chosen = self.indices(loc.shape[-1])
+        if matrix is not None:
+            covariance = CovarianceMatrix(matrix[np.ix_(chosen, chosen)])
+        if self.coordinates is None:
+            return problem._replace(covariance=covariance)
+        box = as_linear(problem.region)
+        # A NaN anywhere in a mean makes the row NaN.
+        nan_propagator = lax.stop_gradient(0.0 * jnp.sum(loc, axis=-1, keepdims=True))
+        limits = Box(box.low[..., chosen], box.high[..., chosen])
+        return Problem(loc[..., chosen] + nan_propagator, covariance, limits)
+
+    def estimate(self, problem: Problem, key: Array) -> Estimate:
+        """The estimate of the block's problem, as it is known or by the held methods."""
+        if self.result is None:
+            return self._computed(problem, key)
+        result, gradient = self.result
+        return by_gradient(
+            lambda _: result,
+            lambda _: (result, gradient),
+            lambda problem: self._computed(problem, key),
+            problem,
+        )
+
+    def _computed(self, problem: Problem, key: Array) -> Estimate:
+        shape = problem.batch_shape
+        if self.rows == (None,):
+            (method,) = self.methods
+            if method.batch_shape in ((), shape):
+                return estimate(method, problem, key)
+            # The plans are one a row, along one axis.
+            whole = estimate(method, flattened(problem), key)
+            return jax.tree.map(lambda x: x.reshape(shape), whole)
+        flat = flattened(problem)
+        rows = [np.asarray(rows) for rows in self.rows]
+        results = [estimate(x, taken(flat, own), key) for x, own in zip(self.methods, rows)]
+        back = np.argsort(np.concatenate(rows))
+        return jax.tree.map(lambda *x: jnp.concatenate(x)[back].reshape(shape), *results)
+
+
+def combined(results: list[Estimate]) -> Estimate:
+    """The log probability of independent blocks together, with their errors in quadrature."""
+    if len(results) == 1:
+        return results[0]
+    log_prob: Any = sum(result.log_prob for result in results)
+    square: Any = sum(result.stderr**2 for result in results)
+    return Estimate(log_prob, square**0.5)
+
+
+def differentiable(
+    problem: Problem, is_recognised: bool, blocks: list[Block], keys: list[Array]
+) -> Estimate:
+    """The estimate by blocks for the numbers behind a problem, as a function of the problem.
+
+    Args:
+        problem: with tracers of a derivative.
+        is_recognised: whether the covariance of the first block has another form than the given.
+        blocks: of the numbers behind the problem.
+        keys: of the blocks.
+
+    Raises:
+        ValueError: for a second derivative in a covariance matrix whose structure was recognised.
+    """
+    covariance, pairs = problem.covariance, list(zip(blocks, keys))
+    if len(blocks) == 1 and blocks[0].coordinates is None and not is_recognised:
+        return blocks[0].estimate(problem, keys[0])
+    if is_concrete(covariance) or not isinstance(covariance, CovarianceMatrix):
+        return combined([block.estimate(block.part_of(problem), key) for block, key in pairs])
+    return by_blocks((problem.loc, problem.region, covariance.covariance_matrix), blocks, keys)
+
+
+@jax.custom_jvp
+def by_blocks(inputs: Inputs, blocks: list[Block], keys: list[Array]) -> Estimate:
+    """The estimate by recognised structure, with its derivatives in a general matrix."""
+    return _along(inputs, blocks, keys)
+
+
+def _along(inputs: Inputs, blocks: list[Block], keys: list[Array]) -> Estimate:
+    """The estimate as a function of the mean, the limits and the matrix of plain blocks."""
+    loc, region, matrix = inputs
+    problem = Problem(loc, CovarianceMatrix(matrix), region)
+    parts = [block.part_of(problem, matrix if block.is_plain else None) for block in blocks]
+    return combined([block.estimate(part, key) for block, part, key in zip(blocks, parts, keys)])
+
+
+def _by_blocks_jvp(
+    primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[Estimate, Estimate]:
+    (inputs, blocks, keys), change = primals, tangents[0]
+    moved = jax.tree.map(_instantiated, inputs, change, is_leaf=_is_zero)
+    result, slopes = jax.jvp(lambda inputs: _along(inputs, blocks, keys), (inputs,), (moved,))
+    slope = slopes.log_prob
+    if not _is_zero(change[2]):
+        slope = slope + _along_matrix(inputs, blocks, keys, moved[2])
+    return result, Estimate(slope, jnp.zeros_like(result.stderr))
+
+
+by_blocks.defjvp(_by_blocks_jvp, symbolic_zeros=True)
+
+
+def _is_zero(x: object) -> bool:
+    return isinstance(x, SymbolicZero)
+
+
+def _instantiated(primal: Array, tangent: Any) -> Array:
+    return jnp.zeros_like(primal) if _is_zero(tangent) else tangent
+
+
+def _along_matrix(inputs: Inputs, blocks: list[Block], keys: list[Array], change: Array) -> Array:
+    """The derivative of log P along a change of the matrix, less that within plain blocks."""
+    loc, region, matrix = inputs
+    problem, total = Problem(loc, CovarianceMatrix(matrix), region), 0.0 * jnp.sum(_once(matrix))
+    slope = jnp.zeros(problem.batch_shape + loc.shape[-1:], loc.dtype)
+    for block, key in zip(blocks, keys):
+        chosen = (
+            np.arange(len(matrix)) if block.coordinates is None else np.array(block.coordinates)
+        )
+        row, inner = block.part_of(problem), change[np.ix_(chosen, chosen)]
+        if block.is_plain:
+            gradient = _mean_slope(block, row, key)
+        else:
+            gradient, second = _slopes(block, row, key)
+            total = total + 0.5 * jnp.einsum("...ij,ij->...", second, inner)
+        # The sum after the loop leaves products of the gradients of two different blocks.
+        total = total - 0.5 * jnp.einsum("...i,ij,...j->...", gradient, inner, gradient)
+        slope = slope.at[..., chosen].set(gradient)
+    return total + 0.5 * jnp.einsum("...i,ij,...j->...", slope, change, slope)
+
+
+def _mean_slope(block: Block, row: Problem, key: Array) -> Array:
+    """The gradient of a block's log P in the mean."""
+    total = lambda loc: jnp.sum(block.estimate(row._replace(loc=loc), key).log_prob)
+    full = jnp.broadcast_to(row.loc, row.batch_shape + row.loc.shape[-1:])
+    return jax.grad(total)(full)
+
+
+def _slopes(block: Block, row: Problem, key: Array) -> tuple[Array, Array]:
+    """g and H + g g^T of a block with recognised structure, from the moments by its method."""
+    moments = row_moments(block.methods[0], row, key)
+    factor = jnp.linalg.cholesky(lax.stop_gradient(row.covariance.covariance_matrix))
+    inverse = jax.scipy.linalg.cho_solve((factor, True), jnp.eye(len(factor), dtype=factor.dtype))
+    gap = moments.mean - row.loc
+    excess = moments.covariance - factor @ factor.T + gap[..., :, None] * gap[..., None, :]
+    return gap @ inverse, inverse @ excess @ inverse
+
+
+@jax.custom_jvp
+def _once(matrix: Array) -> Array:
+    """The matrix, with an error for any further derivative."""
+    return matrix
+
+
+def _once_jvp(primals: tuple[Array], tangents: tuple[Any]) -> tuple[Array, Any]:
+    if not _is_zero(tangents[0]):
+        raise ValueError(
+            "a second derivative in a covariance matrix whose structure (independent blocks, a "
+            "chain, a common factor) was recognised is not known. Pass the structure itself, such "
+            "as tg.LowRank or tg.Markov, differentiate under jax.jit, or use tg.Separation()."
+        )
+    return primals[0], tangents[0]
+
+
+_once.defjvp(_once_jvp, symbolic_zeros=True)
+
+
+@frozen_pytree
+class HeldParts(Method):
+    """The sum of log probabilities over the independent blocks of a box, with held plans.
+
+    `Automatic.hold` returns it where it separates blocks, leaves out coordinates without limits, or
+    recognises a Markov chain or a common factor. It applies to a single covariance matrix: means
+    and limits may change, and be differentiated; for another matrix the estimate over blocks is
+    NaN. Where a coordinate that was left out has limits now, the method for all coordinates
+    replaces the blocks. Derivatives in the matrix, at this one, are those in a general matrix.
+
+    Args:
+        blocks: each with its covariance and its held method.
+        matrix: the covariance matrix of all coordinates, shape (d, d).
+        whole: the held method of all coordinates, None where none is left out.
+
+    Raises:
+        ValueError: for anything but a `Box` and one covariance matrix of the same dimension.
+    """
+
+    blocks: tuple[Block, ...]
+    matrix: Array
+    whole: Method | None = None
+
+    own_units = False  # each block has units of its own
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """Leading axes of plans held for many problems."""
+        every = [method for block in self.blocks for method in block.methods]
+        every += [] if self.whole is None else [self.whole]
+        return jnp.broadcast_shapes(*(method.batch_shape for method in every))
+
+    def broadcast_to(self, batch_shape: tuple[int, ...]) -> "HeldParts":
+        """The method with its plans broadcast to leading axes."""
+
+        def spread(leaf: Array) -> Array:
+            return jnp.broadcast_to(leaf, batch_shape + leaf.shape)
+
+        def of_rows(method: Method) -> Method:
+            return (
+                method.broadcast_to(batch_shape)
+                if method.batch_shape
+                else jax.tree.map(spread, method)
+            )
+
+        def of_block(block: Block) -> Block:
+            covariance = jax.tree.map(spread, block.covariance)
+            return replace(block, covariance=covariance, methods=tuple(map(of_rows, block.methods)))
+
+        whole = None if self.whole is None else of_rows(self.whole)
+        return HeldParts(tuple(map(of_block, self.blocks)), spread(self.matrix), whole)
+
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+        d = self.matrix.shape[-1]
+        if not isinstance(region, Box) or covariance.dimension != d:
+            raise ValueError(
+                f"the plan that is held was made for a tg.Box and a covariance matrix in {d} "
+                f"dimensions, this problem has a {type(region).__name__} in "
+                f"{covariance.dimension}. Hold the method for this problem: "
+                "method.hold(loc, covariance, region)."
+            )
+
+    def serving(self, problem: Problem) -> Method:
+        """The method of all coordinates or that of the blocks, where the limits are numbers."""
+        _, covariance, region = problem
+        box = values_of(region) if isinstance(region, Box) else None
+        if self.whole is None or box is None or covariance.dimension != self.matrix.shape[-1]:
+            return self
+        limited = self._limits_left_out(np.asarray(box.low), np.asarray(box.high))
+        if not limited.any():
+            return replace(self, whole=None)
+        return self.whole.serving(problem) if limited.all() else self
+
+    def _limits_left_out(self, low: Any, high: Any) -> Any:
+        """Whether each row has limits on coordinates that are in no block."""
+        used = np.concatenate([np.array(block.coordinates) for block in self.blocks])
+        others = np.setdiff1d(np.arange(self.matrix.shape[-1]), used)
+        return ((low[..., others] != -np.inf) | (high[..., others] != np.inf)).any(-1)
+
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        """The estimate over the blocks, or over all coordinates where others have limits."""
+        box, whole = as_linear(region), self.whole
+        if whole is None:
+            return self._over_blocks(loc, covariance, box, key)
+        return lax.cond(
+            self._limits_left_out(box.low, box.high),
+            lambda row: average(whole, row, key),
+            lambda row: self._over_blocks(row.loc, row.covariance, row.region, key),
+            Problem(loc, covariance, box),
+        )
+
+    def _over_blocks(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        """The sum over the blocks; NaN for another covariance matrix than the held one."""
+        matrix = covariance.covariance_matrix
+        keys = key[None] if len(self.blocks) == 1 else jax.random.split(key, len(self.blocks))
+        log_prob, stderr = by_blocks((loc, region, matrix), list(self.blocks), list(keys))
+        asked = lax.stop_gradient(matrix)
+        scale = jnp.sqrt(jnp.diagonal(self.matrix))
+        gap = ROUNDING * float(jnp.finfo(loc.dtype).eps) * scale[:, None] * scale[None, :]
+        same = jnp.all(jnp.abs(asked - self.matrix) <= gap)
+        # A product, so that derivatives are NaN too.
+        return Estimate(log_prob * jnp.where(same, 1.0, jnp.nan), jnp.where(same, stderr, jnp.nan))

@@ -1,0 +1,177 @@
+"""Runs side by side: a list of them, two compared, and the table of a sweep."""
+
+import csv
+import fnmatch
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from truncgauss.execution import files
+from truncgauss.runs import config as settings
+from truncgauss.runs import report
+from truncgauss.runs.folder import PARTIAL, CompletedRun, read
+from truncgauss.runs.results import shown
+
+FEW = 5  # results that are printed next to what is swept
+
+
+def listed(runs: Path) -> list[str]:
+    """A line for each run in a folder of runs, the oldest first: name, state, seconds, summary.
+
+    Raises:
+        ValueError: there is no such folder.
+    """
+    if not runs.is_dir():
+        raise ValueError(f"no such folder (got {runs})")
+    rows = []
+    for folder in sorted(path for path in runs.iterdir() if (path / "config.yaml").is_file()):
+        if folder.suffix == PARTIAL:
+            rows.append((folder.name, "unfinished", "", f"truncgauss run --resume {folder}"))
+            continue
+        if is_sweep(folder):
+            done = len(list(folder.glob("[0-9]*/summary.json")))
+            rows.append((folder.name, "sweep", "", f"{done} complete runs"))
+            continue
+        try:
+            run = read(folder)
+        except ValueError as error:
+            rows.append((folder.name, "damaged", "", str(error)))
+            continue
+        said = run.summary["reason"] or next(iter(run.summary["summary"]), "")
+        seconds = run.provenance.get("seconds")
+        time = "" if seconds is None else f"{seconds:.1f} s"
+        rows.append((folder.name, run.summary["status"], time, said))
+    return table(rows)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder holds the runs of a sweep."""
+    config = folder / "config.yaml"
+    lines = config.read_text("utf-8").splitlines() if config.is_file() else []
+    return any(line.startswith("sweep:") for line in lines)
+
+
+def compared(first: CompletedRun, second: CompletedRun, columns: Sequence[str] = ()) -> list[str]:
+    """Differences between two runs: every scalar of the results beside its twin, and settings.
+
+    Args:
+        first, second: the runs.
+        columns: patterns of the results to show, as for `chosen`; by default those that differ.
+
+    Raises:
+        ValueError: no result has a name of these.
+    """
+    pair = first.summary["values"], second.summary["values"]
+    names = ordered(pair)
+    same = 0 if columns else sum(not _differs(name, pair) for name in names)
+    shown_ones = chosen(names, columns) if columns else [n for n in names if _differs(n, pair)]
+    header = ("", first.folder.name, second.folder.name, "difference")
+    rows = table([header, *(_beside(name, *pair) for name in shown_ones)])
+    old, new = (re.sub("(?m)^#.*\n", "", run.config).splitlines() for run in (first, second))
+    lines = [f"- {line}" for line in old if line not in new]
+    lines += [f"+ {line}" for line in new if line not in old]
+    return [
+        *rows,
+        *([f"results that are the same: {same}"] if same else []),
+        *(["settings:", *lines] if lines else ["the same settings"]),
+    ]
+
+
+def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
+    """Write the table of a sweep's runs, and return lines of it.
+
+    Args:
+        folder: of the sweep.
+        columns: patterns of the results in these lines, as for `chosen`; by default
+            the first few: those that differ.
+
+    Raises:
+        ValueError: there is no sweep in the folder, or no such result.
+    """
+    if not (folder / "config.yaml").is_file():
+        raise ValueError(f"no sweep (got {folder})")
+    config = settings.load(folder / "config.yaml")
+    if not config.sweep:
+        raise ValueError(f"{folder} is no sweep, but a run")
+    members = enumerate(settings.members(config))
+    parts = [row(folder / f"{i:03d}", changes) for i, (changes, _) in members]
+    rows = [about | values for about, values in parts]
+    about, values = list(parts[0][0]), ordered([values for _, values in parts])
+    names = [*about, *values]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    files.write(folder / "summary.csv", text.getvalue())
+    files.write(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
+    cells = [[shown(each.get(name, "")) for name in names] for each in rows]
+    files.write(folder / "report.html", report.sweep_page(folder.name, names, cells))
+    printed = chosen(values, columns) if columns else values[:FEW]
+    kept = [names.index(name) for name in (*about, *printed)]
+    lines = table([tuple(each[i] for i in kept) for each in ([*names], *cells)])
+    return [*lines, f"table: {folder / 'summary.csv'}"]
+
+
+def row(folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A line of the table: the run, what distinguishes it and how it ended; and its scalars."""
+    about = {"run": folder.name, **{name: plain(value) for name, value in changes.items()}}
+    if not (folder / "summary.json").is_file():
+        begun = folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
+        return about | {"status": "unfinished" if begun else "missing"}, {}
+    done = read(folder)
+    seconds = {"seconds": done.provenance.get("seconds", "")}
+    return about | {"status": done.summary["status"]}, done.summary["values"] | seconds
+
+
+def plain(value: Any) -> Any:
+    """A value of a setting as JSON and CSV take it."""
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+def ordered(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the results of runs: those that differ, those that do not, and then times, which
+    always do.
+
+    Example:
+        >>> from truncgauss.runs import summary
+        >>> summary.ordered([{"seconds": 1.5, "n": 3, "loss": 0.5}, {"n": 3, "loss": 0.25}])
+        ['loss', 'n', 'seconds']
+    """
+    names = dict.fromkeys(name for run in runs for name in run)
+    return sorted(names, key=lambda name: ("seconds" in name, not _differs(name, runs)))
+
+
+def _differs(name: str, runs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a result is another one in some run than in the next, or missing there."""
+    missing = any(name not in run for run in runs if run)
+    return missing or len({str(run[name]) for run in runs if run}) > 1
+
+
+def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    """The names that patterns such as `fit/*` describe, in the order of the patterns.
+
+    Raises:
+        ValueError: a pattern that describes none.
+    """
+    found = {pattern: fnmatch.filter(names, pattern) for pattern in patterns}
+    for pattern, several in found.items():
+        if not several:
+            raise ValueError(f"no result is called {pattern}; there are: {', '.join(names)}")
+    return list(dict.fromkeys(name for several in found.values() for name in several))
+
+
+def _beside(name: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[str, ...]:
+    values = one.get(name, ""), two.get(name, "")
+    number = all(isinstance(x, int | float) and not isinstance(x, bool) for x in values)
+    gap = f"{values[1] - values[0]:+.3g}" if number else "" if values[0] == values[1] else "differs"
+    return name, *(shown(value) for value in values), gap
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines with the columns of the rows below each other, two blanks apart."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    padded = ([cell.ljust(width) for cell, width in zip(row, widths)] for row in rows)
+    return ["  ".join(row).rstrip() for row in padded]
