@@ -23,7 +23,6 @@ TYPED_BY_USERS = {"", "cli", "sklearn", "torch"}  # the only files outside of ro
 DOORS = {
     "numpyro": {
         "distributions.supports",
-        "distributions.events",
         "distributions.normal",
         "distributions.multivariate_normal",
         "fitting.optimization.parameters",
