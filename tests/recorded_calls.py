@@ -20,7 +20,9 @@ import numpy as np
 import optax
 
 import truncgauss as tg
-from tests import problems, recorded_messages, recording  # noqa: F401 - it enters its calls
+
+# Imported for their effects: conftest sets flags and precision, recorded_messages enters its calls.
+from tests import conftest, problems, recorded_messages, recording  # noqa: F401
 from tests.recording import CALLS, ITERATED, SINGLE, call
 
 INF = np.inf
@@ -774,7 +776,7 @@ def path_of_mixtures() -> Any:
 def used_mixture() -> Any:
     fit = MIXTURES["behind a cut, with noise"]()
     rows = tg.Observations.exact([0.1, 3.0], noise=[[0.1]])
-    derived = fit.function_of(lambda weights, locs, covariances: locs[1, 0] - locs[0, 0])
+    derived = fit.delta(lambda estimates: jnp.diff(fit.parts(estimates)[1], axis=0)[0, 0])
     return {
         "predict": [jnp.asarray(part) for part in fit.predict(rows)],
         "sample": fit.sample(jax.random.key(0), 4),
@@ -848,6 +850,4 @@ def two_processes() -> Any:
 
 
 if __name__ == "__main__":
-    from tests import conftest  # noqa: F401 - the precision and the flags of the tests
-
     recording.main(sys.argv[1:])

@@ -17,8 +17,9 @@ def refused(fit, sentence):
     assert np.all(fit.errors[fixed] == 0) and np.all(np.isinf(fit.errors[~fixed]))
     assert np.isnan(fit.parameter_covariance).all()
     assert np.isinf(fit.standard_errors.locs).all()
+    assert np.all(np.isinf(fit.delta(lambda estimates: fit.parts(estimates)[1]).standard_error))
     with pytest.raises(ValueError, match="highest at the edge"):
-        fit.function_of(lambda weights, locs, covariances: covariances)
+        fit.profile(fit.names[-1])
 
 
 def test_noise_that_explains_the_spread_of_the_rows_leaves_no_variance_to_be_known():

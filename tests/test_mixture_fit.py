@@ -148,9 +148,11 @@ def test_selected_components_have_errors_of_weights_seen_and_unseen():
         inside = weights * jax.scipy.stats.norm.sf(-0.4, locs[:, 0], covariances[:, 0, 0] ** 0.5)
         return inside / inside.sum()
 
-    value, error = fit.function_of(seen)
+    value, error = fit.delta(lambda estimates: seen(*fit.parts(estimates)))
     np.testing.assert_allclose(value, fit.observed_weights, rtol=1e-9)
     np.testing.assert_allclose(error, fit.standard_errors.observed_weights, rtol=1e-6)
+    with pytest.warns(DeprecationWarning, match="write fit.delta"):
+        np.testing.assert_array_equal(fit.function_of(seen), (value, error))
     table = str(fit)
     assert "covariances[1][1, 0]" in table and "ICL" in table and table.count("3 of 3 starts") == 1
     variances = [name for name in fit.names if "[0, 0]" in name or "[1, 1]" in name]
@@ -266,8 +268,8 @@ def test_more_components_than_the_rows_show_do_not_converge():
     start = np.array([0.5, 0.5]), np.zeros((2, 1)), np.ones((2, 1, 1))
     fit = tg.fit_mixture(tg.Observations.exact(y), 2, start=start)
     assert not fit.converged and "do not determine" in fit.reason
-    with pytest.raises(ValueError, match="no standard errors"):
-        fit.function_of(lambda weights, locs, covariances: weights)
+    with pytest.raises(ValueError, match="profile: there is no maximum to start from"):
+        fit.profile("weights[0]")
 
 
 @pytest.mark.parametrize(

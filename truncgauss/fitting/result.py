@@ -189,15 +189,19 @@ class LikelihoodFit(InformationCriteria, Fit):
         values = np.concatenate([low[::-1], [middle], high])
         return values, np.concatenate([falls[::-1], [0.0], falls])
 
-    def _profile(self, name: str) -> Profile:
-        """The profile likelihood of an estimate."""
+    def _profiled(self, name: str) -> int:
+        """The number of an estimate that has a profile."""
         if name not in self.names:
             raise ValueError(
                 f"profile: there is no estimate {name!r}, but {', '.join(self.names)}."
             )
         if not self.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
-        estimate = OneEstimate(self.coordinates, jnp.asarray(self.names.index(name)))
+        return self.names.index(name)
+
+    def _profile(self, name: str) -> Any:
+        """The profile likelihood of an estimate: a `Profile`, or what has its methods."""
+        estimate = OneEstimate(self.coordinates, jnp.asarray(self._profiled(name)))
         # A Hessian is many integrals then, or its program takes long to compile.
         expensive = self.log_likelihood_stderr > 0 or getattr(self.loss, "expensive_hessian", False)
         return Profile(self.loss, float(self.loss.size), self.best, estimate, expensive)

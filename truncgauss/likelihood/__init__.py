@@ -1,19 +1,20 @@
 """The log-likelihood of observed rows: exact, censored, interval, missing, noisy and truncated."""
 
-from truncgauss.likelihood.blocks import Block, blocks, filled_up, first_rows
+from truncgauss.likelihood.blocks import RowBlock, blocks, filled_up, first_rows
 from truncgauss.likelihood.integrals import HeldMethods
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.rows import (
+    RowSlopes,
     RowTerms,
     fraction_not_truncated,
     hold,
     log_likelihood,
     prepared,
+    row_slopes,
     row_terms,
     total_log_likelihood,
     variance_of_sum,
 )
-from truncgauss.likelihood.slopes import RowSlopes, row_slopes
 from truncgauss.likelihood.spread_rows import (
     Summary,
     local_rows,
@@ -23,7 +24,7 @@ from truncgauss.likelihood.spread_rows import (
 )
 
 __all__ = [
-    "Block",
+    "RowBlock",
     "HeldMethods",
     "Observations",
     "RowSlopes",

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.fitting.centring import COARSE
+from truncgauss.fitting.inference import described
 from truncgauss.fitting.mixtures.curvature import score_products
 from truncgauss.fitting.mixtures.edge import edge_of
 from truncgauss.fitting.mixtures.em import Ascent
 from truncgauss.fitting.mixtures.likelihood import MixtureTerms, row_weights
 from truncgauss.fitting.mixtures.loss import MixtureLoss, shares, slope, terms_at, total_at
-from truncgauss.fitting.mixtures.parameters import estimates_at, jacobian_at
 from truncgauss.fitting.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.fitting.optimization.newton import Point, verdict
 from truncgauss.fitting.optimization.result import BASELESS, MOSTLY_UNSEEN, in_words
@@ -46,38 +46,63 @@ def finished(
     information: str,
     endless: str | None = None,
 ) -> MixtureFit:
-    """The result at a point; `endless` says why there is no maximum, if it is known that there is
-    none."""
-    size = float(loss.size)
-    jacobian = np.asarray(jacobian_at(loss.coordinates, jnp.asarray(here.x)))
-    estimated = estimates_of(loss, here, jacobian, information)
+    """The result at a point.
+
+    Args:
+        loss: with the plans made there.
+        here: the point.
+        reached: what each start reached.
+        ascent: the EM steps of the start that led here.
+        trace: the loss and the Newton decrement at each step after these, (m, 2).
+        information: what the standard errors come from.
+        endless: why there is no maximum, if it is known that there is none.
+    """
+    size, place = float(loss.size), loss.coordinates
     terms = terms_at(loss, here.x)
     told = told_by(loss, terms)
-    stderr, inside = told.stderr, told.inside / size
-    estimated |= judged(loss, here, estimated, stderr, len(trace) - 1, endless)
+    stderr = told.stderr
+    proof = certificate(size * here.gradient, size * here.hessian, stderr)
+    edge = endless or (edge_of(loss, here.x) if here.finite else None)
+    if edge is not None:
+        proof = Certificate(np.nan, np.nan, np.nan, False, stderr)
+    converged, reason = ending(loss, here, proof, len(trace) - 1, edge)
+    known = edge is None and reason != accident(loss)
+    estimated = estimates_of(loss, here, information, known)
+    estimated |= {"certificate": proof, "converged": converged, "reason": reason}
+    ratios = ratios_of(loss, here) if converged else np.zeros((0, 2))
     objective = -here.loss * size  # with the prior, if there is one
-    notes = notes_of_starts(reached, objective, stderr, ascent, estimated["converged"])
-    notes += notes_of(loss, told.counts, inside, estimated, stderr)
-    notes += interval_notes(loss, here, jacobian, estimated) if estimated["converged"] else ()
+    notes = notes_of_starts(reached, objective, stderr, ascent, converged)
+    notes += notes_of(loss, told, estimated)
+    notes += interval_notes(place.kinds, estimated, ratios) if converged else ()
     return MixtureFit(
         **estimated,
-        log_likelihood=told.log_likelihood,
-        log_likelihood_stderr=stderr,
-        responsibilities=np.asarray(terms.responsibilities),
-        entropy=told.entropy,
-        fraction_not_truncated=inside,
-        num_rows=loss.sums.sum(np.asarray(loss.observations.weight)).item(),
-        num_parameters=len(here.x),
+        **row_fields(loss, terms, told),
         start_log_likelihoods=reached,
         num_reached=int(np.sum(np.abs(reached - objective) <= max(SAME, 3.0 * stderr))),
         em_log_likelihoods=ascent.log_likelihoods,
+        num_parameters=len(here.x),
         num_steps=len(trace) - 1,
-        loss_trace=trace,
+        loss_trace=trace[:, 0],
+        newton_decrement_trace=trace[:, 1],
         notes=notes,
+        wald_ratios=ratios,
         loss=loss,
-        best=here.x,
-        share=loss.sums.share,
+        coordinates=place,
+        best=here,
     )
+
+
+def row_fields(loss: MixtureLoss, terms: MixtureTerms, told: "Told") -> dict[str, Any]:
+    """The fields of a fit that say what the mixture makes of the rows."""
+    return {
+        "log_likelihood": told.log_likelihood,
+        "log_likelihood_stderr": told.stderr,
+        "responsibilities": np.asarray(terms.responsibilities),
+        "entropy": told.entropy,
+        "fraction_not_truncated": told.inside / float(loss.size),
+        "num_rows": loss.sums.sum(np.asarray(loss.observations.weight)).item(),
+        "share": loss.sums.share,
+    }
 
 
 class Told(NamedTuple):
@@ -109,24 +134,23 @@ def told_by(loss: MixtureLoss, terms: MixtureTerms) -> Told:
     return Told(float(value), float(variance) ** 0.5, counts, inside, float(entropy))
 
 
-def estimates_of(
-    loss: MixtureLoss, here: Point, jacobian: np.ndarray, information: str
-) -> dict[str, Any]:
-    """The fields of a fit that hold estimates, whose Jacobian is given, and their errors."""
+def estimates_of(loss: MixtureLoss, here: Point, information: str, known: bool) -> dict[str, Any]:
+    """The fields of a fit that hold estimates and their errors: where these are not known, infinite
+    but for what is fixed."""
     place, x = loss.coordinates, jnp.asarray(here.x)
     names = place.names(loss.observations.labels)
-    estimates = np.asarray(estimates_at(place, x))
+    estimates, jacobian = map(np.asarray, described(place, x))
     observed, slopes = shares(loss, here.x)
+    matrix = float(loss.size) * here.hessian if known else np.zeros_like(here.hessian)
+    free_errors = FreeErrors.observed(matrix)
+    if known and information == "sandwich":
+        free_errors = free_errors._replace(root=sandwich_root(loss, here.x, matrix))
     # Together: a coordinate that moves no weight is still unknown, and its error counts.
-    jacobian = np.concatenate([jacobian, slopes])
-    matrix = float(loss.size) * here.hessian
-    errors_of_x = FreeErrors.observed(matrix)
-    if information == "sandwich":
-        errors_of_x = errors_of_x._replace(root=sandwich_root(loss, here.x, matrix))
-    bars = errors_of_x.of(jacobian)
+    bars = free_errors.of(np.concatenate([jacobian, slopes]))
     errors, of_observed = np.split(bars.standard_errors, [len(names)])
     by_weight, by_loc, by_covariance = place.shaped(errors)
     weights, locs, covariances = place.shaped(estimates)
+    covariance = bars.covariance[: len(names), : len(names)]
     return {
         "weights": weights,
         "observed_weights": observed,
@@ -136,7 +160,8 @@ def estimates_of(
         "names": names,
         "estimates": estimates,
         "errors": errors,
-        "parameter_covariance": bars.covariance[: len(names), : len(names)],
+        "parameter_covariance": covariance if known else np.full_like(covariance, np.nan),
+        "free_errors": free_errors,
         "information": information,
     }
 
@@ -151,45 +176,16 @@ def sandwich_root(loss: MixtureLoss, x: np.ndarray, matrix: np.ndarray) -> np.nd
     return np.linalg.solve(matrix, vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def judged(
-    loss: MixtureLoss,
-    here: Point,
-    estimated: dict[str, Any],
-    stderr: float,
-    num_steps: int,
-    endless: str | None,
-) -> dict[str, Any]:
-    """The fields of a fit that say whether it ended at a maximum; at an edge, or where there is
-    none, also those of errors, which are infinite there but for what is fixed."""
-    size = float(loss.size)
-    proof = certificate(size * here.gradient, size * here.hessian, stderr)
-    edge = endless or (edge_of(loss, here.x) if here.finite else None)
-    fields: dict[str, Any] = {}
-    if edge is not None:
-        proof = Certificate(np.nan, np.nan, np.nan, False, stderr)
-        fields = without_errors(estimated)
-    converged, reason = ending(here, proof, size, num_steps, edge)
-    if converged and FEW_ROWS * len(here.x) > size and loss.coordinates.num_components > 1:
-        converged, reason = False, ACCIDENT.format(f"{size:g}", len(here.x))
-        fields = without_errors(estimated)
-    return fields | {"certificate": proof, "converged": converged, "reason": reason}
-
-
-def without_errors(estimated: dict[str, Any]) -> dict[str, Any]:
-    """The fields of errors where nothing is known: infinite but for what is fixed."""
-
-    def unknown(errors: np.ndarray) -> np.ndarray:
-        return np.where(errors == 0.0, 0.0, np.inf)
-
-    return {
-        "standard_errors": MixtureErrors(*map(unknown, estimated["standard_errors"])),
-        "errors": unknown(estimated["errors"]),
-        "parameter_covariance": np.full_like(estimated["parameter_covariance"], np.nan),
-    }
+def accident(loss: MixtureLoss) -> str | None:
+    """That the rows are too few for a maximum to be believed, in words; None if they are not."""
+    place, size = loss.coordinates, float(loss.size)
+    if place.num_components == 1 or FEW_ROWS * place.size <= size:
+        return None
+    return ACCIDENT.format(f"{size:g}", place.size)
 
 
 def ending(
-    here: Point, proof: Certificate, size: float, num_steps: int, edge: str | None
+    loss: MixtureLoss, here: Point, proof: Certificate, num_steps: int, edge: str | None
 ) -> tuple[bool, str]:
     """Whether this is a maximum, and a sentence."""
     if not here.finite:
@@ -199,7 +195,9 @@ def ending(
     if edge is not None:
         return False, edge
     if proof.positive_definite:
-        return verdict(here.decrement * size**0.5, num_steps)
+        converged, reason = verdict(here.decrement * float(loss.size) ** 0.5, num_steps)
+        few = accident(loss) if converged else None
+        return converged and few is None, few or reason
     return False, (
         "Not converged: the curvature of the likelihood is not positive at the end (smallest "
         f"scaled eigenvalue {proof.curvature:.1e}). The rows do not determine that many "
@@ -207,43 +205,44 @@ def ending(
     )
 
 
+def ratios_of(loss: MixtureLoss, here: Point) -> np.ndarray:
+    """See `wald_ratios`; none where the rows are too many to be looked at so often."""
+    place, size = loss.coordinates, float(loss.size)
+    estimates, jacobian = map(np.asarray, described(place, jnp.asarray(here.x)))
+    num_rows = loss.sums.sum(np.asarray(loss.observations.num_rows)).item()
+    if 2 * len(estimates) * num_rows > MOST_COMPARED:
+        return np.zeros((0, 2))
+    return wald_ratios(
+        lambda x: slope(loss, x)[0],
+        size,
+        here.x,
+        np.linalg.inv(size * here.hessian),
+        lambda x: np.asarray(described(place, jnp.asarray(x))[0]),
+        jacobian,
+    )
+
+
 def interval_notes(
-    loss: MixtureLoss, here: Point, jacobian: np.ndarray, estimated: dict[str, Any]
+    kinds: tuple[str, ...], estimated: dict[str, Any], ratios: np.ndarray
 ) -> tuple[str, ...]:
     """How far Wald's intervals may be trusted."""
     names, notes = estimated["names"], []
-    wrong = impossible_intervals(loss, estimated)
+    with np.errstate(invalid="ignore"):
+        low = estimated["estimates"] - QUANTILE * estimated["errors"]
+    positive = np.array(kinds) != "number"
+    if kinds.count("weight") == 1:
+        positive[0] = False  # it is fixed
+    wrong = np.flatnonzero(positive & np.isfinite(low) & (low < 0))
     if len(wrong):
         notes.append(
             f"Do not trust the Wald intervals of {', '.join(names[k] for k in wrong)}: they reach "
             "below 0, where no such value can be."
         )
-    num_rows = loss.sums.sum(np.asarray(loss.observations.num_rows)).item()
-    if 2 * len(names) * num_rows > MOST_COMPARED:
+    if not len(ratios):
         return (*notes, NOT_COMPARED)
-    place = loss.coordinates
-    ratios = wald_ratios(
-        lambda x: slope(loss, x)[0],
-        float(loss.size),
-        here.x,
-        np.linalg.inv(float(loss.size) * here.hessian),
-        lambda x: np.asarray(estimates_at(place, jnp.asarray(x))),
-        jacobian,
-    )
     far = np.setdiff1d(np.flatnonzero(untrusted(ratios)), wrong)
     rough = (ROUGH.format(", ".join(names[k] for k in far)),) if len(far) else ()
     return (*notes, *rough)
-
-
-def impossible_intervals(loss: MixtureLoss, estimated: dict[str, Any]) -> np.ndarray:
-    """Numbers of the weights and variances whose Wald intervals reach below 0."""
-    place = loss.coordinates
-    k, d = place.num_components, place.dimension
-    variances = [i == j for i, j in place.entries] * place.num_factors
-    positive = np.array([k > 1] * k + [False] * (k * d) + variances)
-    with np.errstate(invalid="ignore"):
-        low = estimated["estimates"] - QUANTILE * estimated["errors"]
-    return np.flatnonzero(positive & np.isfinite(low) & (low < 0))
 
 
 def notes_of_starts(
@@ -276,13 +275,11 @@ def notes_of_starts(
 
 def notes_of(
     loss: MixtureLoss,
-    counts: np.ndarray,
-    inside: np.ndarray,
+    told: Told,
     estimated: dict[str, Any],
-    stderr: float,
 ) -> tuple[str, ...]:
     """What each component rests on."""
-    notes, d = [], loss.coordinates.dimension
+    notes, d, inside = [], loss.coordinates.dimension, told.inside / float(loss.size)
     matrices, converged = estimated["covariances"], estimated["converged"]
     if loss.prior_rows is not None:
         notes.append(
@@ -292,7 +289,7 @@ def notes_of(
         )
     scale = np.asarray(loss.coordinates.scale)
     least = np.linalg.eigvalsh(matrices / np.outer(scale, scale))[:, 0]
-    for k, count in enumerate(counts):
+    for k, count in enumerate(told.counts):
         if count < d + 1:
             below = np.floor(1e3 * count) / 1e3
             notes.append(
@@ -309,10 +306,10 @@ def notes_of(
                 f"Component {k} is nearly singular: its smallest variance is {least[k]:.1g} of the "
                 "rows' own."
             )
-    if 0.1 < stderr < np.inf:
+    if 0.1 < told.stderr < np.inf:
         notes.append(
-            f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
-            "give the method more points."
+            f"The log-likelihood is known to {told.stderr:.2g} only, as its integrals are "
+            "estimates: give the method more points."
         )
     return tuple(notes)
 

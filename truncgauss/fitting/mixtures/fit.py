@@ -60,7 +60,8 @@ class End(NamedTuple):
     Attributes:
         x: free coordinates.
         log_likelihood: -inf where a component shrank onto a few rows.
-        trace: minus the mean log-likelihood of a row at each step of the finish.
+        trace: minus the mean log-likelihood of a row, and the Newton decrement, at each step of the
+            finish, (m, 2).
         ascent: the EM steps before.
         hessian: of the loss there, (q, q); empty where none was computed.
         ascending: which component widens beyond all bounds, if one does.
@@ -337,7 +338,7 @@ def climbed(
     ascent = ascended(own, start, num_em_steps, gain, progress)
     at = ascent.components
     if has_collapsed(loss, at):
-        return End(np.zeros(place.size), -np.inf, np.zeros(0), ascent)
+        return End(np.zeros(place.size), -np.inf, np.zeros((0, 2)), ascent)
     if jax.tree.leaves(parts_of(own)[0].method):
         own = planned(loss, method, at)
     x = place.free(*at)
@@ -345,10 +346,10 @@ def climbed(
     x, ascending = here.x, None
     collapsed = has_collapsed(loss, components_at(place, x))
     if not collapsed and widens(own, here):
-        x, losses, ascending = natural_end(own, table, x, num_steps)
+        x, visited, ascending = natural_end(own, table, x, num_steps)
         collapsed = has_collapsed(loss, components_at(place, x))
-        trace, hessian = np.append(trace, losses[1:]), np.zeros((0, 0))
-    value = -trace[-1] * float(loss.size)
+        trace, hessian = np.append(trace, traced(visited[1:]), axis=0), np.zeros((0, 0))
+    value = -trace[-1, 0] * float(loss.size)
     if collapsed or not np.isfinite(value):
         value = -np.inf
     return End(x, value, trace, ascent, hessian, ascending)
@@ -368,7 +369,7 @@ def widens(loss: MixtureLoss, here: Point) -> bool:
 def finish(
     loss: MixtureLoss, x: np.ndarray, num_steps: int, progress: bool = False
 ) -> tuple[Point, np.ndarray, np.ndarray]:
-    """The maximum near x, the loss at each step, and its last Hessian."""
+    """The maximum near x, the loss and the decrement at each step, and its last Hessian."""
 
     def stop(here: Point) -> bool:
         return has_collapsed(loss, components_at(loss.coordinates, here.x))
@@ -377,10 +378,15 @@ def finish(
     evaluate = NearMinimum(loss)
     here = evaluate(visited[-1].x if visited else x)
     if not here.finite:
-        return here, np.array([np.nan]), here.hessian
+        return here, np.full((1, 2), np.nan), here.hessian
     steps = newton_steps(evaluate, here, num_steps, stop=stop)
     path = [*visited[:-1], here, *watched(steps, float(loss.size), progress)]
-    return path[-1], np.array([step.loss for step in path]), evaluate.hessian_for(path[-1].x)
+    return path[-1], traced(path), evaluate.hessian_for(path[-1].x)
+
+
+def traced(points: Sequence[Point]) -> np.ndarray:
+    """The loss and the Newton decrement at each of some points, (m, 2)."""
+    return np.array([(here.loss, here.decrement) for here in points]).reshape(-1, 2)
 
 
 def rough_steps(loss: MixtureLoss, x: np.ndarray, stop: Callable[[Point], bool]) -> list[Point]:
@@ -448,5 +454,5 @@ def reported(
         endless = ascending_sentence(own, here.x, best.ascending, order)
     more = 0 if endless else min(num_steps, 20)
     path = [here, *newton_steps(evaluate, here, more)]
-    trace = np.append(best.trace, [step.loss for step in path[1:]])
+    trace = np.append(best.trace, traced(path[1:]), axis=0)
     return finished(own, path[-1], reached, best.ascent, trace, information, endless)

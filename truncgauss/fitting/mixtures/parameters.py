@@ -1,6 +1,7 @@
 """The free coordinates of a mixture's parameters, and the names of its estimates."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -174,30 +175,27 @@ class MixtureCoordinates:
         parts = mixture.weights, mixture.locs, matrices[:, i, j]
         return jnp.concatenate([part.ravel() for part in parts])
 
-    def shaped(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def shaped(self, numbers: Any) -> tuple[Any, Any, Any]:
         """Numbers, one for each estimate, in the shapes of weights, means and covariances; 0 for
-        what is fixed."""
+        what is fixed. NumPy's, or JAX's as they are."""
+        k, d, (i, j) = self.num_components, self.dimension, np.array(self.entries).T
+        xp = jnp if isinstance(numbers, jax.Array) else np
+        weights, locs, entries = xp.split(numbers, [k, k + k * d])
+        where = np.zeros((d, d), int)
+        where[i, j] = where[j, i] = 1 + np.arange(len(i))
+        padded = xp.pad(entries.reshape(self.num_factors, -1), ((0, 0), (1, 0)))
+        matrices = xp.broadcast_to(padded[:, where], (k, d, d))
+        return weights, locs.reshape(k, d), matrices
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Of each estimate, whether it is a "weight", a "variance" or another "number"."""
         k, d = self.num_components, self.dimension
-        weights, locs, entries = np.split(numbers, [k, k + k * d])
-        matrices = np.zeros((self.num_factors, d, d))
-        i, j = np.array(self.entries).T
-        matrices[:, i, j] = matrices[:, j, i] = entries.reshape(self.num_factors, -1)
-        return weights, locs.reshape(k, d), np.broadcast_to(matrices, (k, d, d)).copy()
+        kinds = ["variance" if i == j else "number" for i, j in self.entries] * self.num_factors
+        return tuple(["weight"] * k + ["number"] * (k * d) + kinds)
 
 
 @functools.partial(Compiled, cost=closed_form)
 def mixture_at(place: MixtureCoordinates, x: jax.Array) -> Mixture:
     """As `place.mixture`, by one program."""
     return place.mixture(x)
-
-
-@functools.partial(Compiled, cost=closed_form)
-def estimates_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
-    """As `place.estimates`, by one program."""
-    return place.estimates(x)
-
-
-@functools.partial(Compiled, cost=closed_form)
-def jacobian_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
-    """The derivatives of the estimates, (estimates, coordinates)."""
-    return jax.jacfwd(place.estimates)(x)

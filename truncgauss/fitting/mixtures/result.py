@@ -1,18 +1,20 @@
 """The mixture behind observed rows, and how far to trust it."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import row_sums
+from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.mixtures.likelihood import mixture_log_likelihood
-from truncgauss.fitting.mixtures.loss import MixtureLoss
 from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterior
-from truncgauss.fitting.optimization.result import Fit, InformationCriteria
+from truncgauss.fitting.mixtures.profile import profile_of
+from truncgauss.fitting.optimization.result import table_of
 from truncgauss.gaussian.problem import checked_key
 from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
@@ -30,12 +32,12 @@ class MixtureErrors(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class MixtureFit(InformationCriteria, Fit):
+class MixtureFit(LikelihoodFit):
     """The mixture of Gaussians behind observed rows; `print` shows a table.
 
     Components are sorted by their observed weights, the largest first.
 
-    Attributes, besides those of `Fit`:
+    Attributes, besides those of `LikelihoodFit`:
         weights: of the components in the whole population, seen or not, (K,).
         observed_weights: in the part of it that can be seen, (K,); where rows differ in regions or
             noise, the mean over rows.
@@ -43,23 +45,15 @@ class MixtureFit(InformationCriteria, Fit):
         covariances: of the true values, without noise, (K, d, d).
         standard_errors: `.weights`, `.observed_weights`, `.locs` and `.covariances` likewise, from
             the information that was asked for.
-        information: "observed" or "sandwich".
-        log_likelihood: of all rows, in nats, with all constants.
-        log_likelihood_stderr: its sampling error, 0 if the integrals are exact.
         responsibilities: P(component | what a row shows), (n, K); of rows that are spread over
             processes those of this one.
         entropy: of the components of all rows, given these, in nats.
         fraction_not_truncated: of each component, (K,); the mean over rows.
-        num_rows: the total weight of the rows that say something.
-        num_parameters: how many were estimated.
-        names, estimates: all estimated numbers and what to call them; `parameter_covariance` and
-            `errors` are in the same order.
         start_log_likelihoods: what each start reached; -inf where a component shrank onto a few
             rows, where the likelihood has no maximum.
         num_reached: how many starts reached the reported maximum.
         em_log_likelihoods: of the start that led here, at each EM step. These, the start's and the
             trace include the log prior, if one was asked for.
-        loss, best: minus the mean log-likelihood of a row, and its free coordinates here.
         share: which rows of all this process holds, if they are spread over processes; else None.
     """
 
@@ -68,22 +62,12 @@ class MixtureFit(InformationCriteria, Fit):
     locs: np.ndarray
     covariances: np.ndarray
     standard_errors: MixtureErrors
-    information: str
-    log_likelihood: float
-    log_likelihood_stderr: float
     responsibilities: np.ndarray
     entropy: float
-    fraction_not_truncated: np.ndarray
-    num_rows: float
-    num_parameters: int
-    names: tuple[str, ...]
-    estimates: np.ndarray
-    errors: np.ndarray
+    fraction_not_truncated: np.ndarray  # type: ignore[assignment]  # one for each component
     start_log_likelihoods: np.ndarray
     num_reached: int
     em_log_likelihoods: np.ndarray
-    loss: MixtureLoss = dataclasses.field(repr=False)
-    best: np.ndarray = dataclasses.field(repr=False)
     share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     @property
@@ -97,38 +81,54 @@ class MixtureFit(InformationCriteria, Fit):
         """
         return self.bic + 2 * self.entropy
 
-    def function_of(self, function: Callable[..., Any]) -> tuple[Any, Any]:
-        """A function of (weights, locs, covariances) at the estimates, and its standard errors by
-        the delta method, both in the shape of its result.
-
-        Raises:
-            ValueError: for a fit that has not converged, which has no standard errors.
+    def parts(self, estimates: Any) -> tuple[Any, Any, Any]:
+        """A vector in the order of `names` as weights (K,), means (K, d) and covariances (K, d, d).
 
         Example:
             >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
-            >>> value, error = fit.function_of(lambda weights, locs, covariances: locs[0, 0] ** 2)
-            >>> round(float(value), 4), round(float(error), 4)
-            (6.25, 2.7951)
+            >>> variance = fit.delta(lambda estimates: fit.parts(estimates)[2][0, 0, 0] ** 0.5)
+            >>> print(variance.value.round(4), variance.standard_error.round(4))
+            1.118 0.3953
         """
-        if not self.converged or self.parameter_covariance is None:
+        return cast(tuple[Any, Any, Any], self.coordinates.shaped(estimates))
+
+    def function_of(self, function: Callable[..., Any]) -> tuple[Any, Any]:
+        """A function of (weights, locs, covariances) and its standard errors. Deprecated: write
+        `fit.delta(lambda estimates: function(*fit.parts(estimates)))`."""
+        warnings.warn(
+            "function_of will go: write fit.delta(lambda estimates: "
+            "function(*fit.parts(estimates))).",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        if not self.converged:
             raise ValueError(f"function_of: there are no standard errors. {self.reason}")
-        place = self.loss.coordinates
-        k, d = place.num_components, place.dimension
-        i, j = np.array(place.entries).T
+        return self.delta(lambda estimates: jnp.asarray(function(*self.parts(estimates))))
 
-        def of(numbers: jax.Array) -> jax.Array:
-            weights, locs, entries = jnp.split(numbers, [k, k + k * d])
-            entries = entries.reshape(place.num_factors, -1)
-            matrices = jnp.zeros((place.num_factors, d, d), numbers.dtype)
-            matrices = matrices.at[:, i, j].set(entries).at[:, j, i].set(entries)
-            matrices = jnp.broadcast_to(matrices, (k, d, d))
-            return jnp.asarray(function(weights, locs.reshape(k, d), matrices))
+    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
+        """The profile-likelihood interval of an estimate, as of other fits, such as "locs[0][0]".
 
-        with jax.enable_x64(True):
-            estimates = jnp.asarray(self.estimates)
-            value, jacobian = np.asarray(of(estimates)), np.asarray(jax.jacrev(of)(estimates))
-        variance = np.einsum("...p,pq,...q->...", jacobian, self.parameter_covariance, jacobian)
-        return value, np.sqrt(variance)
+        The way from the estimate is followed little by little, so that components keep their
+        labels. Where the likelihood does not fall far enough the end is infinite; that of a weight
+        is 0 or 1 then, and the lower one of a variance 0.
+
+        Example:
+            >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
+            >>> [round(end, 3) for end in fit.profile("locs[0][0]")]
+            [1.08, 3.92]
+        """
+        low, high = super().profile(name, level)
+        kind = self.coordinates.kinds[self.names.index(name)]
+        return (
+            low if kind == "number" else max(low, 0.0),
+            min(high, 1.0) if kind == "weight" else high,
+        )
+
+    def _profile(self, name: str) -> Any:
+        number = self._profiled(name)
+        if self.errors[number] == 0.0:
+            raise ValueError(f"profile: {name} is fixed at {self.estimates[number]:g}.")
+        return profile_of(self.loss, self.best.x, number)
 
     def row_log_likelihood(
         self, observations: Observations, method: Method = Automatic()
@@ -185,16 +185,13 @@ class MixtureFit(InformationCriteria, Fit):
             return self.locs[own] + np.einsum("sij,sj->si", factors[own], noise)
 
     def __str__(self) -> str:
-        width = max(map(len, self.names))
-        lines = [f"{'':{width}}  {'estimate':>12} {'std. error':>12}"]
-        for name, value, error in zip(self.names, self.estimates, self.errors):
-            lines.append(f"{name:{width}}  {value:12.6g} {error:12.6g}")
         shares = " ".join(f"{share:.4g}" for share in self.observed_weights)
         fractions = " ".join(f"{fraction:.4g}" for fraction in self.fraction_not_truncated)
-        lines += [
+        lines = [
+            *table_of(self.names, self.estimates, self.errors),
             f"observed weights {shares}; fractions not truncated {fractions}",
             f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows:g} rows, "
             f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}, "
-            f"ICL {self.icl:.6g}",
+            f"ICL {self.icl:.6g}; standard errors from the {self.information} information",
         ]
         return "\n".join([*lines, self.reason, *self.notes])

@@ -107,6 +107,25 @@ class NaturalCoordinates:
         entries = precision[: place.num_factors, i, j]
         return np.concatenate([ratios[:-1] - ratios[-1], slopes.ravel(), entries.ravel()])
 
+    def mixture_coordinates(self, z: np.ndarray) -> np.ndarray:
+        """The coordinates x, by one program."""
+        return np.asarray(_free(self, jnp.asarray(z))[0])
+
+    def estimates(self, z: jax.Array) -> jax.Array:
+        """The estimates of the mixture at z, as those of its free coordinates."""
+        return self.place.estimates(self.free(z))
+
+    def point(self, loss: MixtureLoss, z: np.ndarray) -> Point:
+        """The loss of a mixture at z with its derivatives there; NaN where there is no mixture."""
+        free, jacobian = map(np.asarray, _free(self, jnp.asarray(z)))
+        if not np.all(np.isfinite(free)):
+            nothing = np.full(len(z), np.nan)
+            return Point(z, np.nan, nothing, np.outer(nothing, nothing))
+        here = point(loss, free)
+        bends = _bends(self, jnp.asarray(z), jnp.asarray(here.gradient))
+        hessian = jacobian.T @ here.hessian @ jacobian + np.asarray(bends)
+        return Point(z, here.loss, here.gradient @ jacobian, (hessian + hessian.T) / 2)
+
     @property
     def precisions(self) -> list[Precision]:
         """Where the inverse covariances stand in z."""
@@ -141,8 +160,8 @@ def natural_coordinates(loss: MixtureLoss, table: np.ndarray, x: np.ndarray) -> 
 
 def natural_end(
     loss: MixtureLoss, table: np.ndarray, x: np.ndarray, num_steps: int
-) -> tuple[np.ndarray, list[float], Ascending | None]:
-    """The end of steps in natural coordinates from x, in free ones, the loss at each step, and
+) -> tuple[np.ndarray, list[Point], Ascending | None]:
+    """The end of steps in natural coordinates from x, in free ones, the points of the steps, and
     which component widens beyond all bounds, if one does.
 
     The width is the end of such a way where the likelihood tends to rise beyond it when all else is
@@ -151,15 +170,7 @@ def natural_end(
     place = natural_coordinates(loss, table, x)
     precisions = place.precisions
 
-    def evaluate(z: np.ndarray) -> Point:
-        free, jacobian = map(np.asarray, _free(place, jnp.asarray(z)))
-        if not np.all(np.isfinite(free)):
-            nothing = np.full(len(z), np.nan)
-            return Point(z, np.nan, nothing, np.outer(nothing, nothing))
-        here = point(loss, free)
-        bends = _bends(place, jnp.asarray(z), jnp.asarray(here.gradient))
-        hessian = jacobian.T @ here.hessian @ jacobian + np.asarray(bends)
-        return Point(z, here.loss, here.gradient @ jacobian, (hessian + hessian.T) / 2)
+    evaluate = functools.partial(place.point, loss)
 
     def admits(here: Point, z: np.ndarray) -> bool:
         return all(own.admits(here, z) for own in precisions)
@@ -173,13 +184,13 @@ def natural_end(
         wide = [own for own in precisions if own.too_wide(path[-1])]
         for own in wide[:1]:
             path.append(own.settled_but_for_width(evaluate, path[-1], num_steps))
-    end, losses = path[-1], [there.loss for there in path]
+    end = path[-1]
     free = np.asarray(_free(place, jnp.asarray(end.x))[0])
     for number, own in enumerate(precisions):
         if own.too_wide(end):
             direction = np.asarray(place.units)[number] * own.wide(end.x)[:, 0]
-            return free, losses, Ascending(number, direction)
-    return free, losses, None
+            return free, path, Ascending(number, direction)
+    return free, path, None
 
 
 def ascending_sentence(
