@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import row_sums
-from truncgauss.fitting.likelihood_fit import LikelihoodFit
 from truncgauss.fitting.mixtures.likelihood import mixture_log_likelihood
 from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterior
 from truncgauss.fitting.mixtures.profile import profile_of
 from truncgauss.fitting.optimization.result import table_of
+from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import checked_key
 from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
