@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.fitting.centring import COARSE
-from truncgauss.fitting.inference import described
+from truncgauss.fitting.engine import estimates_at
 from truncgauss.fitting.mixtures.curvature import score_products
 from truncgauss.fitting.mixtures.edge import edge_of
 from truncgauss.fitting.mixtures.em import Ascent
@@ -101,6 +101,7 @@ def row_fields(loss: MixtureLoss, terms: MixtureTerms, told: "Told") -> dict[str
         "entropy": told.entropy,
         "fraction_not_truncated": told.inside / float(loss.size),
         "num_rows": loss.sums.sum(np.asarray(loss.observations.weight)).item(),
+        "observations": loss.observations,
         "share": loss.sums.share,
     }
 
@@ -139,7 +140,7 @@ def estimates_of(loss: MixtureLoss, here: Point, information: str, known: bool) 
     but for what is fixed."""
     place, x = loss.coordinates, jnp.asarray(here.x)
     names = place.names(loss.observations.labels)
-    estimates, jacobian = map(np.asarray, described(place, x))
+    estimates, jacobian = map(np.asarray, estimates_at(place, x))
     observed, slopes = shares(loss, here.x)
     matrix = float(loss.size) * here.hessian if known else np.zeros_like(here.hessian)
     free_errors = FreeErrors.observed(matrix)
@@ -208,7 +209,7 @@ def ending(
 def ratios_of(loss: MixtureLoss, here: Point) -> np.ndarray:
     """See `wald_ratios`; none where the rows are too many to be looked at so often."""
     place, size = loss.coordinates, float(loss.size)
-    estimates, jacobian = map(np.asarray, described(place, jnp.asarray(here.x)))
+    estimates, jacobian = map(np.asarray, estimates_at(place, jnp.asarray(here.x)))
     num_rows = loss.sums.sum(np.asarray(loss.observations.num_rows)).item()
     if 2 * len(estimates) * num_rows > MOST_COMPARED:
         return np.zeros((0, 2))
@@ -217,7 +218,7 @@ def ratios_of(loss: MixtureLoss, here: Point) -> np.ndarray:
         size,
         here.x,
         np.linalg.inv(size * here.hessian),
-        lambda x: np.asarray(described(place, jnp.asarray(x))[0]),
+        lambda x: np.asarray(estimates_at(place, jnp.asarray(x))[0]),
         jacobian,
     )
 
