@@ -20,7 +20,9 @@ import numpy as np
 import optax
 
 import truncgauss as tg
-from tests import problems, recorded_messages, recording  # noqa: F401 - it enters its calls
+
+# Imported for their effects: conftest sets flags and precision, recorded_messages enters its calls.
+from tests import conftest, problems, recorded_messages, recording  # noqa: F401
 from tests.recording import CALLS, ITERATED, SINGLE, call
 
 INF = np.inf
@@ -848,6 +850,4 @@ def two_processes() -> Any:
 
 
 if __name__ == "__main__":
-    from tests import conftest  # noqa: F401 - the precision and the flags of the tests
-
     recording.main(sys.argv[1:])

@@ -177,7 +177,7 @@ def test_regions_do_not_hide_that_there_is_no_maximum(low):
     # Exact rows at which the likelihood can be followed up: sigma falls on the line that meets all.
     loss, place = fit.loss, fit.coordinates
     totals = [
-        float(loss.total(place.free(np.array([0.0, 1.0]), np.array([s]))).log_prob)
+        float(loss.total(place.free(np.array([0.0, 1.0]), np.array([[np.exp(2.0 * s)]]))).log_prob)
         for s in (-2.0, -4.0, -6.0)
     ]
     assert totals[0] + 5 < totals[1] and totals[1] + 5 < totals[2]

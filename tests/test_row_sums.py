@@ -14,6 +14,9 @@ import truncgauss as tg
 from truncgauss.execution import distributed, parallel, row_sums
 from truncgauss.execution.digests import words_of
 from truncgauss.execution.row_sums import RowSums, Share
+from truncgauss.fitting.gaussian_starts import as_designs
+from truncgauss.fitting.observations import GaussianRows
+from truncgauss.likelihood import local_rows, summary_of
 
 RNG = np.random.default_rng(5)
 N = 61  # a prime
@@ -150,6 +153,52 @@ def test_the_words_of_an_array_do_not_depend_on_where_its_elements_lie(dtype):
     assert words(changed) != first and words(values[::-1]) != first
 
 
+def censored_pairs():
+    """Rows with exact, missing and censored entries, noise and weights, and their covariates."""
+    lower = np.column_stack([Y, Y + RNG.normal(size=N)])
+    upper = lower.copy()
+    lower[::5, 0], lower[1::7, 1], upper[1::7, 1] = -np.inf, -np.inf, np.inf
+    noise, weights = np.full((N, 2), 0.1) + 0.2 * (X[:, 1:2] > 0), 1.0 * (np.arange(N) % 4 > 0)
+    return tg.Observations(lower, upper, noise=noise, weights=weights)
+
+
+def test_the_summary_of_rows_is_that_of_all_wherever_they_lie(processes):
+    rows = censored_pairs()
+
+    def summary(share):
+        sums = RowSums(share)
+        designs = X, np.where(np.arange(N)[:, None] == 30, X + 1.0, X)
+        return summary_of(local_rows(rows, sums), sums, tuple(map(sums.local, designs)))
+
+    one = summary(None)
+    assert one.num_rows == N and not one.exact and one.missing and one.noise_definite
+    assert one.limited == 1 and one.num_triple == 0 and one.equal_designs.tolist() == [
+        [True, False], [False, True]
+    ]  # fmt: skip
+    np.testing.assert_array_equal(one.num_exact, [36, 38])
+    for found in processes(summary):
+        for part, whole in zip(found, one, strict=True):
+            np.testing.assert_allclose(part, whole, rtol=1e-14)
+
+
+def test_reading_of_a_model_exchanges_nothing(processes, monkeypatch):
+    """So that processes may read its attributes in any order."""
+    rows = censored_pairs()
+
+    def model(share):
+        with jax.enable_x64(True):
+            sums = RowSums(share)
+            local, design = local_rows(rows, sums), sums.local(X)
+            designs = as_designs(design, len(design), 2, np.asarray(local.weights), sums=sums)
+            return GaussianRows.of(local, designs, "full", sums=sums)
+
+    models, read = processes(model), []
+    monkeypatch.setattr(distributed, "exchanged", None)
+    for name in {name for name in dir(models[0]) if not name.startswith("_")} - {"simple_loss"}:
+        read.append([getattr(model, name) for model in models])  # the one for one outcome is apart
+    assert len(read) > 20
+
+
 def assert_same(fits, one):
     assert one.converged
     for fit in fits:
@@ -205,11 +254,7 @@ def test_a_scale_that_depends_on_covariates_and_a_profile(processes):
 @pytest.mark.slow
 def test_rows_that_are_known_in_part(processes):
     """Exact, missing and censored entries, with noise and weights, and covariates far from 0."""
-    pairs = np.column_stack([Y, Y + RNG.normal(size=N)])
-    lower, upper = pairs.copy(), pairs.copy()
-    lower[::5, 0], lower[1::7, 1], upper[1::7, 1] = -np.inf, -np.inf, np.inf
-    noise, weights = np.full((N, 2), 0.1) + 0.2 * (X[:, 1:2] > 0), 1.0 * (np.arange(N) % 4 > 0)
-    rows = tg.Observations(lower, upper, noise=noise, weights=weights)
+    rows = censored_pairs()
     fit = lambda share=None: tg.fit_observations(rows, X, num_starts=1)
     assert_same(processes(fit), fit())
 

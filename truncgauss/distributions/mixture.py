@@ -19,7 +19,7 @@ from truncgauss.probability.method import Method
 from truncgauss.probability.moments import truncated_moments
 from truncgauss.probability.sampling import truncated_samples
 
-MOST_ATTEMPTS = 100_000  # of a draw that a region without linear constraints is to keep
+MOST_ATTEMPTS = 100_000  # proposals for one draw from a region without linear constraints
 
 
 class TruncatedMixture(Distribution):

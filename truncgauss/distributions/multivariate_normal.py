@@ -21,9 +21,8 @@ from truncgauss.distributions.arguments import (
     require,
     truncated_problem,
 )
-from truncgauss.distributions.events import TruncatedDistribution
 from truncgauss.distributions.normal import entropy, log_density
-from truncgauss.distributions.supports import Between, Inside
+from truncgauss.distributions.supports import Between, Inside, TruncatedDistribution
 from truncgauss.execution.pytrees import is_concrete
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import Estimate

@@ -18,8 +18,7 @@ from truncgauss.distributions.arguments import (
     is_positive,
     require,
 )
-from truncgauss.distributions.events import TruncatedDistribution
-from truncgauss.distributions.supports import Between
+from truncgauss.distributions.supports import Between, TruncatedDistribution
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import check_limits
 from truncgauss.special import (

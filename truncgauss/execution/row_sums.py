@@ -52,8 +52,6 @@ class Share:
             return array[self.begin : self.end]
         return np.concatenate([shard for _, shard in sorted(local_shards(array).items())])
 
-    own = of
-
     def spread(self, rows: jax.Array, like: jax.Array) -> jax.Array:
         """One array (n, ...) of the local rows of all processes, placed as another one's are."""
         sharding = like.sharding
@@ -240,8 +238,8 @@ def of_spread(what: str, tree: Any) -> RowSums:
 
 
 def run_of(array: jax.Array) -> tuple[int, int, int]:
-    """Begin and end of the rows of this process, and the number of all; 0 and 0 if they are no
-    single run of whole rows."""
+    """Begin and end of the rows of this process, 0 and 0 if they are no single run of whole rows,
+    and the number of all."""
     shards = local_shards(array)
     begin = end = min(shards, default=0)
     for start, data in sorted(shards.items()):
@@ -299,6 +297,12 @@ def local_shards(array: jax.Array) -> dict[int, np.ndarray]:
 # ---------------------------------------------------------------- losses
 
 
+def sums_of(loss: Any) -> RowSums:
+    """The sums over the rows of a loss; NumPy's if it has none."""
+    sums: RowSums = getattr(loss, "sums", RowSums())
+    return sums
+
+
 def evaluated(function: Callable[..., T], loss: Any, x: Any, **settings: Any) -> T:
     """function(loss, x), which is a sum over rows: over those of all processes if the loss has
     `sums` of rows that lie on several, and is normalised by the weight of all rows.
@@ -306,8 +310,8 @@ def evaluated(function: Callable[..., T], loss: Any, x: Any, **settings: Any) ->
     Raises:
         ValueError: if x differs between processes.
     """
-    sums = getattr(loss, "sums", None)
-    if sums is None or (sums.share is None and sums.fingerprint is None):
+    sums = sums_of(loss)
+    if sums.share is None and sums.fingerprint is None:
         return function(loss, x, **settings)
     with on_local_devices():
         local = jax.tree.map(np.asarray, function(loss, x, **settings))

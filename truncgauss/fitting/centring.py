@@ -17,7 +17,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.existence import ROUNDING
@@ -51,7 +50,7 @@ class Whitened(NamedTuple):
 
 
 def whitened(
-    design: np.ndarray, weights: np.ndarray | None, what: str, sums: RowSums | None = None
+    design: np.ndarray, weights: np.ndarray | None, what: str, sums: RowSums = RowSums()
 ) -> Whitened:
     """Covariates (n, p), centred if they span a constant, and made orthogonal over the rows of
     positive weight.
@@ -59,7 +58,6 @@ def whitened(
     Raises:
         ValueError: if the columns are collinear, or vary by rounding only.
     """
-    sums = sums or pooling.current()
     counted = slice(None) if weights is None else weights > 0
     constant = constant_of(design, sums)
     change, centred = np.eye(design.shape[1]), design
@@ -194,7 +192,7 @@ def centred(
     designs: tuple[Whitened, ...] | None,
     scale: np.ndarray,
     by_line: bool,
-    sums: RowSums | None = None,
+    sums: RowSums,
 ) -> Centred:
     """Rows with a middle subtracted from each outcome that is far from 0.
 
@@ -208,7 +206,6 @@ def centred(
     Raises:
         ValueError: if limits that differ are the same after the subtraction.
     """
-    sums = sums or pooling.current()
     shifts, moves = [], []
     for j in range(rows.dimension):
         design = None if designs is None else designs[j]
@@ -319,11 +316,10 @@ def check_units(
         )
 
 
-def coarse(rows: Observations, sums: RowSums | None = None) -> str | None:
+def coarse(rows: Observations, sums: RowSums) -> str | None:
     """A note that rows in float32 hide how outcomes differ, if so."""
     if rows.lower.dtype != jnp.float32:
         return None
-    sums = sums or pooling.current()
     for j in range(rows.dimension):
         ends = np.concatenate([np.asarray(rows.lower)[:, j], np.asarray(rows.upper)[:, j]])
         ends = ends[np.isfinite(ends)]

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
+from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
@@ -225,9 +225,9 @@ def total_of(loss: Any, x: jax.Array) -> Estimate:
     """The log-likelihood of all rows and its standard error."""
     total = getattr(type(loss), "total_by_rows", None)
     if total is not None:  # by a program that is compiled already
-        value, variance = pooling.evaluated(total, loss, x)
+        value, variance = row_sums.evaluated(total, loss, x)
     else:
-        value, variance = pooling.evaluated(compiled_total, loss, x)
+        value, variance = row_sums.evaluated(compiled_total, loss, x)
     return Estimate(value, variance**0.5)
 
 
@@ -269,10 +269,12 @@ def free_errors_of(model: Model, path: Path, proof: Certificate, information: st
     if not proof.positive_definite:
         return observed._replace(root=np.full_like(here.hessian, np.nan))
     scores = np.asarray(scores_of(loss, jnp.asarray(here.x)))
-    return sandwich(observed, scores, model.weights, size * here.hessian)
+    return sandwich(observed, scores, model.weights, size * here.hessian, row_sums.sums_of(loss))
 
 
-def sandwich(observed: FreeErrors, scores: np.ndarray, weights: Any, matrix: Any) -> FreeErrors:
+def sandwich(
+    observed: FreeErrors, scores: np.ndarray, weights: Any, matrix: Any, sums: row_sums.RowSums
+) -> FreeErrors:
     """Errors that hold for many rows even if their distribution is not the model's (White, 1982):
     with H the Hessian and s_i the rows' scores, the covariance H^-1 (sum_i s_i s_i^T) H^-1.
 
@@ -281,11 +283,12 @@ def sandwich(observed: FreeErrors, scores: np.ndarray, weights: Any, matrix: Any
         scores: of each row, times its weight, (n, q), or filled up by rows that are none.
         weights: of the rows, (n,); None for 1.
         matrix: H, (q, q), positive definite.
+        sums: over all rows.
     """
     if weights is not None:
         weights = np.asarray(weights)
         seen = weights > 0
         scores = scores[: len(weights)][seen] / np.sqrt(weights[seen, None])
     # The root of the scores' squares by QR, which loses no digits to squaring.
-    root = pooling.triangle(scores)
+    root = sums.triangle(scores)
     return observed._replace(root=np.linalg.solve(matrix, root.T))

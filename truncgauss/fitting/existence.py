@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from truncgauss.execution import pooling
 from truncgauss.execution.row_sums import RowSums
 
 MANY = 4000  # rows of a linear program; beyond, it is solved for some and the others are looked up
@@ -71,7 +70,7 @@ def rising_direction(
     upper: np.ndarray,
     design: np.ndarray,
     scale_known: bool,
-    sums: RowSums | None = None,
+    sums: RowSums = RowSums(),
 ) -> np.ndarray | None:
     """A direction (b, t), (p + 1,), along which the likelihood of one outcome never falls; None if
     there is none, so that a maximum exists.
@@ -88,7 +87,6 @@ def rising_direction(
         >>> rising_direction(lower, upper, x, scale_known=True) is None
         False
     """
-    sums = sums or pooling.current()
     known = np.isfinite(lower) | np.isfinite(upper)
     lower, upper, design = lower[known], upper[known], design[known]
     exact = lower == upper
@@ -126,10 +124,10 @@ def rising_direction(
 
 
 def rising_sentence(
-    direction: np.ndarray, names: list[str], exact: np.ndarray, sums: RowSums | None = None
+    direction: np.ndarray, names: list[str], exact: np.ndarray, sums: RowSums
 ) -> str:
     """The meaning of a direction from `rising_direction` of rows that are exact or not, (n,)."""
-    sums, slopes, falling = sums or pooling.current(), direction[:-1], direction[-1]
+    slopes, falling = direction[:-1], direction[-1]
     if falling > 0:
         met = ", ".join(f"{name} = {b / falling:.6g}" for name, b in zip(names, slopes))
         how, advice = "meets every row exactly", "or say what noise there is"

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling, tables
+from truncgauss.execution import tables
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, check_units, whitened
 from truncgauss.fitting.existence import ROUNDING
 from truncgauss.fitting.linear_gaussian import Coordinates, White, values_at
@@ -19,7 +20,12 @@ STAND_IN = 1e4  # median absolute deviations, beyond which a limit stands for in
 
 
 def as_designs(
-    design: Any, n: int, d: int, weights: Any, what: str = "fit_observations"
+    design: Any,
+    n: int,
+    d: int,
+    weights: Any,
+    what: str = "fit_observations",
+    sums: RowSums = RowSums(),
 ) -> tuple[Whitened, ...] | None:
     """Covariates of each outcome, checked and whitened; None for a constant mean.
 
@@ -32,12 +38,12 @@ def as_designs(
     read = [as_columns(part, what) for part in ([design] if shared else design)]
     read = read * d if shared else read
     parts = [table.values for table in read]
-    with pooling.checked_together():
+    with sums.checked():
         check_designs(parts, n, d, what)
     found: list[Whitened] = []
     for j, part in enumerate(parts):
         columns = f"{what}: the columns of the design of outcome {j}"
-        own = found[0] if shared and j else whitened(part, weights, columns)
+        own = found[0] if shared and j else whitened(part, weights, columns, sums)
         names = read[j].names
         found.append(own._replace(names=None if names is None else tuple(map(str, names))))
     return tuple(found)
@@ -104,14 +110,16 @@ def as_coordinates(
     return Coordinates(jnp.asarray(fixed), sizes, scales, pairs, power)
 
 
-def without_stand_ins(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def without_stand_ins(
+    lower: np.ndarray, upper: np.ndarray, sums: RowSums
+) -> tuple[np.ndarray, np.ndarray]:
     """Limits (n, d), infinite where an interval's end is so far off that it stands for infinity.
 
     That is 10^4 median absolute deviations from the median of all finite ends of the outcome.
     """
     ends = np.concatenate([lower, upper])
-    middle = finite_medians(ends)
-    away = STAND_IN * finite_medians(np.abs(ends - middle))
+    middle = finite_medians(ends, sums)
+    away = STAND_IN * finite_medians(np.abs(ends - middle), sums)
     interval = (lower < upper) & (away > 0)
     # Not both ends on one side: an interval far out is an observation.
     far_below = interval & (lower < middle - away) & (upper >= middle - away)
@@ -129,10 +137,10 @@ def free_scales(scale: np.ndarray, largest: np.ndarray, coordinates: Coordinates
     return np.where(np.isin(np.arange(len(scale)), coordinates.scales), scale, fixed)
 
 
-def finite_medians(columns: np.ndarray) -> np.ndarray:
+def finite_medians(columns: np.ndarray, sums: RowSums) -> np.ndarray:
     """The median of what is finite in each column, (d,), 0 where nothing is."""
-    kept = [column[np.isfinite(column)] for column in columns.T]
-    return np.array([pooling.median(own) if pooling.some(len(own)) else 0.0 for own in kept])
+    finite = [column[np.isfinite(column)] for column in columns.T]
+    return np.array([sums.median(part) if sums.any(len(part)) else 0.0 for part in finite])
 
 
 def middles(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
@@ -145,7 +153,8 @@ def first_guess(
     observations: Observations,
     designs: tuple[jax.Array, ...] | None,
     coordinates: Coordinates,
-    what: str = "fit_observations",
+    what: str,
+    sums: RowSums,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Free coordinates of least squares through what is known of each entry, and the scale of each
     outcome, (d,).
@@ -153,32 +162,37 @@ def first_guess(
     An interval counts by its middle, a censored entry by its limit, and a limit that is a stand-in
     for infinity as none; half of the correlations is taken.
     """
-    lower, upper = without_stand_ins(np.asarray(observations.lower), np.asarray(observations.upper))
+    ends = np.asarray(observations.lower), np.asarray(observations.upper)
+    lower, upper = without_stand_ins(*ends, sums)
     given = observations.weights
     weights = np.ones(len(lower)) if given is None else np.asarray(given)
     known = (np.isfinite(lower) | np.isfinite(upper)) & (weights > 0)[:, None]
-    total = pooling.total((weights[:, None] * known).sum(axis=0))
+    total = sums.sum((weights[:, None] * known).sum(axis=0))
     filled = np.where(known, middles(lower, upper), 0.0)
     n, d = filled.shape
     coefficients, residuals = [], np.zeros((n, d))
     for j in range(d):
         rows, columns = known[:, j], np.ones((n, 1)) if designs is None else np.asarray(designs[j])
         root = np.sqrt(weights[rows])
-        own = pooling.least_squares(root[:, None] * columns[rows], root * filled[rows, j])
+        own = sums.least_squares(root[:, None] * columns[rows], root * filled[rows, j])
         coefficients.append(own)
         residuals[rows, j] = filled[rows, j] - columns[rows] @ own
     with np.errstate(over="ignore"):
-        squares = pooling.total(np.sum(weights[:, None] * residuals**2, axis=0))
-    largest = pooling.largest(np.abs(filled).max(axis=0, initial=0.0))
+        squares = sums.sum(np.sum(weights[:, None] * residuals**2, axis=0))
+    largest = sums.max(np.abs(filled).max(axis=0, initial=0.0))
     scale = free_scales(np.sqrt(squares / np.maximum(total, 1e-300)), largest, coordinates)
     bounds = (SMALLEST, LARGEST) if coordinates.single else (SMALLEST, SMALLEST**-1)
     check_units(scale, *bounds, observations.labels, what)
-    matrix = covariance_guess(residuals / scale, weights, scale, coordinates)
+    matrix = covariance_guess(residuals / scale, weights, scale, coordinates, sums)
     return coordinates.free(np.concatenate(coefficients), matrix), scale
 
 
 def covariance_guess(
-    standard: np.ndarray, weights: np.ndarray, scale: np.ndarray, coordinates: Coordinates
+    standard: np.ndarray,
+    weights: np.ndarray,
+    scale: np.ndarray,
+    coordinates: Coordinates,
+    sums: RowSums,
 ) -> np.ndarray:
     """The covariance matrix with these scales and half of the correlations of residuals, (d, d).
 
@@ -192,7 +206,7 @@ def covariance_guess(
     """
     matrix = np.asarray(coordinates.fixed).copy()
     matrix[np.diag_indices(len(scale))] = scale**2
-    products, weight = pooling.total(((weights[:, None] * standard).T @ standard, weights.sum()))
+    products, weight = sums.sum(((weights[:, None] * standard).T @ standard, weights.sum()))
     correlation = 0.5 * products / weight
     for i, j in coordinates.pairs:
         matrix[i, j] = matrix[j, i] = np.clip(correlation[i, j], -0.9, 0.9) * scale[i] * scale[j]
@@ -208,7 +222,10 @@ def covariance_guess(
 
 
 def in_natural(
-    observations: Observations, designs: tuple[jax.Array, ...] | None, coordinates: Coordinates
+    observations: Observations,
+    designs: tuple[jax.Array, ...] | None,
+    coordinates: Coordinates,
+    sums: RowSums,
 ) -> tuple[Coordinates, np.ndarray] | None:
     """Natural coordinates of exact rows, made white by least squares, and that fit in them; None
     if its covariance matrix is singular."""
@@ -218,10 +235,10 @@ def in_natural(
     coefficients, residuals = [], np.zeros_like(values)
     for j in range(d):
         columns = np.ones((len(values), 1)) if designs is None else np.asarray(designs[j])
-        own = pooling.least_squares(root[:, None] * columns, root * values[:, j])
+        own = sums.least_squares(root[:, None] * columns, root * values[:, j])
         coefficients.append(own)
         residuals[:, j] = root * (values[:, j] - columns @ own)
-    squares, size = pooling.total((residuals.T @ residuals, np.sum(root**2)))
+    squares, size = sums.sum((residuals.T @ residuals, np.sum(root**2)))
     matrix = squares / size
     free = np.eye(d, dtype=bool)
     for i, j in coordinates.pairs:

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss import likelihood
-from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import floats_as_float64
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
 from truncgauss.fitting.engine import check_settings, maximum_likelihood, total_of
 from truncgauss.fitting.existence import (
@@ -55,10 +55,11 @@ from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossi
 from truncgauss.gaussian.problem import as_key
 from truncgauss.likelihood import (
     Observations,
+    Summary,
     filled_up,
-    fitted_together,
     fraction_not_truncated,
-    own_rows,
+    local_rows,
+    rows_of_fit,
 )
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
@@ -192,14 +193,12 @@ def fit_of_any_rows(
     key: jax.Array,
     settings: dict[str, Any],
 ) -> Any:
-    """The fit of rows that are here, or spread over processes; settings are those of
+    """The fit of rows on this process, or spread over several; settings are those of
     `maximum_likelihood`."""
     check_settings(settings["information"], settings["num_profiles"])
 
-    def read(share: pooling.Share | None) -> tuple[Observations, Any]:
-        if share is None:
-            return observations, design
-        return own_rows(observations, share), share.own(design)
+    def read(sums: RowSums) -> tuple[Observations, Any]:
+        return local_rows(observations, sums), sums.local(design)
 
     def columns(local: tuple[Observations, Any]) -> tuple[Any, ...]:
         return local[0], *arrays_of(local[1])
@@ -209,22 +208,20 @@ def fit_of_any_rows(
     with (
         jax.enable_x64(True),
         bar(None, what, settings["progress"]),
-        fitted_together(
-            "fit_observations", given, settings["start"], asked, read, columns
-        ) as local,
+        rows_of_fit(what, given, settings["start"], asked, read, columns) as (sums, local),
     ):
         rows, design = floats_as_float64(local[0]), local[1]
         weights = None if rows.weights is None else np.asarray(rows.weights)
-        designs = as_designs(design, rows.num_rows, rows.dimension, weights)
-        check_expected(settings["information"], rows)
+        designs = as_designs(design, rows.num_rows, rows.dimension, weights, what, sums)
+        check_expected(settings["information"], rows, sums)
         each = settings["information"] == "sandwich"
-        model = kind.of(rows, designs, covariance, method=method, key=key, each=each)
+        model = kind.of(rows, designs, covariance, method=method, key=key, each=each, sums=sums)
         model.check()
         if settings["start"] is not None:
             settings["start"] = model.as_start(settings["start"])
         if not model.quick:
             settings["num_profiles"] = 0
-        fit, hidden = maximum_likelihood(model, **settings), coarse(local[0])
+        fit, hidden = maximum_likelihood(model, **settings), coarse(local[0], sums)
         return fit if hidden is None else dataclasses.replace(fit, notes=(*fit.notes, hidden))
 
 
@@ -237,37 +234,6 @@ def arrays_of(design: Any) -> list[Any]:
     return [as_columns(design, "fit_observations").values]
 
 
-class RowFacts(NamedTuple):
-    """What is known of the rows of all processes.
-
-    Attributes:
-        num_rows: how many there are.
-        num_limited: how many entries are limited, neither exact nor missing, in the row with most.
-        num_three: how many rows have three limited entries.
-        exact: whether every entry is known exactly.
-        missing: whether some entry is missing.
-    """
-
-    num_rows: int
-    num_limited: int
-    num_three: int
-    exact: bool
-    missing: bool
-
-    @classmethod
-    def of(cls, rows: Observations) -> "RowFacts":
-        lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
-        missing = np.isinf(lower) & np.isinf(upper) & (lower < upper)
-        limited = np.sum((lower < upper) & ~missing, axis=1)
-        return cls(
-            pooling.total(np.asarray(rows.num_rows)).item(),
-            int(pooling.largest(np.max(limited))),
-            pooling.total(np.sum(limited == 3)).item(),
-            pooling.every(np.array_equal(lower, upper)),
-            pooling.some(np.any(missing)),
-        )
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GaussianRows(Model):
     """Rows of a Gaussian whose mean may be linear in covariates.
@@ -278,7 +244,6 @@ class GaussianRows(Model):
         inner: coordinates of the coefficients and the covariance of that.
         scale: spread of each outcome (d,), in whose units a Gaussian is wide.
         first: free coordinates by least squares.
-        facts: of the rows.
         num_rows: how many rows say something, each counted as often as its weight says.
         unique: whether the log-likelihood is known to be concave in some coordinates: in natural
             parameters for complete, exact rows, truncated or not, and in Olsen's for one outcome,
@@ -294,7 +259,6 @@ class GaussianRows(Model):
     inner: Coordinates
     scale: np.ndarray
     first: np.ndarray
-    facts: RowFacts
     names: tuple[str, ...]
     weights: np.ndarray
     num_rows: float
@@ -314,6 +278,7 @@ class GaussianRows(Model):
         method: Method = Automatic(),
         key: jax.Array | None = None,
         each: bool = False,
+        sums: RowSums = RowSums(),
         what: str = "fit_observations",
         **more: Any,
     ) -> Self:
@@ -325,14 +290,14 @@ class GaussianRows(Model):
         n, d = observations.lower.shape
         sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
         inner = as_coordinates(covariance, sizes, observations)
-        near = centred(observations, designs, inner.known_scale, is_simple(observations))
-        first, scale = first_guess(near.rows, near.covariates, inner, what)
-        facts, rows = RowFacts.of(near.rows), near.rows
-        natural = facts.exact and rows.noise is None and is_free_natural(near, inner)
+        near = centred(observations, designs, inner.known_scale, is_simple(observations), sums)
+        first, scale = first_guess(near.rows, near.covariates, inner, what, sums)
+        rows = near.rows
+        natural = near.summary.exact and rows.noise is None and is_free_natural(near, inner)
         known = len(sizes) == 1 and not inner.scales and rows.region is None  # concave in the mean
         unique = known or natural or (inner.single and rows.region is None)
         if natural and not inner.single:
-            whitened = in_natural(rows, near.covariates, inner)
+            whitened = in_natural(rows, near.covariates, inner, sums)
             inner, first = (inner, first) if whitened is None else whitened
         return cls(
             observations=observations,
@@ -340,10 +305,9 @@ class GaussianRows(Model):
             inner=inner,
             scale=scale,
             first=first,
-            facts=facts,
             names=names_of(observations, near, inner),
             weights=np.ones(n) if rows.weights is None else np.asarray(rows.weights),
-            num_rows=pooling.total(np.asarray(observations.weight)).item(),
+            num_rows=near.summary.counted,
             unique=unique and rows.noise is None,
             simple=is_simple(rows) and isinstance(method, Automatic | Exact),
             each=each,
@@ -356,9 +320,9 @@ class GaussianRows(Model):
         """Raise ValueError if there are too few rows, one cannot be, or nothing is known of the
         start."""
         rows, n = self.centred.rows, self.centred.rows.num_rows
-        if len(self.first) >= self.facts.num_rows:
+        if len(self.first) >= self.summary.num_rows:
             raise ValueError(
-                f"fit_observations: {self.facts.num_rows} row(s) cannot determine "
+                f"fit_observations: {self.summary.num_rows} row(s) cannot determine "
                 f"{len(self.first)} parameters; more are needed, or a simpler covariance."
             )
         if self.simple:
@@ -369,7 +333,7 @@ class GaussianRows(Model):
             held = loss.method, loss.key
             terms = likelihood.log_likelihood(loss.observations, loc, covariance, *held)
             wrong = np.flatnonzero(np.isneginf(np.asarray(terms.log_prob)))
-        with pooling.checked_together():
+        with self.centred.sums.checked():
             if len(wrong):
                 first, ends = wrong[0], (self.observations.lower, self.observations.upper)
                 raise ValueError(
@@ -377,6 +341,11 @@ class GaussianRows(Model):
                     f"{first}: lower {ends[0][first]}, upper {ends[1][first]} do "
                     "not meet its region. Correct the region, or remove those rows."
                 )
+
+    @property
+    def summary(self) -> Summary:
+        """The facts of all rows."""
+        return self.centred.summary
 
     @property
     def coordinates(self) -> UserUnits:
@@ -389,11 +358,11 @@ class GaussianRows(Model):
     @property
     def expensive(self) -> bool:
         """Whether many rows are integrals in three dimensions."""
-        return not self.simple and self.facts.num_three > MANY_INTEGRALS
+        return not self.simple and self.summary.num_triple > MANY_INTEGRALS
 
     @property
     def num_entries(self) -> int:
-        return self.facts.num_rows * self.centred.rows.dimension
+        return self.summary.num_rows * self.centred.rows.dimension
 
     @property
     def quick(self) -> bool:
@@ -420,7 +389,7 @@ class GaussianRows(Model):
         return self.coordinates.free(coefficients, matrix)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
-        cheap = self.facts.num_rows <= MOST_ROWS
+        cheap = self.summary.num_rows <= MOST_ROWS
         if not self.simple:
             cheap = self.num_entries <= FEW_ENTRIES and self.has_exact_integrals
         count = count or (MANY_STARTS if cheap and not self.unique else 1)
@@ -437,7 +406,7 @@ class GaussianRows(Model):
     def has_exact_integrals(self) -> bool:
         """Whether no integral has more than three dimensions, so that all are quick."""
         rows = self.centred.rows
-        return (rows.dimension if rows.region is not None else self.facts.num_limited) <= 3
+        return (rows.dimension if rows.region is not None else self.summary.limited) <= 3
 
     @property
     def wide_start(self) -> bool:
@@ -461,7 +430,7 @@ class GaussianRows(Model):
         """The loss of any rows, filled up to one of few lengths, by a method without plans."""
         rows, designs = filled_up(self.centred.rows, self.centred.covariates)
         return ObservationsLoss(
-            rows, designs, self.inner, self.centred.size, self.method, self.key, pooling.current()
+            rows, designs, self.inner, self.centred.size, self.method, self.key, self.centred.sums
         )
 
     @functools.cached_property
@@ -480,7 +449,7 @@ class GaussianRows(Model):
             fixed_scale=None if inner.single else jnp.log(inner.fixed[0, 0]) / 2,
             size=self.centred.size,
             link=inner.power if inner.single else LOG,
-            sums=pooling.current(),
+            sums=self.centred.sums,
         )
 
     def expected_loss(self, path: Path) -> Any:
@@ -523,7 +492,7 @@ class GaussianRows(Model):
         root = np.sqrt(np.diagonal(matrix))
         if np.linalg.eigvalsh(matrix / np.outer(root, root))[0] > SINGULAR:
             return None
-        if noise is not None and pooling.every(np.linalg.eigvalsh(np.asarray(noise)).min() > 0):
+        if self.summary.noise_definite:
             return AT_SINGULAR.format(self.towards(path.end.x, 0))
         return (
             "There is no maximum: the likelihood grows as the covariance becomes singular. Some "
@@ -553,18 +522,18 @@ class GaussianRows(Model):
 
     def rising(self) -> str | None:
         """The direction along which the likelihood never falls, in words."""
-        rows, inner = self.centred.rows, self.inner
+        rows, inner, sums = self.centred.rows, self.inner, self.centred.sums
         apart = np.count_nonzero(np.asarray(inner.fixed), axis=1) == 1
         for j, size in enumerate(inner.sizes):
             known = rows.noise is not None or not (j in inner.scales and apart[j])
             known |= not self.scale_may_fall
             alone = [j] in (inner.independent_blocks() or []) and rows.noise is None
-            direction = direction_of(rows, j, self.centred.design_of(j), known, alone)
+            direction = direction_of(rows, j, self.centred.design_of(j), known, alone, sums)
             if direction is not None:
                 direction = self.centred.direction_of(j, direction)
                 start = sum(inner.sizes[:j])
                 names = list(self.names[start : start + size])
-                return rising_sentence(direction, names, exact_rows(rows, j))
+                return rising_sentence(direction, names, exact_rows(rows, j), sums)
         return None
 
     @property
@@ -594,11 +563,11 @@ class GaussianRows(Model):
             filled, held = loss.observations, (loss.method, loss.key)
             seen = np.asarray(fraction_not_truncated(filled, loc, covariance, *held))
             weights = 1.0 if filled.weights is None else np.asarray(filled.weights)
-            fraction = float(pooling.total(np.sum(weights * seen)) / loss.size)
+            fraction = float(self.centred.sums.sum(np.sum(weights * seen)) / loss.size)
             seen = seen[: rows.num_rows]
         if not converged:
             return fraction, None
-        return fraction, outliers_of(rows, loc, covariance, seen, self.num_fitted)
+        return fraction, outliers_of(rows, loc, covariance, seen, self.num_fitted, loss.sums)
 
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
         """Which coefficients the rows do not determine."""
@@ -627,13 +596,13 @@ class GaussianRows(Model):
 
     @property
     def references(self) -> tuple[str, ...]:
-        rows, inner, limited = self.centred.rows, self.inner, not self.facts.exact
+        rows, inner, limited = self.centred.rows, self.inner, not self.summary.exact
         used = {
             "tobin1958": limited,
             "cohen1991": rows.region is not None,
             "olsen1978": inner.single and inner.power == 1 and limited,
             "barndorff1978": (inner.single and inner.power == 2) or inner.white is not None,
-            "little2019": self.facts.missing,
+            "little2019": self.summary.missing,
             "genz1992": rows.dimension > 3 and (limited or rows.region is not None),
         }
         return tuple(key for key, holds in used.items() if holds)
@@ -641,8 +610,8 @@ class GaussianRows(Model):
     @property
     def kept_rows(self) -> dict[str, Any]:
         """The fields of a fit that hold its rows."""
-        share = pooling.own_share()
-        return {"observations": self.observations, "centred": self.centred.rows, "share": share}
+        rows, share = self.centred.rows, self.centred.sums.share
+        return {"observations": self.observations, "centred": rows, "share": share}
 
     def result(self, fields: dict[str, Any], path: Path) -> Any:
         matrix, ends = self.covariance_at(path.end.x), np.cumsum(self.inner.sizes)
@@ -668,11 +637,8 @@ def names_of(rows: Observations, near: Centred, inner: Coordinates) -> tuple[str
 def is_free_natural(near: Centred, inner: Coordinates) -> bool:
     """Whether natural parameters, the inverse covariance and its product with the coefficients,
     are free: then outcomes that depend on each other have the same covariates."""
-    blocks, designs = inner.independent_blocks(), near.covariates
-    if blocks is None or designs is None:
-        return blocks is not None
-    pairs = [(block[0], j) for block in blocks for j in block]
-    return pooling.every(all(np.array_equal(designs[i], designs[j]) for i, j in pairs))
+    blocks, equal = inner.independent_blocks(), near.summary.equal_designs
+    return blocks is not None and all(equal[block[0], block].all() for block in blocks)
 
 
 def shaped(inner: Coordinates, covariance: np.ndarray, errors: np.ndarray) -> ObservationsErrors:

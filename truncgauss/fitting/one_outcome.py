@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import parallel, pooling
+from truncgauss.execution import parallel, row_sums
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.execution.row_sums import RowSums
@@ -228,7 +228,7 @@ def fractions_of(loss: RegressionLoss, x: jax.Array) -> tuple[jax.Array, jax.Arr
 
 def visible_fraction(loss: RegressionLoss, x: jax.Array) -> float:
     """The mean probability that a row could be seen, with its digits where that is small."""
-    unseen, seen = map(float, pooling.evaluated(fractions_of, loss, x))
+    unseen, seen = map(float, row_sums.evaluated(fractions_of, loss, x))
     if unseen < 0.5:
         return 1.0 - unseen
     anywhere = 1.0 - unseen - seen  # rows without a region, but for rounding

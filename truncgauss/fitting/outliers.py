@@ -17,7 +17,6 @@ import numpy as np
 from scipy import stats
 from scipy.special import ndtri_exp
 
-from truncgauss.execution import pooling
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.one_outcome import is_simple, limits_of
 from truncgauss.likelihood import Observations
@@ -83,7 +82,7 @@ def outliers_of(
     covariance: Any,
     seen: Any,
     fitted: float,
-    sums: RowSums | None = None,
+    sums: RowSums = RowSums(),
 ) -> Outliers | None:
     """The outliers among rows that were fitted; None where no row can be judged.
 
@@ -103,7 +102,6 @@ def outliers_of(
     distance, sizes = distances(rows, loc, covariance)
     seen = 1.0 if is_simple(rows) else seen  # whose residuals count the region
     judged = (sizes > 0) & (weights > 0)
-    sums = sums or pooling.current()
     count, size = sums.sum(np.array([judged.sum(), weights[judged].sum()]))
     numbers = np.arange(rows.num_rows) + sums.begin
     columns = [numbers, distance, sizes, np.broadcast_to(seen, rows.num_rows)]

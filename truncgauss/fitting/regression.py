@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling, tables
+from truncgauss.execution import tables
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, refuse_text
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import UserUnits, Whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood, total_of
 from truncgauss.fitting.existence import NO_VARIANCE, explained
@@ -21,8 +22,9 @@ from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import impossible
+from truncgauss.fitting.sample import limits_of_box
 from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import Observations, fitted_together
+from truncgauss.likelihood import Observations, rows_of_fit
 
 
 class RegressionErrors(NamedTuple):
@@ -52,7 +54,7 @@ class RegressionFit(LikelihoodFit):
         """Sigma, where it is one number."""
         if not self.names[-1] == "sigma":
             raise AttributeError("scale: it depends on covariates; see log_scale.")
-        return float(np.exp(self.log_scale[0]))
+        return float(self.estimates[-1])
 
 
 def fit_regression(
@@ -63,6 +65,7 @@ def fit_regression(
     censored_high: Any = None,
     truncated_low: Any = None,
     truncated_high: Any = None,
+    region: Box | None = None,
     scale_design: Any = None,
     noise: Any = None,
     weights: Any = None,
@@ -89,6 +92,8 @@ def fit_regression(
         censored_high: likewise: only known to be that high.
         truncated_low: a number or (n,): rows with an outcome below it are never seen.
         truncated_high: likewise, above.
+        region: in place of both, a `tg.Box` of one dimension, with limits (1,), or (n, 1) for each
+            row.
         scale_design: covariates z_i of log sigma, (n, k), with a column of ones if a constant is
             meant; by default sigma is one number.
         noise: variances of measurement errors, a number or (n,), added to sigma^2.
@@ -127,12 +132,19 @@ def fit_regression(
     """
     check_settings(information, num_profiles)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
-        limits = censored_low, censored_high, truncated_low, truncated_high
+        names = "truncated_low and truncated_high"
+        ends = limits_of_box("fit_regression", region, (truncated_low, truncated_high), names)
+        if region is not None:
+            if region.dimension != 1:
+                raise ValueError(
+                    f"fit_regression: region must have one dimension, got {region.dimension}."
+                )
+            ends = region.low[..., 0], region.high[..., 0]
+        limits = censored_low, censored_high, *ends
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
 
-        def read(share: pooling.Share | None) -> Checked:
-            local = columns if share is None else Columns(*share.own(tuple(columns)))
-            return local.checked(information)
+        def read(sums: RowSums) -> Checked:
+            return Columns(*sums.local(tuple(columns))).checked(information)
 
         def arrays(local: Checked) -> tuple[Any, ...]:
             known, *designs = local
@@ -140,8 +152,9 @@ def fit_regression(
             return known.observations, known.censoring.T, *values
 
         given = tuple(columns)
-        with fitted_together("fit_regression", given, start, information, read, arrays) as local:
-            model = regression_of(*local)
+        rows = rows_of_fit("fit_regression", given, start, information, read, arrays)
+        with rows as (sums, local):
+            model = regression_of(*local, sums)
             return maximum_likelihood(
                 model,
                 start=None if start is None else model.as_start(start),
@@ -165,13 +178,13 @@ class Regression(GaussianRows):
     wide_start = False
 
     def check(self) -> None:
-        if len(self.first) >= self.facts.num_rows:
+        if len(self.first) >= self.summary.num_rows:
             raise ValueError(
-                f"fit_regression: {self.facts.num_rows} row(s) cannot determine so many "
+                f"fit_regression: {self.summary.num_rows} row(s) cannot determine so many "
                 "coefficients; more are needed, or fewer covariates."
             )
         rows = self.observations
-        with pooling.checked_together():
+        with self.centred.sums.checked():
             wrong = impossible(rows)
             if len(wrong):
                 raise ValueError(
@@ -250,12 +263,11 @@ class HeteroscedasticRegression(Regression):
         fields = {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}
         p, n = plain.num_coefficients, len(scales.design)
         log_scale = np.full(n, np.log(plain.scale[0]))
+        first = plain.centred.sums.least_squares(scales.design, log_scale)
         fields |= {
             "names": (*plain.names[:p], *names),
             "unique": False,
-            "first": np.concatenate(
-                [plain.first[:p] / plain.first[p], pooling.least_squares(scales.design, log_scale)]
-            ),
+            "first": np.append(plain.first[:p] / plain.first[p], first),
         }
         return cls(**fields, scales=scales)
 
@@ -282,11 +294,11 @@ class HeteroscedasticRegression(Regression):
 
     def free_variances(self, x: np.ndarray) -> np.ndarray:
         """The least of a row, in units of the rows' spread squared, (1,)."""
-        least = -pooling.largest(-self.scales_at(x).min())
+        least = -self.centred.sums.max(-self.scales_at(x).min())
         return (np.atleast_1d(least) / self.scale) ** 2
 
     def largest_scale(self, x: np.ndarray, j: int) -> float:
-        return float(pooling.largest(self.scales_at(x).max()))
+        return float(self.centred.sums.max(self.scales_at(x).max()))
 
     def is_endless(self, x: np.ndarray) -> bool:
         return bool(self.free_variances(x)[0] > WIDEST**2)
@@ -297,9 +309,7 @@ class HeteroscedasticRegression(Regression):
 
     @property
     def scale_may_fall(self) -> bool:
-        design = self.scales.design
-        nearest = design @ pooling.least_squares(design, np.ones(len(design)))
-        return pooling.every(np.abs(nearest - 1.0).max() < 1e-9)
+        return self.scales.constant is not None
 
     def explained(self, path: Path) -> bool:
         p, scales = self.num_coefficients, self.scales_at(path.end.x)
@@ -319,27 +329,27 @@ class HeteroscedasticRegression(Regression):
 
 
 def regression_of(
-    known: "RegressionRows", design: tables.Table, scales: tables.Table | None
+    known: "RegressionRows", design: tables.Table, scales: tables.Table | None, sums: RowSums
 ) -> Regression:
     """The model of rows with covariates, and those of the log scale, checked."""
     rows = known.observations
-    columns = whitened_columns(design, rows, "coefficients")
+    columns = whitened_columns(design, rows, sums)
     plain = Regression.of(
-        rows, (columns,), "full", what="fit_regression", censoring=known.censoring
+        rows, (columns,), "full", what="fit_regression", censoring=known.censoring, sums=sums
     )
     model = plain
     if scales is not None:
-        white = whitened_columns(scales, rows, "log_scale")
+        white = whitened_columns(scales, rows, sums)
         names = (f"log_scale[{name}]" for name in white.names or range(len(white.transform)))
         model = HeteroscedasticRegression.of_regression(plain, white, tuple(names))
     model.check()
     return model
 
 
-def whitened_columns(table: tables.Table, rows: Observations, word: str) -> Whitened:
+def whitened_columns(table: tables.Table, rows: Observations, sums: RowSums) -> Whitened:
     """Covariates as they are fitted, with their names."""
     weights = None if rows.weights is None else np.asarray(rows.weights)
-    checked = as_designs(table.values, rows.num_rows, 1, weights, "fit_regression")
+    checked = as_designs(table.values, rows.num_rows, 1, weights, "fit_regression", sums)
     assert checked is not None
     names = None if table.names is None else tuple(map(str, table.names))
     return checked[0]._replace(names=names)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from truncgauss import __version__
-from truncgauss.execution import distributed, pooling
+from truncgauss.execution import distributed, row_sums
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.optimization.newton import Point
@@ -105,7 +105,7 @@ class LikelihoodFit(InformationCriteria, Fit):
     observations: Observations | None = dataclasses.field(default=None, repr=False)
     centred: Observations | None = dataclasses.field(default=None, repr=False)
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)
-    share: pooling.Share | None = dataclasses.field(default=None, repr=False)
+    share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """The profile-likelihood interval of an estimate, such as "loc[0]".

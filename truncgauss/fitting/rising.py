@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from truncgauss.execution import pooling
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.existence import inside_regions, rising_direction
@@ -38,7 +37,7 @@ def direction_of(
     design: np.ndarray,
     scale_known: bool,
     alone: bool,
-    sums: RowSums | None = None,
+    sums: RowSums = RowSums(),
 ) -> np.ndarray | None:
     """See `rising_direction`: for one outcome (a number from 0 on) of rows of positive weight.
 
@@ -54,7 +53,6 @@ def direction_of(
         alone: whether it is independent of all others.
         sums: over all rows, of which these are local.
     """
-    sums = sums or pooling.current()
     counted = slice(None) if rows.weights is None else np.asarray(rows.weights) > 0
     lower, upper = (np.asarray(side)[:, outcome] for side in (rows.lower, rows.upper))
     single = one_outcome(rows, outcome)

@@ -88,6 +88,24 @@ def limits_of(low: Any, high: Any, table: Table) -> tuple[np.ndarray, np.ndarray
     return as_limits(low, high, matrix.values.shape)
 
 
+def limits_of_box(what: str, region: Any, limits: tuple[Any, Any], names: str) -> tuple[Any, Any]:
+    """Limits of truncation: those of a box, if one is given in their place.
+
+    Raises:
+        ValueError: for another region, or limits beside it.
+    """
+    if region is None:
+        return limits
+    if not isinstance(region, Box):
+        raise ValueError(
+            f"{what}: region must be a tg.Box, got {type(region).__name__}. With other regions use "
+            "tg.fit_observations(tg.Observations.exact(rows, region=region))."
+        )
+    if any(end is not None for end in limits):
+        raise ValueError(f"{what}: give either region or {names}, not both.")
+    return region.low, region.high
+
+
 def as_noise(noise: Any, table: Table) -> np.ndarray:
     """Covariances or variances of noise, by name as limits are."""
     return tables.aligned(noise, table._replace(values=as_rows(table)), "noise")

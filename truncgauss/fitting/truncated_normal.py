@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import distributed, parallel, pooling, tables
+from truncgauss.execution import distributed, parallel, row_sums, tables
 from truncgauss.execution.tables import Table
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.held import hold
@@ -41,6 +41,7 @@ from truncgauss.fitting.sample import (
     check_statistics,
     columns_of,
     limits_of,
+    limits_of_box,
 )
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.gaussian.problem import Estimate, as_key, as_problem
@@ -105,6 +106,7 @@ def fit_truncated_normal(
     low: Any = None,
     high: Any = None,
     *,
+    region: Box | None = None,
     statistics: Statistics | None = None,
     noise: Any = None,
     weights: Any = None,
@@ -138,6 +140,7 @@ def fit_truncated_normal(
             and n > 1. None or -inf leaves a side open. A dictionary or a Series goes by the names
             of the columns, of which it may leave some out.
         high: limits above, likewise.
+        region: in place of both, a `tg.Box`.
         statistics: in place of data, `tg.Statistics` of the rows.
         noise: covariance of a row's measurement error: (d, d) for all rows, (n, d, d), or
             variances (n, d). The estimates are those without noise; the limits act on what was
@@ -173,6 +176,7 @@ def fit_truncated_normal(
         Cohen, "Truncated and Censored Samples" (1991).
     """
     check_settings("observed", num_profiles)
+    low, high = limits_of_box("fit_truncated_normal", region, (low, high), "low and high")
     settings: dict[str, Any] = dict(
         method=method, key=as_key(key), num_steps=num_steps, num_profiles=num_profiles,
         progress=progress,
@@ -180,9 +184,9 @@ def fit_truncated_normal(
     if statistics is None:
         if data is None:
             raise ValueError("fit_truncated_normal: give data, or statistics.")
-        share = pooling.share_of("fit_truncated_normal", (data, low, high, noise, weights))
-        if share is not None:
-            statistics = of_all_processes(share, data, weights, (low, high), noise)
+        sums = row_sums.of_spread("fit_truncated_normal", (data, low, high, noise, weights))
+        if sums.share is not None:
+            statistics = of_all_processes(sums, data, weights, (low, high), noise)
             return fit_truncated_normal(
                 None, low, high, statistics=statistics, start=start, **settings
             )
@@ -200,22 +204,24 @@ def fit_truncated_normal(
 
 
 def of_all_processes(
-    share: pooling.Share, data: Any, weights: Any, limits: tuple[Any, Any], noise: Any
+    sums: row_sums.RowSums, data: Any, weights: Any, limits: tuple[Any, Any], noise: Any
 ) -> Statistics:
     """The statistics of rows that are spread over processes.
 
     Raises:
         ValueError: for limits or noise of single rows.
     """
-    if noise is not None or any(np.ndim(end) and len(end) == share.total for end in limits):
+    if noise is not None or any(
+        np.ndim(end) and sums.share is not None and len(end) == sums.share.total for end in limits
+    ):
         raise ValueError(
             "fit_truncated_normal: rows with limits or noise of their own that are spread over "
             "processes are fitted by tg.fit_observations(tg.Observations.exact(rows, "
             "region=tg.Box(low, high), noise=noise, weights=weights))."
         )
-    with pooling.pool(share), pooling.checked_together():
-        own = Statistics.from_rows(share.own(data), share.own(weights))
-    statistics: Statistics = sum(distributed.exchanged(own))
+    with sums.working(), sums.checked():
+        local = Statistics.from_rows(sums.local(data), sums.local(weights))
+    statistics: Statistics = sum(distributed.exchanged(local))
     return statistics
 
 

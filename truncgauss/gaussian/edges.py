@@ -190,10 +190,7 @@ def _inverse(x: Array) -> Array:
     return 1.0 / x
 
 
-@_inverse.defjvp
-def _inverse_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
-    value = _inverse(primals[0])
-    return value, -_bounded(value * value) * tangents[0]
+_inverse.defjvps(lambda dx, value, x: -_bounded(value * value) * dx)
 
 
 @jax.custom_jvp

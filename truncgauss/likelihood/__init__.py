@@ -1,32 +1,30 @@
 """The log-likelihood of observed rows: exact, censored, interval, missing, noisy and truncated."""
 
-from truncgauss.likelihood.blocks import Block, blocks, filled_up, first_rows
+from truncgauss.likelihood.blocks import RowBlock, blocks, filled_up, first_rows
 from truncgauss.likelihood.integrals import HeldMethods
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.rows import (
+    RowSlopes,
     RowTerms,
     fraction_not_truncated,
     hold,
     log_likelihood,
     prepared,
+    row_slopes,
     row_terms,
     total_log_likelihood,
     variance_of_sum,
 )
-from truncgauss.likelihood.slopes import RowSlopes, row_slopes
 from truncgauss.likelihood.spread_rows import (
     Summary,
-    fitted_together,
     local_rows,
-    numbered,
     numbered_among_all,
-    own_rows,
     rows_of_fit,
     summary_of,
 )
 
 __all__ = [
-    "Block",
+    "RowBlock",
     "HeldMethods",
     "Observations",
     "RowSlopes",
@@ -35,14 +33,11 @@ __all__ = [
     "blocks",
     "filled_up",
     "first_rows",
-    "fitted_together",
     "fraction_not_truncated",
     "hold",
     "local_rows",
     "log_likelihood",
-    "numbered",
     "numbered_among_all",
-    "own_rows",
     "prepared",
     "row_slopes",
     "row_terms",

@@ -14,11 +14,11 @@ from truncgauss.execution.pytrees import is_concrete, is_staged
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern, filled_length
 
-MOST_FILLED = 2**20  # numbers of a sample that is copied to be filled up
+MOST_FILLED = 2**20  # numbers in the largest sample that is copied to be filled up
 _FILLED: weakref.WeakKeyDictionary[Observations, Observations] = weakref.WeakKeyDictionary()
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """Some rows of a sample.
 
     Attributes:
@@ -89,7 +89,7 @@ def first_rows(tree: Any, num_rows: int) -> Any:
     return jax.tree.unflatten(structure, leaves)
 
 
-def blocks(observations: Observations, size: int) -> list[Block]:
+def blocks(observations: Observations, size: int) -> list[RowBlock]:
     """Blocks of about `size` rows that make up a sample, of one shape, so that one compiled
     program serves all of them.
 
@@ -117,7 +117,7 @@ def blocks(observations: Observations, size: int) -> list[Block]:
         every = [local(part, code[rows] == k, rows, real) for k, part in enumerate(parts, 1)]
         patterns.append(list(zip(*every)) if every else [()] * count)
     return [
-        Block(
+        RowBlock(
             selected(observations, rows[b], real[b], patterns[0][b], patterns[1][b]),
             np.where(real[b], rows[b], n),
         )

@@ -27,10 +27,10 @@ from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 
-CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows answered at a time, by dimension
-CHUNK_OF_MANY, CHUNK_OF_ANY = 2**6, 2**2  # other boxes and polyhedra, any other region
+CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows evaluated at a time, by dimension
+CHUNK_OF_MANY, CHUNK_OF_ANY = 2**6, 2**2  # of other boxes and polyhedra, of any other region
 FEW = 64  # rows up to which each is as accurate as one alone
-DRAWS = 2**18  # that more rows share, as long as each has four replicates of so many points:
+DRAWS = 2**18  # in all for more rows, each with four replicates of a number of points between:
 LEAST_POINTS, MOST_POINTS = 32, 1024
 # Likewise where points fall in or out of a region, so that errors shrink more slowly.
 IMPORTANCE_DRAWS, LEAST_IMPORTANCE, MOST_IMPORTANCE = 2**22, 2**8, 2**11
@@ -152,7 +152,7 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
 
 
 def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estimate:
-    """An estimate whose derivative is computed along with it, where one is asked for.
+    """An estimate whose derivative is computed along with it, where one is needed.
 
     A derivative of a chunk of rows then needs neither the chunk's intermediate values, which would
     fill the memory, nor to compute it again.

@@ -347,7 +347,7 @@ class Observations:
             )
             return
         if any(map(parallel.is_elsewhere, jax.tree.leaves((self.lower, self.upper)))):
-            self._set(patterns=None, region_patterns=None)  # which `own_rows` finds
+            self._set(patterns=None, region_patterns=None)  # which `local_rows` finds
             return
         if self.patterns is None or self.region_patterns is None:
             raise ValueError(

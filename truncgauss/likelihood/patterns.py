@@ -15,8 +15,8 @@ from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.regions import Region
 
 NOWHERE = 2**31 - 1  # an index that no row has
-LEAST = 64  # rows that cost nothing beside the others, if their integrals have closed forms
-FEW = 1024  # rows that take a moment, however many more are put beside them
+LEAST = 64  # shortest length of rows whose integrals have closed forms and take no time
+FEW = 1024  # rows up to which lengths are powers of two
 
 
 @frozen_pytree

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import checkpoint, parallel, pooling, row_sums
+from truncgauss.execution import checkpoint, parallel, row_sums
 from truncgauss.execution.digests import source_digest
-from truncgauss.execution.row_sums import RowSums, Share
+from truncgauss.execution.row_sums import RowSums
 from truncgauss.likelihood.observations import Observations
 
 T = TypeVar("T")
@@ -57,22 +57,6 @@ def rows_of_fit(
             words = fingerprint_of_work(rows, sums.begin, settings, *beside)
             sums = RowSums(sums.share, words)
         yield sums, local
-
-
-@contextlib.contextmanager
-def fitted_together(
-    what: str,
-    given: Any,
-    start: Any,
-    asked: Any,
-    read: Callable[[Share | None], T],
-    columns: Callable[[T], tuple[Any, ...]],
-) -> Iterator[T]:
-    """As `rows_of_fit`, with the sums as those of the context."""
-    with rows_of_fit(what, given, start, asked, lambda sums: read(sums.share), columns) as rows:
-        sums, local = rows
-        with pooling.within(sums):
-            yield local
 
 
 def fingerprint_of_work(rows: Observations, begin: int, settings: Any, *columns: Any) -> jax.Array:
@@ -124,14 +108,6 @@ def numbered_among_all(rows: Observations, sums: RowSums) -> Observations:
         patterns = getattr(rows, name)
         object.__setattr__(rows, name, tuple(part.numbered(sums.begin) for part in patterns))
     return rows
-
-
-def own_rows(observations: Observations, share: Share | None) -> Observations:
-    return local_rows(observations, RowSums(share))
-
-
-def numbered(rows: Observations, share: Share) -> Observations:
-    return numbered_among_all(rows, RowSums(share))
 
 
 class Summary(NamedTuple):

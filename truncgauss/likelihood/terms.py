@@ -35,7 +35,7 @@ def terms_of(
     key: jax.Array,
     equal: bool = False,
 ) -> list[PatternTerm]:
-    """The terms of the likelihood, whose integrals are still to be answered.
+    """The terms of the likelihood, whose integrals are still to be evaluated.
 
     `equal` says that the Gaussians of all rows are, so that rows share integrals nevertheless.
     """

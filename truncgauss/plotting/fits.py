@@ -1,4 +1,4 @@
-"""How a fit went and how well it describes its data: traces, residuals, profile likelihoods."""
+"""Figures of a fit and of its agreement with the data: traces, residuals, profile likelihoods."""
 
 from statistics import NormalDist
 from typing import Any
@@ -16,7 +16,7 @@ from truncgauss.plotting.style import (
     SERIES,
     VALUE,
     in_house_style,
-    with_given,
+    with_settings,
 )
 
 
@@ -84,7 +84,7 @@ def residuals(
     """
     x, residual, look = np.asarray(x, float), np.asarray(residual, float), SERIES[series]
     marks = {"linestyle": "none", "marker": look.marker, "color": look.color, "label": label}
-    marks = with_given(Line2D, marks, kwargs)
+    marks = with_settings(Line2D, marks, kwargs)
     ax.vlines(x, 0, residual, color=marks["color"], linewidth=1.0)
     ax.plot(x, residual, **marks)
     for reach in (2, 1) if bands else ():
@@ -141,7 +141,7 @@ def profile(
     every = np.union1d(np.linspace(root[0], root[-1], 201), root)
     style["markevery"] = np.searchsorted(every, root).tolist()
     curve = PchipInterpolator(root, values)(every), -0.5 * every**2
-    ax.plot(*curve, **with_given(Line2D, style, kwargs))
+    ax.plot(*curve, **with_settings(Line2D, style, kwargs))
     if estimate is not None and stderr is not None:
         x = np.linspace(estimate - 3 * stderr, estimate + 3 * stderr, 201)
         ax.plot(
@@ -188,10 +188,10 @@ def mixture_path(path: Any, *, ax: Axes = NEW_AXES) -> Axes:
     )  # fmt: skip
     if path.held_out:
         right, means, errors = gradient_axes(ax), path.held_out_means, path.held_out_errors
-        told = [k for k in numbers[shown] if k in means]
+        sizes = [k for k in numbers[shown] if k in means]
         label = "held-out log-likelihood of a row"
         right.errorbar(
-            told, [means[k] for k in told], [errors[k] for k in told], color=GRADIENT.color,
+            sizes, [means[k] for k in sizes], [errors[k] for k in sizes], color=GRADIENT.color,
             linestyle=GRADIENT.linestyle, marker=GRADIENT.marker, capsize=2, label=label,
         )  # fmt: skip
         sides.append((right, GRADIENT, f"{label} / nats"))

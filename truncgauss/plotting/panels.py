@@ -21,7 +21,7 @@ from truncgauss.plotting.style import (
     VALUE,
     in_house_style,
     twins,
-    with_given,
+    with_settings,
 )
 
 
@@ -100,9 +100,8 @@ def gradient_axes(ax: Axes) -> Axes:
         >>> tg.plotting.gradient_axes(ax) is tg.plotting.gradient_axes(ax)
         True
     """
-    found = twins(ax)
-    if found:
-        return found[0]
+    if existing := twins(ax):
+        return existing[0]
     with matplotlib.rc_context(STYLE | {"axes.grid": False, "axes.spines.right": True}):
         right = ax.twinx()
     right.set_label(f"right of {id(ax)}")
@@ -178,7 +177,7 @@ def curves(
     for number, y, label in zip(series, ys, labels, strict=False):
         look = SERIES[number]
         line = {"color": look.color, "linestyle": look.linestyle, "linewidth": linewidth}
-        ax.plot(x, y, **with_given(Line2D, line | {"label": label}, kwargs))
+        ax.plot(x, y, **with_settings(Line2D, line | {"label": label}, kwargs))
         nan_spans(x, y, name=label, ax=ax)
     ax.set(xlabel=xlabel, ylabel=ylabel)
     return ax
@@ -214,7 +213,7 @@ def points(
         "facecolor": look.color if filled else "white", "edgecolor": look.color, "linewidth": 0.9,
         "label": label, "zorder": 2.5, "rasterized": len(x) > MANY,
     }  # fmt: skip
-    marks = with_given(PathCollection, marks, kwargs)
+    marks = with_settings(PathCollection, marks, kwargs)
     if stderr is not None:
         ax.errorbar(
             x, y, yerr=np.asarray(stderr), linestyle="none", color=marks["edgecolor"], capsize=2,
@@ -242,7 +241,7 @@ def band(
         1
     """
     area = {"color": "#888888", "alpha": 0.25, "linewidth": 0, "label": label}
-    ax.fill_between(x, low, high, **with_given(PolyCollection, area, kwargs))
+    ax.fill_between(x, low, high, **with_settings(PolyCollection, area, kwargs))
     return ax
 
 
@@ -267,5 +266,5 @@ def histogram(
         [1.333, 0.667]
     """
     bars = {"density": True, "color": SERIES[series].color, "alpha": 0.5, "label": label}
-    ax.hist(np.asarray(values), bins, **with_given(Rectangle, bars, kwargs))
+    ax.hist(np.asarray(values), bins, **with_settings(Rectangle, bars, kwargs))
     return ax

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import Ellipse
 
-from truncgauss.plotting.style import NEW_AXES, SERIES, UNSEEN, in_house_style, with_given
+from truncgauss.plotting.style import NEW_AXES, SERIES, UNSEEN, in_house_style, with_settings
 
 
 @in_house_style
@@ -52,7 +52,7 @@ def contours(
     angle = np.degrees(np.arctan2(axes[1, 1], axes[0, 1]))
     look = SERIES[series]
     line = {"edgecolor": look.color, "linewidth": 1.5, "linestyle": look.linestyle, "fill": False}
-    line = with_given(Ellipse, line | {"angle": angle}, kwargs)
+    line = with_settings(Ellipse, line | {"angle": angle}, kwargs)
     # A single point: it draws no line, but the legend shows its style.
     ax.plot(
         *loc, marker="+", markersize=10, markeredgewidth=2, color=line["edgecolor"], zorder=4,

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from scipy import stats
 
 from truncgauss.plotting.panels import band
-from truncgauss.plotting.style import MANY, NEW_AXES, SERIES, in_house_style, with_given
+from truncgauss.plotting.style import MANY, NEW_AXES, SERIES, in_house_style, with_settings
 
 NORMAL = NormalDist()
 FEW = 20  # residuals, below which nothing is said of their shape
@@ -121,7 +121,7 @@ def _quantiles(
         "linestyle": "none", "marker": look.marker, "markersize": 2.5, "color": look.color,
         "label": label, "rasterized": n > MANY,
     }  # fmt: skip
-    ax.plot(x, np.median(sorted_draws, axis=0), **with_given(Line2D, marks, kwargs))
+    ax.plot(x, np.median(sorted_draws, axis=0), **with_settings(Line2D, marks, kwargs))
     ax.set(xlabel="normal quantile", ylabel="residual" + (" − quantile" if detrended else ""))
     return ax
 
@@ -145,7 +145,7 @@ def _checked(residuals: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shape_of(draws: np.ndarray, detrended: bool) -> str:
-    """What the shape of residuals (k, n) means: the moments whose distance from those of a standard
+    """Meaning of the shape of residuals (k, n): the moments whose distance from those of a standard
     normal distribution, the median over k randomisations, is beyond three standard errors.
 
     References:
@@ -159,18 +159,18 @@ def shape_of(draws: np.ndarray, detrended: bool) -> str:
         "skewness": stats.skewtest(draws, axis=1).statistic,
         "tails": stats.kurtosistest(draws, axis=1).statistic,
     }
-    found = []
+    meanings = []
     for moment, values in distances.items():
         distance = np.median(values)
         if abs(distance) > SAID:
             worm, quantiles, meaning = SHAPES[moment][int(distance > 0)]
-            found.append(f"{worm if detrended else quantiles}: {meaning}")
-    return "; ".join(found) or "as of a Gaussian, by mean, spread, skewness and tails"
+            meanings.append(f"{worm if detrended else quantiles}: {meaning}")
+    return "; ".join(meanings) or "as of a Gaussian, by mean, spread, skewness and tails"
 
 
 def say(text: str, ax: Axes) -> None:
     """Write a sentence above the points, below those that are there."""
-    above = sum(own.get_gid() == "hint" for own in ax.texts)
+    above = sum(other.get_gid() == "hint" for other in ax.texts)
     lines = textwrap.fill(text, 44)
     ax.annotate(
         lines, (0.02, 0.98), (0, -24 * above), xycoords="axes fraction",

@@ -90,27 +90,26 @@ def in_house_style(draw: Callable[..., Any]) -> Callable[..., Any]:
 
     signature = inspect.signature(draw)
     more = inspect.Parameter("inverted", inspect.Parameter.KEYWORD_ONLY, default="", annotation=str)
-    given = list(signature.parameters.values())
-    place = len(given) - (given[-1].kind is inspect.Parameter.VAR_KEYWORD)
-    given.insert(place, more)
-    vars(styled)["__signature__"] = signature.replace(parameters=given)
+    parameters = list(signature.parameters.values())
+    position = len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    parameters.insert(position, more)
+    vars(styled)["__signature__"] = signature.replace(parameters=parameters)
     return styled
 
 
-def with_given(artist: type, defaults: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    """Keyword arguments of an artist: the defaults, but for what the caller gives.
+def with_settings(artist: type, defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> Any:
+    """Keyword arguments of an artist: the caller's settings, and defaults for the others.
 
     A `color` replaces those of faces and edges too, except where these are blank.
     """
-    given = normalize_kwargs(dict(given), artist)
-    settings = dict(defaults)
-    if "color" in given:
-        for key in {"facecolor", "edgecolor"} & set(settings):
-            if settings[key] not in ("none", "white"):
-                settings[key] = given["color"]
-        if "color" not in settings:
-            del given["color"]
-    return settings | given
+    settings, merged = normalize_kwargs(dict(settings), artist), dict(defaults)
+    if "color" in settings:
+        for key in {"facecolor", "edgecolor"} & set(merged):
+            if merged[key] not in ("none", "white"):
+                merged[key] = settings["color"]
+        if "color" not in merged:
+            del settings["color"]
+    return merged | settings
 
 
 def figure(
@@ -218,12 +217,12 @@ def twins(ax: Axes) -> list[Axes]:
 
 def entries(axes: Iterable[Axes]) -> dict[str, Any]:
     """The legend entries of several axes and their right-hand twins: label -> handle, once each."""
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for ax in axes:
         for one in (ax, *twins(ax)):
             for handle, name in zip(*one.get_legend_handles_labels(), strict=True):
-                found.setdefault(name, handle)
-    return found
+                handles.setdefault(name, handle)
+    return handles
 
 
 @in_house_style
@@ -243,23 +242,23 @@ def legend(*, columns: int = 2, below: float = 34.0, ax: Axes = NEW_AXES) -> Axe
         >>> tg.plotting.legend(ax=ax).get_legend().get_texts()[0].get_text()
         'seen'
     """
-    found = entries([ax])
+    handles = entries([ax])
 
     def placed(columns: int) -> Legend:
         offset = ScaledTranslation(0, -below / 72, ax.figure.dpi_scale_trans)
         return ax.legend(
-            found.values(), found.keys(), loc="upper left", bbox_to_anchor=(0, 0), ncols=columns,
-            bbox_transform=ax.transAxes + offset, borderaxespad=0, columnspacing=1.2,
+            handles.values(), handles.keys(), loc="upper left", bbox_to_anchor=(0, 0),
+            ncols=columns, bbox_transform=ax.transAxes + offset, borderaxespad=0, columnspacing=1.2,
         )  # fmt: skip
 
     drawn, page = placed(columns), ax.figure.figure
     if page.get_layout_engine() is None:
-        place = ax.get_subplotspec()
-        parts = 1 if place is None else place.get_gridspec().ncols // len(place.colspan)
+        cell = ax.get_subplotspec()
+        parts = 1 if cell is None else cell.get_gridspec().ncols // len(cell.colspan)
         while columns > 1 and drawn.get_window_extent().width > 0.85 * page.bbox.width / parts:
             columns -= 1
             drawn = placed(columns)
-        if place is not None:
+        if cell is not None:
             page.set_layout_engine(layout_engine())
         else:
             _raised(ax, drawn.get_window_extent().y0 / page.bbox.height)
@@ -284,12 +283,12 @@ def shared_legend(picture: Figure, *, columns: int = 4) -> Figure:
         >>> len(tg.plotting.shared_legend(picture).legends[0].get_texts())
         1
     """
-    found = entries(ax for ax in picture.axes if not str(ax.get_label()).startswith("right of"))
+    handles = entries(ax for ax in picture.axes if not str(ax.get_label()).startswith("right of"))
     if picture.get_layout_engine() is None:  # else the legend would lie on the panels
         picture.figure.set_layout_engine(layout_engine())
     with matplotlib.rc_context(STYLE):
         picture.legend(
-            found.values(), found.keys(), loc="outside lower center", ncols=columns,
+            handles.values(), handles.keys(), loc="outside lower center", ncols=columns,
             columnspacing=1.4,
         )  # fmt: skip
     return picture

@@ -24,7 +24,7 @@ from truncgauss.plotting.style import (
     entries,
     in_house_style,
     page,
-    with_given,
+    with_settings,
 )
 from truncgauss.special import truncated_log_density, truncated_quantile
 
@@ -62,8 +62,8 @@ def density(
         raise ValueError(
             f"density: scale must be positive and low below high, got {scale}, {low} and {high}."
         )
-    kept = np.asarray(quantile_of(np.array([1e-3, 0.999]), loc, scale, low, high))
-    left, right = min(loc - 3.5 * scale, kept[0]), max(loc + 3.5 * scale, kept[1])
+    ends = np.asarray(quantile_of(np.array([1e-3, 0.999]), loc, scale, low, high))
+    left, right = min(loc - 3.5 * scale, ends[0]), max(loc + 3.5 * scale, ends[1])
     x = np.sort(np.append(np.linspace(left, right, 801), np.clip([low, high], left, right)))
     whole = np.exp(-0.5 * ((x - loc) / scale) ** 2) / (scale * np.sqrt(2 * np.pi))
     ax.plot(x, whole, color=SERIES[0].color, linewidth=0.9, label="Gaussian")
@@ -80,13 +80,13 @@ def density(
     # It falls to zero at the limits.
     inside, left_over = np.pad(x[inside], 1, mode="edge"), np.pad(left_over[inside], 1)
     line = {"color": SERIES[series].color, "label": label, "linestyle": SERIES[series].linestyle}
-    ax.plot(inside, left_over, **with_given(Line2D, line, kwargs))
+    ax.plot(inside, left_over, **with_settings(Line2D, line, kwargs))
     ax.set(xlabel=xlabel, ylabel="density", ylim=(0, None))
     return ax
 
 
 def removed_text(removed: float) -> str:
-    """How much of a Gaussian is removed, in words."""
+    """Text for the removed share of a Gaussian."""
     return f"removed: {100 * removed:.3g} % of it" if removed < 0.999995 else "removed: nearly all"
 
 
@@ -137,7 +137,7 @@ def truncated_contours(
     part = tuple(slice(max(k.min() - 5, 0), k.max() + 6) for k in np.nonzero(seen))
     (across, up), log_density, depth = (x[part] for x in grid), log_density[part], depth[part]
     # One function, positive inside: the nearer of the two boundaries decides.
-    line = with_given(
+    line = with_settings(
         Line2D,
         {"color": SERIES[series].color, "linestyle": SERIES[series].linestyle, "linewidth": 1.5},
         kwargs,
@@ -255,9 +255,9 @@ def corner(
             labelled((i, j), d, names, ax)
             ax.xaxis.set_inverted(j in inverted)
             ax.yaxis.set_inverted(i in inverted and i != j)
-        found = entries([axes[1, 0], axes[0, 0]])
+        handles = entries([axes[1, 0], axes[0, 0]])
         axes[0, 0].legend(
-            found.values(), found.keys(), loc="upper left", bbox_to_anchor=(1.15, 1.0),
+            handles.values(), handles.keys(), loc="upper left", bbox_to_anchor=(1.15, 1.0),
             borderaxespad=0,
         ).set_in_layout(False)  # fmt: skip
         picture.align_labels()
@@ -284,21 +284,21 @@ def diagonal(x: np.ndarray, whole: Any, j: int, bins: int, ax: Axes) -> None:
         ax.plot(grid, y, color=SERIES[1].color, linestyle=SERIES[1].linestyle, linewidth=1.3)
 
 
-def pair(xy: np.ndarray, whole: Any, places: list[int], views: Any, bins: int, ax: Axes) -> None:
+def pair(xy: np.ndarray, whole: Any, columns: list[int], views: Any, bins: int, ax: Axes) -> None:
     """The histogram of two coordinates under the ellipses of the whole Gaussian."""
     counts, across, up = np.histogram2d(xy[:, 0], xy[:, 1], bins=bins)
     shade = np.where(counts > 0, counts, np.nan).T
     ax.pcolormesh(across, up, shade, cmap="Blues", vmin=-0.15 * counts.max(), rasterized=True)
     if whole is not None:
-        loc, covariance = whole[0][places], whole[1][np.ix_(places, places)]
+        loc, covariance = whole[0][columns], whole[1][np.ix_(columns, columns)]
         label = "whole Gaussian: density,\n50 and 90 % ellipses"
         contours(loc, covariance, series=1, linewidth=1.2, label=label, ax=ax)
     ax.set_ylim(views[1])
 
 
-def lines_at_limits(limits: list[np.ndarray], place: tuple[int, int], ax: Axes) -> None:
+def lines_at_limits(limits: list[np.ndarray], panel: tuple[int, int], ax: Axes) -> None:
     """Dotted lines at the finite limits of a panel's coordinates."""
-    i, j = place
+    i, j = panel
     look: Any = {"color": "#555555", "linewidth": 0.9, "linestyle": ":"}
     for ends in limits:
         if np.isfinite(ends[j]):
@@ -307,9 +307,9 @@ def lines_at_limits(limits: list[np.ndarray], place: tuple[int, int], ax: Axes) 
             ax.axhline(ends[i], label="limit", **look)
 
 
-def labelled(place: tuple[int, int], d: int, names: Sequence[str], ax: Axes) -> None:
+def labelled(panel: tuple[int, int], d: int, names: Sequence[str], ax: Axes) -> None:
     """Tick labels and names on the outer panels only."""
-    (i, j), few = place, MaxNLocator(4, prune="both")
+    (i, j), few = panel, MaxNLocator(4, prune="both")
     ax.xaxis.set_major_locator(few)
     ax.yaxis.set_major_locator(MaxNLocator(4, prune="both"))
     ax.grid(False)

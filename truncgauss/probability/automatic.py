@@ -32,7 +32,7 @@ from truncgauss.probability.method import (
     estimate_with_gradient,
     prepared,
 )
-from truncgauss.probability.refinement import FAILURE, Found, Goal, Search, errors
+from truncgauss.probability.refinement import FAILURE, Answer, Goal, Search, errors
 from truncgauss.probability.row_batches import in_batches
 from truncgauss.probability.separation import Separation
 from truncgauss.probability.sequential import SequentialMonteCarlo
@@ -125,7 +125,7 @@ class Automatic(Method):
 
         def held(part: Part) -> Block:
             method = self.of_part(part.problem, problem).choice(part.problem).hold(*part.problem)
-            return block_of(part, Found(method, None, recipe=((method, None),)))
+            return block_of(part, Answer(method, None, recipe=((method, None),)))
 
         return HeldParts(tuple(map(held, parts)), problem.covariance.covariance_matrix, whole)
 
@@ -136,16 +136,16 @@ class Automatic(Method):
         known = problem if values is None or not is_concrete(key) else values
         inside = known is not problem
         parts, results = self.parts(known, key), []
-        for method, part, own in parts:
-            found = method._with_gradient(part, known, own) if inside else None
-            if found is None:
-                found = method.answer(part.problem, own, PROBABILITY, wanted=not inside)
-            results.append(found)
+        for method, part, part_key in parts:
+            answer = method._with_gradient(part, known, part_key) if inside else None
+            if answer is None:
+                answer = method.answer(part.problem, part_key, PROBABILITY, wanted=not inside)
+            results.append(answer)
         if not inside:
-            return combined([found.result for found in results])
-        blocks = [block_of(part, found) for (_, part, _), found in zip(parts, results)]
+            return combined([answer.result for answer in results])
+        blocks = [block_of(part, answer) for (_, part, _), answer in zip(parts, results)]
         recognised = is_recognised(parts[0][1], known)
-        return differentiable(problem, recognised, blocks, [own for *_, own in parts])
+        return differentiable(problem, recognised, blocks, [part_key for *_, part_key in parts])
 
     def parts(self, problem: Problem, key: jax.Array) -> list[tuple["Automatic", Part, jax.Array]]:
         """The independent blocks of a problem, each with its method and key.
@@ -157,14 +157,17 @@ class Automatic(Method):
             return [(self, parts[0], key)]
         # With one key for all, errors of equal blocks would not be independent.
         keys = jax.random.split(key, len(parts))
-        return [(self.of_part(part.problem, problem), part, own) for part, own in zip(parts, keys)]
+        return [
+            (self.of_part(part.problem, problem), part, part_key)
+            for part, part_key in zip(parts, keys)
+        ]
 
     def of_part(self, part: Problem, whole: Problem) -> "Automatic":
         """The method with max_draws in proportion to the dimension of a block."""
         share = part.covariance.dimension / whole.covariance.dimension
         return dataclasses.replace(self, max_draws=max(1, int(share * self.max_draws)))
 
-    def answer(self, problem: Problem, key: jax.Array, goal: Goal, wanted: bool = True) -> Found:
+    def answer(self, problem: Problem, key: jax.Array, goal: Goal, wanted: bool = True) -> Answer:
         """The result for one block, with the methods it is from and those that were tried.
 
         Where the result is not wanted, only its methods, it is computed if they depend on it.
@@ -173,31 +176,31 @@ class Automatic(Method):
         if not is_concrete((problem, key)) or 0 in problem.batch_shape:
             chosen = prepared(chosen, problem)
             result = goal.evaluate(chosen, problem, key)
-            return Found(chosen, result, recipe=((chosen, None),))
+            return Answer(chosen, result, recipe=((chosen, None),))
         if chosen.growth is not None:
             return self.sampled(problem, key, goal)
         # An error then comes from the rounding of the inputs, which no other method mends.
         certain = problem.covariance.dimension <= 3 or isinstance(problem.region, QuadraticRegion)
         if certain and not wanted:
-            return Found(chosen, None, recipe=((chosen, None),))
+            return Answer(chosen, None, recipe=((chosen, None),))
         result = in_batches(goal.evaluate, chosen, problem, key)
         if certain:
-            return Found(chosen, result, recipe=((chosen, None),))
+            return Answer(chosen, result, recipe=((chosen, None),))
         first = jax.tree.leaves(result)[0]
         axes = tuple(range(len(problem.batch_shape), first.ndim))
         unknown = np.any(np.isnan(first), axis=axes) & ~np.any(np.isnan(problem.loc), axis=-1)
         error = np.where(unknown, math.inf, goal.error(result))
         if np.all(error <= self.rtol):
-            return Found(chosen, result, recipe=((chosen, None),))
+            return Answer(chosen, result, recipe=((chosen, None),))
         # A chain whose grid is too coarse, or factors with nearly no noise.
         search = Search(problem, key, goal, self.rtol, self.max_draws)
         search.begin(chosen, result, error)
         return self._searched(search, above=self.rtol)
 
-    def _with_gradient(self, part: Part, whole: Problem, key: jax.Array) -> Found | None:
+    def _with_gradient(self, part: Part, whole: Problem, key: jax.Array) -> Answer | None:
         """The result for one block with its gradient, where `Separation` alone serves it.
 
-        The number of points is then found by the program that computes the gradient, and the
+        The number of points is then determined by the program that computes the gradient, and the
         program of the value is not compiled.
         """
         chosen = self.choice(part.problem)
@@ -210,32 +213,32 @@ class Automatic(Method):
         if np.any(search.error > FAILURE):
             return None  # for other methods
         search.refine()
-        found = search.found()
-        value, gradient = found.result
-        return found._replace(result=value, gradient=gradient)
+        answer = search.answer()
+        value, gradient = answer.result
+        return answer._replace(result=value, gradient=gradient)
 
-    def sampled(self, problem: Problem, key: jax.Array, goal: Goal) -> Found:
+    def sampled(self, problem: Problem, key: jax.Array, goal: Goal) -> Answer:
         """The best result by sampling methods."""
         search = Search(on_device(problem), key, goal, self.rtol, self.max_draws)
         return self._searched(search, above=-1.0)
 
-    def _searched(self, search: Search, above: float) -> Found:
+    def _searched(self, search: Search, above: float) -> Answer:
         """The result after trying methods on rows of large error and adding points."""
         for method in self.candidates(search.problem, len(search.error)):
             if method.growth is not None:
                 search.attempt(method, above)
                 above = max(above, FAILURE)
         search.refine()
-        return search.found()
+        return search.answer()
 
 
 PROBABILITY = Goal(estimate, errors)
 
 
-def block_of(part: Part, found: Found) -> Block:
+def block_of(part: Part, answer: Answer) -> Block:
     """A block with the methods of its result, and with the result if its gradient is known."""
-    methods, rows = zip(*found.recipe)
-    result = None if found.gradient is None else (found.result, found.gradient)
+    methods, rows = zip(*answer.recipe)
+    result = None if answer.gradient is None else (answer.result, answer.gradient)
     indices = None if part.coordinates is None else tuple(part.coordinates.tolist())
     return Block(part.problem.covariance, methods, rows, result, indices)
 

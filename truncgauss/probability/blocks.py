@@ -106,7 +106,7 @@ class Block:
             return jax.tree.map(lambda x: x.reshape(shape), whole)
         flat = flattened(problem)
         rows = [np.asarray(rows) for rows in self.rows]
-        results = [estimate(x, taken(flat, own), key) for x, own in zip(self.methods, rows)]
+        results = [estimate(x, taken(flat, some), key) for x, some in zip(self.methods, rows)]
         back = np.argsort(np.concatenate(rows))
         return jax.tree.map(lambda *x: jnp.concatenate(x)[back].reshape(shape), *results)
 
@@ -127,7 +127,7 @@ def differentiable(
 
     Args:
         problem: with tracers of a derivative.
-        is_recognised: whether the covariance of the first block has another form than the given.
+        is_recognised: whether the covariance of the first block has another form than the problem.
         blocks: of the numbers behind the problem.
         keys: of the blocks.
 

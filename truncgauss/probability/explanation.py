@@ -16,7 +16,7 @@ from truncgauss.gaussian.regions import Region
 from truncgauss.probability.automatic import PROBABILITY, Automatic
 from truncgauss.probability.blocks import combined
 from truncgauss.probability.method import Method, estimate, prepared
-from truncgauss.probability.refinement import Found
+from truncgauss.probability.refinement import Answer
 
 
 def explain(
@@ -69,11 +69,11 @@ def explain(
     for own_method, (part, _), own_key in parts:
         if len(parts) > 1:
             lines.append(f"part     independent, {dimensions(part.covariance.dimension)}")
-        found = own_method.answer(part, own_key, PROBABILITY)
-        lines += trials(found)
-        lines += account(found.method, found.method.reason(part), part, found.result, own_key)
-        lines += shortfall(found, method)
-        results.append(found.result)
+        answer = own_method.answer(part, own_key, PROBABILITY)
+        lines += trials(answer)
+        lines += account(answer.method, answer.method.reason(part), part, answer.result, own_key)
+        lines += shortfall(answer, method)
+        results.append(answer.result)
     if len(parts) > 1:
         total = combined(results)
         lines.append(f"in all   {float(total.log_prob):.10g}, {verdict(float(total.stderr))}")
@@ -85,21 +85,21 @@ def dimensions(d: int) -> str:
     return "1 dimension" if d == 1 else f"{d} dimensions"
 
 
-def trials(found: Found) -> list[str]:
+def trials(answer: Answer) -> list[str]:
     """Lines on methods that were tried and not used."""
     return [
         f"tried    {named(attempt.method)}: {verdict(attempt.error)}"
-        for attempt in found.attempts
-        if attempt.method is not found.method
+        for attempt in answer.attempts
+        if attempt.method is not answer.method
     ]
 
 
-def shortfall(found: Found, method: Automatic) -> list[str]:
+def shortfall(answer: Answer, method: Automatic) -> list[str]:
     """A line on the reason why the standard error stayed above rtol, if it did."""
-    own = [attempt for attempt in found.attempts if attempt.method is found.method]
-    if not own or not own[0].error > method.rtol:
+    attempts = [attempt for attempt in answer.attempts if attempt.method is answer.method]
+    if not attempts or not attempts[0].error > method.rtol:
         return []
-    return [f"short    of rtol={method.rtol:g}: {own[0].ending}"]
+    return [f"short    of rtol={method.rtol:g}: {attempts[0].ending}"]
 
 
 def account(

@@ -139,8 +139,8 @@ def _of_row(method: Method, row: Problem, key: Array) -> LogProbabilityAndGradie
 
     if num == 1:
         (log_prob, gradient), stderr = one(key), average(method, row, key).stderr
-        own = jnp.where((stderr == 0) | jnp.isinf(stderr), stderr, jnp.nan)
-        same = jax.tree.map(lambda leaf: jnp.broadcast_to(own, leaf.shape), gradient)
+        known = jnp.where((stderr == 0) | jnp.isinf(stderr), stderr, jnp.nan)
+        same = jax.tree.map(lambda leaf: jnp.broadcast_to(known, leaf.shape), gradient)
         return LogProbabilityAndGradient(
             Estimate(log_prob, stderr), Gradient(*gradient), Gradient(*same)
         )

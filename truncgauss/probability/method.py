@@ -382,9 +382,9 @@ def by_gradient(
         (problem,), (change,) = primals, tangents
         if not is_concrete(problem):  # of a second derivative
             return jax.jvp(traced, primals, tangents)
-        found, gradient = sloped(problem)
-        slope = _along(gradient, change, found.log_prob.ndim)
-        return found, Estimate(slope, jnp.zeros_like(found.stderr))
+        result, gradient = sloped(problem)
+        slope = _along(gradient, change, result.log_prob.ndim)
+        return result, Estimate(slope, jnp.zeros_like(result.stderr))
 
     return value(problem)
 

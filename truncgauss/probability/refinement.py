@@ -55,7 +55,7 @@ class Attempt(NamedTuple):
     ending: str
 
 
-class Found(NamedTuple):
+class Answer(NamedTuple):
     """The result of every row, with the methods that it comes from.
 
     Attributes:
@@ -137,9 +137,9 @@ class Search:
 
     def _refined(self, held: Method, rows: np.ndarray, rows_of: np.ndarray) -> tuple[Method, str]:
         """The method with its last number of points, and the reason to stop."""
-        place = np.zeros(len(self.error), int)
-        place[rows] = np.arange(len(rows))
-        # An infinite error, from too few effective points, is given one step to become finite.
+        position = np.zeros(len(self.error), int)
+        position[rows] = np.arange(len(rows))
+        # An infinite error, from too few effective points, gets one step to become finite.
         unknown = np.isnan(jax.tree.leaves(self.result)[0].reshape(len(self.error), -1))
         hopeful, ending, method = rows_of & ~np.any(unknown, axis=1), MET, held
         while len(needy := np.flatnonzero(hopeful & (self.error > self.rtol))):
@@ -147,7 +147,7 @@ class Search:
             if factor == 1:
                 return method, SPENT
             method, needy = method.enlarged(factor), padded(needy)
-            before, its = self.error[needy], some(held, place[needy])
+            before, its = self.error[needy], some(held, position[needy])
             result, error = self._evaluated(its, method.count // held.count, needy)
             self.left -= cost(method, self._dimension) * len(needy)
             self._keep(result, error, needy, np.ones(len(needy), bool))
@@ -199,11 +199,11 @@ class Search:
         if self.result is None:
             self.result = result
         elif np.any(better):
-            places, new = rows[better], np.flatnonzero(better)
+            positions, new = rows[better], np.flatnonzero(better)
 
             def put(old: np.ndarray, leaf: np.ndarray) -> np.ndarray:
                 whole = old.copy()
-                whole[places] = leaf[new]
+                whole[positions] = leaf[new]
                 return whole
 
             self.result = jax.tree.map(put, self.result, result)
@@ -212,20 +212,20 @@ class Search:
     def _dimension(self) -> int:
         return self.problem.covariance.dimension
 
-    def found(self) -> Found:
+    def answer(self) -> Answer:
         """The result with the leading axes of the problem."""
         whole = lambda leaf: jnp.asarray(leaf.reshape(self.shape + leaf.shape[1:]), leaf.dtype)
         first = self.attempts[self.owner[0]].method
         result = jax.tree.map(whole, self.result)
-        return Found(first, result, tuple(self.attempts), tuple(self._recipe()))
+        return Answer(first, result, tuple(self.attempts), tuple(self._recipe()))
 
     def _recipe(self) -> Iterator[tuple[Method, np.ndarray | None]]:
         for index in np.unique(self.evaluation):
             method, rows = self.evaluations[index]
-            own = np.flatnonzero(self.evaluation == index)
-            place = np.zeros(len(self.error), int)
-            place[rows] = np.arange(len(rows))
-            if len(own) == len(self.error) == len(rows) and np.all(place == own):
+            chosen = np.flatnonzero(self.evaluation == index)
+            position = np.zeros(len(self.error), int)
+            position[rows] = np.arange(len(rows))
+            if len(chosen) == len(self.error) == len(rows) and np.all(position == chosen):
                 yield method, None
             else:
-                yield some(method, place[own]), own
+                yield some(method, position[chosen]), chosen

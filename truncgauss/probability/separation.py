@@ -36,16 +36,13 @@ from truncgauss.probability.method import (
     check_linear,
     spread_and_common,
 )
-from truncgauss.separation.draw_offsets import (
-    inner_point,
-)
 from truncgauss.separation.lattice import (
     GrowingLattice,
     lattice_points,
     over_pieces,
     shifted_uniforms,
 )
-from truncgauss.separation.path_moments import PathMoments, weighted_draws
+from truncgauss.separation.path_moments import PathMoments, inner_point, weighted_draws
 from truncgauss.separation.plan import Plan, Proposal, proposal_of
 from truncgauss.separation.planning import plan_of
 from truncgauss.separation.row_plans import full_rank, known_rank, ranks_of_limits, solved_plans

@@ -39,9 +39,9 @@ from truncgauss.probability.method import (
     check_linear,
     spread_and_common,
 )
-from truncgauss.separation.draw_offsets import draw_offsets, inner_point
 from truncgauss.separation.kernel import Constraints, paths
 from truncgauss.separation.particles import particles, surviving
+from truncgauss.separation.path_moments import draw_offsets, inner_point
 from truncgauss.separation.twisting import Chain, Twist, chain_of, log_weights, twist_of
 from truncgauss.special import effective_sample_size
 from truncgauss.special.logspace import log_sum_exp

@@ -72,7 +72,7 @@ def independent_parts(problem: Problem, all_coordinates: bool = False) -> list[P
 
 
 def is_recognised(part: Part, whole: Problem) -> bool:
-    """Whether the covariance of a block is of another kind than the given one."""
+    """Whether the covariance of a block is of another kind than that of the problem."""
     return type(part.problem.covariance) is not type(whole.covariance)
 
 
@@ -127,9 +127,9 @@ def _common_factor(matrix: np.ndarray) -> LowRank | None:
     pairs = correlation[first, second], correlation[first, third], correlation[second, third]
     if 0 in pairs or pairs[0] * pairs[1] / pairs[2] <= 0:
         return None
-    own = np.sqrt(pairs[0] * pairs[1] / pairs[2])
-    loadings = correlation[first] / own
-    loadings[first] = own
+    loading = np.sqrt(pairs[0] * pairs[1] / pairs[2])
+    loadings = correlation[first] / loading
+    loadings[first] = loading
     noise = 1.0 - loadings**2
     if np.any(noise < least_noise(matrix)):
         return None

@@ -27,7 +27,7 @@ from truncgauss.execution.pytrees import Batched, frozen_pytree, varying_like
 from truncgauss.gaussian.covariances import LowRank
 from truncgauss.quadrature.double_double import exact_sum, products
 from truncgauss.special import log_interval_mass, standardize, truncated_mean_and_variance
-from truncgauss.special.quick_moments import quick_moments
+from truncgauss.special.normal import quick_moments
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 MAX_STEPS = 100

@@ -22,7 +22,7 @@ from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.covariances import Markov
 from truncgauss.quadrature.log_concave import log_weighted_sum
 from truncgauss.special import Interval, standardize
-from truncgauss.special.quick_moments import quick_moments
+from truncgauss.special.normal import quick_moments
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 NUM_PANELS = 36

@@ -41,11 +41,11 @@ from truncgauss.quadrature.conditioning import negligible
 
 WIDTHS = (1.0, 2.0, 4.0, 8.0)  # b of the parabolas
 NUM_NODES, NUM_COARSE = 128, 64
-DROP = 40.0  # by exp of which the integrand has fallen where a path ends
-FARTHEST = 7.0  # u where exp(s) alone has done so, since s_0 (1 - mean of |y|^2 at s_0) = 1
+DROP = 40.0  # fall of the log of the integrand at which a path ends
+FARTHEST = 7.0  # u where exp(s) alone has fallen so far, since s_0 (1 - mean of |y|^2 at s_0) = 1
 HIGHEST_64, HIGHEST_32 = 150.0, 36.0  # decimal logarithms of the largest s_0
 MOST_ROUNDING = 0.02  # of the terms on a path; with more, only the saddle point is used
-ROUNDINGS = 4.0  # of the same number, on the way from the inputs to an exponent
+ROUNDINGS = 4.0  # times that a number is rounded between the inputs and an exponent
 
 
 class ContourPath(NamedTuple):

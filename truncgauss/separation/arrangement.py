@@ -8,7 +8,7 @@ from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import UNDETERMINED, factored, product, rounding, triangle
 from truncgauss.separation.kernel import Constraints
 
-DETERMINED = 0.1  # the most of its rounding over a conditional variance that is not rounding
+DETERMINED = 0.1  # largest rounding, relative to it, of a conditional variance that counts
 MOST_CHANGE = 0.25  # of log P, to which its change by rounding is linear in that of the covariance
 
 

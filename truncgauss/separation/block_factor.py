@@ -261,7 +261,7 @@ def _summed(total: Array) -> Array:
 
 
 class Corner(NamedTuple):
-    """A lower-triangular block on the diagonal, shape (b, b), and the inverses of its own blocks.
+    """A lower-triangular block, shape (b, b), and the inverses of its blocks on the diagonal.
 
     The latter have shape (b / p, p, p), p = PANEL: the columns of a panel are solved for at once.
     """
@@ -298,7 +298,7 @@ def factored(symmetric: Array) -> Corner:
 
 
 def with_inverses(triangle: Array) -> Corner:
-    """A lower-triangular block with the inverses of its own blocks."""
+    """A lower-triangular block with the inverses of its diagonal blocks."""
     width = min(PANEL, len(triangle))
     partial = Corner(triangle, jnp.zeros((len(triangle) // width, width, width), triangle.dtype))
     corners = jnp.stack([partial.panel(k)[1] for k in range(len(partial.inverses))])
@@ -309,10 +309,10 @@ def divided_by_transpose(right: Array, corner: Corner) -> Array:
     """x with x @ triangle.T = right."""
 
     def step(k: Array, x: Array) -> Array:
-        start, own, inverse = corner.panel(k)
-        rows = lax.dynamic_slice_in_dim(corner.triangle, start, len(own), 0)
-        rest = lax.dynamic_slice_in_dim(right, start, len(own), 1) - product(x, rows.T)
-        new = _quotient(rest, own.T, inverse.T)
+        start, block, inverse = corner.panel(k)
+        rows = lax.dynamic_slice_in_dim(corner.triangle, start, len(block), 0)
+        rest = lax.dynamic_slice_in_dim(right, start, len(block), 1) - product(x, rows.T)
+        new = _quotient(rest, block.T, inverse.T)
         return lax.dynamic_update_slice_in_dim(x, new, start, 1)
 
     return lax.fori_loop(0, len(corner.inverses), step, jnp.zeros_like(right))
@@ -323,10 +323,10 @@ def divided(right: Array, corner: Corner) -> Array:
     count = len(corner.inverses)
 
     def step(done: Array, x: Array) -> Array:
-        start, own, inverse = corner.panel(count - 1 - done)
-        columns = lax.dynamic_slice_in_dim(corner.triangle, start, len(own), 1)
-        rest = lax.dynamic_slice_in_dim(right, start, len(own), 1) - product(x, columns)
-        new = _quotient(rest, own, inverse)
+        start, block, inverse = corner.panel(count - 1 - done)
+        columns = lax.dynamic_slice_in_dim(corner.triangle, start, len(block), 1)
+        rest = lax.dynamic_slice_in_dim(right, start, len(block), 1) - product(x, columns)
+        new = _quotient(rest, block, inverse)
         return lax.dynamic_update_slice_in_dim(x, new, start, 1)
 
     return lax.fori_loop(0, count, step, jnp.zeros_like(right))

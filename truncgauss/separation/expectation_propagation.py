@@ -34,7 +34,7 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.special import log_interval_mass, standardize
-from truncgauss.special.quick_moments import quick_moments
+from truncgauss.special.normal import quick_moments
 
 MAX_STEPS = 100
 NEAR = 0.1  # residual below which Newton's method is tried

@@ -10,7 +10,7 @@ from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import UNDETERMINED, nearly_determined, rounding
 from truncgauss.special import log_interval_mass, standardize
-from truncgauss.special.quick_moments import quick_moments
+from truncgauss.special.normal import quick_moments
 
 BLOCK = 32
 LARGEST_ROOT = 2**18  # entries; a larger root takes too long to read in every step

@@ -1,16 +1,73 @@
-"""Sums of the moments of paths over the points of a lattice, with their importance weights."""
+"""Moments of paths: their draws as offsets from an interior point, and weighted sums of these.
+
+Offsets avoid cancellation in narrow intervals.
+"""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 
+from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.total_moments import Pieces, Surprises, merged
-from truncgauss.separation.draw_offsets import DrawOffsets, draw_offsets, intersected_draws
-from truncgauss.separation.kernel import paths
+from truncgauss.separation.kernel import Constraints, intersected_paths, paths, with_free_end
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.weights import weighed
+from truncgauss.special import standardize, truncated_mean_and_variance, truncated_quantile
+
+
+class DrawOffsets(NamedTuple):
+    """Draws less an interior point, with the moments of the distributions they come from.
+
+    Attributes:
+        deviations: the draws less the point, shape (k, n); the last is its conditional mean.
+        expected, variances: mean, less the point, and variance of each draw given the earlier ones,
+            shape (k, n).
+    """
+
+    deviations: Array
+    expected: Array
+    variances: Array
+
+
+def inner_point(constraints: Constraints, tilt: Array) -> Array:
+    """A point inside the constraints: the mode of each variable given the earlier ones."""
+
+    def step(z: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
+        k, weights, low, high, loc, scale, tilt = row
+        mean = loc + weights @ z
+        y = jnp.clip(mean + scale * tilt, low, high)
+        return lax.dynamic_update_index_in_dim(z, (y - mean) / scale, k, 0), y
+
+    strict = jnp.tril(constraints.factor, -1)
+    rows = jnp.arange(len(tilt)), strict, *constraints[:3], constraints.scale, tilt
+    return lax.stop_gradient(lax.scan(step, varying_like(jnp.zeros_like(tilt), rows), rows)[1])
+
+
+def draw_offsets(
+    constraints: Constraints, tilt: Array, uniforms: Array, means: Array, point: Array
+) -> DrawOffsets:
+    """The draws of `paths` less a point inside, computed from the same uniforms.
+
+    z itself, which is relative to the mean, has too few digits for a narrow interval in a tail.
+    """
+    low, high, loc, _ = constraints
+    scale = constraints.scale[:, None]
+    centred = standardize(low, high, point)
+    center = (loc - point)[:, None] + means + scale * tilt[:, None]
+    inputs = center, scale, centred.low[:, None], centred.high[:, None]
+    expected, variances = truncated_mean_and_variance(*inputs)
+    draws = truncated_quantile(uniforms, *(x[:-1] for x in inputs))
+    return DrawOffsets(jnp.concatenate([draws, expected[-1:]]), expected, variances)
+
+
+def intersected_draws(
+    constraints: Constraints, extra: Constraints, tilt: Array, uniforms: Array
+) -> tuple[Array, Array]:
+    """Draws of all variables, and log masses, for more constraints than variables."""
+    draws, log_mass = intersected_paths(*with_free_end(constraints, extra, tilt), uniforms)
+    return draws, log_mass[:-1]
 
 
 class PathMoments(NamedTuple):

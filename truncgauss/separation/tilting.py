@@ -23,7 +23,7 @@ from jax.scipy.linalg import cho_factor, cho_solve
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.special import Interval, log_interval_mass, standardize
-from truncgauss.special.quick_moments import quick_moments
+from truncgauss.special.normal import quick_moments
 
 MAX_STEPS = 100
 MAX_HALVINGS = 40

@@ -29,7 +29,7 @@ from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.separation import expectation_propagation, kernel
 from truncgauss.separation.arrangement import input_rounding
 from truncgauss.special import standardize
-from truncgauss.special.quick_moments import quick_moments
+from truncgauss.special.normal import quick_moments
 
 # The largest precision of a site times the variance of its constraint, as a power of eps.
 MOST_PRECISION = -0.375

@@ -51,11 +51,8 @@ def _fall(x: Array) -> Array:
     return -jnp.expm1(-x)
 
 
-@_fall.defjvp
-def _fall_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
-    (x,), (dx,) = primals, tangents
-    # Not 1 - fall, as the derivative of expm1 has it: that is 0 long before the exponential is.
-    return _fall(x), jnp.exp(-x) * dx
+# Not 1 - fall, as the derivative of expm1 has it: that is 0 long before the exponential is.
+_fall.defjvps(lambda dx, value, x: jnp.exp(-x) * dx)
 
 
 def is_short(a: Array, w: Array) -> Array:

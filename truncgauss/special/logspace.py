@@ -199,18 +199,11 @@ def _logistic(x: Array) -> Array:
     return small / jnp.square(1.0 + small)
 
 
-@_sigmoid.defjvp
-def _sigmoid_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
-    (x,), (dx,) = primals, tangents
-    return _sigmoid(x), _logistic(x) * dx
+_sigmoid.defjvps(lambda dx, value, x: _logistic(x) * dx)
 
 
-@_logistic.defjvp
-def _logistic_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
-    (x,), (dx,) = primals, tangents
-    value = _logistic(x)
-    # The hyperbolic tangent is s(x) - s(-x), without the rounding of the two near 0.
-    return value, -value * jnp.tanh(0.5 * x) * dx
+# The hyperbolic tangent is s(x) - s(-x), without the rounding of the two near 0.
+_logistic.defjvps(lambda dx, value, x: -value * jnp.tanh(0.5 * x) * dx)
 
 
 @jax.custom_jvp
@@ -218,10 +211,7 @@ def _log1pexp(x: Array) -> Array:
     return jnp.maximum(x, 0.0) + jnp.log1p(jnp.exp(-jnp.abs(x)))
 
 
-@_log1pexp.defjvp
-def _log1pexp_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
-    (x,), (dx,) = primals, tangents
-    return _log1pexp(x), _sigmoid(x) * dx
+_log1pexp.defjvps(lambda dx, value, x: _sigmoid(x) * dx)
 
 
 @jax.custom_jvp
@@ -229,13 +219,7 @@ def _inverse_expm1(x: Array) -> Array:
     return 1.0 / jnp.expm1(x)
 
 
-@_inverse_expm1.defjvp
-def _inverse_expm1_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[Array, Array]:
-    (x,), (dx,) = primals, tangents
-    value = _inverse_expm1(x)
-    return value, -value * (1.0 + value) * dx
+_inverse_expm1.defjvps(lambda dx, value, x: -value * (1.0 + value) * dx)
 
 
 @jax.custom_jvp
@@ -245,10 +229,7 @@ def _log1mexp(x: Array) -> Array:
     return jnp.where(small, jnp.log(-jnp.expm1(-inner)), jnp.log1p(-jnp.exp(-outer)))
 
 
-@_log1mexp.defjvp
-def _log1mexp_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
-    (x,), (dx,) = primals, tangents
-    return _log1mexp(x), _inverse_expm1(x) * dx
+_log1mexp.defjvps(lambda dx, value, x: _inverse_expm1(x) * dx)
 
 
 def sigmoid(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:

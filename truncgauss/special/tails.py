@@ -226,10 +226,7 @@ def _log_ndtr(x: Array) -> Array:
     return jnp.where(x < 0, -0.5 * x * x - LOG_SQRT_2PI - log, right)
 
 
-@_log_ndtr.defjvp
-def _log_ndtr_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
-    (x,), (dx,) = primals, tangents
-    return _log_ndtr(x), _hazard(-x) * dx
+_log_ndtr.defjvps(lambda dx, value, x: _hazard(-x) * dx)
 
 
 @jax.custom_jvp
@@ -238,10 +235,7 @@ def _ndtr(x: Array) -> Array:
     return jnp.where(x < 0, tail, 1.0 - tail)
 
 
-@_ndtr.defjvp
-def _ndtr_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
-    (x,), (dx,) = primals, tangents
-    return _ndtr(x), density(x) * dx
+_ndtr.defjvps(lambda dx, value, x: density(x) * dx)
 
 
 def log_ndtr(x: Real[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:

@@ -98,7 +98,7 @@ def divided(loss: MixtureLoss) -> MixtureLoss:
     if n <= size:
         (rows,) = likelihood.filled_up(loss.observations)
         numbers = np.minimum(np.arange(rows.num_rows), n)
-        blocks = [likelihood.Block(rows, numbers)]
+        blocks = [likelihood.RowBlock(rows, numbers)]
     else:
         blocks = likelihood.blocks(loss.observations, size)
     parts = tuple(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from truncgauss.execution import pooling
+from truncgauss.execution.row_sums import sums_of
 from truncgauss.fitting.optimization.newton import CLOSE, Chord, Point, Secant, newton_steps
 from truncgauss.fitting.optimization.progress import bar, watched
 from truncgauss.fitting.optimization.uncertainty import certificate
@@ -92,7 +92,7 @@ class Descent:
                 steps.append(precision.settled_but_for_width(points, steps[-1], left))
             visited += steps[bool(visited) :]
             x = visited[-1].x
-            planned = pooling.some(jax.tree.leaves(getattr(loss, "method", None)))
+            planned = sums_of(loss).any(jax.tree.leaves(getattr(loss, "method", None)))
             again = moves and (narrowed or planned)
             if not again or self.too_wide(visited[-1]) or len(visited) > self.num_steps:
                 break

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution import pooling
+from truncgauss.execution import row_sums
 from truncgauss.execution.checkpoint import computed, computed_of_rows
 from truncgauss.execution.compiling import Compiled
 
@@ -102,9 +102,9 @@ def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
 def point(loss: Any, x: np.ndarray) -> Point:
     """A callable pytree's loss with its exact derivatives at x, in float64."""
     at = jnp.asarray(x, jnp.float64)
-    sums = getattr(loss, "sums", None)
+    sums = row_sums.sums_of(loss)
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        if sums is None or sums.fingerprint is None:
+        if sums.fingerprint is None:
             parts = computed("derivatives", derivatives, loss, at)
         else:
             parts = computed_of_rows("derivatives", derivatives, loss, at)
@@ -121,7 +121,7 @@ def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
     """The same in float64, as numbers."""
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        found = pooling.evaluated(slope, loss, jnp.asarray(x, jnp.float64))
+        found = row_sums.evaluated(slope, loss, jnp.asarray(x, jnp.float64))
     value, gradient = map(np.asarray, found)
     return float(value), gradient
 

@@ -4,8 +4,13 @@ from truncgauss.gaussian.regions.ball import Ball
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.ellipsoid import Ellipsoid
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
-from truncgauss.gaussian.regions.quadratic import QuadraticRegion
-from truncgauss.gaussian.regions.region import LinearRegion, Region, as_linear, check_limits
+from truncgauss.gaussian.regions.region import (
+    LinearRegion,
+    QuadraticRegion,
+    Region,
+    as_linear,
+    check_limits,
+)
 from truncgauss.gaussian.regions.section import Section
 from truncgauss.gaussian.regions.selection import Selection
 

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete
-from truncgauss.gaussian.regions.quadratic import QuadraticRegion
+from truncgauss.gaussian.regions.region import QuadraticRegion
 from truncgauss.special.safe import safe_norm
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Real
 
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.regions.quadratic import QuadraticRegion
+from truncgauss.gaussian.regions.region import QuadraticRegion
 from truncgauss.special.safe import safe_norm
 
 

@@ -1,4 +1,4 @@
-"""The contract of a region: what a method may ask of it."""
+"""The contracts of regions: any region, one of linear constraints, and balls and ellipsoids."""
 
 import math
 from typing import Any, TypeAlias
@@ -195,6 +195,29 @@ class LinearRegion(Region):
             where the residual covariance is 0.
         """
         raise NotImplementedError
+
+
+class QuadraticRegion(Region):
+    """All x with |L^-1 (x - center)| <= 1, for a lower-triangular matrix L, its root."""
+
+    center: Float[Array, "*batch d"]
+
+    @property
+    def root(self) -> Float[Array, "d d"]:
+        """L, of a region without leading axes."""
+        raise NotImplementedError(f"{type(self).__name__} does not define root.")
+
+    def moved(self, by: Float[Array, "*#batch d"]) -> "QuadraticRegion":
+        """The set of all x + by, for x inside."""
+        raise NotImplementedError(f"{type(self).__name__} does not define moved.")
+
+    @property
+    def dimension(self) -> int:
+        return self.center.shape[-1]
+
+    @property
+    def is_convex(self) -> bool:
+        return True
 
 
 # Covariance, region, units of the constraints, log probability: see `LinearRegion.released`.

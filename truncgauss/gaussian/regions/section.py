@@ -1,4 +1,4 @@
-"""Sections of regions: what a region asks of some coordinates, given the others."""
+"""Sections of regions: the set of some coordinates, given the others."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ class Section(Region):
 
     With l coordinates of x and a region in d dimensions, x is kept if low <= x <= high, with the
     probability s(point + E x) that the region gives; E makes coordinate i of x that of number
-    where[i]. So a row with entries known and others missing asks for a section, and rows of which a
-    middle is subtracted ask for the region moved by as much.
+    where[i]. The integral of a row with known and missing entries is over a section, that of rows
+    from which a centre is subtracted over the region moved by as much.
 
     Args:
         region: without leading axes, or with those of the point.

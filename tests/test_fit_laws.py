@@ -1,0 +1,272 @@
+"""Every fit obeys the laws of a maximum-likelihood fit: the table of fits and laws.
+
+The order of the rows, their units, whether a row counts twice or stands there twice, the start, and
+a record of work that is read again change estimates, errors and the log-likelihood as they must.
+That rows on two processes are those of one is tested in `test_spread_rows`.
+"""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+
+import truncgauss as tg
+
+INF = np.inf
+QUIET: Any = {"num_profiles": 0, "progress": False}
+
+
+class Case(NamedTuple):
+    """Rows, a fit of them in other units, other starts, and how precisely it is the same."""
+
+    rows: dict[str, np.ndarray]
+    fit: Callable[[dict[str, np.ndarray], np.ndarray, Any], Any]
+    num_columns: int
+    start: Any
+    tolerance: float = 1e-8
+
+
+class Summary(NamedTuple):
+    """Results that the laws speak of; the log-likelihood is 0 where only its ratios are known."""
+
+    names: tuple[str, ...]
+    estimates: np.ndarray
+    errors: np.ndarray
+    log_likelihood: float
+
+
+def pair(n: int = 60) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return 0.5 + rng.normal(size=(n, 2)) @ np.array([[1.0, 0.4], [0.0, 0.8]])
+
+
+def observed(y: np.ndarray, **more: np.ndarray) -> dict[str, np.ndarray]:
+    return {"lower": y, "upper": y} | more
+
+
+def seen() -> np.ndarray:
+    rows = pair(90)
+    return rows[(rows[:, 0] > -0.5) & (rows[:, 1] < 2.0)]
+
+
+def missing() -> dict[str, np.ndarray]:
+    rows, gap = pair(), np.arange(60) % 5 == 0
+    lower, upper = rows.copy(), rows.copy()
+    lower[gap, 1], upper[gap, 1] = -INF, INF
+    return {"lower": lower, "upper": upper}
+
+
+def censored() -> dict[str, np.ndarray]:
+    rows = pair()
+    lower = rows.copy()
+    lower[:, 1] = np.where(rows[:, 1] < 0.3, -INF, rows[:, 1])
+    return {"lower": lower, "upper": np.maximum(rows, [-INF, 0.3])}
+
+
+def line(low: float) -> dict[str, np.ndarray]:
+    x = np.linspace(0.0, 2.0, 80)
+    y = 0.3 + 1.2 * x + np.random.default_rng(1).normal(size=80)
+    return {"outcome": np.maximum(y, 0.0)[y > low], "x": x[y > low]}
+
+
+def groups() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(2)
+    y = np.where(rng.random((100, 1)) < 0.4, 4.0, 0.0) + rng.normal(size=(100, 1))
+    return observed(y[y[:, 0] > -0.5])
+
+
+LIMITS = np.array([-0.5, -INF]), np.array([INF, 2.0])
+
+
+def normal(rows, units, start):
+    start = None if start is None else (start[0] * units, start[1] * np.outer(units, units))
+    limits = [limit * units for limit in LIMITS]
+    return tg.fit_truncated_normal(
+        rows["y"] * units, *limits, weights=rows.get("weights"), start=start, **QUIET
+    )
+
+
+def observations(rows, units, start, limits=None):
+    start = None if start is None else (start[0] * units, start[1] * np.outer(units, units))
+    region = None if limits is None else tg.Box(*(limit * units for limit in limits))
+    noise = rows["noise"] * units**2 if "noise" in rows else None
+    given = tg.Observations(
+        rows["lower"] * units, rows["upper"] * units, region, noise=noise,
+        weights=rows.get("weights"),
+    )  # fmt: skip
+    return tg.fit_observations(given, start=start, **QUIET)
+
+
+def regression(rows, units, start, **limits):
+    design = {"constant": np.ones(len(rows["x"])), "x": rows["x"]}
+    starts = {} if start is None else {"num_starts": start}
+    limits = {name: limit * units[0] for name, limit in limits.items()}
+    return tg.fit_regression(
+        rows["outcome"] * units[0], design, weights=rows.get("weights"), **starts, **limits, **QUIET
+    )
+
+
+def mixture(rows, units, start):
+    weights, locs, covariances = (
+        np.array([0.6, 0.4]),
+        np.array([[0.2], [3.8]]),
+        np.ones((2, 1, 1)),
+    )
+    if start is not None:
+        weights, locs = start
+    given = tg.Observations(
+        rows["lower"] * units, rows["upper"] * units, tg.Box([-0.5 * units[0]], [INF]),
+        weights=rows.get("weights"),
+    )  # fmt: skip
+    start = weights, locs * units, covariances * units**2
+    return tg.fit_mixture(given, 2, start=start, progress=False)
+
+
+def fractions() -> dict[str, np.ndarray]:
+    counts, trials = np.array([840, 610, 350]), np.array([1000, 900, 800])
+    return {"counts": counts, "trials": trials, "loc": np.array([0.0, 0.2, -0.3])}
+
+
+def counted(rows):
+    weights = rows.get("weights", np.ones(len(rows["counts"]), int))
+    return rows["counts"] * weights, rows["loc"][:, None], rows["trials"] * weights
+
+
+def shift(rows, units, start):
+    counts, loc, trials = counted(rows)
+    starts = {} if start is None else {"num_starts": start}
+    region = tg.Box(-0.4 * units, INF)
+    return tg.fit_shift(counts, loc * units, np.diag(units**2), region, trials, **starts)
+
+
+def limits(rows, units, start):
+    counts, loc, trials = counted(rows)
+    box = tg.Box((0.0 if start is None else start) * units, INF)
+    return tg.fit_limits(counts, loc * units, np.diag(units**2), box, trials, progress=False)
+
+
+NOISE = np.random.default_rng(3).uniform(0.2, 0.6, (60, 2))
+ELSEWHERE = np.array([1.0, -0.5]), np.array([[2.0, 0.3], [0.3, 0.5]])
+CASES = {
+    "fit_truncated_normal": Case({"y": seen()}, normal, 2, ELSEWHERE),
+    "fit_observations, exact": Case(observed(pair()), observations, 2, ELSEWHERE),
+    "fit_observations, censored": Case(censored(), observations, 2, ELSEWHERE),
+    "fit_observations, noisy": Case(observed(pair(), noise=NOISE), observations, 2, ELSEWHERE),
+    "fit_observations, missing": Case(missing(), observations, 2, ELSEWHERE),
+    "fit_observations, region": Case(
+        observed(seen()), functools.partial(observations, limits=LIMITS), 2, ELSEWHERE
+    ),
+    "fit_regression, censored": Case(
+        line(-INF), functools.partial(regression, censored_low=0.0), 1, 3
+    ),
+    "fit_regression, truncated": Case(
+        line(0.0), functools.partial(regression, truncated_low=0.0), 1, 3
+    ),
+    "fit_mixture": Case(groups(), mixture, 1, (np.array([0.4, 0.6]), np.array([[-0.4], [4.6]]))),
+    "fit_shift": Case(fractions(), shift, 1, 3),
+    "fit_limits": Case(fractions(), limits, 1, 0.7),
+}
+
+
+def summary(fit: Any) -> Summary:
+    assert fit.converged, fit.reason
+    if hasattr(fit, "names"):
+        return Summary(fit.names, np.asarray(fit.estimates), fit.errors, float(fit.log_likelihood))
+    of = lambda tree: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+    estimates, errors = of(fit.params), of(fit.standard_errors)
+    finite = np.isfinite(estimates)
+    return Summary(("loc[0]",) * finite.sum(), estimates[finite], errors[finite], 0.0)
+
+
+@functools.cache
+def plain(name: str) -> Summary:
+    case = CASES[name]
+    return summary(case.fit(case.rows, np.ones(case.num_columns), None))
+
+
+def assert_same(name: str, found: Summary, expected: Summary) -> None:
+    tolerance = CASES[name].tolerance
+    assert found.names == expected.names
+    away = np.abs(found.estimates - expected.estimates)
+    assert np.all(away <= tolerance * np.maximum(np.abs(expected.estimates), expected.errors))
+    np.testing.assert_allclose(found.errors, expected.errors, rtol=100 * tolerance)
+    np.testing.assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=tolerance)
+
+
+every_fit = pytest.mark.parametrize("name", CASES)
+
+
+@every_fit
+def test_the_order_of_the_rows_does_not_matter(name):
+    case = CASES[name]
+    rows = case.rows
+    order = np.random.default_rng(5).permutation(len(next(iter(rows.values()))))
+    mixed = {key: value[order] for key, value in rows.items()}
+    assert_same(name, summary(case.fit(mixed, np.ones(case.num_columns), None)), plain(name))
+
+
+def powers(name: str, units: np.ndarray) -> float:
+    """The unit of an estimate: a product over the columns that its name says, 1 of a weight."""
+    if name.startswith("weights"):
+        return 1.0
+    columns = re.findall(r"\d+", re.sub(r"^(locs|covariances)\[\d\]", "", name))
+    # `covariance[1, 0]` says its columns; the coefficients and the scale of one outcome do not.
+    return float(np.prod([units[int(j)] for j in columns])) if columns else float(units[0])
+
+
+def num_densities(rows: dict[str, np.ndarray], num_columns: int) -> np.ndarray:
+    """How many entries of each column are known exactly: their densities have a unit."""
+    if "lower" in rows:
+        return (rows["lower"] == rows["upper"]).sum(axis=0)
+    if "outcome" in rows:
+        return np.array([(rows["outcome"] > 0).sum()])
+    return np.full(num_columns, len(rows["y"]) if "y" in rows else 0)
+
+
+@every_fit
+@pytest.mark.parametrize("units", [(4.0, 0.125), (3.7e3, 0.011)], ids=["powers of two", "others"])
+def test_results_have_the_units_of_the_rows(name, units):
+    case, base = CASES[name], plain(name)
+    units = np.array(units[: case.num_columns])
+    found = summary(case.fit(case.rows, units, None))
+    scale = np.array([powers(estimate, units) for estimate in found.names])
+    more = num_densities(case.rows, case.num_columns) @ np.log(units)
+    back = Summary(
+        found.names, found.estimates / scale, found.errors / scale,
+        found.log_likelihood + (more if found.log_likelihood else 0.0),
+    )  # fmt: skip
+    assert_same(name, back, base)
+
+
+@every_fit
+def test_a_row_of_weight_two_is_two_rows_and_one_of_weight_zero_none(name):
+    case = CASES[name]
+    n, units = len(next(iter(case.rows.values()))), np.ones(case.num_columns)
+    weights = np.ones(n, int)
+    weights[::3] = 2
+    weights[1::7] = 0 if n > 3 else 3
+    weighted = summary(case.fit(case.rows | {"weights": weights}, units, None))
+    repeated = {key: value.repeat(weights, axis=0) for key, value in case.rows.items()}
+    assert_same(name, weighted, summary(case.fit(repeated, units, None)))
+
+
+@every_fit
+def test_another_start_ends_at_the_same_maximum(name):
+    case = CASES[name]
+    assert_same(
+        name, summary(case.fit(case.rows, np.ones(case.num_columns), case.start)), plain(name)
+    )
+
+
+@every_fit
+def test_a_fit_that_is_read_from_its_record_is_the_same_to_the_bit(name, tmp_path):
+    case = CASES[name]
+    for _ in range(2):
+        with tg.fitting.resumable(tmp_path / "fit.npz"):
+            found = summary(case.fit(case.rows, np.ones(case.num_columns), None))
+        for mine, other in zip(found, plain(name), strict=True):
+            np.testing.assert_array_equal(mine, other)
