@@ -262,10 +262,12 @@ def test_checking_a_config_does_not_start_jax():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_importing_leaves_float64_alone():
+def test_importing_leaves_float64_and_devices_alone():
     code = (
         "import truncgauss as tg, jax\n"
         "[getattr(tg, name) for name in tg.__all__]\n"
-        "assert not jax.config.jax_enable_x64"
+        "assert not jax.config.jax_enable_x64\n"
+        "jax.config.update('jax_num_cpu_devices', 2)\n"
+        "assert jax.device_count() == 2"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

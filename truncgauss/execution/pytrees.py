@@ -260,6 +260,8 @@ def is_concrete(tree: Any) -> bool:
 def _is_here(leaf: Any) -> bool:
     if isinstance(leaf, jax.core.Tracer):
         return False
+    if not isinstance(leaf, jax.Array):  # an import may ask, and must not start JAX's devices
+        return True
     if jax.process_count() == 1:  # the placement of a random key takes microseconds to ask for
         return True
     place = getattr(leaf, "sharding", None)
