@@ -92,3 +92,22 @@ def test_profile_intervals_hold_the_truth():
         falls = [fit.profile_fall(name, true) for name, true in zip(names_of(fit), TRUTH)]
         missed += ~(np.array(falls) <= GOAL)
     assert np.all(missed <= 6), missed
+
+
+def test_a_mixture_is_a_fit_like_others():
+    y = np.concatenate([np.linspace(0.0, 2.0, 20), np.linspace(5.0, 8.0, 30)])
+    rows, start = tg.Observations.exact(y), ([0.4, 0.6], [[1.0], [6.5]], np.ones((2, 1, 1)))
+    fit = tg.fit_mixture(rows, 2, start=start)
+    assert isinstance(fit, tg.fitting.LikelihoodFit) and "[" in str(fit)
+    low, high = fit.wald().T
+    np.testing.assert_allclose((low + high) / 2, fit.estimates)
+    assert "@software" in fit.citation()
+    tied = tg.fit_mixture(rows, 2, start=start, covariance="tied")
+    test = tg.likelihood_ratio(tied, fit)
+    assert test.degrees == 1 and test.statistic == pytest.approx(
+        2 * (fit.log_likelihood - tied.log_likelihood)
+    )
+    with pytest.raises(ValueError, match="1 and 2 component.s., which no chi-squared"):
+        tg.likelihood_ratio(tg.fit_mixture(rows, 1), fit)
+    with pytest.raises(ValueError, match="tightened"):
+        tg.fitting.tightened(fit)

@@ -206,6 +206,11 @@ class LikelihoodFit(InformationCriteria, Fit):
         expensive = self.log_likelihood_stderr > 0 or getattr(self.loss, "expensive_hessian", False)
         return Profile(self.loss, float(self.loss.size), self.best, estimate, expensive)
 
+    def untestable(self, other: "LikelihoodFit") -> str | None:
+        """Why twice the gain in log-likelihood over another fit of the same rows, or of that over
+        this one, is not chi-squared by chance, in words; None if nothing is known against it."""
+        return None
+
     def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
         """A function of the estimates with its standard error, by the delta method.
 
@@ -397,6 +402,9 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
             )
         if not fit.converged:
             raise ValueError(f"likelihood_ratio: a fit has not converged. {fit.reason}")
+    why = small.untestable(large) or large.untestable(small)
+    if why is not None:
+        raise ValueError(f"likelihood_ratio: {why}")
     assert small.observations is not None and large.observations is not None
     same = same_rows(small.observations, large.observations)
     if small.share is not None:

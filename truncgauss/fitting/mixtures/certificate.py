@@ -101,6 +101,7 @@ def row_fields(loss: MixtureLoss, terms: MixtureTerms, told: "Told") -> dict[str
         "entropy": told.entropy,
         "fraction_not_truncated": told.inside / float(loss.size),
         "num_rows": loss.sums.sum(np.asarray(loss.observations.weight)).item(),
+        "observations": loss.observations,
         "share": loss.sums.share,
     }
 

@@ -54,7 +54,6 @@ class MixtureFit(LikelihoodFit):
         num_reached: how many starts reached the reported maximum.
         em_log_likelihoods: of the start that led here, at each EM step. These, the start's and the
             trace include the log prior, if one was asked for.
-        share: which rows of all this process holds, if they are spread over processes; else None.
     """
 
     weights: np.ndarray
@@ -68,7 +67,6 @@ class MixtureFit(LikelihoodFit):
     start_log_likelihoods: np.ndarray
     num_reached: int
     em_log_likelihoods: np.ndarray
-    share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     @property
     def icl(self) -> float:
@@ -129,6 +127,18 @@ class MixtureFit(LikelihoodFit):
         if self.errors[number] == 0.0:
             raise ValueError(f"profile: {name} is fixed at {self.estimates[number]:g}.")
         return profile_of(self.loss, self.best.x, number)
+
+    def untestable(self, other: LikelihoodFit) -> str | None:
+        if self.loss.prior_rows is not None:
+            return "a fit with prior_rows is not at the maximum of the likelihood."
+        k = getattr(other.coordinates, "num_components", 1)
+        if k == self.coordinates.num_components:
+            return None
+        return (
+            f"the fits have {self.coordinates.num_components} and {k} component(s), which no "
+            "chi-squared distribution compares: where the weight of a component is 0 its mean and "
+            "covariance mean nothing. Compare BIC, or rows left out, by fit_mixture_path."
+        )
 
     def row_log_likelihood(
         self, observations: Observations, method: Method = Automatic()
