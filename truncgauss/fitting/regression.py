@@ -132,20 +132,17 @@ def fit_regression(
     """
     check_settings(information, num_profiles)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
-        truncated = ends_of(region, (truncated_low, truncated_high))
-        limits = censored_low, censored_high, *truncated
+        limits = censored_low, censored_high, *ends_of(region, (truncated_low, truncated_high))
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
-
-        def read(sums: RowSums) -> Checked:
-            return Columns(*sums.local(tuple(columns))).checked(information)
+        read = lambda sums: Columns(*sums.local(tuple(columns))).checked(information)
 
         def arrays(local: Checked) -> tuple[Any, ...]:
             known, *designs = local
             values = (part.values for part in designs if part is not None)
             return known.observations, known.censoring.T, *values
 
-        given = tuple(columns)
-        rows = rows_of_fit("fit_regression", given, start, information, read, arrays)
+        inputs = tuple(columns)
+        rows = rows_of_fit("fit_regression", inputs, start, information, read, arrays)
         with rows as (sums, local):
             model = regression_of(*local, sums)
             return maximum_likelihood(
