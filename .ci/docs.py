@@ -169,8 +169,7 @@ def write_reference(site: pathlib.Path) -> None:
     """The API reference: the public names, the public modules and the contracts."""
     for name in truncgauss.__all__:
         getattr(truncgauss, name)  # they are imported when first asked for
-    public = [name for name in truncgauss.__all__ if f"truncgauss.{name}" in sys.modules]
-    names = ["truncgauss", *(f"truncgauss.{name}" for name in public), *CONTRACTS]
+    names = ["truncgauss", *truncgauss._MODULES.values(), *CONTRACTS]
     modules = {name: pdoc.doc.Module.from_name(name) for name in dict.fromkeys(names)}
     formulas, seen = Formulas(), set()
     for module in modules.values():

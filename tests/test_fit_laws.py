@@ -197,7 +197,10 @@ def assert_same(name: str, found: Summary, expected: Summary) -> None:
     np.testing.assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=tolerance)
 
 
-every_fit = pytest.mark.parametrize("name", CASES)
+SLOW = {"fit_observations, exact", "fit_observations, noisy"}  # the others have their parts
+every_fit = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES]
+)
 
 
 @every_fit

@@ -112,68 +112,26 @@ __version__ = "0.1.0"
 # The module that defines each public name. Nothing is imported before it is asked for, so that the
 # command line can check a config without starting JAX.
 _HOMES = {
-    "truncgauss.diagnosis.nonfinite": ("first_nonfinite",),
-    "truncgauss.distributions": (
-        "TruncatedMultivariateNormal",
-        "TruncatedNormal",
-    ),
-    "truncgauss.distributions.mixture": ("TruncatedMixture",),
+    "truncgauss.diagnosis.nonfinite": "first_nonfinite".split(),
+    "truncgauss.distributions": "TruncatedMultivariateNormal TruncatedNormal".split(),
+    "truncgauss.distributions.mixture": "TruncatedMixture".split(),
     "truncgauss.fitting": (
-        "Statistics",
-        "fit_limits",
-        "fit_observations",
-        "fit_regression",
-        "fit_shift",
-        "fit_truncated_normal",
-        "likelihood_ratio",
-        "minimize",
-        "quantile_residuals",
-    ),
-    "truncgauss.fitting.mixtures": ("fit_mixture",),
-    "truncgauss.gaussian.covariances": (
-        "LowRank",
-        "Markov",
-        "ScaleTril",
-    ),
-    "truncgauss.gaussian.edges": (
-        "Bump",
-        "Hard",
-        "Probit",
-        "Surrogate",
-        "Tanh",
-    ),
-    "truncgauss.gaussian.problem": ("Estimate",),
-    "truncgauss.gaussian.regions": (
-        "Ball",
-        "Box",
-        "Ellipsoid",
-        "Polyhedron",
-        "Region",
-        "Selection",
-    ),
-    "truncgauss.likelihood": (
-        "Observations",
-        "log_likelihood",
-    ),
-    "truncgauss.likelihood.exporting": ("export",),
+        "Statistics fit_limits fit_observations fit_regression fit_shift "
+        "fit_truncated_normal likelihood_ratio minimize quantile_residuals"
+    ).split(),
+    "truncgauss.fitting.mixtures": "fit_mixture".split(),
+    "truncgauss.gaussian.covariances": "LowRank Markov ScaleTril".split(),
+    "truncgauss.gaussian.edges": "Bump Hard Probit Surrogate Tanh".split(),
+    "truncgauss.gaussian.problem": "Estimate".split(),
+    "truncgauss.gaussian.regions": "Ball Box Ellipsoid Polyhedron Region Selection".split(),
+    "truncgauss.likelihood": "Observations log_likelihood".split(),
+    "truncgauss.likelihood.exporting": "export".split(),
     "truncgauss.probability": (
-        "Automatic",
-        "Exact",
-        "ExpectationPropagation",
-        "ImportanceSampling",
-        "Method",
-        "Separation",
-        "SequentialMonteCarlo",
-        "SoftMonteCarlo",
-        "explain",
-        "fraction_not_truncated",
-        "log_probability",
-        "log_probability_and_gradient",
-        "truncated_draws",
-        "truncated_moments",
-        "truncated_samples",
-        "weighted_samples",
-    ),
+        "Automatic Exact ExpectationPropagation ImportanceSampling Method Separation "
+        "SequentialMonteCarlo SoftMonteCarlo explain fraction_not_truncated "
+        "log_probability log_probability_and_gradient truncated_draws truncated_moments "
+        "truncated_samples weighted_samples"
+    ).split(),
 }
 # Rooms and modules that are public as a whole, by the name under which users know them.
 _MODULES = {

@@ -104,10 +104,8 @@ class TruncatedGaussian(DensityMixin, BaseEstimator):
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         with jax.enable_x64(True):
             observations = Observations.exact(rows.astype(np.float64), region=self._region())
-            found = log_likelihood(
-                observations, *self._parameters(), self._method()
-            ).log_prob  # fmt: skip
-            return np.asarray(found).astype(rows.dtype)
+            estimate = log_likelihood(observations, *self._parameters(), self._method())
+            return np.asarray(estimate.log_prob).astype(rows.dtype)
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean log density of the rows, in nats; y is ignored."""

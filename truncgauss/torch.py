@@ -55,19 +55,19 @@ def log_probability(
         >>> from truncgauss.torch import log_probability
         >>> loc = torch.zeros(2, dtype=torch.float64, requires_grad=True)
         >>> limits = torch.zeros(2, dtype=torch.float64), torch.full((2,), torch.inf).double()
-        >>> found = log_probability(loc, torch.eye(2).double(), *limits)
-        >>> found.log_prob.backward()
-        >>> round(found.log_prob.exp().item(), 6), loc.grad.numpy().round(6)
+        >>> estimate = log_probability(loc, torch.eye(2).double(), *limits)
+        >>> estimate.log_prob.backward()
+        >>> round(estimate.log_prob.exp().item(), 6), loc.grad.numpy().round(6)
         (0.25, array([0.797885, 0.797885]))
     """
-    given = {"loc": loc, "covariance": covariance, "low": low, "high": high}
-    for name, tensor in given.items():
+    inputs = {"loc": loc, "covariance": covariance, "low": low, "high": high}
+    for name, tensor in inputs.items():
         if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.float64:
             kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
             raise TypeError(
                 f"{name} must be a tensor of torch.float64, got {kind}; convert it by .double()."
             )
-    return Estimate(*LogProbability.apply(*given.values(), method, key))
+    return Estimate(*LogProbability.apply(*inputs.values(), method, key))
 
 
 class LogProbability(torch.autograd.Function):
@@ -81,15 +81,15 @@ class LogProbability(torch.autograd.Function):
         def value(
             loc: jax.Array, covariance: jax.Array, low: jax.Array, high: jax.Array
         ) -> tuple[jax.Array, jax.Array]:
-            found = of_arrays(loc, covariance, Box(low, high), method, key)
-            return found.log_prob, found.stderr
+            estimate = of_arrays(loc, covariance, Box(low, high), method, key)
+            return estimate.log_prob, estimate.stderr
 
         with jax.enable_x64(True):
             arrays = [jnp.asarray(tensor.detach().cpu().numpy()) for tensor in tensors]
-            found = [as_tensor(array, tensors[0].device) for array in value(*arrays)]
+            results = [as_tensor(array, tensors[0].device) for array in value(*arrays)]
         ctx.value, ctx.arrays, ctx.devices = value, arrays, [tensor.device for tensor in tensors]
-        ctx.mark_non_differentiable(found[1])
-        return tuple(found)
+        ctx.mark_non_differentiable(results[1])
+        return tuple(results)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -99,8 +99,8 @@ class LogProbability(torch.autograd.Function):
             pull_back = jax.vjp(ctx.value, *ctx.arrays, has_aux=True)[1]
             gradients = pull_back(jnp.asarray(slopes[0].detach().cpu().numpy()))
         tensors = [as_tensor(x, device) for x, device in zip(gradients, ctx.devices)]
-        asked = zip(tensors, ctx.needs_input_grad)
-        return *(tensor if needed else None for tensor, needed in asked), None, None
+        pairs = zip(tensors, ctx.needs_input_grad)
+        return *(tensor if needed else None for tensor, needed in pairs), None, None
 
 
 def as_tensor(array: jax.Array, device: Any) -> "torch.Tensor":

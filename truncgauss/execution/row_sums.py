@@ -97,13 +97,6 @@ class RowSums:
         """The elementwise largest of the processes' arrays."""
         return array if self.share is None else np.max(exchanged(array), axis=0)
 
-    def sum_and_max(self, tree: T, array: np.ndarray) -> tuple[T, np.ndarray]:
-        """The sum of one thing and the elementwise largest of another, in one exchange."""
-        if self.share is None:
-            return tree, array
-        trees, arrays = zip(*exchanged((tree, array)))
-        return added(list(trees)), np.max(arrays, axis=0)
-
     def any(self, condition: Any) -> bool:
         """Whether a condition holds on one process at least."""
         return bool(self.max(np.asarray(bool(condition))))

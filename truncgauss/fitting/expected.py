@@ -152,14 +152,14 @@ def distinct(
     if region is not None and region.batch_shape:
         region = jax.tree.map(lambda leaf: leaf[first], region)
     noise = rows.noise[first] if rows.noise is not None and rows.noise.ndim == 3 else rows.noise
-    kept = Observations(
+    few = Observations(
         rows.lower[first],
         rows.upper[first],
         region,
         noise,
         jnp.asarray(np.bincount(which.ravel(), weights)),
     )
-    return kept, None if designs is None else tuple(design[first] for design in designs)
+    return few, None if designs is None else tuple(design[first] for design in designs)
 
 
 def expected_regression_loss(
@@ -214,16 +214,15 @@ def with_expected_outcomes(
         (mean + spread, mean + spread, 0.5 * middle * weights),
         (above, np.full(n, np.inf), right * weights),
     )
-    places = [np.flatnonzero(weight > 0) for *_, weight in parts]
+    likely = [np.flatnonzero(weight > 0) for *_, weight in parts]
     lower, upper, weight = (
-        np.concatenate([part[place] for part, place in zip(column, places)])
-        for column in zip(*parts)
+        np.concatenate([part[rows] for part, rows in zip(column, likely)]) for column in zip(*parts)
     )
-    of = np.concatenate(places)
+    of = np.concatenate(likely)
     region = None if rows.region is None else Box(low[of, None], high[of, None])
-    kept = None if noise is None else jnp.asarray(noise[of])
+    noise_of = None if noise is None else jnp.asarray(noise[of])
     sides = jnp.asarray(lower)[:, None], jnp.asarray(upper)[:, None]
-    return Observations(*sides, region, kept, jnp.asarray(weight)), of
+    return Observations(*sides, region, noise_of, jnp.asarray(weight)), of
 
 
 def log_masses(

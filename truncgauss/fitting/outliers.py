@@ -179,12 +179,12 @@ def of_exact_entries(
     distance, sizes = np.zeros(len(values)), exact.sum(axis=1)
     patterns, which = np.unique(exact, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
-        own, block = np.flatnonzero(which.ravel() == number), np.ix_(pattern, pattern)
-        gaps = (values - loc)[own][:, pattern]
+        chosen, block = np.flatnonzero(which.ravel() == number), np.ix_(pattern, pattern)
+        gaps = (values - loc)[chosen][:, pattern]
         if covariance.ndim == 2:
             white = np.linalg.solve(covariance[block], gaps.T).T
         else:
-            parts = covariance[own][:, pattern][:, :, pattern]
+            parts = covariance[chosen][:, pattern][:, :, pattern]
             white = np.linalg.solve(parts, gaps[..., None])[..., 0]
-        distance[own] = np.sqrt(np.maximum(np.sum(gaps * white, axis=1), 0.0))
+        distance[chosen] = np.sqrt(np.maximum(np.sum(gaps * white, axis=1), 0.0))
     return distance, sizes

@@ -132,15 +132,8 @@ def fit_regression(
     """
     check_settings(information, num_profiles)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
-        names = "truncated_low and truncated_high"
-        ends = limits_of_box("fit_regression", region, (truncated_low, truncated_high), names)
-        if region is not None:
-            if region.dimension != 1:
-                raise ValueError(
-                    f"fit_regression: region must have one dimension, got {region.dimension}."
-                )
-            ends = region.low[..., 0], region.high[..., 0]
-        limits = censored_low, censored_high, *ends
+        truncated = ends_of(region, (truncated_low, truncated_high))
+        limits = censored_low, censored_high, *truncated
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
 
         def read(sums: RowSums) -> Checked:
@@ -164,6 +157,17 @@ def fit_regression(
                 num_profiles=num_profiles,
                 progress=progress,
             )
+
+
+def ends_of(region: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:
+    """The limits of truncation, each a number or (n,), by themselves or of a box."""
+    names = "truncated_low and truncated_high"
+    low, high = limits_of_box("fit_regression", region, limits, names)
+    if region is None:
+        return low, high
+    if region.dimension != 1:
+        raise ValueError(f"fit_regression: region must have one dimension, got {region.dimension}.")
+    return low[..., 0], high[..., 0]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

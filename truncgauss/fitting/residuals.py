@@ -73,13 +73,13 @@ def quantile_residuals(
         uniforms = uniforms_of(model, as_key(key), 1 if num_draws is None else num_draws)
         with model.sums.working():
             possible = np.isfinite(model.log_likelihood(model.rows))
-            columns = [residuals_of_entry(model, j, own) for j, own in enumerate(uniforms)]
-    found = np.where(possible[:, None], np.stack(columns, axis=-1), np.nan)
-    return found[0] if num_draws is None else found
+            columns = [residuals_of_entry(model, j, uniform) for j, uniform in enumerate(uniforms)]
+    residuals = np.where(possible[:, None], np.stack(columns, axis=-1), np.nan)
+    return residuals[0] if num_draws is None else residuals
 
 
 class Model(NamedTuple):
-    """What residuals are of.
+    """Rows and the model whose residuals are asked for.
 
     Attributes:
         rows: n rows without weights.
@@ -135,7 +135,7 @@ def uniforms_of(model: Model, key: jax.Array, num_draws: int) -> np.ndarray:
 @functools.partial(jax.jit, static_argnums=2)
 def _uniforms(key: jax.Array, numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
-    return jax.vmap(lambda own: jax.random.uniform(own, shape, jnp.float64))(keys)
+    return jax.vmap(lambda key: jax.random.uniform(key, shape, jnp.float64))(keys)
 
 
 def float64(rows: Observations) -> Observations:

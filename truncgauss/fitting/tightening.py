@@ -1,4 +1,4 @@
-"""How estimates move when rows near their limits of truncation are left out."""
+"""Sensitivity of estimates to the rows near their limits of truncation."""
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ NO_GUIDE = 3.0  # ratio of Wald's half-width to the likelihood's, or its inverse
 
 
 class Tightening(NamedTuple):
-    """What a fit says with limits of truncation moved inwards; `print` shows a table.
+    """Estimates with limits of truncation moved inwards; `print` shows a table.
 
     Attributes:
         names: what the estimates are called.
@@ -59,21 +59,21 @@ class Tightening(NamedTuple):
         lines = [f"{'':{width}}  {'tightened':>12} {'shift':>12} {'by chance':>12}"]
         for name, *numbers in zip(self.names, self.estimates, self.shift, self.standard_error):
             lines.append(f"{name:{width}}  " + " ".join(f"{number:12.6g}" for number in numbers))
-        told = "The estimates move no more than chance would have it."
+        verdict = "The estimates move no more than chance would have it."
         if np.isnan(self.p_value):
-            told = (
+            verdict = (
                 "The tightened fit is nearly undetermined: its likelihood is so far from quadratic "
                 "that no p-value is known. Take a smaller share."
             )
         elif self.p_value < CONTRADICTED:
-            told = "The rows contradict the Gaussian shape, at the level of 5 %."
+            verdict = "The rows contradict the Gaussian shape, at the level of 5 %."
         return "\n".join(
             [
                 *lines,
                 f"{self.num_rows} rows are left inside the tightened limits. Chi-squared of all "
                 f"shifts {self.statistic:.3g}, {self.degrees} degrees of freedom: p = "
                 f"{self.p_value:.2g}.",
-                told,
+                verdict,
             ]
         )
 
@@ -140,8 +140,8 @@ def of_rows(fit: LikelihoodFit, loss: RegressionLoss, share: float) -> Tightenin
         size=jnp.asarray(size),
         sums=sums_of_part(sums, share),
     )
-    here = point(inner, fit.best.x)
-    *_, end = here, *newton_steps(functools.partial(point, inner), here, MOST_STEPS)
+    start = point(inner, fit.best.x)
+    *_, end = start, *newton_steps(functools.partial(point, inner), start, MOST_STEPS)
     proof = certificate(float(size) * end.gradient, float(size) * end.hessian)
     if not (proof.positive_definite and proof.distance <= CLOSE):
         raise ValueError(
@@ -152,8 +152,8 @@ def of_rows(fit: LikelihoodFit, loss: RegressionLoss, share: float) -> Tightenin
     counts = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
     seen = counts > 0
     covariance = sums.sum(moves[seen].T @ (moves[seen] / counts[seen, None]))
-    found = compared(fit.names, int(left), estimates, fit.estimates, covariance)
-    return found._replace(p_value=np.nan) if undetermined(inner, end, fit) else found
+    result = compared(fit.names, int(left), estimates, fit.estimates, covariance)
+    return result._replace(p_value=np.nan) if undetermined(inner, end, fit) else result
 
 
 def sums_of_part(sums: RowSums, share: float) -> RowSums:
@@ -164,22 +164,22 @@ def sums_of_part(sums: RowSums, share: float) -> RowSums:
     return RowSums(sums.share, jnp.concatenate([sums.fingerprint, of_share]))
 
 
-def undetermined(loss: RegressionLoss, here: Point, fit: LikelihoodFit) -> bool:
+def undetermined(loss: RegressionLoss, end: Point, fit: LikelihoodFit) -> bool:
     """Whether the log-likelihood of the rows that are left is so far from quadratic that Wald's
     intervals are no guide."""
-    jacobian = np.asarray(estimates_at(fit.coordinates, jnp.asarray(here.x))[1])
-    ratios = ratios_of(loss, here, fit.coordinates, jacobian)
+    jacobian = np.asarray(estimates_at(fit.coordinates, jnp.asarray(end.x))[1])
+    ratios = ratios_of(loss, end, fit.coordinates, jacobian)
     return not np.all((ratios <= NO_GUIDE) & (ratios >= 1.0 / NO_GUIDE))
 
 
 def influences(
-    loss: RegressionLoss, here: Point, coordinates: Any, num_rows: int
+    loss: RegressionLoss, end: Point, coordinates: Any, num_rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The estimates, and by how much each row, times its weight, moves them, (n, p)."""
-    x = jnp.asarray(here.x)
+    x = jnp.asarray(end.x)
     estimates, jacobian = map(np.asarray, estimates_at(coordinates, x))
     scores = np.asarray(scores_of(loss, x))[:num_rows]
-    slopes = np.linalg.solve(float(loss.size) * here.hessian, jacobian.T)
+    slopes = np.linalg.solve(float(loss.size) * end.hessian, jacobian.T)
     return estimates, scores @ slopes
 
 

@@ -153,25 +153,26 @@ def summary_of(
     missing, exact = np.isneginf(lower) & np.isposinf(upper), lower == upper
     limited = np.sum((lower < upper) & ~(np.isinf(lower) & np.isinf(upper)), axis=1)
     weights = np.ones(n) if rows.weights is None else np.asarray(rows.weights)
-    size = float(n) if rows.weights is None else float(np.sum(np.asarray(rows.weights)))
-    num_exact = np.sum(exact & (weights > 0)[:, None], axis=0)
-    totals = n, size, rows.weight, num_exact, np.sum(limited == 3)
     faint = rows.noise is None or not np.linalg.eigvalsh(np.asarray(rows.noise)).min() > 0
     pairs = itertools.product(designs or (None,) * d, repeat=2)
     apart = [one is not other and not np.array_equal(one, other) for one, other in pairs]
-    flags = np.array([not exact.all(), missing.any(), faint, *apart])
-    largest = np.append(flags.astype(int), limited.max(initial=0))
-    added, largest = sums.sum_and_max(totals, largest)
-    flags, most = largest[:-1] > 0, int(largest[-1])
+    totals = (
+        np.array([n, np.sum(weights), rows.weight]),
+        np.sum(exact & (weights > 0)[:, None], axis=0),
+        np.bincount(limited, minlength=max(d, 3) + 1),  # rows by how many entries are limited
+        np.array([np.sum(~exact), np.sum(missing), faint]),
+        np.reshape(apart, (d, d)).astype(int),
+    )
+    sizes, num_exact, by_limited, (inexact, num_missing, num_faint), apart_on = sums.sum(totals)
     return Summary(
-        num_rows=int(added[0]),
-        size=float(added[1]),
-        counted=float(added[2]),
-        num_exact=added[3],
-        limited=most,
-        num_triple=int(added[4]),
-        exact=not flags[0],
-        missing=bool(flags[1]),
-        noise_definite=not flags[2],
-        equal_designs=~flags[3:].reshape(d, d),
+        num_rows=int(sizes[0]),
+        size=float(sizes[1]),
+        counted=float(sizes[2]),
+        num_exact=num_exact,
+        limited=int(np.flatnonzero(by_limited)[-1]),
+        num_triple=int(by_limited[3]),
+        exact=bool(inexact == 0),
+        missing=bool(num_missing > 0),
+        noise_definite=bool(num_faint == 0),
+        equal_designs=apart_on == 0,
     )
