@@ -7,11 +7,11 @@ import numpy as np
 
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.engine import estimates_at
-from truncgauss.fitting.mixtures.curvature import score_products
+from truncgauss.fitting.mixtures.curvature import rough_point, score_products
 from truncgauss.fitting.mixtures.edge import edge_of
 from truncgauss.fitting.mixtures.em import Ascent
 from truncgauss.fitting.mixtures.likelihood import MixtureTerms, row_weights
-from truncgauss.fitting.mixtures.loss import MixtureLoss, shares, slope, terms_at, total_at
+from truncgauss.fitting.mixtures.loss import MixtureLoss, shares, terms_at, total_at
 from truncgauss.fitting.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.fitting.optimization.newton import Point, verdict
 from truncgauss.fitting.optimization.result import BASELESS, MOSTLY_UNSEEN, in_words
@@ -214,7 +214,7 @@ def ratios_of(loss: MixtureLoss, here: Point) -> np.ndarray:
     if 2 * len(estimates) * num_rows > MOST_COMPARED:
         return np.zeros((0, 2))
     return wald_ratios(
-        lambda x: slope(loss, x)[0],
+        lambda x: rough_point(loss, x).loss,
         size,
         here.x,
         np.linalg.inv(size * here.hessian),

@@ -22,7 +22,7 @@ from truncgauss.fitting.mixtures.em import (
 )
 from truncgauss.fitting.mixtures.factors import most_factors
 from truncgauss.fitting.mixtures.likelihood import hold, row_weights
-from truncgauss.fitting.mixtures.loss import MixtureLoss, divided, parts_of, shares, slope, terms_at
+from truncgauss.fitting.mixtures.loss import MixtureLoss, divided, parts_of, shares, terms_at
 from truncgauss.fitting.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.fitting.mixtures.result import MixtureFit
 from truncgauss.fitting.mixtures.rising import Ascending, ascending_sentence, natural_end
@@ -52,6 +52,14 @@ COLLAPSED = (
 
 class NoMaximum(ValueError):
     """The likelihood has no maximum that any start leads to."""
+
+
+class Most(NamedTuple):
+    """The most starts to make, and the most EM and Newton steps from each."""
+
+    starts: int
+    em_steps: int
+    newton_steps: int
 
 
 class End(NamedTuple):
@@ -145,7 +153,7 @@ def fit_mixture(
         raise ValueError(
             f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
         )
-    shape, counts = (covariance, rank), (num_starts, num_em_steps, num_steps)
+    shape, most = (covariance, rank), Most(num_starts, num_em_steps, num_steps)
     asked = num_components, shape, prior_rows, repr(method), method, key
     read = functools.partial(local_rows, observations)
     with (
@@ -157,7 +165,7 @@ def fit_mixture(
         loss, table = prepared_loss(
             floats_as_float64(rows), num_components, shape, method, key, prior_rows, sums
         )
-        fit = fit_of_rows(loss, table, start, counts, information, progress)
+        fit = fit_of_rows(loss, table, start, most, information, progress)
         coarse = coarse_notes(observations, fit.locs, fit.covariances)
         return dataclasses.replace(fit, notes=(*fit.notes, *coarse))
 
@@ -166,19 +174,17 @@ def fit_of_rows(
     loss: MixtureLoss,
     table: np.ndarray,
     start: tuple[Any, Any, Any] | None,
-    counts: tuple[int, int, int],
+    most: Most,
     information: str,
     progress: bool,
 ) -> MixtureFit:
-    """The fit of rows whose loss is known; counts are those of starts, of EM steps, and of Newton
-    steps."""
-    num_starts, *steps = counts
-    starts = seeded_starts(loss, table, num_starts) if start is None else [given(start, loss)]
+    """The fit of rows whose loss is known."""
+    starts = seeded_starts(loss, table, most.starts) if start is None else [given(start, loss)]
     with loss.sums.checked():
         check_possible(loss, starts[0])
-    climb = functools.partial(climbed, loss, table, counts=steps, progress=progress)
+    climb = functools.partial(climbed, loss, table, most=most, progress=progress)
     best, reached = highest(climb, bar(starts, "starts", progress))
-    return reported(loss, best, reached, steps[1], information)
+    return reported(loss, best, reached, most.newton_steps, information)
 
 
 def seeded_starts(loss: MixtureLoss, table: np.ndarray, count: int) -> list[Components]:
@@ -327,26 +333,25 @@ def planned(loss: MixtureLoss, method: Method, at: Components) -> MixtureLoss:
 
 
 def climbed(
-    loss: MixtureLoss, table: np.ndarray, start: Components, counts: Sequence[int], progress: bool
+    loss: MixtureLoss, table: np.ndarray, start: Components, most: Most, progress: bool
 ) -> End:
     """Where a start leads: EM steps near a maximum, then steps to it, so many of both at most; from
     an end that is none as many again in coordinates that end where a component has widened."""
-    num_em_steps, num_steps = counts
     method, place = loss.method, loss.coordinates
     own = planned(loss, method, start)
     gain = max(ENOUGH, ENOUGH_OF_MANY * place.size * (place.size > MANY))
-    ascent = ascended(own, start, num_em_steps, gain, progress)
+    ascent = ascended(own, start, most.em_steps, gain, progress)
     at = ascent.components
     if has_collapsed(loss, at):
         return End(np.zeros(place.size), -np.inf, np.zeros((0, 2)), ascent)
     if jax.tree.leaves(parts_of(own)[0].method):
         own = planned(loss, method, at)
     x = place.free(*at)
-    here, trace, hessian = finish(own, x, num_steps, progress)
+    here, trace, hessian = finish(own, x, most.newton_steps, progress)
     x, ascending = here.x, None
     collapsed = has_collapsed(loss, components_at(place, x))
     if not collapsed and widens(own, here):
-        x, visited, ascending = natural_end(own, table, x, num_steps)
+        x, visited, ascending = natural_end(own, table, x, most.newton_steps)
         collapsed = has_collapsed(loss, components_at(place, x))
         trace, hessian = np.append(trace, traced(visited[1:]), axis=0), np.zeros((0, 0))
     value = -trace[-1, 0] * float(loss.size)
@@ -417,7 +422,7 @@ class NearMinimum:
 
     def __call__(self, x: np.ndarray) -> Point:
         if self.kept is not None and len(x) > MANY:
-            near = Point(np.asarray(x), *slope(self.loss, x), self.kept)
+            near = dataclasses.replace(rough_point(self.loss, x), hessian=self.kept)
             lower, self.lowest = near.loss < self.lowest, min(near.loss, self.lowest)
             if not near.finite or not lower or near.decrement < NEAR:
                 return near

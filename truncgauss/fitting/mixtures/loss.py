@@ -22,7 +22,6 @@ from truncgauss.fitting.mixtures.likelihood import (
 )
 from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
 from truncgauss.fitting.mixtures.prior import log_prior_at
-from truncgauss.fitting.mixtures.prior import slope as prior_slope
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import LinearRegion
 from truncgauss.likelihood import Observations
@@ -149,16 +148,6 @@ def in_place(loss: MixtureLoss, found: Sequence[Any]) -> Any:
     return jax.tree.map(whole, *found)
 
 
-def slope(loss: MixtureLoss, x: np.ndarray) -> tuple[float, np.ndarray]:
-    """The loss and its gradient at x."""
-    value, gradient = summed("slope", _slope, loss, jnp.asarray(x))
-    if loss.prior_rows is not None:
-        share = float(loss.prior_rows) / float(loss.size)
-        prior = prior_slope(loss.coordinates, x)
-        value, gradient = value - share * prior[0], gradient - share * prior[1]
-    return float(value), np.asarray(gradient)
-
-
 def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The observed weights (K,) and their Jacobian (K, q)."""
     return sum_over(_shares, loss, x)
@@ -190,11 +179,6 @@ def total_at(loss: MixtureLoss, terms: MixtureTerms) -> Estimate:
     rows, filled = likelihood.filled_up(loss.observations, transposed(terms))
     found: Estimate = _total(rows, transposed(filled))
     return found
-
-
-@Compiled
-def _slope(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.value_and_grad(MixtureLoss.of_rows, 1)(loss, x)
 
 
 @Compiled

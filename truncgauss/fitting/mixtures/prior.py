@@ -44,14 +44,8 @@ def log_prior_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
     return log_prior(place.scale, jax.vmap(lambda part: place.gaussian(part)[1])(own))
 
 
-def slope(place: MixtureCoordinates, x: np.ndarray) -> tuple[float, np.ndarray]:
-    """The value and gradient of that."""
-    value, gradient = map(np.asarray, _slope(place, jnp.asarray(x)))
-    return float(value), gradient
-
-
 def derivatives(place: MixtureCoordinates, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """The value, gradient and Hessian of that."""
+    """The value, gradient and Hessian of the log prior."""
     value, gradient, hessian = map(np.asarray, _derivatives(place, jnp.asarray(x)))
     return float(value), gradient, hessian
 
@@ -60,8 +54,3 @@ def derivatives(place: MixtureCoordinates, x: np.ndarray) -> tuple[float, np.nda
 def _derivatives(place: MixtureCoordinates, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     value, gradient = jax.value_and_grad(log_prior_at, 1)(place, x)
     return value, gradient, jax.hessian(log_prior_at, 1)(place, x)
-
-
-@functools.partial(Compiled, cost=closed_form)
-def _slope(place: MixtureCoordinates, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return jax.value_and_grad(log_prior_at, 1)(place, x)
