@@ -78,6 +78,32 @@ def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
     np.testing.assert_array_equal(resumed.params, whole.params)
 
 
+def test_a_loop_within_resumable_goes_on_from_the_one_file(tmp_path, monkeypatch):
+    """Its state is in the file of the results, and is forgotten with the call it is part of."""
+    fit = lambda: tg.minimize(num_steps=60, **settings("fixed"))
+    whole, path, chunks, advance = fit(), tmp_path / "work.npz", [], loop.advance
+
+    def attempt():
+        with fitting.resumable(path, save_every=0.0):
+            return fitting.computed("outer", lambda: {"trace": fit().loss_trace})["trace"]
+
+    def interrupted(*args, **kwargs):
+        chunks.append(1)
+        if len(chunks) == 4:
+            raise KeyboardInterrupt
+        return advance(*args, **kwargs)
+
+    monkeypatch.setattr(loop, "advance", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        attempt()
+    assert list(checkpoint.contents(path)[0]["entries"]) == ["outer-1.fit-1"]
+    np.testing.assert_array_equal(attempt(), whole.loss_trace)
+    monkeypatch.undo()
+    header, arrays = checkpoint.contents(path)
+    assert list(header["entries"]) == ["outer-1"] and len(arrays) == 1
+    assert {file.name for file in tmp_path.iterdir()} == {"work.npz", "work.previous.npz"}
+
+
 def test_a_checkpoint_of_another_fit_is_refused(tmp_path):
     path = tmp_path / "fit.npz"
     tg.minimize(num_steps=5, checkpoint=path, **settings("fixed"))
@@ -130,18 +156,24 @@ def test_any_damage_to_a_checkpoint_is_told_in_a_sentence(tmp_path):
 def test_a_failing_write_leaves_the_old_state(tmp_path, monkeypatch):
     path, mark = tmp_path / "state.npz", digests.fingerprint(start=jnp.zeros(2))
     state = {"x": jnp.arange(3.0), "key": jax.random.key(1)}
-    checkpoint.save(path, state, mark)
+    with checkpoint.Checkpoint(path, state, mark):
+        pass
     before = path.read_bytes()
 
     def failing(descriptor):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "fsync", failing)
-    with pytest.raises(OSError, match="disk full"):
-        checkpoint.save(path, {"x": jnp.zeros(3), "key": jax.random.key(2)}, mark)
+    with (
+        pytest.raises(OSError, match="disk full"),
+        checkpoint.Checkpoint(path, state, mark) as kept,
+    ):
+        kept.update({"x": jnp.zeros(3), "key": jax.random.key(2)})
     monkeypatch.undo()
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
-    found = checkpoint.restore(path, state, mark)
+    other = {"x": jnp.zeros(3), "key": jax.random.key(2)}
+    with checkpoint.Checkpoint(path, other, mark) as kept:
+        found = kept.state
     np.testing.assert_array_equal(found["x"], state["x"])
     assert jax.random.normal(found["key"]) == jax.random.normal(state["key"])
 
@@ -156,15 +188,22 @@ def test_a_termination_is_an_interrupt_inside_the_context_and_not_after():
 
 def test_a_damaged_checkpoint_offers_the_one_before_it(tmp_path):
     path, mark = tmp_path / "state.npz", digests.fingerprint(start="a")
+    start = {"x": np.zeros(3)}
     for number in (1.0, 2.0):
-        checkpoint.save(path, {"x": np.full(3, number)}, mark)
+        with checkpoint.Checkpoint(path, start, mark) as kept:
+            kept.update({"x": np.full(3, number)})
     with np.load(path) as file:
         altered = {name: file[name] for name in file.files}
-    np.savez(path, **(altered | {"x": np.full(3, 5.0)}))  # a whole archive, of other numbers
-    with pytest.raises(ValueError, match=r"digest .* move \S+state.previous.npz to \S+state.npz"):
-        checkpoint.restore(path, {"x": np.zeros(3)}, mark)
+    (name,) = altered.keys() - {"header"}
+    np.savez(path, **(altered | {name: np.full(3, 5.0)}))  # a whole archive, of other numbers
+    with (
+        pytest.raises(ValueError, match=r"digest .* move \S+state.previous.npz to \S+state.npz"),
+        checkpoint.Checkpoint(path, start, mark),
+    ):
+        pytest.fail("a damaged file was taken")
     os.replace(checkpoint.previous(path), path)
-    np.testing.assert_array_equal(checkpoint.restore(path, {"x": np.zeros(3)}, mark)["x"], 1.0)
+    with checkpoint.Checkpoint(path, start, mark) as kept:
+        np.testing.assert_array_equal(kept.state["x"], 1.0)
 
 
 CALLS = []

@@ -1,14 +1,14 @@
 """Checkpoints: the state of long work in one file, so that what is interrupted goes on to the bit.
 
 The file is written beside its place, flushed to the disk and moved there in one step: whatever
-happens, the place holds the old state or the new one, and the one before is kept beside it. A state
+happens, the place holds the old state or the new one, and the one before is kept beside it. A file
 belongs to one piece of work, known by its fingerprint, and carries a digest of all its numbers:
 another's, or a damaged one, is refused.
 
-There are two ways to use it. `Checkpoint` holds a state that a loop moves on, as an optimiser or a
-Markov chain does. `resumable` holds the results of calls: within it, what is called through
-`computed` is computed once, and read when the same work is done again. Every fit of the package
-does so, and what draws no other random numbers than from keys comes out the same.
+A file is a `Record` of two things: results of calls, each of which is computed once through
+`computed`, and the latest states of loops, which a `Checkpoint` moves on, as an optimiser or a
+Markov chain does. Within `resumable` all of them go to one file. Every fit of the package does so,
+and what draws no other random numbers than from keys comes out the same.
 """
 
 import contextlib
@@ -46,65 +46,6 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-class Checkpoint(Generic[S]):
-    """The state of a loop: in memory, and in a file every so many seconds and at the end.
-
-    Args:
-        path: the file; None keeps nothing.
-        start: the state to begin with, a pytree of arrays and random keys. Leaves under "traces"
-            may grow along their leading axes, all others keep shape and dtype.
-        fingerprint: what the state belongs to, see `fingerprint`.
-        save_every: seconds between two writings, by default those of the enclosing `resumable`.
-
-    Raises:
-        ValueError: on entering, if the file is damaged or belongs to something else.
-
-    Example:
-        >>> from truncgauss.execution.checkpoint import Checkpoint
-        >>> with Checkpoint(None, {"sum": jnp.zeros(())}, {}) as kept:
-        ...     for _ in range(3):
-        ...         kept.update({"sum": kept.state["sum"] + 1.0})
-        >>> float(kept.state["sum"])
-        3.0
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None,
-        start: S,
-        fingerprint: dict[str, str],
-        save_every: float | None = None,
-    ) -> None:
-        self.path = None if path is None else Path(path)
-        self.state, self.fingerprint, self.unsaved = start, fingerprint, True
-        if save_every is None:
-            record = RECORD.get()
-            save_every = SAVE_EVERY if record is None else record.clock.save_every
-        self.clock = Clock(save_every)
-
-    def __enter__(self) -> "Checkpoint[S]":
-        if self.path is not None and self.path.exists():
-            self.state = restore(self.path, self.state, self.fingerprint)
-            self.unsaved = False
-        return self
-
-    def update(self, state: S) -> None:
-        """Take the next state, and write it if that is due."""
-        self.state, self.unsaved = state, True
-        if self.path is not None and self.clock.due():
-            self.save()
-
-    def save(self) -> None:
-        """Write the state now, if it is a new one."""
-        if self.path is not None and self.unsaved:
-            with self.clock:
-                save(self.path, self.state, self.fingerprint)
-            self.unsaved = False
-
-    def __exit__(self, *failure: object) -> None:
-        self.save()
-
-
 class Clock:
     """When to write: every so many seconds, but never for more than a share of the time."""
 
@@ -121,14 +62,11 @@ class Clock:
         self.cost, self.last = time.monotonic() - self.last, time.monotonic()
 
 
-# ---------------------------------------------------------------- results of calls
-
-
 class Record:
-    """The results of calls in the order in which they were made; see `resumable`.
+    """Results of calls and states of loops, in the order in which they were begun.
 
-    Calls within a call are counted by themselves, so that work behind a call that is not repeated
-    finds its own results, and they are forgotten once that call has its result.
+    What is begun within a call is counted by itself, so that work behind a call that is not
+    repeated finds its own results, and is forgotten once that call has its result.
     """
 
     def __init__(self, path: Path, fingerprint: dict[str, str], save_every: float) -> None:
@@ -141,7 +79,7 @@ class Record:
         self.arrays: dict[str, np.ndarray] = {}
         if path.exists():
             header, self.arrays = contents(path)
-            refuse_foreign(path, header, fingerprint)
+            refuse_foreign(path, header["fingerprint"], fingerprint)
             self.entries = header["entries"]
 
     def next_name(self, name: str) -> str:
@@ -150,21 +88,12 @@ class Record:
         self.counts[name] = self.counts.get(name, 0) + 1
         return f"{name}-{self.counts[name]}"
 
-    def beside(self, name: str) -> Path:
-        """The file of a `Checkpoint` of its own beside this one, the same when work is redone."""
-        return self.path.with_name(f"{self.next_name(name)}.npz")
-
     def result(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         key, mark = self.next_name(name), source_digest((function, args))
         if key not in self.entries:
-            found: dict[str, np.ndarray] = {}
             value, parts = self.made(key, function, args)
-            structure = described(value, key, found)
-            # One step, which an interruption cannot part.
-            self.arrays |= found
-            self.entries[key] = {"mark": mark, "result": structure}
+            self.put(key, mark, value)
             self.forget(parts)
-            self.changed = True
             if self.clock.due():
                 self.save()
         self.parts.append(key)
@@ -176,8 +105,17 @@ class Record:
             )
         return rebuilt(entry["result"], self.arrays)
 
+    def put(self, key: str, mark: Any, value: Any) -> None:
+        """Take the result of a call, or the next state of a loop, with what it belongs to."""
+        arrays: dict[str, np.ndarray] = {}
+        structure = described(value, key, arrays)
+        # One step, which an interruption cannot part.
+        self.arrays |= arrays
+        self.entries[key] = {"mark": mark, "result": structure}
+        self.changed = True
+
     def made(self, key: str, function: Callable[..., Any], args: Any) -> tuple[Any, list[str]]:
-        """What a function returns, and the calls within, which are counted as its own."""
+        """The result of a function, and the keys of the calls within it."""
         outside = self.within, self.parts
         self.within, self.parts = f"{key}.", []
         try:
@@ -242,7 +180,7 @@ def resumable(
 
 
 def computed(name: str, function: Callable[..., T], *args: Any) -> T:
-    """What a function returns: arrays, numbers, texts, None, and lists and dictionaries of these.
+    """The result of a function: arrays, numbers, texts, None, lists and dictionaries of these.
 
     Within `resumable` it is read from there if an earlier attempt has computed it. Its arrays are
     NumPy's then. While JAX traces, and outside of `resumable`, this is a plain call.
@@ -260,6 +198,76 @@ def computed(name: str, function: Callable[..., T], *args: Any) -> T:
     if record is None or any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(args)):
         return function(*args)
     return record.result(name, function, args)
+
+
+class Checkpoint(Generic[S]):
+    """The state of a loop: in memory, and in a file every so many seconds and at the end.
+
+    Args:
+        path: the file; None for that of the enclosing `resumable`, outside of which nothing is
+            kept.
+        start: the state to begin with, a pytree of arrays and random keys. Leaves under "traces"
+            may grow along their leading axes, all others keep shape and dtype.
+        fingerprint: what the state belongs to, see `fingerprint`.
+        save_every: seconds between two writings, by default those of the enclosing `resumable`.
+        name: of the kind of loop. Loops of one name are told apart by their order.
+
+    Raises:
+        ValueError: on entering, if the file is damaged or belongs to something else.
+
+    Example:
+        >>> from truncgauss.execution.checkpoint import Checkpoint
+        >>> with Checkpoint(None, {"sum": jnp.zeros(())}, {}) as kept:
+        ...     for _ in range(3):
+        ...         kept.update({"sum": kept.state["sum"] + 1.0})
+        >>> float(kept.state["sum"])
+        3.0
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        start: S,
+        fingerprint: dict[str, str],
+        save_every: float | None = None,
+        name: str = "state",
+    ) -> None:
+        self.path, self.name, self.record = path, name, RECORD.get()
+        self.state, self.fingerprint, self.unsaved = start, fingerprint, True
+        if save_every is None:
+            save_every = SAVE_EVERY if self.record is None else self.record.clock.save_every
+        self.clock = Clock(save_every)
+
+    def __enter__(self) -> "Checkpoint[S]":
+        if self.path is not None:
+            self.record = Record(Path(self.path), self.fingerprint, self.clock.save_every)
+        if self.record is not None:
+            self.key = self.record.next_name(self.name)
+            self.record.parts.append(self.key)
+            if (entry := self.record.entries.get(self.key)) is not None:
+                refuse_foreign(self.record.path, entry["mark"], self.fingerprint)
+                leaves = rebuilt(entry["result"], self.record.arrays)
+                self.state = restored(self.record.path, leaves, self.state)
+                self.unsaved = False
+        return self
+
+    def update(self, state: S) -> None:
+        """Take the next state, and write it if that is due."""
+        self.state, self.unsaved = state, True
+        if self.clock.due():
+            self.save()
+
+    def save(self) -> None:
+        """Write the state now, if it is a new one."""
+        if self.record is not None and self.unsaved:
+            leaves = {name: stored(leaf) for name, leaf in leaves_by_name(self.state).items()}
+            with self.clock:
+                self.record.put(self.key, self.fingerprint, leaves)
+                self.record.save()
+            self.unsaved = False
+
+    def __exit__(self, *failure: object) -> None:
+        self.save()
 
 
 class OfAllRows:
@@ -294,12 +302,6 @@ def computed_of_rows(name: str, function: Callable[..., T], loss: Any, x: Any) -
             )
     found: T = kept["found"]
     return found
-
-
-def beside(name: str) -> Path | None:
-    """The file for a `Checkpoint`, beside that of `resumable`; None outside of that."""
-    record = RECORD.get()
-    return None if record is None else record.beside(name)
 
 
 def described(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -337,18 +339,6 @@ def rebuilt(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
 # ---------------------------------------------------------------- files
 
 
-def save(path: str | os.PathLike[str], state: Any, fingerprint: dict[str, str]) -> None:
-    """Write a state, a pytree of arrays and random keys, to an npz file, atomically.
-
-    Args:
-        path: where; missing folders are made.
-        state: any pytree of arrays. Each is stored under its path in the tree.
-        fingerprint: what the state belongs to, see `fingerprint`.
-    """
-    arrays = {name: stored(leaf) for name, leaf in leaves_by_name(state).items()}
-    write(Path(path), arrays, fingerprint, {})
-
-
 def write(
     path: Path, arrays: dict[str, np.ndarray], fingerprint: dict[str, str], entries: Any
 ) -> None:
@@ -369,48 +359,41 @@ def previous(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
-def restore(path: str | os.PathLike[str], like: Any, fingerprint: dict[str, str]) -> Any:
-    """The state in an npz file, in the structure of `like`, if it belongs to the same fit.
+def restored(path: Path, arrays: dict[str, np.ndarray], like: S) -> S:
+    """A state of the structure of `like` from its leaves by name.
 
     Args:
-        path: a file written by `save`.
+        path: the file that they come from.
+        arrays: the leaves.
         like: a state of the expected structure, shapes and dtypes, such as the one at the start.
             Leading axes of leaves under "traces" may differ, since traces grow.
-        fingerprint: what the state must belong to.
 
     Raises:
-        ValueError: if the file is no checkpoint, or one of another fit; the message says which
-            part differs and what to do.
+        ValueError: a leaf is not there, or of another shape or dtype.
     """
-    header, arrays = contents(path)
-    refuse_foreign(path, header, fingerprint)
     leaves = []
     for name, leaf in leaves_by_name(like).items():
-        expected = stored(leaf)
-        found = arrays.get(name)
+        expected, array = stored(leaf), arrays.get(name)
         grows = name.startswith("traces")
         if (
-            found is None
-            or found.dtype != expected.dtype
-            or (not grows and found.shape != expected.shape)
+            array is None
+            or array.dtype != expected.dtype
+            or (not grows and array.shape != expected.shape)
         ):
-            got = "nothing" if found is None else f"{found.dtype}{found.shape}"
+            got = "nothing" if array is None else f"{array.dtype}{array.shape}"
             raise ValueError(
                 f"the checkpoint {path} does not fit: {name} should be "
                 f"{expected.dtype}{expected.shape}, got {got}. Another optimiser or version wrote "
                 "it; give another path, or remove the file."
             )
-        leaves.append(unstored(found, leaf))
-    return jax.tree.unflatten(jax.tree.structure(like), leaves)
+        leaves.append(unstored(array, leaf))
+    state: S = jax.tree.unflatten(jax.tree.structure(like), leaves)
+    return state
 
 
-def refuse_foreign(
-    path: str | os.PathLike[str], header: dict[str, Any], fingerprint: dict[str, str]
-) -> None:
-    """Raise ValueError if a checkpoint belongs to something else."""
-    differing = [
-        part for part, value in fingerprint.items() if header["fingerprint"].get(part) != value
-    ]
+def refuse_foreign(path: Path, written: dict[str, str], fingerprint: dict[str, str]) -> None:
+    """Raise ValueError if a checkpoint was written with another fingerprint."""
+    differing = [part for part, value in fingerprint.items() if written.get(part) != value]
     if differing:
         raise ValueError(
             f"the checkpoint {path} belongs to another fit: {' and '.join(differing)} differ(s). "
@@ -439,7 +422,7 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
 
 
 def way_out(path: str | os.PathLike[str]) -> str:
-    """What to do about a damaged checkpoint."""
+    """Advice about a damaged checkpoint."""
     before = previous(Path(path))
     if before.exists():
         return (

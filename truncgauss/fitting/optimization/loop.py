@@ -162,7 +162,9 @@ class Run:
     def through(self, done: Progress, progress: bool) -> Progress:
         """The end of the fit, from its start or its checkpoint."""
         num_steps, fingerprint = int(self.rules.num_steps), self.fingerprint()
-        with checkpoints.Checkpoint(self.file(), done, fingerprint, self.save_every) as kept:
+        with checkpoints.Checkpoint(
+            self.checkpoint, done, fingerprint, self.save_every, "fit"
+        ) as kept:
             kept.state = reopened(kept.state, num_steps)
             size, first = 1, int(kept.state.state.step)
             with bar(None, "steps", progress, num_steps, first) as shown:
@@ -175,10 +177,6 @@ class Run:
                     size = min(2 * size, CHUNK) if quick else max(size // 2, 1)
                     show(shown, kept.state)
         return kept.state
-
-    def file(self) -> str | os.PathLike[str] | None:
-        """Where to keep the state: as told, else within `resumable` beside its file."""
-        return checkpoints.beside("fit") if self.checkpoint is None else self.checkpoint
 
     def advanced(self, done: Progress, size: int) -> Progress:
         """The progress after at most `size` more evaluations."""
