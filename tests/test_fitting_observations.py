@@ -101,12 +101,19 @@ def test_limits_common_to_all_rows_agree_with_the_other_fit():
     )
 
 
-def test_float32_rows_are_welcome():
+def test_weights_count_rows_and_float32_rows_are_welcome():
     y = np.array([0.0, 1.2, 0.0, 2.3, 0.4, 0.0, 1.9, 0.8])
-    double = np.where(y > 0, y, -INF), y
-    single = tg.Observations(*(jnp.asarray(side, jnp.float32) for side in double))
-    expected = tg.fit_observations(tg.Observations(*double)).estimates
-    np.testing.assert_allclose(tg.fit_observations(single).estimates, expected, rtol=1e-5)
+    rows = lambda y, **more: tg.Observations(np.where(y > 0, y, -INF), y, **more)
+    counts = np.array([1, 2, 1, 1, 3, 1, 2, 1])
+    weighted = tg.fit_observations(rows(y, weights=counts))
+    repeated = tg.fit_observations(rows(y.repeat(counts)))
+    np.testing.assert_allclose(weighted.estimates, repeated.estimates, rtol=1e-9)
+    np.testing.assert_allclose(weighted.errors, repeated.errors, rtol=1e-9)
+    single = tg.Observations(*(jnp.asarray(side, jnp.float32) for side in (
+        np.where(y > 0, y, -INF), y)))  # fmt: skip
+    np.testing.assert_allclose(
+        tg.fit_observations(single).estimates, tg.fit_observations(rows(y)).estimates, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("outcomes", [1, 2])

@@ -65,13 +65,17 @@ def test_standard_errors_are_the_curvature_in_loc_and_covariance():
     np.testing.assert_allclose(mine, errors, rtol=1e-6)
 
 
-def test_the_fit_does_not_depend_on_far_starts_or_tiny_units():
+def test_the_fit_does_not_depend_on_units_or_start():
     x = np.array([0.2, 0.9, 1.1, 0.4, 1.6, 0.3, 0.8, 1.2])
     fit = tg.fit_truncated_normal(x, low=0.0)
     for unit in (1e-6, 1e6):
         scaled = tg.fit_truncated_normal(x * unit, low=0.0)
         assert scaled.converged
         np.testing.assert_allclose(scaled.loc / unit, fit.loc, rtol=1e-9)
+        np.testing.assert_allclose(scaled.covariance_matrix / unit**2, fit.covariance_matrix)
+        np.testing.assert_allclose(scaled.standard_errors.loc / unit, fit.standard_errors.loc)
+        change = len(x) * np.log(unit)
+        np.testing.assert_allclose(scaled.log_likelihood + change, fit.log_likelihood, rtol=1e-9)
     for loc, variance in [(5.0, 100.0), (-30.0, 1.0), (0.5, 1e-3), (4.0, 1e9)]:
         other = tg.fit_truncated_normal(x, low=0.0, start=([loc], [[variance]]))
         assert other.converged

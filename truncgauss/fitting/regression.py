@@ -135,14 +135,8 @@ def fit_regression(
         limits = censored_low, censored_high, *ends_of(region, (truncated_low, truncated_high))
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
         read = lambda sums: Columns(*sums.local(tuple(columns))).checked(information)
-
-        def arrays(local: Checked) -> tuple[Any, ...]:
-            known, *designs = local
-            values = (part.values for part in designs if part is not None)
-            return known.observations, known.censoring.T, *values
-
         inputs = tuple(columns)
-        rows = rows_of_fit("fit_regression", inputs, start, information, read, arrays)
+        rows = rows_of_fit("fit_regression", inputs, start, information, read, arrays_of)
         with rows as (sums, local):
             model = regression_of(*local, sums)
             return maximum_likelihood(
@@ -154,6 +148,13 @@ def fit_regression(
                 num_profiles=num_profiles,
                 progress=progress,
             )
+
+
+def arrays_of(checked: Checked) -> tuple[Any, ...]:
+    """Arrays that distinguish these rows from others."""
+    known, *designs = checked
+    values = (part.values for part in designs if part is not None)
+    return known.observations, known.censoring.T, *values
 
 
 def ends_of(region: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:
