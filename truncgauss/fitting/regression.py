@@ -150,13 +150,6 @@ def fit_regression(
             )
 
 
-def arrays_of(checked: Checked) -> tuple[Any, ...]:
-    """Arrays that distinguish these rows from others."""
-    known, *designs = checked
-    values = (part.values for part in designs if part is not None)
-    return known.observations, known.censoring.T, *values
-
-
 def ends_of(region: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:
     """The limits of truncation, each a number or (n,), by themselves or of a box."""
     names = "truncated_low and truncated_high"
@@ -405,6 +398,13 @@ class Columns(NamedTuple):
             columns_of(self.design, "design", ends),
             None if scales is None else columns_of(scales, "scale_design", ends),
         )
+
+
+def arrays_of(checked: Checked) -> tuple[Any, ...]:
+    """Arrays that distinguish these rows from others."""
+    known, *designs = checked
+    values = (part.values for part in designs if part is not None)
+    return known.observations, known.censoring.T, *values
 
 
 def columns_of(given: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
