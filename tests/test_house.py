@@ -271,3 +271,15 @@ def test_importing_leaves_float64_and_devices_alone():
         "assert jax.device_count() == 2"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_class_name_stands_for_one_class():
+    """Sections of a configuration are apart: they have the names of what they describe."""
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        if name_of(path) == "runs.config.sections":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                homes.setdefault(node.name, []).append(name_of(path))
+    assert not (several := {name: at for name, at in homes.items() if len(at) > 1}), several

@@ -53,7 +53,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 AXIS = "pieces"
 
 
-class Plan(NamedTuple):
+class MeshPlan(NamedTuple):
     """The meshes over which rows and replicates are spread, None for one device; and what becomes
     of the rows' results."""
 
@@ -62,7 +62,7 @@ class Plan(NamedTuple):
     gathered: bool = True  # whether every process gets the results of all rows
 
 
-_PLAN: Any = jax.make_user_context(default_value=Plan())  # a part of what programs are known by
+_PLAN: Any = jax.make_user_context(default_value=MeshPlan())  # a part of what programs are known by
 
 
 def host_devices(num_devices: int) -> None:
@@ -266,7 +266,7 @@ def over_lanes(function: Callable[..., Any], lanes: Any, shared: Any) -> Any:
     split, whole = PartitionSpec(None, mesh.axis_names), PartitionSpec()
 
     def own(lanes: Any, shared: Any) -> Any:
-        with _PLAN(Plan()):
+        with _PLAN(MeshPlan()):
             return function(lanes, shared)
 
     each = jax.shard_map(own, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False)
@@ -378,7 +378,7 @@ def is_elsewhere(leaf: Any) -> bool:
     return concrete and not (leaf.is_fully_addressable or leaf.is_fully_replicated)
 
 
-def plan() -> Plan:
+def plan() -> MeshPlan:
     """What is spread, and over which meshes, where this is called."""
     return _PLAN.value
 
@@ -405,7 +405,7 @@ def _divided(
     split, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
 
     def own(*args: Any) -> Any:
-        with _PLAN(Plan()):
+        with _PLAN(MeshPlan()):
             return function(*args)
 
     specs = tuple(split if axis == 0 else whole for axis in axes)

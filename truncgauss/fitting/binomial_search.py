@@ -85,7 +85,7 @@ class Flat:
 
 
 @dataclasses.dataclass(frozen=True)
-class Point(newton.Point):
+class FractionPoint(newton.Point):
     """Everything that is known of a loss at free coordinates x; its curvature is Fisher's.
 
     Attributes, besides those of `newton.Point`:
@@ -151,23 +151,23 @@ def derivatives(flat: Flat, x: jax.Array) -> tuple[jax.Array, ...]:
     return loss, gradient, hessian, factor, estimate.log_prob, estimate.stderr, pull, params
 
 
-def point(flat: Flat, x: np.ndarray) -> Point:
+def point(flat: Flat, x: np.ndarray) -> FractionPoint:
     loss, *parts = map(np.asarray, computed("fractions", derivatives, flat, jnp.asarray(x)))
-    return Point(np.asarray(x), float(loss), *parts)
+    return FractionPoint(np.asarray(x), float(loss), *parts)
 
 
 class Solution(NamedTuple):
     """A local optimum of a search from one start."""
 
     params: Any
-    point: Point
-    visited: list[Point]
+    point: FractionPoint
+    visited: list[FractionPoint]
     endless: np.ndarray  # (q,) free coordinates in which there is no end to the improvement
     converged: bool
 
 
 @dataclasses.dataclass(frozen=True)
-class Search:
+class FractionSearch:
     """A search for the parameters that explain k fractions.
 
     Args:
@@ -218,7 +218,7 @@ class Search:
         """The optimum that a search from one start ends in."""
         place = coordinates(start, self.constraints)
         params: Any = start
-        visited: list[Point] = []
+        visited: list[FractionPoint] = []
         for _ in range(ROUNDS):
             before, flat = params, Flat(self.loss_at(params), place)
             evaluate = functools.partial(point, flat)
@@ -339,7 +339,7 @@ def apart(params: Any, other: Any, entries: Any = slice(None)) -> float:
     return float(np.max(np.abs(np.where(same, 0.0, a) - np.where(same, 0.0, b)), initial=0.0))
 
 
-def endless_directions(flat: Flat, here: Point) -> np.ndarray:
+def endless_directions(flat: Flat, here: FractionPoint) -> np.ndarray:
     """Free coordinates (q,) along which a step of one standard deviation still lowers the loss.
 
     Only fractions of 0 or 1 can push that far: a fraction between has its place. The slope itself
@@ -400,7 +400,7 @@ def misfit(
     ]
 
 
-def sampling(last: Point, bars: ErrorBars, trials: np.ndarray) -> list[str]:
+def sampling(last: FractionPoint, bars: ErrorBars, trials: np.ndarray) -> list[str]:
     """A sentence if the method's own error is no small part of a standard error.
 
     With H x = factor^T sqrt(weight) d(log p), an error of log p moves the optimum like a residual.

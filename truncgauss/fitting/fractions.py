@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree, refuse_text
-from truncgauss.fitting.binomial_search import FractionLoss, Search
+from truncgauss.fitting.binomial_search import FractionLoss, FractionSearch
 from truncgauss.fitting.held import hold, hold_limited
 from truncgauss.fitting.optimization.parameters import Limits, coordinates
 from truncgauss.fitting.optimization.progress import bar
@@ -128,7 +128,7 @@ def fit_shift(
         noise = jax.random.normal(jax.random.key(1), (num_starts - 1, d), scale.dtype)
         starts = [0.1 * 0.9 ** jnp.arange(d, dtype=scale.dtype), *(1.5 * noise)]
         names = [f"shift[{j}]" for j in range(d)]
-        search = Search(loss_at, None, mirror_images, trials, names, num_steps, progress)
+        search = FractionSearch(loss_at, None, mirror_images, trials, names, num_steps, progress)
         return in_units(search.result(starts), scale, jnp.zeros(d), dtype)
 
 
@@ -194,7 +194,9 @@ def fit_limits(
             return as_loss(question, params, fractions, trials, method, key)
 
         names = [f"{end}[{j}]" for end in ("low", "high") for j in range(len(scale))]
-        search = Search(loss_at, Limits(), mirrored_boxes, trials, names, num_steps, progress)
+        search = FractionSearch(
+            loss_at, Limits(), mirrored_boxes, trials, names, num_steps, progress
+        )
         return in_units(search.result(scattered(box, num_starts)), scale, origin, dtype)
 
 

@@ -11,7 +11,7 @@ from truncgauss.execution import tables
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, check_units, whitened
 from truncgauss.fitting.existence import ROUNDING
-from truncgauss.fitting.linear_gaussian import Coordinates, White, values_at
+from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White, values_at
 from truncgauss.likelihood import Observations
 
 SMALLEST, LARGEST = 1e-100, 1e75  # spreads; the curvature by an inverse variance is a fourth power
@@ -72,7 +72,7 @@ def as_columns(design: Any, what: str) -> tables.Table:
 
 def as_coordinates(
     covariance: Any, sizes: tuple[int, ...], observations: Observations
-) -> Coordinates:
+) -> GaussianCoordinates:
     """The free coordinates of a covariance structure, checked.
 
     Raises:
@@ -107,7 +107,7 @@ def as_coordinates(
     # Censored rows that are truncated too are concave in neither; natural parameters have an end
     # where the Gaussian becomes an exponential.
     power = 1 if observations.region is None else 2
-    return Coordinates(jnp.asarray(fixed), sizes, scales, pairs, power)
+    return GaussianCoordinates(jnp.asarray(fixed), sizes, scales, pairs, power)
 
 
 def without_stand_ins(
@@ -127,7 +127,9 @@ def without_stand_ins(
     return np.where(far_below, -np.inf, lower), np.where(far_above, np.inf, upper)
 
 
-def free_scales(scale: np.ndarray, largest: np.ndarray, coordinates: Coordinates) -> np.ndarray:
+def free_scales(
+    scale: np.ndarray, largest: np.ndarray, coordinates: GaussianCoordinates
+) -> np.ndarray:
     """The scales (d,) to begin with: those of residuals, or what is fixed.
 
     Rows met exactly, but for rounding, say of the scale no more than that it is less than they.
@@ -152,7 +154,7 @@ def middles(lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
 def first_guess(
     observations: Observations,
     designs: tuple[jax.Array, ...] | None,
-    coordinates: Coordinates,
+    coordinates: GaussianCoordinates,
     what: str,
     sums: RowSums,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -191,7 +193,7 @@ def covariance_guess(
     standard: np.ndarray,
     weights: np.ndarray,
     scale: np.ndarray,
-    coordinates: Coordinates,
+    coordinates: GaussianCoordinates,
     sums: RowSums,
 ) -> np.ndarray:
     """The covariance matrix with these scales and half of the correlations of residuals, (d, d).
@@ -224,9 +226,9 @@ def covariance_guess(
 def in_natural(
     observations: Observations,
     designs: tuple[jax.Array, ...] | None,
-    coordinates: Coordinates,
+    coordinates: GaussianCoordinates,
     sums: RowSums,
-) -> tuple[Coordinates, np.ndarray] | None:
+) -> tuple[GaussianCoordinates, np.ndarray] | None:
     """Natural coordinates of exact rows, made white by least squares, and that fit in them; None
     if its covariance matrix is singular."""
     values, d = np.asarray(observations.lower), observations.dimension
@@ -254,7 +256,7 @@ def in_natural(
 
 
 def scattered(
-    x: np.ndarray, scale: np.ndarray, coordinates: Coordinates, count: int
+    x: np.ndarray, scale: np.ndarray, coordinates: GaussianCoordinates, count: int
 ) -> list[np.ndarray]:
     """So many free coordinates around x: means moved by about the outcomes' scale in each direction
     of the covariates, which are whitened, and scales by a factor of about e."""
@@ -272,7 +274,7 @@ def scattered(
     return starts
 
 
-def widened(x: np.ndarray, coordinates: Coordinates, factor: float) -> np.ndarray:
+def widened(x: np.ndarray, coordinates: GaussianCoordinates, factor: float) -> np.ndarray:
     """Free coordinates of a Gaussian with so many times the free standard deviations of x."""
     coefficients, matrix = jax.tree.map(np.asarray, values_at(coordinates, jnp.asarray(x)))
     factors = np.ones(len(matrix))

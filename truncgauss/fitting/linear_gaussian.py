@@ -30,7 +30,7 @@ class White:
 
 
 @frozen_pytree
-class Coordinates:
+class GaussianCoordinates:
     """Free coordinates x of a mean that is linear in covariates, and of a covariance matrix.
 
     With several outcomes x holds the coefficients, the logarithms of the free standard deviations
@@ -220,7 +220,7 @@ class Coordinates:
 
 
 @functools.partial(Compiled, cost=closed_form)
-def values_at(place: Coordinates, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+def values_at(place: GaussianCoordinates, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
     """As `place.values`, by one program."""
     return place.values(x)
 
@@ -241,7 +241,7 @@ class ObservationsLoss:
 
     observations: Observations
     designs: tuple[jax.Array, ...] | None
-    coordinates: Coordinates
+    coordinates: GaussianCoordinates
     size: jax.Array
     method: Method
     key: jax.Array

@@ -32,7 +32,7 @@ from truncgauss.fitting.gaussian_starts import (
     widened,
 )
 from truncgauss.fitting.linear_gaussian import (
-    Coordinates,
+    GaussianCoordinates,
     ObservationsLoss,
     gaussian_at,
     values_at,
@@ -256,7 +256,7 @@ class GaussianRows(Model):
 
     observations: Observations
     centred: Centred
-    inner: Coordinates
+    inner: GaussianCoordinates
     scale: np.ndarray
     first: np.ndarray
     names: tuple[str, ...]
@@ -624,7 +624,7 @@ class GaussianRows(Model):
         )
 
 
-def names_of(rows: Observations, near: Centred, inner: Coordinates) -> tuple[str, ...]:
+def names_of(rows: Observations, near: Centred, inner: GaussianCoordinates) -> tuple[str, ...]:
     """What to call the estimates, by the names of covariates that have some."""
     names = inner.names(near.designs is not None, rows.labels)
     for j, part in enumerate(near.designs or ()):
@@ -634,14 +634,16 @@ def names_of(rows: Observations, near: Centred, inner: Coordinates) -> tuple[str
     return tuple(names)
 
 
-def is_free_natural(near: Centred, inner: Coordinates) -> bool:
+def is_free_natural(near: Centred, inner: GaussianCoordinates) -> bool:
     """Whether natural parameters, the inverse covariance and its product with the coefficients,
     are free: then outcomes that depend on each other have the same covariates."""
     blocks, equal = inner.independent_blocks(), near.summary.equal_designs
     return blocks is not None and all(equal[block[0], block].all() for block in blocks)
 
 
-def shaped(inner: Coordinates, covariance: np.ndarray, errors: np.ndarray) -> ObservationsErrors:
+def shaped(
+    inner: GaussianCoordinates, covariance: np.ndarray, errors: np.ndarray
+) -> ObservationsErrors:
     """Standard errors in the shapes of the estimates; of a variance 2 sigma times that of sigma."""
     count, d = sum(inner.sizes), len(inner.sizes)
     parts = np.split(errors[:count], np.cumsum(inner.sizes)[:-1])

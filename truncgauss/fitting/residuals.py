@@ -78,7 +78,7 @@ def quantile_residuals(
     return residuals[0] if num_draws is None else residuals
 
 
-class Model(NamedTuple):
+class ResidualModel(NamedTuple):
     """Rows and the model whose residuals are asked for.
 
     Attributes:
@@ -92,12 +92,12 @@ class Model(NamedTuple):
     sums: RowSums
 
 
-def as_model(fit: Any, method: Method) -> Model:
+def as_model(fit: Any, method: Method) -> ResidualModel:
     """The model that a fit, or a tuple of rows, mean and covariance, stands for."""
     if hasattr(fit, "row_log_likelihood"):  # a mixture
         rows = float64(fit.loss.observations)
         of = lambda other: np.asarray(fit.row_log_likelihood(other, method))
-        return Model(rows, of, fit.loss.sums)
+        return ResidualModel(rows, of, fit.loss.sums)
     sums = RowSums()
     if isinstance(fit, tuple) and len(fit) == 3 and isinstance(fit[0], Observations):
         rows, loc, covariance = fit
@@ -116,14 +116,14 @@ def as_model(fit: Any, method: Method) -> Model:
             "fit.covariance_matrix)."
         )
     gaussian = jnp.asarray(loc, jnp.float64), jnp.asarray(covariance, jnp.float64)
-    return Model(
+    return ResidualModel(
         float64(rows),
         lambda other: np.asarray(log_likelihood(other, *gaussian, method).log_prob),
         sums,
     )
 
 
-def uniforms_of(model: Model, key: jax.Array, num_draws: int) -> np.ndarray:
+def uniforms_of(model: ResidualModel, key: jax.Array, num_draws: int) -> np.ndarray:
     """Uniforms (d, num_draws, n), those of a row by the key that its number among all makes."""
     n, d = model.rows.lower.shape
     numbers = jax.device_put(
@@ -145,7 +145,7 @@ def float64(rows: Observations) -> Observations:
     return unweighted
 
 
-def residuals_of_entry(model: Model, j: int, uniform: Any) -> np.ndarray:
+def residuals_of_entry(model: ResidualModel, j: int, uniform: Any) -> np.ndarray:
     """Residuals (k, n) of entry j with uniforms (k, n)."""
     lower, upper = (np.asarray(end) for end in (model.rows.lower, model.rows.upper))
     low, high = lower[:, j], upper[:, j]
@@ -163,7 +163,7 @@ def residuals_of_entry(model: Model, j: int, uniform: Any) -> np.ndarray:
     return np.where(from_below < from_above, left, right)
 
 
-def log_mass(model: Model, j: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+def log_mass(model: ResidualModel, j: int, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """log P(what is known of entries before j, low < Y_j < high, Y in its region), (n,).
 
     A constant that all intervals of a row share is left out. Empty intervals have -inf.

@@ -21,7 +21,7 @@ FEW_FACES = 2  # of a polyhedron whose probability is that of a box, by a closed
 
 
 @frozen_pytree
-class GaussianRows:
+class ConditionedRows:
     """A Gaussian vector for each row, with its limits.
 
     Attributes:
@@ -58,7 +58,7 @@ class Integrals(NamedTuple):
 
 
 def conditioned(
-    rows: GaussianRows, pattern: Pattern, key: jax.Array
+    rows: ConditionedRows, pattern: Pattern, key: jax.Array
 ) -> tuple[jax.Array, Integrals | None]:
     """The log density (g,) of the exact entries of a pattern's rows, and the integrals over the
     limited ones given these; None if nothing is limited.
@@ -114,7 +114,7 @@ def _conditional(
     return mean, ScaleTril(rest[0] if batched else factor[e:, e:]), density
 
 
-def _log_probability_kept(rows: GaussianRows, pattern: Pattern, values: jax.Array) -> jax.Array:
+def _log_probability_kept(rows: ConditionedRows, pattern: Pattern, values: jax.Array) -> jax.Array:
     """log of the probability with which rows of exact entries alone are kept, -inf outside."""
     if rows.region is None:
         return jnp.zeros(len(values), values.dtype)
@@ -126,7 +126,7 @@ def _log_probability_kept(rows: GaussianRows, pattern: Pattern, values: jax.Arra
     )
 
 
-def _with_zeros(rows: GaussianRows, pattern: Pattern, values: jax.Array) -> jax.Array:
+def _with_zeros(rows: ConditionedRows, pattern: Pattern, values: jax.Array) -> jax.Array:
     """The entries that the region constrains, (u, d), with 0 for what is not exact."""
     point = jnp.zeros((len(values), rows.lower.shape[-1]), values.dtype)
     point = point.at[:, jnp.array(pattern.exact, int)].set(values)
@@ -141,7 +141,7 @@ def _regions(region: Any, pattern: Pattern) -> Any:
 
 
 def _open_region(
-    rows: GaussianRows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
+    rows: ConditionedRows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
 ) -> tuple[Region, jax.Array]:
     """The region of the limited entries of each row, and which of these regions have no inside.
 
@@ -179,7 +179,7 @@ def _open_region(
 
 
 def _section(
-    rows: GaussianRows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
+    rows: ConditionedRows, pattern: Pattern, values: jax.Array, lower: jax.Array, upper: jax.Array
 ) -> tuple[Region, jax.Array]:
     """`_open_region` for a region that is no set of linear limits."""
     assert rows.region is not None

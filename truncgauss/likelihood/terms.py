@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.regions import Box, Polyhedron
-from truncgauss.likelihood.conditioning import GaussianRows, Integrals, conditioned
+from truncgauss.likelihood.conditioning import ConditionedRows, Integrals, conditioned
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
 
@@ -59,27 +59,31 @@ def terms_of(
     return terms
 
 
-def data_rows(observations: Observations, loc: jax.Array, covariance: Covariance) -> GaussianRows:
+def data_rows(
+    observations: Observations, loc: jax.Array, covariance: Covariance
+) -> ConditionedRows:
     """The observed y with its limits and region, or (y, x) if the region limits x."""
     total, (lower, upper, region) = (
         noisy(covariance, observations.noise),
         observations.data_limits(),
     )
     if not observations.latent:
-        return GaussianRows(loc, total, lower, upper, region)
+        return ConditionedRows(loc, total, lower, upper, region)
     matrix, whole = jnp.broadcast_arrays(covariance.covariance_matrix, total.covariance_matrix)
     joint = jnp.block([[whole, matrix], [matrix, matrix]])
     if isinstance(region, Polyhedron):
         both = jnp.concatenate([jnp.zeros_like(region.matrix), region.matrix], axis=-1)
         region = Polyhedron(both, region.low, region.high)
-    return GaussianRows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, region)
+    return ConditionedRows(jnp.tile(loc, 2), CovarianceMatrix(joint), lower, upper, region)
 
 
-def region_rows(observations: Observations, loc: jax.Array, covariance: Covariance) -> GaussianRows:
+def region_rows(
+    observations: Observations, loc: jax.Array, covariance: Covariance
+) -> ConditionedRows:
     """The rows with every entry missing, limited by their region alone."""
     if not observations.latent:
         covariance = noisy(covariance, observations.noise)
-    return GaussianRows(loc, covariance, *observations.region_limits())
+    return ConditionedRows(loc, covariance, *observations.region_limits())
 
 
 def noisy(covariance: Covariance, noise: jax.Array | None) -> Covariance:

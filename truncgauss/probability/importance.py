@@ -60,7 +60,7 @@ BROAD, DEFENSIVE = 1 / 4, 1 / 8
 
 
 @frozen_pytree
-class Proposal(Batched):
+class RegionProposal(Batched):
     """Two Gaussians to draw from, by their means and Cholesky factors.
 
     Attributes:
@@ -123,7 +123,7 @@ class ImportanceSampling(Method):
 
     num_points: int = static_field(default=4096)
     num_replicates: int = static_field(default=16)
-    proposal: Proposal | None = None
+    proposal: RegionProposal | None = None
     lattices: tuple[GrowingLattice, ...] | None = None
 
     own_units = False  # a region that is no set of linear limits has the user's units
@@ -368,11 +368,11 @@ def check_probabilities(region: Region, points: Array) -> None:
 
 
 @jax.jit
-def _proposals(problem: Problem) -> tuple[Proposal, Array]:
+def _proposals(problem: Problem) -> tuple[RegionProposal, Array]:
     """The proposal of every row of a problem; and a point kept with no probability, (..., d), NaN
     if none of some draws from the Gaussian is."""
 
-    def of_row(row: Problem) -> tuple[Proposal, Array]:
+    def of_row(row: Problem) -> tuple[RegionProposal, Array]:
         x = row.loc + pilot(row) @ row.covariance.scale_tril.T
         unsound = jnp.isnan(probabilities(row.region, x))
         strange = jnp.where(jnp.any(unsound), x[jnp.argmax(unsound)], jnp.nan)
@@ -386,7 +386,7 @@ def pilot(row: Problem) -> Array:
     return normal_points(jax.random.key(0), PILOT, len(row.loc), "lattice", row.loc.dtype)
 
 
-def adapted(row: Problem) -> Proposal:
+def adapted(row: Problem) -> RegionProposal:
     """The proposal for one problem, by rounds of the cross-entropy method.
 
     Each round draws pilot points and moves to the weighted mean and covariance of those that the
@@ -422,4 +422,4 @@ def adapted(row: Problem) -> Proposal:
         return jnp.where(sound, there, mean), jnp.where(sound, new, wider)
 
     mean, own = lax.fori_loop(0, ROUNDS, step, (loc, factor))
-    return Proposal(mean, own, loc, factor, row.region.is_convex)
+    return RegionProposal(mean, own, loc, factor, row.region.is_convex)

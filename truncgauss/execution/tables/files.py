@@ -12,7 +12,7 @@ from truncgauss.execution.tables.censoring import advice, is_float, is_number, l
 from truncgauss.execution.tables.columns import numbers
 from truncgauss.execution.tables.formats import (
     TYPED,
-    Block,
+    FileBlock,
     blocks,
     checked,
     header,
@@ -165,7 +165,7 @@ def number(text: str, place: str, missing: Collection[str] = ()) -> float:
     return float(text)
 
 
-def _numbers(path: Path, rows: Block, name: str, missing: Collection[str]) -> np.ndarray:
+def _numbers(path: Path, rows: FileBlock, name: str, missing: Collection[str]) -> np.ndarray:
     """A column of numbers (n,).
 
     Raises:
@@ -190,7 +190,7 @@ def _numbers(path: Path, rows: Block, name: str, missing: Collection[str]) -> np
     return np.array([number(text, place, missing) for text, place in zip(cells, places)])
 
 
-def _complete(path: Path, rows: Block, name: str) -> np.ndarray:
+def _complete(path: Path, rows: FileBlock, name: str) -> np.ndarray:
     """A column of float64 without a missing number, as sums of rows need it."""
     cells = rows.columns[name]
     if path.suffix not in TYPED:
@@ -216,21 +216,21 @@ def _kept(
     where: Mapping[str, str],
     part: tuple[int, int] = (0, 1),
     units_row: bool = False,
-) -> Block:
+) -> FileBlock:
     """The wanted cells of a part of the rows to keep."""
     begin, end = int(units_row), sys.maxsize
     if part != (0, 1):
         begin, end = _span(path, where, part, begin)
     found = [
-        Block(block.lines[rows], {name: cells[rows] for name, cells in block.columns.items()})
+        FileBlock(block.lines[rows], {name: cells[rows] for name, cells in block.columns.items()})
         for block in blocks(path, wanted, begin, end)
         for rows in [_matching(block, where)]
-    ] or [Block(np.zeros(0, int), dict.fromkeys(wanted, np.zeros(0)))]
+    ] or [FileBlock(np.zeros(0, int), dict.fromkeys(wanted, np.zeros(0)))]
     if len(found) == 1:
         return found[0]
     joined: Any = np.ma.concatenate
     columns = {name: joined([each.columns[name] for each in found]) for name in wanted}
-    return Block(np.concatenate([each.lines for each in found]), columns)
+    return FileBlock(np.concatenate([each.lines for each in found]), columns)
 
 
 def _span(
@@ -254,7 +254,7 @@ def _ends(count: int, part: tuple[int, int]) -> tuple[int, int]:
     return count * part[0] // part[1], count * (part[0] + 1) // part[1]
 
 
-def _matching(rows: Block, where: Mapping[str, str]) -> np.ndarray:
+def _matching(rows: FileBlock, where: Mapping[str, str]) -> np.ndarray:
     """A mask (n,) of the rows that hold these texts, by the names of the columns."""
     kept = np.ones(len(rows.lines), bool)
     for name, text in where.items():

@@ -22,7 +22,7 @@ TYPED = (".npy", ".npz", ".parquet")
 """Endings of files that know the types of their columns, and how many rows they have."""
 
 
-class Block(NamedTuple):
+class FileBlock(NamedTuple):
     """Consecutive rows of a file.
 
     Attributes:
@@ -41,7 +41,7 @@ def blocks(
     begin: int = 0,
     end: int = sys.maxsize,
     size: int = sys.maxsize,
-) -> Iterator[Block]:
+) -> Iterator[FileBlock]:
     """The rows begin, ..., end - 1 of a file, at most `size` at a time.
 
     Args:
@@ -152,7 +152,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _csv_blocks(
     path: Path, names: Sequence[str] | None, begin: int, end: int, size: int
-) -> Iterator[Block]:
+) -> Iterator[FileBlock]:
     lines = lines_of(path)
     known = next(lines)[1]
     wanted = checked(path, names, known)
@@ -164,7 +164,7 @@ def _csv_blocks(
                     f"{path}:{line}: {len(cells)} cells, but the header has {len(known)}."
                 )
         columns = {name: [cells[known.index(name)] for _, cells in rows] for name in wanted}
-        yield Block(
+        yield FileBlock(
             np.array([line for line, _ in rows]),
             {name: np.array(cells, object) for name, cells in columns.items()},
         )
@@ -186,7 +186,7 @@ def _mapped(path: Path) -> Any:
 
 def _npy_blocks(
     path: Path, names: Sequence[str] | None, begin: int, end: int, size: int
-) -> Iterator[Block]:
+) -> Iterator[FileBlock]:
     if names is not None:
         raise ValueError(f"{path}: an NPY file has no names of columns, got {list(names)}.")
     array = _mapped(path)
@@ -198,7 +198,7 @@ def _npy_blocks(
         mapped = array.flags.c_contiguous
         rows = np.memmap(path, array.dtype, "r", offset, shape) if mapped else array[i:][: shape[0]]
         columns = np.array(rows).reshape(len(rows), -1).T
-        yield Block(np.arange(i, i + len(rows)), dict(enumerate(columns)))
+        yield FileBlock(np.arange(i, i + len(rows)), dict(enumerate(columns)))
 
 
 class Member(NamedTuple):
@@ -258,7 +258,7 @@ def _member(file: Any) -> Member:
 
 def _npz_blocks(
     path: Path, names: Sequence[str] | None, begin: int, end: int, size: int
-) -> Iterator[Block]:
+) -> Iterator[FileBlock]:
     with _npz_columns(path, names) as members:
         end = min(end, *(member.shape[0] for member in members.values()))
         skipped = [min(size, begin - i) for i in range(0, begin, size)]
@@ -269,7 +269,7 @@ def _npz_blocks(
             count = min(size, end - i)
             with _of_an_archive(path):
                 columns = {name: member.read(count) for name, member in members.items()}
-            yield Block(np.arange(i, i + count), columns)
+            yield FileBlock(np.arange(i, i + count), columns)
 
 
 # ---------------------------------------------------------------- Parquet
@@ -299,7 +299,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
 
 def _parquet_blocks(
     path: Path, names: Sequence[str] | None, begin: int, end: int, size: int
-) -> Iterator[Block]:
+) -> Iterator[FileBlock]:
     with _parquet_file(path) as file:
         wanted = checked(path, names, file.schema_arrow.names)
         stop = 0
@@ -314,7 +314,7 @@ def _parquet_blocks(
                 columns = {name: _of_arrow(batch.column(name))[inside] for name in wanted}
                 lines = np.arange(first, start)[inside]
                 if len(lines):
-                    yield Block(lines, columns)
+                    yield FileBlock(lines, columns)
 
 
 def _of_arrow(column: Any) -> np.ndarray:

@@ -66,7 +66,7 @@ class Scores(NamedTuple):
     region_shares: jax.Array
 
 
-class Sums(NamedTuple):
+class CurvatureSums(NamedTuple):
     """The first of these, of all rows of a sample."""
 
     value: np.ndarray
@@ -78,7 +78,7 @@ class Sums(NamedTuple):
 def point(loss: MixtureLoss, x: np.ndarray) -> Point:
     """The loss at x with its gradient and Hessian."""
     sums, second = summed("derivatives", _derivatives, loss, jnp.asarray(x))
-    total = Sums(*sums)
+    total = CurvatureSums(*sums)
     curvature, p = np.array(total.products), second.shape[-1]
     for k, block in enumerate(second):
         own = slice(k * (1 + p) + 1, (k + 1) * (1 + p))
@@ -98,13 +98,13 @@ def score_products(loss: MixtureLoss, x: np.ndarray) -> np.ndarray:
     return _gathered(loss, scores_at(loss, x).squares)
 
 
-def scores_at(loss: MixtureLoss, x: np.ndarray) -> Sums:
+def scores_at(loss: MixtureLoss, x: np.ndarray) -> CurvatureSums:
     """What all rows together tell at x; kept where fits are resumable."""
-    return Sums(*summed("scores", _sums, loss, jnp.asarray(x)))
+    return CurvatureSums(*summed("scores", _sums, loss, jnp.asarray(x)))
 
 
 def _sums(part: MixtureLoss, x: jax.Array) -> tuple[Any, ...]:
-    return tuple(_scores(part, x)[: len(Sums._fields)])
+    return tuple(_scores(part, x)[: len(CurvatureSums._fields)])
 
 
 def _derivatives(part: MixtureLoss, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
@@ -112,10 +112,10 @@ def _derivatives(part: MixtureLoss, x: jax.Array) -> tuple[tuple[Any, ...], Any]
     here = _scores(part, x)
     shares = here.responsibilities, here.region_shares
     second = _second(part, x, *shares, here.slopes)
-    return tuple(here[: len(Sums._fields)]), second
+    return tuple(here[: len(CurvatureSums._fields)]), second
 
 
-def _point(loss: MixtureLoss, x: np.ndarray, found: Sums, hessian: np.ndarray) -> Point:
+def _point(loss: MixtureLoss, x: np.ndarray, found: CurvatureSums, hessian: np.ndarray) -> Point:
     size = float(loss.size)
     value, gradient = -float(found.value) / size, -_gathered(loss, found.total) / size
     if loss.prior_rows is not None:

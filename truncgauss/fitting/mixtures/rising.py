@@ -53,7 +53,7 @@ class Ascending(NamedTuple):
 
 
 @frozen_pytree
-class NaturalCoordinates:
+class ComponentCoordinates:
     """Coordinates z in which the densities of all components are log-linear.
 
     z holds log heights a_k at the centres of the components' rows over the last one's, then eta_k,
@@ -136,7 +136,9 @@ class NaturalCoordinates:
         return [Precision(start, i, j, widest=WIDEST) for start in starts]
 
 
-def natural_coordinates(loss: MixtureLoss, table: np.ndarray, x: np.ndarray) -> NaturalCoordinates:
+def natural_coordinates(
+    loss: MixtureLoss, table: np.ndarray, x: np.ndarray
+) -> ComponentCoordinates:
     """Natural coordinates about the rows of the components of a mixture at x.
 
     Args:
@@ -155,7 +157,7 @@ def natural_coordinates(loss: MixtureLoss, table: np.ndarray, x: np.ndarray) -> 
     units = np.sqrt(np.maximum(squares / counts - centres**2, 1e-6))
     if place.structure == "tied":
         units = np.broadcast_to(units.max(axis=0), units.shape)
-    return NaturalCoordinates(place, jnp.asarray(centres), jnp.asarray(units))
+    return ComponentCoordinates(place, jnp.asarray(centres), jnp.asarray(units))
 
 
 def natural_end(
@@ -210,10 +212,10 @@ def ascending_sentence(
 
 
 @functools.partial(Compiled, cost=closed_form)
-def _free(place: NaturalCoordinates, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _free(place: ComponentCoordinates, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     return place.free(z), jax.jacfwd(place.free)(z)
 
 
 @functools.partial(Compiled, cost=closed_form)
-def _bends(place: NaturalCoordinates, z: jax.Array, slopes: jax.Array) -> jax.Array:
+def _bends(place: ComponentCoordinates, z: jax.Array, slopes: jax.Array) -> jax.Array:
     return jax.hessian(lambda z: slopes @ place.free(z))(z)

@@ -127,7 +127,7 @@ def minimize(
         tolerance=jnp.asarray(tolerance if key is None else -1.0, dtype),
         patience=jnp.asarray(patience, jnp.int32),
     )
-    run = Run(objective, place, optimizer, rules, key, checkpoint, save_every)
+    run = Minimization(objective, place, optimizer, rules, key, checkpoint, save_every)
     nothing = np.zeros(0, dtype)
     done = run.through(Progress(state, Traces(nothing, nothing)), progress)
     return run.result(done, tolerance)
@@ -148,7 +148,7 @@ class Progress(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Minimization:
     """One fit: what is fixed while its state moves."""
 
     objective: Callable[..., jax.Array]
