@@ -146,7 +146,7 @@ class Shop:
         search = Search(problem, self.key, self.goal, rtol, max_draws)
         search.attempt(tg.SoftMonteCarlo(4096, 16, points="lattice"), -1.0)
         search.refine()
-        return search.found()
+        return search.answer()
 
     @property
     def draws(self):

@@ -200,9 +200,9 @@ def test_tables_of_estimates_are_data_frames(monkeypatch):
             made.update(columns=columns, index=index)
 
     pandas = types.SimpleNamespace(DataFrame=Frame, Index=lambda names, name: (name, list(names)))
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
     y, design = regression()
     fit = tg.fit_regression(y, {"constant": design[:, 0], "slope": design[:, 1]})
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
     assert isinstance(fit.to_frame(level=0.9), Frame)
     assert made["index"] == ("name", ["constant", "slope", "sigma"])
     columns = made["columns"]
