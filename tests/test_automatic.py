@@ -196,7 +196,7 @@ def test_what_has_the_smaller_error_is_kept():
     search.attempt(tg.SoftMonteCarlo(4096, 16), -1.0)
     shop.size = np.array([0.9, 0.0, 0.01])
     search.attempt(tg.SoftMonteCarlo(2048, 16), 0.05)
-    got = search.found()
+    got = search.answer()
     np.testing.assert_array_equal(got.result.stderr, [0.5, 1e-5, 0.01])
     assert shop.bought[1] == (2048, [0, 2]) and [a.error for a in got.attempts] == [0.5, 0.9]
 
