@@ -261,7 +261,7 @@ def intersection(intervals: Interval) -> Interval:
     """The intersection over the first axis; of one interval inside all others its own width."""
     low, high, width = intervals
     below, above = low.max(0), high.min(0)
-    inside = (low == below) & (high == above)
+    inside = (low == below[None]) & (high == above[None])
     known = jnp.min(jnp.where(inside, width, jnp.inf), axis=0)
     return Interval(below, above, jnp.where(known < jnp.inf, known, above - below))
 
