@@ -227,7 +227,7 @@ def crossing_rounding(constraints: Constraints, extra: Constraints, point: Array
         intervals = _intervals(extra, row, draws)
         below, above, width = intersection(intervals)
         size = jnp.where(jnp.isfinite(width), jnp.abs(below) + jnp.abs(above), 0.0)
-        inside = (intervals.low == below) & (intervals.high == above)
+        inside = (intervals.low == below[None]) & (intervals.high == above[None])
         lost = jnp.where(jnp.any(inside, axis=0), 0.0, size / jnp.where(width > 0, width, jnp.inf))
         draw = jnp.clip(middle, below, above)
         return lax.dynamic_update_index_in_dim(draws, draw, row[0], 0), lost
