@@ -96,10 +96,10 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
         weights, level = log_weights(moved, uniforms)
         return weights + level, log_mean_exp(weights) + level
 
-    step = jnp.array([0.0, 1.0, -1.0], extra.low.dtype)[:, None] * deviation
+    step = jnp.array([0.0, 1.0, -1.0], extra.low.dtype)[:, None] * deviation[None]
     without = jnp.where(jnp.eye(len(variances), dtype=bool), jnp.inf, 0.0).astype(step.dtype)
     step = jnp.concatenate([step, without])
-    weights, log_probs = lax.map(pilot, (extra.low - step, extra.high + step))
+    weights, log_probs = lax.map(pilot, (extra.low[None] - step, extra.high[None] + step))
     log_prob, wider, narrower = log_probs[:3]
     bend = jnp.logaddexp(wider, narrower) - math.log(2.0) - log_prob
     known = eps * jnp.sqrt(variances) / jnp.where(deviation > 0, deviation, 1.0)
@@ -109,7 +109,7 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
         extra.low, extra.high, extra.loc, jnp.sqrt(jnp.maximum(variances, eps**2))
     )
     outside = jnp.exp(jnp.minimum(jnp.logaddexp(log_ndtr(a), log_ndtr(-b)) - log_prob, 0.0))
-    seen = jnp.any(weights[3:] > weights[0] + eps**0.5, axis=1)
+    seen = jnp.any(weights[3:] > weights[:1] + eps**0.5, axis=1)
     rare = jnp.sum(jnp.where(seen, 0.0, outside))
     return replace(plan, rounding=jnp.hypot(plan.rounding, error), rare=rare)
 
