@@ -122,8 +122,8 @@ def fit_at(model: Model, path: Path, information: str, starts: str = "") -> Any:
     ratios, remarks = np.zeros((0, 2)), tuple[str, ...]()
     if converged:
         compare = functools.partial(ratios_of, loss, here, model.coordinates, jacobian)
-        ratios, remarks = model.wald_ratios(path, errors, compare)
-    fraction, outliers = model.judged(path, converged)
+        ratios, remarks = model.wald_ratios(path, total, errors, compare)
+    fraction, outliers = model.judged(path, total, converged)
     fields = {
         "names": model.names,
         "estimates": estimates,

@@ -149,24 +149,26 @@ class Model:
         """Which estimates the rows say nothing of, though the path seems to have arrived."""
         return np.zeros(len(errors), bool)
 
-    def total(self, path: Path) -> Estimate | None:
-        """The log-likelihood of all rows, if that is known cheaper than by the loss."""
+    def total(self, path: Path) -> Any:
+        """The log-likelihood of all rows, if that is known cheaper than by the loss: `log_prob`,
+        `stderr` and what else of the path's end `wald_ratios` and `judged` are to be given."""
         return None
 
     def wald_ratios(
-        self, path: Path, errors: np.ndarray, compare: Callable[..., np.ndarray]
+        self, path: Path, total: Any, errors: np.ndarray, compare: Callable[..., np.ndarray]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
         """How far the log-likelihood is from quadratic, see `optimization.wald`, (p, 2), or (0, 2)
         if that is not to be found out, and what is to be said of it.
 
         Args:
             path: to the maximum.
+            total: the log-likelihood of all rows, as `total` returned it.
             errors: standard errors of the estimates, (p,).
             compare: numbers of estimates, by default all -> their ratios.
         """
         return compare(), ()
 
-    def judged(self, path: Path, converged: bool) -> tuple[float, Outliers | None]:
+    def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, Outliers | None]:
         """The mean probability that a row could be seen, and the rows farthest from their means."""
         return 1.0, None
 

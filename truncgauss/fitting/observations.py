@@ -543,7 +543,7 @@ class GaussianRows(Model):
 
     # ---------------------------------------------------------------- the end of a path
 
-    def wald_ratios(self, path: Path, errors: Any, compare: Any) -> Any:
+    def wald_ratios(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
         if self.simple or self.num_entries <= FEW_ENTRIES:
             return compare(), ()
         return np.zeros((0, 2)), (NOT_COMPARED,)
@@ -553,7 +553,7 @@ class GaussianRows(Model):
         """How many coefficients of each mean were estimated; -inf if all variances are known."""
         return max(self.inner.sizes) if self.inner.scales else -np.inf
 
-    def judged(self, path: Path, converged: bool) -> tuple[float, Outliers | None]:
+    def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, Outliers | None]:
         loss, x, rows = path.loss, jnp.asarray(path.end.x), self.centred.rows
         if self.simple:
             fraction, seen = visible_fraction(loss, x), np.ones(1)

@@ -44,7 +44,7 @@ from truncgauss.fitting.sample import (
     limits_of_box,
 )
 from truncgauss.fitting.statistics import Statistics
-from truncgauss.gaussian.problem import Estimate, as_key, as_problem
+from truncgauss.gaussian.problem import as_key, as_problem
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
@@ -301,6 +301,14 @@ def truncated_fit(fields: dict[str, Any], d: int) -> TruncatedFit:
     )
 
 
+class SampleTotal(NamedTuple):
+    """The log-likelihood of a sample with its error, and the log probability of its limits."""
+
+    log_prob: jax.Array
+    stderr: jax.Array
+    log_mass: jax.Array
+
+
 class LimitedRows(GaussianRows):
     """Rows with limits or noise of their own."""
 
@@ -361,19 +369,14 @@ class TruncatedSample(Model):
         wide = np.asarray(self.sample.root) @ self.precision.wide(path.end.x)
         return WIDENS + along(wide[:, 0]) if wide.size else None
 
-    def log_mass(self, path: Path) -> Estimate:
-        """The log probability of the limits."""
-        # Where it is quick to run, it should be quick to compile.
-        return estimate_of(path.loss, jnp.asarray(path.end.x))
+    def total(self, path: Path) -> SampleTotal:
+        n, mass = self.sample.weight, estimate_of(path.loss, jnp.asarray(path.end.x))
+        return SampleTotal(jnp.asarray(-n * path.end.loss), n * mass.stderr, mass.log_prob)
 
-    def total(self, path: Path) -> Estimate:
-        n, stderr = self.sample.weight, self.log_mass(path).stderr
-        return Estimate(jnp.asarray(-n * path.end.loss), n * stderr)
+    def judged(self, path: Path, total: SampleTotal, converged: bool) -> tuple[float, None]:
+        return math.exp(total.log_mass), None
 
-    def judged(self, path: Path, converged: bool) -> tuple[float, None]:
-        return math.exp(self.log_mass(path).log_prob), None
-
-    def wald_ratios(self, path: Path, errors: Any, compare: Any) -> Any:
+    def wald_ratios(self, path: Path, total: SampleTotal, errors: Any, compare: Any) -> Any:
         """Of estimates whose errors are not small; of very many, off the diagonal of the covariance
         none; and none where P is an estimate, which is expensive and not smooth enough."""
         d = len(self.sample.columns)
@@ -389,7 +392,7 @@ class TruncatedSample(Model):
         ratios = np.ones((len(errors), 2))
         if not len(asked):
             return ratios, remarks
-        if self.log_mass(path).stderr != 0:
+        if total.stderr != 0:
             return np.zeros((0, 2)), ("Wald intervals were not compared with the likelihood.",)
         ratios[asked] = compare(asked, lambda x: slope_at(path.loss, x)[0])
         return ratios, remarks
