@@ -227,8 +227,8 @@ def crossing_rounding(constraints: Constraints, extra: Constraints, point: Array
         intervals = _intervals(extra, row, draws)
         below, above, width = intersection(intervals)
         size = jnp.where(jnp.isfinite(width), jnp.abs(below) + jnp.abs(above), 0.0)
-        inside = (intervals.low == below[None]) & (intervals.high == above[None])
-        lost = jnp.where(jnp.any(inside, axis=0), 0.0, size / jnp.where(width > 0, width, jnp.inf))
+        alone = jnp.any(is_innermost(intervals, below, above), axis=0)
+        lost = jnp.where(alone, 0.0, size / jnp.where(width > 0, width, jnp.inf))
         draw = jnp.clip(middle, below, above)
         return lax.dynamic_update_index_in_dim(draws, draw, row[0], 0), lost
 
@@ -261,9 +261,14 @@ def intersection(intervals: Interval) -> Interval:
     """The intersection over the first axis; of one interval inside all others its own width."""
     low, high, width = intervals
     below, above = low.max(0), high.min(0)
-    inside = (low == below[None]) & (high == above[None])
+    inside = is_innermost(intervals, below, above)
     known = jnp.min(jnp.where(inside, width, jnp.inf), axis=0)
     return Interval(below, above, jnp.where(known < jnp.inf, known, above - below))
+
+
+def is_innermost(intervals: Interval, below: Array, above: Array) -> Array:
+    """A mask of the intervals, over the first axis, that have the ends of their intersection."""
+    return (intervals.low == below[None]) & (intervals.high == above[None])
 
 
 def _interval(
