@@ -19,6 +19,7 @@ from truncgauss.likelihood.spread_rows import (
     Summary,
     local_rows,
     numbered_among_all,
+    over_processes,
     rows_of_fit,
     summary_of,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "local_rows",
     "log_likelihood",
     "numbered_among_all",
+    "over_processes",
     "prepared",
     "row_slopes",
     "row_terms",

@@ -18,7 +18,7 @@ from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities
 from truncgauss.likelihood.observations import Observations
 from truncgauss.likelihood.patterns import Pattern
-from truncgauss.likelihood.spread_rows import local_rows
+from truncgauss.likelihood.spread_rows import over_processes
 from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
@@ -89,14 +89,12 @@ def log_likelihood(
         random.
     """
     sums = row_sums.of_spread("log_likelihood", (observations, loc))
-    if sums.share is None:
-        return _log_likelihood(*prepared(observations, loc, covariance), method, as_key(key))[0]
-    with sums.working():
-        with sums.checked():
-            rows = local_rows(observations, sums)
-        loc = sums.local(loc) if np.ndim(loc) == 2 else loc
-        result = log_likelihood(rows, loc, covariance, method, key)
-    return Estimate(*(sums.share.spread(leaf, observations.lower) for leaf in result))
+
+    def of_local(rows: Observations) -> Estimate:
+        means = sums.local(loc) if np.ndim(loc) == 2 else loc
+        return _log_likelihood(*prepared(rows, means, covariance), method, as_key(key))[0]
+
+    return over_processes(of_local, observations, sums)
 
 
 def total_log_likelihood(

@@ -12,6 +12,7 @@ import numpy as np
 from truncgauss.execution import checkpoint, parallel, row_sums
 from truncgauss.execution.digests import source_digest
 from truncgauss.execution.row_sums import RowSums
+from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood.observations import Observations
 
 T = TypeVar("T")
@@ -108,6 +109,25 @@ def numbered_among_all(rows: Observations, sums: RowSums) -> Observations:
         patterns = getattr(rows, name)
         object.__setattr__(rows, name, tuple(part.numbered(sums.begin) for part in patterns))
     return rows
+
+
+def over_processes(
+    function: Callable[[Observations], Estimate], observations: Observations, sums: RowSums
+) -> Estimate:
+    """A likelihood of each row, (n,) and spread as the rows are, computed where they lie.
+
+    Args:
+        function: of local rows, their likelihoods.
+        observations: all rows.
+        sums: over them.
+    """
+    if sums.share is None:
+        return function(observations)
+    with sums.working():
+        with sums.checked():
+            rows = local_rows(observations, sums)
+        result = function(rows)
+    return Estimate(*(sums.share.spread(leaf, observations.lower) for leaf in result))
 
 
 class Summary(NamedTuple):

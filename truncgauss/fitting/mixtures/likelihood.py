@@ -18,7 +18,7 @@ from truncgauss.likelihood import (
     HeldMethods,
     Observations,
     RowTerms,
-    local_rows,
+    over_processes,
     prepared,
     row_terms,
 )
@@ -112,15 +112,13 @@ def mixture_log_likelihood(
         Array([-1.751209, -0.89563 ], dtype=float64)
     """
     sums = row_sums.of_spread("mixture_log_likelihood", observations)
-    if sums.share is not None:
-        with sums.working():
-            with sums.checked():
-                rows = local_rows(observations, sums)
-            local = mixture_log_likelihood(rows, weights, locs, covariances, method, key)
-        return Estimate(*(sums.share.spread(leaf, observations.lower) for leaf in local))
-    observations, mixture = prepared_mixture(observations, weights, locs, covariances)
-    result: Estimate = of_filled(_rows, observations, mixture, method, as_key(key))
-    return result
+
+    def of_local(rows: Observations) -> Estimate:
+        rows, mixture = prepared_mixture(rows, weights, locs, covariances)
+        result: Estimate = of_filled(_rows, rows, mixture, method, as_key(key))
+        return result
+
+    return over_processes(of_local, observations, sums)
 
 
 def of_filled(function: Compiled, observations: Observations, *others: Any) -> Any:
