@@ -185,9 +185,7 @@ def _along_matrix(inputs: Inputs, blocks: list[Block], keys: list[Array], change
     problem, total = Problem(loc, CovarianceMatrix(matrix), region), 0.0 * jnp.sum(_once(matrix))
     slope = jnp.zeros(problem.batch_shape + loc.shape[-1:], loc.dtype)
     for block, key in zip(blocks, keys):
-        chosen = (
-            np.arange(len(matrix)) if block.coordinates is None else np.array(block.coordinates)
-        )
+        chosen = block.indices(len(matrix))
         row, inner = block.part_of(problem), change[np.ix_(chosen, chosen)]
         if block.is_plain:
             gradient = _mean_slope(block, row, key)
