@@ -29,14 +29,14 @@ class Profile:
         size: how many rows the mean is of.
         best: the point where it is lowest.
         estimate: a callable pytree, x -> a number.
-        dear: whether a Hessian of the loss is to be avoided.
+        expensive: whether a Hessian of the loss is to be avoided.
     """
 
     loss: Any
     size: float
     best: Point
     estimate: Any
-    dear: bool = False
+    expensive: bool = False
 
     def interval(self, fall: float) -> tuple[float, float]:
         """The lowest and the highest value of the estimate among all parameters whose
@@ -61,7 +61,7 @@ class Profile:
     def end(self, side: float, whole: float, goal: Any) -> tuple[float, float] | None:
         """The estimate and the fall of the log-likelihood where a goal is reached on the way to
         lower (side -1) or higher estimates; None if it is not."""
-        if self.dear:
+        if self.expensive:
             found = self.way(Secant(self.loss, self.best), side, whole, goal)
             if found is not None:
                 return found
