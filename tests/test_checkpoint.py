@@ -58,10 +58,9 @@ def test_a_fit_in_two_parts_equals_one_fit_to_the_bit(kind, tmp_path):
     assert {file.name for file in path.parent.iterdir()} == {"fit.npz", "fit.previous.npz"}
 
 
-def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
-    whole = tg.minimize(num_steps=60, **settings("fixed"))
-    path, chunks = tmp_path / "fit.npz", []
-    advance = loop.advance
+def interrupt_the_fourth_chunk(monkeypatch):
+    """Let the fourth chunk of steps, counted from now on, end in an interrupt."""
+    chunks, advance = [], loop.advance
 
     def interrupted(*args, **kwargs):
         chunks.append(1)
@@ -70,6 +69,12 @@ def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
         return advance(*args, **kwargs)
 
     monkeypatch.setattr(loop, "advance", interrupted)
+
+
+def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
+    whole = tg.minimize(num_steps=60, **settings("fixed"))
+    path = tmp_path / "fit.npz"
+    interrupt_the_fourth_chunk(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         tg.minimize(num_steps=60, checkpoint=path, **settings("fixed"))
     monkeypatch.undo()
@@ -81,19 +86,13 @@ def test_an_interrupt_saves_and_the_fit_goes_on(tmp_path, monkeypatch):
 def test_a_loop_within_resumable_goes_on_from_the_one_file(tmp_path, monkeypatch):
     """Its state is in the file of the results, and is forgotten with the call it is part of."""
     fit = lambda: tg.minimize(num_steps=60, **settings("fixed"))
-    whole, path, chunks, advance = fit(), tmp_path / "work.npz", [], loop.advance
+    whole, path = fit(), tmp_path / "work.npz"
 
     def attempt():
         with fitting.resumable(path, save_every=0.0):
             return fitting.computed("outer", lambda: {"trace": fit().loss_trace})["trace"]
 
-    def interrupted(*args, **kwargs):
-        chunks.append(1)
-        if len(chunks) == 4:
-            raise KeyboardInterrupt
-        return advance(*args, **kwargs)
-
-    monkeypatch.setattr(loop, "advance", interrupted)
+    interrupt_the_fourth_chunk(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         attempt()
     assert list(checkpoint.contents(path)[0]["entries"]) == ["outer-1.fit-1"]
