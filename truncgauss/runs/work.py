@@ -58,8 +58,10 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
     os.environ.setdefault("MPLBACKEND", "Agg")
     import jax
 
-    if config.cached:
-        _keep_compilations()
+    from truncgauss.execution import compiling
+
+    if config.cached and (jax.config.jax_compilation_cache_dir or compiling.cache_folder()):
+        compiling.use_compilation_cache()
     jax.config.update("jax_enable_x64", config.dtype == "float64")
     # JAX refuses once it has started, as in a notebook; there the count may be right already.
     with contextlib.suppress(RuntimeError):
@@ -337,17 +339,3 @@ def _noted_warnings() -> Iterator[list[str]]:
     with warnings.catch_warnings():
         warnings.showwarning = note
         yield said
-
-
-def _keep_compilations() -> None:
-    """Let JAX keep compiled functions in the user's cache folder, or where the environment says."""
-    import jax
-
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    chosen = {
-        "jax_compilation_cache_dir": os.path.join(home, "truncgauss", "jax"),
-        "jax_persistent_cache_min_compile_time_secs": 0.1,
-    }
-    for option, value in chosen.items():
-        if option.upper() not in os.environ and os.path.isabs(home):
-            jax.config.update(option, value)
