@@ -54,7 +54,11 @@ def accepted_names() -> frozenset[str]:
 
 
 def cache_folder() -> Path | None:
-    """The folder for compiled programs under XDG_CACHE_HOME or ~/.cache; None without a home."""
+    """The folder for compiled programs: JAX's, if one is set, or truncgauss/jax under
+    XDG_CACHE_HOME or ~/.cache; None without a home."""
+    stated: str | None = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    if stated:
+        return Path(stated)
     home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
     return home / "truncgauss" / "jax" if home.is_absolute() else None
 
@@ -72,7 +76,7 @@ def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
     several kinds share a home folder, give each kind a folder of its own.
 
     Args:
-        folder: where; made if it is not there. By default the one that JAX has been told of, by
+        folder: where; made if it is not there. By default JAX's own, if one is set by
             JAX_COMPILATION_CACHE_DIR say, or else truncgauss/jax under XDG_CACHE_HOME or ~/.cache.
 
     Returns:
@@ -85,7 +89,7 @@ def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
         >>> tg.use_compilation_cache()  # doctest: +SKIP
         PosixPath('/home/ann/.cache/truncgauss/jax')
     """
-    chosen = folder or jax.config.jax_compilation_cache_dir or cache_folder()
+    chosen = folder or cache_folder()
     if chosen is None:
         raise ValueError("use_compilation_cache: this user has no home folder; give folder=.")
     jax.config.update("jax_compilation_cache_dir", str(chosen))

@@ -60,7 +60,7 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
 
     from truncgauss.execution import compiling
 
-    if config.cached and (jax.config.jax_compilation_cache_dir or compiling.cache_folder()):
+    if config.cached and compiling.cache_folder():
         compiling.use_compilation_cache()
     jax.config.update("jax_enable_x64", config.dtype == "float64")
     # JAX refuses once it has started, as in a notebook; there the count may be right already.
