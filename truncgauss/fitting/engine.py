@@ -14,10 +14,9 @@ from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point, point, verdict
+from truncgauss.fitting.optimization.newton import Point, point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.result import (
-    BASELESS,
     MOSTLY_UNSEEN,
     NO_OTHER,
     UNSEEN,
@@ -88,10 +87,7 @@ def ascended(
     starts = model.starts(num_starts)
     best, sentence = descent.best(starts)
     if not best.end.finite:
-        raise ValueError(
-            "The likelihood or its derivatives are not finite at the start. Give another start, or "
-            "another method."
-        )
+        raise ValueError(model.no_start)
     fit = fit_at(model, best, information, sentence if len(starts) > 1 else "")
     if start is None:
         return fit
@@ -113,7 +109,7 @@ def fit_at(model: Model, path: Path, information: str, starts: str = "") -> Any:
     slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
     obstacle = model.obstacle(path)
-    converged, reason = ending(path, proof, obstacle)
+    converged, reason = model.ending(path, proof, obstacle)
     free_errors = free_errors_of(model, path, proof, information)
     bars = free_errors.of(jacobian)
     errors, covariance = bars.standard_errors, bars.covariance
@@ -162,21 +158,6 @@ def traces(path: Path) -> dict[str, Any]:
 
 
 REFERENCES = {"expected": ("efron1978",), "sandwich": ("white1982",)}
-
-
-def ending(path: Path, proof: Certificate, obstacle: str | None) -> tuple[bool, str]:
-    """Whether this is a maximum, and a sentence."""
-    if np.isinf(proof.stderr):
-        return False, BASELESS
-    if obstacle is not None:
-        return False, obstacle
-    if proof.positive_definite:
-        return verdict(proof.distance, len(path.visited) - 1)
-    return False, (
-        "Not converged: the curvature of the likelihood is not positive beyond rounding at the end "
-        f"(smallest scaled eigenvalue {proof.curvature:.1e}). The rows do not determine the "
-        "parameters, or some of these lie so far off that rounding hides it."
-    )
 
 
 def notes_of(

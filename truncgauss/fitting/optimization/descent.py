@@ -25,11 +25,13 @@ class Path(NamedTuple):
         loss: with the plans made where they ended.
         visited: the points, the start first.
         endless: whether the loss still falls as the Gaussian widens beyond all bounds.
+        others: all paths of which this is the best.
     """
 
     loss: Any
     visited: list[Point]
     endless: bool
+    others: tuple["Path", ...] = ()
 
     @property
     def end(self) -> Point:
@@ -121,7 +123,9 @@ class Descent:
             if stop(path[-1]):
                 return path
             path[-1] = points(path[-1].x)
-        steps = newton_steps(points, path[-1], left, stop=stop, admits=self.admits)
+        steps = newton_steps(
+            points, path[-1], left, self.model.damping, stop=stop, admits=self.admits
+        )
         return path + list(watched(steps, float(loss.size), self.progress))
 
     def too_wide(self, here: Point) -> bool:
@@ -134,20 +138,18 @@ class Descent:
         return precision is None or bool(precision.admits(here, x))
 
     def best(self, starts: list[np.ndarray]) -> tuple[Path, str]:
-        """The best of the ways from several starts, and what the others found, in a sentence.
-
-        A way that rises higher than every maximum, but has none, is the best: what the others
-        found are no estimates then.
-        """
+        """The best of the paths from several starts, and a sentence about the others."""
         paths: list[Path] = []
-        for x in bar(starts, "starts", self.progress and len(starts) > 1):
+
+        def follow(x: np.ndarray) -> None:
             paths.append(self.path(x, tuple(path for path in paths if path.arrived)))
 
-        def rank(path: Path) -> tuple[bool, float]:
-            beyond = 0.0 if path.arrived else SAME / float(path.loss.size)
-            return not path.end.finite, path.end.loss + beyond
-
-        best = min(paths, key=rank)
+        for x in bar(starts, "starts", self.progress and len(starts) > 1):
+            follow(x)
+        best = min(paths, key=self.model.rank)
+        for x in [] if best.endless else self.model.images(best.end.x):
+            follow(x)
+        best = min(paths, key=self.model.rank)._replace(others=tuple(paths))
         size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
         gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
         others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
