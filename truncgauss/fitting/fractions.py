@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -192,6 +192,11 @@ def fit_limits(
 class FractionsModel(Model):
     """k observed fractions whose expectations are the probabilities of Gaussians in regions.
 
+    A subclass defines `problem(x)`, the Gaussians and regions; `standard(x)`, the estimates (p,) in
+    standard deviations of the Gaussians; `params(estimates, fixed)`, these in the structure of the
+    user's parameters, beside what is fixed; and `centre`, about which a mirrored x may be as
+    likely, (q,), nan where there is none.
+
     Attributes:
         fractions: (k,).
         trials: of each fraction, (k,); 1 where they are not known.
@@ -210,29 +215,16 @@ class FractionsModel(Model):
     counted: bool = static_field()
     dtype: Any = static_field()
 
+    problem: ClassVar[Any]
+    standard: ClassVar[Any]
+    params: ClassVar[Any]
+    centre: ClassVar[Any]
     damping = 1.0  # of the first step, in the units of a `FractionPoint`
     rounds = 3
     no_start = (
         "The probabilities of the regions or their derivatives are not finite at any start: the "
         "method cannot see the regions from there. Use tg.Automatic(), or more samples."
     )
-
-    def problem(self, x: jax.Array) -> Problem:
-        """The k Gaussians and regions at free coordinates x."""
-        raise NotImplementedError
-
-    def standard(self, x: jax.Array) -> jax.Array:
-        """The estimates in standard deviations of the Gaussians, (p,)."""
-        raise NotImplementedError
-
-    def params(self, estimates: Any, fixed: float) -> Any:
-        """Estimates in the structure of the user's parameters, among those that are fixed."""
-        raise NotImplementedError
-
-    @property
-    def centre(self) -> np.ndarray:
-        """The point (q,) about which a mirrored x may be as likely; nan where there is none."""
-        raise NotImplementedError
 
     def estimates(self, x: jax.Array) -> jax.Array:
         return self.offset + self.units * self.standard(x)
@@ -243,16 +235,22 @@ class FractionsModel(Model):
         return FractionLoss(self, held, jnp.sum(self.trials))
 
     def leaves_free(self, problem: Problem) -> bool:
-        """Whether some coordinates of a fixed box have no limits, and are better left out."""
-        return False
+        """Whether some coordinates of fixed boxes have no limits, and are better left out."""
+        box = problem.region
+        if isinstance(self, LimitsModel) or not isinstance(box, Box) or box.dimension <= 3:
+            return False
+        return bool(np.any(np.isinf(box.low) & np.isinf(box.high)))
 
     def points(self, loss: Any, before: Any) -> Callable[[np.ndarray], "FractionPoint"]:
         return functools.partial(point, loss)
 
     def images(self, x: np.ndarray) -> list[np.ndarray]:
-        centre = self.centre
-        mirrored = 2 * centre - x
-        return [np.where(flip, mirrored, x) for flip in flips(~np.isnan(centre))]
+        """Every set of up to four coordinates mirrored; of more, each and all."""
+        mirrored = np.flatnonzero(~np.isnan(self.centre))
+        sizes = range(1, len(mirrored) + 1) if len(mirrored) <= 4 else (1, len(mirrored))
+        subsets = (part for size in sizes for part in itertools.combinations(mirrored, size))
+        chosen = (np.isin(np.arange(len(x)), subset) for subset in subsets)
+        return [np.where(flip, 2 * self.centre - x, x) for flip in chosen]
 
     def rank(self, path: Path) -> tuple[Any, ...]:
         """Lower for a lower loss; of equal ones for the nearest to zero, then the positive one."""
@@ -290,14 +288,18 @@ class FractionsModel(Model):
 
     def is_optimum(self, path: Path) -> bool:
         """Whether a path ended at an optimum, along which there may be others."""
-        last, size = end_of(path), float(path.loss.size)
-        close = last.decrement * size**0.5 <= newton.CLOSE and last.relative_gradient <= FLAT
-        return last.finite and close and np.isfinite(last.noise) and not path.endless
+        last: Any = path.end
+        close = (
+            last.decrement * float(path.loss.size) ** 0.5 <= newton.CLOSE
+            and last.relative_gradient <= FLAT
+        )
+        return bool(last.finite and close and np.isfinite(last.noise) and not path.endless)
 
     def ending(self, path: Path, proof: Certificate, obstacle: str | None) -> tuple[bool, str]:
         if np.isinf(proof.stderr) or obstacle is not None:
             return super().ending(path, proof, obstacle)
-        last, converged = end_of(path), self.is_optimum(path)
+        last: Any = path.end
+        converged = self.is_optimum(path)
         verdict = f"Converged after {len(path.visited) - 1} steps" if converged else "Not converged"
         return converged, (
             f"{verdict}: the relative gradient is {last.relative_gradient:.1e}, the optimum "
@@ -306,10 +308,11 @@ class FractionsModel(Model):
 
     def total(self, path: Path) -> Estimate:
         """The log-likelihood of the trials, one by one; nan where their number is not known."""
-        last, size, f = end_of(path), float(path.loss.size), self.fractions
+        last: Any = path.end
+        size, f = float(path.loss.size), self.fractions
         highest = jnp.sum(self.trials * (xlogy(f, f) + xlogy(1.0 - f, 1.0 - f)))
-        log_likelihood = float(highest) - size * last.loss if self.counted else np.nan
-        return Estimate(jnp.asarray(log_likelihood), jnp.asarray(size * last.noise))
+        value = highest - size * last.loss if self.counted else jnp.asarray(jnp.nan)
+        return Estimate(value, jnp.asarray(size * last.noise))
 
     def wald_ratios(self, path: Path, *arguments: Any) -> tuple[np.ndarray, tuple[str, ...]]:
         return np.zeros((0, 2)), ()
@@ -326,8 +329,9 @@ class FractionsModel(Model):
             "gradient_norm_trace": np.array([np.linalg.norm(p.gradient) for p in path.visited]),
         }
         if not self.counted:
-            fields |= dispersed(fields, self.dispersion(path, bars))
-            fields["references"] += ("wedderburn1974",)
+            spare = len(self.fractions) - bars.rank
+            dispersion = self.chi_squared(path) / spare if spare > 0 else np.nan
+            fields |= dispersed(fields, dispersion)
         return FractionsFit(
             **fields,
             params=self.params(fields["estimates"], np.inf),
@@ -354,21 +358,16 @@ class FractionsModel(Model):
                 distinct.append(other)
         return distinct[1:]
 
-    def dispersion(self, path: Path, bars: ErrorBars) -> float:
-        """Pearson's chi-squared by its degrees of freedom; nan if there are none."""
-        spare = len(self.fractions) - bars.rank
-        return self.chi_squared(path) / spare if spare > 0 else np.nan
-
     def chi_squared(self, path: Path) -> float:
         """Pearson's chi-squared of fractions out of trials."""
-        log_prob, trials = end_of(path).log_prob, np.asarray(self.trials)
-        p = np.exp(log_prob)
-        squares = trials * (np.asarray(self.fractions) - p) ** 2
-        variance = np.maximum(p * -np.expm1(log_prob), 1e-300)
+        last: Any = path.end
+        p = np.exp(last.log_prob)
+        squares = np.asarray(self.trials * (self.fractions - p) ** 2)
+        variance = np.maximum(p * -np.expm1(last.log_prob), 1e-300)
         return float(np.sum(np.where(squares > 0, squares / variance, 0.0)))
 
     def notes_of(self, path: Path, bars: ErrorBars, others: list[Path]) -> tuple[str, ...]:
-        """What the fractions do not identify or explain, and what else fits as well."""
+        """Sentences on estimates that are not identified or explained, and what else fits."""
         notes, k = [], len(self.fractions)
         unknown = [name for name, known in zip(self.names, bars.identified) if not known]
         if unknown and not path.endless:
@@ -412,7 +411,8 @@ class FractionsModel(Model):
         With H x = factor^T sqrt(weight) d(log p), an error of log p moves the optimum like a
         residual.
         """
-        last, known = end_of(path), bars.identified
+        last: Any = path.end
+        known = bars.identified
         if not known.any() or not np.any(last.stderr > 0) or np.any(np.isinf(last.stderr)):
             return []
         # Each row of the factor is sqrt(w p / (1 - p)) d log p.
@@ -457,12 +457,6 @@ class ShiftModel(FractionsModel):
     def centre(self) -> np.ndarray:
         gaps = middle(self.unshifted.region) - self.unshifted.loc
         return np.asarray(jnp.nanmean(gaps, axis=0) / self.units)
-
-    def leaves_free(self, problem: Problem) -> bool:
-        region = problem.region
-        if not isinstance(region, Box) or region.dimension <= 3:
-            return False
-        return bool(np.any(np.isinf(region.low) & np.isinf(region.high)))
 
 
 @frozen_pytree
@@ -632,12 +626,6 @@ def derivatives(loss: FractionLoss, x: jax.Array) -> tuple[jax.Array, ...]:
     return value, gradient, hessian, factor, estimate.log_prob, estimate.stderr, pull
 
 
-def end_of(path: Path) -> FractionPoint:
-    end = path.end
-    assert isinstance(end, FractionPoint)
-    return end
-
-
 def point(loss: FractionLoss, x: np.ndarray) -> FractionPoint:
     value, *parts = map(np.asarray, computed("fractions", derivatives, loss, jnp.asarray(x)))
     return FractionPoint(np.asarray(x), float(value), *parts)
@@ -693,6 +681,7 @@ def dispersed(fields: dict[str, Any], dispersion: float) -> dict[str, Any]:
         "parameter_covariance": scaled(fields["parameter_covariance"], dispersion),
         "free_errors": free_errors._replace(factor=free_errors.factor / jnp.asarray(root)),
         "loss": dataclasses.replace(loss, size=loss.size / dispersion),
+        "references": (*fields["references"], "wedderburn1974"),
     }
 
 
@@ -757,11 +746,3 @@ def middle(region: Any) -> jax.Array:
         return jnp.full((*region.batch_shape, region.dimension), jnp.nan)
     both = jnp.isfinite(region.low) & jnp.isfinite(region.high)
     return jnp.where(both, region.low + region.high, jnp.nan) / 2
-
-
-def flips(allowed: np.ndarray) -> list[np.ndarray]:
-    """Sets of coordinates to mirror, as masks (d,): every set for up to four, else each and all."""
-    positions = np.flatnonzero(allowed)
-    sizes = range(1, len(positions) + 1) if len(positions) <= 4 else (1, len(positions))
-    chosen = [subset for size in sizes for subset in itertools.combinations(positions, size)]
-    return [np.isin(np.arange(len(allowed)), subset) for subset in chosen]
