@@ -151,7 +151,7 @@ def run(
     config: Experiment,
     command: list[str],
     save_every: float,
-    place: Path,
+    parent: Path,
     resumed: Path | None = None,
     name: str | None = None,
 ) -> CompletedRun:
@@ -176,7 +176,7 @@ def run(
             check_source(resumed, source)
         check_inputs(resumed)
     text = settings.with_schema(settings.dump(config), config.experiment)
-    folder = resumed or begin(place, stem, text, source, settings.files(config), name)
+    folder = resumed or begin(parent, stem, text, source, settings.files(config), name)
     with claimed(folder):
         try:
             return compute(folder, config, command, save_every)
@@ -198,11 +198,11 @@ def _say_how_to_go_on(folder: Path, error: BaseException) -> None:
         print("truncgauss: nothing was saved yet; start the run again", file=sys.stderr)
 
 
-def sweep_folder(place: Path, config: Experiment) -> Path:
+def sweep_folder(parent: Path, config: Experiment) -> Path:
     """The folder of the runs of a sweep, made if it is not there yet."""
     text = settings.dump(config)
-    mark = hashlib.sha256(text.encode()).hexdigest()[:8]
-    folder = place / f"{settings.stem(config.experiment)}-sweep-{mark}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    folder = parent / f"{settings.stem(config.experiment)}-sweep-{digest}"
     folder.mkdir(parents=True, exist_ok=True)
     files.write(folder / "config.yaml", settings.with_schema(text, config.experiment))
     return folder

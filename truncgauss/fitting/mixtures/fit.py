@@ -31,7 +31,7 @@ from truncgauss.fitting.optimization.newton import CLOSE, NEAR, Point, newton_st
 from truncgauss.fitting.optimization.progress import bar, watched
 from truncgauss.fitting.optimization.uncertainty import certificate
 from truncgauss.gaussian.problem import as_key
-from truncgauss.likelihood import Observations, local_rows, rows_of_fit
+from truncgauss.likelihood import Observations, as_observations, local_rows, rows_of_fit
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
@@ -144,11 +144,7 @@ def fit_mixture(
         >>> fit.converged, fit.locs.ravel().round(2), fit.weights.round(2)
         (True, array([6.5, 1. ]), array([0.6, 0.4]))
     """
-    if not isinstance(observations, Observations):
-        raise ValueError(
-            f"fit_mixture: needs tg.Observations, got {type(observations).__name__}. For complete "
-            "rows write tg.Observations.exact(rows)."
-        )
+    as_observations(observations, "fit_mixture")
     if information not in INFORMATION:
         raise ValueError(
             f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
