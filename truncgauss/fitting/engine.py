@@ -103,10 +103,10 @@ def fit_at(model: Model, path: Path, information: str, starts: str = "") -> Any:
         information: "observed", "expected" or "sandwich".
         starts: what several starts led to, in a sentence.
     """
-    loss, here, x = path.loss, path.end, jnp.asarray(path.end.x)
+    loss, end, x = path.loss, path.end, jnp.asarray(path.end.x)
     total = model.total(path) or total_of(loss, x)
     estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, x))
-    slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
+    slope, curvature = (float(loss.size) * part for part in (end.gradient, end.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
     obstacle = model.obstacle(path)
     converged, reason = model.ending(path, proof, obstacle)
@@ -117,7 +117,7 @@ def fit_at(model: Model, path: Path, information: str, starts: str = "") -> Any:
         errors, covariance = np.full_like(errors, np.inf), np.full_like(covariance, np.nan)
     ratios, remarks = np.zeros((0, 2)), tuple[str, ...]()
     if converged:
-        compare = functools.partial(ratios_of, loss, here, model.coordinates, jacobian)
+        compare = functools.partial(ratios_of, loss, end, model.coordinates, jacobian)
         ratios, remarks = model.wald_ratios(path, total, errors, compare)
     fraction, outliers = model.judged(path, total, converged)
     fields = {
@@ -146,7 +146,7 @@ def fit_at(model: Model, path: Path, information: str, starts: str = "") -> Any:
 
 
 def traces(path: Path) -> dict[str, Any]:
-    """How a descent went, over how many parameters, and where it ended."""
+    """The end of a descent and its course, as fields of a fit."""
     return {
         "loss": path.loss,
         "best": path.end,
@@ -220,7 +220,7 @@ def scores_of(loss: Any, x: jax.Array) -> jax.Array:
 
 def ratios_of(
     loss: Any,
-    here: Point,
+    end: Point,
     coordinates: Any,
     jacobian: np.ndarray,
     some: Any = slice(None),
@@ -235,22 +235,22 @@ def ratios_of(
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
 
-    covariance = np.linalg.inv(size * here.hessian)
-    return wald_ratios(value, size, here.x, covariance, estimates, jacobian[some])
+    covariance = np.linalg.inv(size * end.hessian)
+    return wald_ratios(value, size, end.x, covariance, estimates, jacobian[some])
 
 
 def free_errors_of(model: Model, path: Path, proof: Certificate, information: str) -> FreeErrors:
     """Errors of the free coordinates, by the information asked for."""
-    loss, here, size = path.loss, path.end, float(path.loss.size)
+    loss, end, size = path.loss, path.end, float(path.loss.size)
     if information == "expected":
-        return FreeErrors.observed(size * point(model.expected_loss(path), here.x).hessian)
-    observed = FreeErrors.observed(size * here.hessian)
+        return FreeErrors.observed(size * point(model.expected_loss(path), end.x).hessian)
+    observed = FreeErrors.observed(size * end.hessian)
     if information == "observed":
         return observed
     if not proof.positive_definite:
-        return observed._replace(root=np.full_like(here.hessian, np.nan))
-    scores = np.asarray(scores_of(loss, jnp.asarray(here.x)))
-    return sandwich(observed, scores, model.weights, size * here.hessian, row_sums.sums_of(loss))
+        return observed._replace(root=np.full_like(end.hessian, np.nan))
+    scores = np.asarray(scores_of(loss, jnp.asarray(end.x)))
+    return sandwich(observed, scores, model.weights, size * end.hessian, row_sums.sums_of(loss))
 
 
 def sandwich(

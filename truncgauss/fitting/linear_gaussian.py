@@ -18,7 +18,7 @@ from truncgauss.probability.method import Method
 
 @frozen_pytree
 class White:
-    """Outcomes as they are near those of a first fit: the mean 0 and the covariance the identity.
+    """Outcomes standardised by a first fit: the mean 0 and the covariance the identity.
 
     Attributes:
         centre: coefficients of that fit, one outcome after the other.
@@ -122,8 +122,8 @@ class GaussianCoordinates:
         self, white: White, eta: jax.Array, entries: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """Coefficients, one after the other, and the covariance matrix of natural parameters."""
-        place = self._free_entries
-        precision = jnp.zeros_like(self.fixed).at[place].set(entries).at[place[::-1]].set(entries)
+        lower = self._free_entries
+        precision = jnp.zeros_like(self.fixed).at[lower].set(entries).at[lower[::-1]].set(entries)
         factor = jnp.linalg.cholesky(precision)
         half = jax.scipy.linalg.solve_triangular(factor, white.root.T, lower=True)
         solved = jax.scipy.linalg.solve_triangular(factor, self._in_columns(eta), lower=True)
@@ -132,15 +132,15 @@ class GaussianCoordinates:
 
     def _in_columns(self, coefficients: Any) -> Any:
         """Coefficients of all outcomes, (d, p), 0 where an outcome has fewer; from one line."""
-        found = jnp.zeros((len(self.sizes), max(self.sizes)))
-        return found.at[self._places].set(coefficients)
+        columns = jnp.zeros((len(self.sizes), max(self.sizes)))
+        return columns.at[self._positions].set(coefficients)
 
     def _in_line(self, columns: Any) -> Any:
         """The inverse of `_in_columns`."""
-        return columns[self._places]
+        return columns[self._positions]
 
     @property
-    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+    def _positions(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column in `_in_columns` of each coefficient."""
         outcome = np.repeat(np.arange(len(self.sizes)), self.sizes)
         return outcome, np.concatenate([np.arange(size) for size in self.sizes])
@@ -153,8 +153,8 @@ class GaussianCoordinates:
         return np.append(scales, pairs[:, 1]), np.append(scales, pairs[:, 0])
 
     def precision(self, scale: np.ndarray) -> Precision | None:
-        """Where the inverse covariance, or the inverse scale of one outcome, stands in x; None
-        where it does not.
+        """The position in x of the inverse covariance, or the inverse scale of one outcome; None
+        if it is not part of x.
 
         Args:
             scale: spread of each outcome, (d,).
@@ -182,7 +182,7 @@ class GaussianCoordinates:
         return np.concatenate([coefficients, np.log(scale[list(self.scales)]), correlations])
 
     def names(self, linear: bool, labels: tuple[str, ...]) -> list[str]:
-        """What to call the estimates: coefficients, then the free entries of the covariance; of one
+        """Names of the estimates: coefficients, then the free entries of the covariance; of one
         outcome its standard deviation, sigma.
 
         Args:
@@ -220,9 +220,11 @@ class GaussianCoordinates:
 
 
 @functools.partial(Compiled, cost=closed_form)
-def values_at(place: GaussianCoordinates, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-    """As `place.values`, by one program."""
-    return place.values(x)
+def values_at(
+    coordinates: GaussianCoordinates, x: jax.Array
+) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    """As `coordinates.values`, by one program."""
+    return coordinates.values(x)
 
 
 @frozen_pytree
@@ -291,4 +293,4 @@ def mean_of(
     """The mean (d,) of constants, or (n, d) of covariates."""
     if designs is None:
         return jnp.concatenate(coefficients)
-    return jnp.stack([design @ own for design, own in zip(designs, coefficients)], axis=-1)
+    return jnp.stack([design @ part for design, part in zip(designs, coefficients)], axis=-1)

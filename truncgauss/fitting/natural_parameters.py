@@ -154,7 +154,7 @@ def inverse(matrix: jax.Array) -> jax.Array:
 
 @frozen_pytree
 class NaturalCoordinates:
-    """What packed natural parameters of white rows stand for in the user's units.
+    """Coordinates of estimates in the user's units: packed natural parameters of white rows.
 
     Attributes:
         centre: the rows' mean, (d,).

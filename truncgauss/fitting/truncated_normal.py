@@ -53,7 +53,7 @@ from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
-NEAR_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held
+STEADY_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held
 FEW_REPLICATES = 4  # for the curvature: standard errors were off by 4e-3 at most up to d = 5
 UNUSED_START = (
     "The start is no covariance matrix, or too far from the sample; the sample's mean and "
@@ -360,10 +360,10 @@ class TruncatedSample(Model):
         rough = curvatures(loss)
         if not rough:
             return super().points(loss, before)
-        kept = before.kept if isinstance(before, Chord) else None
+        last = before.curvature if isinstance(before, Chord) else None
         if len(rough) == 1:
-            return Chord(loss, rough, kept, NEAR_EXACT)
-        return Chord(loss, rough, kept, NEAR, ARRIVED / self.sample.weight**0.5)
+            return Chord(loss, rough, last, STEADY_EXACT)
+        return Chord(loss, rough, last, NEAR, ARRIVED / self.sample.weight**0.5)
 
     def obstacle(self, path: Path) -> str | None:
         wide = np.asarray(self.sample.root) @ self.precision.wide(path.end.x)

@@ -31,7 +31,7 @@ SETTLED = 1e-9  # decrement at which the steps end, after one more
 CLOSE = 1e-3  # standard errors: a fit has converged if its optimum is estimated to be as near
 SUFFICIENT = 0.05  # part of the decrease that the slope promises, which a step must bring
 PARALLEL = 1e-8  # part of a gradient's change, below which it teaches nothing
-NEAR = 0.02  # decrement below which the curvature is kept: it changes little from there on
+NEAR = 0.02  # decrement below which a curvature serves on, as it changes little
 LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e12  # the first after an undamped failure, and the last tried
 
 
@@ -51,13 +51,13 @@ class Point:
 
     @property
     def units(self) -> np.ndarray:
-        """What one unit of damping is compared with, in each parameter: here its own curvature."""
+        """Units of the damping in each parameter: the root of its curvature."""
         units = np.sqrt(np.abs(np.diagonal(self.hessian)))
         return np.where(units > 0, units, 1.0)
 
     @functools.cached_property
     def spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues and vectors of the curvature in units, which every step from here takes."""
+        """Eigenvalues and vectors of the curvature in units, which all steps of this point take."""
         units = self.units
         return np.linalg.eigh(self.hessian / units[:, None] / units)
 
@@ -87,7 +87,7 @@ P = TypeVar("P", bound=Point)
 
 @Compiled
 def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Loss, gradient and Hessian of a callable pytree at x; its own if it has `derivatives`."""
+    """Loss, gradient and Hessian of a callable pytree at x; by its own `derivatives`, if any."""
     if hasattr(loss, "derivatives"):
         return loss.derivatives(x)
 
@@ -121,50 +121,50 @@ def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
     """The same in float64, as numbers."""
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        found = row_sums.evaluated(slope, loss, jnp.asarray(x, jnp.float64))
-    value, gradient = map(np.asarray, found)
+        parts = row_sums.evaluated(slope, loss, jnp.asarray(x, jnp.float64))
+    value, gradient = map(np.asarray, parts)
     return float(value), gradient
 
 
 @dataclasses.dataclass
 class Chord:
-    """Points of a loss whose curvature comes from cheaper estimates of it, and is kept near the
-    minimum: value and gradient, which say where that is, are those of the loss.
+    """Points of a loss whose curvature comes from cheaper estimates of it, and stays the same close
+    to the minimum: value and gradient, which say where that is, are those of the loss.
 
     A Hessian by q gradients costs more than all steps that it saves there (Shamanskii's and the
     chord method: Kelley, "Iterative Methods for Linear and Nonlinear Equations", 1995, chapter 5).
 
     Attributes:
         loss: a callable pytree of a vector.
-        rough: functions x -> (q, q), each about its Hessian. The first serves for steps, the mean
+        hessians: functions x -> (q, q), about the Hessian. The first serves for steps, the mean
             of all for what follows from the end.
-        kept: the last curvature.
-        near: decrement below which it is kept.
+        curvature: the last one.
+        steady: decrement below which it stays the same.
         close: decrement below which steps end.
     """
 
     loss: Any
-    rough: tuple[Callable[[np.ndarray], np.ndarray], ...]
-    kept: np.ndarray | None = None
-    near: float = NEAR
+    hessians: tuple[Callable[[np.ndarray], np.ndarray], ...]
+    curvature: np.ndarray | None = None
+    steady: float = NEAR
     close: float = 0.0
 
     def __call__(self, x: np.ndarray) -> Point:
         value, gradient = slope_at(self.loss, x)
-        here = Point(np.asarray(x), value, gradient, np.zeros((0, 0)))
-        if self.kept is not None:
-            near = dataclasses.replace(here, hessian=self.kept)
-            if near.finite and near.decrement < self.near:
-                return near
-        return self.renewed(here)
+        current = Point(np.asarray(x), value, gradient, np.zeros((0, 0)))
+        if self.curvature is not None:
+            same = dataclasses.replace(current, hessian=self.curvature)
+            if same.finite and same.decrement < self.steady:
+                return same
+        return self.renewed(current)
 
-    def renewed(self, here: Point, count: int = 1) -> Point:
-        """A point with its own curvature, the mean of so many estimates."""
-        found = [hessian(here.x) for hessian in self.rough[:count]]
-        there = dataclasses.replace(here, hessian=np.mean(found, axis=0))
-        if there.finite:
-            self.kept = there.hessian
-        return there
+    def renewed(self, current: Point, count: int = 1) -> Point:
+        """The point with a new curvature, the mean of so many estimates."""
+        estimates = [hessian(current.x) for hessian in self.hessians[:count]]
+        trial = dataclasses.replace(current, hessian=np.mean(estimates, axis=0))
+        if trial.finite:
+            self.curvature = trial.hessian
+        return trial
 
 
 @dataclasses.dataclass
@@ -187,21 +187,21 @@ class Secant:
         along = float(missed @ step)
         if abs(along) > PARALLEL * np.linalg.norm(missed) * np.linalg.norm(step):
             hessian = hessian + np.outer(missed, missed) / along
-        here = Point(x, value, gradient, hessian)
-        if here.finite:
-            self.last = here
-        return here
+        current = Point(x, value, gradient, hessian)
+        if current.finite:
+            self.last = current
+        return current
 
 
 def newton_steps(
     evaluate: Callable[[np.ndarray], P],
-    here: P,
+    current: P,
     num_steps: int,
     damping: float = 0.0,
-    stop: Callable[[P], bool] = lambda here: False,
-    admits: Callable[[P, np.ndarray], bool] = lambda here, x: True,
+    stop: Callable[[P], bool] = lambda current: False,
+    admits: Callable[[P, np.ndarray], bool] = lambda current, x: True,
 ) -> Iterator[P]:
-    """The points that damped Newton steps visit, from `here` on, one at a time.
+    """The points that damped Newton steps visit, from `current` on, one at a time.
 
     A step that does not bring a part of what its slope promises is tried again with four times the
     damping; after one that does, the damping is an eighth. A loss that is not finite has not
@@ -209,28 +209,29 @@ def newton_steps(
     leaves no lower loss.
 
     Args:
-        evaluate: x -> the point there.
-        here: the point to start from.
+        evaluate: x -> the point of x.
+        current: the point to start from.
         num_steps: the most evaluations to make.
-        damping: to begin with, in units of `here.units`.
-        stop: point -> whether to give up there.
+        damping: to begin with, in units of `current.units`.
+        stop: point -> whether to end at it.
         admits: (point, x) -> whether a step from the point may lead to x.
     """
     eps = float(np.finfo(float).eps)
-    while num_steps > 0 and not stop(here):
-        step = here.step(damping)
-        if here.settled:
-            there = evaluate(here.x + step)
-            if there.finite and there.decrement < here.decrement:
-                yield there
+    while num_steps > 0 and not stop(current):
+        step = current.step(damping)
+        if current.settled:
+            trial = evaluate(current.x + step)
+            if trial.finite and trial.decrement < current.decrement:
+                yield trial
             return
-        enough = -SUFFICIENT * float(here.gradient @ step) - 8 * eps * max(abs(here.loss), 1.0)
+        rounding = 8 * eps * max(abs(current.loss), 1.0)
+        enough = -SUFFICIENT * float(current.gradient @ step) - rounding
         tried: P | None = None
-        if admits(here, here.x + step):
-            tried, num_steps = evaluate(here.x + step), num_steps - 1
-        if tried is not None and tried.finite and here.loss - tried.loss >= enough:
-            here, damping = tried, damping / 8
-            yield here
+        if admits(current, current.x + step):
+            tried, num_steps = evaluate(current.x + step), num_steps - 1
+        if tried is not None and tried.finite and current.loss - tried.loss >= enough:
+            current, damping = tried, damping / 8
+            yield current
         elif damping > MOST_DAMPING:
             return
         else:
@@ -238,17 +239,17 @@ def newton_steps(
 
 
 def settled_within(
-    evaluate: Callable[[np.ndarray], P], here: P, basis: np.ndarray, num_steps: int
+    evaluate: Callable[[np.ndarray], P], current: P, basis: np.ndarray, num_steps: int
 ) -> P:
     """The point where Newton steps end that may only move along the columns of `basis`, (q, k)."""
 
     def part(z: np.ndarray) -> Point:
-        whole = evaluate(here.x + basis @ z)
+        whole = evaluate(current.x + basis @ z)
         return Point(z, whole.loss, whole.gradient @ basis, basis.T @ whole.hessian @ basis)
 
     first = part(np.zeros(basis.shape[1]))
     *_, last = first, *newton_steps(part, first, num_steps)
-    return evaluate(here.x + basis @ last.x)
+    return evaluate(current.x + basis @ last.x)
 
 
 def verdict(distance: float, num_steps: int) -> tuple[bool, str]:

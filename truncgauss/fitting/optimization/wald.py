@@ -60,10 +60,10 @@ def wald_ratios(
         for j, side in enumerate((-1.0, 1.0)):
             points = [best + side * (1.0 + apart) * step for apart in (-APART, 0.0, APART)]
             with jax.debug_nans(False):  # by which a step out of the domain is known
-                near, there, far = (loss(x) for x in points)
+                before, at, after = (loss(x) for x in points)
                 values = [float(estimates(x)[k]) for x in points]
-            tilt, bend = (far - near) / (2.0 * APART), (far - 2.0 * there + near) / APART**2
-            fall, moved = size * (lowest - there + tilt), abs(values[1] - centre[k])
+            tilt, bend = (after - before) / (2.0 * APART), (after - 2.0 * at + before) / APART**2
+            fall, moved = size * (lowest - at + tilt), abs(values[1] - centre[k])
             rate = abs(values[2] - values[0]) / (2.0 * APART)
             if np.all(np.isfinite([fall, bend, moved, rate])) and min(fall, bend, rate) > 0:
                 ratios[k, j] = moved * np.sqrt(size * bend) / (rate * np.sqrt(2.0 * fall))
@@ -71,13 +71,13 @@ def wald_ratios(
 
 
 def coverages(ratios: np.ndarray) -> np.ndarray:
-    """In what share of samples Wald intervals of 95 % hold the truth, (p,), if that is the fit and
-    the signed root of the likelihood ratio a standard normal variable (Barndorff-Nielsen and Cox,
-    "Inference and Asymptotics", 1994, section 2.3): Phi(1.96 / r) of both `wald_ratios`, less 1."""
+    """The share of samples in which Wald intervals of 95 % hold the truth, (p,), if that is the fit
+    and the signed root of the likelihood ratio a standard normal variable (Barndorff-Nielsen and
+    Cox, "Inference and Asymptotics", 1994, section 2.3): Phi(1.96 / r) of both ends, less 1."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.sum(ndtr(1.959964 / ratios), axis=1) - 1.0)
 
 
 def untrusted(ratios: np.ndarray) -> np.ndarray:
-    """Which Wald intervals (p,) are not to be trusted."""
+    """A mask of Wald intervals, (p,), that are not to be trusted."""
     return np.asarray(~(coverages(ratios) >= LEAST_COVERED))
