@@ -1,4 +1,4 @@
-"""Compare log probabilities on a GPU with those on the CPU, and print how many it computes a second.
+"""Compare log probabilities on a GPU with those on the CPU, and print how many it computes.
 
 `make bench-gpu`, some five minutes. `--device cpu` tries the script itself without a GPU.
 """
