@@ -21,6 +21,9 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         parallel as parallel,
         tables as tables,
     )
+    from truncgauss.execution.compiling import (
+        use_compilation_cache as use_compilation_cache,
+    )
     from truncgauss.fitting import (
         mixtures as mixtures,
     )
@@ -115,6 +118,7 @@ _HOMES = {
     "truncgauss.diagnosis.nonfinite": "first_nonfinite".split(),
     "truncgauss.distributions": "TruncatedMultivariateNormal TruncatedNormal".split(),
     "truncgauss.distributions.mixture": "TruncatedMixture".split(),
+    "truncgauss.execution.compiling": "use_compilation_cache".split(),
     "truncgauss.fitting": (
         "Statistics fit_limits fit_observations fit_regression fit_shift "
         "fit_truncated_normal likelihood_ratio minimize quantile_residuals"

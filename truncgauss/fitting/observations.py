@@ -56,6 +56,7 @@ from truncgauss.gaussian.problem import as_key
 from truncgauss.likelihood import (
     Observations,
     Summary,
+    as_observations,
     filled_up,
     fraction_not_truncated,
     local_rows,
@@ -195,6 +196,7 @@ def fit_of_any_rows(
 ) -> Any:
     """The fit of rows on this process, or spread over several; settings are those of
     `maximum_likelihood`."""
+    as_observations(observations, "fit_observations")
     check_settings(settings["information"], settings["num_profiles"])
 
     def read(sums: RowSums) -> tuple[Observations, Any]:

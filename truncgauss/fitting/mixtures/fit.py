@@ -34,7 +34,7 @@ from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, in_words
 from truncgauss.gaussian.problem import as_key
-from truncgauss.likelihood import Observations, local_rows, rows_of_fit
+from truncgauss.likelihood import Observations, as_observations, local_rows, rows_of_fit
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
@@ -113,7 +113,11 @@ def fit_mixture(
         >>> fit.converged, fit.locs.ravel().round(2), fit.weights.round(2)
         (True, array([6.5, 1. ]), array([0.6, 0.4]))
     """
-    check_arguments(observations, information)
+    as_observations(observations, "fit_mixture")
+    if information not in INFORMATION:
+        raise ValueError(
+            f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
+        )
     settings: Any = dict(
         num_steps=num_steps, num_starts=num_starts, information=information, progress=progress
     )
@@ -134,19 +138,6 @@ def fit_mixture(
         fit: MixtureFit = maximum_likelihood(model, **settings)
         coarse = coarse_notes(observations, fit.locs, fit.covariances)
         return dataclasses.replace(fit, notes=(*fit.notes, *coarse))
-
-
-def check_arguments(observations: Any, information: str) -> None:
-    """Raise ValueError for what is no observations, or for information that no mixture has."""
-    if not isinstance(observations, Observations):
-        raise ValueError(
-            f"fit_mixture: needs tg.Observations, got {type(observations).__name__}. For complete "
-            "rows write tg.Observations.exact(rows)."
-        )
-    if information not in INFORMATION:
-        raise ValueError(
-            f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
