@@ -397,9 +397,7 @@ class TruncatedSample(Model):
         ratios[asked] = compare(asked, lambda x: slope_at(path.loss, x)[0])
         return ratios, remarks
 
-    def notes(
-        self, fields: dict[str, Any], common: tuple[str, ...], starts: str
-    ) -> tuple[str, ...]:
+    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         if not fields["converged"]:
             return self.remarks
         stderr, notes = fields["log_likelihood_stderr"], tuple[str, ...]()

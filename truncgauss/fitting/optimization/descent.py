@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,22 +18,27 @@ JOINED = 0.1  # standard errors from a known maximum, from where steps lead to i
 SAME = 1e-3  # nats of the whole sample between two maxima that are one
 
 
-class Path(NamedTuple):
-    """Where the steps from one start led.
+@dataclasses.dataclass(frozen=True)
+class Path:
+    """The way of the steps from one start.
 
     Attributes:
         loss: with the plans made where they ended.
-        visited: the points, the start first.
+        visited: the points, the start first; of those before the last, `loss` and `decrement` at
+            least.
         endless: whether the loss still falls as the Gaussian widens beyond all bounds.
+        starts: what several starts led to, in a sentence.
     """
 
     loss: Any
-    visited: list[Point]
+    visited: list[Any]
     endless: bool
+    starts: str = ""
 
     @property
     def end(self) -> Point:
-        return self.visited[-1]
+        here: Point = self.visited[-1]
+        return here
 
     @property
     def arrived(self) -> bool:
@@ -86,7 +91,8 @@ class Descent:
             steps = self.steps(points, loss, here, left, known)
             old = joined(steps[-1], known)
             if old is not None:
-                return old._replace(visited=[*visited, *steps[bool(visited) :], old.end])
+                way = [*visited, *steps[bool(visited) :], old.end]
+                return dataclasses.replace(old, visited=way)
             narrowed = self.too_wide(steps[-1])
             if narrowed:  # by chance, or is there no maximum?
                 steps.append(precision.settled_but_for_width(points, steps[-1], left))
@@ -133,11 +139,14 @@ class Descent:
         precision = self.model.precision
         return precision is None or bool(precision.admits(here, x))
 
-    def best(self, starts: list[np.ndarray]) -> tuple[Path, str]:
-        """The best of the ways from several starts, and what the others found, in a sentence.
+    def best(self, starts: list[Any]) -> Path:
+        """The best of the ways from several starts, with what the others found.
 
         A way that rises higher than every maximum, but has none, is the best: what the others
         found are no estimates then.
+
+        Raises:
+            ValueError: if the likelihood is not finite at any start.
         """
         paths: list[Path] = []
         for x in bar(starts, "starts", self.progress and len(starts) > 1):
@@ -148,19 +157,29 @@ class Descent:
             return not path.end.finite, path.end.loss + beyond
 
         best = min(paths, key=rank)
-        size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
-        gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
-        others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
-        sentence = (
-            f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
-            f"{len(paths) - len(arrived)} did not converge."
-        )
-        if not best.arrived and arrived:
-            sentence = (
-                f"From one of {len(paths)} starts the likelihood rose to {min(gaps):.3g} nats "
-                "above the best of the maxima that others reached."
+        if not best.end.finite:
+            raise ValueError(
+                "The likelihood or its derivatives are not finite at the start. Give another "
+                "start, or another method."
             )
-        elif others:
-            listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
-            sentence += f" {len(others)} other maxima are lower by {listed} nats."
-        return best, sentence
+        return dataclasses.replace(best, starts=sentence_of(best, paths) if paths[1:] else "")
+
+
+def sentence_of(best: Path, paths: list[Path]) -> str:
+    """What several starts led to."""
+    size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
+    gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
+    others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
+    if not best.arrived and arrived:
+        return (
+            f"From one of {len(paths)} starts the likelihood rose to {min(gaps):.3g} nats "
+            "above the best of the maxima that others reached."
+        )
+    sentence = (
+        f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
+        f"{len(paths) - len(arrived)} did not converge."
+    )
+    if others:
+        listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
+        sentence += f" {len(others)} other maxima are lower by {listed} nats."
+    return sentence
