@@ -14,9 +14,8 @@ from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point, point, verdict
+from truncgauss.fitting.optimization.newton import Point, point
 from truncgauss.fitting.optimization.progress import bar
-from truncgauss.fitting.optimization.result import BASELESS
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import wald_ratios
 from truncgauss.gaussian.problem import Estimate
@@ -94,7 +93,7 @@ def fit_at(model: Model, path: Path, information: str) -> Any:
     slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
     obstacle = model.obstacle(path) if here.finite else None
-    converged, reason = ending(model, path, proof, obstacle)
+    converged, reason = model.ending(path, proof, obstacle)
     known = obstacle is None
     if not known:
         proof = Certificate(np.nan, np.nan, np.nan, False, proof.stderr)
@@ -144,22 +143,6 @@ def traces(path: Path) -> dict[str, Any]:
 
 
 REFERENCES = {"expected": ("efron1978",), "sandwich": ("white1982",)}
-
-
-def ending(model: Model, path: Path, proof: Certificate, obstacle: str | None) -> tuple[bool, str]:
-    """Whether this is a maximum, and a sentence."""
-    if not path.end.finite:
-        return False, "Not converged: the likelihood or its derivatives are not finite at the end."
-    if np.isinf(proof.stderr):
-        return False, BASELESS
-    if obstacle is not None:
-        return False, obstacle
-    if proof.positive_definite:
-        return verdict(proof.distance, len(path.visited) - 1)
-    return False, (
-        "Not converged: the curvature of the likelihood is not positive beyond rounding at the end "
-        f"(smallest scaled eigenvalue {proof.curvature:.1e}). {model.flat}"
-    )
 
 
 def notes_of(

@@ -9,9 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree
-from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point, point
-from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, NO_OTHER, UNSEEN, in_words
+from truncgauss.fitting.optimization.descent import SAME, Descent, Path
+from truncgauss.fitting.optimization.newton import Point, point, verdict
+from truncgauss.fitting.optimization.result import (
+    BASELESS,
+    MOSTLY_UNSEEN,
+    NO_OTHER,
+    UNSEEN,
+    in_words,
+)
+from truncgauss.fitting.optimization.uncertainty import Certificate
 from truncgauss.fitting.optimization.widening import Precision
 from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.result import LikelihoodFit
@@ -62,7 +69,9 @@ class Model:
             only so far, and which is 0 where the Gaussian widens for ever; None if nowhere.
         expensive: whether the Hessian is to be learnt from gradients until a maximum is near.
         rounds: how often plans of the loss are made anew.
+        damping: of the first step, in the units of the points.
         flat: what it means where the curvature is not positive at the end.
+        no_start: the message where the likelihood is finite at no start.
         unused_start: the note where the steps from the user's start did not converge.
         references: keys of the literature that the fit rests on, besides that of its steps.
 
@@ -93,9 +102,14 @@ class Model:
     precision: Any = None
     expensive: Any = False
     rounds: Any = 4
+    damping: Any = 0.0
     flat: Any = (
         "The rows do not determine the parameters, or some of these lie so far off that rounding "
         "hides it."
+    )
+    no_start: Any = (
+        "The likelihood or its derivatives are not finite at the start. Give another start, or "
+        "another method."
     )
     unused_start: Any = (
         "From the start that was given the steps did not converge; these began at least squares."
@@ -146,6 +160,19 @@ class Model:
         cheaper curvatures, and goes on with that of the loss before, if `before` is one."""
         return functools.partial(point, loss)
 
+    def images(self, x: np.ndarray) -> list[np.ndarray]:
+        """Further starts, where symmetries of the likelihood take its best maximum, x."""
+        return []
+
+    def rank(self, path: Path) -> tuple[Any, ...]:
+        """The order of the paths from several starts, the best one being the least.
+
+        A path that rises higher than every maximum, but has none, is the best: what the others
+        reached are no estimates then.
+        """
+        beyond = 0.0 if path.arrived else SAME / float(path.loss.size)
+        return not path.end.finite, path.end.loss + beyond
+
     def is_endless(self, x: np.ndarray) -> bool:
         """Whether a Gaussian has widened so far that the rows see a straight slope of it."""
         precision: Precision | None = self.precision
@@ -154,6 +181,23 @@ class Model:
     def obstacle(self, path: Path) -> str | None:
         """Why there is no maximum where a path leads, in words; None if nothing is known of it."""
         return None
+
+    def ending(self, path: Path, proof: Certificate, obstacle: str | None) -> tuple[bool, str]:
+        """Whether this is a maximum, and a sentence."""
+        if not path.end.finite:
+            return False, (
+                "Not converged: the likelihood or its derivatives are not finite at the end."
+            )
+        if np.isinf(proof.stderr):
+            return False, BASELESS
+        if obstacle is not None:
+            return False, obstacle
+        if proof.positive_definite:
+            return verdict(proof.distance, len(path.visited) - 1)
+        return False, (
+            "Not converged: the curvature of the likelihood is not positive beyond rounding at the "
+            f"end (smallest scaled eigenvalue {proof.curvature:.1e}). {self.flat}"
+        )
 
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
         """Which estimates the rows say nothing of, though the path seems to have arrived."""

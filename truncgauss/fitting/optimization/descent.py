@@ -28,12 +28,14 @@ class Path:
             least.
         endless: whether the loss still falls as the Gaussian widens beyond all bounds.
         starts: what several starts led to, in a sentence.
+        others: all paths of which this is the best.
     """
 
     loss: Any
     visited: list[Any]
     endless: bool
     starts: str = ""
+    others: tuple["Path", ...] = ()
 
     @property
     def end(self) -> Point:
@@ -127,7 +129,9 @@ class Descent:
             if stop(path[-1]):
                 return path
             path[-1] = points(path[-1].x)
-        steps = newton_steps(points, path[-1], left, stop=stop, admits=self.admits)
+        steps = newton_steps(
+            points, path[-1], left, self.model.damping, stop=stop, admits=self.admits
+        )
         return path + list(watched(steps, float(loss.size), self.progress))
 
     def too_wide(self, here: Point) -> bool:
@@ -140,29 +144,26 @@ class Descent:
         return precision is None or bool(precision.admits(here, x))
 
     def best(self, starts: list[Any]) -> Path:
-        """The best of the ways from several starts, with what the others found.
-
-        A way that rises higher than every maximum, but has none, is the best: what the others
-        found are no estimates then.
+        """The best of the ways from several starts, with the others and a sentence about them.
 
         Raises:
             ValueError: if the likelihood is not finite at any start.
         """
         paths: list[Path] = []
-        for x in bar(starts, "starts", self.progress and len(starts) > 1):
+
+        def follow(x: np.ndarray) -> None:
             paths.append(self.path(x, tuple(path for path in paths if path.arrived)))
 
-        def rank(path: Path) -> tuple[bool, float]:
-            beyond = 0.0 if path.arrived else SAME / float(path.loss.size)
-            return not path.end.finite, path.end.loss + beyond
-
-        best = min(paths, key=rank)
+        for x in bar(starts, "starts", self.progress and len(starts) > 1):
+            follow(x)
+        best = min(paths, key=self.model.rank)
         if not best.end.finite:
-            raise ValueError(
-                "The likelihood or its derivatives are not finite at the start. Give another "
-                "start, or another method."
-            )
-        return dataclasses.replace(best, starts=sentence_of(best, paths) if paths[1:] else "")
+            raise ValueError(self.model.no_start)
+        for x in [] if best.endless else self.model.images(best.end.x):
+            follow(x)
+        best = min(paths, key=self.model.rank)
+        sentence = sentence_of(best, paths) if paths[1:] else ""
+        return dataclasses.replace(best, starts=sentence, others=tuple(paths))
 
 
 def sentence_of(best: Path, paths: list[Path]) -> str:
