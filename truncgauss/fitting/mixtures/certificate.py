@@ -16,7 +16,7 @@ from truncgauss.fitting.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.fitting.optimization.newton import Point, verdict
 from truncgauss.fitting.optimization.result import BASELESS, MOSTLY_UNSEEN, in_words
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.fitting.optimization.wald import untrusted, wald_ratios
+from truncgauss.fitting.optimization.wald import by_differences, untrusted, wald_ratios
 from truncgauss.likelihood import Observations
 
 SAME = 1e-4  # nats, within which two starts have reached one maximum
@@ -214,7 +214,7 @@ def ratios_of(loss: MixtureLoss, here: Point) -> np.ndarray:
     if 2 * len(estimates) * num_rows > MOST_COMPARED:
         return np.zeros((0, 2))
     return wald_ratios(
-        lambda x: rough_point(loss, x).loss,
+        by_differences(lambda x: rough_point(loss, x).loss),
         size,
         here.x,
         np.linalg.inv(size * here.hessian),
