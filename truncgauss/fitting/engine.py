@@ -17,7 +17,7 @@ from truncgauss.fitting.optimization.descent import Descent, Path
 from truncgauss.fitting.optimization.newton import Point, point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.fitting.optimization.wald import wald_ratios
+from truncgauss.fitting.optimization.wald import by_differences, wald_ratios
 from truncgauss.gaussian.problem import Estimate
 
 INFORMATION = ("observed", "expected", "sandwich")
@@ -88,7 +88,7 @@ def ascended(
 def fit_at(model: Model, path: Path, information: str) -> Any:
     """The fit where a path has led; the information is "observed", "expected" or "sandwich"."""
     loss, here, x = path.loss, path.end, jnp.asarray(path.end.x)
-    total = model.total(path) or total_of(loss, x)
+    total = model.total(path) or total_of(loss, here)
     estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, x))
     slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
@@ -178,14 +178,13 @@ def compiled_total(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return total.log_prob, total.stderr**2
 
 
-def total_of(loss: Any, x: jax.Array) -> Estimate:
-    """The log-likelihood of all rows and its standard error."""
-    total = getattr(type(loss), "total_by_rows", None)
-    if total is not None:  # by a program that is compiled already
-        value, variance = row_sums.evaluated(total, loss, x)
-    else:
-        value, variance = row_sums.evaluated(compiled_total, loss, x)
-    return Estimate(value, variance**0.5)
+def total_of(loss: Any, here: Point) -> Estimate:
+    """The log-likelihood of all rows and its standard error, where a path ended."""
+    value, variance = -float(loss.size) * here.loss, here.variance
+    if np.isnan(variance):
+        at = jnp.asarray(here.x)
+        value, variance = map(float, row_sums.evaluated(compiled_total, loss, at))
+    return Estimate(*jax.device_put((np.asarray(value), np.asarray(variance**0.5))))
 
 
 @Compiled
@@ -202,17 +201,21 @@ def ratios_of(
     some: Any = slice(None),
     value: Callable[[np.ndarray], float] | None = None,
 ) -> np.ndarray:
-    """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
-    if there is a program for it already."""
+    """`wald_ratios` of some of the estimates, all of which have that Jacobian, by the program of
+    `point`; or by that of `value`, the loss, if there is one for it that is cheaper."""
     size = float(loss.size)
-    if value is None:
-        value = lambda x: -float(total_of(loss, jnp.asarray(x)).log_prob) / size
+
+    def along(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        there = here if np.array_equal(x, here.x) else point(loss, x)
+        bend = direction @ there.hessian @ direction
+        return there.loss, float(there.gradient @ direction), float(bend)
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
 
+    derivatives = along if value is None else by_differences(value)
     covariance = np.linalg.inv(size * here.hessian)
-    return wald_ratios(value, size, here.x, covariance, estimates, jacobian[some])
+    return wald_ratios(derivatives, size, here.x, covariance, estimates, jacobian[some])
 
 
 def free_errors_of(
