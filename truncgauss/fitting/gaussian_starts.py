@@ -11,7 +11,7 @@ from truncgauss.execution import tables
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Whitened, check_units, whitened
 from truncgauss.fitting.existence import ROUNDING
-from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White, values_at
+from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.likelihood import Observations
 
 SMALLEST, LARGEST = 1e-100, 1e75  # spreads; the curvature by an inverse variance is a fourth power
@@ -109,7 +109,7 @@ def as_coordinates(
     # Censored rows that are truncated too are concave in neither; natural parameters have an end
     # where the Gaussian becomes an exponential.
     power = 1 if observations.region is None else 2
-    return GaussianCoordinates(jnp.asarray(fixed), sizes, scales, pairs, power)
+    return GaussianCoordinates(jax.device_put(fixed), sizes, scales, pairs, power)
 
 
 def without_stand_ins(
@@ -184,7 +184,7 @@ def first_guess(
 
 
 def weights_of(rows: Observations) -> np.ndarray:
-    """How often each row counts, (n,)."""
+    """Weights of the rows, (n,)."""
     return np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
 
 
@@ -273,8 +273,7 @@ def scattered(
     """So many free coordinates around x: means moved by about the outcomes' scale in each direction
     of the covariates, which are whitened, and scales by a factor of about e."""
     random, starts = np.random.default_rng(0), []
-    values = values_at(coordinates, jnp.asarray(x))
-    coefficients, matrix = jax.tree.map(np.asarray, values)
+    coefficients, matrix = coordinates.values(x)
     for _ in range(count):
         moved = [
             part + size * random.normal(size=len(part)) for part, size in zip(coefficients, scale)
@@ -288,7 +287,7 @@ def scattered(
 
 def widened(x: np.ndarray, coordinates: GaussianCoordinates, factor: float) -> np.ndarray:
     """Free coordinates of a Gaussian with so many times the free standard deviations of x."""
-    coefficients, matrix = jax.tree.map(np.asarray, values_at(coordinates, jnp.asarray(x)))
+    coefficients, matrix = coordinates.values(x)
     factors = np.ones(len(matrix))
     factors[list(coordinates.scales)] = factor
     return coordinates.free(np.concatenate(coefficients), matrix * np.outer(factors, factors))

@@ -12,7 +12,7 @@ from truncgauss import likelihood
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
-from truncgauss.fitting.engine import check_settings, maximum_likelihood, total_of
+from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
     AT_SINGULAR,
     AT_ZERO,
@@ -34,8 +34,6 @@ from truncgauss.fitting.gaussian_starts import (
 from truncgauss.fitting.linear_gaussian import (
     GaussianCoordinates,
     ObservationsLoss,
-    gaussian_at,
-    values_at,
 )
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.one_outcome import (
@@ -47,12 +45,14 @@ from truncgauss.fitting.one_outcome import (
     visible_fraction,
 )
 from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Path
+from truncgauss.fitting.optimization.newton import point, slope_at
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST, along
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.gaussian.problem import as_key
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
     Observations,
     Summary,
@@ -327,11 +327,11 @@ class GaussianRows(Model):
                 f"fit_observations: {self.summary.num_rows} row(s) cannot determine "
                 f"{len(self.first)} parameters; more are needed, or a simpler covariance."
             )
-        if self.simple:
+        if rows.region is None or (isinstance(rows.region, Box) and not rows.latent):
             wrong = impossible(rows)
         else:
             loss = self.loss_at(self.first)
-            loc, covariance = gaussian_at(loss, jnp.asarray(self.first))
+            loc, covariance = loss.gaussian(self.first)
             held = loss.method, loss.key
             terms = likelihood.log_likelihood(loss.observations, loc, covariance, *held)
             wrong = np.flatnonzero(np.isneginf(np.asarray(terms.log_prob)))
@@ -422,7 +422,7 @@ class GaussianRows(Model):
         if self.simple:
             return self.simple_loss
         loss = self.general_loss
-        at = gaussian_at(loss, jnp.asarray(x))
+        at = loss.gaussian(x)
         return dataclasses.replace(
             loss, method=likelihood.hold(self.method, loss.observations, *at)
         )
@@ -461,7 +461,7 @@ class GaussianRows(Model):
 
     def covariance_at(self, x: np.ndarray) -> np.ndarray:
         """The covariance matrix, (d, d), of rows as they are fitted."""
-        return np.asarray(values_at(self.inner, jnp.asarray(x))[1])
+        return self.inner.values(x)[1]
 
     def is_endless(self, x: np.ndarray) -> bool:
         if self.precision is not None:
@@ -510,15 +510,15 @@ class GaussianRows(Model):
     def explained(self, path: Path) -> bool:
         """Whether the likelihood is no lower without the variances that are negligible."""
         inner = self.inner
-        coefficients, matrix = inner.values(jnp.asarray(path.end.x))
-        shares = np.diagonal(self.in_units(np.asarray(matrix)))
+        coefficients, matrix = inner.values(path.end.x)
+        shares = np.diagonal(self.in_units(matrix))
         small = np.isin(np.arange(len(shares)), inner.scales) & (shares < NO_VARIANCE)
-        flat = np.concatenate([np.asarray(part) for part in coefficients])
+        flat = np.concatenate(coefficients)
 
         def log_likelihood(factor: float) -> float:
             factors = np.where(small, factor, 1.0)
-            x = inner.free(flat, np.asarray(matrix) * np.outer(factors, factors))
-            return float(total_of(path.loss, jnp.asarray(x)).log_prob)
+            x = inner.free(flat, matrix * np.outer(factors, factors))
+            return -float(path.loss.size) * point(path.loss, x).loss
 
         return explained(log_likelihood)
 
@@ -547,7 +547,8 @@ class GaussianRows(Model):
 
     def wald_ratios(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
         if self.simple or self.num_entries <= FEW_ENTRIES:
-            return compare(), ()
+            value = (lambda x: slope_at(path.loss, x)[0]) if self.expensive else None
+            return compare(value=value), ()
         return np.zeros((0, 2)), (NOT_COMPARED,)
 
     @property
@@ -561,7 +562,10 @@ class GaussianRows(Model):
             fraction, seen = visible_fraction(loss, x), np.ones(1)
             loc, covariance = loss.gaussian(x)
         else:
-            loc, covariance = gaussian_at(loss, x)
+            loc, covariance = loss.gaussian(path.end.x)
+            if rows.region is None:
+                fraction, seen = 1.0, np.ones(1)
+        if not self.simple and rows.region is not None:
             filled, held = loss.observations, (loss.method, loss.key)
             seen = np.asarray(fraction_not_truncated(filled, loc, covariance, *held))
             weights = 1.0 if filled.weights is None else np.asarray(filled.weights)
@@ -587,12 +591,10 @@ class GaussianRows(Model):
         """The largest standard deviation of an outcome in a row."""
         return float(self.covariance_at(x)[j, j]) ** 0.5
 
-    def notes(
-        self, fields: dict[str, Any], common: tuple[str, ...], starts: str
-    ) -> tuple[str, ...]:
+    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         several = len(self.inner.sizes) > 1 and self.centred.rows.region is not None
         undecided = several and not self.unique and fields["converged"]
-        tried = ONE_START if not starts else WIDE_START if self.wide_start else ""
+        tried = ONE_START if not path.starts else WIDE_START if self.wide_start else ""
         decided = (NOT_DECIDED.format(tried).strip(),) if undecided else ()
         return (*common, *decided, *self.centred.notes)
 

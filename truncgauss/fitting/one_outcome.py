@@ -235,15 +235,6 @@ def visible_fraction(loss: RegressionLoss, x: jax.Array) -> float:
     return seen + (anywhere if anywhere > 1e-12 else 0.0)
 
 
-def impossible_rows(observations: Observations) -> np.ndarray:
-    """Numbers of the rows that lie outside their regions."""
-    lower, upper, low, high = limits_of(observations)
-    exact = lower == upper
-    beyond = exact & ((lower < low) | (upper > high))
-    apart = ~exact & (np.maximum(lower, low) >= np.minimum(upper, high))
-    return np.flatnonzero((beyond | apart) & ~(np.isneginf(lower) & np.isposinf(upper)))
-
-
 def limits_of(observations: Observations) -> tuple[np.ndarray, ...]:
     """Lower and upper limits of the rows of one outcome, and those of their regions, (n,) each."""
     n = observations.num_rows

@@ -4,20 +4,20 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import tables
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, refuse_text
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import UserUnits, Whitened
-from truncgauss.fitting.engine import check_settings, maximum_likelihood, total_of
+from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import NO_VARIANCE, explained
 from truncgauss.fitting.expected import NOT_EXPECTED, expected_regression_loss
 from truncgauss.fitting.gaussian_starts import as_designs
 from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.one_outcome import LOG, RegressionLoss, full_design
 from truncgauss.fitting.optimization.descent import Path
+from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.fitting.result import LikelihoodFit
@@ -313,7 +313,7 @@ class HeteroscedasticRegression(Regression):
 
         def log_likelihood(factor: float) -> float:
             x = np.append(path.end.x[:p], [1.0, np.log(factor)])
-            return float(total_of(loss, jnp.asarray(x)).log_prob)
+            return -float(loss.size) * point(loss, x).loss
 
         return explained(log_likelihood)
 

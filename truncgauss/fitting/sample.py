@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import tables
@@ -11,7 +10,6 @@ from truncgauss.execution.tables import Table
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.statistics import as_weights as weights_of_rows
 from truncgauss.gaussian.regions import Box
-from truncgauss.special import standardize
 
 UNCHECKED = (
     "The statistics do not hold the extremes of their rows: whether all rows lie inside the limits "
@@ -46,7 +44,6 @@ def as_sample(
     """
     d = len(statistics.mean)
     low, high = np.broadcast_to(low, (d,)), np.broadcast_to(high, (d,))
-    box = Box(jnp.asarray(low), jnp.asarray(high))
     check_statistics(statistics, low, high, table)
     weight = float(statistics.weight)
     centre, scale = statistics.mean, np.sqrt(np.diagonal(statistics.scatter) / weight)
@@ -56,8 +53,8 @@ def as_sample(
             "data: the columns are linearly dependent, so that no covariance has an inverse. Drop "
             "a column."
         )
-    region = Box(*standardize(box.low, box.high, centre, scale)[:2])
-    root = jnp.asarray(np.linalg.cholesky(correlation))
+    region = Box((low - centre) / scale, (high - centre) / scale)
+    root = jax.device_put(np.linalg.cholesky(correlation))
     columns = columns_of(table, d)
     return Sample(statistics.num_rows, weight, centre, scale, root, region, columns)
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,24 +18,29 @@ JOINED = 0.1  # standard errors from a known maximum, from where steps lead to i
 SAME = 1e-3  # nats of the whole sample between two maxima that are one
 
 
-class Path(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Path:
     """Newton steps from one start.
 
     Attributes:
         loss: with the plans made where they ended.
-        visited: the points, the start first.
+        visited: the points, the start first; of those before the last, `loss` and `decrement` at
+            least.
         endless: whether the loss still falls as the Gaussian widens beyond all bounds.
+        starts: what several starts led to, in a sentence.
         others: all paths of which this is the best.
     """
 
     loss: Any
-    visited: list[Point]
+    visited: list[Any]
     endless: bool
+    starts: str = ""
     others: tuple["Path", ...] = ()
 
     @property
     def end(self) -> Point:
-        return self.visited[-1]
+        current: Point = self.visited[-1]
+        return current
 
     @property
     def arrived(self) -> bool:
@@ -88,7 +93,8 @@ class Descent:
             steps = self.steps(points, loss, current, left, known)
             old = joined(steps[-1], known)
             if old is not None:
-                return old._replace(visited=[*visited, *steps[bool(visited) :], old.end])
+                way = [*visited, *steps[bool(visited) :], old.end]
+                return dataclasses.replace(old, visited=way)
             narrowed = self.too_wide(steps[-1])
             if narrowed:  # by chance, or is there no maximum?
                 steps.append(precision.settled_but_for_width(points, steps[-1], left))
@@ -139,8 +145,12 @@ class Descent:
         precision = self.model.precision
         return precision is None or bool(precision.admits(current, x))
 
-    def best(self, starts: list[np.ndarray]) -> tuple[Path, str]:
-        """The best of the paths from several starts, and a sentence about the others."""
+    def best(self, starts: list[Any]) -> Path:
+        """The best of the ways from several starts, with the others and a sentence about them.
+
+        Raises:
+            ValueError: if the likelihood is not finite at any start.
+        """
         paths: list[Path] = []
 
         def follow(x: np.ndarray) -> None:
@@ -149,22 +159,30 @@ class Descent:
         for x in bar(starts, "starts", self.progress and len(starts) > 1):
             follow(x)
         best = min(paths, key=self.model.rank)
+        if not best.end.finite:
+            raise ValueError(self.model.no_start)
         for x in [] if best.endless else self.model.images(best.end.x):
             follow(x)
-        best = min(paths, key=self.model.rank)._replace(others=tuple(paths))
-        size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
-        gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
-        others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
-        sentence = (
-            f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
-            f"{len(paths) - len(arrived)} did not converge."
+        best = min(paths, key=self.model.rank)
+        sentence = sentence_of(best, paths) if paths[1:] else ""
+        return dataclasses.replace(best, starts=sentence, others=tuple(paths))
+
+
+def sentence_of(best: Path, paths: list[Path]) -> str:
+    """A sentence on the ends that several starts led to."""
+    size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
+    gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
+    others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
+    if not best.arrived and arrived:
+        return (
+            f"From one of {len(paths)} starts the likelihood rose to {min(gaps):.3g} nats "
+            "above the best of the maxima that others reached."
         )
-        if not best.arrived and arrived:
-            sentence = (
-                f"From one of {len(paths)} starts the likelihood rose to {min(gaps):.3g} nats "
-                "above the best of the maxima that others reached."
-            )
-        elif others:
-            listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
-            sentence += f" {len(others)} other maxima are lower by {listed} nats."
-        return best, sentence
+    sentence = (
+        f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
+        f"{len(paths) - len(arrived)} did not converge."
+    )
+    if others:
+        listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
+        sentence += f" {len(others)} other maxima are lower by {listed} nats."
+    return sentence

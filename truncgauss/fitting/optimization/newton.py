@@ -31,18 +31,23 @@ SETTLED = 1e-9  # decrement at which the steps end, after one more
 CLOSE = 1e-3  # standard errors: a fit has converged if its optimum is estimated to be as near
 SUFFICIENT = 0.05  # part of the decrease that the slope promises, which a step must bring
 PARALLEL = 1e-8  # part of a gradient's change, below which it teaches nothing
-NEAR = 0.02  # decrement below which a curvature serves on, as it changes little
+NEAR = 0.02  # decrement below which the curvature is kept: it changes little from there on
 LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e12  # the first after an undamped failure, and the last tried
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A loss with its gradient (q,) and curvature (q, q) at parameters x (q,)."""
+    """A loss with its gradient (q,) and curvature (q, q) at parameters x (q,).
+
+    Attributes, besides these:
+        variance: of the error of the log-likelihood of all rows; NaN where that is not computed.
+    """
 
     x: np.ndarray
     loss: float
     gradient: np.ndarray
     hessian: np.ndarray
+    variance: float = dataclasses.field(default=np.nan, kw_only=True)
 
     @property
     def finite(self) -> bool:
@@ -85,18 +90,29 @@ class Point:
 P = TypeVar("P", bound=Point)
 
 
+def with_variance(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A loss and the variance of the error of its `total`, NaN if it has none."""
+    if not hasattr(loss, "total"):
+        return loss(x), jnp.full((), jnp.nan, x.dtype)
+    total = loss.total(x)
+    return -total.log_prob / loss.size, jax.lax.stop_gradient(total.stderr) ** 2
+
+
 @Compiled
-def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Loss, gradient and Hessian of a callable pytree at x; by its own `derivatives`, if any."""
+def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
+    """Loss, gradient and Hessian of a callable pytree at x, by its `derivatives` if any, and
+    the variance of the error of its `total`, NaN if it has none."""
     if hasattr(loss, "derivatives"):
-        return loss.derivatives(x)
+        return (*loss.derivatives(x), jnp.zeros((), x.dtype))
 
-    def with_value(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        value, gradient = jax.value_and_grad(loss)(x)
-        return gradient, (value, gradient)
+    def with_value(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        (value, variance), gradient = jax.value_and_grad(with_variance, argnums=1, has_aux=True)(
+            loss, x
+        )
+        return gradient, (value, gradient, variance)
 
-    hessian, (value, gradient) = jax.jacfwd(with_value, has_aux=True)(x)
-    return value, gradient, hessian
+    hessian, (value, gradient, variance) = jax.jacfwd(with_value, has_aux=True)(x)
+    return value, gradient, hessian, variance
 
 
 def point(loss: Any, x: np.ndarray) -> Point:
@@ -108,22 +124,32 @@ def point(loss: Any, x: np.ndarray) -> Point:
             parts = computed("derivatives", derivatives, loss, at)
         else:
             parts = computed_of_rows("derivatives", derivatives, loss, at)
-    value, gradient, hessian = map(np.asarray, parts)
-    return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
+    value, gradient, hessian, variance = map(np.asarray, parts)
+    hessian = (hessian + hessian.T) / 2
+    return Point(np.asarray(x), float(value), gradient, hessian, variance=float(variance))
 
 
 @Compiled
-def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Loss and gradient of a callable pytree at x."""
-    return jax.value_and_grad(loss)(x)
+def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
+    """Loss and gradient of a callable pytree at x, and the variance of its error."""
+    value = jax.value_and_grad(with_variance, argnums=1, has_aux=True)
+    (loss_at, variance), gradient = value(loss, x)
+    return loss_at, gradient, variance
+
+
+def sloped(loss: Any, x: np.ndarray) -> Point:
+    """The same in float64, as a point whose curvature is still to come."""
+    with jax.debug_nans(False):  # by which a step out of the domain is known
+        parts = row_sums.evaluated(slope, loss, jnp.asarray(x, jnp.float64))
+    value, gradient, variance = map(np.asarray, parts)
+    nothing = np.zeros((0, 0))
+    return Point(np.asarray(x), float(value), gradient, nothing, variance=float(variance))
 
 
 def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
-    """The same in float64, as numbers."""
-    with jax.debug_nans(False):  # by which a step out of the domain is known
-        parts = row_sums.evaluated(slope, loss, jnp.asarray(x, jnp.float64))
-    value, gradient = map(np.asarray, parts)
-    return float(value), gradient
+    """Loss and gradient in float64, as numbers."""
+    current = sloped(loss, x)
+    return current.loss, current.gradient
 
 
 @dataclasses.dataclass
@@ -150,8 +176,7 @@ class Chord:
     close: float = 0.0
 
     def __call__(self, x: np.ndarray) -> Point:
-        value, gradient = slope_at(self.loss, x)
-        current = Point(np.asarray(x), value, gradient, np.zeros((0, 0)))
+        current = sloped(self.loss, x)
         if self.curvature is not None:
             same = dataclasses.replace(current, hessian=self.curvature)
             if same.finite and same.decrement < self.steady:
@@ -181,13 +206,13 @@ class Secant:
     last: Point
 
     def __call__(self, x: np.ndarray) -> Point:
-        value, gradient = slope_at(self.loss, x)
+        current = sloped(self.loss, x)
         hessian, step = self.last.hessian, x - self.last.x
-        missed = gradient - self.last.gradient - hessian @ step
+        missed = current.gradient - self.last.gradient - hessian @ step
         along = float(missed @ step)
         if abs(along) > PARALLEL * np.linalg.norm(missed) * np.linalg.norm(step):
             hessian = hessian + np.outer(missed, missed) / along
-        current = Point(x, value, gradient, hessian)
+        current = dataclasses.replace(current, hessian=hessian)
         if current.finite:
             self.last = current
         return current

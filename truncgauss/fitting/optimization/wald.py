@@ -20,7 +20,7 @@ APART = 0.05  # of the way to the end of a Wald interval: values for differences
 
 
 def wald_ratios(
-    loss: Callable[[np.ndarray], float],
+    loss: Callable[[np.ndarray, np.ndarray], tuple[float, float, float]],
     size: float,
     best: np.ndarray,
     covariance: np.ndarray,
@@ -39,7 +39,8 @@ def wald_ratios(
     profile likelihood of estimate k leaves the maximum, both are derivatives along a line.
 
     Args:
-        loss: x -> minus the mean log-likelihood of a row.
+        loss: (x, direction) -> minus the mean log-likelihood of a row, and its first and second
+            derivatives along that direction.
         size: how many rows that is the mean of.
         best: x where it is lowest, (q,).
         covariance: of x there, (q, q).
@@ -47,7 +48,7 @@ def wald_ratios(
         jacobian: of the estimates, (p, q).
         quantile: standard errors to go.
     """
-    lowest, centre = loss(best), estimates(best)
+    lowest, centre = loss(best, np.zeros_like(best))[0], estimates(best)
     ratios = np.full((len(jacobian), 2), np.inf)
     for k, slope in enumerate(jacobian):
         variance = float(slope @ covariance @ slope)
@@ -60,14 +61,25 @@ def wald_ratios(
         for j, side in enumerate((-1.0, 1.0)):
             points = [best + side * (1.0 + apart) * step for apart in (-APART, 0.0, APART)]
             with jax.debug_nans(False):  # by which a step out of the domain is known
-                before, at, after = (loss(x) for x in points)
+                there, tilt, bend = loss(points[1], side * step)
                 values = [float(estimates(x)[k]) for x in points]
-            tilt, bend = (after - before) / (2.0 * APART), (after - 2.0 * at + before) / APART**2
-            fall, moved = size * (lowest - at + tilt), abs(values[1] - centre[k])
+            fall, moved = size * (lowest - there + tilt), abs(values[1] - centre[k])
             rate = abs(values[2] - values[0]) / (2.0 * APART)
             if np.all(np.isfinite([fall, bend, moved, rate])) and min(fall, bend, rate) > 0:
                 ratios[k, j] = moved * np.sqrt(size * bend) / (rate * np.sqrt(2.0 * fall))
     return ratios
+
+
+def by_differences(
+    loss: Callable[[np.ndarray], float],
+) -> Callable[[np.ndarray, np.ndarray], tuple[float, float, float]]:
+    """A loss with its derivatives along a direction, as `wald_ratios` takes it, by differences."""
+
+    def along(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        before, at, after = (loss(x + share * direction) for share in (-APART, 0.0, APART))
+        return at, (after - before) / (2.0 * APART), (after - 2.0 * at + before) / APART**2
+
+    return along
 
 
 def coverages(ratios: np.ndarray) -> np.ndarray:

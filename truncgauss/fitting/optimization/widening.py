@@ -99,6 +99,7 @@ def along(direction: np.ndarray) -> str:
     """A direction of the rows' columns (d,) in words; nothing if d = 1."""
     if len(direction) == 1:
         return ""
-    largest = direction[np.argmax(np.abs(direction))]
+    sizes = np.abs(direction)
+    largest = direction[np.flatnonzero(sizes > (1.0 - 1e-6) * sizes.max())[-1]]  # whatever rounding
     listed = ", ".join(f"{entry:.3g}" for entry in direction / largest)
     return f" This happens along ({listed}), in units of the spread of each column."
