@@ -120,6 +120,30 @@ def test_programs_of_little_effort_give_the_numbers_of_others(form, monkeypatch)
         np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
 
 
+TRACED = """
+import jax
+import truncgauss as tg
+traces = []
+
+@jax.jit
+def program(x):
+    traces.append(x)
+    return tg.log_probability([0.0], [[1.0]], tg.Box(x - 1.0, x)).log_prob
+
+for _ in range(2):
+    program(jax.numpy.zeros(1))
+print(len(traces))
+"""
+
+
+def test_a_program_that_is_the_first_to_use_the_library_is_traced_once():
+    environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
+    result = subprocess.run(
+        [sys.executable, "-c", TRACED], capture_output=True, text=True, env=environment
+    )
+    assert result.stdout.strip() == "1", result.stderr
+
+
 PROGRAMS = """
 import jax, sys
 import truncgauss as tg

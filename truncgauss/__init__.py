@@ -209,3 +209,9 @@ def _moved(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+# This module adds to what JAX knows programs by. Were it imported while a program of the user's is
+# traced, JAX would not recognise that program at its second call, and compile it again.
+if "jax" in sys.modules:
+    importlib.import_module("truncgauss.execution.parallel")
