@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point, point, verdict
+from truncgauss.fitting.optimization.newton import Point, along, point, verdict
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.result import (
     BASELESS,
@@ -24,7 +23,7 @@ from truncgauss.fitting.optimization.result import (
     in_words,
 )
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.fitting.optimization.wald import by_differences, wald_ratios
+from truncgauss.fitting.optimization.wald import wald_ratios
 from truncgauss.gaussian.problem import Estimate
 
 INFORMATION = ("observed", "expected", "sandwich")
@@ -242,21 +241,16 @@ def ratios_of(
     coordinates: Any,
     jacobian: np.ndarray,
     some: Any = slice(None),
-    value: Callable[[np.ndarray], float] | None = None,
 ) -> np.ndarray:
-    """`wald_ratios` of some of the estimates, all of which have that Jacobian, by the program of
-    `point`; or by that of `value`, the loss, if there is one for it that is cheaper."""
+    """`wald_ratios` of some of the estimates, all of which have that Jacobian."""
     size = float(loss.size)
 
-    def along(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
-        there = here if np.array_equal(x, here.x) else point(loss, x)
-        bend = direction @ there.hessian @ direction
-        return there.loss, float(there.gradient @ direction), float(bend)
+    def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        return (here.loss, 0.0, 0.0) if x is here.x else along(loss, x, direction)
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
 
-    derivatives = along if value is None else by_differences(value)
     covariance = np.linalg.inv(size * here.hessian)
     return wald_ratios(derivatives, size, here.x, covariance, estimates, jacobian[some])
 
