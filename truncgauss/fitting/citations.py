@@ -75,6 +75,16 @@ ENTRIES = {
   pages   = {1--25},
   year    = {1982}
 }""",
+    "wedderburn1974": """@article{wedderburn1974,
+  author  = {Wedderburn, Robert W. M.},
+  title   = {Quasi-Likelihood Functions, Generalized Linear Models, and the {Gauss}--{Newton}
+             Method},
+  journal = {Biometrika},
+  volume  = {61},
+  number  = {3},
+  pages   = {439--447},
+  year    = {1974}
+}""",
     "genz1992": """@article{genz1992,
   author  = {Genz, Alan},
   title   = {Numerical Computation of Multivariate Normal Probabilities},

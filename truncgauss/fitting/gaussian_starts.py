@@ -26,6 +26,7 @@ def as_designs(
     weights: Any,
     what: str = "fit_observations",
     sums: RowSums = RowSums(),
+    name: str = "design",
 ) -> tuple[Whitened, ...] | None:
     """Covariates of each outcome, checked and whitened; None for a constant mean.
 
@@ -39,26 +40,26 @@ def as_designs(
     read = read * d if shared else read
     parts = [table.values for table in read]
     with sums.checked():
-        check_designs(parts, n, d, what)
+        check_designs(parts, n, d, what, name)
     found: list[Whitened] = []
     for j, part in enumerate(parts):
-        columns = f"{what}: the columns of the design of outcome {j}"
+        columns = f"{what}: the columns of the {name} of outcome {j}"
         own = found[0] if shared and j else whitened(part, weights, columns, sums)
         names = read[j].names
         found.append(own._replace(names=None if names is None else tuple(map(str, names))))
     return tuple(found)
 
 
-def check_designs(parts: list[np.ndarray], n: int, d: int, what: str) -> None:
+def check_designs(parts: list[np.ndarray], n: int, d: int, what: str, name: str) -> None:
     """Raise ValueError for covariates of wrong shapes, or that are not finite."""
     if len(parts) != d or any(part.ndim != 2 or part.shape[0] != n for part in parts):
         raise ValueError(
-            f"{what}: design must have shape ({n}, p), or be a tuple of {d} such, one "
+            f"{what}: {name} must have shape ({n}, p), or be a tuple of {d} such, one "
             f"for each outcome; got {[part.shape for part in parts]}."
         )
     for j, part in enumerate(parts):
         if not np.all(np.isfinite(part)):
-            raise ValueError(f"{what}: the design of outcome {j} holds NaN or infinity.")
+            raise ValueError(f"{what}: the {name} of outcome {j} holds NaN or infinity.")
 
 
 def as_columns(design: Any, what: str) -> tables.Table:

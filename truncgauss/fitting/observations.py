@@ -56,6 +56,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
     Observations,
     Summary,
+    as_observations,
     filled_up,
     fraction_not_truncated,
     local_rows,
@@ -195,6 +196,7 @@ def fit_of_any_rows(
 ) -> Any:
     """The fit of rows on this process, or spread over several; settings are those of
     `maximum_likelihood`."""
+    as_observations(observations, "fit_observations")
     check_settings(settings["information"], settings["num_profiles"])
 
     def read(sums: RowSums) -> tuple[Observations, Any]:
@@ -588,12 +590,10 @@ class GaussianRows(Model):
         """The largest standard deviation of an outcome in a row."""
         return float(self.covariance_at(x)[j, j]) ** 0.5
 
-    def notes(
-        self, fields: dict[str, Any], common: tuple[str, ...], starts: str
-    ) -> tuple[str, ...]:
+    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         several = len(self.inner.sizes) > 1 and self.centred.rows.region is not None
         undecided = several and not self.unique and fields["converged"]
-        tried = ONE_START if not starts else WIDE_START if self.wide_start else ""
+        tried = ONE_START if not path.starts else WIDE_START if self.wide_start else ""
         decided = (NOT_DECIDED.format(tried).strip(),) if undecided else ()
         return (*common, *decided, *self.centred.notes)
 

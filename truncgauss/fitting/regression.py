@@ -334,17 +334,19 @@ def regression_of(
     )
     model = plain
     if scales is not None:
-        white = whitened_columns(scales, rows, sums)
+        white = whitened_columns(scales, rows, sums, "scale_design")
         names = (f"log_scale[{name}]" for name in white.names or range(len(white.transform)))
         model = HeteroscedasticRegression.of_regression(plain, white, tuple(names))
     model.check()
     return model
 
 
-def whitened_columns(table: tables.Table, rows: Observations, sums: RowSums) -> Whitened:
+def whitened_columns(
+    table: tables.Table, rows: Observations, sums: RowSums, name: str = "design"
+) -> Whitened:
     """Covariates as they are fitted, with their names."""
     weights = None if rows.weights is None else np.asarray(rows.weights)
-    checked = as_designs(table.values, rows.num_rows, 1, weights, "fit_regression", sums)
+    checked = as_designs(table.values, rows.num_rows, 1, weights, "fit_regression", sums, name)
     assert checked is not None
     names = None if table.names is None else tuple(map(str, table.names))
     return checked[0]._replace(names=names)

@@ -244,8 +244,6 @@ class LikelihoodFit(InformationCriteria, Fit):
             jacobian = jax.jacfwd(self.coordinates.estimates)(jnp.asarray(self.best.x))
         slopes = slopes.reshape(-1, len(self.estimates))
         errors = self.free_errors.of(slopes @ np.asarray(jacobian)).standard_errors
-        if len(self.errors) and np.all(np.isinf(self.errors)):
-            errors = np.where(np.any(slopes != 0, axis=1), np.inf, 0.0)
         return Derived(value, np.reshape(errors, value.shape))
 
     def wald(self, level: float = 0.95) -> np.ndarray:

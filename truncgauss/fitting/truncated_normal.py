@@ -398,9 +398,7 @@ class TruncatedSample(Model):
         ratios[asked] = compare(asked)
         return ratios, remarks
 
-    def notes(
-        self, fields: dict[str, Any], common: tuple[str, ...], starts: str
-    ) -> tuple[str, ...]:
+    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         if not fields["converged"]:
             return self.remarks
         stderr, notes = fields["log_likelihood_stderr"], tuple[str, ...]()

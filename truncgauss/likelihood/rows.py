@@ -16,7 +16,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood.blocks import filled_up, first_rows
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities
-from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.patterns import Pattern
 from truncgauss.likelihood.spread_rows import over_processes
 from truncgauss.likelihood.terms import outside, terms_of
@@ -189,7 +189,7 @@ def prepared(
     observations: Observations, loc: Any, covariance: Any
 ) -> tuple[Observations, jax.Array, Covariance]:
     """The arguments of a likelihood, checked and in one dtype."""
-    n, d = observations.lower.shape
+    n, d = as_observations(observations, "log_likelihood").lower.shape
     # As rows of a box without limits, which says nothing.
     infinity = np.full(d, np.inf, observations.lower.dtype)
     everywhere = Box(-infinity, infinity)

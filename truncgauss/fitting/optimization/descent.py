@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -26,22 +26,29 @@ JOINED = 0.1  # standard errors from a known maximum, from where steps lead to i
 SAME = 1e-3  # nats of the whole sample between two maxima that are one
 
 
-class Path(NamedTuple):
-    """Where the steps from one start led.
+@dataclasses.dataclass(frozen=True)
+class Path:
+    """The way of the steps from one start.
 
     Attributes:
         loss: with the plans made where they ended.
-        visited: the points, the start first.
+        visited: the points, the start first; of those before the last, `loss` and `decrement` at
+            least.
         endless: whether the loss still falls as the Gaussian widens beyond all bounds.
+        starts: what several starts led to, in a sentence.
+        others: all paths of which this is the best.
     """
 
     loss: Any
-    visited: list[Point]
+    visited: list[Any]
     endless: bool
+    starts: str = ""
+    others: tuple["Path", ...] = ()
 
     @property
     def end(self) -> Point:
-        return self.visited[-1]
+        here: Point = self.visited[-1]
+        return here
 
     @property
     def arrived(self) -> bool:
@@ -94,7 +101,8 @@ class Descent:
             steps = self.steps(points, loss, here, left, known)
             old = joined(steps[-1], known)
             if old is not None:
-                return old._replace(visited=[*visited, *steps[bool(visited) :], old.end])
+                way = [*visited, *steps[bool(visited) :], old.end]
+                return dataclasses.replace(old, visited=way)
             narrowed = self.too_wide(steps[-1])
             if narrowed:  # by chance, or is there no maximum?
                 steps.append(precision.settled_but_for_width(points, steps[-1], left))
@@ -131,7 +139,9 @@ class Descent:
             if stop(path[-1]):
                 return path
             path[-1] = points(path[-1].x)
-        steps = newton_steps(points, path[-1], left, stop=stop, admits=self.admits)
+        steps = newton_steps(
+            points, path[-1], left, self.model.damping, stop=stop, admits=self.admits
+        )
         return path + list(watched(steps, float(loss.size), self.progress))
 
     def too_wide(self, here: Point) -> bool:
@@ -143,34 +153,44 @@ class Descent:
         precision = self.model.precision
         return precision is None or bool(precision.admits(here, x))
 
-    def best(self, starts: list[np.ndarray]) -> tuple[Path, str]:
-        """The best of the ways from several starts, and what the others found, in a sentence.
+    def best(self, starts: list[Any]) -> Path:
+        """The best of the ways from several starts, with the others and a sentence about them.
 
-        A way that rises higher than every maximum, but has none, is the best: what the others
-        found are no estimates then.
+        Raises:
+            ValueError: if the likelihood is not finite at any start.
         """
         paths: list[Path] = []
-        for x in bar(starts, "starts", self.progress and len(starts) > 1):
+
+        def follow(x: np.ndarray) -> None:
             paths.append(self.path(x, tuple(path for path in paths if path.arrived)))
 
-        def rank(path: Path) -> tuple[bool, float]:
-            beyond = 0.0 if path.arrived else SAME / float(path.loss.size)
-            return not path.end.finite, path.end.loss + beyond
+        for x in bar(starts, "starts", self.progress and len(starts) > 1):
+            follow(x)
+        best = min(paths, key=self.model.rank)
+        if not best.end.finite:
+            raise ValueError(self.model.no_start)
+        for x in [] if best.endless else self.model.images(best.end.x):
+            follow(x)
+        best = min(paths, key=self.model.rank)
+        sentence = sentence_of(best, paths) if paths[1:] else ""
+        return dataclasses.replace(best, starts=sentence, others=tuple(paths))
 
-        best = min(paths, key=rank)
-        size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
-        gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
-        others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
-        sentence = (
-            f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
-            f"{len(paths) - len(arrived)} did not converge."
+
+def sentence_of(best: Path, paths: list[Path]) -> str:
+    """What several starts led to."""
+    size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
+    gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
+    others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
+    if not best.arrived and arrived:
+        return (
+            f"From one of {len(paths)} starts the likelihood rose to {min(gaps):.3g} nats "
+            "above the best of the maxima that others reached."
         )
-        if not best.arrived and arrived:
-            sentence = (
-                f"From one of {len(paths)} starts the likelihood rose to {min(gaps):.3g} nats "
-                "above the best of the maxima that others reached."
-            )
-        elif others:
-            listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
-            sentence += f" {len(others)} other maxima are lower by {listed} nats."
-        return best, sentence
+    sentence = (
+        f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
+        f"{len(paths) - len(arrived)} did not converge."
+    )
+    if others:
+        listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
+        sentence += f" {len(others)} other maxima are lower by {listed} nats."
+    return sentence
