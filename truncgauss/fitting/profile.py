@@ -55,16 +55,16 @@ class Profile:
         away = (value - first.loss) / error
         if away == 0.0:
             return 0.0
-        found = self.end(float(np.sign(away)), abs(away), self.to_value)
-        return np.nan if found is None else found[1]
+        end = self.end(float(np.sign(away)), abs(away), self.to_value)
+        return np.nan if end is None else end[1]
 
     def end(self, side: float, whole: float, goal: Any) -> tuple[float, float] | None:
         """The estimate and the fall of the log-likelihood where a goal is reached on the way to
         lower (side -1) or higher estimates; None if it is not."""
         if self.expensive:
-            found = self.way(Secant(self.loss, self.best), side, whole, goal)
-            if found is not None:
-                return found
+            end = self.way(Secant(self.loss, self.best), side, whole, goal)
+            if end is not None:
+                return end
         return self.way(functools.partial(point, self.loss), side, whole, goal)
 
     def way(
@@ -96,7 +96,7 @@ class Profile:
             upper = np.column_stack([hessian - z[-1] * bend, -along])
             return values, np.vstack([upper, np.append(row, 0.0)]), (target.loss, fallen)
 
-        reached, found = 0.0, None
+        reached, end = 0.0, None
         direction, z = np.append(side * start / unit, 1.0), np.zeros(len(start) + 1)
         stage = whole / STAGES
         while reached < whole:
@@ -108,9 +108,9 @@ class Profile:
                 if stage < whole / MOST_STAGES:
                     return None
                 continue
-            z, found = solved
+            z, end = solved
             reached = radius
-        return found
+        return end
 
     @staticmethod
     def to_fall(

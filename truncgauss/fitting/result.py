@@ -183,8 +183,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         radii = np.linspace(0.0, 3.0, num // 2 + 1)
         falls = 0.5 * radii[1:] ** 2
         with jax.enable_x64(True):
-            own = self._profile(name)
-            low, high = np.array([own.interval(fall) for fall in falls]).T
+            profile = self._profile(name)
+            low, high = np.array([profile.interval(fall) for fall in falls]).T
         middle = self.estimates[self.names.index(name)]
         values = np.concatenate([low[::-1], [middle], high])
         return values, np.concatenate([falls[::-1], [0.0], falls])

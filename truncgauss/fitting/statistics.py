@@ -170,23 +170,23 @@ class Statistics:
         if weights is not None:
             every = tables.header(path) if names is None else names
             names = [*(name for name in every if name != weights), weights]
-        found: Statistics | None = None
+        total: Statistics | None = None
         begin = 0
         for rows in tables.chunks(path, names, part):
             own = None if weights is None else rows[:, -1]
             try:
                 if own is None or own.any():  # else a chunk of weights 0, which adds nothing
                     added = cls.from_rows(rows if own is None else rows[:, :-1], own)
-                    found = added if found is None else found + added
+                    total = added if total is None else total + added
             except ValueError as error:
                 place = f"{path}, part {part[0]} of {part[1]}, row {begin} of it onwards"
                 raise ValueError(f"{place}: {error}") from error
             begin += len(rows)
-        if found is None:
+        if total is None:
             raise ValueError(
                 f"Statistics: part {part[0]} of {part[1]} of {path} has no row that counts."
             )
-        return found
+        return total
 
     def __add__(self, other: "Statistics") -> "Statistics":
         if not isinstance(other, Statistics):
@@ -278,13 +278,13 @@ def slices(values: Pair) -> list[np.ndarray]:
     rounded, rest = values
     largest = np.abs(rounded).max(axis=0)
     grid = np.ldexp(1.0, np.frexp(largest)[1] + 53 - BITS)
-    found = []
+    parts = []
     for _ in range(3):
         part = (rounded + grid) - grid
         rounded, rest = two_sum(rounded - part, rest)
-        found.append(part)
+        parts.append(part)
         grid = np.ldexp(grid, -BITS)
-    return found
+    return parts
 
 
 def two_product(x: Any, y: Any) -> Pair:
