@@ -14,7 +14,7 @@ from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point, point
+from truncgauss.fitting.optimization.newton import Point, along, point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import by_differences, wald_ratios
@@ -201,19 +201,18 @@ def ratios_of(
     some: Any = slice(None),
     value: Callable[[np.ndarray], float] | None = None,
 ) -> np.ndarray:
-    """`wald_ratios` of some of the estimates, all of which have that Jacobian, by the program of
-    `point`; or by that of `value`, the loss, if there is one for it that is cheaper."""
+    """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
+    if there is a program for that alone."""
     size = float(loss.size)
 
-    def along(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
-        at = end if np.array_equal(x, end.x) else point(loss, x)
-        bend = direction @ at.hessian @ direction
-        return at.loss, float(at.gradient @ direction), float(bend)
+    def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        if value is not None:
+            return by_differences(value)(x, direction)
+        return (end.loss, 0.0, 0.0) if x is end.x else along(loss, x, direction)
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
 
-    derivatives = along if value is None else by_differences(value)
     covariance = np.linalg.inv(size * end.hessian)
     return wald_ratios(derivatives, size, end.x, covariance, estimates, jacobian[some])
 

@@ -14,6 +14,8 @@ from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood import Observations, log_likelihood, total_log_likelihood
 from truncgauss.probability.method import Method
 
+STEP = 1e-4  # of a Gaussian's own size, between gradients whose differences are a Hessian
+
 
 @frozen_pytree
 class White:
@@ -179,6 +181,15 @@ class GaussianCoordinates:
             return None
         return Precision.single(count, float(scale[0]), self.power)
 
+    def units(self, x: np.ndarray) -> np.ndarray | None:
+        """By how much each coordinate moves where the Gaussian changes by about itself, (q,); None
+        of natural parameters, which do not move one by one."""
+        if self.white is not None or self.single:
+            return None
+        scale = np.sqrt(np.diagonal(self.values(x)[1]))
+        count = sum(self.sizes)
+        return np.append(np.repeat(scale, self.sizes), np.ones(len(x) - count))
+
     def free(self, coefficients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """x of coefficients, one after the other, and a covariance matrix."""
         if self.white is not None:
@@ -253,6 +264,12 @@ class ObservationsLoss:
     method: Method
     key: jax.Array
     sums: RowSums = RowSums()
+
+    def steps(self, x: np.ndarray) -> np.ndarray | None:
+        """By how much each coordinate moves between gradients whose differences are the Hessian,
+        (q,); None if that is exact."""
+        units = self.coordinates.units(x)
+        return None if units is None else STEP * units
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size

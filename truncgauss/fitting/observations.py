@@ -45,7 +45,7 @@ from truncgauss.fitting.one_outcome import (
     visible_fraction,
 )
 from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Path
-from truncgauss.fitting.optimization.newton import point, slope_at
+from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST, along
 from truncgauss.fitting.outliers import Outliers, outliers_of
@@ -547,8 +547,7 @@ class GaussianRows(Model):
 
     def wald_ratios(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
         if self.simple or self.num_entries <= FEW_ENTRIES:
-            value = (lambda x: slope_at(path.loss, x)[0]) if self.expensive else None
-            return compare(value=value), ()
+            return compare(), ()
         return np.zeros((0, 2)), (NOT_COMPARED,)
 
     @property

@@ -395,7 +395,7 @@ class TruncatedSample(Model):
             return ratios, remarks
         if total.stderr != 0:
             return np.zeros((0, 2)), ("Wald intervals were not compared with the likelihood.",)
-        ratios[asked] = compare(asked, lambda x: slope_at(path.loss, x)[0])
+        ratios[asked] = compare(asked)
         return ratios, remarks
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:

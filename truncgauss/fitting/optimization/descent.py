@@ -8,7 +8,15 @@ import jax
 import numpy as np
 
 from truncgauss.execution.row_sums import sums_of
-from truncgauss.fitting.optimization.newton import CLOSE, Chord, Point, Secant, newton_steps
+from truncgauss.fitting.optimization.newton import (
+    CLOSE,
+    Chord,
+    Point,
+    Secant,
+    newton_steps,
+    point,
+    steps_of,
+)
 from truncgauss.fitting.optimization.progress import bar, watched
 from truncgauss.fitting.optimization.uncertainty import certificate
 
@@ -106,6 +114,8 @@ class Descent:
                 break
         if isinstance(points, Chord) and visited[-1].finite:
             visited[-1] = points.renewed(visited[-1], len(points.hessians))
+        elif steps_of(loss, x) is not None and visited[-1].finite:
+            visited[-1] = point(loss, visited[-1].x, last=True)
         return Path(loss, visited, model.is_endless(x))
 
     def steps(

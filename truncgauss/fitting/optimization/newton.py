@@ -31,6 +31,7 @@ SETTLED = 1e-9  # decrement at which the steps end, after one more
 CLOSE = 1e-3  # standard errors: a fit has converged if its optimum is estimated to be as near
 SUFFICIENT = 0.05  # part of the decrease that the slope promises, which a step must bring
 PARALLEL = 1e-8  # part of a gradient's change, below which it teaches nothing
+APART = 1e-3  # of a direction: gradients whose difference is the second derivative along it
 NEAR = 0.02  # decrement below which the curvature is kept: it changes little from there on
 LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e12  # the first after an undamped failure, and the last tried
 
@@ -106,24 +107,77 @@ def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
         return (*loss.derivatives(x), jnp.zeros((), x.dtype))
 
     def with_value(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-        (value, variance), gradient = jax.value_and_grad(with_variance, argnums=1, has_aux=True)(
-            loss, x
-        )
+        (value, variance), gradient = VALUE_AND_SLOPE(loss, x)
         return gradient, (value, gradient, variance)
 
     hessian, (value, gradient, variance) = jax.jacfwd(with_value, has_aux=True)(x)
     return value, gradient, hessian, variance
 
 
-def point(loss: Any, x: np.ndarray) -> Point:
-    """A callable pytree's loss with its exact derivatives at x, in float64."""
+VALUE_AND_SLOPE = jax.value_and_grad(with_variance, argnums=1, has_aux=True)
+
+
+@Compiled
+def slopes(loss: Any, points: jax.Array, count: jax.Array) -> tuple[jax.Array, ...]:
+    """Losses (m,), gradients (m, q) and variances (m,) of a callable pytree at the first `count` of
+    some points (m, q), one after the other; 0 for the others."""
+
+    def one(i: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        (value, variance), gradient = VALUE_AND_SLOPE(loss, points[i])
+        return tuple(x.at[i].set(part) for x, part in zip(results, (value, gradient, variance)))
+
+    nothing = jnp.zeros_like(points)
+    return jax.lax.fori_loop(0, count, one, (nothing[:, 0], nothing, nothing[:, 0]))
+
+
+def slopes_at(loss: Any, points: Any) -> tuple[Any, ...]:
+    """`slopes` at so many points, by one program however many these are: all that is ever compiled
+    of a loss whose Hessian is by differences."""
+    points = np.asarray(points)
+    count, q = points.shape
+    filled = np.concatenate([points, np.zeros((max(2 * q + 1 - count, 0), q))])
+    parts = slopes(loss, jax.device_put(filled), jax.device_put(np.int32(count)))
+    return tuple(np.asarray(part)[:count] for part in parts)
+
+
+def steps_of(loss: Any, x: Any) -> np.ndarray | None:
+    """By how much each coordinate moves between gradients whose differences are the Hessian of a
+    loss; None if that is exact."""
+    steps = getattr(loss, "steps", None)
+    return None if steps is None else steps(np.asarray(x))
+
+
+def differences(loss: Any, x: Any, steps: np.ndarray, fourth: bool) -> tuple[Any, ...]:
+    """As `derivatives`, with a Hessian by differences of exact gradients on both sides along each
+    coordinate, whose errors are of the second or the fourth order in the steps (q,).
+
+    The program of a Hessian takes two to three times as long to compile as that of a gradient, and
+    as long to run as 2 q gradients.
+    """
+    x, moves = np.asarray(x), np.diag(steps)
+    values, gradients, variances = slopes_at(loss, np.concatenate([x[None], x + moves, x - moves]))
+    above, below = np.split(gradients[1:], 2)
+    hessian = (above - below) / (2.0 * steps[:, None])
+    if fourth:
+        far = slopes_at(loss, np.concatenate([x + 2.0 * moves, x - 2.0 * moves]))[1]
+        above, below = np.split(far, 2)
+        hessian = (4.0 * hessian - (above - below) / (4.0 * steps[:, None])) / 3.0
+    return values[0], gradients[0], hessian, variances[0]
+
+
+def point(loss: Any, x: np.ndarray, last: bool = False) -> Point:
+    """A callable pytree's loss with its derivatives at x, in float64; the last point of a path,
+    from which errors follow, has a Hessian of the fourth order if that is by differences."""
     at = jnp.asarray(x, jnp.float64)
-    sums = row_sums.sums_of(loss)
+    sums, steps = row_sums.sums_of(loss), steps_of(loss, x)
+    function: Callable[..., tuple[Any, ...]] = derivatives
+    if steps is not None:
+        function = functools.partial(differences, steps=steps, fourth=last)
     with jax.debug_nans(False):  # by which a step out of the domain is known
         if sums.fingerprint is None:
-            parts = computed("derivatives", derivatives, loss, at)
+            parts = computed("derivatives", function, loss, at)
         else:
-            parts = computed_of_rows("derivatives", derivatives, loss, at)
+            parts = computed_of_rows("derivatives", function, loss, at)
     value, gradient, hessian, variance = map(np.asarray, parts)
     hessian = (hessian + hessian.T) / 2
     return Point(np.asarray(x), float(value), gradient, hessian, variance=float(variance))
@@ -132,15 +186,20 @@ def point(loss: Any, x: np.ndarray) -> Point:
 @Compiled
 def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
     """Loss and gradient of a callable pytree at x, and the variance of its error."""
-    value = jax.value_and_grad(with_variance, argnums=1, has_aux=True)
-    (loss_at, variance), gradient = value(loss, x)
-    return loss_at, gradient, variance
+    (value, variance), gradient = VALUE_AND_SLOPE(loss, x)
+    return value, gradient, variance
+
+
+def slope_of_batch(loss: Any, x: Any) -> tuple[Any, ...]:
+    """`slope` by the program of `slopes`."""
+    return tuple(part[0] for part in slopes_at(loss, np.asarray(x)[None]))
 
 
 def sloped(loss: Any, x: np.ndarray) -> Point:
-    """The same in float64, as a point whose curvature is still to come."""
+    """Loss and gradient in float64, as a point whose curvature is still to come."""
+    function = slope if steps_of(loss, x) is None else slope_of_batch
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        parts = row_sums.evaluated(slope, loss, jnp.asarray(x, jnp.float64))
+        parts = row_sums.evaluated(function, loss, jnp.asarray(x, jnp.float64))
     value, gradient, variance = map(np.asarray, parts)
     nothing = np.zeros((0, 0))
     return Point(np.asarray(x), float(value), gradient, nothing, variance=float(variance))
@@ -150,6 +209,17 @@ def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
     """Loss and gradient in float64, as numbers."""
     current = sloped(loss, x)
     return current.loss, current.gradient
+
+
+def along(loss: Any, x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+    """A loss and its first and second derivatives along a direction, by its Hessian or, where that
+    is expensive, by gradients on both sides."""
+    if steps_of(loss, x) is None and not getattr(loss, "expensive_hessian", False):
+        here = point(loss, x)
+        return here.loss, here.gradient @ direction, direction @ here.hessian @ direction
+    low, high = (sloped(loss, x + side * APART * direction) for side in (-1.0, 1.0))
+    tilt, bend = (low.gradient + high.gradient) / 2, (high.gradient - low.gradient) / (2 * APART)
+    return (low.loss + high.loss) / 2, tilt @ direction, bend @ direction
 
 
 @dataclasses.dataclass
