@@ -75,6 +75,10 @@ def test_the_profile_of_fractions_has_the_weight_of_their_residuals():
     ends = [optimize.brentq(lambda x: quasi(x) - fallen, best, best + d) for d in (-1.0, 1.0)]
     np.testing.assert_allclose(fit.profile("shift[0]"), ends, rtol=1e-6)
     assert np.isnan(fit.log_likelihood) and "wedderburn1974" in fit.citation()
+    met = tg.fit_shift([0.5, 0.5], [0.0], [[1.0]], tg.Box([[0.0], [0.0]], INF), num_starts=1)
+    assert met.errors[0] < 1e-7
+    with pytest.raises(ValueError, match="met to rounding.*Take wald"):
+        met.profile("shift[0]")
 
 
 def test_a_method_that_sees_no_region_is_refused():

@@ -41,6 +41,7 @@ EQUAL = 1e-8  # of the mean half-deviance: what rounding and a stopped search ma
 STATIONARY = 1e-12  # relative gradient: nothing is left to gain, also where no trial tells anything
 FLAT = 1e-5  # relative gradient at which a fit may have converged
 NOTHING = 1e-7  # sqrt of information a trial, in standard deviations: less than 1 in 1e14 trials
+NO_DIGITS = 1e-2  # nats: rounding of the log-likelihood that hides where an interval ends
 AT_INFINITY = (
     "Not converged: the optimum lies at infinity. Fractions of 0 or 1 are met the better the "
     "farther the parameters go, and bound them on one side only."
@@ -666,6 +667,11 @@ class FractionsFit(LikelihoodFit):
             raise ValueError(
                 "profile: needs finite standard errors of all estimates, got "
                 f"{dict(zip(self.names, self.errors.tolist()))}. {' '.join(self.notes)}"
+            )
+        if float(self.loss.size) * np.finfo(float).eps > NO_DIGITS:
+            raise ValueError(
+                "profile: the fractions are met to rounding, so that no digit of the likelihood is "
+                "left to compare. Take wald(), or give num_trials."
             )
         points = functools.partial(point, self.loss)  # by the program of the fit
         return dataclasses.replace(super()._profile(name), cheaper=lambda: points)
