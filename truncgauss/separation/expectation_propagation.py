@@ -33,6 +33,7 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.linalg import diagonal_of
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.normal import quick_moments
 
@@ -110,7 +111,7 @@ def scaled_limits(limits: GaussianLimits) -> tuple[ScaledLimits, Array]:
     """
     low, high, loc, matrix = limits[:4]
     empty, inverted = jnp.any(low == high), jnp.any(low > high)
-    variances = jax.lax.stop_gradient(jnp.diagonal(matrix))
+    variances = jax.lax.stop_gradient(diagonal_of(matrix))
     # A coordinate of variance 0 has no limits here.
     fixed = variances <= 0
     scale = jnp.sqrt(jnp.where(fixed, 1.0, variances))
@@ -171,15 +172,16 @@ def posterior(sites: Sites, correlation: Array) -> SitePosterior:
     rows = root[:, None] * correlation
     identity = jnp.eye(len(root), dtype=root.dtype)
     tril = jnp.linalg.cholesky(identity + rows * root[None, :])
-    tril_inverse = solve_triangular(tril, identity, lower=True)
-    half = solve_triangular(tril, rows, lower=True)
-    force = root * (tril_inverse.T @ (tril_inverse @ (root * center)))
+    right = jnp.concatenate([identity, rows, (root * center)[:, None]], axis=1)
+    solved = solve_triangular(tril, right, lower=True)
+    tril_inverse, half = solved[:, : len(root)], solved[:, len(root) : -1]
+    force = root * (tril_inverse.T @ solved[:, -1])
     mean, left = correlation @ force, jnp.sum(tril_inverse**2, 0)
     strong = left < 0.5
     variance = jnp.where(
         strong,
         (1.0 - left) / jnp.where(strong, precision, 1.0),
-        jnp.diagonal(correlation) - jnp.sum(half**2, 0),
+        diagonal_of(correlation) - jnp.sum(half**2, 0),
     )
     cavity_variance = variance / left
     cavity = Cavity(jnp.log(cavity_variance), mean - cavity_variance * force)
@@ -383,7 +385,7 @@ def free_energy(cavity: Cavity, constraints: ScaledLimits) -> Array:
         - 0.5 * jnp.log(post.left)
         - 0.5 * post.cavity.mean * post.force
     )
-    return jnp.sum(each) - jnp.sum(jnp.log(jnp.diagonal(post.tril)))
+    return jnp.sum(each) - jnp.sum(jnp.log(diagonal_of(post.tril)))
 
 
 @free_energy.defjvp
