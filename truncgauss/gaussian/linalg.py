@@ -109,7 +109,7 @@ def ranks_of_root(root: np.ndarray, sizes: np.ndarray) -> tuple[int, int]:
 def factored(covariance: Array) -> Array:
     """The Cholesky factor, also of a covariance that is singular up to rounding."""
     fixed = lax.stop_gradient(covariance)
-    failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)))
+    failed = jnp.isnan(jnp.linalg.cholesky(fixed)[-1, -1])  # all of it is NaN where it fails
     return jnp.linalg.cholesky(covariance + jnp.diag(jnp.where(failed, rounding(fixed), 0.0)))
 
 

@@ -33,8 +33,9 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
-from truncgauss.gaussian.linalg import diagonal_of
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.gaussian.linalg import diagonal_of, product
+from truncgauss.separation.arrangement import fixed_interval
+from truncgauss.special import Interval, log_interval_mass, standardize
 from truncgauss.special.normal import quick_moments
 
 MAX_STEPS = 100
@@ -145,10 +146,15 @@ def log_masses(cavity: Cavity, constraints: ScaledLimits) -> Array:
     return log_interval_mass(*standardize(low, high, center, spread))
 
 
-def sites_of(cavity: Cavity, constraints: ScaledLimits) -> Sites:
-    """The sites with which each cavity has the mean and variance of its tilted distribution."""
+def sites_of(
+    cavity: Cavity, constraints: ScaledLimits, interval: Callable[..., Interval] = standardize
+) -> Sites:
+    """The sites with which each cavity has the mean and variance of its tilted distribution.
+
+    For values only, `fixed_interval` may stand for `standardize`.
+    """
     center, spread, low, high = _cut(cavity, constraints)
-    cut = quick_moments(standardize(low, high, center, spread))
+    cut = quick_moments(interval(low, high, center, spread))
     mean, variance = cut.mean, cut.variance
     lost = 1.0 - variance
     # Below this the effect of the constraint is only rounding: as without limits.
@@ -336,15 +342,17 @@ def _moved(search: _Search, length: Array, step: Array, constraints: ScaledLimit
     cavity = Cavity(
         search.cavity.log_variance + log_variance, search.cavity.mean + deviation * mean
     )
-    sites = sites_of(cavity, constraints)
+    sites = sites_of(cavity, constraints, fixed_interval)
     post = posterior(sites, constraints.correlation)
     log_variance, mean = jax.tree.map(jnp.subtract, post.cavity, cavity)
     change = jnp.concatenate([log_variance, mean * jnp.exp(-0.5 * cavity.log_variance)])
-    bend = search.change @ (change - search.change)
+    both = jnp.stack([search.change, change])
+    (before, across), (_, after) = product(both, both.T)
+    bend = across - before
     falling = bend < 0
-    factor = -length * (search.change @ search.change) / jnp.where(falling, bend, -1.0)
+    factor = -length * before / jnp.where(falling, bend, -1.0)
     factor = jnp.where(falling, jnp.clip(factor, LEAST_FACTOR, 1.0), 1.0)
-    size = jnp.sqrt(jnp.mean(change**2))
+    size = jnp.sqrt(after / len(change))
     state = change, size, factor, search.trusted, search.num_steps + 1
     return _Search(cavity, sites, post.mean, *state)
 
