@@ -173,10 +173,10 @@ class Statistics:
         total: Statistics | None = None
         begin = 0
         for rows in tables.chunks(path, names, part):
-            own = None if weights is None else rows[:, -1]
+            counts = None if weights is None else rows[:, -1]
             try:
-                if own is None or own.any():  # else a chunk of weights 0, which adds nothing
-                    added = cls.from_rows(rows if own is None else rows[:, :-1], own)
+                if counts is None or counts.any():  # else a chunk of weights 0, which adds nothing
+                    added = cls.from_rows(rows if counts is None else rows[:, :-1], counts)
                     total = added if total is None else total + added
             except ValueError as error:
                 place = f"{path}, part {part[0]} of {part[1]}, row {begin} of it onwards"
@@ -246,8 +246,8 @@ def _of_chunk(rows: np.ndarray, weights: np.ndarray | None) -> Statistics:
         right = left if weights is None else times(left, (weights[:, None], 0.0))
         sums = product(left, right)
         total, first, squares = (
-            tuple(part[place] for part in sums)
-            for place in ((0, 0), (0, slice(1, None)), (slice(1, None), slice(1, None)))
+            tuple(part[block] for part in sums)
+            for block in ((0, 0), (0, slice(1, None)), (slice(1, None), slice(1, None)))
         )
         gap = over(first, total)
         scatter = plus(squares, negative(times(outer(gap), total)))

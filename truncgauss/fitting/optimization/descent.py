@@ -97,7 +97,7 @@ class Descent:
                 visited += [current][bool(visited) :]
                 break
             moves = current.decrement * float(loss.size) ** 0.5 > CLOSE
-            left = self.num_steps - len(visited) + (not visited)
+            left = self.num_steps - max(len(visited) - 1, 0)
             steps = self.steps(points, loss, current, left, known)
             old = joined(steps[-1], known)
             if old is not None:

@@ -298,7 +298,7 @@ class Minimization:
         what = "gradient is not finite" if math.isfinite(loss) else f"loss is {loss}"
         return (
             f"Stopped at step {int(state.step)}: the {what}{' at ' if named else ''}{named}. The "
-            f"last good parameters are stored. {diagnosis}"
+            f"last good parameters are kept. {diagnosis}"
         )
 
 

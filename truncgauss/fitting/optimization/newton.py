@@ -215,8 +215,8 @@ def along(loss: Any, x: np.ndarray, direction: np.ndarray) -> tuple[float, float
     """A loss and its first and second derivatives along a direction, by its Hessian or, where that
     is expensive, by gradients on both sides."""
     if steps_of(loss, x) is None and not getattr(loss, "expensive_hessian", False):
-        here = point(loss, x)
-        return here.loss, here.gradient @ direction, direction @ here.hessian @ direction
+        at = point(loss, x)
+        return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
     low, high = (sloped(loss, x + side * APART * direction) for side in (-1.0, 1.0))
     tilt, bend = (low.gradient + high.gradient) / 2, (high.gradient - low.gradient) / (2 * APART)
     return (low.loss + high.loss) / 2, tilt @ direction, bend @ direction

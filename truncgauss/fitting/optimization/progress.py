@@ -189,7 +189,7 @@ def watched(points: Iterable[P], size: float, progress: bool, constant: float = 
         constant: what is to be added to the loss.
     """
     shown = bar(points, "Newton steps", progress)
-    for here in shown:
-        value, away = -size * (here.loss + constant), here.decrement * size**0.5
+    for point in shown:
+        value, away = -size * (point.loss + constant), point.decrement * size**0.5
         shown.note = f"log-likelihood {value:.8g}, about {away:.1e} standard errors to go"
-        yield here
+        yield point
