@@ -1,6 +1,7 @@
 # `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-for test-all test-core test-float32 test-slow figures docs check venv clean
+.PHONY: help run test test-for test-all test-core test-float32 test-slow figures bench-gpu docs check \
+    venv clean
 
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
 export PYTHON
@@ -40,6 +41,9 @@ test-all: check  ## every test, the slow ones included
 
 figures: venv  ## run every experiment and refresh figures/
 	@set -e; for config in $(configs); do .venv/bin/truncgauss run "$$config" --figures figures; done
+
+bench-gpu: venv  ## values on a GPU beside those on the CPU, and how many a second
+	@.venv/bin/python .ci/bench_gpu.py
 
 docs: venv  ## the guide, the API reference and the gallery as a site in site/
 	@.venv/bin/python .ci/docs.py site

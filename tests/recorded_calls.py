@@ -308,14 +308,16 @@ def first_nonfinite() -> Any:
 # ------------------------------------------------------------------------- fits of fractions
 
 
-def of_fractions(fit: tg.fitting.FitResult) -> dict[str, Any]:
+def of_fractions(fit: tg.fitting.FractionsFit) -> dict[str, Any]:
     words = {"converged": bool(fit.converged), "reason": fit.reason, "notes": list(fit.notes)}
     if not fit.converged:  # its parameters mean nothing
         return words
     parts = {"params": fit.params, "standard_errors": fit.standard_errors}
     found = {name: jax.tree.leaves(part) for name, part in parts.items()}
     others = [jax.tree.leaves(other) for other in fit.alternatives]
-    return words | found | {"loss": fit.loss, "alternatives": others}
+    loss = fit.loss_trace[-1] if fit.loss_trace[-1] > 1e-12 else 0.0  # else that is rounding
+    found |= {"loss": loss, "log_likelihood": fit.log_likelihood}
+    return words | found | {"alternatives": others}
 
 
 @call("fit_shift: counts", ITERATED)

@@ -157,6 +157,8 @@ OBSERVATIONS: dict[str, Callable[[], Any]] = {
     "names that repeat": lambda: exact(np.ones((3, 2)), names=("mass", "mass")),
     "under a trace": lambda: jax.jit(lambda x: rows(x, x).lower)(jnp.zeros((2, 1))),
     "a likelihood of another dimension": lambda: tg.log_likelihood(rows(), np.zeros(3), np.eye(3)),
+    "a likelihood of arrays": lambda: tg.log_likelihood(np.ones((9, 2)), np.zeros(2), EYE),
+    "an artefact of no batch": lambda: tg.export(box(), [0.0], [[1.0]], batch=0),
     "a likelihood of other rows": lambda: tg.log_likelihood(rows(), np.zeros((5, 2)), EYE),
     "a method held for another pattern": lambda: tg.log_likelihood(
         rows(np.zeros((1, 2)), np.ones((1, 2))),
@@ -208,6 +210,7 @@ FITS: dict[str, Callable[[], Any]] = {
     "fit_observations, impossible rows": lambda: tg.fit_observations(
         exact([0.5, -1.0, 2.0], region=tg.Box([0.0], [INF]))
     ),
+    "fit_observations, arrays": lambda: tg.fit_observations(np.zeros((10, 2))),
     "fit_observations, few rows": lambda: tg.fit_observations(exact([0.5, 1.0])),
     "fit_observations, collinear": lambda: tg.fit_observations(exact(), np.ones((9, 2))),
     "fit_observations, a design with NaN": lambda: tg.fit_observations(

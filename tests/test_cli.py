@@ -378,6 +378,7 @@ print(before, jax.config.jax_compilation_cache_dir)
         ({"XDG_CACHE_HOME": "/x"}, "None /x/truncgauss/jax"),
         ({"HOME": "/home/me"}, "None /home/me/.cache/truncgauss/jax"),
         ({"XDG_CACHE_HOME": "/x", "JAX_COMPILATION_CACHE_DIR": "/y"}, "/y /y"),
+        ({"HOME": "~"}, "None None"),
     ],
 )
 def test_the_command_line_keeps_compiled_functions_and_imports_do_not(environment, expected):

@@ -118,3 +118,61 @@ def test_programs_of_little_effort_give_the_numbers_of_others(form, monkeypatch)
     rtol = 1e-4 if form == "single precision" else 1e-9
     for one, other in zip(quick, results()):
         np.testing.assert_allclose(one, other, rtol=rtol, atol=rtol)
+
+
+TRACED = """
+import jax
+import truncgauss as tg
+traces = []
+
+@jax.jit
+def program(x):
+    traces.append(x)
+    return tg.log_probability([0.0], [[1.0]], tg.Box(x - 1.0, x)).log_prob
+
+for _ in range(2):
+    program(jax.numpy.zeros(1))
+print(len(traces))
+"""
+
+
+def test_a_program_that_is_the_first_to_use_the_library_is_traced_once():
+    environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
+    result = subprocess.run(
+        [sys.executable, "-c", TRACED], capture_output=True, text=True, env=environment
+    )
+    assert result.stdout.strip() == "1", result.stderr
+
+
+PROGRAMS = """
+import jax, sys
+import truncgauss as tg
+jax.numpy.ones(3) + 1  # JAX has compiled before
+try:
+    print(tg.use_compilation_cache(*sys.argv[1:]))
+except ValueError as error:
+    sys.exit(str(error))
+tg.log_probability([0.0], [[1.0]], tg.Box([0.0], [1.0]))
+"""
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_user_keeps_small_programs_too(given, tmp_path):
+    """Those of JAX's own threshold, a second, would be none here."""
+    environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": "."}
+    if not given:
+        environment["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path)
+    result = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAMS, *([str(tmp_path)] if given else [])],
+        capture_output=True, text=True, env=environment,
+    )  # fmt: skip
+    assert result.stdout.splitlines()[0] == str(tmp_path), result.stderr
+    assert list(tmp_path.glob("*-cache"))
+
+
+def test_a_user_without_a_home_is_asked_for_a_folder():
+    environment = {"JAX_PLATFORMS": "cpu", "PATH": "", "PYTHONPATH": ".", "HOME": "~"}
+    result = subprocess.run(
+        [sys.executable, "-c", PROGRAMS], capture_output=True, text=True, env=environment
+    )
+    assert (result.returncode, "give folder=" in result.stderr) == (1, True)

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import pytest
 
@@ -31,7 +30,7 @@ class Case(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """Results that the laws speak of; the log-likelihood is 0 where only its ratios are known."""
+    """Results that the laws speak of."""
 
     names: tuple[str, ...]
     estimates: np.ndarray
@@ -174,12 +173,7 @@ CASES = {
 
 def summary(fit: Any) -> Summary:
     assert fit.converged, fit.reason
-    if hasattr(fit, "names"):
-        return Summary(fit.names, np.asarray(fit.estimates), fit.errors, float(fit.log_likelihood))
-    of = lambda tree: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
-    estimates, errors = of(fit.params), of(fit.standard_errors)
-    finite = np.isfinite(estimates)
-    return Summary(("loc[0]",) * finite.sum(), estimates[finite], errors[finite], 0.0)
+    return Summary(fit.names, np.asarray(fit.estimates), fit.errors, float(fit.log_likelihood))
 
 
 @functools.cache

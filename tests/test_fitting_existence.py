@@ -201,7 +201,7 @@ def test_coefficients_without_information_are_absurd():
     assert absurd(np.array([1.0, INF]), 1.0, transform)[1]
     with pytest.raises(ValueError, match="more of them .* than rows that count"):
         whitened(design, np.r_[1.0, np.zeros(49)], "columns")
-    fields = {"converged": True, "names": ("a", "b"), "errors": usual}
+    fields = {"converged": True, "names": ("a", "b"), "errors": usual, "num_parameters": 2}
     refuse(fields, np.array([False, True]))
     assert not fields["converged"] and "next to nothing of b," in fields["reason"]
     assert np.all(np.isinf(fields["errors"]))
@@ -291,9 +291,9 @@ class Ending(fitting.Model):
 
 @pytest.mark.parametrize("depth", [1.0, 5.0])
 def test_a_way_that_rises_above_every_maximum_is_told(depth):
-    best, sentence = Descent(Ending(depth), 60, False).best([np.array([0.1]), np.array([9.0])])
+    best = Descent(Ending(depth), 60, False).best([np.array([0.1]), np.array([9.0])])
     assert best.arrived == (depth < 2.0)
-    assert ("likelihood rose to 3 nats above" in sentence) == (depth > 2.0), sentence
+    assert ("likelihood rose to 3 nats above" in best.starts) == (depth > 2.0), best.starts
 
 
 def inverse_covariance_in_the_disc(rows):

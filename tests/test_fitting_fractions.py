@@ -1,9 +1,10 @@
 """`fit_shift` and `fit_limits`: closed forms, mirror images, and what fractions cannot tell."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import truncgauss as tg
 from truncgauss.execution.pytrees import frozen_pytree
@@ -34,6 +35,52 @@ def test_a_shift_and_its_error_from_one_count_in_closed_form():
     halves = tg.fit_shift([421, 420], [0.0], [[1.0]], tg.Box([[0.0], [0.0]], INF), 500)
     np.testing.assert_allclose(halves.params, result.params, rtol=1e-6)
     np.testing.assert_allclose(halves.standard_errors, result.standard_errors, rtol=1e-6)
+
+
+def binomial(p):
+    """The log-likelihood of 841 of 1000 trials, one by one."""
+    return 841 * np.log(p) + 159 * np.log1p(-p)
+
+
+def test_a_fit_of_counts_is_a_fit_of_maximum_likelihood():
+    fit = tg.fit_shift([841], [0.0], [[1.0]], tg.Box([0.0], [INF]), 1000)
+    assert fit.names == ("shift[0]",) and fit.num_rows == 1000 and fit.information == "expected"
+    np.testing.assert_allclose(fit.log_likelihood, binomial(0.841), rtol=1e-12)
+    np.testing.assert_allclose(fit.aic, 2 - 2 * binomial(0.841), rtol=1e-12)
+    fallen = binomial(0.841) - 0.5 * stats.chi2.ppf(0.95, 1)
+    ends = [optimize.brentq(lambda p: binomial(p) - fallen, 0.841, far) for far in (0.7, 0.95)]
+    np.testing.assert_allclose(fit.profile("shift[0]"), stats.norm.ppf(ends), rtol=1e-6)
+    derived = fit.delta(lambda shift: jax.scipy.special.ndtr(shift[0]))
+    np.testing.assert_allclose(derived.value, 0.841, rtol=1e-9)
+    np.testing.assert_allclose(derived.standard_error, np.sqrt(0.841 * 0.159 / 1000), rtol=1e-9)
+    assert "shift[0]" in fit.summary() and "efron1978" in fit.citation()
+    np.testing.assert_allclose(fit.wald()[0, 1] - fit.params[0], 1.959964 * fit.errors[0], 1e-6)
+    unclear = tg.fit_limits([400], [0.0], [[1.0]], tg.Box([-1.0], [2.0]), 1000, num_starts=1)
+    with pytest.raises(ValueError, match="needs finite standard errors.*do not identify low"):
+        unclear.profile("low[0]")
+
+
+def test_the_profile_of_fractions_has_the_weight_of_their_residuals():
+    low, f = np.linspace(-1.0, 1.0, 5)[:, None], np.array([0.9, 0.81, 0.62, 0.44, 0.3])
+    fit = tg.fit_shift(f, [0.0], [[1.0]], tg.Box(low, INF))
+
+    def quasi(shift):
+        log_p, log_q = (stats.norm.logcdf(side * (shift - low[:, 0])) for side in (1.0, -1.0))
+        return np.sum(f * log_p + (1 - f) * log_q)
+
+    best = float(fit.params[0])
+    p = stats.norm.cdf(best - low[:, 0])
+    dispersion = np.sum((f - p) ** 2 / (p * (1 - p))) / 4
+    fallen = quasi(best) - 0.5 * dispersion * stats.chi2.ppf(0.95, 1)
+    ends = [optimize.brentq(lambda x: quasi(x) - fallen, best, best + d) for d in (-1.0, 1.0)]
+    np.testing.assert_allclose(fit.profile("shift[0]"), ends, rtol=1e-6)
+    assert np.isnan(fit.log_likelihood) and "wedderburn1974" in fit.citation()
+
+
+def test_a_method_that_sees_no_region_is_refused():
+    blind = tg.SoftMonteCarlo(num_samples=64, num_replicates=1, edge=tg.Hard())
+    with pytest.raises(ValueError, match="cannot see the regions from there. Use tg.Automatic"):
+        tg.fit_shift([500], [0.0], [[1.0]], tg.Box([30.0], [31.0]), 1000, method=blind)
 
 
 def test_the_mirror_solution_of_an_interval_is_reported():

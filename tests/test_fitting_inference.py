@@ -12,7 +12,7 @@ from scipy import stats
 import truncgauss as tg
 from tests.wald_coverage import CELLS, simulated
 from truncgauss.fitting.optimization.result import in_words
-from truncgauss.fitting.optimization.wald import coverages, untrusted, wald_ratios
+from truncgauss.fitting.optimization.wald import by_differences, coverages, untrusted, wald_ratios
 from truncgauss.fitting.result import same_rows
 
 INF = np.inf
@@ -107,7 +107,7 @@ def test_the_coverage_of_wald_intervals_is_that_of_exponential_samples(n):
     mean, z = 1.7, 1.959964
     for power in (1.0, 0.5):  # mean = x^-power
         ratios = wald_ratios(
-            lambda x: float(mean * x[0] - np.log(x[0])),
+            by_differences(lambda x: float(mean * x[0] - np.log(x[0]))),
             n,
             np.array([1.0 / mean]),
             np.array([[mean**-2.0 / n]]),
@@ -122,8 +122,8 @@ def test_the_coverage_of_wald_intervals_is_that_of_exponential_samples(n):
 
 
 def test_wald_ratios_are_infinite_where_the_likelihood_ends():
-    nowhere = wald_ratios(lambda x: np.nan if x[0] > 0 else x[0] ** 2, 1.0, np.zeros(1), np.eye(1),
-                          lambda x: x, np.eye(1))  # fmt: skip
+    loss = by_differences(lambda x: np.nan if x[0] > 0 else x[0] ** 2)
+    nowhere = wald_ratios(loss, 1.0, np.zeros(1), np.eye(1), lambda x: x, np.eye(1))
     assert nowhere[0, 1] == INF and untrusted(nowhere).all()
 
 

@@ -375,7 +375,7 @@ def test_a_row_of_units_is_no_data(tmp_path):
     np.testing.assert_array_equal(tables.from_file(path, ["x"], units_row=True)["x"], [1, 3, 5])
     parts = [tables.from_file(path, ["y"], part=(i, 2), units_row=True)["y"] for i in (0, 1)]
     np.testing.assert_array_equal(np.concatenate(parts), [2, 4, 6])
-    assert tables.place(path, 1, part=(1, 2), units_row=True) == f"{path}:5"
+    assert tables.location(path, 1, part=(1, 2), units_row=True) == f"{path}:5"
     for name, got in (("x", "'m'"), ("y", "''")):
         with pytest.raises(
             ValueError,

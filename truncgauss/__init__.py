@@ -21,6 +21,9 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         parallel as parallel,
         tables as tables,
     )
+    from truncgauss.execution.compiling import (
+        use_compilation_cache as use_compilation_cache,
+    )
     from truncgauss.fitting import (
         mixtures as mixtures,
     )
@@ -115,6 +118,7 @@ _HOMES = {
     "truncgauss.diagnosis.nonfinite": "first_nonfinite".split(),
     "truncgauss.distributions": "TruncatedMultivariateNormal TruncatedNormal".split(),
     "truncgauss.distributions.mixture": "TruncatedMixture".split(),
+    "truncgauss.execution.compiling": "use_compilation_cache".split(),
     "truncgauss.fitting": (
         "Statistics fit_limits fit_observations fit_regression fit_shift "
         "fit_truncated_normal likelihood_ratio minimize quantile_residuals"
@@ -205,3 +209,9 @@ def _moved(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+# This module adds to what JAX knows programs by. Were it imported while a program of the user's is
+# traced, JAX would not recognise that program at its second call, and compile it again.
+if "jax" in sys.modules:
+    importlib.import_module("truncgauss.execution.parallel")

@@ -88,7 +88,7 @@ def outliers_of(fit, config, data):
         return {}
 
     def line(row):
-        return tables.place(config.data, row, config.where, units_row=config.units_row)
+        return tables.location(config.data, row, config.where, units_row=config.units_row)
 
     outliers = outliers.renumbered(data.rows)
     return {"outliers": outliers._asdict() | {"said": outliers.described(line)}}

@@ -50,7 +50,9 @@ def read(config: Any, part: tuple[int, int]) -> Data:
     length = len(next(iter(columns.values())))
 
     def place(row: int) -> str:
-        return tables.place(config.data, row, config.where, part=part, units_row=config.units_row)
+        return tables.location(
+            config.data, row, config.where, part=part, units_row=config.units_row
+        )
 
     gone = incomplete(config, columns, place)
     rows = np.flatnonzero(~gone)
@@ -108,7 +110,7 @@ def known_of(
         }
     known = tables.arrays_of(
         columns, names, given, missing=bool(config.missing),
-        censoring=config.censoring, weights=config.weights or None, place=place,
+        censoring=config.censoring, weights=config.weights or None, location=place,
     )  # fmt: skip
     for j, (name, entry) in enumerate(config.outcomes.items()):
         if entry.log:

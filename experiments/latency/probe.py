@@ -1,6 +1,7 @@
 """One task in a fresh process: a JSON line of what its first and its warm calls cost.
 
-Run as `python probe.py TASK DIMENSION NUM_CALLS`; `scipy` in front of the task asks SciPy.
+Run as `python probe.py TASK DIMENSION NUM_CALLS`, where TASK is one of `TASKS` or a fit of `FITS`,
+whose dimension is not read; `scipy` in front of the task asks SciPy.
 """
 
 import json
@@ -8,6 +9,7 @@ import sys
 import time
 
 import numpy as np
+from fits import FITS
 
 
 def problem(d):
@@ -19,6 +21,40 @@ def problem(d):
     low = -1.0 + 0.5 * rng.normal(size=d)
     covariance = covariance / scale[:, None] / scale[None, :]
     return np.zeros(d), covariance, low, low + 1.5 + rng.uniform(size=d)
+
+
+BATCH = 9  # boxes
+READ = [0]  # programs that were read instead of compiled
+
+
+def tasks(jax, tg, d):
+    """The calls by name; those of a batch have one box in each row."""
+    numbers = problem(d)
+    arrays = [jax.device_put(x) for x in numbers]
+    shifts = np.linspace(-0.5, 0.5, BATCH)[:, None]
+    batch = [*arrays[:2], *(jax.device_put(x + shifts) for x in numbers[2:])]
+    loc, covariance, low, high = numbers
+    box = lambda: tg.Box(low, high)
+
+    def value(loc, covariance, low, high):
+        return tg.log_probability(loc, covariance, tg.Box(low, high)).log_prob
+
+    total = lambda *args: value(*args).sum()
+    slopes = {"argnums": (0, 1, 2, 3)}
+    gradient = jax.value_and_grad(value, **slopes)
+    staged = {
+        "jit value": (jax.jit(value), arrays),
+        "jit gradient": (jax.jit(gradient), arrays),
+        "jit gradient of a batch": (jax.jit(jax.value_and_grad(total, **slopes)), batch),
+        "jit Hessian of a batch": (jax.jit(jax.hessian(total)), batch),
+    }
+    called = {name: lambda f=f, args=args: f(*args) for name, (f, args) in staged.items()}
+    return called | {
+        "value": lambda: value(*numbers),
+        "gradient": lambda: gradient(*arrays),
+        "moments": lambda: tg.truncated_moments(loc, covariance, box()),
+        "draws": lambda: tg.truncated_samples(jax.random.key(0), loc, covariance, box(), 1000),
+    }
 
 
 def ours(task, d):
@@ -35,20 +71,15 @@ def ours(task, d):
         if name.endswith("backend_compile_duration"):
             compilations.append(seconds)
 
+    def count(name, **_):
+        READ[0] += name.endswith("compilation_cache/cache_hits")
+
     jax.monitoring.register_event_duration_secs_listener(listen)
-    loc, covariance, low, high = problem(d)
-    arrays = [jax.device_put(x) for x in (loc, covariance, low, high)]
-    value = lambda loc, covariance, low, high: (
-        tg.log_probability(loc, covariance, tg.Box(low, high)).log_prob
-    )
-    box = lambda: tg.Box(low, high)
-    calls = {
-        "value": lambda: value(loc, covariance, low, high),
-        "gradient": lambda: jax.value_and_grad(value, argnums=(0, 1, 2, 3))(*arrays),
-        "moments": lambda: tg.truncated_moments(loc, covariance, box()),
-        "draws": lambda: tg.truncated_samples(jax.random.key(0), loc, covariance, box(), 1000),
-    }
-    return lambda: jax.block_until_ready(calls[task]()), compilations
+    jax.monitoring.register_event_listener(count)
+    if task in FITS:
+        return FITS[task](tg), compilations
+    call = tasks(jax, tg, d)[task]
+    return lambda: jax.block_until_ready(call()), compilations
 
 
 def scipy(task, d):
@@ -75,8 +106,14 @@ def main(words):
         start = time.perf_counter()
         call()
         warm.append(time.perf_counter() - start)
-    found = {"first": first, "wall": wall, "warm": min(warm), "compilations": compiled}
-    print(json.dumps(found | {"later": len(compilations) - before - compiled}))
+    costs = {
+        "first": first,
+        "wall": wall,
+        "warm": min(warm),
+        "compilations": compiled,
+        "read": READ[0],
+    }
+    print(json.dumps(costs | {"later": len(compilations) - before - compiled}))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def problem(n, k, d, seed):
     rows = tg.Observations.exact(seen, nan_is_missing=True, noise=noise, region=region)
     whole, _ = fit.prepared_loss(rows, k, ("full", None))
     start = em.Components(np.full(k, 1 / k), locs, covariances)
-    return fit.planned(whole, whole.method, start), start
+    return loss.planned(whole, whole.method, start), start
 
 
 def operations(jaxpr):

@@ -63,7 +63,7 @@ def rows_of(config):
     endless = np.flatnonzero(~np.isfinite(rows).all(axis=1))
     if len(endless):
         raise ValueError(
-            f"{tables.place(config.data, endless[0], config.where)} holds an infinite value: "
+            f"{tables.location(config.data, endless[0], config.where)} holds an infinite value: "
             f"{rows[endless[0]]}."
         )
     seen = np.all((rows >= config.limits.low) & (rows <= config.limits.high), axis=1)

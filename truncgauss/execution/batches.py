@@ -48,7 +48,7 @@ def _in_turns(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[A
     if size <= width:
         return every(*rows)
     turns, missing = _turns(size, width)
-    own = [row for row, axis in zip(rows, axes) if axis == 0]
+    mapped = [row for row, axis in zip(rows, axes) if axis == 0]
 
     # A turn takes every so many-th row. So its rows lie on all devices if all rows do.
     def apart(leaf: jax.Array) -> jax.Array:
@@ -61,11 +61,11 @@ def _in_turns(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[A
         count = leaf.shape[0] * leaf.shape[1]
         return jnp.moveaxis(leaf, 0, 1).reshape((count, *leaf.shape[2:]))[:size]
 
-    def turn(own: list[Any]) -> Any:
-        of_turn = iter(own)
+    def turn(mapped: list[Any]) -> Any:
+        of_turn = iter(mapped)
         return every(*(next(of_turn) if axis == 0 else row for row, axis in zip(rows, axes)))
 
-    return jax.tree.map(together, jax.lax.map(turn, jax.tree.map(apart, own)))
+    return jax.tree.map(together, jax.lax.map(turn, jax.tree.map(apart, mapped)))
 
 
 def _turns(size: int, width: int) -> tuple[int, int]:
@@ -79,7 +79,7 @@ def _turns(size: int, width: int) -> tuple[int, int]:
 
 
 def at_once(function: Callable[..., Any], rows: tuple[Any, ...], axes: tuple[Any, ...]) -> int:
-    """How many rows may be computed at a time without dividing a factorisation."""
+    """The number of rows that may be computed at a time without dividing a factorisation."""
     size = next(len(jax.tree.leaves(row)[0]) for row, axis in zip(rows, axes) if axis == 0)
     if jax.default_backend() != "cpu" or size == 1:
         return size

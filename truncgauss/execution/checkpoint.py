@@ -89,29 +89,29 @@ class Record:
         return f"{name}-{self.counts[name]}"
 
     def result(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        key, mark = self.next_name(name), source_digest((function, args))
+        key, digest = self.next_name(name), source_digest((function, args))
         if key not in self.entries:
             value, parts = self.made(key, function, args)
-            self.put(key, mark, value)
+            self.put(key, digest, value)
             self.forget(parts)
             if self.clock.due():
                 self.save()
         self.parts.append(key)
         entry = self.entries[key]
-        if entry["mark"] != mark:
+        if entry["mark"] != digest:
             raise ValueError(
                 f"the checkpoint {self.path} belongs to other work: its call {key} was made with "
                 "other data or other code. Give another path, or remove the file to start afresh."
             )
         return rebuilt(entry["result"], self.arrays)
 
-    def put(self, key: str, mark: Any, value: Any) -> None:
+    def put(self, key: str, digest: Any, value: Any) -> None:
         """Take the result of a call, or the next state of a loop, with what it belongs to."""
         arrays: dict[str, np.ndarray] = {}
         structure = described(value, key, arrays)
         # One step, which an interruption cannot part.
         self.arrays |= arrays
-        self.entries[key] = {"mark": mark, "result": structure}
+        self.entries[key] = {"mark": digest, "result": structure}
         self.changed = True
 
     def made(self, key: str, function: Callable[..., Any], args: Any) -> tuple[Any, list[str]]:
@@ -277,8 +277,8 @@ class OfAllRows:
         self.function, self.loss, self.x = function, loss, x
 
     def __call__(self, kind: str, fingerprint: np.ndarray) -> dict[str, Any]:
-        found = row_sums.evaluated(self.function, self.loss, self.x)
-        return {"at": [np.asarray(leaf) for leaf in jax.tree.leaves(self.x)], "found": found}
+        total = row_sums.evaluated(self.function, self.loss, self.x)
+        return {"at": [np.asarray(leaf) for leaf in jax.tree.leaves(self.x)], "found": total}
 
 
 def computed_of_rows(name: str, function: Callable[..., T], loss: Any, x: Any) -> T:
@@ -300,8 +300,8 @@ def computed_of_rows(name: str, function: Callable[..., T], loss: Any, x: Any) -
                 f"the checkpoint belongs to other work: its {name} of the same rows were computed "
                 "at other parameters. Give another path, or remove the file to start afresh."
             )
-    found: T = kept["found"]
-    return found
+    total: T = kept["found"]
+    return total
 
 
 def described(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
@@ -408,8 +408,8 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
             arrays = {name: file[name] for name in file.files}
         header = json.loads(str(arrays.pop(HEADER)))
         known = header["format"] == FORMAT and isinstance(header["fingerprint"], dict)
-        mark = header.pop("digest", None)
-        if known and mark != digest_of(header, arrays):
+        digest = header.pop("digest", None)
+        if known and digest != digest_of(header, arrays):
             raise ValueError("its digest does not agree with its numbers")
     except (*files.DAMAGE, OSError) as error:
         raise ValueError(f"{path} is no checkpoint of a fit ({error}). {way_out(path)}") from error

@@ -1,7 +1,9 @@
-"""Compilation with little effort for programs that run for milliseconds."""
+"""Compilation with little effort for programs that run for milliseconds, and programs on disk."""
 
 import functools
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -49,6 +51,51 @@ def accepted_names() -> frozenset[str]:
     if is_accepted(options):
         return frozenset(options)
     return frozenset(name for name, value in options.items() if is_accepted({name: value}))
+
+
+def cache_folder() -> Path | None:
+    """The folder for compiled programs: JAX's, if one is set, or truncgauss/jax under
+    XDG_CACHE_HOME or ~/.cache; None without a home."""
+    stated: str | None = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    if stated:
+        return Path(stated)
+    home = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    return home / "truncgauss" / "jax" if home.is_absolute() else None
+
+
+def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
+    """Keep every program that JAX compiles from now on in a folder, from which later processes read
+    it: a first call then waits for tracing only.
+
+    It turns on JAX's own persistent cache, for programs of all libraries, and has it keep those
+    that compile in less than a second too, which JAX leaves out and most of ours are. Call it once
+    at the top of a script or notebook. The command line does so by itself.
+
+    Nothing is ever removed from the folder, unless `jax_compilation_cache_max_size` limits its
+    bytes. Programs belong to a version of jaxlib and to a kind of processor: where machines of
+    several kinds share a home folder, give each kind a folder of its own.
+
+    Args:
+        folder: where; made if it is not there. By default JAX's own, if one is set by
+            JAX_COMPILATION_CACHE_DIR say, or else truncgauss/jax under XDG_CACHE_HOME or ~/.cache.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: if no folder is given and the user has no home.
+
+    Example:
+        >>> tg.use_compilation_cache()  # doctest: +SKIP
+        PosixPath('/home/ann/.cache/truncgauss/jax')
+    """
+    chosen = folder or cache_folder()
+    if chosen is None:
+        raise ValueError("use_compilation_cache: this user has no home folder; give folder=.")
+    jax.config.update("jax_compilation_cache_dir", str(chosen))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    return Path(chosen)
 
 
 class Cost(NamedTuple):

@@ -55,7 +55,7 @@ NAMES = {"slurm": "Slurm", "ompi": "Open MPI", "k8s": "Kubernetes"}
 
 
 class Address(NamedTuple):
-    """Where the processes meet, how many there are, and which of them this one is.
+    """The meeting point of the processes, their number, and which of them this one is.
 
     Attributes:
         coordinator: "host:port" of the first process; None where the cluster knows it.
@@ -131,7 +131,7 @@ def address(
 
 
 def _missing(environment: Mapping[str, str]) -> str:
-    """What of a cluster's variables is there and what is not."""
+    """Variables of a cluster that are set, and those that are missing, in a sentence."""
     cure = (
         "Start the processes by srun or mpirun, or give --coordinator HOST:PORT, --num-processes "
         "and --process-index."

@@ -265,11 +265,13 @@ def over_lanes(function: Callable[..., Any], lanes: Any, shared: Any) -> Any:
         return function(lanes, shared)
     split, whole = PartitionSpec(None, mesh.axis_names), PartitionSpec()
 
-    def own(lanes: Any, shared: Any) -> Any:
+    def local(lanes: Any, shared: Any) -> Any:
         with _PLAN(MeshPlan()):
             return function(lanes, shared)
 
-    each = jax.shard_map(own, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False)
+    each = jax.shard_map(
+        local, mesh=mesh, in_specs=(split, whole), out_specs=split, check_vma=False
+    )
     return each(lanes, shared)
 
 
@@ -326,7 +328,7 @@ def agreed(what: str, tree: Any) -> None:
 
 
 def all_bytes(content: bytes) -> list[bytes]:
-    """What each process gives, in their order, on all of them.
+    """The bytes of each process, in their order, on all of them.
 
     Raises:
         RuntimeError: if another process has ended.
@@ -379,7 +381,7 @@ def is_elsewhere(leaf: Any) -> bool:
 
 
 def plan() -> MeshPlan:
-    """What is spread, and over which meshes, where this is called."""
+    """The meshes over which rows and replicates are spread, where this is called."""
     return _PLAN.value
 
 
@@ -404,13 +406,13 @@ def _divided(
     args = tuple(_padded(arg, missing) if axis == 0 else arg for arg, axis in zip(args, axes))
     split, whole = PartitionSpec(mesh.axis_names), PartitionSpec()
 
-    def own(*args: Any) -> Any:
+    def local(*args: Any) -> Any:
         with _PLAN(MeshPlan()):
             return function(*args)
 
     specs = tuple(split if axis == 0 else whole for axis in axes)
     # Derivatives are taken outside or wholly inside, where nothing is exchanged.
-    each = jax.shard_map(own, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)
+    each = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=split, check_vma=False)
     result = each(*args)
     if mesh.is_multi_process and gathered:  # so that each process can read all of it
         everywhere = NamedSharding(mesh, whole)

@@ -180,7 +180,11 @@ def floats_as_float64(tree: T) -> T:
     """The tree with its arrays of floating numbers in float64, which must be enabled."""
 
     def wide(leaf: jax.Array) -> jax.Array:
-        return leaf.astype(jnp.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
+        if not jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.dtype == jnp.float64:
+            return leaf
+        if not is_concrete(leaf) or not leaf.sharding.is_fully_addressable:
+            return leaf.astype(jnp.float64)
+        return jax.device_put(np.asarray(leaf, np.float64), leaf.sharding)
 
     return jax.tree.map(wide, tree)
 

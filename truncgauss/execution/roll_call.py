@@ -89,12 +89,12 @@ def _index(connection: socket.socket) -> int | None:
         return None
 
 
-def _answer(place: tuple[str, int], process_index: int, until: float, patience: float) -> str:
+def _answer(address: tuple[str, int], process_index: int, until: float, patience: float) -> str:
     """The answer of the first process; it is missing itself if it cannot be reached."""
     while True:
         why = "it went away"
         try:
-            with socket.create_connection(place, timeout=5.0) as connection:
+            with socket.create_connection(address, timeout=5.0) as connection:
                 connection.settimeout(patience + 5.0)  # it may have begun to wait just now
                 connection.sendall(f"{process_index}\n".encode())
                 if said := connection.makefile().readline():
@@ -102,7 +102,7 @@ def _answer(place: tuple[str, int], process_index: int, until: float, patience: 
         except OSError as error:
             why = error.strerror or str(error)
         if time.monotonic() > until:
-            return f"{MISSING} {_listed([0])} ({place[0]}:{place[1]}: {why})"
+            return f"{MISSING} {_listed([0])} ({address[0]}:{address[1]}: {why})"
         time.sleep(PAUSE)
 
 

@@ -3,7 +3,7 @@
 from truncgauss.execution.checkpoint import computed, resumable
 from truncgauss.execution.interrupts import interrupts
 from truncgauss.fitting.engine import maximum_likelihood
-from truncgauss.fitting.fractions import fit_limits, fit_shift
+from truncgauss.fitting.fractions import FractionsFit, fit_limits, fit_shift
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.observations import (
     ObservationsErrors,
@@ -56,6 +56,7 @@ __all__ = [
     "ErrorBars",
     "Fit",
     "FitResult",
+    "FractionsFit",
     "Frozen",
     "GaussianErrors",
     "LikelihoodFit",

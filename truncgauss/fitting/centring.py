@@ -148,7 +148,7 @@ class Centred:
     @property
     def size(self) -> jax.Array:
         """The total weight of the rows."""
-        return jnp.asarray(self.summary.size)
+        return jax.device_put(np.asarray(self.summary.size))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ class Centred:
         for start, block in zip(ends, blocks):
             whole[start : start + len(block), start : start + len(block)] = block
         shift[: sum(map(len, self.shifts))] = np.concatenate(self.shifts)
-        return UserUnits(inner, jnp.asarray(whole), jnp.asarray(shift))
+        return UserUnits(inner, *jax.device_put((whole, shift)))
 
 
 def centred(

@@ -14,17 +14,10 @@ from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point, point, verdict
+from truncgauss.fitting.optimization.newton import Point, along, point
 from truncgauss.fitting.optimization.progress import bar
-from truncgauss.fitting.optimization.result import (
-    BASELESS,
-    MOSTLY_UNSEEN,
-    NO_OTHER,
-    UNSEEN,
-    in_words,
-)
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.fitting.optimization.wald import wald_ratios
+from truncgauss.fitting.optimization.wald import by_differences, wald_ratios
 from truncgauss.gaussian.problem import Estimate
 
 INFORMATION = ("observed", "expected", "sandwich")
@@ -73,7 +66,8 @@ def maximum_likelihood(
     """
     check_settings(information, num_profiles)
     with jax.enable_x64(True), bar(None, "", progress):
-        fit = ascended(model, start, num_starts, information, Descent(model, num_steps, progress))
+        descent = model.descent(num_steps, progress)
+        fit = ascended(model, start, num_starts, information, descent)
         return fit.with_intervals(num_profiles)
 
 
@@ -85,43 +79,30 @@ def ascended(
         path = descent.path(np.asarray(start, np.float64))
         if path.arrived:
             return fit_at(model, path, information)
-    starts = model.starts(num_starts)
-    best, sentence = descent.best(starts)
-    if not best.end.finite:
-        raise ValueError(
-            "The likelihood or its derivatives are not finite at the start. Give another start, or "
-            "another method."
-        )
-    fit = fit_at(model, best, information, sentence if len(starts) > 1 else "")
+    fit = fit_at(model, descent.best(model.starts(num_starts)), information)
     if start is None:
         return fit
     return dataclasses.replace(fit, notes=(model.unused_start, *fit.notes))
 
 
-def fit_at(model: Model, path: Path, information: str, starts: str = "") -> Any:
-    """The fit where a path has led.
-
-    Args:
-        model: what is fitted.
-        path: the descent.
-        information: "observed", "expected" or "sandwich".
-        starts: what several starts led to, in a sentence.
-    """
-    loss, here, x = path.loss, path.end, jnp.asarray(path.end.x)
-    total = model.total(path) or total_of(loss, x)
+def fit_at(model: Model, path: Path, information: str) -> Any:
+    """The fit where a path has led; the information is "observed", "expected" or "sandwich"."""
+    loss, end, x = path.loss, path.end, jnp.asarray(path.end.x)
+    total = model.total(path) or total_of(loss, end)
     estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, x))
-    slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
+    slope, curvature = (float(loss.size) * part for part in (end.gradient, end.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
-    obstacle = model.obstacle(path)
-    converged, reason = ending(path, proof, obstacle)
-    free_errors = free_errors_of(model, path, proof, information)
+    obstacle = model.obstacle(path) if end.finite else None
+    converged, reason = model.ending(path, proof, obstacle)
+    known = obstacle is None
+    if not known:
+        proof = Certificate(np.nan, np.nan, np.nan, False, proof.stderr)
+    free_errors = free_errors_of(model, path, proof, information, known)
     bars = free_errors.of(jacobian)
-    errors, covariance = bars.standard_errors, bars.covariance
-    if obstacle is not None:
-        errors, covariance = np.full_like(errors, np.inf), np.full_like(covariance, np.nan)
+    errors, covariance = bars.standard_errors, np.where(known, bars.covariance, np.nan)
     ratios, remarks = np.zeros((0, 2)), tuple[str, ...]()
     if converged:
-        compare = functools.partial(ratios_of, loss, here, model.coordinates, jacobian)
+        compare = functools.partial(ratios_of, loss, end, model.coordinates, jacobian)
         ratios, remarks = model.wald_ratios(path, total, errors, compare)
     fraction, outliers = model.judged(path, total, converged)
     fields = {
@@ -145,12 +126,12 @@ def fit_at(model: Model, path: Path, information: str, starts: str = "") -> Any:
         "references": ("marquardt1963", *model.references, *REFERENCES.get(information, ())),
     }
     refuse(fields, model.undetermined(path, errors))
-    fields["notes"] = model.notes(fields, notes_of(model, fields, remarks, starts), starts)
+    fields["notes"] = model.notes(fields, notes_of(model, fields, remarks, path), path)
     return model.result(fields, path)
 
 
 def traces(path: Path) -> dict[str, Any]:
-    """How a descent went, over how many parameters, and where it ended."""
+    """The end of a descent and its course, as fields of a fit."""
     return {
         "loss": path.loss,
         "best": path.end,
@@ -164,43 +145,19 @@ def traces(path: Path) -> dict[str, Any]:
 REFERENCES = {"expected": ("efron1978",), "sandwich": ("white1982",)}
 
 
-def ending(path: Path, proof: Certificate, obstacle: str | None) -> tuple[bool, str]:
-    """Whether this is a maximum, and a sentence."""
-    if np.isinf(proof.stderr):
-        return False, BASELESS
-    if obstacle is not None:
-        return False, obstacle
-    if proof.positive_definite:
-        return verdict(proof.distance, len(path.visited) - 1)
-    return False, (
-        "Not converged: the curvature of the likelihood is not positive beyond rounding at the end "
-        f"(smallest scaled eigenvalue {proof.curvature:.1e}). The rows do not determine the "
-        "parameters, or some of these lie so far off that rounding hides it."
-    )
-
-
 def notes_of(
-    model: Model, fields: dict[str, Any], remarks: tuple[str, ...], starts: str
+    model: Model, fields: dict[str, Any], remarks: tuple[str, ...], path: Path
 ) -> tuple[str, ...]:
-    """Whether the maximum is global, and on what it rests.
-
-    Where a likelihood that has one maximum at most was not followed to it, nothing is said of
-    others.
-    """
-    notes = []
-    stderr, fraction = fields["log_likelihood_stderr"], fields["fraction_not_truncated"]
-    if not model.unique:
-        others = f". {starts}" if starts else "; try num_starts."
-        notes.append(f"The likelihood may have other maxima{others}")
-    elif fields["converged"]:
-        notes.append(NO_OTHER)
+    """Whether the maximum is global, and on what it rests."""
+    notes = [*model.other_maxima(fields, path)]
+    stderr = fields["log_likelihood_stderr"]
     if 0.1 < stderr < np.inf:
         notes.append(
             f"The log-likelihood is known to {stderr:.2g} only, as its integrals are estimates: "
             "give the method more points."
         )
-    if fraction < MOSTLY_UNSEEN and fields["converged"]:
-        notes.append(UNSEEN.format(in_words(fraction)))
+    if fields["converged"]:
+        notes += model.unseen(fields["fraction_not_truncated"])
     if fields["outliers"] is not None and len(fields["outliers"].rows):
         notes.append(str(fields["outliers"]))
     return (*notes, *remarks) if fields["converged"] else tuple(notes)
@@ -221,14 +178,13 @@ def compiled_total(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return total.log_prob, total.stderr**2
 
 
-def total_of(loss: Any, x: jax.Array) -> Estimate:
-    """The log-likelihood of all rows and its standard error."""
-    total = getattr(type(loss), "total_by_rows", None)
-    if total is not None:  # by a program that is compiled already
-        value, variance = row_sums.evaluated(total, loss, x)
-    else:
-        value, variance = row_sums.evaluated(compiled_total, loss, x)
-    return Estimate(value, variance**0.5)
+def total_of(loss: Any, end: Point) -> Estimate:
+    """The log-likelihood of all rows and its standard error, where a path ended."""
+    value, variance = -float(loss.size) * end.loss, end.variance
+    if np.isnan(variance):
+        at = jnp.asarray(end.x)
+        value, variance = map(float, row_sums.evaluated(compiled_total, loss, at))
+    return Estimate(*jax.device_put((np.asarray(value), np.asarray(variance**0.5))))
 
 
 @Compiled
@@ -239,56 +195,61 @@ def scores_of(loss: Any, x: jax.Array) -> jax.Array:
 
 def ratios_of(
     loss: Any,
-    here: Point,
+    end: Point,
     coordinates: Any,
     jacobian: np.ndarray,
     some: Any = slice(None),
     value: Callable[[np.ndarray], float] | None = None,
 ) -> np.ndarray:
     """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
-    if there is a program for it already."""
+    if there is a program for that alone."""
     size = float(loss.size)
-    if value is None:
-        value = lambda x: -float(total_of(loss, jnp.asarray(x)).log_prob) / size
+
+    def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        if value is not None:
+            return by_differences(value)(x, direction)
+        return (end.loss, 0.0, 0.0) if x is end.x else along(loss, x, direction)
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
 
-    covariance = np.linalg.inv(size * here.hessian)
-    return wald_ratios(value, size, here.x, covariance, estimates, jacobian[some])
+    covariance = np.linalg.inv(size * end.hessian)
+    return wald_ratios(derivatives, size, end.x, covariance, estimates, jacobian[some])
 
 
-def free_errors_of(model: Model, path: Path, proof: Certificate, information: str) -> FreeErrors:
-    """Errors of the free coordinates, by the information asked for."""
-    loss, here, size = path.loss, path.end, float(path.loss.size)
+def free_errors_of(
+    model: Model, path: Path, proof: Certificate, information: str, known: bool
+) -> FreeErrors:
+    """Errors of the free coordinates, by the information asked for; infinite if none are known."""
+    loss, end, size = path.loss, path.end, float(path.loss.size)
+    if not known:
+        return FreeErrors.observed(np.zeros_like(end.hessian))
     if information == "expected":
-        return FreeErrors.observed(size * point(model.expected_loss(path), here.x).hessian)
-    observed = FreeErrors.observed(size * here.hessian)
+        return FreeErrors.observed(size * point(model.expected_loss(path), end.x).hessian)
+    observed = FreeErrors.observed(size * end.hessian)
     if information == "observed":
         return observed
     if not proof.positive_definite:
-        return observed._replace(root=np.full_like(here.hessian, np.nan))
-    scores = np.asarray(scores_of(loss, jnp.asarray(here.x)))
-    return sandwich(observed, scores, model.weights, size * here.hessian, row_sums.sums_of(loss))
+        return observed._replace(root=np.full_like(end.hessian, np.nan))
+    root = model.score_root(path)
+    if root is None:
+        scores = np.asarray(scores_of(loss, jnp.asarray(end.x)))
+        root = score_root(scores, model.weights, row_sums.sums_of(loss))
+    return observed._replace(root=np.linalg.solve(size * end.hessian, root))
 
 
-def sandwich(
-    observed: FreeErrors, scores: np.ndarray, weights: Any, matrix: Any, sums: row_sums.RowSums
-) -> FreeErrors:
-    """Errors that hold for many rows even if their distribution is not the model's (White, 1982):
-    with H the Hessian and s_i the rows' scores, the covariance H^-1 (sum_i s_i s_i^T) H^-1.
+def score_root(scores: np.ndarray, weights: Any, sums: row_sums.RowSums) -> np.ndarray:
+    """R with R R^T the sum of w_i s_i s_i^T over the rows, (q, r). With H the Hessian, H^-1 R is a
+    root of a covariance that holds for many rows even if their distribution is not the model's
+    (White, 1982).
 
     Args:
-        observed: by the Hessian.
         scores: of each row, times its weight, (n, q), or filled up by rows that are none.
         weights: of the rows, (n,); None for 1.
-        matrix: H, (q, q), positive definite.
         sums: over all rows.
     """
     if weights is not None:
         weights = np.asarray(weights)
         seen = weights > 0
         scores = scores[: len(weights)][seen] / np.sqrt(weights[seen, None])
-    # The root of the scores' squares by QR, which loses no digits to squaring.
-    root = sums.triangle(scores)
-    return observed._replace(root=np.linalg.solve(matrix, root.T))
+    return sums.triangle(scores).T  # by QR, which loses no digits to squaring

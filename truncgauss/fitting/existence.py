@@ -26,6 +26,7 @@ import numpy as np
 from scipy import optimize
 
 from truncgauss.execution.row_sums import RowSums
+from truncgauss.fitting.optimization.uncertainty import FreeErrors
 
 MANY = 4000  # rows of a linear program; beyond, it is solved for some and the others are looked up
 MOST_ROUNDS = 100
@@ -177,9 +178,10 @@ def refuse(fields: dict[str, Any], undetermined: np.ndarray) -> None:
     """Take back that a fit has converged whose coefficients are not determined, in place."""
     if fields["converged"] and undetermined.any():
         named = ", ".join(fields["names"][k] for k in np.flatnonzero(undetermined))
-        errors = np.full(len(fields["names"]), np.inf)
-        nothing = np.zeros((0, 2))
-        fields |= {"converged": False, "errors": errors, "wald_ratios": nothing}
+        q, errors = fields["num_parameters"], np.full(len(fields["names"]), np.inf)
+        unknown = FreeErrors.observed(np.zeros((q, q)))
+        nothing = {"wald_ratios": np.zeros((0, 2)), "free_errors": unknown}
+        fields |= {"converged": False, "errors": errors, **nothing}
         fields["reason"] = UNDETERMINED.format(named)
 
 

@@ -1,49 +1,53 @@
-"""Shifts and limits from the observed fractions of selected points."""
+"""Shifts and limits from the observed fractions of selected points, by maximum likelihood.
+
+References:
+    Wedderburn, "Quasi-likelihood functions, generalized linear models, and the Gauss-Newton
+        method", Biometrika (1974).
+"""
 
 import dataclasses
+import functools
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import xlogy
 
-from truncgauss.execution.pytrees import frozen_pytree, refuse_text
-from truncgauss.fitting.binomial_search import FractionLoss, FractionSearch
-from truncgauss.fitting.held import hold, hold_limited
-from truncgauss.fitting.optimization.parameters import Limits, coordinates
+from truncgauss.execution.checkpoint import computed
+from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.pytrees import frozen_pytree, refuse_text, static_field
+from truncgauss.fitting.engine import estimates_at, maximum_likelihood
+from truncgauss.fitting.held import Held, HeldLimited, hold, hold_limited
+from truncgauss.fitting.model import Model
+from truncgauss.fitting.optimization import newton
+from truncgauss.fitting.optimization.descent import Path
+from truncgauss.fitting.optimization.parameters import Limits
 from truncgauss.fitting.optimization.progress import bar
-from truncgauss.fitting.optimization.result import FitResult
+from truncgauss.fitting.optimization.uncertainty import Certificate, ErrorBars
+from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
-from truncgauss.gaussian.problem import Problem, as_problem
+from truncgauss.gaussian.problem import Estimate, Problem, as_problem
 from truncgauss.gaussian.regions import Ball, Box
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.special import standardize
+from truncgauss.special import log1mexp, standardize
+
+APART = 1e-3  # standard deviations between two solutions that are two
+INDISTINCT = 1.92  # nats of log-likelihood: half of the 95 % point of chi-squared with one degree
+EQUAL = 1e-8  # of the mean half-deviance: what rounding and a stopped search may leave
+STATIONARY = 1e-12  # relative gradient: nothing is left to gain, also where no trial tells anything
+FLAT = 1e-5  # relative gradient at which a fit may have converged
+NOTHING = 1e-7  # sqrt of information a trial, in standard deviations: less than 1 in 1e14 trials
+AT_INFINITY = (
+    "Not converged: the optimum lies at infinity. Fractions of 0 or 1 are met the better the "
+    "farther the parameters go, and bound them on one side only."
+)
 
 
-@frozen_pytree
-class ShiftProblem:
-    """k regions seen through one Gaussian, whose mean is shifted by parameters x scale."""
-
-    loc: jax.Array  # (k, d)
-    covariance: Covariance
-    region: Any
-    scale: jax.Array  # (d,)
-
-    def rows(self, params: jax.Array) -> Problem:
-        return Problem(self.loc + params * self.scale, self.covariance, self.region)
-
-
-@frozen_pytree
-class LimitsProblem:
-    """k Gaussians seen through one box, which is the parameter."""
-
-    loc: jax.Array  # (k, d)
-    covariance: Covariance
-
-    def rows(self, params: Box) -> Problem:
-        return Problem(self.loc, self.covariance, params)
+# ---------------------------------------------------------------- the fits
 
 
 def fit_shift(
@@ -58,7 +62,7 @@ def fit_shift(
     num_starts: int = 6,
     num_steps: int = 300,
     progress: bool = True,
-) -> FitResult:
+) -> "FractionsFit":
     """The shift of a Gaussian's mean that reproduces the observed fraction of each of k regions.
 
     With counts y_k out of n_k independent trials it maximises the binomial likelihood
@@ -70,8 +74,8 @@ def fit_shift(
     comes from the residuals (quasi-likelihood; it needs k greater than the number of unknowns).
 
     The likelihood may have several maxima, such as mirror images about the middle of an interval.
-    The fit begins at several starts and at the mirror images of what it found: `params` is the best
-    and, of equals, the nearest to 0; what the data cannot tell from it (within 1.92 nats; for
+    The fit begins at several starts and at the mirror images of its best maximum: `params` is the
+    best and, of equals, the nearest to 0; what the data cannot tell from it (within 1.92 nats; for
     fractions, of equal loss) is in `alternatives`.
 
     Args:
@@ -88,48 +92,30 @@ def fit_shift(
             tried, if that takes more than a second: in one line on a terminal, else in few.
 
     Returns:
-        FitResult with params and standard_errors of shape (d,). What the data cannot identify has
-        an infinite standard error, and a sentence in `notes`.
+        FractionsFit with params and standard_errors of shape (d,). What the data cannot identify
+        has an infinite standard error, and a sentence in `notes`.
 
     Raises:
-        ValueError: for fractions outside [0, 1], counts above the trials, or shapes that disagree.
+        ValueError: for fractions outside [0, 1], counts above the trials, shapes that disagree, or
+            a method that sees none of the regions from any start.
 
     Example:
         >>> result = tg.fit_shift([841], [0.0], [[1.0]], tg.Box([0.0], [jnp.inf]), num_trials=1000)
         >>> result.params.round(2), result.standard_errors.round(2)
         (Array([1.], dtype=float64), Array([0.05], dtype=float64))
-
-    References:
-        Wedderburn, "Quasi-likelihood functions", Biometrika (1974).
     """
     dtype = as_problem(loc, covariance, regions).loc.dtype
     with jax.enable_x64(True), bar(None, "fit_shift", progress):
         problem = as_problem(*in_float64((loc, covariance, regions)))
         fractions, trials, problem = as_fractions(observed, num_trials, problem)
         scale = jnp.sqrt(problem.covariance.variances.mean(axis=0))
-        d = len(scale)
-
-        kept: list[FractionLoss] = []
-
-        def loss_at(params: jax.Array) -> FractionLoss:
-            question = ShiftProblem(problem.loc, problem.covariance, problem.region, scale)
-            if not kept:
-                loss = as_loss(question, params, fractions, trials, method, key)
-                if loss.held.planned:
-                    return loss
-                kept.append(loss)  # without a plan it is the same at any parameters
-            return kept[0]
-
-        def mirror_images(params: jax.Array) -> list[jax.Array]:
-            centre = jnp.nanmean(middle(problem.region) - problem.loc, axis=0) / scale
-            mirrored = jnp.where(jnp.isnan(centre), params, 2 * centre - params)
-            return [jnp.where(flip, mirrored, params) for flip in flips(~np.isnan(centre))]
-
-        noise = jax.random.normal(jax.random.key(1), (num_starts - 1, d), scale.dtype)
-        starts = [0.1 * 0.9 ** jnp.arange(d, dtype=scale.dtype), *(1.5 * noise)]
-        names = [f"shift[{j}]" for j in range(d)]
-        search = FractionSearch(loss_at, None, mirror_images, trials, names, num_steps, progress)
-        return in_units(search.result(starts), scale, jnp.zeros(d), dtype)
+        units = jnp.zeros_like(scale), scale
+        model = ShiftModel(
+            fractions, trials, *units, method, key, num_trials is not None, dtype, problem
+        )
+        return maximum_likelihood(
+            model, num_starts=num_starts, num_steps=num_steps, progress=progress
+        )
 
 
 def fit_limits(
@@ -144,7 +130,7 @@ def fit_limits(
     num_starts: int = 4,
     num_steps: int = 300,
     progress: bool = True,
-) -> FitResult:
+) -> "FractionsFit":
     """The limits of a box that let the observed fraction of each of k Gaussians through.
 
     The likelihood and what is said of it are those of `fit_shift`; the unknowns are the finite ends
@@ -159,12 +145,11 @@ def fit_limits(
         method, key, num_starts, num_steps, progress: as in `fit_shift`.
 
     Returns:
-        FitResult whose params and standard_errors have `.low` and `.high`, each of shape (d,). The
-        standard error of an infinite end is 0; of what the data cannot identify, inf.
+        FractionsFit whose params and standard_errors have `.low` and `.high`, each of shape (d,).
+        The standard error of an infinite end is 0; of what the data cannot identify, inf.
 
     Raises:
-        ValueError: for fractions outside [0, 1], counts above the trials, shapes that disagree, or
-            a start without a finite end.
+        ValueError: as `fit_shift`, or for a start without a finite end.
 
     Example:
         >>> start = tg.Box([-1.0], [jnp.inf])
@@ -186,24 +171,529 @@ def fit_limits(
         origin = problem.loc.mean(axis=0)
         scale = jnp.sqrt(problem.covariance.variances.mean(axis=0))
         matrix = problem.covariance.covariance_matrix / jnp.outer(scale, scale)
-        question = LimitsProblem((problem.loc - origin) / scale, CovarianceMatrix(matrix))
-        box = jax.tree.map(lambda leaf: leaf[0], problem.region)
-        box = Box(*standardize(box.low, box.high, origin, scale)[:2])
-
-        def loss_at(params: Box) -> FractionLoss:
-            return as_loss(question, params, fractions, trials, method, key)
-
-        names = [f"{end}[{j}]" for end in ("low", "high") for j in range(len(scale))]
-        search = FractionSearch(
-            loss_at, Limits(), mirrored_boxes, trials, names, num_steps, progress
+        box = in_float64(start)
+        low, high = standardize(box.low, box.high, origin, scale)[:2]
+        finite = np.isfinite(np.stack([low, high]))
+        ends, coordinates = np.flatnonzero(finite), np.stack([finite.any(0), finite.all(0)])
+        units = jnp.tile(origin, 2)[ends], jnp.tile(scale, 2)[ends]
+        model = LimitsModel(
+            fractions, trials, *units, method, key, num_trials is not None, dtype,
+            (problem.loc - origin) / scale, CovarianceMatrix(matrix), Box(low, high), ends,
+            np.flatnonzero(coordinates),
+        )  # fmt: skip
+        return maximum_likelihood(
+            model, num_starts=num_starts, num_steps=num_steps, progress=progress
         )
-        return in_units(search.result(scattered(box, num_starts)), scale, origin, dtype)
+
+
+# ---------------------------------------------------------------- the model
+
+
+@frozen_pytree
+class FractionsModel(Model):
+    """k observed fractions whose expectations are the probabilities of Gaussians in regions.
+
+    A subclass defines `problem(x)`, the Gaussians and regions; `standard(x)`, the estimates (p,) in
+    standard deviations of the Gaussians; `params(estimates, fixed)`, these in the structure of the
+    user's parameters, beside what is fixed; and `centre`, about which a mirrored x may be as
+    likely, (q,), nan where there is none.
+
+    Attributes:
+        fractions: (k,).
+        trials: of each fraction, (k,); 1 where they are not known.
+        offset, units: estimates are offset + units * `standard(x)`, (p,).
+        method, key: of the probabilities.
+        counted: whether the trials are known.
+        dtype: of the user's numbers.
+    """
+
+    fractions: Any
+    trials: Any
+    offset: Any
+    units: Any
+    method: Method
+    key: jax.Array | None
+    counted: bool = static_field()
+    dtype: Any = static_field()
+
+    problem: ClassVar[Any]
+    standard: ClassVar[Any]
+    params: ClassVar[Any]
+    centre: ClassVar[Any]
+    damping = 1.0  # of the first step, in the units of a `FractionPoint`
+    rounds = 3
+    no_start = (
+        "The probabilities of the regions or their derivatives are not finite at any start: the "
+        "method cannot see the regions from there. Use tg.Automatic(), or more samples."
+    )
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        return self.offset + self.units * self.standard(x)
+
+    def loss_at(self, x: np.ndarray) -> "FractionLoss":
+        problem = self.problem(jnp.asarray(x))
+        held = (hold_limited if self.leaves_free(problem) else hold)(self.method, self.key, problem)
+        return FractionLoss(self, held, jnp.sum(self.trials))
+
+    def leaves_free(self, problem: Problem) -> bool:
+        """Whether some coordinates of fixed boxes have no limits, and are better left out."""
+        box = problem.region
+        if isinstance(self, LimitsModel) or not isinstance(box, Box) or box.dimension <= 3:
+            return False
+        return bool(np.any(np.isinf(box.low) & np.isinf(box.high)))
+
+    def points(self, loss: Any, before: Any) -> Callable[[np.ndarray], "FractionPoint"]:
+        return functools.partial(point, loss)
+
+    def images(self, x: np.ndarray) -> list[np.ndarray]:
+        """Every set of up to four coordinates mirrored; of more, each and all."""
+        mirrored = np.flatnonzero(~np.isnan(self.centre))
+        sizes = range(1, len(mirrored) + 1) if len(mirrored) <= 4 else (1, len(mirrored))
+        subsets = (part for size in sizes for part in itertools.combinations(mirrored, size))
+        chosen = (np.isin(np.arange(len(x)), subset) for subset in subsets)
+        return [np.where(flip, 2 * self.centre - x, x) for flip in chosen]
+
+    def rank(self, path: Path) -> tuple[Any, ...]:
+        """Lower for a lower loss; of equal ones for the nearest to zero, then the positive one."""
+        loss, vector = path.end.loss, np.asarray(self.standard(jnp.asarray(path.end.x)))
+        loss = round(loss / EQUAL) if path.end.finite else np.inf
+        return loss, round(float(np.linalg.norm(vector)), 6), tuple(-np.round(vector, 6))
+
+    # ------------------------------------------------------------ the end of a path
+
+    def is_endless(self, x: np.ndarray) -> bool:
+        """Whether a step of one standard deviation from the end still lowers the loss.
+
+        Only fractions of 0 or 1 can push that far. The slope itself tells nothing, since it
+        vanishes at infinity as it does at an optimum.
+        """
+        fractions = np.asarray(self.fractions)
+        if np.all((fractions > 0) & (fractions < 1)):
+            return False
+        evaluate = self.points(self.loss_at(x), None)
+        end = evaluate(x)
+        if not end.finite or end.loss == 0:  # met to the last digit: only beyond every tail
+            return end.finite and bool(np.any(x != 0))
+        slope = float(np.linalg.norm(end.gradient))
+        partly = np.any(fractions * (1 - fractions) != 0)
+        noise = 8 * np.finfo(float).eps * (1.0 if partly else end.loss)
+        steps = [side * unit for unit in np.eye(len(x)) for side in (1.0, -1.0)]
+        steps += [-end.gradient / slope] if slope > 0 else []
+        return any(
+            end.loss - evaluate(x + step).loss > 0.01 * abs(float(end.gradient @ step)) + noise
+            for step in steps
+        )
+
+    def obstacle(self, path: Path) -> str | None:
+        return AT_INFINITY if path.endless else None
+
+    def is_optimum(self, path: Path) -> bool:
+        """Whether a path ended at an optimum, along which there may be others."""
+        last: Any = path.end
+        close = (
+            last.decrement * float(path.loss.size) ** 0.5 <= newton.CLOSE
+            and last.relative_gradient <= FLAT
+        )
+        return bool(last.finite and close and np.isfinite(last.noise) and not path.endless)
+
+    def ending(self, path: Path, proof: Certificate, obstacle: str | None) -> tuple[bool, str]:
+        if np.isinf(proof.stderr) or obstacle is not None:
+            return super().ending(path, proof, obstacle)
+        last: Any = path.end
+        converged = self.is_optimum(path)
+        verdict = f"Converged after {len(path.visited) - 1} steps" if converged else "Not converged"
+        return converged, (
+            f"{verdict}: the relative gradient is {last.relative_gradient:.1e}, the optimum "
+            f"{last.decrement * float(path.loss.size) ** 0.5:.1e} standard errors away by estimate."
+        ) + ("" if converged else " Allow more num_steps.")
+
+    def total(self, path: Path) -> Estimate:
+        """The log-likelihood of the trials, one by one; nan where their number is not known."""
+        last: Any = path.end
+        size, f = float(path.loss.size), self.fractions
+        highest = jnp.sum(self.trials * (xlogy(f, f) + xlogy(1.0 - f, 1.0 - f)))
+        value = highest - size * last.loss if self.counted else jnp.asarray(jnp.nan)
+        return Estimate(value, jnp.asarray(size * last.noise))
+
+    def wald_ratios(self, path: Path, *arguments: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+        return np.zeros((0, 2)), ()
+
+    # ------------------------------------------------------------ the fit
+
+    def result(self, fields: dict[str, Any], path: Path) -> "FractionsFit":
+        bars = fields["free_errors"].of(np.asarray(estimates_at(self, jnp.asarray(path.end.x))[1]))
+        others = self.alternatives(path, bars)
+        fields |= {
+            "information": "expected",  # of which the curvature is
+            "references": (*fields["references"], "efron1978"),
+            "notes": self.notes_of(path, bars, others),
+            "gradient_norm_trace": np.array([np.linalg.norm(p.gradient) for p in path.visited]),
+        }
+        if not self.counted:
+            spare = len(self.fractions) - bars.rank
+            dispersion = self.chi_squared(path) / spare if spare > 0 else np.nan
+            fields |= dispersed(fields, dispersion)
+        return FractionsFit(
+            **fields,
+            params=self.params(fields["estimates"], np.inf),
+            standard_errors=self.params(fields["errors"], 0.0),
+            alternatives=tuple(
+                self.params(self.estimates(jnp.asarray(other.end.x)), np.inf) for other in others
+            ),
+        )
+
+    def alternatives(self, best: Path, bars: ErrorBars) -> list[Path]:
+        """Paths to other parameters where the data could tell, which fit as well."""
+        if best.endless or not bars.identified.any():
+            return []
+        allowed = EQUAL + (INDISTINCT / float(best.loss.size) if self.counted else 0.0)
+        distinct = [best]
+
+        def apart(one: Path, other: Path) -> float:
+            steps = [np.asarray(self.standard(jnp.asarray(p.end.x))) for p in (one, other)]
+            return float(np.max(np.abs(steps[0] - steps[1])[bars.identified]))
+
+        for other in sorted(best.others, key=self.rank):
+            close = self.is_optimum(other) and other.end.loss - best.end.loss <= allowed
+            if close and all(apart(other, old) > APART for old in distinct):
+                distinct.append(other)
+        return distinct[1:]
+
+    def chi_squared(self, path: Path) -> float:
+        """Pearson's chi-squared of fractions out of trials."""
+        last: Any = path.end
+        p = np.exp(last.log_prob)
+        squares = np.asarray(self.trials * (self.fractions - p) ** 2)
+        variance = np.maximum(p * -np.expm1(last.log_prob), 1e-300)
+        return float(np.sum(np.where(squares > 0, squares / variance, 0.0)))
+
+    def notes_of(self, path: Path, bars: ErrorBars, others: list[Path]) -> tuple[str, ...]:
+        """Sentences on estimates that are not identified or explained, and what else fits."""
+        notes, k = [], len(self.fractions)
+        unknown = [name for name, known in zip(self.names, bars.identified) if not known]
+        if unknown and not path.endless:
+            notes.append(
+                f"The data do not identify {', '.join(unknown)}: {k} fraction(s) determine "
+                f"{bars.rank} of {bars.num_free} unknown(s). What is returned is one of many that "
+                "fit as well."
+            )
+        if others:
+            gap = max(other.end.loss for other in others) - path.end.loss
+            notes.append(
+                f"{len(others)} other solution(s) fit as well (log-likelihood within "
+                f"{gap * float(path.loss.size):.1g}): see alternatives. Say beforehand which "
+                "one is meant, or observe another region."
+            )
+        if self.counted:
+            return (*notes, *self.misfit(path, k - bars.rank), *self.sampling(path, bars))
+        if k <= bars.rank and not path.endless:
+            notes.append(
+                f"{k} fraction(s) for {bars.rank} unknown(s) leave no residuals, so the standard "
+                "errors are unknown (nan). Give num_trials."
+            )
+        return tuple(notes)
+
+    def misfit(self, path: Path, spare: int) -> list[str]:
+        """A sentence if the Gaussian does not explain the counts."""
+        if spare <= 0:
+            return []
+        chi_squared = self.chi_squared(path)
+        chance = float(jax.scipy.special.gammaincc(spare / 2, chi_squared / 2))
+        if chance >= 1e-3:
+            return []
+        return [
+            f"The counts are not explained: chi-squared is {chi_squared:.1f} for {spare} degree(s) "
+            f"of freedom (chance {chance:.1g}). The standard errors do not cover that."
+        ]
+
+    def sampling(self, path: Path, bars: ErrorBars) -> list[str]:
+        """A sentence if the method's own error is no small part of a standard error.
+
+        With H x = factor^T sqrt(weight) d(log p), an error of log p moves the optimum like a
+        residual.
+        """
+        last: Any = path.end
+        known = bars.identified
+        if not known.any() or not np.any(last.stderr > 0) or np.any(np.isinf(last.stderr)):
+            return []
+        # Each row of the factor is sqrt(w p / (1 - p)) d log p.
+        odds = np.exp(last.log_prob) / np.maximum(-np.expm1(last.log_prob), 1e-300)
+        roots = np.sqrt(np.asarray(self.trials) / float(path.loss.size) * odds)
+        moves = np.linalg.pinv(last.factor, rcond=1e-8) * roots * last.stderr
+        jacobian = np.asarray(estimates_at(self, jnp.asarray(last.x))[1])
+        parts = np.linalg.norm(jacobian @ moves, axis=1)[known] / bars.standard_errors[known]
+        if not parts.max() > 0.1:
+            return []
+        return [
+            f"The method's own sampling error moves the result by about {parts.max():.1g} standard "
+            "errors: give it more points."
+        ]
+
+
+@frozen_pytree
+class ShiftModel(FractionsModel):
+    """k regions seen through one Gaussian, whose mean is shifted by x standard deviations."""
+
+    unshifted: Problem
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"shift[{j}]" for j in range(len(self.units)))
+
+    def problem(self, x: jax.Array) -> Problem:
+        return self.unshifted._replace(loc=self.unshifted.loc + x * self.units)
+
+    def standard(self, x: jax.Array) -> jax.Array:
+        return x
+
+    def params(self, estimates: Any, fixed: float) -> jax.Array:
+        return jnp.asarray(estimates, self.dtype)
+
+    def starts(self, count: int | None) -> list[np.ndarray]:
+        d, count = len(self.units), count or 1
+        noise = jax.random.normal(jax.random.key(1), (count - 1, d), float)
+        return [0.1 * 0.9 ** np.arange(d), *(1.5 * np.asarray(noise))]
+
+    @property
+    def centre(self) -> np.ndarray:
+        gaps = middle(self.unshifted.region) - self.unshifted.loc
+        return np.asarray(jnp.nanmean(gaps, axis=0) / self.units)
+
+
+@frozen_pytree
+class LimitsModel(FractionsModel):
+    """k Gaussians, in standard units, seen through one box; x are the middles of its limits, and
+    the logarithms of their distances, as far as ends are finite (see `optimization.Limits`).
+
+    Attributes:
+        loc, covariance: of the Gaussians, (k, d) and (k, d, d).
+        start: the box to begin with.
+        ends: which of low (d,) and high (d,) are finite, (p,).
+        moving: which of the middles (d,) and log distances (d,) are free, (q,).
+    """
+
+    loc: jax.Array
+    covariance: Covariance
+    start: Box
+    ends: Any
+    moving: Any
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        d = self.start.dimension
+        return tuple(f"{'high' if j >= d else 'low'}[{j % d}]" for j in map(int, self.ends))
+
+    def limits(self, x: jax.Array) -> dict[str, jax.Array]:
+        """Both ends, each (d,)."""
+        values = jnp.zeros(2 * self.start.dimension).at[self.moving].set(x)
+        middle, log_width = jnp.split(values, 2)
+        held = {"low": self.start.low, "high": self.start.high}
+        return Limits().value({"middle": middle, "log_width": log_width}, held)
+
+    def problem(self, x: jax.Array) -> Problem:
+        return Problem(self.loc, self.covariance, Box(**self.limits(x)))
+
+    def standard(self, x: jax.Array) -> jax.Array:
+        limits = self.limits(x)
+        return jnp.concatenate([limits["low"], limits["high"]])[self.ends]
+
+    def params(self, estimates: Any, fixed: float) -> Box:
+        values = 0.0 + fixed * np.repeat([-1.0, 1.0], self.start.dimension)
+        values[np.asarray(self.ends)] = estimates
+        leaves = [jnp.asarray(part, self.dtype) for part in np.split(values, 2)]
+        return jax.tree.unflatten(jax.tree.structure(self.start), leaves)  # errors need no order
+
+    def starts(self, count: int | None) -> list[np.ndarray]:
+        count, moving = count or 1, np.asarray(self.moving)
+        free = Limits().free({"low": self.start.low, "high": self.start.high})
+        first = np.concatenate([free["middle"], free["log_width"]])
+        keys = jax.random.split(jax.random.key(1), max(count - 1, 1))[: count - 1]
+        noise = [jax.random.normal(key, (self.start.dimension,), float) for key in keys]
+        return [first[moving], *((first + 0.5 * np.tile(each, 2))[moving] for each in noise)]
+
+    @property
+    def centre(self) -> np.ndarray:
+        both = np.isfinite(self.start.low) & np.isfinite(self.start.high)
+        middles = np.append(both, np.zeros(len(both), bool))
+        return np.where(middles, 0.0, np.nan)[np.asarray(self.moving)]
+
+
+# ---------------------------------------------------------------- the likelihood
+
+
+@frozen_pytree
+class FractionLoss:
+    """The mean half-deviance of k observed fractions f_k with weights w_k that sum to 1,
+
+        sum_k w_k [ f_k log(f_k / p_k) + (1 - f_k) log((1 - f_k) / (1 - p_k)) ],
+
+    which for counts out of n_k trials is, up to a constant, the negative binomial log-likelihood
+    over the number of trials. It is 0 where the fractions are met.
+
+    Attributes:
+        model: with the fractions.
+        held: the method of the probabilities, with its plan.
+        size: the number of trials; by the dispersion, where that is estimated.
+    """
+
+    model: FractionsModel
+    held: Held | HeldLimited
+    size: Any
+
+    @property
+    def method(self) -> Any:
+        """The method of the probabilities, with its plans."""
+        return self.held.method
+
+    @property
+    def weights(self) -> jax.Array:
+        return self.model.trials / jnp.sum(self.model.trials)
+
+    def log_probs(self, x: jax.Array) -> Estimate:
+        """The estimated log probabilities of the k fractions."""
+        return self.held.estimate(self.model.problem(x))
+
+    def of(self, log_prob: jax.Array) -> jax.Array:
+        """The loss of k log probabilities."""
+        inside, outside = self.model.fractions, 1.0 - self.model.fractions
+        entropy = xlogy(inside, inside) + xlogy(outside, outside)
+        seen = jnp.where(inside > 0, log_prob, 0.0)
+        unseen = log1mexp(-jnp.where(outside > 0, log_prob, -1.0))
+        return self.weights @ (entropy - inside * seen - outside * unseen)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.of(self.log_probs(x).log_prob)
+
+
+@dataclasses.dataclass(frozen=True)
+class FractionPoint(newton.Point):
+    """A loss of fractions at free coordinates x; its curvature is Fisher's.
+
+    Attributes, besides those of `newton.Point`:
+        factor: (k, q) with factor.T @ factor the expected Hessian, 0 where that tells nothing, as
+            at the top of a probability.
+        log_prob: (k,).
+        stderr: (k,).
+        pull: (k,), d loss / d log_prob.
+    """
+
+    factor: np.ndarray
+    log_prob: np.ndarray
+    stderr: np.ndarray
+    pull: np.ndarray
+
+    @property
+    def units(self) -> np.ndarray:
+        """One standard deviation. Far out in a tail the curvature says nothing; that of a log
+        probability of a Gaussian is at most 1 there."""
+        return np.ones_like(self.x)
+
+    @property
+    def noise(self) -> float:
+        """The standard error of the loss; inf if it depends on a probability whose estimate has no
+        effective samples."""
+        return float(np.abs(self.pull) @ np.where(self.pull != 0, self.stderr, 0.0))
+
+    @property
+    def relative_gradient(self) -> float:
+        return float(np.max(np.abs(self.gradient) * np.maximum(np.abs(self.x), 1.0), initial=0.0))
+
+    @property
+    def decrement(self) -> float:
+        """Newton's, where the fractions tell of all coordinates; at least the gradient."""
+        return max(super().decrement, self.relative_gradient)
+
+    @property
+    def settled(self) -> bool:
+        return self.relative_gradient <= STATIONARY or super().settled
+
+
+@Compiled
+def derivatives(loss: FractionLoss, x: jax.Array) -> tuple[jax.Array, ...]:
+    """The parts of a `FractionPoint`, by one forward pass for each free coordinate."""
+
+    def with_value(x: jax.Array) -> tuple[jax.Array, Estimate]:
+        estimate = loss.log_probs(x)
+        return estimate.log_prob, estimate
+
+    jacobian, estimate = jax.jacfwd(with_value, has_aux=True)(x)
+    value, pull = jax.value_and_grad(loss.of)(estimate.log_prob)
+    # p / (1 - p), and 0 where p is 1 to the last digit: nothing moves there.
+    log_odds = estimate.log_prob - log1mexp(-estimate.log_prob)
+    odds = jnp.where(estimate.log_prob < 0, jnp.exp(log_odds), 0.0)
+    factor = jnp.sqrt(loss.weights * odds)[:, None] * jacobian
+    factor = jnp.where(jnp.linalg.norm(factor, axis=0) <= NOTHING, 0.0, factor)
+    gradient, hessian = pull @ jacobian, factor.T @ factor
+    return value, gradient, hessian, factor, estimate.log_prob, estimate.stderr, pull
+
+
+def point(loss: FractionLoss, x: np.ndarray) -> FractionPoint:
+    value, *parts = map(np.asarray, computed("fractions", derivatives, loss, jnp.asarray(x)))
+    return FractionPoint(np.asarray(x), float(value), *parts)
+
+
+# ---------------------------------------------------------------- the result
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FractionsFit(LikelihoodFit):
+    """A shift or limits that explain observed fractions.
+
+    Without `num_trials` the log-likelihood is not known (nan), and errors and profiles are those of
+    a quasi-likelihood, whose weight comes from the residuals.
+
+    Attributes, besides those of `LikelihoodFit`:
+        params: the shift (d,), or the limits, a Box.
+        standard_errors: in the structure of params. inf: the data do not identify it. nan: unknown.
+            0: it was held fixed, as an infinite end.
+        alternatives: other solutions which the data cannot tell from params.
+        loss_trace: the mean half-deviance of a trial, 0 where the fractions are met.
+        gradient_norm_trace: the Euclidean norm of its gradient at every step.
+    """
+
+    params: Any
+    alternatives: tuple[Any, ...]
+    gradient_norm_trace: np.ndarray
+
+    @property
+    def gradient_norm(self) -> float:
+        """The Euclidean norm of the loss's gradient in free coordinates."""
+        return float(self.gradient_norm_trace[-1])
+
+    def _profile(self, name: str) -> Any:
+        self._profiled(name)
+        if not np.all(np.isfinite(self.errors)):
+            raise ValueError(
+                "profile: needs finite standard errors of all estimates, got "
+                f"{dict(zip(self.names, self.errors.tolist()))}. {' '.join(self.notes)}"
+            )
+        points = functools.partial(point, self.loss)  # by the program of the fit
+        return dataclasses.replace(super()._profile(name), cheaper=lambda: points)
+
+
+def dispersed(fields: dict[str, Any], dispersion: float) -> dict[str, Any]:
+    """Fields of a fit in units of the residuals, for fractions whose trials are not known."""
+
+    def scaled(array: np.ndarray, factor: float) -> np.ndarray:
+        return np.where(np.isinf(array), array, array * factor)
+
+    root, free_errors, loss = dispersion**0.5, fields["free_errors"], fields["loss"]
+    return {
+        "errors": scaled(fields["errors"], root),
+        "parameter_covariance": scaled(fields["parameter_covariance"], dispersion),
+        "free_errors": free_errors._replace(factor=free_errors.factor / jnp.asarray(root)),
+        "loss": dataclasses.replace(loss, size=loss.size / dispersion),
+        "references": (*fields["references"], "wedderburn1974"),
+    }
+
+
+# ---------------------------------------------------------------- inputs
 
 
 def as_fractions(
     observed: Any, num_trials: Any, problem: Problem
-) -> tuple[np.ndarray, np.ndarray | None, Problem]:
-    """Fractions (k,), trials (k,) or None, and the problem with the leading axis k, checked.
+) -> tuple[np.ndarray, np.ndarray, Problem]:
+    """Fractions and trials (k,), 1 if they are not known, and the problem with leading axis k.
 
     Raises:
         ValueError: see `fit_shift`.
@@ -222,7 +712,7 @@ def as_fractions(
         ) from None
     if observed.ndim and observed.shape != (k,):
         raise ValueError(f"observed has shape {observed.shape}, but there are {k} regions.")
-    observed, trials = np.broadcast_to(observed, (k,)), None
+    observed, trials = np.broadcast_to(observed, (k,)), np.ones(k)
     if num_trials is not None:
         trials = np.asarray(num_trials, np.float64)
         if trials.shape not in ((), (k,)) or not np.all(trials > 0):
@@ -233,61 +723,21 @@ def as_fractions(
                 f"observed holds fractions, {observed}, but num_trials asks for counts: give "
                 "counts, such as fractions * num_trials."
             )
-    most = 1.0 if trials is None else trials
-    wrong = np.flatnonzero(~((observed >= 0) & (observed <= most)))
+    wrong = np.flatnonzero(~((observed >= 0) & (observed <= trials)))
     if len(wrong):
-        kind = "fractions in [0, 1] (for counts, give num_trials)" if trials is None else "counts"
+        counted = num_trials is not None
+        kind = "counts" if counted else "fractions in [0, 1] (for counts, give num_trials)"
         raise ValueError(
             f"observed must be {kind} between 0 and the number of trials; {len(wrong)} of {k} are "
             f"not, first {observed[wrong[0]]} at index {wrong[0]}."
         )
     loc = jnp.broadcast_to(problem.loc, (k, problem.loc.shape[-1]))
     rows = Problem(loc, problem.covariance.broadcast_to((k,)), problem.region.broadcast_to((k,)))
-    return observed / most, trials, rows
-
-
-def as_loss(
-    question: ShiftProblem | LimitsProblem,
-    params: Any,
-    fractions: np.ndarray,
-    trials: np.ndarray | None,
-    method: Method,
-    key: jax.Array | None,
-) -> FractionLoss:
-    """The loss of fractions, with the method's plan made at params."""
-    sizes = np.ones_like(fractions) if trials is None else trials
-    problem = question.rows(params)
-    fixed = isinstance(question, ShiftProblem) and leaves_free(problem)
-    held = (hold_limited if fixed else hold)(method, key, problem)
-    return FractionLoss(question, jnp.asarray(fractions), jnp.asarray(sizes / sizes.sum()), held)
-
-
-def leaves_free(problem: Problem) -> bool:
-    """Whether some coordinates of a box have no limits, and are better left out."""
-    region = problem.region
-    if not isinstance(region, Box) or region.dimension <= 3:
-        return False
-    return bool(np.any(np.isinf(region.low) & np.isinf(region.high)))
+    return observed / trials, trials, rows
 
 
 def in_float64(tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), tree)
-
-
-def in_units(result: FitResult, scale: jax.Array, origin: jax.Array, dtype: Any) -> FitResult:
-    """A result in standard units, put into the user's."""
-
-    def placed(leaf: jax.Array) -> jax.Array:
-        return (leaf * scale + origin).astype(dtype)
-
-    units = np.tile(np.asarray(scale), len(jax.tree.leaves(result.params)))
-    return dataclasses.replace(
-        result,
-        params=jax.tree.map(placed, result.params),
-        standard_errors=jax.tree.map(lambda e: (e * scale).astype(dtype), result.standard_errors),
-        parameter_covariance=result.parameter_covariance * np.outer(units, units),
-        alternatives=tuple(jax.tree.map(placed, other) for other in result.alternatives),
-    )
 
 
 def middle(region: Any) -> jax.Array:
@@ -298,34 +748,3 @@ def middle(region: Any) -> jax.Array:
         return jnp.full((*region.batch_shape, region.dimension), jnp.nan)
     both = jnp.isfinite(region.low) & jnp.isfinite(region.high)
     return jnp.where(both, region.low + region.high, jnp.nan) / 2
-
-
-def flips(allowed: np.ndarray) -> list[np.ndarray]:
-    """Sets of coordinates to mirror, as masks (d,): every set for up to four, else each and all."""
-    places = np.flatnonzero(allowed)
-    sizes = range(1, len(places) + 1) if len(places) <= 4 else (1, len(places))
-    chosen = [subset for size in sizes for subset in itertools.combinations(places, size)]
-    return [np.isin(np.arange(len(allowed)), subset) for subset in chosen]
-
-
-def mirrored_boxes(box: Box) -> list[Box]:
-    """A box, mirrored about the origin in coordinates with two finite ends."""
-    both = np.isfinite(box.low) & np.isfinite(box.high)
-    return [
-        Box(jnp.where(flip, -box.high, box.low), jnp.where(flip, -box.low, box.high))
-        for flip in flips(both)
-    ]
-
-
-def scattered(box: Box, num_starts: int) -> list[Box]:
-    """Boxes around a box in standard units, itself first."""
-    place = coordinates(box, Limits())
-    free = place.free(box)
-    keys = jax.random.split(jax.random.key(1), max(num_starts - 1, 1))[: num_starts - 1]
-
-    def moved(key: jax.Array) -> Box:
-        return place.params(
-            jax.tree.map(lambda x: x + 0.5 * jax.random.normal(key, x.shape, x.dtype), free)
-        )
-
-    return [box, *(moved(key) for key in keys)]

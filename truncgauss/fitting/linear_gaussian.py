@@ -1,24 +1,25 @@
 """The loss of observed rows, and the coordinates in which a Gaussian's parameters move freely."""
 
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.optimization.widening import Precision
+from truncgauss.gaussian.linalg import cholesky, namespace, solve_lower
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.likelihood import Observations, log_likelihood, total_log_likelihood
 from truncgauss.probability.method import Method
 
+STEP = 1e-4  # of a Gaussian's own size, between gradients whose differences are a Hessian
+
 
 @frozen_pytree
 class White:
-    """Outcomes as they are near those of a first fit: the mean 0 and the covariance the identity.
+    """Outcomes standardised by a first fit: the mean 0 and the covariance the identity.
 
     Attributes:
         centre: coefficients of that fit, one outcome after the other.
@@ -90,57 +91,71 @@ class GaussianCoordinates:
         scale = np.sqrt(np.diagonal(np.asarray(self.fixed)))
         return np.where(np.isin(np.arange(len(scale)), self.scales), 0.0, scale)
 
-    def values(self, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-        """Coefficients of each outcome, and the covariance matrix; NaN where it is none."""
+    def values(self, x: Any) -> tuple[tuple[Any, ...], Any]:
+        """Coefficients of each outcome, and the covariance matrix, NaN where it is none; of numbers
+        in NumPy, where nothing is compiled."""
         count = sum(self.sizes)
         coefficients, rest = x[:count], x[count:]
         if self.white is not None:
             coefficients, matrix = self._of_natural(self.white, coefficients, rest)
         elif self.single:
-            scale = jnp.where(rest > 0, 1.0 / jnp.where(rest > 0, rest, 1.0), jnp.nan)
+            xp = namespace(x)
+            scale = xp.where(rest > 0, 1.0 / xp.where(rest > 0, rest, 1.0), xp.nan)
             coefficients, matrix = coefficients * scale, scale[:, None] ** (2 // self.power)
         else:
             matrix = self._matrix(rest)
-        ends = np.cumsum(self.sizes)
-        return tuple(jnp.split(coefficients, ends[:-1])), matrix
+        ends = np.cumsum([0, *self.sizes])
+        return tuple(coefficients[i:j] for i, j in zip(ends, ends[1:])), matrix
 
-    def _matrix(self, rest: jax.Array) -> jax.Array:
-        scale = jnp.sqrt(jnp.diagonal(self.fixed))
-        k = len(self.scales)
+    def _matrix(self, rest: Any) -> Any:
+        """The covariance matrix, from log standard deviations and Fisher's z."""
+        xp, d, k = namespace(rest), len(self.sizes), len(self.scales)
+        fixed = self.fixed if xp is jnp else np.asarray(self.fixed)
+        free, diagonal = np.eye(d)[list(self.scales)], np.eye(d, dtype=bool)
+        scale = xp.sqrt(xp.diagonal(fixed))
         if k:
-            scale = scale.at[jnp.array(self.scales)].set(jnp.exp(rest[:k]))
-        diagonal = jnp.arange(len(scale))
-        matrix = self.fixed.at[diagonal, diagonal].set(scale**2)
+            scale = xp.where(free.any(axis=0), xp.exp(rest[:k]) @ free, scale)
+        products = scale[:, None] * scale
+        matrix = xp.where(diagonal, products, fixed)
         if self.pairs:
-            i, j = jnp.array(self.pairs).T
-            entries = jnp.tanh(rest[k:]) * scale[i] * scale[j]
-            matrix = matrix.at[i, j].set(entries).at[j, i].set(entries)
-        factor = jnp.linalg.cholesky(matrix)
-        return matrix + 0.0 * jnp.sum(factor)  # NaN if it is not positive definite
+            linked = self._symmetric(np.ones(len(self.pairs)), self.pairs) > 0
+            correlations = self._symmetric(xp.tanh(rest[k:]), self.pairs)
+            matrix = xp.where(linked, correlations * products, matrix)
+        factor = cholesky(matrix if xp is np else jax.lax.stop_gradient(matrix))
+        return matrix + 0.0 * xp.sum(factor)  # NaN if it is not positive definite
 
-    def _of_natural(
-        self, white: White, eta: jax.Array, entries: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def _symmetric(self, entries: Any, pairs: Any) -> Any:
+        """A symmetric matrix (d, d) of entries at such pairs, 0 elsewhere."""
+        units = np.zeros((len(pairs), len(self.sizes), len(self.sizes)))
+        for unit, (i, j) in zip(units, pairs):
+            unit[i, j] = unit[j, i] = 1.0
+        return (entries @ units.reshape(len(pairs), -1)).reshape(units.shape[1:])
+
+    def _of_natural(self, white: White, eta: Any, entries: Any) -> tuple[Any, Any]:
         """Coefficients, one after the other, and the covariance matrix of natural parameters."""
-        place = self._free_entries
-        precision = jnp.zeros_like(self.fixed).at[place].set(entries).at[place[::-1]].set(entries)
-        factor = jnp.linalg.cholesky(precision)
-        half = jax.scipy.linalg.solve_triangular(factor, white.root.T, lower=True)
-        solved = jax.scipy.linalg.solve_triangular(factor, self._in_columns(eta), lower=True)
+        root: Any = white.root
+        centre: Any = white.centre
+        if namespace(eta) is np:
+            root, centre = np.asarray(root), np.asarray(centre)
+        factor = cholesky(self._symmetric(entries, np.transpose(self._free_entries)))
+        half = solve_lower(factor, root.T)
+        solved = solve_lower(factor, self._in_columns(eta))
         matrix = half.T @ half
-        return white.centre + self._in_line(half.T @ solved), (matrix + matrix.T) / 2
+        return centre + self._in_line(half.T @ solved), (matrix + matrix.T) / 2
 
     def _in_columns(self, coefficients: Any) -> Any:
         """Coefficients of all outcomes, (d, p), 0 where an outcome has fewer; from one line."""
-        found = jnp.zeros((len(self.sizes), max(self.sizes)))
-        return found.at[self._places].set(coefficients)
+        outcome, number = self._positions
+        units = np.zeros((len(outcome), len(self.sizes), max(self.sizes)))
+        units[np.arange(len(outcome)), outcome, number] = 1.0
+        return (coefficients @ units.reshape(len(outcome), -1)).reshape(units.shape[1:])
 
     def _in_line(self, columns: Any) -> Any:
         """The inverse of `_in_columns`."""
-        return columns[self._places]
+        return columns[self._positions]
 
     @property
-    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+    def _positions(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column in `_in_columns` of each coefficient."""
         outcome = np.repeat(np.arange(len(self.sizes)), self.sizes)
         return outcome, np.concatenate([np.arange(size) for size in self.sizes])
@@ -153,8 +168,8 @@ class GaussianCoordinates:
         return np.append(scales, pairs[:, 1]), np.append(scales, pairs[:, 0])
 
     def precision(self, scale: np.ndarray) -> Precision | None:
-        """Where the inverse covariance, or the inverse scale of one outcome, stands in x; None
-        where it does not.
+        """The position in x of the inverse covariance, or the inverse scale of one outcome; None
+        if it is not part of x.
 
         Args:
             scale: spread of each outcome, (d,).
@@ -166,14 +181,23 @@ class GaussianCoordinates:
             return None
         return Precision.single(count, float(scale[0]), self.power)
 
+    def units(self, x: np.ndarray) -> np.ndarray | None:
+        """By how much each coordinate moves where the Gaussian changes by about itself, (q,); None
+        of natural parameters, which do not move one by one."""
+        if self.white is not None or self.single:
+            return None
+        scale = np.sqrt(np.diagonal(self.values(x)[1]))
+        count = sum(self.sizes)
+        return np.append(np.repeat(scale, self.sizes), np.ones(len(x) - count))
+
     def free(self, coefficients: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """x of coefficients, one after the other, and a covariance matrix."""
         if self.white is not None:
             root, centre = np.asarray(self.white.root), np.asarray(self.white.centre)
             half = np.linalg.solve(root, np.linalg.cholesky(matrix))
             precision = np.linalg.inv(half @ half.T)
-            moved = np.linalg.solve(root, np.asarray(self._in_columns(coefficients - centre)))
-            eta = np.asarray(self._in_line(precision @ moved))
+            moved = np.linalg.solve(root, self._in_columns(coefficients - centre))
+            eta = self._in_line(precision @ moved)
             return np.append(eta, precision[self._free_entries])
         scale = np.sqrt(np.diagonal(matrix))
         if self.single:
@@ -182,7 +206,7 @@ class GaussianCoordinates:
         return np.concatenate([coefficients, np.log(scale[list(self.scales)]), correlations])
 
     def names(self, linear: bool, labels: tuple[str, ...]) -> list[str]:
-        """What to call the estimates: coefficients, then the free entries of the covariance; of one
+        """Names of the estimates: coefficients, then the free entries of the covariance; of one
         outcome its standard deviation, sigma.
 
         Args:
@@ -219,12 +243,6 @@ class GaussianCoordinates:
         return jnp.concatenate([*coefficients, *rest])
 
 
-@functools.partial(Compiled, cost=closed_form)
-def values_at(place: GaussianCoordinates, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-    """As `place.values`, by one program."""
-    return place.values(x)
-
-
 @frozen_pytree
 class ObservationsLoss:
     """Minus the mean log-likelihood of a row, by free coordinates.
@@ -247,6 +265,12 @@ class ObservationsLoss:
     key: jax.Array
     sums: RowSums = RowSums()
 
+    def steps(self, x: np.ndarray) -> np.ndarray | None:
+        """By how much each coordinate moves between gradients whose differences are the Hessian,
+        (q,); None if that is exact."""
+        units = self.coordinates.units(x)
+        return None if units is None else STEP * units
+
     def __call__(self, x: jax.Array) -> jax.Array:
         return -self.total(x).log_prob / self.size
 
@@ -254,13 +278,6 @@ class ObservationsLoss:
         """The log-likelihood of all rows and its standard error."""
         loc, covariance = self.gaussian(x)
         return total_log_likelihood(self.observations, loc, covariance, self.method, self.key)
-
-    def total_by_rows(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The same, and its variance, by the program of `log_likelihood`, which a fit has compiled
-        already."""
-        loc, covariance = gaussian_at(self, x)
-        total = total_log_likelihood(self.observations, loc, covariance, self.method, self.key)
-        return total.log_prob, total.stderr**2
 
     def scores(self, x: jax.Array) -> jax.Array:
         """The gradient of each row's log-likelihood, times its weight, (n, q)."""
@@ -273,22 +290,16 @@ class ObservationsLoss:
 
         return jax.jacfwd(rows)(x)
 
-    def gaussian(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The mean, (d,) or (n, d), and the covariance matrix."""
+    def gaussian(self, x: Any) -> tuple[Any, Any]:
+        """The mean, (d,) or (n, d), and the covariance matrix; of numbers in NumPy."""
         coefficients, covariance = self.coordinates.values(x)
         return mean_of(self.designs, coefficients), covariance
 
 
-@functools.partial(Compiled, cost=closed_form)
-def gaussian_at(loss: ObservationsLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """As `loss.gaussian`, by one program."""
-    return loss.gaussian(x)
-
-
-def mean_of(
-    designs: tuple[jax.Array, ...] | None, coefficients: tuple[jax.Array, ...]
-) -> jax.Array:
+def mean_of(designs: tuple[jax.Array, ...] | None, coefficients: tuple[Any, ...]) -> Any:
     """The mean (d,) of constants, or (n, d) of covariates."""
+    xp = namespace(coefficients[0])
     if designs is None:
-        return jnp.concatenate(coefficients)
-    return jnp.stack([design @ own for design, own in zip(designs, coefficients)], axis=-1)
+        return xp.concatenate(coefficients)
+    columns = [np.asarray(design) for design in designs] if xp is np else designs
+    return xp.stack([design @ part for design, part in zip(columns, coefficients)], axis=-1)

@@ -9,8 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree
-from truncgauss.fitting.optimization.descent import Path
-from truncgauss.fitting.optimization.newton import Point, point
+from truncgauss.fitting.optimization.descent import SAME, Descent, Path
+from truncgauss.fitting.optimization.newton import Point, point, verdict
+from truncgauss.fitting.optimization.result import (
+    BASELESS,
+    MOSTLY_UNSEEN,
+    NO_OTHER,
+    UNSEEN,
+    in_words,
+)
+from truncgauss.fitting.optimization.uncertainty import Certificate
 from truncgauss.fitting.optimization.widening import Precision
 from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.result import LikelihoodFit
@@ -61,6 +69,9 @@ class Model:
             only so far, and which is 0 where the Gaussian widens for ever; None if nowhere.
         expensive: whether the Hessian is to be learnt from gradients until a maximum is near.
         rounds: how often plans of the loss are made anew.
+        damping: of the first step, in the units of the points.
+        flat: what it means where the curvature is not positive at the end.
+        no_start: the message where the likelihood is finite at no start.
         unused_start: the note where the steps from the user's start did not converge.
         references: keys of the literature that the fit rests on, besides that of its steps.
 
@@ -91,6 +102,15 @@ class Model:
     precision: Any = None
     expensive: Any = False
     rounds: Any = 4
+    damping: Any = 0.0
+    flat: Any = (
+        "The rows do not determine the parameters, or some of these lie so far off that rounding "
+        "hides it."
+    )
+    no_start: Any = (
+        "The likelihood or its derivatives are not finite at the start. Give another start, or "
+        "another method."
+    )
     unused_start: Any = (
         "From the start that was given the steps did not converge; these began at least squares."
     )
@@ -131,10 +151,27 @@ class Model:
         rows = jax.eval_shape(self.log_likelihoods, jnp.asarray(x, float))
         return RowsLoss(self, jnp.asarray(float(rows.shape[0])))
 
+    def descent(self, num_steps: int, progress: bool) -> Descent:
+        """The way of the steps from one start or several, with `path(start)` and `best(starts)`."""
+        return Descent(self, num_steps, progress)
+
     def points(self, loss: Any, before: Any) -> Callable[[np.ndarray], Point]:
         """x -> the loss with gradient and curvature; by default the exact Hessian. A `Chord` has
         cheaper curvatures, and goes on with that of the loss before, if `before` is one."""
         return functools.partial(point, loss)
+
+    def images(self, x: np.ndarray) -> list[np.ndarray]:
+        """Further starts, where symmetries of the likelihood take its best maximum, x."""
+        return []
+
+    def rank(self, path: Path) -> tuple[Any, ...]:
+        """The order of the paths from several starts, the best one being the least.
+
+        A path that rises higher than every maximum, but has none, is the best: what the others
+        reached are no estimates then.
+        """
+        beyond = 0.0 if path.arrived else SAME / float(path.loss.size)
+        return not path.end.finite, path.end.loss + beyond
 
     def is_endless(self, x: np.ndarray) -> bool:
         """Whether a Gaussian has widened so far that the rows see a straight slope of it."""
@@ -145,8 +182,26 @@ class Model:
         """Why there is no maximum where a path leads, in words; None if nothing is known of it."""
         return None
 
+    def ending(self, path: Path, proof: Certificate, obstacle: str | None) -> tuple[bool, str]:
+        """Whether this is a maximum, and a sentence."""
+        if not path.end.finite:
+            return False, (
+                "Not converged: the likelihood or its derivatives are not finite at the end."
+            )
+        if np.isinf(proof.stderr):
+            return False, BASELESS
+        if obstacle is not None:
+            return False, obstacle
+        if proof.positive_definite:
+            return verdict(proof.distance, len(path.visited) - 1)
+        return False, (
+            "Not converged: the curvature of the likelihood is not positive beyond rounding at the "
+            f"end (smallest scaled eigenvalue {proof.curvature:.1e}). {self.flat}"
+        )
+
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
-        """Which estimates the rows say nothing of, though the path seems to have arrived."""
+        """A mask of estimates of which the rows say nothing, though the path seems to have
+        arrived."""
         return np.zeros(len(errors), bool)
 
     def total(self, path: Path) -> Any:
@@ -157,8 +212,8 @@ class Model:
     def wald_ratios(
         self, path: Path, total: Any, errors: np.ndarray, compare: Callable[..., np.ndarray]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """How far the log-likelihood is from quadratic, see `optimization.wald`, (p, 2), or (0, 2)
-        if that is not to be found out, and what is to be said of it.
+        """Measures of how far the log-likelihood is from quadratic, (p, 2), see
+        `optimization.wald`, or (0, 2) if they are not computed; and sentences on them.
 
         Args:
             path: to the maximum.
@@ -168,9 +223,14 @@ class Model:
         """
         return compare(), ()
 
-    def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, Outliers | None]:
+    def judged(self, path: Path, total: Any, converged: bool) -> tuple[Any, Outliers | None]:
         """The mean probability that a row could be seen, and the rows farthest from their means."""
         return 1.0, None
+
+    def score_root(self, path: Path) -> np.ndarray | None:
+        """R with R R^T the sum of the outer products of the scores of all rows, (q, r), if that is
+        known cheaper than by the loss."""
+        return None
 
     def expected_loss(self, path: Path) -> Any:
         """The loss whose Hessian is the expected information of a row where a path ended."""
@@ -179,15 +239,26 @@ class Model:
             '"sandwich".'
         )
 
-    def notes(
-        self, fields: dict[str, Any], common: tuple[str, ...], starts: str
-    ) -> tuple[str, ...]:
-        """What a reader of the fit must know.
+    def other_maxima(self, fields: dict[str, Any], path: Path) -> tuple[str, ...]:
+        """Whether there may be higher maxima, in sentences. Where a likelihood that has one maximum
+        at most was not followed to it, nothing is said of others."""
+        if self.unique:
+            return (NO_OTHER,) if fields["converged"] else ()
+        others = f". {path.starts}" if path.starts else "; try num_starts."
+        return (f"The likelihood may have other maxima{others}",)
+
+    def unseen(self, fraction: Any) -> tuple[str, ...]:
+        """The warning that most of the fitted distribution lies where no row could be seen, by the
+        mean probability that one could."""
+        return (UNSEEN.format(in_words(fraction)),) if fraction < MOSTLY_UNSEEN else ()
+
+    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+        """Sentences that a reader of the fit must know.
 
         Args:
             fields: of the fit.
             common: what is to be said of any model.
-            starts: what several starts led to, in a sentence, or nothing.
+            path: to the end of the fit.
         """
         return common
 

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.execution.compiling import Compiled, Cost
+from truncgauss.execution.compiling import Cost
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.held import Held
 from truncgauss.fitting.optimization.newton import point, slope_at
 from truncgauss.gaussian.covariances import ScaleTril
+from truncgauss.gaussian.linalg import cholesky, namespace, solve_lower
 from truncgauss.gaussian.problem import Estimate, Problem
 
 STEP = 2e-5  # of a Gaussian's own size, between gradients whose difference is a Hessian
@@ -47,17 +48,26 @@ class TruncatedLoss:
     log_units: jax.Array
 
     def __call__(self, natural: jax.Array) -> jax.Array:
+        return -self.total(natural).log_prob / self.size
+
+    def total(self, natural: jax.Array) -> Estimate:
+        """The log-likelihood of all rows and its standard error."""
+        log_prob, stderr = self.estimate(natural)
+        value = self.without_region(natural) + log_prob
+        return Estimate(-self.size * value, self.size * stderr)
+
+    def without_region(self, natural: Any) -> Any:
+        """The loss less log P; of numbers in NumPy."""
+        xp = namespace(natural)
         eta, precision = unpacked(natural, self.root.shape[0])
-        log_prob = self.estimate(natural).log_prob
-        factor = jnp.linalg.cholesky(precision)
-        whitened = jax.scipy.linalg.solve_triangular(factor, eta, lower=True)
+        factor = cholesky(precision)
+        whitened = solve_lower(factor, eta)
         log_normaliser = (
             0.5 * whitened @ whitened
-            - jnp.sum(jnp.log(jnp.diagonal(factor)))
+            - xp.sum(xp.log(xp.diagonal(factor)))
             + 0.5 * len(eta) * math.log(2 * math.pi)
         )
-        energy = 0.5 * jnp.trace(precision)
-        return energy + log_normaliser + log_prob + self.log_units
+        return 0.5 * xp.trace(precision) + log_normaliser + xp.asarray(self.log_units)
 
     @property
     def method(self) -> Any:
@@ -101,16 +111,10 @@ def hessian_of(loss: TruncatedLoss, natural: np.ndarray) -> np.ndarray:
     return inverse @ ((along + along.T) / 2) @ inverse.T
 
 
-@Compiled
-def estimate_of(loss: TruncatedLoss, natural: jax.Array) -> Estimate:
-    """The estimated log P(X in region) and its error."""
-    return loss.estimate(natural)
-
-
 def packed(vector: Any, matrix: Any) -> Any:
     """A vector (d,) and a symmetric matrix (d, d) as one vector: the lower triangle by rows."""
-    xp = jnp if isinstance(vector, jax.Array) else np
-    return xp.concatenate([vector, matrix[np.tril_indices(len(vector))]])
+    lower = np.tril_indices(len(vector))
+    return namespace(vector).concatenate([vector, matrix[lower]])
 
 
 def unpacked(values: Any, dimension: int) -> tuple[Any, Any]:
@@ -121,40 +125,37 @@ def unpacked(values: Any, dimension: int) -> tuple[Any, Any]:
     return values[:dimension], values[dimension:][order]
 
 
-@jax.jit
-def natural_parameters(loc: jax.Array, covariance: jax.Array) -> jax.Array:
+def natural_parameters(loc: Any, covariance: Any) -> Any:
     """Packed (eta, Lambda) of a Gaussian."""
     precision = inverse(covariance)
     return packed(precision @ loc, precision)
 
 
-def white_gaussian(natural: jax.Array, dimension: int) -> tuple[jax.Array, jax.Array]:
+def white_gaussian(natural: Any, dimension: int) -> tuple[Any, Any]:
     """loc and covariance matrix of packed (eta, Lambda)."""
     eta, precision = unpacked(natural, dimension)
     covariance = inverse(precision)
     return covariance @ eta, covariance
 
 
-@jax.jit
-def gaussian(natural: jax.Array, root: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """loc and covariance matrix in standard units of packed (eta, Lambda) of white rows."""
+def gaussian(natural: Any, root: Any) -> tuple[Any, Any]:
+    """loc and covariance matrix in standard units of packed (eta, Lambda) of white rows; of numbers
+    in NumPy."""
+    root = np.asarray(root) if namespace(natural) is np else root
     loc, covariance = white_gaussian(natural, root.shape[0])
     covariance = root @ covariance @ root.T
     return root @ loc, (covariance + covariance.T) / 2
 
 
-def inverse(matrix: jax.Array) -> jax.Array:
+def inverse(matrix: Any) -> Any:
     """The inverse of a positive definite matrix, symmetric to the bit; NaN for any other."""
-    factor = jnp.linalg.cholesky(matrix)
-    root = jax.scipy.linalg.solve_triangular(
-        factor, jnp.eye(matrix.shape[-1], dtype=matrix.dtype), lower=True
-    )
+    root = solve_lower(cholesky(matrix), np.eye(matrix.shape[-1], dtype=matrix.dtype))
     return root.T @ root
 
 
 @frozen_pytree
 class NaturalCoordinates:
-    """What packed natural parameters of white rows stand for in the user's units.
+    """Coordinates of estimates in the user's units: packed natural parameters of white rows.
 
     Attributes:
         centre: the rows' mean, (d,).
@@ -166,12 +167,14 @@ class NaturalCoordinates:
     scale: jax.Array
     root: jax.Array
 
-    def estimates(self, x: jax.Array) -> jax.Array:
+    def estimates(self, x: Any) -> Any:
         """loc and the lower triangle of the covariance matrix by rows, as one vector; of one column
         loc and sigma."""
         loc, covariance = gaussian(x, self.root)
-        units = jnp.outer(self.scale, self.scale)
-        return with_sigma(packed(self.centre + self.scale * loc, covariance * units))
+        xp = namespace(x)
+        centre, scale = (xp.asarray(part) for part in (self.centre, self.scale))
+        units = scale[:, None] * scale
+        return with_sigma(packed(centre + scale * loc, covariance * units))
 
 
 def with_sigma(estimates: Any) -> Any:

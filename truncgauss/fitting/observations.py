@@ -12,7 +12,7 @@ from truncgauss import likelihood
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
-from truncgauss.fitting.engine import check_settings, maximum_likelihood, total_of
+from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
     AT_SINGULAR,
     AT_ZERO,
@@ -34,8 +34,6 @@ from truncgauss.fitting.gaussian_starts import (
 from truncgauss.fitting.linear_gaussian import (
     GaussianCoordinates,
     ObservationsLoss,
-    gaussian_at,
-    values_at,
 )
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.one_outcome import (
@@ -47,15 +45,18 @@ from truncgauss.fitting.one_outcome import (
     visible_fraction,
 )
 from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Path
+from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST, along
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.gaussian.problem import as_key
+from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
     Observations,
     Summary,
+    as_observations,
     filled_up,
     fraction_not_truncated,
     local_rows,
@@ -195,6 +196,7 @@ def fit_of_any_rows(
 ) -> Any:
     """The fit of rows on this process, or spread over several; settings are those of
     `maximum_likelihood`."""
+    as_observations(observations, "fit_observations")
     check_settings(settings["information"], settings["num_profiles"])
 
     def read(sums: RowSums) -> tuple[Observations, Any]:
@@ -203,12 +205,12 @@ def fit_of_any_rows(
     def columns(local: tuple[Observations, Any]) -> tuple[Any, ...]:
         return local[0], *arrays_of(local[1])
 
-    what, given = "fit_observations", (observations, design)
+    what, inputs = "fit_observations", (observations, design)
     asked = covariance, repr(method), method, key
     with (
         jax.enable_x64(True),
         bar(None, what, settings["progress"]),
-        rows_of_fit(what, given, settings["start"], asked, read, columns) as (sums, local),
+        rows_of_fit(what, inputs, settings["start"], asked, read, columns) as (sums, local),
     ):
         rows, design = floats_as_float64(local[0]), local[1]
         weights = None if rows.weights is None else np.asarray(rows.weights)
@@ -290,24 +292,24 @@ class GaussianRows(Model):
         n, d = observations.lower.shape
         sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
         inner = as_coordinates(covariance, sizes, observations)
-        near = centred(observations, designs, inner.known_scale, is_simple(observations), sums)
-        first, scale = first_guess(near.rows, near.covariates, inner, what, sums)
-        rows = near.rows
-        natural = near.summary.exact and rows.noise is None and is_free_natural(near, inner)
+        moved = centred(observations, designs, inner.known_scale, is_simple(observations), sums)
+        first, scale = first_guess(moved.rows, moved.covariates, inner, what, sums)
+        rows = moved.rows
+        natural = moved.summary.exact and rows.noise is None and is_free_natural(moved, inner)
         known = len(sizes) == 1 and not inner.scales and rows.region is None  # concave in the mean
         unique = known or natural or (inner.single and rows.region is None)
         if natural and not inner.single:
-            whitened = in_natural(rows, near.covariates, inner, sums)
+            whitened = in_natural(rows, moved.covariates, inner, sums)
             inner, first = (inner, first) if whitened is None else whitened
         return cls(
             observations=observations,
-            centred=near,
+            centred=moved,
             inner=inner,
             scale=scale,
             first=first,
-            names=names_of(observations, near, inner),
+            names=names_of(observations, moved, inner),
             weights=np.ones(n) if rows.weights is None else np.asarray(rows.weights),
-            num_rows=near.summary.counted,
+            num_rows=moved.summary.counted,
             unique=unique and rows.noise is None,
             simple=is_simple(rows) and isinstance(method, Automatic | Exact),
             each=each,
@@ -325,11 +327,11 @@ class GaussianRows(Model):
                 f"fit_observations: {self.summary.num_rows} row(s) cannot determine "
                 f"{len(self.first)} parameters; more are needed, or a simpler covariance."
             )
-        if self.simple:
+        if rows.region is None or (isinstance(rows.region, Box) and not rows.latent):
             wrong = impossible(rows)
         else:
             loss = self.loss_at(self.first)
-            loc, covariance = gaussian_at(loss, jnp.asarray(self.first))
+            loc, covariance = loss.gaussian(self.first)
             held = loss.method, loss.key
             terms = likelihood.log_likelihood(loss.observations, loc, covariance, *held)
             wrong = np.flatnonzero(np.isneginf(np.asarray(terms.log_prob)))
@@ -420,7 +422,7 @@ class GaussianRows(Model):
         if self.simple:
             return self.simple_loss
         loss = self.general_loss
-        at = gaussian_at(loss, jnp.asarray(x))
+        at = loss.gaussian(x)
         return dataclasses.replace(
             loss, method=likelihood.hold(self.method, loss.observations, *at)
         )
@@ -459,7 +461,7 @@ class GaussianRows(Model):
 
     def covariance_at(self, x: np.ndarray) -> np.ndarray:
         """The covariance matrix, (d, d), of rows as they are fitted."""
-        return np.asarray(values_at(self.inner, jnp.asarray(x))[1])
+        return self.inner.values(x)[1]
 
     def is_endless(self, x: np.ndarray) -> bool:
         if self.precision is not None:
@@ -500,7 +502,7 @@ class GaussianRows(Model):
         )
 
     def towards(self, x: np.ndarray, which: int) -> str:
-        """In which direction of the outcomes that happens; nothing if there is one."""
+        """The direction of the outcomes in words; nothing if there is one outcome."""
         if self.centred.rows.dimension == 1:
             return ""
         return along(np.linalg.eigh(self.in_units(self.covariance_at(x)))[1][:, which])
@@ -508,15 +510,15 @@ class GaussianRows(Model):
     def explained(self, path: Path) -> bool:
         """Whether the likelihood is no lower without the variances that are negligible."""
         inner = self.inner
-        coefficients, matrix = inner.values(jnp.asarray(path.end.x))
-        shares = np.diagonal(self.in_units(np.asarray(matrix)))
+        coefficients, matrix = inner.values(path.end.x)
+        shares = np.diagonal(self.in_units(matrix))
         small = np.isin(np.arange(len(shares)), inner.scales) & (shares < NO_VARIANCE)
-        flat = np.concatenate([np.asarray(part) for part in coefficients])
+        flat = np.concatenate(coefficients)
 
         def log_likelihood(factor: float) -> float:
             factors = np.where(small, factor, 1.0)
-            x = inner.free(flat, np.asarray(matrix) * np.outer(factors, factors))
-            return float(total_of(path.loss, jnp.asarray(x)).log_prob)
+            x = inner.free(flat, matrix * np.outer(factors, factors))
+            return -float(path.loss.size) * point(path.loss, x).loss
 
         return explained(log_likelihood)
 
@@ -550,7 +552,7 @@ class GaussianRows(Model):
 
     @property
     def num_fitted(self) -> float:
-        """How many coefficients of each mean were estimated; -inf if all variances are known."""
+        """Number of estimated coefficients of each mean; -inf if all variances are known."""
         return max(self.inner.sizes) if self.inner.scales else -np.inf
 
     def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, Outliers | None]:
@@ -559,7 +561,10 @@ class GaussianRows(Model):
             fraction, seen = visible_fraction(loss, x), np.ones(1)
             loc, covariance = loss.gaussian(x)
         else:
-            loc, covariance = gaussian_at(loss, x)
+            loc, covariance = loss.gaussian(path.end.x)
+            if rows.region is None:
+                fraction, seen = 1.0, np.ones(1)
+        if not self.simple and rows.region is not None:
             filled, held = loss.observations, (loss.method, loss.key)
             seen = np.asarray(fraction_not_truncated(filled, loc, covariance, *held))
             weights = 1.0 if filled.weights is None else np.asarray(filled.weights)
@@ -570,7 +575,7 @@ class GaussianRows(Model):
         return fraction, outliers_of(rows, loc, covariance, seen, self.num_fitted, loss.sums)
 
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
-        """Which coefficients the rows do not determine."""
+        """A mask of coefficients that the rows do not determine."""
         if self.unique:
             return np.zeros(0, bool)
         wrong, start = [], 0
@@ -585,12 +590,10 @@ class GaussianRows(Model):
         """The largest standard deviation of an outcome in a row."""
         return float(self.covariance_at(x)[j, j]) ** 0.5
 
-    def notes(
-        self, fields: dict[str, Any], common: tuple[str, ...], starts: str
-    ) -> tuple[str, ...]:
+    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         several = len(self.inner.sizes) > 1 and self.centred.rows.region is not None
         undecided = several and not self.unique and fields["converged"]
-        tried = ONE_START if not starts else WIDE_START if self.wide_start else ""
+        tried = ONE_START if not path.starts else WIDE_START if self.wide_start else ""
         decided = (NOT_DECIDED.format(tried).strip(),) if undecided else ()
         return (*common, *decided, *self.centred.notes)
 
@@ -624,20 +627,20 @@ class GaussianRows(Model):
         )
 
 
-def names_of(rows: Observations, near: Centred, inner: GaussianCoordinates) -> tuple[str, ...]:
-    """What to call the estimates, by the names of covariates that have some."""
-    names = inner.names(near.designs is not None, rows.labels)
-    for j, part in enumerate(near.designs or ()):
+def names_of(rows: Observations, moved: Centred, inner: GaussianCoordinates) -> tuple[str, ...]:
+    """Names of the estimates, by those of covariates that have some."""
+    names = inner.names(moved.designs is not None, rows.labels)
+    for j, part in enumerate(moved.designs or ()):
         start, several = sum(inner.sizes[:j]), len(inner.sizes) > 1
         for i, name in enumerate(part.names or ()):
             names[start + i] = f"coefficients[{rows.labels[j]}][{name}]" if several else name
     return tuple(names)
 
 
-def is_free_natural(near: Centred, inner: GaussianCoordinates) -> bool:
+def is_free_natural(moved: Centred, inner: GaussianCoordinates) -> bool:
     """Whether natural parameters, the inverse covariance and its product with the coefficients,
     are free: then outcomes that depend on each other have the same covariates."""
-    blocks, equal = inner.independent_blocks(), near.summary.equal_designs
+    blocks, equal = inner.independent_blocks(), moved.summary.equal_designs
     return blocks is not None and all(equal[block[0], block].all() for block in blocks)
 
 

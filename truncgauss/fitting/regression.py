@@ -4,20 +4,20 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import tables
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, refuse_text
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import UserUnits, Whitened
-from truncgauss.fitting.engine import check_settings, maximum_likelihood, total_of
+from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import NO_VARIANCE, explained
 from truncgauss.fitting.expected import NOT_EXPECTED, expected_regression_loss
 from truncgauss.fitting.gaussian_starts import as_designs
 from truncgauss.fitting.observations import GaussianRows
 from truncgauss.fitting.one_outcome import LOG, RegressionLoss, full_design
 from truncgauss.fitting.optimization.descent import Path
+from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.fitting.result import LikelihoodFit
@@ -313,7 +313,7 @@ class HeteroscedasticRegression(Regression):
 
         def log_likelihood(factor: float) -> float:
             x = np.append(path.end.x[:p], [1.0, np.log(factor)])
-            return float(total_of(loss, jnp.asarray(x)).log_prob)
+            return -float(loss.size) * point(loss, x).loss
 
         return explained(log_likelihood)
 
@@ -334,25 +334,27 @@ def regression_of(
     )
     model = plain
     if scales is not None:
-        white = whitened_columns(scales, rows, sums)
+        white = whitened_columns(scales, rows, sums, "scale_design")
         names = (f"log_scale[{name}]" for name in white.names or range(len(white.transform)))
         model = HeteroscedasticRegression.of_regression(plain, white, tuple(names))
     model.check()
     return model
 
 
-def whitened_columns(table: tables.Table, rows: Observations, sums: RowSums) -> Whitened:
+def whitened_columns(
+    table: tables.Table, rows: Observations, sums: RowSums, name: str = "design"
+) -> Whitened:
     """Covariates as they are fitted, with their names."""
     weights = None if rows.weights is None else np.asarray(rows.weights)
-    checked = as_designs(table.values, rows.num_rows, 1, weights, "fit_regression", sums)
+    checked = as_designs(table.values, rows.num_rows, 1, weights, "fit_regression", sums, name)
     assert checked is not None
     names = None if table.names is None else tuple(map(str, table.names))
     return checked[0]._replace(names=names)
 
 
-def moves_of(given: Observations, fitted: Observations) -> np.ndarray:
-    """What was subtracted from each outcome, (n,)."""
-    lower, upper = (np.asarray(side)[:, 0] for side in (given.lower, given.upper))
+def moves_of(observed: Observations, fitted: Observations) -> np.ndarray:
+    """The values that were subtracted from each outcome, (n,)."""
+    lower, upper = (np.asarray(side)[:, 0] for side in (observed.lower, observed.upper))
     low, high = (np.asarray(side)[:, 0] for side in (fitted.lower, fitted.upper))
     finite = np.isfinite(lower)
     ends = np.where(finite, lower, np.where(np.isfinite(upper), upper, 0.0))
@@ -360,7 +362,7 @@ def moves_of(given: Observations, fitted: Observations) -> np.ndarray:
 
 
 class RegressionRows(NamedTuple):
-    """What is known of the rows.
+    """The rows of a regression, checked.
 
     Attributes:
         observations: the rows.
@@ -377,7 +379,7 @@ Checked = tuple[RegressionRows, tables.Table, tables.Table | None]
 
 
 class Columns(NamedTuple):
-    """What is known of the rows; arguments of `fit_regression`."""
+    """Arguments of `fit_regression` that describe the rows."""
 
     outcome: Any
     limits: tuple[Any, ...]
@@ -407,11 +409,11 @@ def arrays_of(checked: Checked) -> tuple[Any, ...]:
     return known.observations, known.censoring.T, *values
 
 
-def columns_of(given: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
+def columns_of(columns: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
     """A table of numbers (n, k), whose rows have the labels of the outcomes, if any."""
-    table = tables.read(given, what=f"fit_regression: {word}")
+    table = tables.read(columns, what=f"fit_regression: {word}")
     if ends is not None:
-        tables.check_labels(given, ends, f"fit_regression: {word}")
+        tables.check_labels(columns, ends, f"fit_regression: {word}")
     if table.values.ndim == 1:
         table = table._replace(values=table.values[:, None])
     return table
@@ -430,8 +432,8 @@ def as_rows(
     exact = bool(np.all(lower == upper))
     words = "censored_low", "censored_high", "truncated_low", "truncated_high"
     sides = [
-        of_each_row(given, ends, word, np.inf if word.endswith("high") else -np.inf)
-        for word, given in zip(words, limits)
+        of_each_row(limit, ends, word, np.inf if word.endswith("high") else -np.inf)
+        for word, limit in zip(words, limits)
     ]
     wrong = np.flatnonzero(sides[0] >= sides[1])
     if len(wrong):
@@ -455,13 +457,13 @@ def as_rows(
     return RegressionRows(observations, np.stack(sides[:2]), exact)
 
 
-def of_each_row(given: Any, ends: tables.Table, word: str, default: float) -> np.ndarray:
+def of_each_row(column: Any, ends: tables.Table, word: str, default: float) -> np.ndarray:
     """A number for each row (n,), from one number, (n,) or None."""
     n = len(ends.values)
-    if given is None or np.ndim(given) == 0:
-        refuse_text(given, f"fit_regression: {word}")
-        return np.full(n, default if given is None else float(given))
-    values = tables.row_values(given, ends, f"fit_regression: {word}")
+    if column is None or np.ndim(column) == 0:
+        refuse_text(column, f"fit_regression: {word}")
+        return np.full(n, default if column is None else float(column))
+    values = tables.row_values(column, ends, f"fit_regression: {word}")
     if values.shape != (n,):
         raise ValueError(
             f"fit_regression: {word} must be a number or have shape ({n},), got {values.shape}."

@@ -5,7 +5,7 @@ import numpy as np
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.existence import inside_regions, rising_direction
-from truncgauss.fitting.one_outcome import impossible_rows, limits_of
+from truncgauss.fitting.one_outcome import limits_of
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
@@ -26,9 +26,14 @@ def endless(rows: Observations) -> str:
 
 
 def impossible(rows: Observations) -> np.ndarray:
-    """Numbers of the rows of one outcome that count, but lie outside their regions."""
-    wrong = impossible_rows(rows)
-    return wrong if rows.weights is None else wrong[np.asarray(rows.weights)[wrong] > 0]
+    """Numbers of the rows that count, but lie outside their boxes."""
+    lower, upper = np.asarray(rows.lower), np.asarray(rows.upper)
+    low, high = (np.asarray(side) for side in rows.region_limits(np)[:2])
+    exact, missing = lower == upper, np.isneginf(lower) & np.isposinf(upper)
+    beyond = exact & ((lower < low) | (upper > high))
+    apart = ~exact & ~missing & (np.maximum(lower, low) >= np.minimum(upper, high))
+    counted = True if rows.weights is None else np.asarray(rows.weights) > 0
+    return np.flatnonzero((beyond | apart).any(axis=1) & counted)
 
 
 def direction_of(

@@ -3,7 +3,6 @@
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import tables
@@ -11,7 +10,6 @@ from truncgauss.execution.tables import Table
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.statistics import as_weights as weights_of_rows
 from truncgauss.gaussian.regions import Box
-from truncgauss.special import standardize
 
 UNCHECKED = (
     "The statistics do not hold the extremes of their rows: whether all rows lie inside the limits "
@@ -20,7 +18,7 @@ UNCHECKED = (
 
 
 class Sample(NamedTuple):
-    """What the likelihood needs of the rows, in units of their standard deviations."""
+    """Rows by the statistics of their likelihood, in units of their standard deviations."""
 
     num_rows: int
     weight: float  # of all rows together
@@ -28,7 +26,7 @@ class Sample(NamedTuple):
     scale: np.ndarray  # (d,) standard deviation
     root: jax.Array  # (d, d), the Cholesky factor of their correlation
     region: Box  # in standard units
-    columns: tuple[str, ...]  # what to call them
+    columns: tuple[str, ...]  # their names
 
     @property
     def log_units(self) -> float:
@@ -46,7 +44,6 @@ def as_sample(
     """
     d = len(statistics.mean)
     low, high = np.broadcast_to(low, (d,)), np.broadcast_to(high, (d,))
-    box = Box(jnp.asarray(low), jnp.asarray(high))
     check_statistics(statistics, low, high, table)
     weight = float(statistics.weight)
     centre, scale = statistics.mean, np.sqrt(np.diagonal(statistics.scatter) / weight)
@@ -56,14 +53,14 @@ def as_sample(
             "data: the columns are linearly dependent, so that no covariance has an inverse. Drop "
             "a column."
         )
-    region = Box(*standardize(box.low, box.high, centre, scale)[:2])
-    root = jnp.asarray(np.linalg.cholesky(correlation))
+    region = Box((low - centre) / scale, (high - centre) / scale)
+    root = jax.device_put(np.linalg.cholesky(correlation))
     columns = columns_of(table, d)
     return Sample(statistics.num_rows, weight, centre, scale, root, region, columns)
 
 
 def columns_of(table: Table | None, d: int) -> tuple[str, ...]:
-    """What to call the columns: their names or else their numbers."""
+    """Names of the columns, or else their numbers."""
     return tuple(map(str, range(d) if table is None or table.names is None else table.names))
 
 

@@ -18,7 +18,6 @@ from truncgauss.fitting.model import Model
 from truncgauss.fitting.natural_parameters import (
     NaturalCoordinates,
     TruncatedLoss,
-    estimate_of,
     gaussian,
     hessian_of,
     natural_parameters,
@@ -26,7 +25,7 @@ from truncgauss.fitting.natural_parameters import (
 )
 from truncgauss.fitting.observations import GaussianRows, fit_of_any_rows
 from truncgauss.fitting.optimization.descent import Path
-from truncgauss.fitting.optimization.newton import NEAR, Chord, Point, point, slope, slope_at
+from truncgauss.fitting.optimization.newton import NEAR, Chord, Point, point, slope_at
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST, Precision, along
 from truncgauss.fitting.result import LikelihoodFit
@@ -53,7 +52,7 @@ from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
-NEAR_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held
+STEADY_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held
 FEW_REPLICATES = 4  # for the curvature: standard errors were off by 4e-3 at most up to d = 5
 UNUSED_START = (
     "The start is no covariance matrix, or too far from the sample; the sample's mean and "
@@ -283,7 +282,8 @@ def fit_each_row(
 
 def as_dtype(fit: TruncatedFit, dtype: Any) -> TruncatedFit:
     """The fit with its estimates in the precision of the data."""
-    loc, matrix = (jnp.asarray(part, dtype) for part in (fit.loc, fit.covariance_matrix))
+    parts = (np.asarray(part, dtype) for part in (fit.loc, fit.covariance_matrix))
+    loc, matrix = jax.device_put(tuple(parts))
     return dataclasses.replace(fit, loc=loc, covariance_matrix=matrix)
 
 
@@ -304,9 +304,9 @@ def truncated_fit(fields: dict[str, Any], d: int) -> TruncatedFit:
 class SampleTotal(NamedTuple):
     """The log-likelihood of a sample with its error, and the log probability of its limits."""
 
-    log_prob: jax.Array
-    stderr: jax.Array
-    log_mass: jax.Array
+    log_prob: float
+    stderr: float
+    log_mass: float
 
 
 class LimitedRows(GaussianRows):
@@ -347,31 +347,32 @@ class TruncatedSample(Model):
     @property
     def coordinates(self) -> NaturalCoordinates:
         parts = self.sample.centre, self.sample.scale, self.sample.root
-        return NaturalCoordinates(*map(jnp.asarray, parts))
+        return NaturalCoordinates(*jax.device_put(parts))
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         d = len(self.sample.centre)
-        return [np.asarray(natural_parameters(np.zeros(d), np.eye(d)))]
+        return [natural_parameters(np.zeros(d), np.eye(d))]
 
     def loss_at(self, x: np.ndarray) -> TruncatedLoss:
         return held_loss(self.sample, x, self.method, self.key)
 
     def points(self, loss: TruncatedLoss, before: Any) -> Callable[[np.ndarray], Point]:
-        rough = curvatures(loss)
-        if not rough:
+        hessians = curvatures(loss)
+        if not hessians:
             return super().points(loss, before)
-        kept = before.kept if isinstance(before, Chord) else None
-        if len(rough) == 1:
-            return Chord(loss, rough, kept, NEAR_EXACT)
-        return Chord(loss, rough, kept, NEAR, ARRIVED / self.sample.weight**0.5)
+        last = before.curvature if isinstance(before, Chord) else None
+        if len(hessians) == 1:
+            return Chord(loss, hessians, last, STEADY_EXACT)
+        return Chord(loss, hessians, last, NEAR, ARRIVED / self.sample.weight**0.5)
 
     def obstacle(self, path: Path) -> str | None:
         wide = np.asarray(self.sample.root) @ self.precision.wide(path.end.x)
         return WIDENS + along(wide[:, 0]) if wide.size else None
 
     def total(self, path: Path) -> SampleTotal:
-        n, mass = self.sample.weight, estimate_of(path.loss, jnp.asarray(path.end.x))
-        return SampleTotal(jnp.asarray(-n * path.end.loss), n * mass.stderr, mass.log_prob)
+        end = path.end
+        log_mass = end.loss - float(path.loss.without_region(end.x))
+        return SampleTotal(-self.sample.weight * end.loss, end.variance**0.5, log_mass)
 
     def judged(self, path: Path, total: SampleTotal, converged: bool) -> tuple[float, None]:
         return math.exp(total.log_mass), None
@@ -381,7 +382,7 @@ class TruncatedSample(Model):
         none; and none where P is an estimate, which is expensive and not smooth enough."""
         d = len(self.sample.columns)
         rows, columns = np.tril_indices(d)
-        estimates = np.asarray(self.coordinates.estimates(jnp.asarray(path.end.x)))
+        estimates = self.coordinates.estimates(path.end.x)
         roots = estimates[1:] if d == 1 else np.diagonal(unpacked(estimates, d)[1]) ** 0.5
         units = roots if d == 1 else roots[rows] * roots[columns]
         asked = np.flatnonzero(errors / np.concatenate([roots, units]) > SMALL)
@@ -394,12 +395,10 @@ class TruncatedSample(Model):
             return ratios, remarks
         if total.stderr != 0:
             return np.zeros((0, 2)), ("Wald intervals were not compared with the likelihood.",)
-        ratios[asked] = compare(asked, lambda x: slope_at(path.loss, x)[0])
+        ratios[asked] = compare(asked)
         return ratios, remarks
 
-    def notes(
-        self, fields: dict[str, Any], common: tuple[str, ...], starts: str
-    ) -> tuple[str, ...]:
+    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         if not fields["converged"]:
             return self.remarks
         stderr, notes = fields["log_likelihood_stderr"], tuple[str, ...]()
@@ -427,7 +426,7 @@ def natural_start(sample: Sample, start: tuple[Any, Any]) -> np.ndarray | None:
     units = sample.scale[:, None] * np.asarray(sample.root)
     half = np.linalg.solve(units, covariance)
     white = np.linalg.solve(units, loc - sample.centre), np.linalg.solve(units, half.T)
-    x = np.asarray(natural_parameters(*white))
+    x = natural_parameters(*white)
     values = np.linalg.eigvalsh((white[1] + white[1].T) / 2)
     if not np.all(np.isfinite(x)) or values[0] < WIDEST**-2 or values[-1] > WIDEST**2:
         return None
@@ -446,38 +445,37 @@ def curvatures(loss: TruncatedLoss) -> tuple[Callable[[np.ndarray], np.ndarray],
     alone = dataclasses.replace(method, num_replicates=1)
     keys = jax.random.split(loss.held.key, FEW_REPLICATES)
     held = [dataclasses.replace(loss.held, method=alone, key=key) for key in keys]
-    losses = [dataclasses.replace(loss, held=own) for own in held]
-    return tuple(lambda x, own=own: point(own, x).hessian for own in losses)
+    losses = [dataclasses.replace(loss, held=one) for one in held]
+    return tuple(lambda x, one=one: point(one, x).hessian for one in losses)
 
 
 def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> TruncatedLoss:
     """The loss, with the method's plan made at natural parameters x."""
-    loc, covariance = gaussian(jnp.asarray(x), sample.root)
+    loc, covariance = gaussian(x, sample.root)
     # A method that sees zeros may take independence for a property of every covariance to come.
-    covariance = np.asarray(covariance)
     small = 1e-7 * np.sqrt(np.outer(*[np.diagonal(covariance)] * 2))
     dense = np.where(covariance == 0, small, covariance)
     problem = as_problem(loc, dense, sample.region)
     if isinstance(method, Automatic):  # by shapes, for the same reason
         method = method.choice(problem)
     held = hold(method, key, problem)
-    size, log_units = jnp.asarray(sample.weight), jnp.asarray(sample.log_units)
+    size, log_units = jax.device_put((np.asarray(sample.weight), np.asarray(sample.log_units)))
     return TruncatedLoss(sample.root, sample.region, held, size, log_units)
 
 
 def names_of(columns: Sequence[str]) -> tuple[str, ...]:
-    """What to call the estimates, by the names of the columns."""
+    """Names of the estimates, by those of the columns."""
     if len(columns) == 1:
         return (f"loc[{columns[0]}]", "sigma")
-    pairs = [f"{own}, {other}" for i, own in enumerate(columns) for other in columns[: i + 1]]
-    return (*(f"loc[{own}]" for own in columns), *(f"covariance[{pair}]" for pair in pairs))
+    pairs = [f"{column}, {other}" for i, column in enumerate(columns) for other in columns[: i + 1]]
+    return (*(f"loc[{column}]" for column in columns), *(f"covariance[{pair}]" for pair in pairs))
 
 
-def moved_by_key(loss: TruncatedLoss, here: Point) -> float:
+def moved_by_key(loss: TruncatedLoss, end: Point) -> float:
     """By how many standard errors, in the most affected direction, the maximum may be off since P
     is an estimate: the Newton step to the maximum with another key, over the root of two."""
     key = jax.random.fold_in(loss.held.key, 1)
     other = dataclasses.replace(loss, held=dataclasses.replace(loss.held, key=key))
-    gap = np.asarray(slope(other, jnp.asarray(here.x))[1]) - here.gradient
+    gap = slope_at(other, end.x)[1] - end.gradient
     size = float(loss.size)
-    return math.sqrt(max(0.0, 0.5 * size * gap @ np.linalg.solve(here.hessian, gap)))
+    return math.sqrt(max(0.0, 0.5 * size * gap @ np.linalg.solve(end.hessian, gap)))

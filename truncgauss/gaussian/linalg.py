@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
@@ -16,6 +17,28 @@ UNDETERMINED = 64.0
 def product(x: Array, y: Array) -> Array:
     """x @ y in full precision on any device."""
     return jnp.matmul(x, y, precision="highest")
+
+
+def namespace(array: Any) -> Any:
+    """NumPy for its arrays, with which nothing is compiled; else jax.numpy."""
+    return np if isinstance(array, np.ndarray) else jnp
+
+
+def cholesky(matrix: Any) -> Any:
+    """The Cholesky factor of a matrix of NumPy or JAX; NaN if it is not positive definite."""
+    if namespace(matrix) is jnp:
+        return jnp.linalg.cholesky(matrix)
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return np.full_like(matrix, np.nan)
+
+
+def solve_lower(factor: Any, right: Any) -> Any:
+    """factor^-1 right for a lower-triangular factor, both of NumPy or of JAX."""
+    if namespace(factor) is jnp:
+        return solve_triangular(factor, right, lower=True)
+    return scipy.linalg.solve_triangular(factor, right, lower=True, check_finite=False)
 
 
 @jax.jit
@@ -34,7 +57,7 @@ def power_of_two(variances: Array) -> Array:
 
 def is_symmetric(matrix: Any) -> Any:
     """Whether each matrix (..., d, d) equals its transpose up to rounding; NaN counts as equal."""
-    xp: Any = np if isinstance(matrix, np.ndarray) else jnp
+    xp = namespace(matrix)
     gap = xp.abs(matrix - xp.swapaxes(matrix, -1, -2))
     size = xp.abs(matrix).max(axis=(-2, -1), keepdims=True)
     # The square root of eps: products like A @ S @ A.T are symmetric only to their own rounding.

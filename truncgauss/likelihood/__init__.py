@@ -2,7 +2,7 @@
 
 from truncgauss.likelihood.blocks import RowBlock, blocks, filled_up, first_rows
 from truncgauss.likelihood.integrals import HeldMethods
-from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.rows import (
     RowSlopes,
     RowTerms,
@@ -31,6 +31,7 @@ __all__ = [
     "RowSlopes",
     "RowTerms",
     "Summary",
+    "as_observations",
     "blocks",
     "filled_up",
     "first_rows",

@@ -56,7 +56,8 @@ def export(
         The artefact, a `jax.export.Exported`.
 
     Raises:
-        ValueError: if shapes disagree, a leading axis is given, or the method does not apply.
+        ValueError: if shapes disagree, a leading axis is given, the method does not apply, or the
+            batch is no positive int.
 
     Example:
         >>> box = tg.Box([0.0, -1.0], [jnp.inf, 1.0])
@@ -67,6 +68,8 @@ def export(
         >>> jnp.exp(log_prob).round(4)
         Array([0.3413, 0.3413, 0.3413], dtype=float64)
     """
+    if batch is not None and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
+        raise ValueError(f"export: batch must be a positive int, or None, got {batch!r}.")
     key = as_key(key)
     if isinstance(of, Observations):
         evaluate, single = likelihood_of(of, loc, covariance, method, key)

@@ -23,9 +23,12 @@ from truncgauss.gaussian.regions import (
 )
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.probability.automatic import Automatic, log_probability
+from truncgauss.probability.exact import Exact
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
+from truncgauss.quadrature.conditioning import beyond_rounding
+from truncgauss.special import log_interval_mass, standardize
 
 CHUNK = {1: 2**16, 2: 2**12, 3: 2**10}  # rows evaluated at a time, by dimension
 CHUNK_OF_MANY, CHUNK_OF_ANY = 2**6, 2**2  # of other boxes and polyhedra, of any other region
@@ -136,6 +139,10 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     """The log probabilities (u,) and their standard errors; -inf where a region is empty."""
     method = settled(method, integrals)
     loc, covariance, region, keys, empty = integrals
+    if is_of_intervals(integrals, method):
+        intervals = loc, covariance.broadcast_to((len(loc),)), region
+        result = parallel.over_rows(of_intervals, intervals, (0, 0, 0))
+        return Estimate(jnp.where(empty, -jnp.inf, result.log_prob), result.stderr)
     covariances = covariance if covariance.batch_shape else None
     methods = method if method.batch_shape else None
 
@@ -149,6 +156,34 @@ def probabilities(integrals: Integrals, method: Method) -> Estimate:
     result = parallel.over_rows(lambda rows: in_chunks(one, rows, most), (rows,), (0,))
     log_prob = jnp.where(empty, -jnp.inf, result.log_prob)
     return Estimate(log_prob, jnp.where(empty, 0.0, result.stderr))
+
+
+def is_of_intervals(integrals: Integrals, method: Method) -> bool:
+    """Whether integrals are exact masses of intervals of one variable, in closed form."""
+    one = isinstance(integrals.region, Box) and integrals.region.dimension == 1
+    return one and isinstance(method, Automatic | Exact)
+
+
+def of_intervals(loc: jax.Array, covariance: Covariance, region: Box) -> Estimate:
+    """The log masses of intervals (u,) of one variable each, and their errors from the rounding of
+    the inputs, as `conditioning.last_digit` has them.
+
+    As `log_probability` of each row gives them, in a tenth of the operations to compile.
+    """
+    loc, variance, low, high = (
+        part[:, 0] for part in (loc, covariance.variances, region.low, region.high)
+    )
+    still = variance == 0
+    scale = jnp.sqrt(jnp.where(still, 1.0, variance))
+    met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
+    log_prob = jnp.where(still, met, log_interval_mass(*standardize(low, high, loc, scale)))
+    fixed = jax.lax.stop_gradient((log_prob, loc, scale, low, high))
+    value, middle, scale, low, high = fixed
+    nearest = jnp.where(still, middle, jnp.clip(middle, low, high))
+    force = jnp.abs(nearest - middle) / scale**2
+    bound = force * (0.5 * scale**2 * force + jnp.abs(middle) + jnp.abs(nearest))
+    error = beyond_rounding(float(jnp.finfo(loc.dtype).eps) * bound, value)
+    return Estimate(log_prob, jnp.where(jnp.isnan(value), jnp.nan, error))
 
 
 def with_derivative(function: Callable[..., Estimate], *arguments: Any) -> Estimate:

@@ -393,6 +393,16 @@ class Observations:
         return np.hstack([np.asarray(leaf).reshape(n, -1) for leaf in leaves])
 
 
+def as_observations(rows: Any, what: str) -> Observations:
+    """The rows, unless they are none: then ValueError, which names the function that was called."""
+    if not isinstance(rows, Observations):
+        raise ValueError(
+            f"{what}: needs tg.Observations, got {type(rows).__name__}. For complete rows write "
+            "tg.Observations.exact(rows)."
+        )
+    return rows
+
+
 def as_table(name: str, values: Any, missing: bool = False) -> jax.Array:
     """An array of shape (n, d)."""
     if not isinstance(values, jax.Array):

@@ -8,7 +8,6 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
@@ -147,7 +146,7 @@ def _pattern(
 def filled(numbers: np.ndarray, by: int, least: int = 1) -> jax.Array:
     """Numbers, filled up to one of few lengths: by at most an eighth if there are many."""
     rest = np.full(max(least, filled_length(len(numbers))) - len(numbers), by)
-    return jnp.asarray(np.concatenate([numbers, rest]), jnp.int32)
+    return jax.device_put(np.concatenate([numbers, rest]).astype(np.int32))
 
 
 def filled_length(count: int) -> int:

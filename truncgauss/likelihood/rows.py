@@ -10,17 +10,18 @@ import numpy as np
 from truncgauss.execution import row_sums
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import is_concrete
-from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, ScaleTril
 from truncgauss.gaussian.problem import Estimate, as_key, as_problem
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood.blocks import filled_up, first_rows
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, joined, kind_of, probabilities
-from truncgauss.likelihood.observations import Observations
+from truncgauss.likelihood.observations import Observations, as_observations
 from truncgauss.likelihood.patterns import Pattern
 from truncgauss.likelihood.spread_rows import over_processes
 from truncgauss.likelihood.terms import outside, terms_of
 from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 
 
@@ -153,8 +154,26 @@ def hold(method: Method, observations: Observations, loc: Any, covariance: Any) 
         >>> tg.log_likelihood(rows, loc, covariance, method).log_prob.round(3)  # log(1 / 5)
         Array([-1.609], dtype=float64)
     """
-    problem = filled_problem(*prepared(observations, loc, covariance))
-    return held(method, _integrals(*problem, as_key(None)))
+    observations, loc, covariance = prepared(observations, loc, covariance)
+    methods = held_by_shapes(method, observations, covariance)
+    if methods is not None:
+        return methods
+    return held(method, _integrals(*filled_problem(observations, loc, covariance), as_key(None)))
+
+
+def held_by_shapes(
+    method: Method, observations: Observations, covariance: Covariance
+) -> HeldMethods | None:
+    """The methods for integrals over boxes of two dimensions at most, which are exact whatever the
+    numbers; None if there are others, or the method asks for another one."""
+    region, patterns = observations.region, observations.patterns
+    boxes = region is None or (isinstance(region, Box) and not observations.latent)
+    plain = isinstance(covariance, CovarianceMatrix | ScaleTril)
+    if not (boxes and plain and isinstance(method, Automatic | Exact)) or patterns is None:
+        return None
+    every = (*patterns, *(observations.region_patterns or ()))
+    sizes = {len(pattern.limited) for pattern in every} - {0}
+    return None if max(sizes, default=0) > 2 else HeldMethods({f"{d}": Exact() for d in sizes})
 
 
 @functools.partial(Compiled, cost=closed_form)
@@ -170,9 +189,10 @@ def prepared(
     observations: Observations, loc: Any, covariance: Any
 ) -> tuple[Observations, jax.Array, Covariance]:
     """The arguments of a likelihood, checked and in one dtype."""
-    n, d = observations.lower.shape
+    n, d = as_observations(observations, "log_likelihood").lower.shape
     # As rows of a box without limits, which says nothing.
-    everywhere = Box(np.full(d, -np.inf, observations.lower.dtype), np.inf)
+    infinity = np.full(d, np.inf, observations.lower.dtype)
+    everywhere = Box(-infinity, infinity)
     loc, covariance, _ = as_problem(loc, covariance, everywhere)
     for name, batch in (("loc", loc.shape[:-1]), ("covariance", covariance.batch_shape)):
         if batch not in ((), (n,)):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from truncgauss.execution.compiling import Cost
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete
-from truncgauss.gaussian.covariances import Covariance, LowRank, Markov
+from truncgauss.gaussian.covariances import Covariance, LowRank, Markov, ScaleTril
 from truncgauss.gaussian.linalg import numerical_rank
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import (
@@ -278,24 +278,15 @@ def _two_factor_moments(
     return nodes.point + mean, matrix, bound * scale, bound * scale[:, None] * scale[None, :]
 
 
-def _with_last_digit(function: Callable[..., Array]) -> Callable[..., tuple[Array, Array]]:
-    """The log probability of an integral, with its error from the rounding of the inputs."""
-
-    def log_probability(
-        loc: Array, covariance: Covariance, low: Array, high: Array
-    ) -> tuple[Array, Array]:
-        log_prob = function(loc, covariance, low, high)
-        if isinstance(covariance, LowRank):
-            return _certain(log_prob)
-        return log_prob, conditioning.last_digit(log_prob, loc, covariance, low, high)
-
-    return log_probability
-
-
 def _bivariate_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
-) -> Array:
-    return bivariate.log_probability(loc, bivariate.regression(covariance), low, high)
+) -> tuple[Array, Array]:
+    form = bivariate.regression(covariance)
+    log_prob = bivariate.log_probability(loc, form, low, high)
+    if isinstance(covariance, LowRank):
+        return _certain(log_prob)
+    is_factor = isinstance(covariance, ScaleTril)
+    return log_prob, conditioning.last_digit_of_two(log_prob, loc, form, low, high, is_factor)
 
 
 def _bivariate_moments(
@@ -320,6 +311,15 @@ def _bivariate_moments(
     on_line = loc + line * (on_mean - loc[0]) - point
     rank_one = on_variance * line[:, None] * line[None, :]
     return point + jnp.where(singular, on_line, mean), jnp.where(singular, rank_one, matrix)
+
+
+def _trivariate_log_probability(
+    loc: Array, covariance: Covariance, low: Array, high: Array
+) -> tuple[Array, Array]:
+    log_prob = trivariate.log_probability(loc, covariance, low, high)
+    if isinstance(covariance, LowRank):
+        return _certain(log_prob)
+    return log_prob, conditioning.last_digit(log_prob, loc, covariance, low, high)
 
 
 def _trivariate_moments(
@@ -366,12 +366,12 @@ TWO_FACTORS = Route(
     "two common factors, integrated on a grid",
 )
 TWO_DIMENSIONS = Route(
-    _with_last_digit(_bivariate_log_probability),
+    _bivariate_log_probability,
     _bivariate_moments,
     "a box in two dimensions, integrated by quadrature",
 )
 THREE_DIMENSIONS = Route(
-    _with_last_digit(trivariate.log_probability),
+    _trivariate_log_probability,
     _trivariate_moments,
     "a box in three dimensions, integrated by quadrature",
 )

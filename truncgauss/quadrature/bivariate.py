@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from truncgauss.gaussian.covariances import Covariance, ScaleTril
 from truncgauss.gaussian.linalg import is_symmetric
@@ -134,21 +135,84 @@ def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Ar
     """Panels for the integral over X1; no derivative goes through their positions.
 
     They are laid out for the density at the most likely X2 given x1, which approximates the
-    integrand up to a factor.
+    integrand up to a factor. It falls from its maximum over the scale of X1, and near the ends of
+    the support, where X2 is at a limit, over residual_scale / |slope|.
     """
     loc, form, low, high = jax.lax.stop_gradient((loc, form, low, high))
-    inner = standardize(low[1], high[1], loc[1], form.residual_scale)
     rate = form.slope * form.scale / form.residual_scale
+    # Beyond 1e9 it is the root of 1 + rate^2 to the last digit, and the square may overflow.
+    size = jnp.abs(rate)
+    norm = jnp.maximum(size, jnp.sqrt(1.0 + jnp.square(jnp.minimum(size, 1e9))))
+    anchor, left, right, at_low, at_high = strip_span(loc, form, low, high, rate, norm)
+    width = right - left
+    edge = jnp.minimum(log_concave.END_DEPTH * form.scale / size, 0.5 * width)
+    long, short = log_concave.REACH * form.scale, log_concave.REACH * form.scale / norm
+    cost, middle = edge / short, (width - 2.0 * edge) / long
+    count, parts = log_concave.shared_out(2.0 * cost + middle, MAX_PANELS)
+    within = jnp.clip(parts - cost, 0.0, middle)
+    offsets = jnp.minimum(parts, cost) + jnp.maximum(parts - cost - middle, 0.0)
+    used = np.arange(MAX_PANELS + 1) < count
+    breakpoints = jnp.where(used, left + (within * long + offsets * short), right)
+    return PanelPlan(anchor, log_concave.reaching(breakpoints, at_low, at_high), count.astype(int))
 
-    def log_density(z: jax.Array) -> jax.Array:
-        nearest = jnp.clip(0.0, inner.low - rate * z, inner.high - rate * z)
-        return -0.5 * (nearest * nearest + z * z)
 
-    anchor, _, left, right, at_low, at_high = span(log_density, loc[0], form.scale, low[0], high[0])
-    switch = form.residual_scale / jnp.abs(form.slope)
-    zones = log_concave.end_zones(left, right, switch[None])
-    breakpoints, num_panels = log_concave.mesh(left, right, form.scale, zones, MAX_PANELS)
-    return PanelPlan(anchor, log_concave.reaching(breakpoints, at_low, at_high), num_panels)
+def strip_span(
+    loc: jax.Array,
+    form: BivariateRegression,
+    low: jax.Array,
+    high: jax.Array,
+    rate: jax.Array,
+    norm: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
+    r"""The part of the limits on X1 in which the density at the most likely X2 counts.
+
+    With z and y the standardised X1 and residual of X2, that density is exp(-(z^2 + y^2)/2) at the
+    y nearest 0 in [l - r z, h - r z]: on each piece of it the square is a parabola, and where it is
+    more by 2 DROP than at the mode is the root of a quadratic equation.
+
+    Args:
+        loc, form, low, high: as of `log_probability`.
+        rate, norm: r, and the root of 1 + r^2.
+
+    Returns:
+        Anchor, ends as offsets from it, and whether these are the limits: see `Span`.
+    """
+    outer = standardize(low[0], high[0], loc[0], form.scale)
+    inner = standardize(low[1], high[1], loc[1], form.residual_scale)
+
+    def nearest(z: jax.Array) -> jax.Array:
+        return jnp.clip(0.0, inner.low - rate * z, inner.high - rate * z)
+
+    mode = jnp.clip(rate / norm * (nearest(jnp.zeros_like(rate)) / norm), outer.low, outer.high)
+    y = nearest(mode)
+    # To the left and to the right of the mode, as distances t from it.
+    right = np.asarray([False, True])
+    sign = jnp.where(right, 1.0, -1.0).astype(rate.dtype)
+    reach = _larger_root(sign * mode, 2.0 * log_concave.DROP + y * y)
+    below, above = inner.low - rate * mode, rate * mode - inner.high
+    by_low, by_high = below - sign * rate * reach > 0, above + sign * rate * reach > 0
+    excess, change = jnp.where(by_low, below, above), jnp.where(by_low, -rate, rate) * sign
+    slope = sign * mode / norm / norm + change / norm * (excess / norm)
+    fall = 2.0 * log_concave.DROP / norm / norm + (y - excess) / norm * ((y + excess) / norm)
+    reach = jnp.where(by_low | by_high, jnp.minimum(_larger_root(slope, fall), reach), reach)
+    # By the value at a limit, not by its distance: the density may fall within a fraction of that.
+    limits = jnp.where(right, outer.high, outer.low)
+    finite = jnp.isfinite(limits)
+    limits = jnp.where(finite, limits, mode)
+    y_there = nearest(limits)
+    drop = (limits - mode) * (limits + mode) + (y_there - y) * (y_there + y)
+    at_limit = finite & (drop <= 2.0 * (log_concave.DROP + log_concave.SLACK))
+    anchor = jnp.clip(loc[0] + form.scale * mode, low[0], high[0])
+    ends = standardize(low[0], high[0], anchor)
+    offsets = jnp.where(right, ends.high, ends.low)
+    offsets = jnp.where(at_limit, offsets, jnp.clip(form.scale * sign * reach, ends.low, ends.high))
+    return anchor, offsets[0], offsets[1], at_limit[0], at_limit[1]
+
+
+def _larger_root(g: jax.Array, k: jax.Array) -> jax.Array:
+    """The larger root of t^2 + 2 g t = k."""
+    root = jnp.sqrt(jnp.maximum(g * g + k, 0.0))
+    return jnp.where(g > 0, k / (g + root), root - g)
 
 
 def log_probability(

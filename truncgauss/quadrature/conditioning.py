@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from truncgauss.gaussian.covariances import Covariance, ScaleTril
-from truncgauss.quadrature.double_double import difference_of_products
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.quadrature.bivariate import BivariateRegression
+from truncgauss.quadrature.double_double import difference_of_products, line
 
 # Below this fraction of max(1, |log P|) the effect counts as ordinary rounding.
 NEGLIGIBLE_64, NEGLIGIBLE_32 = 1e-9, 1e-4
@@ -65,27 +66,14 @@ def peak(
     return Peak(multipliers[best], jnp.where(active[best], limits[best], 0.0))
 
 
-def by_factor(factor: jax.Array, active: jax.Array, gaps: jax.Array) -> jax.Array:
-    """The multipliers in two dimensions from a Cholesky factor."""
-    (first, _), (slope, second) = factor
-    other = difference_of_products(gaps[1], first, slope, gaps[0]) / (first * second * second)
-    both = jnp.stack([(gaps[0] / first - slope * other) / first, other])
-    alone = gaps / jnp.stack([first * first, slope * slope + second * second])
-    return jnp.where(jnp.all(active), both, alone)
-
-
 def by_matrix(matrix: jax.Array, active: jax.Array, gaps: jax.Array) -> jax.Array:
-    """The multipliers in up to three dimensions from the covariance matrix."""
-    identity = jnp.eye(len(gaps), dtype=gaps.dtype)
+    """The multipliers in three dimensions from the covariance matrix."""
+    identity = jnp.eye(3, dtype=gaps.dtype)
     return solved(jnp.where(active[:, None] & active[None, :], matrix, identity), gaps)
 
 
 def solved(matrix: jax.Array, right: jax.Array) -> jax.Array:
-    """matrix^-1 right for a covariance of up to three coordinates, determinants without loss."""
-    d = len(right)
-    if d < 3:
-        padded = jnp.eye(3, dtype=right.dtype).at[:d, :d].set(matrix)
-        return solved(padded, jnp.zeros(3, right.dtype).at[:d].set(right))[:d]
+    """matrix^-1 right for a covariance of three coordinates, determinants without loss."""
     (first, a, b), (_, var_a, product), (_, _, var_b) = matrix
     r, r_a, r_b = right
 
@@ -127,16 +115,14 @@ def last_digit(
 
     .. math:: d \log P = \tfrac12 f^T (d\Sigma) f + f^T (d\mu - db), \qquad
         |d \log P| \le \epsilon \sum_i |f_i|
-            \{\tfrac12 \sum_j |\Sigma_{ij}| |f_j| + |\mu_i| + |b_i|\},
+            \{\tfrac12 \sum_j |\Sigma_{ij}| |f_j| + |\mu_i| + |b_i|\}.
 
-    and |L_ij| |(L^T f)_j| instead of the first term for a Cholesky factor L that is used as such,
-    as in two dimensions. If the mean lies inside, f is 0; there even a singular covariance moves P
-    by no more than about sqrt(eps) times the density at a limit, which in two dimensions is counted
-    where it is more, see `by_correlation`.
+    If the mean lies inside, f is 0; there even a singular covariance moves P by no more than about
+    sqrt(eps) times the density at a limit. Two coordinates have their `last_digit_of_two`.
 
     Args:
         log_prob: log P, shape ().
-        loc, low, high: shape (d,), d up to 3.
+        loc, low, high: shape (d,), d = 1 or 3.
         covariance: of these d coordinates.
 
     Returns:
@@ -145,43 +131,118 @@ def last_digit(
     """
     inputs = log_prob, loc, covariance, low, high
     log_prob, loc, covariance, low, high = jax.lax.stop_gradient(inputs)
-    if isinstance(covariance, ScaleTril) and len(loc) == 2:
-        factor = covariance.scale_tril
-        force, limits = peak(partial(by_factor, factor), loc, low, high)
-        shape = jnp.abs(factor) @ jnp.abs(force @ factor)
+    matrix = covariance.covariance_matrix
+    if len(loc) == 1:
+        nearest = jnp.clip(loc, low, high)
+        force, limits = (nearest - loc) / matrix[0], jnp.where(nearest == loc, 0.0, nearest)
     else:
-        matrix = covariance.covariance_matrix
         force, limits = peak(partial(by_matrix, matrix), loc, low, high)
-        shape = 0.5 * jnp.abs(matrix) @ jnp.abs(force)
-    bound = jnp.abs(force) @ (shape + jnp.abs(loc) + jnp.abs(limits))
-    if len(loc) == 2 and not isinstance(covariance, ScaleTril):
-        bound = jnp.maximum(bound, by_correlation(log_prob, loc, covariance, low, high))
+    size = jnp.abs(force)
+    bound = size @ (0.5 * jnp.abs(matrix) @ size + jnp.abs(loc) + jnp.abs(limits))
     return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
 
 
-def by_correlation(
-    log_prob: jax.Array, loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
+def last_digit_of_two(
+    log_prob: jax.Array,
+    loc: jax.Array,
+    form: BivariateRegression,
+    low: jax.Array,
+    high: jax.Array,
+    is_factor: bool,
 ) -> jax.Array:
-    r"""|S12 d log P / d S12| for a rectangle, by the densities f at its corners.
+    r"""`last_digit` for two coordinates, also counting what their correlation moves.
 
-    .. math:: dP / dS_{12} = f(b_1, b_2) - f(a_1, b_2) - f(b_1, a_2) + f(a_1, a_2)
+    Near a singular covariance that is large outside of tails too: where a corner of the rectangle
+    lies within the layer that holds the mass, P depends on the thickness of that layer. With the
+    densities f at the corners,
 
-    Near a singular covariance it is large outside of tails too: where a corner lies within the
-    layer that holds the mass, P depends on the thickness of that layer. 0 for a singular one.
+    .. math:: dP / dS_{12} = f(b_1, b_2) - f(a_1, b_2) - f(b_1, a_2) + f(a_1, a_2).
+
+    For a Cholesky factor L that is used as such this is not counted, and a term is
+    |L_ij| |(L^T f)_j| instead of |Sigma_ij| |f_j| / 2.
 
     Reference:
         Plackett (1954), A reduction formula for normal multivariate integrals, Biometrika 41.
+
+    Args:
+        log_prob, loc, low, high: as of `last_digit`.
+        form: the regression of X2 on X1.
+        is_factor: whether it is from a Cholesky factor.
     """
-    (first, _), (slope, second) = covariance.scale_tril
-    safe = jnp.where(second > 0, second, 1.0)
-    corners = jnp.stack([low - loc, high - loc])
-    z1 = corners[:, None, 0] / first
-    z2 = (corners[None, :, 1] - slope * z1) / safe
-    log_density = -0.5 * (z1 * z1 + z2 * z2) - jnp.log(2.0 * math.pi * first * safe) - log_prob
-    finite = jnp.isfinite(z1 + z2) & jnp.isfinite(log_prob) & (second > 0)
-    signs = jnp.asarray([[1.0, -1.0], [-1.0, 1.0]], z1.dtype)
-    rate = jnp.sum(signs * jnp.where(finite, jnp.exp(jnp.where(finite, log_density, 0.0)), 0.0))
-    return jnp.abs(first * slope * rate)
+    inputs = log_prob, loc, form, low, high
+    log_prob, loc, form, low, high = jax.lax.stop_gradient(inputs)
+    trials = active_sets(loc, form, low, high)
+    first, second = trials.forces
+    scale, across = form.scale, form.slope * form.scale
+    bound = sum(
+        jnp.abs(force) * (jnp.abs(loc[j]) + jnp.abs(limit))
+        for j, (force, limit) in enumerate(zip(trials.forces, trials.limits))
+    )
+    if is_factor:
+        turned = jnp.abs(scale * first + across * second), jnp.abs(form.residual_scale * second)
+        bound += jnp.abs(first * scale) * turned[0]
+        bound += jnp.abs(second) * (jnp.abs(across) * turned[0] + form.residual_scale * turned[1])
+    else:
+        product = jnp.abs(across * scale * first * second)
+        bound += 0.5 * jnp.square(scale * first) + product
+        bound += 0.5 * (jnp.square(across * second) + jnp.square(form.residual_scale * second))
+    # Of equal gains the multipliers that differ are 0.
+    best = trials.gain == jnp.max(trials.gain)
+    bound = jnp.min(jnp.where(best, bound, jnp.inf))
+    if not is_factor:
+        z1, z2 = trials.z
+        density = -0.5 * (z1 * z1 + z2 * z2) - log_prob
+        density -= jnp.log(2.0 * math.pi * scale * form.residual_scale)
+        known = trials.corner & jnp.isfinite(log_prob) & (form.residual_scale > 0)
+        rate = jnp.sum(jnp.where(known, SIDES[:, 0] * SIDES[:, 1] * jnp.exp(density), 0.0))
+        bound = jnp.maximum(bound, jnp.abs(across * scale * rate))
+    return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
+
+
+SIDES = np.asarray(list(itertools.product((0, 1, -1), repeat=2)))  # active limits, lower ones: 1
+
+
+class ActiveSets(NamedTuple):
+    """The nine sets of limits on two coordinates that may be active; each field of shape (9,).
+
+    Attributes:
+        forces: the multipliers, see `peak`, of both coordinates.
+        limits: the values of both coordinates, the mean where no limit is active.
+        z: the first, and the residual of the second given it, in standard deviations.
+        gain: the dual problem's value, -inf where the signs are wrong.
+        corner: whether both limits are active and finite.
+    """
+
+    forces: tuple[jax.Array, jax.Array]
+    limits: list[jax.Array]
+    z: tuple[jax.Array, jax.Array]
+    gain: jax.Array
+    corner: jax.Array
+
+
+def active_sets(
+    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
+) -> ActiveSets:
+    """The multipliers for each set of limits that may be active, as in `peak`."""
+    scale, slope, residual, rest = form
+    limits = [
+        jnp.where(side > 0, low[j], jnp.where(side < 0, high[j], loc[j]))
+        for j, side in enumerate(SIDES.T)
+    ]
+    finite = jnp.isfinite(limits[0] + limits[1])
+    gaps = [jnp.where(finite, limit - loc[j], 0.0) for j, limit in enumerate(limits)]
+    value, remainder = line(jnp.zeros_like(scale), gaps[0], gaps[1], slope, rest)
+    z = gaps[0] / scale, (value + remainder) / residual
+    both = np.all(SIDES != 0, axis=1)
+    variance = jnp.square(slope * scale) + jnp.square(residual)
+    second = jnp.where(both, z[1] / residual, gaps[1] / variance)
+    first = (z[0] - jnp.where(both, slope * scale * second, 0.0)) / scale
+    # One that should be 0 may come out with either sign.
+    slack = float(np.finfo(loc.dtype).eps) ** 0.5 * jnp.maximum(jnp.abs(first), jnp.abs(second))
+    signed = jnp.minimum(first * SIDES[:, 0], second * SIDES[:, 1])
+    proper = finite & jnp.isfinite(first + second) & (signed >= -slack)
+    gain = jnp.where(proper, first * gaps[0] + second * gaps[1], -jnp.inf)
+    return ActiveSets((first, second), limits, z, gain, finite & both)
 
 
 def beyond_rounding(bound: jax.Array, log_prob: jax.Array) -> jax.Array:

@@ -29,6 +29,11 @@ NUM_NODES = 24
 # A rule of 24 nodes is accurate to 1e-14 on a panel that is eight times as long as what it must
 # resolve: the width of a normal density, or of a step like Phi(z / width).
 REACH = 8.0
+# Of the interval near an end of the support where a factor falls, in lengths of that fall.
+END_DEPTH = 18.0 + REACH
+# `fall` stops at DROP + 4; the rest allows for a compiler that computes a limit twice, and by
+# concavity it makes the support longer by a fifteenth at most.
+SLACK = 8.0
 LEAST_PANELS = 2  # an exponential that falls by DROP over the support takes two
 
 LogDensity = Callable[[jax.Array], jax.Array]
@@ -128,7 +133,7 @@ def end_zones(left: jax.Array, right: jax.Array, lengths: jax.Array) -> Zones:
     eight lengths inwards the factor is 1 to the last digit; the panel that leaves the zone begins
     no more than REACH before its end.
     """
-    depth = (18.0 + REACH) * lengths
+    depth = END_DEPTH * lengths
     begin, end = jnp.broadcast_to(left, depth.shape), jnp.broadcast_to(right, depth.shape)
     return Zones(
         jnp.concatenate([begin, right - depth]),
@@ -153,13 +158,18 @@ def mesh(
     finest = jnp.max(jnp.where(within, 1.0 / zones.length[None], 0.0), axis=-1)
     costs = jnp.where(spans > 0, spans * jnp.hypot(1.0 / length, finest), 0.0) / REACH
     ends = jnp.cumsum(costs)
-    # The comparison also takes a NaN to a number of panels.
-    count = jnp.where(ends[-1] > LEAST_PANELS, jnp.ceil(jnp.minimum(ends[-1], most)), LEAST_PANELS)
-    fractions = jnp.minimum(jnp.arange(most + 1, dtype=count.dtype), count) / count
-    covered = jnp.clip(fractions[:, None] * ends[-1] - (ends - costs)[None], 0.0, costs[None])
+    count, parts = shared_out(ends[-1], most)
+    covered = jnp.clip(parts[:, None] - (ends - costs)[None], 0.0, costs[None])
     steps = covered * (spans / jnp.where(costs > 0, costs, 1.0))[None]
-    breakpoints = jnp.where(fractions < 1, left + steps.sum(-1), right)
+    breakpoints = jnp.where(np.arange(most + 1) < count, left + steps.sum(-1), right)
     return breakpoints, count.astype(int)
+
+
+def shared_out(cost: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
+    """The number of panels for a cost, and the cost up to each breakpoint, shape (most + 1,)."""
+    # The comparison also takes a NaN to a number of panels.
+    count = jnp.where(cost > LEAST_PANELS, jnp.ceil(jnp.minimum(cost, most)), LEAST_PANELS)
+    return count, cost * (jnp.minimum(np.arange(most + 1), count) / count)
 
 
 def graded_panels(left: jax.Array, right: jax.Array, distances: jax.Array) -> jax.Array:
@@ -185,20 +195,19 @@ def touches(log_density: LogDensity, mode: jax.Array, limits: jax.Array) -> jax.
     """Whether the function is not negligible at each limit, so that the integral ends there.
 
     Decided by the function's value and not by the distance from the support, because a function may
-    fall within a thousandth of the span. `fall` stops at DROP + 4; the slack beyond that allows for
-    a compiler that computes a limit twice, and by concavity it makes the support longer by a
-    fifteenth at most.
+    fall within a thousandth of the span.
     """
     finite = jnp.isfinite(limits)
     heights = jax.vmap(log_density)(jnp.where(finite, limits, mode))
-    return finite & (heights >= log_density(mode) - DROP - 8.0)
+    return finite & (heights >= log_density(mode) - DROP - SLACK)
 
 
 def reaching(breakpoints: jax.Array, at_low: jax.Array, at_high: jax.Array) -> jax.Array:
     """Breakpoints with the first and last set to -inf and inf where they stand for the limits."""
     last = breakpoints == breakpoints[-1]
+    first = np.arange(len(breakpoints)) == 0
     breakpoints = jnp.where(last & at_high, jnp.inf, breakpoints)
-    return breakpoints.at[0].set(jnp.where(at_low, -jnp.inf, breakpoints[0]))
+    return jnp.where(first & at_low, -jnp.inf, breakpoints)
 
 
 def between(breakpoints: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:

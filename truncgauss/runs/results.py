@@ -40,14 +40,14 @@ def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
         >>> results.nested({"a": 1, "fit/loss": 2, "fit/steps": 3})
         {'a': 1, 'fit': {'loss': 2, 'steps': 3}}
     """
-    found: dict[str, Any] = {}
+    nested: dict[str, Any] = {}
     for name, value in flat.items():
         *outer, last = map(plain, name.split("/"))
-        inner = found
+        inner = nested
         for key in outer:
             inner = inner.setdefault(key, {})
         inner[last] = value
-    return found
+    return nested
 
 
 def escaped(name: str) -> str:
@@ -60,12 +60,12 @@ def escaped(name: str) -> str:
         >>> results.escaped("Lead (ug/L), 95 %")
         'Lead (ug%2FL), 95 %'
     """
-    return re.sub(rf"[/\0]|\.(?=npy$)|%(?={CODES})", lambda found: f"%{ord(found[0]):02X}", name)
+    return re.sub(rf"[/\0]|\.(?=npy$)|%(?={CODES})", lambda match: f"%{ord(match[0]):02X}", name)
 
 
 def plain(name: str) -> str:
     """The inverse of `escaped`; of names that nest, as they are shown to readers."""
-    return re.sub(f"%({CODES})", lambda found: chr(int(found[1], 16)), name)
+    return re.sub(f"%({CODES})", lambda match: chr(int(match[1], 16)), name)
 
 
 def as_stored(results: Mapping[str, Any]) -> dict[str, Any]:

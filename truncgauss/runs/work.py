@@ -58,8 +58,10 @@ def prepare(config: Experiment, others: Sequence[Any] | None = None) -> None:
     os.environ.setdefault("MPLBACKEND", "Agg")
     import jax
 
-    if config.cached:
-        _keep_compilations()
+    from truncgauss.execution import compiling
+
+    if config.cached and compiling.cache_folder():
+        compiling.use_compilation_cache()
     jax.config.update("jax_enable_x64", config.dtype == "float64")
     # JAX refuses once it has started, as in a notebook; there the count may be right already.
     with contextlib.suppress(RuntimeError):
@@ -149,7 +151,7 @@ def run(
     config: Experiment,
     command: list[str],
     save_every: float,
-    place: Path,
+    parent: Path,
     resumed: Path | None = None,
     name: str | None = None,
 ) -> CompletedRun:
@@ -174,7 +176,7 @@ def run(
             check_source(resumed, source)
         check_inputs(resumed)
     text = settings.with_schema(settings.dump(config), config.experiment)
-    folder = resumed or begin(place, stem, text, source, settings.files(config), name)
+    folder = resumed or begin(parent, stem, text, source, settings.files(config), name)
     with claimed(folder):
         try:
             return compute(folder, config, command, save_every)
@@ -196,11 +198,11 @@ def _say_how_to_go_on(folder: Path, error: BaseException) -> None:
         print("truncgauss: nothing was saved yet; start the run again", file=sys.stderr)
 
 
-def sweep_folder(place: Path, config: Experiment) -> Path:
+def sweep_folder(parent: Path, config: Experiment) -> Path:
     """The folder of the runs of a sweep, made if it is not there yet."""
     text = settings.dump(config)
-    mark = hashlib.sha256(text.encode()).hexdigest()[:8]
-    folder = place / f"{settings.stem(config.experiment)}-sweep-{mark}"
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    folder = parent / f"{settings.stem(config.experiment)}-sweep-{digest}"
     folder.mkdir(parents=True, exist_ok=True)
     files.write(folder / "config.yaml", settings.with_schema(text, config.experiment))
     return folder
@@ -337,17 +339,3 @@ def _noted_warnings() -> Iterator[list[str]]:
     with warnings.catch_warnings():
         warnings.showwarning = note
         yield said
-
-
-def _keep_compilations() -> None:
-    """Let JAX keep compiled functions in the user's cache folder, or where the environment says."""
-    import jax
-
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    chosen = {
-        "jax_compilation_cache_dir": os.path.join(home, "truncgauss", "jax"),
-        "jax_persistent_cache_min_compile_time_secs": 0.1,
-    }
-    for option, value in chosen.items():
-        if option.upper() not in os.environ and os.path.isabs(home):
-            jax.config.update(option, value)

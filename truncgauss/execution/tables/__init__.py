@@ -3,7 +3,7 @@
 from truncgauss.execution.tables.alignment import aligned, check_labels, row_values
 from truncgauss.execution.tables.censoring import limit_of
 from truncgauss.execution.tables.columns import Table, chosen, named_columns, numbers, read
-from truncgauss.execution.tables.files import chunks, from_file, place, units
+from truncgauss.execution.tables.files import chunks, from_file, location, units
 from truncgauss.execution.tables.formats import header, mismatch, num_rows
 from truncgauss.execution.tables.known import arrays_of
 
@@ -21,7 +21,7 @@ __all__ = [
     "named_columns",
     "num_rows",
     "numbers",
-    "place",
+    "location",
     "read",
     "row_values",
     "units",

@@ -76,7 +76,11 @@ def advice(text: str) -> str:
 
 
 def recorded(
-    column: Any, lowest: np.ndarray | None, missing: bool, where: str, place: Callable[[int], str]
+    column: Any,
+    lowest: np.ndarray | None,
+    missing: bool,
+    where: str,
+    location: Callable[[int], str],
 ) -> Recorded:
     """A column of texts as numbers and limits.
 
@@ -86,7 +90,7 @@ def recorded(
             none.
         missing: whether values may be missing.
         where: what the column is called in messages.
-        place: of the i-th row in messages.
+        location: of the i-th row in messages.
 
     Raises:
         ValueError: for any other text, nd without a limit, or a missing value that may not be.
@@ -103,9 +107,9 @@ def recorded(
             side, number = limit
             if number is None and limits is None:
                 raise ValueError(
-                    f"{where}: {place(i)} is {text!r}, not detected, but nothing says below which "
-                    "limit: give the limit of detection as `censored_low`, a number or the column "
-                    "that has it in each row."
+                    f"{where}: {location(i)} is {text!r}, not detected, but nothing says below "
+                    "which limit: give the limit of detection as `censored_low`, a number or the "
+                    "column that has it in each row."
                 )
             found.value[i] = limits[i] if number is None and limits is not None else number
             (found.at_most if side == "<" else found.at_least)[i] = True
@@ -113,7 +117,7 @@ def recorded(
             got = repr(text) if text else "an empty cell"
             units = " A row of units is left out by `units_row: true`." if i == 0 else ""
             raise ValueError(
-                f"{where}: {place(i)} must be a number, or a limit such as <0.5 or >100, got {got}."
-                f" {advice(text)}{units}"
+                f"{where}: {location(i)} must be a number, or a limit such as <0.5 or >100, got "
+                f"{got}. {advice(text)}{units}"
             )
     return found

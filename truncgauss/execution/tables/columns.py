@@ -69,16 +69,16 @@ def read(
                [4.]])
     """
     labels = row_labels(table)
-    found = named_columns(table)
-    if found is None:
+    by_name = named_columns(table)
+    if by_name is None:
         if columns is not None:
             raise ValueError(f"{what}: has no column names to choose {list(columns)} by.")
         return Table(_array(table, missing, what), None, labels)
-    names = tuple(found) if columns is None else tuple(columns)
+    names = tuple(by_name) if columns is None else tuple(columns)
     if not names:
         raise ValueError(f"{what}: has no columns.")
     parts = [
-        numbers(chosen(found, name, what), f"{what}: column {name!r}", missing) for name in names
+        numbers(chosen(by_name, name, what), f"{what}: column {name!r}", missing) for name in names
     ]
     lengths = {len(part) for part in parts}
     if len(lengths) > 1:
@@ -89,12 +89,12 @@ def read(
     return Table(np.stack(parts, axis=1), None if names == (None,) else names, labels)
 
 
-def chosen(found: Mapping[Hashable, Any], name: Hashable, what: str) -> Any:
+def chosen(by_name: Mapping[Hashable, Any], name: Hashable, what: str) -> Any:
     """A column by its name."""
-    if name not in found:
-        known = ", ".join(map(repr, list(found)[:20]))
+    if name not in by_name:
+        known = ", ".join(map(repr, list(by_name)[:20]))
         raise ValueError(f"{what}: has no column {name!r}, but {known}.")
-    return found[name]
+    return by_name[name]
 
 
 def named_columns(table: Any) -> dict[Hashable, Any] | None:

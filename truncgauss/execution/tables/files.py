@@ -51,7 +51,7 @@ def from_file(
 
     Raises:
         ValueError: for a column that is not there, a cell that is no number, no row left, or fewer
-            than there are parts; the sentence has the place.
+            than there are parts; the sentence has the location.
 
     Example:
         >>> import pathlib, tempfile
@@ -79,7 +79,7 @@ def units(path: str | Path) -> dict[str, str]:
     return dict(zip(names[1], cells[1]))
 
 
-def place(
+def location(
     path: str | Path,
     row: int,
     where: Mapping[str, str] | None = None,
@@ -87,7 +87,7 @@ def place(
     part: tuple[int, int] = (0, 1),
     units_row: bool = False,
 ) -> str:
-    """The place in a file of a row that `from_file` returned, such as `my.csv:17`.
+    """Location in a file of a row that `from_file` returned, such as `my.csv:17`.
 
     Args:
         path: the file.
@@ -103,7 +103,7 @@ def place(
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     path = pathlib.Path(folder, "my.csv")
         ...     _ = path.write_text("flux,kind\\n1.5,a\\n2.5,b\\n3.5,a\\n", "utf-8")
-        ...     tables.place(path, 1, {"kind": "a"})[-8:]
+        ...     tables.location(path, 1, {"kind": "a"})[-8:]
         'my.csv:4'
     """
     path, where = Path(path), where or {}
@@ -151,7 +151,7 @@ def chunks(
             yield np.stack([_complete(path, block, name) for name in block.columns], axis=1)
 
 
-def number(text: str, place: str, missing: Collection[str] = ()) -> float:
+def number(text: str, location: str, missing: Collection[str] = ()) -> float:
     """A cell as a number; NaN where its text stands for a missing one.
 
     Raises:
@@ -161,7 +161,7 @@ def number(text: str, place: str, missing: Collection[str] = ()) -> float:
         return np.nan
     if not is_number(text):
         got = repr(text) if text else "an empty cell"
-        raise ValueError(f"{place} must be a number, got {got}. {advice(text)}")
+        raise ValueError(f"{location} must be a number, got {got}. {advice(text)}")
     return float(text)
 
 
@@ -186,8 +186,8 @@ def _numbers(path: Path, rows: FileBlock, name: str, missing: Collection[str]) -
             f"{path}:{rows.lines[0]}: column {name!r} must be a number, got {cells[0]!r}. If this "
             f"row holds units, say `units_row: true`. {advice(cells[0])}"
         )
-    places = (f"{path}:{line}: column {name!r}" for line in rows.lines)
-    return np.array([number(text, place, missing) for text, place in zip(cells, places)])
+    locations = (f"{path}:{line}: column {name!r}" for line in rows.lines)
+    return np.array([number(text, location, missing) for text, location in zip(cells, locations)])
 
 
 def _complete(path: Path, rows: FileBlock, name: str) -> np.ndarray:

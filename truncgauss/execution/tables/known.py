@@ -43,7 +43,7 @@ class Reader:
         known: Mapping[str, Mapping[Hashable, Any]],
         missing: bool,
         by_text: bool,
-        place: Callable[[int], str],
+        location: Callable[[int], str],
     ) -> None:
         named = named_columns(table)
         if named is None:
@@ -52,7 +52,7 @@ class Reader:
                 f"of columns; got {type(table).__name__}. For arrays use tg.Observations itself."
             )
         self.columns, self.known = named, known
-        self.missing, self.by_text, self.place = missing, by_text, place
+        self.missing, self.by_text, self.location = missing, by_text, location
 
     def raw(self, name: Hashable) -> Any:
         return chosen(self.columns, name, "from_table")
@@ -66,7 +66,7 @@ class Reader:
             lowest = self.known["censored_low"].get(name)
             limits = None if lowest is None else self.column_or_number(lowest)
             where = f"from_table: column {name!r}"
-            return recorded(self.raw(name), limits, self.missing, where, self.place)
+            return recorded(self.raw(name), limits, self.missing, where, self.location)
         value = self.numbers(name, self.missing)
         return Recorded(value, *np.zeros((2, len(value)), bool))
 
@@ -132,7 +132,7 @@ class Reader:
     def refuse(self, wrong: np.ndarray, name: Hashable, what: str) -> None:
         """Raise ValueError if a row says two things that no value can meet."""
         if wrong.any():
-            first = self.place(int(np.flatnonzero(wrong)[0]))
+            first = self.location(int(np.flatnonzero(wrong)[0]))
             raise ValueError(
                 f"from_table: entry {name!r} {what} in {wrong.sum()} row(s), first in {first}: it "
                 "says two different things of one value. Correct the marks, or give the ends of "
@@ -153,7 +153,7 @@ def arrays_of(
     missing: bool = False,
     censoring: str = "columns",
     weights: Hashable | None = None,
-    place: Callable[[int], str] = "row {}".format,
+    location: Callable[[int], str] = "row {}".format,
 ) -> dict[str, np.ndarray]:
     """lower and upper (n, d), low and high of the region (d,) or (n, d), noise (n, d, d), and
     weights (n,), as far as they are said.
@@ -161,11 +161,11 @@ def arrays_of(
     Args:
         table, names, missing, censoring, weights: as in `Observations.from_table`.
         known: lower, upper, censored_low and so on, as there.
-        place: of the i-th row in messages.
+        location: of the i-th row in messages.
     """
     if censoring not in CENSORING:
         raise ValueError(f'from_table: censoring must be "columns" or "text", got {censoring!r}.')
-    reader = Reader(table, by_entry(names, known), missing, censoring == "text", place)
+    reader = Reader(table, by_entry(names, known), missing, censoring == "text", location)
     lower, upper = zip(*map(reader.ends, names))
     arrays = {"lower": np.stack(lower, axis=1), "upper": np.stack(upper, axis=1)}
     if reader.known["truncated_low"] or reader.known["truncated_high"]:

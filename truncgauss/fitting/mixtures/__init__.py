@@ -1,6 +1,6 @@
 """Mixtures of Gaussians behind rows that are truncated, censored, noisy or known in part."""
 
-from truncgauss.fitting.mixtures.fit import NoMaximum, fit_mixture
+from truncgauss.fitting.mixtures.fit import fit_mixture
 from truncgauss.fitting.mixtures.likelihood import (
     HeldComponents,
     Mixture,
@@ -10,6 +10,7 @@ from truncgauss.fitting.mixtures.likelihood import (
 from truncgauss.fitting.mixtures.path import MixturePath, fit_mixture_path
 from truncgauss.fitting.mixtures.posterior import Posterior, posterior
 from truncgauss.fitting.mixtures.result import MixtureErrors, MixtureFit
+from truncgauss.fitting.mixtures.search import NoMaximum
 
 __all__ = [
     "HeldComponents",

@@ -2,8 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,76 +10,46 @@ import numpy as np
 
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.mixtures.certificate import coarse_notes, finished
-from truncgauss.fitting.mixtures.curvature import MANY, point, rough_point
-from truncgauss.fitting.mixtures.em import (
-    Ascent,
-    Components,
-    ascended,
-    components_at,
-    has_collapsed,
-)
+from truncgauss.fitting.centring import COARSE
+from truncgauss.fitting.engine import maximum_likelihood
+from truncgauss.fitting.mixtures.curvature import rough_point, score_products
+from truncgauss.fitting.mixtures.edge import edge_of
+from truncgauss.fitting.mixtures.em import Components
 from truncgauss.fitting.mixtures.factors import most_factors
-from truncgauss.fitting.mixtures.likelihood import hold, row_weights
-from truncgauss.fitting.mixtures.loss import MixtureLoss, divided, parts_of, shares, terms_at
+from truncgauss.fitting.mixtures.likelihood import row_weights
+from truncgauss.fitting.mixtures.loss import (
+    MixtureLoss,
+    MixtureSummary,
+    divided,
+    planned,
+    shares,
+    terms_at,
+)
 from truncgauss.fitting.mixtures.parameters import STRUCTURES, MixtureCoordinates
-from truncgauss.fitting.mixtures.result import MixtureFit
-from truncgauss.fitting.mixtures.rising import Ascending, ascending_sentence, natural_end
+from truncgauss.fitting.mixtures.result import MixtureErrors, MixtureFit
+from truncgauss.fitting.mixtures.rising import ascending_sentence
+from truncgauss.fitting.mixtures.search import MixtureDescent
 from truncgauss.fitting.mixtures.starts import seeded, standard_rows
-from truncgauss.fitting.optimization.newton import CLOSE, NEAR, Point, newton_steps
-from truncgauss.fitting.optimization.progress import bar, watched
-from truncgauss.fitting.optimization.uncertainty import certificate
+from truncgauss.fitting.model import Model
+from truncgauss.fitting.optimization.progress import bar
+from truncgauss.fitting.optimization.result import MOSTLY_UNSEEN, in_words
 from truncgauss.gaussian.problem import as_key
-from truncgauss.likelihood import Observations, local_rows, rows_of_fit
+from truncgauss.likelihood import Observations, as_observations, local_rows, rows_of_fit
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
 
-ENOUGH = 1e-2  # nats a step, below which EM has come near
-ENOUGH_OF_MANY = 5e-3  # likewise for each parameter, if these are many
 INFORMATION = ("observed", "sandwich")
-# Steps by products of scores end so many standard errors from the maximum, after so many, or where
-# one brings less than this part of what it promised.
-ARRIVED, ROUGH_STEPS, KEPT_PROMISE = 0.1, 20, 0.25
 # Unique parts of variances, from which searches for factors begin: of one entry, and of the others.
 NEXT_TO_NONE, LEAST_PART = 0.02, 0.3
-COLLAPSED = (
-    "In every start a component shrank onto a few rows, where the likelihood has no maximum, or "
-    "its derivatives were not finite. Use fewer components, more rows, "
-    'covariance="tied" or "diagonal", or state the noise of the rows.'
+SAME = 1e-4  # nats, within which two starts have reached one maximum
+MOST_COMPARED = 10**6  # rows in all evaluations of the likelihood that compare it with Wald's
+FEW_ROWS = 2  # for each parameter of several components, below which maxima are accidents
+ACCIDENT = (
+    "Not converged: {} rows are too few for {} parameters, and the steps ended at one of the many "
+    "maxima that so few rows have by accident. Use more rows, fewer components, or a simpler "
+    "covariance."
 )
-
-
-class NoMaximum(ValueError):
-    """The likelihood has no maximum that any start leads to."""
-
-
-class Most(NamedTuple):
-    """The most starts to make, and the most EM and Newton steps from each."""
-
-    starts: int
-    em_steps: int
-    newton_steps: int
-
-
-class End(NamedTuple):
-    """Where a start led.
-
-    Attributes:
-        x: free coordinates.
-        log_likelihood: -inf where a component shrank onto a few rows.
-        trace: minus the mean log-likelihood of a row, and the Newton decrement, at each step of the
-            finish, (m, 2).
-        ascent: the EM steps before.
-        hessian: of the loss there, (q, q); empty where none was computed.
-        ascending: which component widens beyond all bounds, if one does.
-    """
-
-    x: np.ndarray
-    log_likelihood: float
-    trace: np.ndarray
-    ascent: Ascent
-    hessian: np.ndarray = np.zeros((0, 0))
-    ascending: Ascending | None = None
+THIN = 1e-6  # variance in units of the rows', below which a component is nearly singular
 
 
 def fit_mixture(
@@ -144,16 +113,15 @@ def fit_mixture(
         >>> fit.converged, fit.locs.ravel().round(2), fit.weights.round(2)
         (True, array([6.5, 1. ]), array([0.6, 0.4]))
     """
-    if not isinstance(observations, Observations):
-        raise ValueError(
-            f"fit_mixture: needs tg.Observations, got {type(observations).__name__}. For complete "
-            "rows write tg.Observations.exact(rows)."
-        )
+    as_observations(observations, "fit_mixture")
     if information not in INFORMATION:
         raise ValueError(
             f'fit_mixture: information must be "observed" or "sandwich", got {information!r}.'
         )
-    shape, most = (covariance, rank), Most(num_starts, num_em_steps, num_steps)
+    settings: Any = dict(
+        num_steps=num_steps, num_starts=num_starts, information=information, progress=progress
+    )
+    shape = covariance, rank
     asked = num_components, shape, prior_rows, repr(method), method, key
     read = functools.partial(local_rows, observations)
     with (
@@ -165,26 +133,168 @@ def fit_mixture(
         loss, table = prepared_loss(
             floats_as_float64(rows), num_components, shape, method, key, prior_rows, sums
         )
-        fit = fit_of_rows(loss, table, start, most, information, progress)
+        first = None if start is None else given(start, loss)
+        model = MixtureRows(loss=loss, table=table, first=first, num_em_steps=num_em_steps)
+        fit: MixtureFit = maximum_likelihood(model, **settings)
         coarse = coarse_notes(observations, fit.locs, fit.covariances)
         return dataclasses.replace(fit, notes=(*fit.notes, *coarse))
 
 
-def fit_of_rows(
-    loss: MixtureLoss,
-    table: np.ndarray,
-    start: tuple[Any, Any, Any] | None,
-    most: Most,
-    information: str,
-    progress: bool,
-) -> MixtureFit:
-    """The fit of rows whose loss is known."""
-    starts = seeded_starts(loss, table, most.starts) if start is None else [given(start, loss)]
-    with loss.sums.checked():
-        check_possible(loss, starts[0])
-    climb = functools.partial(climbed, loss, table, most=most, progress=progress)
-    best, reached = highest(climb, bar(starts, "starts", progress))
-    return reported(loss, best, reached, most.newton_steps, information)
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixtureRows(Model):
+    """Rows of a mixture of Gaussians.
+
+    Attributes, besides those of `Model`:
+        loss: minus the mean log-likelihood of a row, without plans.
+        table: the rows in units of their own, (n, d), NaN where missing.
+        first: a start in place of those by seeds, if there is one.
+        num_em_steps: the most EM steps of each start.
+    """
+
+    loss: MixtureLoss
+    table: np.ndarray
+    first: Components | None
+    num_em_steps: int
+    flat = (
+        "The rows do not determine that many components: two may be equal, one empty or without "
+        "spread. Use fewer components."
+    )
+
+    @property
+    def coordinates(self) -> MixtureCoordinates:
+        return self.loss.coordinates
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.coordinates.names(self.loss.observations.labels)
+
+    @property
+    def num_rows(self) -> float:
+        weight: float = self.loss.sums.sum(np.asarray(self.loss.observations.weight)).item()
+        return weight
+
+    def starts(self, count: Any) -> list[Any]:
+        starts = [self.first] if self.first else seeded_starts(self.loss, self.table, count)
+        with self.loss.sums.checked():
+            check_possible(self.loss, starts[0])
+        return starts
+
+    def descent(self, num_steps: int, progress: bool) -> MixtureDescent:
+        return MixtureDescent(self, num_steps, progress)
+
+    # ---------------------------------------------------------------- the end of a way
+
+    def obstacle(self, path: Any) -> str | None:
+        loss, x, place = path.loss, path.end.x, self.coordinates
+        if path.ascending is not None:
+            return ascending_sentence(loss, x, path.ascending)
+        edge, size = edge_of(loss, x), float(loss.size)
+        few = place.num_components > 1 and FEW_ROWS * place.size > size
+        if edge is None and few and path.arrived:
+            return ACCIDENT.format(f"{size:g}", place.size)
+        return edge
+
+    def total(self, path: Any) -> MixtureSummary:
+        summary: MixtureSummary = path.summary
+        return summary
+
+    def score_root(self, path: Any) -> np.ndarray:
+        values, vectors = np.linalg.eigh(score_products(path.loss, path.end.x))
+        return vectors * np.sqrt(np.maximum(values, 0.0))
+
+    def wald_ratios(self, path: Any, total: Any, errors: Any, compare: Any) -> Any:
+        """See `Model`; none where the rows are too many to be looked at so often."""
+        num_rows = self.loss.sums.sum(np.asarray(self.loss.observations.num_rows)).item()
+        if 2 * len(errors) * num_rows > MOST_COMPARED:
+            return np.zeros((0, 2)), ()
+        return compare(value=lambda x: rough_point(path.loss, x).loss), ()
+
+    def judged(self, path: Any, total: MixtureSummary, converged: bool) -> tuple[Any, None]:
+        return total.inside / float(self.loss.size), None
+
+    def result(self, fields: dict[str, Any], path: Any) -> MixtureFit:
+        place, summary, size = self.coordinates, path.summary, float(self.loss.size)
+        weights, locs, covariances = place.shaped(fields["estimates"])
+        by_weight, by_loc, by_covariance = place.shaped(fields["errors"])
+        observed, slopes = shares(path.loss, path.end.x)
+        of_observed = fields["free_errors"].of(slopes).standard_errors
+        same = max(SAME, 3.0 * summary.stderr)
+        return MixtureFit(
+            **fields,
+            weights=weights,
+            observed_weights=observed,
+            locs=locs,
+            covariances=covariances,
+            standard_errors=MixtureErrors(by_weight, of_observed, by_loc, by_covariance),
+            responsibilities=summary.responsibilities,
+            entropy=summary.entropy,
+            start_log_likelihoods=path.reached,
+            num_reached=int(np.sum(np.abs(path.reached + path.end.loss * size) <= same)),
+            em_log_likelihoods=path.ascent.log_likelihoods,
+            observations=path.loss.observations,
+            share=path.loss.sums.share,
+        )
+
+    # ---------------------------------------------------------------- notes
+
+    def other_maxima(self, fields: dict[str, Any], path: Any) -> tuple[str, ...]:
+        notes, reached, finite = [], path.reached, np.isfinite(path.reached)
+        value = -path.end.loss * float(self.loss.size)  # with the prior, if there is one
+        same = max(SAME, 3.0 * path.summary.stderr)
+        others = reached[finite & (np.abs(reached - value) > same)]
+        if len(reached) > 1:
+            count = int(finite.sum()) - len(others)
+            end = "maximum" if fields["converged"] else "end"
+            notes.append(f"{count} of {len(reached)} starts reached this {end}.")
+        if len(others):
+            notes.append(
+                f"{len(others)} reached other maxima or stopped, lower by "
+                f"{value - others.max():.3g} to {value - others.min():.3g} nats."
+            )
+        if not np.all(finite):
+            notes.append(
+                f"In {int(np.sum(~finite))} start(s) a component shrank onto a few rows, where the "
+                "likelihood has no maximum; these do not count."
+            )
+        if path.ascent.fell > 0:
+            notes.append(
+                f"An EM step would have lowered the log-likelihood by {path.ascent.fell:.2g}, as "
+                "its integrals are estimates: give the method more points."
+            )
+        return tuple(notes)
+
+    def unseen(self, fraction: np.ndarray) -> tuple[str, ...]:
+        return tuple(
+            f"Only {in_words(part)} of component {k} lies where rows can be seen: its weight and "
+            "width rest on the Gaussian shape of what no row can check."
+            for k, part in enumerate(fraction)
+            if part < MOSTLY_UNSEEN
+        )
+
+    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Any) -> tuple[str, ...]:
+        notes, d, prior = [], self.coordinates.dimension, self.loss.prior_rows
+        if prior is not None:
+            notes.append(
+                f"A prior holds every covariance as {float(prior):g} more row(s) of all rows' "
+                "variances would. Estimates and standard errors include it; log-likelihood, AIC, "
+                "BIC and ICL are those of the rows alone."
+            )
+        scale = np.asarray(self.coordinates.scale)
+        matrices = self.coordinates.shaped(fields["estimates"])[2]
+        least = np.linalg.eigvalsh(matrices / np.outer(scale, scale))[:, 0]
+        for k, count in enumerate(path.summary.counts):
+            if count < d + 1:
+                below = np.floor(1e3 * count) / 1e3
+                notes.append(
+                    f"Component {k} rests on {below:.4g} rows, fewer than the {d + 1} that span "
+                    "it: it may be an accident of the sample."
+                )
+            if least[k] < THIN:
+                notes.append(
+                    f"Component {k} is nearly singular: its smallest variance is {least[k]:.1g} of "
+                    "the rows' own."
+                )
+        return (*common, *notes)
 
 
 def seeded_starts(loss: MixtureLoss, table: np.ndarray, count: int) -> list[Components]:
@@ -193,22 +303,10 @@ def seeded_starts(loss: MixtureLoss, table: np.ndarray, count: int) -> list[Comp
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
     several = place.num_components > 1 or place.structure == "low_rank"
     for number in range(count if several else 1):
-        own = jax.random.fold_in(loss.key, number)
-        first = seeded(table, weights, place.num_components, own, loss.sums)
+        key = jax.random.fold_in(loss.key, number)
+        first = seeded(table, weights, place.num_components, key, loss.sums)
         starts.append(in_user_units(first, place, number))
     return starts
-
-
-def highest(climb: Callable[[Components], End], starts: bar) -> tuple[End, np.ndarray]:
-    """The best of the ends to which the starts of a bar lead, and what each of them reached."""
-    ends = []
-    for first in starts:
-        ends.append(climb(first))
-        starts.note = f"log-likelihood {ends[-1].log_likelihood:.8g}"
-    reached = np.array([end.log_likelihood for end in ends])
-    if not np.any(np.isfinite(reached)):
-        raise NoMaximum(f"fit_mixture: {COLLAPSED}")
-    return ends[int(np.argmax(np.where(np.isfinite(reached), reached, -np.inf)))], reached
 
 
 def prepared_loss(
@@ -323,141 +421,25 @@ def check_possible(loss: MixtureLoss, start: Components) -> None:
         )
 
 
-def planned(loss: MixtureLoss, method: Method, at: Components) -> MixtureLoss:
-    """The loss with a method's plans made at a mixture."""
-    if loss.parts:
-        parts = tuple(planned(part, method, at) for part in loss.parts)
-        return dataclasses.replace(loss, parts=parts)
-    held = hold(method, loss.observations, at.locs, at.covariances)
-    return dataclasses.replace(loss, method=held)
+def coarse_notes(rows: Observations, locs: np.ndarray, matrices: np.ndarray) -> tuple[str, ...]:
+    """That rows in float32 hide how those of a component differ, in words, if so.
 
-
-def climbed(
-    loss: MixtureLoss, table: np.ndarray, start: Components, most: Most, progress: bool
-) -> End:
-    """Where a start leads: EM steps near a maximum, then steps to it, so many of both at most; from
-    an end that is none as many again in coordinates that end where a component has widened."""
-    method, place = loss.method, loss.coordinates
-    own = planned(loss, method, start)
-    gain = max(ENOUGH, ENOUGH_OF_MANY * place.size * (place.size > MANY))
-    ascent = ascended(own, start, most.em_steps, gain, progress)
-    at = ascent.components
-    if has_collapsed(loss, at):
-        return End(np.zeros(place.size), -np.inf, np.zeros((0, 2)), ascent)
-    if jax.tree.leaves(parts_of(own)[0].method):
-        own = planned(loss, method, at)
-    x = place.free(*at)
-    here, trace, hessian = finish(own, x, most.newton_steps, progress)
-    x, ascending = here.x, None
-    collapsed = has_collapsed(loss, components_at(place, x))
-    if not collapsed and widens(own, here):
-        x, visited, ascending = natural_end(own, table, x, most.newton_steps)
-        collapsed = has_collapsed(loss, components_at(place, x))
-        trace, hessian = np.append(trace, traced(visited[1:]), axis=0), np.zeros((0, 0))
-    value = -trace[-1, 0] * float(loss.size)
-    if collapsed or not np.isfinite(value):
-        value = -np.inf
-    return End(x, value, trace, ascent, hessian, ascending)
-
-
-def widens(loss: MixtureLoss, here: Point) -> bool:
-    """Whether steps may have ended on the way to a component that widens beyond all bounds: behind
-    a region, at a point that is no maximum."""
-    place, size = loss.coordinates, float(loss.size)
-    several = place.num_components > 1 and place.structure != "low_rank"
-    if loss.observations.region is None or not several or place.size > MANY or not here.finite:
-        return False
-    proof = certificate(size * here.gradient, size * here.hessian)
-    return not (proof.positive_definite and proof.distance <= CLOSE)
-
-
-def finish(
-    loss: MixtureLoss, x: np.ndarray, num_steps: int, progress: bool = False
-) -> tuple[Point, np.ndarray, np.ndarray]:
-    """The maximum near x, the loss and the decrement at each step, and its last Hessian."""
-
-    def stop(here: Point) -> bool:
-        return has_collapsed(loss, components_at(loss.coordinates, here.x))
-
-    visited = rough_steps(loss, x, stop) if len(x) > MANY else []
-    evaluate = NearMinimum(loss)
-    here = evaluate(visited[-1].x if visited else x)
-    if not here.finite:
-        return here, np.full((1, 2), np.nan), here.hessian
-    steps = newton_steps(evaluate, here, num_steps, stop=stop)
-    path = [*visited[:-1], here, *watched(steps, float(loss.size), progress)]
-    return path[-1], traced(path), evaluate.hessian_for(path[-1].x)
-
-
-def traced(points: Sequence[Point]) -> np.ndarray:
-    """The loss and the Newton decrement at each of some points, (m, 2)."""
-    return np.array([(here.loss, here.decrement) for here in points]).reshape(-1, 2)
-
-
-def rough_steps(loss: MixtureLoss, x: np.ndarray, stop: Callable[[Point], bool]) -> list[Point]:
-    """x and the points of steps by the products of scores, as long as these keep what they promise.
-
-    Such a step costs about as much as one of EM, however many parameters there are.
+    Args:
+        rows: the observations, as the user has them.
+        locs: means of the components, (K, d).
+        matrices: their covariances, (K, d, d).
     """
-    visited, evaluate = [rough_point(loss, x)], functools.partial(rough_point, loss)
-    if not visited[0].finite:
-        return visited
-    for there in newton_steps(evaluate, visited[0], ROUGH_STEPS, stop=stop):
-        promised, gain = visited[-1].decrement ** 2 / 2, visited[-1].loss - there.loss
-        visited.append(there)
-        if gain < KEPT_PROMISE * promised or there.decrement * float(loss.size) ** 0.5 < ARRIVED:
-            break
-    return visited
-
-
-@dataclasses.dataclass
-class NearMinimum:
-    """Points of a loss with their Hessians. That of many parameters is computed again only at lower
-    points from which a step would still be long: elsewhere the last one does."""
-
-    loss: MixtureLoss
-    kept: np.ndarray | None = None
-    at: np.ndarray | None = None
-    lowest: float = np.inf
-
-    def __call__(self, x: np.ndarray) -> Point:
-        if self.kept is not None and len(x) > MANY:
-            near = dataclasses.replace(rough_point(self.loss, x), hessian=self.kept)
-            lower, self.lowest = near.loss < self.lowest, min(near.loss, self.lowest)
-            if not near.finite or not lower or near.decrement < NEAR:
-                return near
-        here = point(self.loss, x)
-        self.kept, self.at, self.lowest = here.hessian, here.x, min(here.loss, self.lowest)
-        return here
-
-    def hessian_for(self, x: np.ndarray) -> np.ndarray:
-        """The last Hessian if it was computed a part of a standard error from x, where it is that
-        of x for all that errors show; else none."""
-        if self.kept is None or self.at is None:
-            return np.zeros((0, 0))
-        gap = x - self.at
-        near = float(self.loss.size) * gap @ self.kept @ gap <= ARRIVED**2
-        return self.kept if near else np.zeros((0, 0))
-
-
-def reported(
-    loss: MixtureLoss, best: End, reached: np.ndarray, num_steps: int, information: str
-) -> MixtureFit:
-    """The result at the best end, its components sorted, its plans made there."""
-    place = loss.coordinates
-    at = components_at(place, best.x)
-    observed = shares(planned(loss, loss.method, at), best.x)[0]
-    order = np.argsort(-observed, kind="stable")
-    at = Components(*(part[order] for part in at[:3]))
-    own = planned(loss, loss.method, at)
-    evaluate = NearMinimum(own)
-    if len(best.x) > MANY and len(best.hessian):
-        back = np.linalg.inv(place.reordered(order))
-        evaluate.kept = back.T @ best.hessian @ back
-    here, endless = evaluate(place.reordered(order) @ best.x), None
-    if best.ascending is not None:
-        endless = ascending_sentence(own, here.x, best.ascending, order)
-    more = 0 if endless else min(num_steps, 20)
-    path = [here, *newton_steps(evaluate, here, more)]
-    trace = np.append(best.trace, traced(path[1:]), axis=0)
-    return finished(own, path[-1], reached, best.ascent, trace, information, endless)
+    if rows.lower.dtype != jnp.float32:
+        return ()
+    steps = np.spacing(np.abs(locs).astype(np.float32)).astype(float)
+    spreads = np.sqrt(np.diagonal(matrices, axis1=1, axis2=2))
+    wrong = np.argwhere(steps > COARSE * spreads)
+    if not len(wrong):
+        return ()
+    k, j = worst = tuple(wrong[np.argmax((steps / spreads)[tuple(wrong.T)])])
+    return (
+        f"Entry {rows.labels[j]} is kept in float32, in steps of {steps[worst]:.2g} where "
+        f"component {k} lies, and the spread of that is {spreads[worst]:.2g}: errors do not count "
+        "that rounding. Subtract a value from the middle of that entry, or set "
+        'jax.config.update("jax_enable_x64", True) before making rows.',
+    )

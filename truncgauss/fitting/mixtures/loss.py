@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,13 @@ from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.mixtures.likelihood import (
     MixtureTerms,
+    hold,
     mixture_terms,
     row_weights,
     total_of,
 )
 from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
 from truncgauss.fitting.mixtures.prior import log_prior_at
-from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.regions import LinearRegion
 from truncgauss.likelihood import Observations
 from truncgauss.probability.method import Method
@@ -107,6 +107,15 @@ def divided(loss: MixtureLoss) -> MixtureLoss:
     return dataclasses.replace(loss, parts=parts)
 
 
+def planned(loss: MixtureLoss, method: Method, at: Any) -> MixtureLoss:
+    """The loss with a method's plans made at a mixture, with `locs` and `covariances`."""
+    if loss.parts:
+        parts = tuple(planned(part, method, at) for part in loss.parts)
+        return dataclasses.replace(loss, parts=parts)
+    held = hold(method, loss.observations, at.locs, at.covariances)
+    return dataclasses.replace(loss, method=held)
+
+
 def parts_of(loss: MixtureLoss) -> tuple[MixtureLoss, ...]:
     """The losses whose sum a loss is, but for the prior: itself if it is no sum."""
     return loss.parts or (loss,)
@@ -174,11 +183,44 @@ def transposed(terms: MixtureTerms) -> MixtureTerms:
     return terms._replace(components=jax.tree.map(np.transpose, terms.components))
 
 
-def total_at(loss: MixtureLoss, terms: MixtureTerms) -> Estimate:
-    """The log-likelihood of all rows, whose terms are known, and its standard error."""
+class MixtureSummary(NamedTuple):
+    """The sums over rows, of all processes, of what a mixture says of each.
+
+    Attributes:
+        log_prob, stderr: the log-likelihood of all rows, and its sampling error.
+        counts: the expected number of rows of each component, (K,).
+        inside: the sum over rows of the probability that each component lies in their region, (K,).
+        entropy: of the components of all rows, in nats.
+        responsibilities: P(component | what a row shows) of the rows of this process, (n, K).
+    """
+
+    log_prob: float
+    stderr: float
+    counts: np.ndarray
+    inside: np.ndarray
+    entropy: float
+    responsibilities: np.ndarray
+
+
+def summary_at(loss: MixtureLoss, x: np.ndarray) -> MixtureSummary:
+    """The summary of the rows at free coordinates."""
+    terms = terms_at(loss, x)
     rows, filled = likelihood.filled_up(loss.observations, transposed(terms))
-    found: Estimate = _total(rows, transposed(filled))
-    return found
+    value, stderr = map(np.asarray, _total(rows, transposed(filled)))
+    weights = np.asarray(row_weights(loss.observations, jnp.float64))
+    responsible = np.asarray(terms.responsibilities)
+    inside = weights @ np.exp(np.asarray(terms.components.region).T)
+    logs = np.log(np.where(responsible > 0, responsible, 1.0))
+    local = (
+        value,
+        stderr**2,
+        weights @ responsible,
+        inside,
+        -weights @ np.sum(responsible * logs, axis=1),
+    )
+    value, variance, counts, inside, entropy = loss.sums.sum(local)
+    stderr = float(variance) ** 0.5
+    return MixtureSummary(float(value), stderr, counts, inside, float(entropy), responsible)
 
 
 @Compiled

@@ -16,9 +16,10 @@ import numpy as np
 
 from truncgauss.execution import row_sums
 from truncgauss.execution.pytrees import floats_as_float64
-from truncgauss.fitting.mixtures.fit import NoMaximum, fit_mixture
+from truncgauss.fitting.mixtures.fit import fit_mixture
 from truncgauss.fitting.mixtures.likelihood import mixture_log_likelihood, row_weights
 from truncgauss.fitting.mixtures.result import MixtureFit
+from truncgauss.fitting.mixtures.search import NoMaximum
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.gaussian.problem import as_key
 from truncgauss.likelihood import Observations

@@ -3,7 +3,7 @@
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self, cast
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,22 @@ from truncgauss.fitting.mixtures.likelihood import mixture_log_likelihood
 from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterior
 from truncgauss.fitting.mixtures.profile import profile_of
 from truncgauss.fitting.optimization.result import table_of
+from truncgauss.fitting.optimization.wald import untrusted
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import checked_key
 from truncgauss.likelihood import Observations
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
+
+NOT_COMPARED = "Wald intervals were not compared with the likelihood of so many rows."
+BELOW_ZERO = (
+    "Do not trust the Wald intervals of {}: they reach below 0, where no such value can be."
+)
+ROUGH = (
+    "Take standard errors and Wald intervals of {} for rough ones: the log-likelihood is far from "
+    "quadratic. In simulations of such mixtures 95 % intervals held the truth in 0.82 to 0.96 of "
+    "the samples, and stated errors were 0.6 to 1.0 of the estimates' scatter."
+)
 
 
 class MixtureErrors(NamedTuple):
@@ -127,6 +138,22 @@ class MixtureFit(LikelihoodFit):
         if self.errors[number] == 0.0:
             raise ValueError(f"profile: {name} is fixed at {self.estimates[number]:g}.")
         return profile_of(self.loss, self.best.x, number)
+
+    def with_intervals(self, num_profiles: int) -> Self:
+        """The fit with notes on how far Wald's intervals may be trusted."""
+        if not self.converged:
+            return self
+        notes, low = [], self.wald()[:, 0]
+        positive = np.array(self.coordinates.kinds) != "number"
+        wrong = np.flatnonzero(positive & np.isfinite(low) & (low < 0))
+        if len(wrong):
+            notes.append(BELOW_ZERO.format(", ".join(self.names[k] for k in wrong)))
+        if not len(self.wald_ratios):
+            return dataclasses.replace(self, notes=(*self.notes, *notes, NOT_COMPARED))
+        rough = np.setdiff1d(np.flatnonzero(untrusted(self.wald_ratios)), wrong)
+        if len(rough):
+            notes.append(ROUGH.format(", ".join(self.names[k] for k in rough)))
+        return dataclasses.replace(self, notes=(*self.notes, *notes))
 
     def untestable(self, other: LikelihoodFit) -> str | None:
         if self.loss.prior_rows is not None:

@@ -195,18 +195,10 @@ def natural_end(
     return free, path, None
 
 
-def ascending_sentence(
-    loss: MixtureLoss, x: np.ndarray, ascending: Ascending, order: np.ndarray
-) -> str:
-    """That there is no maximum, in words.
-
-    Args:
-        loss: minus the mean log-likelihood.
-        x: free coordinates of the end, its components in another order.
-        ascending: which component widens, and where.
-        order: the former numbers of the components, (K,).
-    """
-    k = int(np.flatnonzero(order == ascending.component)[0])
+def ascending_sentence(loss: MixtureLoss, x: np.ndarray, ascending: Ascending) -> str:
+    """The statement that there is no maximum, by free coordinates x of the end and which component
+    widens there."""
+    k = ascending.component
     loc = ", ".join(f"{entry:.3g}" for entry in components_at(loss.coordinates, x).locs[k])
     return ENDLESS.format(k, loc) + along(ascending.direction)
 

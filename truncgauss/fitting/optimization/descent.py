@@ -2,13 +2,21 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from truncgauss.execution.row_sums import sums_of
-from truncgauss.fitting.optimization.newton import CLOSE, Chord, Point, Secant, newton_steps
+from truncgauss.fitting.optimization.newton import (
+    CLOSE,
+    Chord,
+    Point,
+    Secant,
+    newton_steps,
+    point,
+    steps_of,
+)
 from truncgauss.fitting.optimization.progress import bar, watched
 from truncgauss.fitting.optimization.uncertainty import certificate
 
@@ -18,39 +26,46 @@ JOINED = 0.1  # standard errors from a known maximum, from where steps lead to i
 SAME = 1e-3  # nats of the whole sample between two maxima that are one
 
 
-class Path(NamedTuple):
-    """Where the steps from one start led.
+@dataclasses.dataclass(frozen=True)
+class Path:
+    """Newton steps from one start.
 
     Attributes:
         loss: with the plans made where they ended.
-        visited: the points, the start first.
+        visited: the points, the start first; of those before the last, `loss` and `decrement` at
+            least.
         endless: whether the loss still falls as the Gaussian widens beyond all bounds.
+        starts: what several starts led to, in a sentence.
+        others: all paths of which this is the best.
     """
 
     loss: Any
-    visited: list[Point]
+    visited: list[Any]
     endless: bool
+    starts: str = ""
+    others: tuple["Path", ...] = ()
 
     @property
     def end(self) -> Point:
-        return self.visited[-1]
+        current: Point = self.visited[-1]
+        return current
 
     @property
     def arrived(self) -> bool:
         """Whether this is a minimum, near enough."""
-        size, here = float(self.loss.size), self.end
-        proof = certificate(size * here.gradient, size * here.hessian)
+        size, end = float(self.loss.size), self.end
+        proof = certificate(size * end.gradient, size * end.hessian)
         return proof.positive_definite and proof.distance <= CLOSE and not self.endless
 
 
-def joined(here: Point, known: tuple[Path, ...]) -> Path | None:
-    """The way to whose end, a minimum, Newton steps lead from here: it is less than `JOINED`
+def joined(current: Point, known: tuple[Path, ...]) -> Path | None:
+    """The way to whose end, a minimum, Newton steps lead from a point: it is less than `JOINED`
     standard errors away, where the loss is quadratic and has no other."""
     for path in known:
-        gap, size = here.x - path.end.x, float(path.loss.size)
-        if here.finite and size * gap @ path.end.hessian @ gap < JOINED**2:
-            near = size * abs(here.loss - path.end.loss) < JOINED**2
-            return path if near else None
+        gap, size = current.x - path.end.x, float(path.loss.size)
+        if current.finite and size * gap @ path.end.hessian @ gap < JOINED**2:
+            close = size * abs(current.loss - path.end.loss) < JOINED**2
+            return path if close else None
     return None
 
 
@@ -77,16 +92,17 @@ class Descent:
         for _ in range(model.rounds):
             loss = model.loss_at(x)
             points = model.points(loss, points)
-            here = points(x)
-            if not here.finite:
-                visited += [here][bool(visited) :]
+            current = points(x)
+            if not current.finite:
+                visited += [current][bool(visited) :]
                 break
-            moves = here.decrement * float(loss.size) ** 0.5 > CLOSE
-            left = self.num_steps - len(visited) + (not visited)
-            steps = self.steps(points, loss, here, left, known)
+            moves = current.decrement * float(loss.size) ** 0.5 > CLOSE
+            left = self.num_steps - max(len(visited) - 1, 0)
+            steps = self.steps(points, loss, current, left, known)
             old = joined(steps[-1], known)
             if old is not None:
-                return old._replace(visited=[*visited, *steps[bool(visited) :], old.end])
+                way = [*visited, *steps[bool(visited) :], old.end]
+                return dataclasses.replace(old, visited=way)
             narrowed = self.too_wide(steps[-1])
             if narrowed:  # by chance, or is there no maximum?
                 steps.append(precision.settled_but_for_width(points, steps[-1], left))
@@ -97,70 +113,86 @@ class Descent:
             if not again or self.too_wide(visited[-1]) or len(visited) > self.num_steps:
                 break
         if isinstance(points, Chord) and visited[-1].finite:
-            visited[-1] = points.renewed(visited[-1], len(points.rough))
+            visited[-1] = points.renewed(visited[-1], len(points.hessians))
+        elif steps_of(loss, x) is not None and visited[-1].finite:
+            visited[-1] = point(loss, visited[-1].x, last=True)
         return Path(loss, visited, model.is_endless(x))
 
     def steps(
         self,
         points: Callable[[np.ndarray], Point],
         loss: Any,
-        here: Point,
+        current: Point,
         left: int,
         known: tuple[Path, ...],
     ) -> list[Point]:
-        """The points of so many steps at most down a loss, from here on."""
-        path = [here]
+        """The points of so many steps at most down a loss, from a point on."""
+        path = [current]
         close = points.close if isinstance(points, Chord) else 0.0
 
-        def stop(here: Point) -> bool:
-            return self.too_wide(here) or here.decrement < close or joined(here, known) is not None
+        def stop(current: Point) -> bool:
+            ended = self.too_wide(current) or current.decrement < close
+            return ended or joined(current, known) is not None
 
-        if self.model.expensive and not here.settled:
-            steps = newton_steps(Secant(loss, here), here, left, stop=stop, admits=self.admits)
+        if self.model.expensive and not current.settled:
+            secant = Secant(loss, current)
+            steps = newton_steps(secant, current, left, stop=stop, admits=self.admits)
             path += watched(steps, float(loss.size), self.progress)
             if stop(path[-1]):
                 return path
             path[-1] = points(path[-1].x)
-        steps = newton_steps(points, path[-1], left, stop=stop, admits=self.admits)
+        steps = newton_steps(
+            points, path[-1], left, self.model.damping, stop=stop, admits=self.admits
+        )
         return path + list(watched(steps, float(loss.size), self.progress))
 
-    def too_wide(self, here: Point) -> bool:
+    def too_wide(self, current: Point) -> bool:
         """Whether to give up on a Gaussian that widens without an end."""
         precision = self.model.precision
-        return precision is not None and bool(precision.too_wide(here))
+        return precision is not None and bool(precision.too_wide(current))
 
-    def admits(self, here: Point, x: np.ndarray) -> bool:
+    def admits(self, current: Point, x: np.ndarray) -> bool:
         precision = self.model.precision
-        return precision is None or bool(precision.admits(here, x))
+        return precision is None or bool(precision.admits(current, x))
 
-    def best(self, starts: list[np.ndarray]) -> tuple[Path, str]:
-        """The best of the ways from several starts, and what the others found, in a sentence.
+    def best(self, starts: list[Any]) -> Path:
+        """The best of the ways from several starts, with the others and a sentence about them.
 
-        A way that rises higher than every maximum, but has none, is the best: what the others
-        found are no estimates then.
+        Raises:
+            ValueError: if the likelihood is not finite at any start.
         """
         paths: list[Path] = []
-        for x in bar(starts, "starts", self.progress and len(starts) > 1):
+
+        def follow(x: np.ndarray) -> None:
             paths.append(self.path(x, tuple(path for path in paths if path.arrived)))
 
-        def rank(path: Path) -> tuple[bool, float]:
-            beyond = 0.0 if path.arrived else SAME / float(path.loss.size)
-            return not path.end.finite, path.end.loss + beyond
+        for x in bar(starts, "starts", self.progress and len(starts) > 1):
+            follow(x)
+        best = min(paths, key=self.model.rank)
+        if not best.end.finite:
+            raise ValueError(self.model.no_start)
+        for x in [] if best.endless else self.model.images(best.end.x):
+            follow(x)
+        best = min(paths, key=self.model.rank)
+        sentence = sentence_of(best, paths) if paths[1:] else ""
+        return dataclasses.replace(best, starts=sentence, others=tuple(paths))
 
-        best = min(paths, key=rank)
-        size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
-        gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
-        others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
-        sentence = (
-            f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
-            f"{len(paths) - len(arrived)} did not converge."
+
+def sentence_of(best: Path, paths: list[Path]) -> str:
+    """A sentence on the ends that several starts led to."""
+    size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
+    gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
+    others = sorted({round(gap, 2) for gap in gaps if gap > SAME})
+    if not best.arrived and arrived:
+        return (
+            f"From one of {len(paths)} starts the likelihood rose to {min(gaps):.3g} nats "
+            "above the best of the maxima that others reached."
         )
-        if not best.arrived and arrived:
-            sentence = (
-                f"From one of {len(paths)} starts the likelihood rose to {min(gaps):.3g} nats "
-                "above the best of the maxima that others reached."
-            )
-        elif others:
-            listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
-            sentence += f" {len(others)} other maxima are lower by {listed} nats."
-        return best, sentence
+    sentence = (
+        f"{sum(gap <= SAME for gap in gaps)} of {len(paths)} starts reached this maximum; "
+        f"{len(paths) - len(arrived)} did not converge."
+    )
+    if others:
+        listed = ", ".join(f"{gap:.3g}" for gap in others[:5])
+        sentence += f" {len(others)} other maxima are lower by {listed} nats."
+    return sentence

@@ -31,18 +31,24 @@ SETTLED = 1e-9  # decrement at which the steps end, after one more
 CLOSE = 1e-3  # standard errors: a fit has converged if its optimum is estimated to be as near
 SUFFICIENT = 0.05  # part of the decrease that the slope promises, which a step must bring
 PARALLEL = 1e-8  # part of a gradient's change, below which it teaches nothing
+APART = 1e-3  # of a direction: gradients whose difference is the second derivative along it
 NEAR = 0.02  # decrement below which the curvature is kept: it changes little from there on
 LEAST_DAMPING, MOST_DAMPING = 1e-2, 1e12  # the first after an undamped failure, and the last tried
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A loss with its gradient (q,) and curvature (q, q) at parameters x (q,)."""
+    """A loss with its gradient (q,) and curvature (q, q) at parameters x (q,).
+
+    Attributes, besides these:
+        variance: of the error of the log-likelihood of all rows; NaN where that is not computed.
+    """
 
     x: np.ndarray
     loss: float
     gradient: np.ndarray
     hessian: np.ndarray
+    variance: float = dataclasses.field(default=np.nan, kw_only=True)
 
     @property
     def finite(self) -> bool:
@@ -51,13 +57,13 @@ class Point:
 
     @property
     def units(self) -> np.ndarray:
-        """What one unit of damping is compared with, in each parameter: here its own curvature."""
+        """Units of the damping in each parameter: the root of its curvature."""
         units = np.sqrt(np.abs(np.diagonal(self.hessian)))
         return np.where(units > 0, units, 1.0)
 
     @functools.cached_property
     def spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues and vectors of the curvature in units, which every step from here takes."""
+        """Eigenvalues and vectors of the curvature in units, which all steps of this point take."""
         units = self.units
         return np.linalg.eigh(self.hessian / units[:, None] / units)
 
@@ -85,86 +91,175 @@ class Point:
 P = TypeVar("P", bound=Point)
 
 
+def with_variance(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """A loss and the variance of the error of its `total`, NaN if it has none."""
+    if not hasattr(loss, "total"):
+        return loss(x), jnp.full((), jnp.nan, x.dtype)
+    total = loss.total(x)
+    return -total.log_prob / loss.size, jax.lax.stop_gradient(total.stderr) ** 2
+
+
 @Compiled
-def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Loss, gradient and Hessian of a callable pytree at x; its own if it has `derivatives`."""
+def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
+    """Loss, gradient and Hessian of a callable pytree at x, by its `derivatives` if any, and
+    the variance of the error of its `total`, NaN if it has none."""
     if hasattr(loss, "derivatives"):
-        return loss.derivatives(x)
+        return (*loss.derivatives(x), jnp.zeros((), x.dtype))
 
-    def with_value(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        value, gradient = jax.value_and_grad(loss)(x)
-        return gradient, (value, gradient)
+    def with_value(x: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        (value, variance), gradient = VALUE_AND_SLOPE(loss, x)
+        return gradient, (value, gradient, variance)
 
-    hessian, (value, gradient) = jax.jacfwd(with_value, has_aux=True)(x)
-    return value, gradient, hessian
+    hessian, (value, gradient, variance) = jax.jacfwd(with_value, has_aux=True)(x)
+    return value, gradient, hessian, variance
 
 
-def point(loss: Any, x: np.ndarray) -> Point:
-    """A callable pytree's loss with its exact derivatives at x, in float64."""
+VALUE_AND_SLOPE = jax.value_and_grad(with_variance, argnums=1, has_aux=True)
+
+
+@Compiled
+def slopes(loss: Any, points: jax.Array, count: jax.Array) -> tuple[jax.Array, ...]:
+    """Losses (m,), gradients (m, q) and variances (m,) of a callable pytree at the first `count` of
+    some points (m, q), one after the other; 0 for the others."""
+
+    def one(i: jax.Array, results: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        (value, variance), gradient = VALUE_AND_SLOPE(loss, points[i])
+        return tuple(x.at[i].set(part) for x, part in zip(results, (value, gradient, variance)))
+
+    nothing = jnp.zeros_like(points)
+    return jax.lax.fori_loop(0, count, one, (nothing[:, 0], nothing, nothing[:, 0]))
+
+
+def slopes_at(loss: Any, points: Any) -> tuple[Any, ...]:
+    """`slopes` at so many points, by one program however many these are: all that is ever compiled
+    of a loss whose Hessian is by differences."""
+    points = np.asarray(points)
+    count, q = points.shape
+    filled = np.concatenate([points, np.zeros((max(2 * q + 1 - count, 0), q))])
+    parts = slopes(loss, jax.device_put(filled), jax.device_put(np.int32(count)))
+    return tuple(np.asarray(part)[:count] for part in parts)
+
+
+def steps_of(loss: Any, x: Any) -> np.ndarray | None:
+    """By how much each coordinate moves between gradients whose differences are the Hessian of a
+    loss; None if that is exact."""
+    steps = getattr(loss, "steps", None)
+    return None if steps is None else steps(np.asarray(x))
+
+
+def differences(loss: Any, x: Any, steps: np.ndarray, fourth: bool) -> tuple[Any, ...]:
+    """As `derivatives`, with a Hessian by differences of exact gradients on both sides along each
+    coordinate, whose errors are of the second or the fourth order in the steps (q,).
+
+    The program of a Hessian takes two to three times as long to compile as that of a gradient, and
+    as long to run as 2 q gradients.
+    """
+    x, moves = np.asarray(x), np.diag(steps)
+    values, gradients, variances = slopes_at(loss, np.concatenate([x[None], x + moves, x - moves]))
+    above, below = np.split(gradients[1:], 2)
+    hessian = (above - below) / (2.0 * steps[:, None])
+    if fourth:
+        far = slopes_at(loss, np.concatenate([x + 2.0 * moves, x - 2.0 * moves]))[1]
+        above, below = np.split(far, 2)
+        hessian = (4.0 * hessian - (above - below) / (4.0 * steps[:, None])) / 3.0
+    return values[0], gradients[0], hessian, variances[0]
+
+
+def point(loss: Any, x: np.ndarray, last: bool = False) -> Point:
+    """A callable pytree's loss with its derivatives at x, in float64; the last point of a path,
+    from which errors follow, has a Hessian of the fourth order if that is by differences."""
     at = jnp.asarray(x, jnp.float64)
-    sums = row_sums.sums_of(loss)
+    sums, steps = row_sums.sums_of(loss), steps_of(loss, x)
+    function: Callable[..., tuple[Any, ...]] = derivatives
+    if steps is not None:
+        function = functools.partial(differences, steps=steps, fourth=last)
     with jax.debug_nans(False):  # by which a step out of the domain is known
         if sums.fingerprint is None:
-            parts = computed("derivatives", derivatives, loss, at)
+            parts = computed("derivatives", function, loss, at)
         else:
-            parts = computed_of_rows("derivatives", derivatives, loss, at)
-    value, gradient, hessian = map(np.asarray, parts)
-    return Point(np.asarray(x), float(value), gradient, (hessian + hessian.T) / 2)
+            parts = computed_of_rows("derivatives", function, loss, at)
+    value, gradient, hessian, variance = map(np.asarray, parts)
+    hessian = (hessian + hessian.T) / 2
+    return Point(np.asarray(x), float(value), gradient, hessian, variance=float(variance))
 
 
 @Compiled
-def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Loss and gradient of a callable pytree at x."""
-    return jax.value_and_grad(loss)(x)
+def slope(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
+    """Loss and gradient of a callable pytree at x, and the variance of its error."""
+    (value, variance), gradient = VALUE_AND_SLOPE(loss, x)
+    return value, gradient, variance
+
+
+def slope_of_batch(loss: Any, x: Any) -> tuple[Any, ...]:
+    """`slope` by the program of `slopes`."""
+    return tuple(part[0] for part in slopes_at(loss, np.asarray(x)[None]))
+
+
+def sloped(loss: Any, x: np.ndarray) -> Point:
+    """Loss and gradient in float64, as a point whose curvature is still to come."""
+    function = slope if steps_of(loss, x) is None else slope_of_batch
+    with jax.debug_nans(False):  # by which a step out of the domain is known
+        parts = row_sums.evaluated(function, loss, jnp.asarray(x, jnp.float64))
+    value, gradient, variance = map(np.asarray, parts)
+    nothing = np.zeros((0, 0))
+    return Point(np.asarray(x), float(value), gradient, nothing, variance=float(variance))
 
 
 def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
-    """The same in float64, as numbers."""
-    with jax.debug_nans(False):  # by which a step out of the domain is known
-        found = row_sums.evaluated(slope, loss, jnp.asarray(x, jnp.float64))
-    value, gradient = map(np.asarray, found)
-    return float(value), gradient
+    """Loss and gradient in float64, as numbers."""
+    current = sloped(loss, x)
+    return current.loss, current.gradient
+
+
+def along(loss: Any, x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+    """A loss and its first and second derivatives along a direction, by its Hessian or, where that
+    is expensive, by gradients on both sides."""
+    if steps_of(loss, x) is None and not getattr(loss, "expensive_hessian", False):
+        at = point(loss, x)
+        return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
+    low, high = (sloped(loss, x + side * APART * direction) for side in (-1.0, 1.0))
+    tilt, bend = (low.gradient + high.gradient) / 2, (high.gradient - low.gradient) / (2 * APART)
+    return (low.loss + high.loss) / 2, tilt @ direction, bend @ direction
 
 
 @dataclasses.dataclass
 class Chord:
-    """Points of a loss whose curvature comes from cheaper estimates of it, and is kept near the
-    minimum: value and gradient, which say where that is, are those of the loss.
+    """Points of a loss whose curvature comes from cheaper estimates of it, and stays the same close
+    to the minimum: value and gradient, which say where that is, are those of the loss.
 
     A Hessian by q gradients costs more than all steps that it saves there (Shamanskii's and the
     chord method: Kelley, "Iterative Methods for Linear and Nonlinear Equations", 1995, chapter 5).
 
     Attributes:
         loss: a callable pytree of a vector.
-        rough: functions x -> (q, q), each about its Hessian. The first serves for steps, the mean
+        hessians: functions x -> (q, q), about the Hessian. The first serves for steps, the mean
             of all for what follows from the end.
-        kept: the last curvature.
-        near: decrement below which it is kept.
+        curvature: the last one.
+        steady: decrement below which it stays the same.
         close: decrement below which steps end.
     """
 
     loss: Any
-    rough: tuple[Callable[[np.ndarray], np.ndarray], ...]
-    kept: np.ndarray | None = None
-    near: float = NEAR
+    hessians: tuple[Callable[[np.ndarray], np.ndarray], ...]
+    curvature: np.ndarray | None = None
+    steady: float = NEAR
     close: float = 0.0
 
     def __call__(self, x: np.ndarray) -> Point:
-        value, gradient = slope_at(self.loss, x)
-        here = Point(np.asarray(x), value, gradient, np.zeros((0, 0)))
-        if self.kept is not None:
-            near = dataclasses.replace(here, hessian=self.kept)
-            if near.finite and near.decrement < self.near:
-                return near
-        return self.renewed(here)
+        current = sloped(self.loss, x)
+        if self.curvature is not None:
+            same = dataclasses.replace(current, hessian=self.curvature)
+            if same.finite and same.decrement < self.steady:
+                return same
+        return self.renewed(current)
 
-    def renewed(self, here: Point, count: int = 1) -> Point:
-        """A point with its own curvature, the mean of so many estimates."""
-        found = [hessian(here.x) for hessian in self.rough[:count]]
-        there = dataclasses.replace(here, hessian=np.mean(found, axis=0))
-        if there.finite:
-            self.kept = there.hessian
-        return there
+    def renewed(self, current: Point, count: int = 1) -> Point:
+        """The point with a new curvature, the mean of so many estimates."""
+        estimates = [hessian(current.x) for hessian in self.hessians[:count]]
+        trial = dataclasses.replace(current, hessian=np.mean(estimates, axis=0))
+        if trial.finite:
+            self.curvature = trial.hessian
+        return trial
 
 
 @dataclasses.dataclass
@@ -181,27 +276,27 @@ class Secant:
     last: Point
 
     def __call__(self, x: np.ndarray) -> Point:
-        value, gradient = slope_at(self.loss, x)
+        current = sloped(self.loss, x)
         hessian, step = self.last.hessian, x - self.last.x
-        missed = gradient - self.last.gradient - hessian @ step
+        missed = current.gradient - self.last.gradient - hessian @ step
         along = float(missed @ step)
         if abs(along) > PARALLEL * np.linalg.norm(missed) * np.linalg.norm(step):
             hessian = hessian + np.outer(missed, missed) / along
-        here = Point(x, value, gradient, hessian)
-        if here.finite:
-            self.last = here
-        return here
+        current = dataclasses.replace(current, hessian=hessian)
+        if current.finite:
+            self.last = current
+        return current
 
 
 def newton_steps(
     evaluate: Callable[[np.ndarray], P],
-    here: P,
+    current: P,
     num_steps: int,
     damping: float = 0.0,
-    stop: Callable[[P], bool] = lambda here: False,
-    admits: Callable[[P, np.ndarray], bool] = lambda here, x: True,
+    stop: Callable[[P], bool] = lambda current: False,
+    admits: Callable[[P, np.ndarray], bool] = lambda current, x: True,
 ) -> Iterator[P]:
-    """The points that damped Newton steps visit, from `here` on, one at a time.
+    """The points that damped Newton steps visit, from `current` on, one at a time.
 
     A step that does not bring a part of what its slope promises is tried again with four times the
     damping; after one that does, the damping is an eighth. A loss that is not finite has not
@@ -209,28 +304,29 @@ def newton_steps(
     leaves no lower loss.
 
     Args:
-        evaluate: x -> the point there.
-        here: the point to start from.
+        evaluate: x -> the point of x.
+        current: the point to start from.
         num_steps: the most evaluations to make.
-        damping: to begin with, in units of `here.units`.
-        stop: point -> whether to give up there.
+        damping: to begin with, in units of `current.units`.
+        stop: point -> whether to end at it.
         admits: (point, x) -> whether a step from the point may lead to x.
     """
     eps = float(np.finfo(float).eps)
-    while num_steps > 0 and not stop(here):
-        step = here.step(damping)
-        if here.settled:
-            there = evaluate(here.x + step)
-            if there.finite and there.decrement < here.decrement:
-                yield there
+    while num_steps > 0 and not stop(current):
+        step = current.step(damping)
+        if current.settled:
+            trial = evaluate(current.x + step)
+            if trial.finite and trial.decrement < current.decrement:
+                yield trial
             return
-        enough = -SUFFICIENT * float(here.gradient @ step) - 8 * eps * max(abs(here.loss), 1.0)
+        rounding = 8 * eps * max(abs(current.loss), 1.0)
+        enough = -SUFFICIENT * float(current.gradient @ step) - rounding
         tried: P | None = None
-        if admits(here, here.x + step):
-            tried, num_steps = evaluate(here.x + step), num_steps - 1
-        if tried is not None and tried.finite and here.loss - tried.loss >= enough:
-            here, damping = tried, damping / 8
-            yield here
+        if admits(current, current.x + step):
+            tried, num_steps = evaluate(current.x + step), num_steps - 1
+        if tried is not None and tried.finite and current.loss - tried.loss >= enough:
+            current, damping = tried, damping / 8
+            yield current
         elif damping > MOST_DAMPING:
             return
         else:
@@ -238,17 +334,17 @@ def newton_steps(
 
 
 def settled_within(
-    evaluate: Callable[[np.ndarray], P], here: P, basis: np.ndarray, num_steps: int
+    evaluate: Callable[[np.ndarray], P], current: P, basis: np.ndarray, num_steps: int
 ) -> P:
     """The point where Newton steps end that may only move along the columns of `basis`, (q, k)."""
 
     def part(z: np.ndarray) -> Point:
-        whole = evaluate(here.x + basis @ z)
+        whole = evaluate(current.x + basis @ z)
         return Point(z, whole.loss, whole.gradient @ basis, basis.T @ whole.hessian @ basis)
 
     first = part(np.zeros(basis.shape[1]))
     *_, last = first, *newton_steps(part, first, num_steps)
-    return evaluate(here.x + basis @ last.x)
+    return evaluate(current.x + basis @ last.x)
 
 
 def verdict(distance: float, num_steps: int) -> tuple[bool, str]:

@@ -20,7 +20,7 @@ APART = 0.05  # of the way to the end of a Wald interval: values for differences
 
 
 def wald_ratios(
-    loss: Callable[[np.ndarray], float],
+    loss: Callable[[np.ndarray, np.ndarray], tuple[float, float, float]],
     size: float,
     best: np.ndarray,
     covariance: np.ndarray,
@@ -39,7 +39,8 @@ def wald_ratios(
     profile likelihood of estimate k leaves the maximum, both are derivatives along a line.
 
     Args:
-        loss: x -> minus the mean log-likelihood of a row.
+        loss: (x, direction) -> minus the mean log-likelihood of a row, and its first and second
+            derivatives along that direction.
         size: how many rows that is the mean of.
         best: x where it is lowest, (q,).
         covariance: of x there, (q, q).
@@ -47,7 +48,7 @@ def wald_ratios(
         jacobian: of the estimates, (p, q).
         quantile: standard errors to go.
     """
-    lowest, centre = loss(best), estimates(best)
+    lowest, centre = loss(best, np.zeros_like(best))[0], estimates(best)
     ratios = np.full((len(jacobian), 2), np.inf)
     for k, slope in enumerate(jacobian):
         variance = float(slope @ covariance @ slope)
@@ -60,9 +61,8 @@ def wald_ratios(
         for j, side in enumerate((-1.0, 1.0)):
             points = [best + side * (1.0 + apart) * step for apart in (-APART, 0.0, APART)]
             with jax.debug_nans(False):  # by which a step out of the domain is known
-                near, there, far = (loss(x) for x in points)
+                there, tilt, bend = loss(points[1], side * step)
                 values = [float(estimates(x)[k]) for x in points]
-            tilt, bend = (far - near) / (2.0 * APART), (far - 2.0 * there + near) / APART**2
             fall, moved = size * (lowest - there + tilt), abs(values[1] - centre[k])
             rate = abs(values[2] - values[0]) / (2.0 * APART)
             if np.all(np.isfinite([fall, bend, moved, rate])) and min(fall, bend, rate) > 0:
@@ -70,14 +70,26 @@ def wald_ratios(
     return ratios
 
 
+def by_differences(
+    loss: Callable[[np.ndarray], float],
+) -> Callable[[np.ndarray, np.ndarray], tuple[float, float, float]]:
+    """A loss with its derivatives along a direction, as `wald_ratios` takes it, by differences."""
+
+    def along(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        before, at, after = (loss(x + share * direction) for share in (-APART, 0.0, APART))
+        return at, (after - before) / (2.0 * APART), (after - 2.0 * at + before) / APART**2
+
+    return along
+
+
 def coverages(ratios: np.ndarray) -> np.ndarray:
-    """In what share of samples Wald intervals of 95 % hold the truth, (p,), if that is the fit and
-    the signed root of the likelihood ratio a standard normal variable (Barndorff-Nielsen and Cox,
-    "Inference and Asymptotics", 1994, section 2.3): Phi(1.96 / r) of both `wald_ratios`, less 1."""
+    """The share of samples in which Wald intervals of 95 % hold the truth, (p,), if that is the fit
+    and the signed root of the likelihood ratio a standard normal variable (Barndorff-Nielsen and
+    Cox, "Inference and Asymptotics", 1994, section 2.3): Phi(1.96 / r) of both ends, less 1."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.sum(ndtr(1.959964 / ratios), axis=1) - 1.0)
 
 
 def untrusted(ratios: np.ndarray) -> np.ndarray:
-    """Which Wald intervals (p,) are not to be trusted."""
+    """A mask of Wald intervals, (p,), that are not to be trusted."""
     return np.asarray(~(coverages(ratios) >= LEAST_COVERED))

@@ -25,7 +25,7 @@ from truncgauss.runs.config.yaml import ConfigError, Document, Place, Position, 
 MOST_MEMBERS = 1000  # of a sweep
 
 
-def _place(item: Any, data: Any) -> Place:
+def _location(item: Any, data: Any) -> Place:
     """The address of a mistake that pydantic reports."""
     at: Place = ()
     for step in item["loc"]:
@@ -38,7 +38,7 @@ def _place(item: Any, data: Any) -> Place:
 def _complaint(item: Any, document: Document) -> tuple[Position, str] | None:
     """One mistake that pydantic reports: its position in the file, and the line about it."""
     kind, message, got, of_key = item["type"], item["msg"], item["input"], False
-    at = _place(item, document.data)
+    at = _location(item, document.data)
     if kind == "problem":
         context = item.get("ctx", {})
         at, got = at + context.get("at", ()), context.get("got", got)
@@ -64,8 +64,8 @@ def _complaint(item: Any, document: Document) -> tuple[Position, str] | None:
         message = "must be a section with keys of its own"
     if kind.startswith("float") and str(got).lower().lstrip("+-") in ("inf", "infinity"):
         message += f"; write {'-' * str(got).startswith('-')}.inf"
-    mark, message = document.position(at, of_key), message.replace("Input should be", "must be")
-    return mark, str(document.error(message, at, mark, got))
+    position, message = document.position(at, of_key), message.replace("Input should be", "must be")
+    return position, str(document.error(message, at, position, got))
 
 
 def load(path: str | Path) -> Experiment:
@@ -88,13 +88,13 @@ def load(path: str | Path) -> Experiment:
         near = difflib.get_close_matches("experiment", list(document.data), n=1)
         message = f"is required; known: {', '.join(names())}, or the path of a Python file"
         raise document.error(message, ("experiment",), got=near[0] if near else None)
-    given = document.data["experiment"]
-    if isinstance(given, str) and is_file(given):
-        document.data["experiment"] = os.path.abspath(folder / os.path.expanduser(given))
+    name = document.data["experiment"]
+    if isinstance(name, str) and is_file(name):
+        document.data["experiment"] = os.path.abspath(folder / os.path.expanduser(name))
     try:
         model = settings_of(str(document.data["experiment"]))
     except ConfigError as error:
-        raise document.error(str(error), ("experiment",), got=given) from error
+        raise document.error(str(error), ("experiment",), got=name) from error
     _take_first_of_sweep(document.data, model)
     config = _validated(model, document, folder)
     _check_sweep(config, document)
@@ -123,14 +123,14 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
     if not words:
         return config
     values = config.model_dump()
-    for key, given in _options(words):
+    for key, texts in _options(words):
         *sections, field = map(str, key)
         inner: Any = values
         for section in sections:
             inner = inner.setdefault(section, {})
             if not isinstance(inner, dict):
-                raise Document(None).error(f"{section} has no keys", key, got=given)
-        inner[field] = _typed(given, inner.get(field), key, _annotation(type(config), key))
+                raise Document(None).error(f"{section} has no keys", key, got=texts)
+        inner[field] = _typed(texts, inner.get(field), key, _annotation(type(config), key))
     if values["experiment"] != config.experiment:
         message = "cannot be changed, name another config"
         raise Document(None).error(message, ("experiment",), got=values["experiment"])
@@ -138,7 +138,7 @@ def override(config: Experiment, words: Sequence[str]) -> Experiment:
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
-    """Keys and the words given to each."""
+    """Keys, and the words that follow each."""
     groups: list[list[str]] = []
     for word in words:
         if word.startswith("--") and len(word) > 2:
@@ -147,35 +147,35 @@ def _options(words: Sequence[str]) -> Iterator[tuple[Place, list[str]]]:
             groups[-1].append(word)
         else:
             raise ConfigError(f"{word}: must follow a --key (got {word!r})")
-    for key, *given in groups:
-        place = tuple(key.replace("-", "_").split("."))
-        if not given:
-            raise Document(None).error("needs a value", place)
-        yield place, given
+    for option, *values in groups:
+        key = tuple(option.replace("-", "_").split("."))
+        if not values:
+            raise Document(None).error("needs a value", key)
+        yield key, values
 
 
 def _annotation(model: Any, key: Place) -> Any:
     """The type of a setting, None for one inside of a union or a dictionary."""
-    found = model.model_fields.get(key[0]) if hasattr(model, "model_fields") else None
-    if found is None or len(key) == 1:
-        return found and found.annotation
-    return _annotation(found.annotation, key[1:])
+    field = model.model_fields.get(key[0]) if hasattr(model, "model_fields") else None
+    if field is None or len(key) == 1:
+        return field and field.annotation
+    return _annotation(field.annotation, key[1:])
 
 
-def _typed(given: list[str], before: Any, key: Place, kind: Any = None) -> Any:
+def _typed(words: list[str], before: Any, key: Place, kind: Any = None) -> Any:
     """Words as the kind of value that stood there before, or of the setting's type."""
     if kind == dict[str, str]:
-        if len(given) % 2:
-            got = " ".join(given)
+        if len(words) % 2:
+            got = " ".join(words)
             raise Document(None).error("needs pairs of a key and a text", key, got=got)
-        return dict(zip(given[::2], given[1::2]))
+        return dict(zip(words[::2], words[1::2]))
     if kind == tuple[str, ...]:
-        return tuple(given)
+        return tuple(words)
     many = isinstance(before, tuple)
     if isinstance(before[0] if many and before else before, str | Path):
-        return tuple(given) if many else " ".join(given)
+        return tuple(words) if many else " ".join(words)
     infinities = {"inf": ".inf", "+inf": ".inf", "-inf": "-.inf"}
-    typed = tuple(parse(infinities.get(word, word), at=key).data for word in given)
+    typed = tuple(parse(infinities.get(word, word), at=key).data for word in words)
     if len(typed) > 1 or (many and not isinstance(typed[0], tuple)):
         return typed
     return typed[0]
@@ -190,8 +190,8 @@ def _validated(model: type[Experiment], document: Document, folder: Path) -> Exp
     try:
         return model.model_validate(document.data, context={"folder": folder})
     except ValidationError as error:
-        found = filter(None, (_complaint(item, document) for item in error.errors()))
-        lines = [line for _, line in sorted(found, key=lambda complaint: complaint[0])]
+        complaints = filter(None, (_complaint(item, document) for item in error.errors()))
+        lines = [line for _, line in sorted(complaints, key=lambda complaint: complaint[0])]
         raise ConfigError("\n".join(lines)) from None
 
 
@@ -316,9 +316,9 @@ def schema(experiment: str | None = None) -> dict[str, Any]:
     return all_of_them | {"oneOf": chosen}
 
 
-def _named(found: dict[str, Any], name: str | None) -> dict[str, Any]:
+def _named(schema: dict[str, Any], name: str | None) -> dict[str, Any]:
     """A schema whose key `experiment` admits one name only, if there is one."""
     if name:
-        found["title"] = name
-        found["properties"]["experiment"]["const"] = name
-    return found
+        schema["title"] = name
+        schema["properties"]["experiment"]["const"] = name
+    return schema

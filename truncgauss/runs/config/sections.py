@@ -32,9 +32,9 @@ def problem(message: str, *where: str | int, got: Any) -> PydanticCustomError:
     return PydanticCustomError("problem", "{message}", context)
 
 
-def problems(found: list[PydanticCustomError]) -> ValidationError:
+def problems(errors: list[PydanticCustomError]) -> ValidationError:
     """Several such errors of one section, to be reported together."""
-    lines = [InitErrorDetails(type=error, input=None) for error in found]
+    lines = [InitErrorDetails(type=error, input=None) for error in errors]
     return ValidationError.from_exception_data("section", lines)
 
 
@@ -110,9 +110,9 @@ def _existing(value: Any, info: ValidationInfo) -> Any:
     folders = list(dict.fromkeys([(info.context or {}).get("folder", Path.cwd()), Path.cwd()]))
     for folder in folders:
         # os.path, unlike pathlib, takes an unknown user or an impossible name for no file.
-        found = os.path.join(folder, os.path.expanduser(value))
-        if os.path.isfile(found):
-            return Path(os.path.abspath(found))
+        path = os.path.join(folder, os.path.expanduser(value))
+        if os.path.isfile(path):
+            return Path(os.path.abspath(path))
     looked = " and ".join(str(folder) for folder in folders)
     raise problem(f"no such file, looked in {looked}", got=str(value))
 
@@ -257,7 +257,7 @@ Optimizer = Annotated[Lbfgs | Adam, Field(discriminator="kind")]
 
 
 class Fit(Model):
-    """How to fit."""
+    """Settings of a fit."""
 
     optimizer: Optimizer
     num_steps: Count

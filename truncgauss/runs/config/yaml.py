@@ -44,7 +44,7 @@ class Document:
         node, key, start = self.root, (1, 1), (1, 1)
         for step in at:
             if isinstance(node, MappingNode):
-                pairs = {key.value: (_mark(key.start_mark), value) for key, value in node.value}
+                pairs = {key.value: (_position(key.start_mark), value) for key, value in node.value}
                 if step not in pairs:
                     return key
                 key, node = pairs[str(step)]
@@ -52,11 +52,13 @@ class Document:
                 key, node = (1, 1), node.value[int(step)]
             else:
                 return key
-            start = key if node.start_mark.index == node.end_mark.index else _mark(node.start_mark)
+            start = (
+                key if node.start_mark.index == node.end_mark.index else _position(node.start_mark)
+            )
         return key if of_key else start
 
     def error(
-        self, message: str, at: Place = (), mark: Position | None = None, got: Any = None
+        self, message: str, at: Place = (), position: Position | None = None, got: Any = None
     ) -> ConfigError:
         """One mistake: `file:line:column: key: message (got ...)`, or `--key: ...`."""
         name = "".join(f"[{k}]" if isinstance(k, int) else f".{_key(k)}" for k in at)
@@ -64,14 +66,14 @@ class Document:
         text = f"{name or 'file'}: {' '.join(message.split())} (got {_short(got)})"
         if self.path is None:
             return ConfigError(f"--{text}")
-        row, column = mark or self.position(at)
+        row, column = position or self.position(at)
         return ConfigError(f"{self.path}:{row}:{column}: {text}")
 
     def build(self, node: Node, yaml: YAML, seen: set[int], at: Place = ()) -> Any:
         """The plain value of a node: dictionaries, tuples, scalars."""
         if id(node) in seen:
             message = "write the value out instead of an alias"
-            raise self.error(message, at, _mark(node.start_mark), "alias")
+            raise self.error(message, at, _position(node.start_mark), "alias")
         seen.add(id(node))
         if isinstance(node, MappingNode):
             return self._mapping(node, yaml, seen, at)
@@ -81,27 +83,27 @@ class Document:
         try:
             return yaml.constructor.construct_object(node)
         except (YAMLError, ValueError, TypeError) as error:
-            message, mark = f"cannot be read as {node.tag}", _mark(node.start_mark)
-            raise self.error(message, at, mark, node.value) from error
+            message, position = f"cannot be read as {node.tag}", _position(node.start_mark)
+            raise self.error(message, at, position, node.value) from error
 
     def _mapping(self, node: MappingNode, yaml: YAML, seen: set[int], at: Place) -> dict[str, Any]:
         built: dict[str, Any] = {}
         lines: dict[str, int] = {}
         for key, value in node.value:
-            mark = _mark(key.start_mark)
+            position = _position(key.start_mark)
             if not isinstance(key, ScalarNode) or not str(key.tag).endswith(":str"):
-                raise self.error("a key must be a word", at, mark, str(key.value))
-            place = (*at, key.value)
+                raise self.error("a key must be a word", at, position, str(key.value))
+            location = (*at, key.value)
             if key.value in built:
                 message = f"duplicate key, already given in line {lines[key.value]}"
-                raise self.error(message, place, mark, key.value)
-            lines[key.value] = mark[0]
-            built[key.value] = self.build(value, yaml, seen, place)
+                raise self.error(message, location, position, key.value)
+            lines[key.value] = position[0]
+            built[key.value] = self.build(value, yaml, seen, location)
         return built
 
 
-def _mark(mark: Any) -> Position:
-    return mark.line + 1, mark.column + 1
+def _position(read: Any) -> Position:
+    return read.line + 1, read.column + 1
 
 
 def _short(value: Any) -> str:
@@ -131,9 +133,9 @@ def _text(path: Path) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        place = _end(raw[: error.start].decode("utf-8", errors="replace"))
+        location = _end(raw[: error.start].decode("utf-8", errors="replace"))
         got = raw[error.start : error.end]
-        raise document.error("is not UTF-8 text", mark=place, got=got) from error
+        raise document.error("is not UTF-8 text", position=location, got=got) from error
 
 
 def _end(text: str) -> Position:
@@ -186,13 +188,13 @@ def parse(text: str, path: Path | None = None, at: Place = ()) -> Document:
         if document.root is not None:
             document.data = document.build(document.root, yaml, set(), at)
     except MarkedYAMLError as error:
-        place = _mark(error.problem_mark or error.context_mark)
+        location = _position(error.problem_mark or error.context_mark)
         message = f"is not YAML: {error.problem or error.context}"
-        raise document.error(message, at, place, _quoted(text, place[0])) from error
+        raise document.error(message, at, location, _quoted(text, location[0])) from error
     except ReaderError as error:
         message = "is not YAML: a character that is not printable"
-        place = _end(text[: error.position])
-        raise document.error(message, at, place, text[error.position]) from error
+        location = _end(text[: error.position])
+        raise document.error(message, at, location, text[error.position]) from error
     except RecursionError as error:
         raise document.error("is nested too deeply", at, (1, 1), _quoted(text, 1)) from error
     return document
