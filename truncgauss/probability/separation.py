@@ -78,7 +78,7 @@ class Separation(Method):
     mass of that interval, and mu is the minimax tilt, which makes the largest weight smallest. In
     the twisted estimate each variable is drawn given Gaussian approximations of the later
     constraints, their sites (see the module `twisting`): the weights are then nearly equal, and
-    standard errors often smaller by a factor of 3 to 100. A pilot of 128 points chooses between the
+    standard errors often smaller by a factor of 3 to 100. A pilot of 256 points chooses between the
     two. All computations are in logs: probabilities of 1e-2000 are no less accurate. Each replicate
     has its own random shift of the lattice.
 

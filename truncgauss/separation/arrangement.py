@@ -1,5 +1,6 @@
 """Constraints in order of integration, with their lower-triangular factor."""
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
@@ -75,22 +76,22 @@ def input_rounding(limits: GaussianLimits, force: Array) -> Array:
     magnitudes = jnp.abs(loc) + jnp.abs(product(covariance, force))
     of_limits = jnp.sum(jnp.square(force * magnitudes))
     precision = _precision(limits, force)
-    narrowing = _narrowing(covariance, precision)
     if root is None:
         entries = 0.25 * jnp.square(force) @ jnp.square(covariance) @ jnp.square(force)
-        changes = 0.5 * jnp.linalg.norm(covariance * narrowing)
         least = rounding(covariance)
-        inverse = _narrowing(covariance, jnp.where(least > 0, 1.0 / least, 0.0))
+        both = jnp.stack([precision, jnp.where(least > 0, 1.0 / least, 0.0)])
+        narrowing, inverse = jax.vmap(_narrowing, (None, 0))(covariance, both)
+        changes = 0.25 * jnp.sum(jnp.square(covariance * narrowing))
         determined = least * diagonal_of(inverse) < DETERMINED
         narrowest = jnp.max(jnp.where(determined, 0.0, precision))
         layers = jnp.sum(jnp.where(determined, 0.0, least)) * narrowest
     else:
         entries = jnp.square(force) @ jnp.square(root) @ jnp.square(product(root.T, force))
-        changes = jnp.linalg.norm(root * product(narrowing, root))
+        changes = jnp.sum(jnp.square(root * product(_narrowing(covariance, precision), root)))
         layers = jnp.zeros_like(changes)
-    change = jnp.hypot(eps * changes, jnp.sqrt(layers))
-    change = jnp.where(change < MOST_CHANGE, change, jnp.inf)
-    size = jnp.hypot(eps * jnp.sqrt(of_limits + entries), change)
+    change = eps**2 * changes + layers
+    change = jnp.where(change < MOST_CHANGE**2, change, jnp.inf)
+    size = jnp.sqrt(eps**2 * (of_limits + entries) + change)
     unknown = jnp.isnan(jnp.sum(covariance) + jnp.sum(loc))
     size = jnp.where(jnp.all(jnp.isfinite(force * magnitudes)), size, jnp.inf)
     return jnp.where(unknown, 0.0, size)
