@@ -175,9 +175,10 @@ def first_guess(
     n, d = filled.shape
     coefficients, residuals = [], np.zeros((n, d))
     for j in range(d):
-        rows, columns = known[:, j], np.ones((n, 1)) if designs is None else np.asarray(designs[j])
-        root = np.sqrt(weights[rows])
-        own = sums.least_squares(root[:, None] * columns[rows], root * filled[rows, j])
+        rows: Any = slice(None) if known[:, j].all() else known[:, j]
+        columns = np.ones((n, 1)) if designs is None else np.asarray(designs[j])
+        root = 1.0 if given is None else np.sqrt(weights[rows])[:, None]
+        own = sums.least_squares(root * columns[rows], np.ravel(root * filled[rows, j : j + 1]))
         coefficients.append(own)
         residuals[rows, j] = filled[rows, j] - columns[rows] @ own
     with np.errstate(over="ignore"):
