@@ -121,8 +121,8 @@ def test_heavy_dependencies_enter_through_few_doors():
 # rooms that are free of them stay so.
 VAGUE = {"dear", "found", "given", "here", "mark", "near", "own", "place", "places", "told"}
 PLAIN_ROOMS = {
-    "execution", "special", "gaussian", "quadrature", "separation", "diagnosis", "distributions",
-    "plotting", "runs", "cli", "sklearn", "torch",
+    "execution", "special", "gaussian", "quadrature", "separation", "diagnosis", "fitting",
+    "distributions", "plotting", "runs", "cli", "sklearn", "torch",
 }  # fmt: skip
 
 
@@ -146,6 +146,7 @@ def vague_names(path: pathlib.Path) -> list[str]:
 
 def test_names_are_words_of_statistics():
     files = [path for path in MODULES if name_of(path).split(".")[0] in PLAIN_ROOMS]
+    files = [path for path in files if "fitting/mixtures" not in path.as_posix()]  # not yet
     vague = {in_root(path): names for path in files if (names := vague_names(path))}
     assert not vague, vague
 

@@ -44,7 +44,7 @@ def test_lanes_in_batches_change_nothing(monkeypatch):
         *jax.value_and_grad(value)(loc), jax.hessian(value)(loc), jax.jacrev(jax.jacrev(value))(loc)
     )  # fmt: skip
     once = jax.jit(every)(p.loc)
-    monkeypatch.setattr(kernel, "BATCH_SIZE", 64 * 5)
+    monkeypatch.setattr(kernel, "LANES", 64)
     jax.clear_caches()
     for one, other in zip(once, jax.jit(lambda loc: every(loc))(p.loc)):
         np.testing.assert_allclose(one, other, rtol=1e-10)

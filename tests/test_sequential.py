@@ -68,7 +68,7 @@ def test_a_long_chain_resamples_and_agrees_with_its_twisted_twin():
     d = 160
     lag = jnp.abs(jnp.arange(d)[:, None] - jnp.arange(d))
     problem = Problem(jnp.zeros(d), as_covariance(0.9**lag), tg.Box(jnp.zeros(d), INF)).limits
-    sites = jax.jit(lambda problem: twist_of(problem, 1 / 3).twist)(problem)
+    sites = jax.jit(lambda problem: twist_of(problem, 1 / 3))(problem)
     plain, twisted = chain_of(problem, None), chain_of(problem, sites)
     run = jax.jit(particles, static_argnums=2)
 
@@ -92,7 +92,7 @@ def test_the_weights_are_right_for_any_twist():
     loc = jnp.array([0.2, -0.1, 0.3])
     uniforms = jax.random.uniform(jax.random.key(0), (2, 200_000))
     problem = Problem(loc, as_covariance(covariance), box).limits
-    plain, good = chain_of(problem, None), twist_of(problem, 1 / 3).twist
+    plain, good = chain_of(problem, None), twist_of(problem, 1 / 3)
     odd = type(good)(jnp.array([0.5, 0.0, 0.3]), jnp.array([1.0, 0.0, -0.5]), jnp.zeros(()))
     weigh = jax.jit(lambda chain: jnp.exp(log_weights(chain, uniforms)))
     of = lambda twist: weigh(chain_of(problem, twist))

@@ -121,6 +121,14 @@ def test_weights_are_repeats_and_the_sandwich_has_them():
         assert one.num_rows == other.num_rows == counts.sum()
 
 
+@pytest.mark.parametrize("num_steps", [0, 1, 2])
+def test_a_fit_makes_no_more_steps_than_it_may(num_steps):
+    model = CommonCorrelation(jnp.asarray(sample()))
+    fit = tg.fitting.maximum_likelihood(model, num_steps=num_steps)
+    assert fit.num_steps == num_steps and not fit.converged
+    assert "Allow more num_steps" in fit.reason
+
+
 def test_what_a_model_does_not_know_is_said():
     model = CommonCorrelation(jnp.asarray(sample()))
     with pytest.raises(ValueError, match='"expected" is not known for CommonCorrelation'):

@@ -88,12 +88,12 @@ def ascended(
 
 def fit_at(model: Model, path: Path, information: str) -> Any:
     """The fit where a path has led; the information is "observed", "expected" or "sandwich"."""
-    loss, here, x = path.loss, path.end, jnp.asarray(path.end.x)
-    total = model.total(path) or total_of(loss, here)
+    loss, end, x = path.loss, path.end, jnp.asarray(path.end.x)
+    total = model.total(path) or total_of(loss, end)
     estimates, jacobian = map(np.asarray, estimates_at(model.coordinates, x))
-    slope, curvature = (float(loss.size) * part for part in (here.gradient, here.hessian))
+    slope, curvature = (float(loss.size) * part for part in (end.gradient, end.hessian))
     proof = certificate(slope, curvature, float(total.stderr))
-    obstacle = model.obstacle(path) if here.finite else None
+    obstacle = model.obstacle(path) if end.finite else None
     converged, reason = model.ending(path, proof, obstacle)
     known = obstacle is None
     if not known:
@@ -103,7 +103,7 @@ def fit_at(model: Model, path: Path, information: str) -> Any:
     errors, covariance = bars.standard_errors, np.where(known, bars.covariance, np.nan)
     ratios, remarks = np.zeros((0, 2)), tuple[str, ...]()
     if converged:
-        compare = functools.partial(ratios_of, loss, here, model.coordinates, jacobian)
+        compare = functools.partial(ratios_of, loss, end, model.coordinates, jacobian)
         ratios, remarks = model.wald_ratios(path, total, errors, compare)
     fraction, outliers = model.judged(path, total, converged)
     fields = {
@@ -132,7 +132,7 @@ def fit_at(model: Model, path: Path, information: str) -> Any:
 
 
 def traces(path: Path) -> dict[str, Any]:
-    """How a descent went, over how many parameters, and where it ended."""
+    """The end of a descent and its course, as fields of a fit."""
     return {
         "loss": path.loss,
         "best": path.end,
@@ -179,11 +179,11 @@ def compiled_total(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     return total.log_prob, total.stderr**2
 
 
-def total_of(loss: Any, here: Point) -> Estimate:
+def total_of(loss: Any, end: Point) -> Estimate:
     """The log-likelihood of all rows and its standard error, where a path ended."""
-    value, variance = -float(loss.size) * here.loss, here.variance
+    value, variance = -float(loss.size) * end.loss, end.variance
     if np.isnan(variance):
-        at = jnp.asarray(here.x)
+        at = jnp.asarray(end.x)
         value, variance = map(float, row_sums.evaluated(compiled_total, loss, at))
     return Estimate(*jax.device_put((np.asarray(value), np.asarray(variance**0.5))))
 
@@ -196,7 +196,7 @@ def scores_of(loss: Any, x: jax.Array) -> jax.Array:
 
 def ratios_of(
     loss: Any,
-    here: Point,
+    end: Point,
     coordinates: Any,
     jacobian: np.ndarray,
     some: Any = slice(None),
@@ -205,43 +205,43 @@ def ratios_of(
     """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
     if there is a program for that alone."""
     size = float(loss.size)
-    quadratic = hasattr(loss, "bent") and loss.bent(here.x, here.hessian) < STRAIGHT
+    quadratic = hasattr(loss, "bent") and loss.bent(end.x, end.hessian) < STRAIGHT
 
     def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
         if value is not None:
             return by_differences(value)(x, direction)
-        if x is here.x or not quadratic:
-            return (here.loss, 0.0, 0.0) if x is here.x else along(loss, x, direction)
-        slope, move = here.gradient + here.hessian @ (x - here.x), x - here.x
-        bend = float(direction @ here.hessian @ direction)
-        return here.loss + (here.gradient + slope) @ move / 2, slope @ direction, bend
+        if x is end.x or not quadratic:
+            return (end.loss, 0.0, 0.0) if x is end.x else along(loss, x, direction)
+        slope, move = end.gradient + end.hessian @ (x - end.x), x - end.x
+        bend = float(direction @ end.hessian @ direction)
+        return end.loss + (end.gradient + slope) @ move / 2, slope @ direction, bend
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
 
-    covariance = np.linalg.inv(size * here.hessian)
-    return wald_ratios(derivatives, size, here.x, covariance, estimates, jacobian[some])
+    covariance = np.linalg.inv(size * end.hessian)
+    return wald_ratios(derivatives, size, end.x, covariance, estimates, jacobian[some])
 
 
 def free_errors_of(
     model: Model, path: Path, proof: Certificate, information: str, known: bool
 ) -> FreeErrors:
     """Errors of the free coordinates, by the information asked for; infinite if none are known."""
-    loss, here, size = path.loss, path.end, float(path.loss.size)
+    loss, end, size = path.loss, path.end, float(path.loss.size)
     if not known:
-        return FreeErrors.observed(np.zeros_like(here.hessian))
+        return FreeErrors.observed(np.zeros_like(end.hessian))
     if information == "expected":
-        return FreeErrors.observed(size * point(model.expected_loss(path), here.x).hessian)
-    observed = FreeErrors.observed(size * here.hessian)
+        return FreeErrors.observed(size * point(model.expected_loss(path), end.x).hessian)
+    observed = FreeErrors.observed(size * end.hessian)
     if information == "observed":
         return observed
     if not proof.positive_definite:
-        return observed._replace(root=np.full_like(here.hessian, np.nan))
+        return observed._replace(root=np.full_like(end.hessian, np.nan))
     root = model.score_root(path)
     if root is None:
-        scores = np.asarray(scores_of(loss, jnp.asarray(here.x)))
+        scores = np.asarray(scores_of(loss, jnp.asarray(end.x)))
         root = score_root(scores, model.weights, row_sums.sums_of(loss))
-    return observed._replace(root=np.linalg.solve(size * here.hessian, root))
+    return observed._replace(root=np.linalg.solve(size * end.hessian, root))
 
 
 def score_root(scores: np.ndarray, weights: Any, sums: row_sums.RowSums) -> np.ndarray:

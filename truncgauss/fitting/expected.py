@@ -144,10 +144,10 @@ def distinct(
     """One of all rows whose regions, noise and covariates are the same, with their weight."""
     n, region = rows.num_rows, rows.region
     weights = np.ones(n) if rows.weights is None else np.asarray(rows.weights)
-    own = [] if designs is None else list(designs)
-    own += [rows.noise] if rows.noise is not None and rows.noise.ndim == 3 else []
-    own += jax.tree.leaves(region) if region is not None and region.batch_shape else []
-    table = np.hstack([np.zeros((n, 1)), *(np.asarray(part).reshape(n, -1) for part in own)])
+    parts = [] if designs is None else list(designs)
+    parts += [rows.noise] if rows.noise is not None and rows.noise.ndim == 3 else []
+    parts += jax.tree.leaves(region) if region is not None and region.batch_shape else []
+    table = np.hstack([np.zeros((n, 1)), *(np.asarray(part).reshape(n, -1) for part in parts)])
     _, first, which = np.unique(table, axis=0, return_index=True, return_inverse=True)
     if region is not None and region.batch_shape:
         region = jax.tree.map(lambda leaf: leaf[first], region)
@@ -193,8 +193,8 @@ def with_expected_outcomes(
 ) -> tuple[Observations, np.ndarray]:
     """Rows whose log-likelihood is that expected of `rows`, and which of these each stands for.
 
-    Each row is replaced by rows of weights that add up to its own: one censored on either side, as
-    often as it would be, and two exact ones with the mean and variance of what is not censored.
+    Each row is replaced by rows of weights that add up to its weight: one censored on either side,
+    as often as it would be, and two exact ones with the mean and variance of what is not censored.
     """
     n, (low, high) = rows.num_rows, limits_of(rows)[2:]
     weights = np.ones(n) if rows.weights is None else np.asarray(rows.weights)

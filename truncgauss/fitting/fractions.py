@@ -17,6 +17,7 @@ import numpy as np
 from jax.scipy.special import xlogy
 
 from truncgauss.execution.checkpoint import computed
+from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, refuse_text, static_field
 from truncgauss.fitting.engine import estimates_at, maximum_likelihood
 from truncgauss.fitting.held import Held, HeldLimited, hold, hold_limited
@@ -607,7 +608,7 @@ class FractionPoint(newton.Point):
         return self.relative_gradient <= STATIONARY or super().settled
 
 
-@jax.jit
+@Compiled
 def derivatives(loss: FractionLoss, x: jax.Array) -> tuple[jax.Array, ...]:
     """The parts of a `FractionPoint`, by one forward pass for each free coordinate."""
 
@@ -666,7 +667,8 @@ class FractionsFit(LikelihoodFit):
                 "profile: needs finite standard errors of all estimates, got "
                 f"{dict(zip(self.names, self.errors.tolist()))}. {' '.join(self.notes)}"
             )
-        return super()._profile(name)
+        points = functools.partial(point, self.loss)  # by the program of the fit
+        return dataclasses.replace(super()._profile(name), cheaper=lambda: points)
 
 
 def dispersed(fields: dict[str, Any], dispersion: float) -> dict[str, Any]:

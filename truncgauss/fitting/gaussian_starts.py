@@ -1,4 +1,4 @@
-"""What a fit of observed rows needs before it begins: checked covariates, and a first guess."""
+"""Covariates of a fit of observed rows, checked, and its starts."""
 
 import dataclasses
 from typing import Any
@@ -41,13 +41,14 @@ def as_designs(
     parts = [table.values for table in read]
     with sums.checked():
         check_designs(parts, n, d, what, name)
-    found: list[Whitened] = []
+    whitened_designs: list[Whitened] = []
     for j, part in enumerate(parts):
         columns = f"{what}: the columns of the {name} of outcome {j}"
-        own = found[0] if shared and j else whitened(part, weights, columns, sums)
+        design_j = whitened_designs[0] if shared and j else whitened(part, weights, columns, sums)
         names = read[j].names
-        found.append(own._replace(names=None if names is None else tuple(map(str, names))))
-    return tuple(found)
+        labels = None if names is None else tuple(map(str, names))
+        whitened_designs.append(design_j._replace(names=labels))
+    return tuple(whitened_designs)
 
 
 def check_designs(parts: list[np.ndarray], n: int, d: int, what: str, name: str) -> None:
@@ -167,20 +168,11 @@ def first_guess(
     """
     ends = np.asarray(observations.lower), np.asarray(observations.upper)
     lower, upper = without_stand_ins(*ends, sums)
-    given = observations.weights
-    weights = np.ones(len(lower)) if given is None else np.asarray(given)
+    weights = weights_of(observations)
     known = (np.isfinite(lower) | np.isfinite(upper)) & (weights > 0)[:, None]
     total = sums.sum((weights[:, None] * known).sum(axis=0))
     filled = np.where(known, middles(lower, upper), 0.0)
-    n, d = filled.shape
-    coefficients, residuals = [], np.zeros((n, d))
-    for j in range(d):
-        rows: Any = slice(None) if known[:, j].all() else known[:, j]
-        columns = np.ones((n, 1)) if designs is None else np.asarray(designs[j])
-        root = 1.0 if given is None else np.sqrt(weights[rows])[:, None]
-        own = sums.least_squares(root * columns[rows], np.ravel(root * filled[rows, j : j + 1]))
-        coefficients.append(own)
-        residuals[rows, j] = filled[rows, j] - columns[rows] @ own
+    coefficients, residuals = least_squares(filled, known, weights, designs, sums)
     with np.errstate(over="ignore"):
         squares = sums.sum(np.sum(weights[:, None] * residuals**2, axis=0))
     largest = sums.max(np.abs(filled).max(axis=0, initial=0.0))
@@ -188,7 +180,35 @@ def first_guess(
     bounds = (SMALLEST, LARGEST) if coordinates.single else (SMALLEST, SMALLEST**-1)
     check_units(scale, *bounds, observations.labels, what)
     matrix = covariance_guess(residuals / scale, weights, scale, coordinates, sums)
-    return coordinates.free(np.concatenate(coefficients), matrix), scale
+    return coordinates.free(coefficients, matrix), scale
+
+
+def weights_of(rows: Observations) -> np.ndarray:
+    """Weights of the rows, (n,)."""
+    return np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
+
+
+def least_squares(
+    values: np.ndarray,
+    known: np.ndarray,
+    weights: np.ndarray,
+    designs: tuple[jax.Array, ...] | None,
+    sums: RowSums,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients of all outcomes, one after the other, and residuals (n, d), 0 where the values
+    are not known."""
+    (n, d), coefficients, residuals = values.shape, [], np.zeros(values.shape)
+    for j in range(d):
+        rows: Any = slice(None) if known[:, j].all() else known[:, j]
+        columns = (np.ones((n, 1)) if designs is None else np.asarray(designs[j]))[rows]
+        outcome, root = values[rows, j], np.sqrt(weights[rows])
+        weighted = columns, outcome
+        if np.any(root != 1.0):
+            weighted = root[:, None] * columns, root * outcome
+        part = sums.least_squares(*weighted)
+        coefficients.append(part)
+        residuals[rows, j] = outcome - columns @ part
+    return np.concatenate(coefficients), residuals
 
 
 def covariance_guess(
@@ -234,15 +254,10 @@ def in_natural(
     """Natural coordinates of exact rows, made white by least squares, and that fit in them; None
     if its covariance matrix is singular."""
     values, d = np.asarray(observations.lower), observations.dimension
-    given = observations.weights
-    root = np.ones(len(values)) if given is None else np.sqrt(np.asarray(given))
-    coefficients, residuals = [], np.zeros_like(values)
-    for j in range(d):
-        columns = np.ones((len(values), 1)) if designs is None else np.asarray(designs[j])
-        own = sums.least_squares(root[:, None] * columns, root * values[:, j])
-        coefficients.append(own)
-        residuals[:, j] = root * (values[:, j] - columns @ own)
-    squares, size = sums.sum((residuals.T @ residuals, np.sum(root**2)))
+    weights, known = weights_of(observations), np.ones(values.shape, bool)
+    coefficients, residuals = least_squares(values, known, weights, designs, sums)
+    residuals = np.sqrt(weights)[:, None] * residuals
+    squares, size = sums.sum((residuals.T @ residuals, np.sum(weights)))
     matrix = squares / size
     free = np.eye(d, dtype=bool)
     for i, j in coordinates.pairs:
@@ -251,10 +266,9 @@ def in_natural(
     scale = np.sqrt(np.diagonal(matrix))
     if not np.all(scale > 0) or np.linalg.eigvalsh(matrix / np.outer(scale, scale))[0] < SINGULAR:
         return None
-    flat = np.concatenate(coefficients)
-    white = White(jnp.asarray(flat), jnp.asarray(np.linalg.cholesky(matrix)))
+    white = White(jnp.asarray(coefficients), jnp.asarray(np.linalg.cholesky(matrix)))
     coordinates = dataclasses.replace(coordinates, white=white)
-    return coordinates, coordinates.free(flat, matrix)
+    return coordinates, coordinates.free(coefficients, matrix)
 
 
 def scattered(
@@ -266,7 +280,7 @@ def scattered(
     coefficients, matrix = coordinates.values(x)
     for _ in range(count):
         moved = [
-            own + size * random.normal(size=len(own)) for own, size in zip(coefficients, scale)
+            part + size * random.normal(size=len(part)) for part, size in zip(coefficients, scale)
         ]
         factors = np.ones(len(scale))
         factors[list(coordinates.scales)] = np.exp(random.normal(size=len(coordinates.scales)))

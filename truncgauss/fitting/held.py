@@ -56,11 +56,6 @@ class HeldLimited:
         rows = self.boxes, problem.loc, problem.covariance
         return likelihood.log_likelihood(*rows, self.method, self.key)
 
-    @property
-    def planned(self) -> bool:
-        """Whether there may be a plan, made for other parameters than those in use."""
-        return bool(jax.tree.leaves(self.method))
-
 
 def hold_limited(method: Method, key: jax.Array | None, problem: Problem) -> HeldLimited:
     """The method held for a problem whose rows are boxes that do not change."""

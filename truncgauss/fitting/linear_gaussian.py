@@ -19,7 +19,7 @@ STEP = 1e-4  # of a Gaussian's own size, between gradients whose differences are
 
 @frozen_pytree
 class White:
-    """Outcomes as they are near those of a first fit: the mean 0 and the covariance the identity.
+    """Outcomes standardised by a first fit: the mean 0 and the covariance the identity.
 
     Attributes:
         centre: coefficients of that fit, one outcome after the other.
@@ -145,17 +145,17 @@ class GaussianCoordinates:
 
     def _in_columns(self, coefficients: Any) -> Any:
         """Coefficients of all outcomes, (d, p), 0 where an outcome has fewer; from one line."""
-        outcome, number = self._places
+        outcome, number = self._positions
         units = np.zeros((len(outcome), len(self.sizes), max(self.sizes)))
         units[np.arange(len(outcome)), outcome, number] = 1.0
         return (coefficients @ units.reshape(len(outcome), -1)).reshape(units.shape[1:])
 
     def _in_line(self, columns: Any) -> Any:
         """The inverse of `_in_columns`."""
-        return columns[self._places]
+        return columns[self._positions]
 
     @property
-    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+    def _positions(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column in `_in_columns` of each coefficient."""
         outcome = np.repeat(np.arange(len(self.sizes)), self.sizes)
         return outcome, np.concatenate([np.arange(size) for size in self.sizes])
@@ -168,8 +168,8 @@ class GaussianCoordinates:
         return np.append(scales, pairs[:, 1]), np.append(scales, pairs[:, 0])
 
     def precision(self, scale: np.ndarray) -> Precision | None:
-        """Where the inverse covariance, or the inverse scale of one outcome, stands in x; None
-        where it does not.
+        """The position in x of the inverse covariance, or the inverse scale of one outcome; None
+        if it is not part of x.
 
         Args:
             scale: spread of each outcome, (d,).
@@ -206,7 +206,7 @@ class GaussianCoordinates:
         return np.concatenate([coefficients, np.log(scale[list(self.scales)]), correlations])
 
     def names(self, linear: bool, labels: tuple[str, ...]) -> list[str]:
-        """What to call the estimates: coefficients, then the free entries of the covariance; of one
+        """Names of the estimates: coefficients, then the free entries of the covariance; of one
         outcome its standard deviation, sigma.
 
         Args:

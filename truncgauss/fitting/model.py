@@ -200,7 +200,8 @@ class Model:
         )
 
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
-        """Which estimates the rows say nothing of, though the path seems to have arrived."""
+        """A mask of estimates of which the rows say nothing, though the path seems to have
+        arrived."""
         return np.zeros(len(errors), bool)
 
     def total(self, path: Path) -> Any:
@@ -211,8 +212,8 @@ class Model:
     def wald_ratios(
         self, path: Path, total: Any, errors: np.ndarray, compare: Callable[..., np.ndarray]
     ) -> tuple[np.ndarray, tuple[str, ...]]:
-        """How far the log-likelihood is from quadratic, see `optimization.wald`, (p, 2), or (0, 2)
-        if that is not to be found out, and what is to be said of it.
+        """Measures of how far the log-likelihood is from quadratic, (p, 2), see
+        `optimization.wald`, or (0, 2) if they are not computed; and sentences on them.
 
         Args:
             path: to the maximum.

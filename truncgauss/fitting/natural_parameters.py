@@ -155,7 +155,7 @@ def inverse(matrix: Any) -> Any:
 
 @frozen_pytree
 class NaturalCoordinates:
-    """What packed natural parameters of white rows stand for in the user's units.
+    """Coordinates of estimates in the user's units: packed natural parameters of white rows.
 
     Attributes:
         centre: the rows' mean, (d,).

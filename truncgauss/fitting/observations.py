@@ -208,12 +208,12 @@ def fit_of_any_rows(
     def columns(local: tuple[Observations, Any]) -> tuple[Any, ...]:
         return local[0], *arrays_of(local[1])
 
-    what, given = "fit_observations", (observations, design)
+    what, inputs = "fit_observations", (observations, design)
     asked = covariance, repr(method), method, key
     with (
         jax.enable_x64(True),
         bar(None, what, settings["progress"]),
-        rows_of_fit(what, given, settings["start"], asked, read, columns) as (sums, local),
+        rows_of_fit(what, inputs, settings["start"], asked, read, columns) as (sums, local),
     ):
         rows, design = floats_as_float64(local[0]), local[1]
         weights = None if rows.weights is None else np.asarray(rows.weights)
@@ -295,24 +295,24 @@ class GaussianRows(Model):
         n, d = observations.lower.shape
         sizes = (1,) * d if designs is None else tuple(len(part.transform) for part in designs)
         inner = as_coordinates(covariance, sizes, observations)
-        near = centred(observations, designs, inner.known_scale, is_simple(observations), sums)
-        first, scale = first_guess(near.rows, near.covariates, inner, what, sums)
-        rows = near.rows
-        natural = near.summary.exact and rows.noise is None and is_free_natural(near, inner)
+        moved = centred(observations, designs, inner.known_scale, is_simple(observations), sums)
+        first, scale = first_guess(moved.rows, moved.covariates, inner, what, sums)
+        rows = moved.rows
+        natural = moved.summary.exact and rows.noise is None and is_free_natural(moved, inner)
         known = len(sizes) == 1 and not inner.scales and rows.region is None  # concave in the mean
         unique = known or natural or (inner.single and rows.region is None)
         if natural and not inner.single:
-            whitened = in_natural(rows, near.covariates, inner, sums)
+            whitened = in_natural(rows, moved.covariates, inner, sums)
             inner, first = (inner, first) if whitened is None else whitened
         return cls(
             observations=observations,
-            centred=near,
+            centred=moved,
             inner=inner,
             scale=scale,
             first=first,
-            names=names_of(observations, near, inner),
+            names=names_of(observations, moved, inner),
             weights=np.ones(n) if rows.weights is None else np.asarray(rows.weights),
-            num_rows=near.summary.counted,
+            num_rows=moved.summary.counted,
             unique=unique and rows.noise is None,
             simple=is_simple(rows) and isinstance(method, Automatic | Exact),
             each=each,
@@ -406,8 +406,9 @@ class GaussianRows(Model):
         return starts
 
     def first_by_some(self) -> np.ndarray:
-        """Where Newton steps lead with some of many rows, whose only maximum is so close to that of
-        all that half of the steps with all are saved; the first start if they lead nowhere."""
+        """Free coordinates to which Newton steps lead with some of many rows, whose only maximum is
+        so close to that of all that half of the steps with all are saved; the first start if they
+        lead nowhere."""
         if self.centred.sums.share is not None:
             return self.first
         every, rows = slice(None, None, len(self.weights) // SOME), self.centred.rows
@@ -532,7 +533,7 @@ class GaussianRows(Model):
         )
 
     def towards(self, x: np.ndarray, which: int) -> str:
-        """In which direction of the outcomes that happens; nothing if there is one."""
+        """The direction of the outcomes in words; nothing if there is one outcome."""
         if self.centred.rows.dimension == 1:
             return ""
         return along(np.linalg.eigh(self.in_units(self.covariance_at(x)))[1][:, which])
@@ -582,7 +583,7 @@ class GaussianRows(Model):
 
     @property
     def num_fitted(self) -> float:
-        """How many coefficients of each mean were estimated; -inf if all variances are known."""
+        """Number of estimated coefficients of each mean; -inf if all variances are known."""
         return max(self.inner.sizes) if self.inner.scales else -np.inf
 
     def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, Outliers | None]:
@@ -605,7 +606,7 @@ class GaussianRows(Model):
         return fraction, outliers_of(rows, loc, covariance, seen, self.num_fitted, loss.sums)
 
     def undetermined(self, path: Path, errors: np.ndarray) -> np.ndarray:
-        """Which coefficients the rows do not determine."""
+        """A mask of coefficients that the rows do not determine."""
         if self.unique:
             return np.zeros(0, bool)
         wrong, start = [], 0
@@ -657,20 +658,20 @@ class GaussianRows(Model):
         )
 
 
-def names_of(rows: Observations, near: Centred, inner: GaussianCoordinates) -> tuple[str, ...]:
-    """What to call the estimates, by the names of covariates that have some."""
-    names = inner.names(near.designs is not None, rows.labels)
-    for j, part in enumerate(near.designs or ()):
+def names_of(rows: Observations, moved: Centred, inner: GaussianCoordinates) -> tuple[str, ...]:
+    """Names of the estimates, by those of covariates that have some."""
+    names = inner.names(moved.designs is not None, rows.labels)
+    for j, part in enumerate(moved.designs or ()):
         start, several = sum(inner.sizes[:j]), len(inner.sizes) > 1
         for i, name in enumerate(part.names or ()):
             names[start + i] = f"coefficients[{rows.labels[j]}][{name}]" if several else name
     return tuple(names)
 
 
-def is_free_natural(near: Centred, inner: GaussianCoordinates) -> bool:
+def is_free_natural(moved: Centred, inner: GaussianCoordinates) -> bool:
     """Whether natural parameters, the inverse covariance and its product with the coefficients,
     are free: then outcomes that depend on each other have the same covariates."""
-    blocks, equal = inner.independent_blocks(), near.summary.equal_designs
+    blocks, equal = inner.independent_blocks(), moved.summary.equal_designs
     return blocks is not None and all(equal[block[0], block].all() for block in blocks)
 
 

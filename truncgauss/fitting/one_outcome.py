@@ -25,14 +25,14 @@ from truncgauss.likelihood.patterns import filled_length
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
-# How a mean and a scale follow from the predictors u and v of a row.
+# Links by which a mean and a scale follow from the predictors u and v of a row.
 LOG = 0  # mean u, scale exp(v)
 OLSEN = 1  # mean u / v, scale 1 / v: concave for censored rows (Olsen, 1978)
 NATURAL = 2  # mean u / v, variance 1 / v: concave for exact rows (Barndorff-Nielsen, 1978)
 
 LARGE = 2**17  # rows, each of which may move a maximum by next to nothing
 
-# What a term of the likelihood is: the log density of exact rows, the log mass of the intervals of
+# Kinds of terms of the likelihood: the log density of exact rows, the log mass of the intervals of
 # others, or that of the regions in which rows are seen.
 DENSITY, INTERVAL, REGION = range(3)
 
@@ -57,7 +57,7 @@ class Derivatives(NamedTuple):
 
 @frozen_pytree
 class Term:
-    """What some rows add to the log-likelihood: a log density, or the log mass of an interval.
+    """Contributions of rows to the log-likelihood: a log density, or the log mass of an interval.
 
     Attributes:
         lower, upper: (t,), equal where the term is a density.
@@ -76,8 +76,8 @@ class Term:
 
     def __call__(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
         """The terms (t,), by their predictors; rows are shared among `parallel.rows`."""
-        of_rows = lambda term, u, v: term._values(u, v, link)
-        return parallel.over_rows(of_rows, (self, u, v), (0, 0, 0 if jnp.ndim(v) else None))
+        values = lambda term, u, v: term._values(u, v, link)
+        return parallel.over_rows(values, (self, u, v), (0, 0, 0 if jnp.ndim(v) else None))
 
     def _values(self, u: jax.Array, v: jax.Array, link: int) -> jax.Array:
         loc, scale = gaussian_of(u, v, link)
@@ -90,16 +90,16 @@ class Term:
             value = log_interval_mass(*standardize(self.lower, self.upper, loc, scale))
         return self.weight * value
 
-    def own(self, predictors: Predictors) -> Predictors:
+    def selected(self, predictors: Predictors) -> Predictors:
         """The predictors of these rows; one number of scale stays one."""
         if self.rows is None:
             return predictors
         return Predictors(*(part[self.rows] if part.ndim else part for part in predictors))
 
     def derivatives(self, predictors: Predictors, link: int) -> Derivatives:
-        u, v = self.own(predictors)
-        of_rows = lambda term, u, v: term._derivatives(u, v, link)
-        return parallel.over_rows(of_rows, (self, u, jnp.broadcast_to(v, u.shape)), (0, 0, 0))
+        u, v = self.selected(predictors)
+        derivatives = lambda term, u, v: term._derivatives(u, v, link)
+        return parallel.over_rows(derivatives, (self, u, jnp.broadcast_to(v, u.shape)), (0, 0, 0))
 
     def _derivatives(self, u: jax.Array, v: jax.Array, link: int) -> Derivatives:
         one, zero = jnp.ones_like(u), jnp.zeros_like(u)
@@ -167,7 +167,7 @@ class RegressionLoss:
     def total(self, x: jax.Array) -> Estimate:
         """The log-likelihood of all rows; its integrals are exact."""
         predictors = self.predictors(x)
-        parts = (jnp.sum(term(*term.own(predictors), self.link)) for term in self.terms)
+        parts = (jnp.sum(term(*term.selected(predictors), self.link)) for term in self.terms)
         total = sum(parts, jnp.zeros((), x.dtype))
         return Estimate(total, jnp.zeros_like(total))
 
@@ -179,7 +179,7 @@ class RegressionLoss:
         for term in self.terms:
             if term.kind == REGION:
                 log_mass = replace(term, weight=jnp.ones_like(term.weight))
-                masses = jnp.exp(log_mass(*term.own(predictors), self.link))
+                masses = jnp.exp(log_mass(*term.selected(predictors), self.link))
                 unseen -= jnp.sum(term.weight * (1.0 - masses))
                 seen -= jnp.sum(term.weight * masses)
         return unseen / self.size, seen / self.size
@@ -205,8 +205,8 @@ class RegressionLoss:
         """Slopes by v (m,) as slopes by its coefficients, (m, k)."""
         if self.fixed_scale is not None:
             return jnp.zeros((len(slopes), 0), slopes.dtype)
-        own = slopes[:, None]
-        return own if self.scale_design is None else own * self.scale_design
+        column = slopes[:, None]
+        return column if self.scale_design is None else column * self.scale_design
 
     def bent(self, x: np.ndarray, hessian: np.ndarray) -> float:
         """A bound of the relative change of the curvature within 1.96 standard errors of a maximum,
@@ -292,7 +292,7 @@ def terms_of(observations: Observations, each: bool) -> tuple[Term, ...]:
 
     Args:
         observations: the rows, with numbers.
-        each: whether every row has predictors of its own; else all have the same, and equal
+        each: whether rows have different predictors; else all have the same, and equal
             integrals are asked for once.
     """
     n = observations.num_rows
@@ -314,8 +314,8 @@ def terms_of(observations: Observations, each: bool) -> tuple[Term, ...]:
     for chosen, (a, b), factor, kind in kinds:
         rows = np.flatnonzero(chosen & (weight != 0))
         if len(rows):
-            own = None if noise is None else noise[rows]
-            terms.append(term_of(rows, a[rows], b[rows], factor[rows], own, kind, each, n))
+            part = None if noise is None else noise[rows]
+            terms.append(term_of(rows, a[rows], b[rows], factor[rows], part, kind, each, n))
     return tuple(terms)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from truncgauss.fitting.optimization.newton import Point, Secant, point
+from truncgauss.fitting.optimization.newton import Point, point
 
 STAGES = 4  # of a way from the optimum to the end of an interval
 MOST_STAGES = 128  # if some of them have to be divided
@@ -29,14 +29,15 @@ class Profile:
         size: how many rows the mean is of.
         best: the point where it is lowest.
         estimate: a callable pytree, x -> a number.
-        expensive: whether a Hessian of the loss is to be avoided.
+        cheaper: makes x -> a point whose curvature costs less than the Hessian, which is computed
+            only on ways on which that leads nowhere; None if nothing does.
     """
 
     loss: Any
     size: float
     best: Point
     estimate: Any
-    expensive: bool = False
+    cheaper: Callable[[], Callable[[np.ndarray], Point]] | None = None
 
     def interval(self, fall: float) -> tuple[float, float]:
         """The lowest and the highest value of the estimate among all parameters whose
@@ -55,16 +56,16 @@ class Profile:
         away = (value - first.loss) / error
         if away == 0.0:
             return 0.0
-        found = self.end(float(np.sign(away)), abs(away), self.to_value)
-        return np.nan if found is None else found[1]
+        end = self.end(float(np.sign(away)), abs(away), self.to_value)
+        return np.nan if end is None else end[1]
 
     def end(self, side: float, whole: float, goal: Any) -> tuple[float, float] | None:
         """The estimate and the fall of the log-likelihood where a goal is reached on the way to
         lower (side -1) or higher estimates; None if it is not."""
-        if self.expensive:
-            found = self.way(Secant(self.loss, self.best), side, whole, goal)
-            if found is not None:
-                return found
+        if self.cheaper is not None:
+            end = self.way(self.cheaper(), side, whole, goal)
+            if end is not None:
+                return end
         return self.way(functools.partial(point, self.loss), side, whole, goal)
 
     def way(
@@ -96,7 +97,7 @@ class Profile:
             upper = np.column_stack([hessian - z[-1] * bend, -along])
             return values, np.vstack([upper, np.append(row, 0.0)]), (target.loss, fallen)
 
-        reached, found = 0.0, None
+        reached, end = 0.0, None
         direction, z = np.append(side * start / unit, 1.0), np.zeros(len(start) + 1)
         stage = whole / STAGES
         while reached < whole:
@@ -108,9 +109,9 @@ class Profile:
                 if stage < whole / MOST_STAGES:
                     return None
                 continue
-            z, found = solved
+            z, end = solved
             reached = radius
-        return found
+        return end
 
     @staticmethod
     def to_fall(

@@ -352,9 +352,9 @@ def whitened_columns(
     return checked[0]._replace(names=names)
 
 
-def moves_of(given: Observations, fitted: Observations) -> np.ndarray:
-    """What was subtracted from each outcome, (n,)."""
-    lower, upper = (np.asarray(side)[:, 0] for side in (given.lower, given.upper))
+def moves_of(observed: Observations, fitted: Observations) -> np.ndarray:
+    """The values that were subtracted from each outcome, (n,)."""
+    lower, upper = (np.asarray(side)[:, 0] for side in (observed.lower, observed.upper))
     low, high = (np.asarray(side)[:, 0] for side in (fitted.lower, fitted.upper))
     finite = np.isfinite(lower)
     ends = np.where(finite, lower, np.where(np.isfinite(upper), upper, 0.0))
@@ -362,7 +362,7 @@ def moves_of(given: Observations, fitted: Observations) -> np.ndarray:
 
 
 class RegressionRows(NamedTuple):
-    """What is known of the rows.
+    """The rows of a regression, checked.
 
     Attributes:
         observations: the rows.
@@ -379,7 +379,7 @@ Checked = tuple[RegressionRows, tables.Table, tables.Table | None]
 
 
 class Columns(NamedTuple):
-    """What is known of the rows; arguments of `fit_regression`."""
+    """Arguments of `fit_regression` that describe the rows."""
 
     outcome: Any
     limits: tuple[Any, ...]
@@ -409,11 +409,11 @@ def arrays_of(checked: Checked) -> tuple[Any, ...]:
     return known.observations, known.censoring.T, *values
 
 
-def columns_of(given: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
+def columns_of(columns: Any, word: str, ends: tables.Table | None = None) -> tables.Table:
     """A table of numbers (n, k), whose rows have the labels of the outcomes, if any."""
-    table = tables.read(given, what=f"fit_regression: {word}")
+    table = tables.read(columns, what=f"fit_regression: {word}")
     if ends is not None:
-        tables.check_labels(given, ends, f"fit_regression: {word}")
+        tables.check_labels(columns, ends, f"fit_regression: {word}")
     if table.values.ndim == 1:
         table = table._replace(values=table.values[:, None])
     return table
@@ -432,8 +432,8 @@ def as_rows(
     exact = bool(np.all(lower == upper))
     words = "censored_low", "censored_high", "truncated_low", "truncated_high"
     sides = [
-        of_each_row(given, ends, word, np.inf if word.endswith("high") else -np.inf)
-        for word, given in zip(words, limits)
+        of_each_row(limit, ends, word, np.inf if word.endswith("high") else -np.inf)
+        for word, limit in zip(words, limits)
     ]
     wrong = np.flatnonzero(sides[0] >= sides[1])
     if len(wrong):
@@ -457,13 +457,13 @@ def as_rows(
     return RegressionRows(observations, np.stack(sides[:2]), exact)
 
 
-def of_each_row(given: Any, ends: tables.Table, word: str, default: float) -> np.ndarray:
+def of_each_row(column: Any, ends: tables.Table, word: str, default: float) -> np.ndarray:
     """A number for each row (n,), from one number, (n,) or None."""
     n = len(ends.values)
-    if given is None or np.ndim(given) == 0:
-        refuse_text(given, f"fit_regression: {word}")
-        return np.full(n, default if given is None else float(given))
-    values = tables.row_values(given, ends, f"fit_regression: {word}")
+    if column is None or np.ndim(column) == 0:
+        refuse_text(column, f"fit_regression: {word}")
+        return np.full(n, default if column is None else float(column))
+    values = tables.row_values(column, ends, f"fit_regression: {word}")
     if values.shape != (n,):
         raise ValueError(
             f"fit_regression: {word} must be a number or have shape ({n},), got {values.shape}."

@@ -1,6 +1,7 @@
 """Results of maximum likelihood: estimates, their errors and intervals, and tests."""
 
 import dataclasses
+import functools
 import html
 import math
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from truncgauss import __version__
 from truncgauss.execution import distributed, row_sums
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.citations import bibtex
-from truncgauss.fitting.optimization.newton import Point
+from truncgauss.fitting.optimization.newton import Point, Secant
 from truncgauss.fitting.optimization.result import Fit, InformationCriteria, table_of
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
 from truncgauss.fitting.optimization.wald import coverages, untrusted
@@ -183,8 +184,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         radii = np.linspace(0.0, 3.0, num // 2 + 1)
         falls = 0.5 * radii[1:] ** 2
         with jax.enable_x64(True):
-            own = self._profile(name)
-            low, high = np.array([own.interval(fall) for fall in falls]).T
+            profile = self._profile(name)
+            low, high = np.array([profile.interval(fall) for fall in falls]).T
         middle = self.estimates[self.names.index(name)]
         values = np.concatenate([low[::-1], [middle], high])
         return values, np.concatenate([falls[::-1], [0.0], falls])
@@ -204,7 +205,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         estimate = OneEstimate(self.coordinates, jnp.asarray(self._profiled(name)))
         # A Hessian is many integrals then, or its program takes long to compile.
         expensive = self.log_likelihood_stderr > 0 or getattr(self.loss, "expensive_hessian", False)
-        return Profile(self.loss, float(self.loss.size), self.best, estimate, expensive)
+        secant = functools.partial(Secant, self.loss, self.best) if expensive else None
+        return Profile(self.loss, float(self.loss.size), self.best, estimate, secant)
 
     def untestable(self, other: "LikelihoodFit") -> str | None:
         """Why twice the gain in log-likelihood over another fit of the same rows, or of that over

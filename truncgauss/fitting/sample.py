@@ -18,7 +18,7 @@ UNCHECKED = (
 
 
 class Sample(NamedTuple):
-    """What the likelihood needs of the rows, in units of their standard deviations."""
+    """Rows by the statistics of their likelihood, in units of their standard deviations."""
 
     num_rows: int
     weight: float  # of all rows together
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
     scale: np.ndarray  # (d,) standard deviation
     root: jax.Array  # (d, d), the Cholesky factor of their correlation
     region: Box  # in standard units
-    columns: tuple[str, ...]  # what to call them
+    columns: tuple[str, ...]  # their names
 
     @property
     def log_units(self) -> float:
@@ -60,7 +60,7 @@ def as_sample(
 
 
 def columns_of(table: Table | None, d: int) -> tuple[str, ...]:
-    """What to call the columns: their names or else their numbers."""
+    """Names of the columns, or else their numbers."""
     return tuple(map(str, range(d) if table is None or table.names is None else table.names))
 
 

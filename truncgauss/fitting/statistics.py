@@ -170,23 +170,23 @@ class Statistics:
         if weights is not None:
             every = tables.header(path) if names is None else names
             names = [*(name for name in every if name != weights), weights]
-        found: Statistics | None = None
+        total: Statistics | None = None
         begin = 0
         for rows in tables.chunks(path, names, part):
-            own = None if weights is None else rows[:, -1]
+            counts = None if weights is None else rows[:, -1]
             try:
-                if own is None or own.any():  # else a chunk of weights 0, which adds nothing
-                    added = cls.from_rows(rows if own is None else rows[:, :-1], own)
-                    found = added if found is None else found + added
+                if counts is None or counts.any():  # else a chunk of weights 0, which adds nothing
+                    added = cls.from_rows(rows if counts is None else rows[:, :-1], counts)
+                    total = added if total is None else total + added
             except ValueError as error:
                 place = f"{path}, part {part[0]} of {part[1]}, row {begin} of it onwards"
                 raise ValueError(f"{place}: {error}") from error
             begin += len(rows)
-        if found is None:
+        if total is None:
             raise ValueError(
                 f"Statistics: part {part[0]} of {part[1]} of {path} has no row that counts."
             )
-        return found
+        return total
 
     def __add__(self, other: "Statistics") -> "Statistics":
         if not isinstance(other, Statistics):
@@ -246,8 +246,8 @@ def _of_chunk(rows: np.ndarray, weights: np.ndarray | None) -> Statistics:
         right = left if weights is None else times(left, (weights[:, None], 0.0))
         sums = product(left, right)
         total, first, squares = (
-            tuple(part[place] for part in sums)
-            for place in ((0, 0), (0, slice(1, None)), (slice(1, None), slice(1, None)))
+            tuple(part[block] for part in sums)
+            for block in ((0, 0), (0, slice(1, None)), (slice(1, None), slice(1, None)))
         )
         gap = over(first, total)
         scatter = plus(squares, negative(times(outer(gap), total)))
@@ -278,13 +278,13 @@ def slices(values: Pair) -> list[np.ndarray]:
     rounded, rest = values
     largest = np.abs(rounded).max(axis=0)
     grid = np.ldexp(1.0, np.frexp(largest)[1] + 53 - BITS)
-    found = []
+    parts = []
     for _ in range(3):
         part = (rounded + grid) - grid
         rounded, rest = two_sum(rounded - part, rest)
-        found.append(part)
+        parts.append(part)
         grid = np.ldexp(grid, -BITS)
-    return found
+    return parts
 
 
 def two_product(x: Any, y: Any) -> Pair:

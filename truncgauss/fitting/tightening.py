@@ -19,7 +19,7 @@ from truncgauss.fitting.one_outcome import (
     terms_of,
 )
 from truncgauss.fitting.optimization.newton import CLOSE, Point, newton_steps, point
-from truncgauss.fitting.optimization.uncertainty import certificate
+from truncgauss.fitting.optimization.uncertainty import certificate, scaled_spectrum
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
@@ -225,8 +225,7 @@ def compared(
 ) -> Tightening:
     """The chi-squared of a shift, in the directions in which it varies beyond rounding."""
     shift, errors = estimates - before, np.sqrt(np.diagonal(covariance))
-    units = np.where(errors > 0, errors, 1.0)
-    values, vectors = np.linalg.eigh(covariance / np.outer(units, units))
+    units, values, vectors = scaled_spectrum(covariance)
     known = values > 1e-9 * values.max(initial=0.0)
     along = vectors[:, known].T @ (shift / units)
     statistic, degrees = float(np.sum(along**2 / values[known])), int(known.sum())

@@ -52,7 +52,7 @@ from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 
 ARRIVED = 1e-5  # standard errors: as near as a maximum with a held curvature is followed
-NEAR_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held
+STEADY_EXACT = 1e-3  # decrement from where the curvature of an exact loss is held
 FEW_REPLICATES = 4  # for the curvature: standard errors were off by 4e-3 at most up to d = 5
 UNUSED_START = (
     "The start is no covariance matrix, or too far from the sample; the sample's mean and "
@@ -357,22 +357,22 @@ class TruncatedSample(Model):
         return held_loss(self.sample, x, self.method, self.key)
 
     def points(self, loss: TruncatedLoss, before: Any) -> Callable[[np.ndarray], Point]:
-        rough = curvatures(loss)
-        if not rough:
+        hessians = curvatures(loss)
+        if not hessians:
             return super().points(loss, before)
-        kept = before.kept if isinstance(before, Chord) else None
-        if len(rough) == 1:
-            return Chord(loss, rough, kept, NEAR_EXACT)
-        return Chord(loss, rough, kept, NEAR, ARRIVED / self.sample.weight**0.5)
+        last = before.curvature if isinstance(before, Chord) else None
+        if len(hessians) == 1:
+            return Chord(loss, hessians, last, STEADY_EXACT)
+        return Chord(loss, hessians, last, NEAR, ARRIVED / self.sample.weight**0.5)
 
     def obstacle(self, path: Path) -> str | None:
         wide = np.asarray(self.sample.root) @ self.precision.wide(path.end.x)
         return WIDENS + along(wide[:, 0]) if wide.size else None
 
     def total(self, path: Path) -> SampleTotal:
-        here = path.end
-        log_mass = here.loss - float(path.loss.without_region(here.x))
-        return SampleTotal(-self.sample.weight * here.loss, here.variance**0.5, log_mass)
+        end = path.end
+        log_mass = end.loss - float(path.loss.without_region(end.x))
+        return SampleTotal(-self.sample.weight * end.loss, end.variance**0.5, log_mass)
 
     def judged(self, path: Path, total: SampleTotal, converged: bool) -> tuple[float, None]:
         return math.exp(total.log_mass), None
@@ -445,8 +445,8 @@ def curvatures(loss: TruncatedLoss) -> tuple[Callable[[np.ndarray], np.ndarray],
     alone = dataclasses.replace(method, num_replicates=1)
     keys = jax.random.split(loss.held.key, FEW_REPLICATES)
     held = [dataclasses.replace(loss.held, method=alone, key=key) for key in keys]
-    losses = [dataclasses.replace(loss, held=own) for own in held]
-    return tuple(lambda x, own=own: point(own, x).hessian for own in losses)
+    losses = [dataclasses.replace(loss, held=one) for one in held]
+    return tuple(lambda x, one=one: point(one, x).hessian for one in losses)
 
 
 def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> TruncatedLoss:
@@ -464,18 +464,18 @@ def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> Trunca
 
 
 def names_of(columns: Sequence[str]) -> tuple[str, ...]:
-    """What to call the estimates, by the names of the columns."""
+    """Names of the estimates, by those of the columns."""
     if len(columns) == 1:
         return (f"loc[{columns[0]}]", "sigma")
-    pairs = [f"{own}, {other}" for i, own in enumerate(columns) for other in columns[: i + 1]]
-    return (*(f"loc[{own}]" for own in columns), *(f"covariance[{pair}]" for pair in pairs))
+    pairs = [f"{column}, {other}" for i, column in enumerate(columns) for other in columns[: i + 1]]
+    return (*(f"loc[{column}]" for column in columns), *(f"covariance[{pair}]" for pair in pairs))
 
 
-def moved_by_key(loss: TruncatedLoss, here: Point) -> float:
+def moved_by_key(loss: TruncatedLoss, end: Point) -> float:
     """By how many standard errors, in the most affected direction, the maximum may be off since P
     is an estimate: the Newton step to the maximum with another key, over the root of two."""
     key = jax.random.fold_in(loss.held.key, 1)
     other = dataclasses.replace(loss, held=dataclasses.replace(loss.held, key=key))
-    gap = slope_at(other, here.x)[1] - here.gradient
+    gap = slope_at(other, end.x)[1] - end.gradient
     size = float(loss.size)
-    return math.sqrt(max(0.0, 0.5 * size * gap @ np.linalg.solve(here.hessian, gap)))
+    return math.sqrt(max(0.0, 0.5 * size * gap @ np.linalg.solve(end.hessian, gap)))

@@ -41,6 +41,13 @@ def solve_lower(factor: Any, right: Any) -> Any:
     return scipy.linalg.solve_triangular(factor, right, lower=True, check_finite=False)
 
 
+@jax.jit
+def diagonal_of(matrix: Array) -> Array:
+    """The diagonal of square matrices, shape (..., d, d) -> (..., d), by a slice and no gather."""
+    *batch, _, d = matrix.shape
+    return jnp.reshape(matrix, (*batch, d * d))[..., :: d + 1]
+
+
 def power_of_two(variances: Array) -> Array:
     """Powers of two near the square roots of variances; 1 for a variance of 0 or not finite."""
     sound = jnp.isfinite(variances) & (variances > 0)
@@ -61,7 +68,7 @@ def is_symmetric(matrix: Any) -> Any:
 def rounding(covariance_matrix: jax.Array) -> jax.Array:
     """The largest rounding error of a variance of 0 after elimination, shape (..., d)."""
     d = covariance_matrix.shape[-1]
-    variances = jnp.diagonal(covariance_matrix, axis1=-2, axis2=-1)
+    variances = diagonal_of(covariance_matrix)
     return 4.0 * d * float(jnp.finfo(variances.dtype).eps) * variances
 
 
@@ -125,7 +132,7 @@ def ranks_of_root(root: np.ndarray, sizes: np.ndarray) -> tuple[int, int]:
 def factored(covariance: Array) -> Array:
     """The Cholesky factor, also of a covariance that is singular up to rounding."""
     fixed = lax.stop_gradient(covariance)
-    failed = jnp.any(jnp.isnan(jnp.linalg.cholesky(fixed)))
+    failed = jnp.isnan(jnp.linalg.cholesky(fixed)[-1, -1])  # all of it is NaN where it fails
     return jnp.linalg.cholesky(covariance + jnp.diag(jnp.where(failed, rounding(fixed), 0.0)))
 
 
@@ -143,7 +150,7 @@ def triangle(root: Array) -> tuple[Array, Array]:
         F F^T.
     """
     q, r = jnp.linalg.qr(root.T)
-    sign = jnp.where(jnp.diagonal(r) < 0, -1.0, 1.0).astype(root.dtype)
+    sign = jnp.where(diagonal_of(r) < 0, -1.0, 1.0).astype(root.dtype)
     still = jnp.all(root == 0, axis=1).astype(root.dtype)
     return jnp.tril((sign[:, None] * r).T) + jnp.diag(still), q * sign[None, :]
 
@@ -157,12 +164,12 @@ def _triangle_jvp(
     change = jnp.where(jnp.all(root == 0, axis=1)[:, None], 0.0, change)
     part = solve_triangular(factor, change, lower=True)
     inner = product(part, q)
-    half = jnp.tril(inner + inner.T) - jnp.diag(jnp.diagonal(inner))
+    half = jnp.tril(inner + inner.T) - jnp.diag(diagonal_of(inner))
     return (factor, q), (product(factor, half), (part - product(half, q.T)).T)
 
 
 def semidefinite_factor(matrix: Array) -> Array:
     """A triangular factor of a covariance matrix; coordinates of variance 0 have rows of zeros."""
-    still = jnp.diagonal(matrix) == 0
+    still = diagonal_of(matrix) == 0
     factor = factored(matrix + jnp.diag(still.astype(matrix.dtype)))
     return jnp.where(still[:, None], 0.0, factor)

@@ -158,7 +158,7 @@ class SequentialMonteCarlo(Method):
     def _chain(self, limits: GaussianLimits) -> Chain:
         twist = self.twist
         if self.twisted and twist is None:
-            twist = twist_of(limits, LEAST_SHARE).twist
+            twist = twist_of(limits, LEAST_SHARE)
         return chain_of(limits, twist)
 
     def combined_stderr(self, log_probs: Array, alone: Array) -> Array:
@@ -199,7 +199,7 @@ def _twists(problem: Problem) -> Twist:
 
     def of_row(row: Problem) -> Twist:
         given = standardized(*row)
-        return twist_of(given.problem.limits, LEAST_SHARE).twist.scaled(given.row_unit)
+        return twist_of(given.problem.limits, LEAST_SHARE).scaled(given.row_unit)
 
     return over_rows(of_row, problem)
 

@@ -5,8 +5,16 @@ from jax import Array, lax
 from jax.scipy.linalg import solve_triangular
 
 from truncgauss.gaussian.limits import GaussianLimits
-from truncgauss.gaussian.linalg import UNDETERMINED, factored, product, rounding, triangle
+from truncgauss.gaussian.linalg import (
+    UNDETERMINED,
+    diagonal_of,
+    factored,
+    product,
+    rounding,
+    triangle,
+)
 from truncgauss.separation.kernel import Constraints
+from truncgauss.special import Interval
 
 DETERMINED = 0.1  # largest rounding, relative to it, of a conditional variance that counts
 MOST_CHANGE = 0.25  # of log P, to which its change by rounding is linear in that of the covariance
@@ -29,13 +37,22 @@ def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constrain
     # A coefficient that is only rounding would count as the last variable of the constraint.
     tiny = jnp.sqrt(rounding(covariance)[rank:, None])
     below = jnp.where(jnp.abs(below) > lax.stop_gradient(tiny), below, 0.0)
-    left = lax.stop_gradient(jnp.diagonal(covariance)[rank:] - jnp.sum(below**2, axis=1))
+    left = lax.stop_gradient(diagonal_of(covariance)[rank:] - jnp.sum(below**2, axis=1))
     known = left <= UNDETERMINED * rounding(lax.stop_gradient(covariance))[rank:]
     below = jnp.where(known[:, None], below, jnp.nan)
     return (
         Constraints(low[:rank], high[:rank], loc[:rank], factor),
         Constraints(low[rank:], high[rank:], loc[rank:], below),
     )
+
+
+def fixed_interval(low: Array, high: Array, loc: Array, scale: Array | float) -> Interval:
+    """The limits as by `standardize`, in few operations and for values only.
+
+    A derivative in loc or scale would be wrong where a limit is infinite.
+    """
+    low, high, loc, scale = lax.stop_gradient((low, high, loc, scale))
+    return Interval((low - loc) / scale, (high - loc) / scale, (high - low) / scale)
 
 
 def input_rounding(limits: GaussianLimits, force: Array) -> Array:
@@ -64,7 +81,7 @@ def input_rounding(limits: GaussianLimits, force: Array) -> Array:
         changes = 0.5 * jnp.linalg.norm(covariance * narrowing)
         least = rounding(covariance)
         inverse = _narrowing(covariance, jnp.where(least > 0, 1.0 / least, 0.0))
-        determined = least * jnp.diagonal(inverse) < DETERMINED
+        determined = least * diagonal_of(inverse) < DETERMINED
         narrowest = jnp.max(jnp.where(determined, 0.0, precision))
         layers = jnp.sum(jnp.where(determined, 0.0, least)) * narrowest
     else:
@@ -84,7 +101,7 @@ def _precision(limits: GaussianLimits, force: Array) -> Array:
 
     They are at most eps^-2 over the variance.
     """
-    width, variances = limits.high - limits.low, jnp.diagonal(limits.covariance)
+    width, variances = limits.high - limits.low, diagonal_of(limits.covariance)
     bounded = jnp.isfinite(width) & (width > 0)
     of_width = jnp.where(bounded, 12.0 / jnp.square(jnp.where(bounded, width, 1.0)), 0.0)
     most = float(jnp.finfo(force.dtype).eps) ** -2 / jnp.where(variances > 0, variances, 1.0)

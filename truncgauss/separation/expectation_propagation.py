@@ -33,7 +33,9 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.gaussian.linalg import diagonal_of, product
+from truncgauss.separation.arrangement import fixed_interval
+from truncgauss.special import Interval, log_interval_mass, standardize
 from truncgauss.special.normal import quick_moments
 
 MAX_STEPS = 100
@@ -110,7 +112,7 @@ def scaled_limits(limits: GaussianLimits) -> tuple[ScaledLimits, Array]:
     """
     low, high, loc, matrix = limits[:4]
     empty, inverted = jnp.any(low == high), jnp.any(low > high)
-    variances = jax.lax.stop_gradient(jnp.diagonal(matrix))
+    variances = jax.lax.stop_gradient(diagonal_of(matrix))
     # A coordinate of variance 0 has no limits here.
     fixed = variances <= 0
     scale = jnp.sqrt(jnp.where(fixed, 1.0, variances))
@@ -144,10 +146,15 @@ def log_masses(cavity: Cavity, constraints: ScaledLimits) -> Array:
     return log_interval_mass(*standardize(low, high, center, spread))
 
 
-def sites_of(cavity: Cavity, constraints: ScaledLimits) -> Sites:
-    """The sites with which each cavity has the mean and variance of its tilted distribution."""
+def sites_of(
+    cavity: Cavity, constraints: ScaledLimits, interval: Callable[..., Interval] = standardize
+) -> Sites:
+    """The sites with which each cavity has the mean and variance of its tilted distribution.
+
+    For values only, `fixed_interval` may stand for `standardize`.
+    """
     center, spread, low, high = _cut(cavity, constraints)
-    cut = quick_moments(standardize(low, high, center, spread))
+    cut = quick_moments(interval(low, high, center, spread))
     mean, variance = cut.mean, cut.variance
     lost = 1.0 - variance
     # Below this the effect of the constraint is only rounding: as without limits.
@@ -171,15 +178,16 @@ def posterior(sites: Sites, correlation: Array) -> SitePosterior:
     rows = root[:, None] * correlation
     identity = jnp.eye(len(root), dtype=root.dtype)
     tril = jnp.linalg.cholesky(identity + rows * root[None, :])
-    tril_inverse = solve_triangular(tril, identity, lower=True)
-    half = solve_triangular(tril, rows, lower=True)
-    force = root * (tril_inverse.T @ (tril_inverse @ (root * center)))
+    right = jnp.concatenate([identity, rows, (root * center)[:, None]], axis=1)
+    solved = solve_triangular(tril, right, lower=True)
+    tril_inverse, half = solved[:, : len(root)], solved[:, len(root) : -1]
+    force = root * (tril_inverse.T @ solved[:, -1])
     mean, left = correlation @ force, jnp.sum(tril_inverse**2, 0)
     strong = left < 0.5
     variance = jnp.where(
         strong,
         (1.0 - left) / jnp.where(strong, precision, 1.0),
-        jnp.diagonal(correlation) - jnp.sum(half**2, 0),
+        diagonal_of(correlation) - jnp.sum(half**2, 0),
     )
     cavity_variance = variance / left
     cavity = Cavity(jnp.log(cavity_variance), mean - cavity_variance * force)
@@ -334,15 +342,17 @@ def _moved(search: _Search, length: Array, step: Array, constraints: ScaledLimit
     cavity = Cavity(
         search.cavity.log_variance + log_variance, search.cavity.mean + deviation * mean
     )
-    sites = sites_of(cavity, constraints)
+    sites = sites_of(cavity, constraints, fixed_interval)
     post = posterior(sites, constraints.correlation)
     log_variance, mean = jax.tree.map(jnp.subtract, post.cavity, cavity)
     change = jnp.concatenate([log_variance, mean * jnp.exp(-0.5 * cavity.log_variance)])
-    bend = search.change @ (change - search.change)
+    both = jnp.stack([search.change, change])
+    (before, across), (_, after) = product(both, both.T)
+    bend = across - before
     falling = bend < 0
-    factor = -length * (search.change @ search.change) / jnp.where(falling, bend, -1.0)
+    factor = -length * before / jnp.where(falling, bend, -1.0)
     factor = jnp.where(falling, jnp.clip(factor, LEAST_FACTOR, 1.0), 1.0)
-    size = jnp.sqrt(jnp.mean(change**2))
+    size = jnp.sqrt(after / len(change))
     state = change, size, factor, search.trusted, search.num_steps + 1
     return _Search(cavity, sites, post.mean, *state)
 
@@ -383,7 +393,7 @@ def free_energy(cavity: Cavity, constraints: ScaledLimits) -> Array:
         - 0.5 * jnp.log(post.left)
         - 0.5 * post.cavity.mean * post.force
     )
-    return jnp.sum(each) - jnp.sum(jnp.log(jnp.diagonal(post.tril)))
+    return jnp.sum(each) - jnp.sum(jnp.log(diagonal_of(post.tril)))
 
 
 @free_energy.defjvp

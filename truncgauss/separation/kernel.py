@@ -12,6 +12,7 @@ References:
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +21,8 @@ from jax import Array, lax
 from jax.ad_checkpoint import checkpoint_name
 
 from truncgauss.execution.pytrees import varying_like
-from truncgauss.special import Interval, log_interval_mass, separation_step, standardize
+from truncgauss.gaussian.linalg import diagonal_of
+from truncgauss.special import Interval, separation_step, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 BLOCK = 32
@@ -28,6 +30,8 @@ BLOCK = 32
 # differentiate the derivative in reverse mode without the custom rules, which is made to be NaN.
 MOST_UNROLLED = 6
 BATCH_SIZE = 2**18  # numbers of an array at a time, on a CPU
+# Lanes at a time, on a CPU. Pilot runs have as many, because XLA compiles equal loops once.
+LANES = 256
 
 
 class Constraints(NamedTuple):
@@ -41,7 +45,7 @@ class Constraints(NamedTuple):
     @property
     def scale(self) -> Array:
         """The conditional standard deviation of each variable given the earlier ones."""
-        return jnp.diagonal(self.factor)
+        return diagonal_of(self.factor)
 
 
 class DrawnPaths(NamedTuple):
@@ -62,8 +66,8 @@ class DrawnPaths(NamedTuple):
 def paths(constraints: Constraints, tilt: Array, uniforms: Array) -> DrawnPaths:
     """Draws of the variables one after the other, and the log masses of their intervals.
 
-    Given the earlier ones, z_k is Normal(tilt_k, 1) truncated to the k-th constraint. The last
-    variable is not drawn, because a probability needs only the mass of its interval.
+    Given the earlier ones, z_k is Normal(tilt_k, 1) truncated to the k-th constraint. Of the last
+    variable a probability needs only the mass of its interval, and no draw is returned.
 
     Derivatives hold `tilt` and `uniforms` fixed. They need one triangular solve, forwards or
     transposed, and no more memory than the results.
@@ -73,10 +77,10 @@ def paths(constraints: Constraints, tilt: Array, uniforms: Array) -> DrawnPaths:
         tilt: mean of each proposal, shape (d,).
         uniforms: points in the open unit cube, shape (d - 1, n).
     """
-    return in_batches(lambda uniforms: _paths(constraints, tilt, uniforms), uniforms)
+    return in_batches(partial(_paths, constraints, tilt), uniforms, most=LANES)
 
 
-def in_batches(function: Callable[..., Any], *columns: Any) -> Any:
+def in_batches(function: Callable[..., Any], *columns: Any, most: int | None = None) -> Any:
     """The result of `function` on arrays of lanes, computed in batches that fit a CPU's cache.
 
     On a CPU most of the time would otherwise go into fetching large buffers. The function must not
@@ -85,10 +89,12 @@ def in_batches(function: Callable[..., Any], *columns: Any) -> Any:
     Args:
         function: of arrays whose last axis runs over lanes; so do its results.
         columns: the arrays.
+        most: lanes of a batch; by default as many as have `BATCH_SIZE` numbers.
     """
     height, lanes = jnp.shape(columns[0])
+    most = BATCH_SIZE // max(height, 1) if most is None else most
     batches = 1
-    while jax.default_backend() == "cpu" and height * lanes // batches > BATCH_SIZE:
+    while jax.default_backend() == "cpu" and lanes // batches > most:
         if lanes % (2 * batches):
             break
         batches *= 2
@@ -106,10 +112,7 @@ def in_batches(function: Callable[..., Any], *columns: Any) -> Any:
 
 
 def _paths(constraints: Constraints, tilt: Array, uniforms: Array) -> DrawnPaths:
-    factor = constraints.factor
-    strict, last = jnp.tril(factor[:-1, :-1], -1), factor[-1, :-1]
-    low, high, loc, _ = constraints
-    rows = (low, high, loc, constraints.scale, tilt)
+    low, high, loc, factor = constraints
 
     def step(mean: Array, row: Any) -> tuple[Array, tuple[Array, Array]]:
         limits, uniform = row
@@ -117,18 +120,13 @@ def _paths(constraints: Constraints, tilt: Array, uniforms: Array) -> DrawnPaths
         draw, log_mass = separation_step(interval.low, interval.high, uniform, interval.width)
         return limits[-1] + draw, (mean, log_mass)
 
-    if len(strict) == 0:
-        zero = jnp.zeros(uniforms.shape[1], uniforms.dtype)
-        log_mass = log_interval_mass(*_interval(zero, *(row[-1] for row in rows)))
-        # From the masses, because under vmap it must be batched as its tangent is.
-        mean = jnp.where(jnp.isnan(log_mass), log_mass, 0.0)
-        return DrawnPaths(log_mass[None][:0], mean[None], log_mass[None])
-    earlier = jax.tree.map(lambda row: row[:-1], rows)
-    draws, (means, log_mass) = sweep(strict, step, (earlier, uniforms), uniforms.shape[1])
-    mean = last @ draws
-    last_mass = log_interval_mass(*_interval(mean, *(row[-1] for row in rows)))
-    means = jnp.concatenate([means, mean[None]])
-    return DrawnPaths(draws, means, jnp.concatenate([log_mass, last_mass[None]]))
+    # The last variable is drawn too, for nothing: its mass alone would double what is compiled.
+    uniforms = jnp.concatenate(
+        [uniforms, jnp.full_like(uniforms, 0.5, shape=(1, uniforms.shape[1]))]
+    )
+    rows = (low, high, loc, constraints.scale, tilt), uniforms
+    draws, (means, log_mass) = sweep(jnp.tril(factor, -1), step, rows, uniforms.shape[1])
+    return DrawnPaths(draws[:-1], means, log_mass)
 
 
 def intersected_paths(
@@ -290,7 +288,7 @@ def _paths_jvp(
     def moved(uniforms: Array, draws: Array, means: Array, log_mass: Array) -> DrawnPaths:
         return _moved(constraints, tangents[0], tilt, uniforms, DrawnPaths(draws, means, log_mass))
 
-    return path, in_batches(moved, uniforms, *path)
+    return path, in_batches(moved, uniforms, *path, most=LANES)
 
 
 def _moved(

@@ -15,6 +15,8 @@ from truncgauss.execution.pytrees import Batched, frozen_pytree
 
 T = TypeVar("T")
 KINDS = ("random", "antithetic", "lattice")
+DRAWN = 32  # a shift is drawn in multiples of so many numbers
+GOLDEN = np.uint32(2654435769)  # the golden section of 2^32, whose multiples are spread evenly
 
 
 def normal_points(
@@ -116,9 +118,28 @@ def lattice_bits(points: UInt32[Array, "n d"], key: jax.Array) -> UInt32[Array, 
     Reference:
         Hickernell (2002), Obtaining O(N^(-2+eps)) convergence for lattice quadrature rules.
     """
-    shifted = points + jax.random.bits(key, (1, points.shape[-1]), jnp.uint32)
-    doubled = shifted << 1
-    return jnp.where(shifted >> 31 == 1, ~doubled, doubled)
+    return folded(points + shift_of(key, points.shape[-1])[None])
+
+
+def shift_of(key: jax.Array, dimension: int) -> UInt32[Array, " d"]:
+    """The random shift of a lattice in units of 2^-32."""
+    # A few more numbers: XLA unrolls loops over fewer than 16, which takes half a second for these.
+    length = -(-dimension // DRAWN) * DRAWN
+    return jax.random.bits(key, (length,), jnp.uint32)[:dimension]
+
+
+def folded(bits: UInt32[Array, "*shape"]) -> UInt32[Array, "*shape"]:
+    """The baker's map of numbers in units of 2^-32."""
+    doubled = bits << 1
+    return jnp.where(bits >> 31 == 1, ~doubled, doubled)
+
+
+def pilot_uniforms(
+    num_points: int, dimension: int, dtype: DTypeLike
+) -> Float[Array, "dimension lanes"]:
+    """A lattice of n points in the open unit cube with a fixed shift, for pilot runs."""
+    shift = np.arange(1, dimension + 1, dtype=np.uint32) * GOLDEN
+    return open_uniforms(folded(lattice_points(num_points, dimension) + shift[None]).T, dtype)
 
 
 def lattice_uniforms(

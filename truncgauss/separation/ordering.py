@@ -8,8 +8,8 @@ from jax import Array, lax
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
-from truncgauss.gaussian.linalg import UNDETERMINED, nearly_determined, rounding
-from truncgauss.special import log_interval_mass, standardize
+from truncgauss.gaussian.linalg import UNDETERMINED, diagonal_of, nearly_determined, rounding
+from truncgauss.separation.arrangement import fixed_interval
 from truncgauss.special.normal import quick_moments
 
 BLOCK = 32
@@ -41,17 +41,17 @@ def smallest_mass_first(limits: GaussianLimits, rank: int | None = None) -> Orde
         Gibson, Glasbey and Elston (1994), Monte Carlo evaluation of multivariate normal integrals
         and sensitivity to variate ordering.
     """
-    low, high, _ = standardize(limits.low, limits.high, limits.loc)
+    low, high = limits.low - limits.loc, limits.high - limits.loc
     covariance_matrix, root, d = limits.covariance, limits.root, len(low)
     if root is not None and root.size <= LARGEST_ROOT:
         rounded = UNDETERMINED**0.5 * limits.residual_rounding
         if rank is not None and rank < d:
-            spread = jnp.sqrt(jnp.diagonal(covariance_matrix))
+            spread = jnp.sqrt(diagonal_of(covariance_matrix))
             rounded = jnp.maximum(rounded, d**0.5 * nearly_determined(spread.dtype) * spread)
         return _smallest_mass_first(root, rounded, low, high)
     num_blocks = -(-d // BLOCK)
     block = -(-d // num_blocks)
-    variances = jnp.diagonal(covariance_matrix)
+    variances = diagonal_of(covariance_matrix)
     floor = UNDETERMINED * rounding(covariance_matrix)
 
     def step(state: Any, position: Array) -> Any:
@@ -110,10 +110,8 @@ def _next(
     """Flags of the determined variables, conditional scales, the next variable and its mean."""
     known = residual <= floor
     scale = jnp.where(known, 1.0, jnp.sqrt(jnp.maximum(residual, floor)))
-    interval = standardize(low, high, mean, scale)
-    log_mass = log_interval_mass(*interval)
+    cut = quick_moments(fixed_interval(low, high, mean, scale))
     # A determined variable needs no integral, so it comes last.
-    chosen = jnp.argmin(jnp.where(left, jnp.where(known, 1.0, log_mass), jnp.inf))
-    draw = quick_moments(standardize(interval.low[chosen], interval.high[chosen])).mean
-    draw = jnp.where(known[chosen] | (log_mass[chosen] == -jnp.inf), 0.0, draw)
+    chosen = jnp.argmin(jnp.where(left, jnp.where(known, 1.0, cut.log_mass), jnp.inf))
+    draw = jnp.where(known | (cut.log_mass == -jnp.inf), 0.0, cut.mean)[chosen]
     return known, scale, chosen, draw

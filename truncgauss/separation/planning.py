@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,20 +11,20 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
-from truncgauss.gaussian.linalg import row_norms
+from truncgauss.gaussian.linalg import diagonal_of, row_norms
 from truncgauss.separation.arrangement import arranged, input_rounding
-from truncgauss.separation.kernel import crossing_rounding
-from truncgauss.separation.lattice import lattice_uniforms
+from truncgauss.separation.kernel import Constraints, crossing_rounding
+from truncgauss.separation.lattice import pilot_uniforms
 from truncgauss.separation.ordering import smallest_mass_first
-from truncgauss.separation.plan import Plan, proposal_of
+from truncgauss.separation.plan import Plan, proposal_from, proposal_of
 from truncgauss.separation.tilting import saddle
-from truncgauss.separation.twisting import Twist, twist_of
+from truncgauss.separation.twisting import Twist, sites_for
 from truncgauss.separation.weights import log_weights
-from truncgauss.special import effective_sample_size, log_mean_exp, log_ndtr, standardize
+from truncgauss.special import log_mean_exp, log_ndtr, standardize
 
-LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `twist_of`
-MOST_ADDED = 1.0  # the largest precision that sites at that fraction may add, see `twist_of`
-NUM_PILOT = 128  # points of the pilot run
+LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `sites_for`
+MOST_ADDED = 1.0  # the largest precision that sites at that fraction may add, see `sites_for`
+NUM_PILOT = 256  # points of the pilot run
 NO_HEIGHT = float("nan")  # unknown: every comparison with it is false
 MOST_VOLUME = 50.0  # the log of a volume, for each constraint
 GOOD_SHARE = 0.8  # with a larger effective fraction of these no other plan is tried
@@ -42,26 +42,55 @@ def looks_ahead(rank: int, num_constraints: int) -> bool:
     return rank == num_constraints > 1
 
 
+class Proposed(NamedTuple):
+    """A plan whose rounding leaves out that of the inputs, and by what it is judged.
+
+    Attributes:
+        plan: the plan of the first r variables.
+        force: derivative of log P in their means, in the order of the plan, shape (r,).
+        factor: the lower-triangular factor of their covariance, shape (r, r).
+        usable: whether it may be used.
+        height: see `SiteFit`; NaN if unknown.
+    """
+
+    plan: Plan
+    force: Array
+    factor: Array
+    usable: Array
+    height: Array
+
+
 def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
     """The order by conditional mass and, if `tilted`, the minimax tilt of the first `rank` rows."""
     limits = lax.stop_gradient(limits)
-    low, high, _ = standardize(limits.low, limits.high, limits.loc)
+    if tilted and rank >= 2:
+        attempt = tilted_attempt(limits, rank)
+        return with_dependence(limits, with_rounding(limits, attempt.plan, attempt.force))
     order, point = smallest_mass_first(limits, rank)
-    zero = jnp.zeros(rank, low.dtype)
-    if not tilted or rank < 2:
-        unbounded = jnp.full((), jnp.inf, low.dtype)
-        plan = Plan(order, zero, unbounded, jnp.asarray(not tilted), jnp.zeros((), low.dtype))
-        return with_dependence(limits, plan)
+    none, unbounded = jnp.zeros_like(point[0]), jnp.full((), jnp.inf, point.dtype)
+    plan = Plan(order, jnp.zeros_like(point[:rank]), unbounded, jnp.asarray(not tilted), none)
+    return with_dependence(limits, plan)
+
+
+def tilted_attempt(limits: GaussianLimits, rank: int) -> Proposed:
+    """The order by conditional mass, and the minimax tilt of the first `rank` rows."""
+    low, high = limits.low - limits.loc, limits.high - limits.loc
+    order, point = smallest_mass_first(limits, rank)
     first = order[:rank]
-    inner = limits.reordered(first)
-    factor = inner.scale_tril
+    factor = limits.reordered(first).scale_tril
     tilt = saddle(factor, low[first], high[first], point[:rank])
     force = solve_triangular(factor.T, tilt.point, lower=False)
-    rounding = input_rounding(inner, force)
+    rounding = jnp.zeros_like(tilt.bound)
     if rank < limits.num_constraints:
-        crossing = crossing_rounding(*arranged(limits, order, rank), tilt.point)
-        rounding = jnp.hypot(rounding, crossing)
-    return with_dependence(limits, Plan(order, tilt.tilt, tilt.bound, tilt.converged, rounding))
+        rounding = crossing_rounding(*arranged(limits, order, rank), tilt.point)
+    plan = Plan(order, tilt.tilt, tilt.bound, tilt.converged, rounding)
+    return Proposed(plan, force, factor, jnp.asarray(True), jnp.asarray(NO_HEIGHT, point.dtype))
+
+
+def with_rounding(limits: GaussianLimits, plan: Plan, force: Array) -> Plan:
+    """The plan with the standard error of log P from the rounding of the inputs."""
+    inner = limits.reordered(plan.order[: len(force)])
+    return replace(plan, rounding=jnp.hypot(plan.rounding, input_rounding(inner, force)))
 
 
 def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
@@ -78,8 +107,8 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
     if rank == limits.num_constraints:
         return plan
     proposal, ordered = proposal_of(limits, plan), limits.reordered(plan.order)
-    extra, variances = proposal.extra, jnp.diagonal(ordered.covariance)[rank:]
-    uniforms = lattice_uniforms(jax.random.key(0)[None], NUM_PILOT, rank - 1, extra.low.dtype)
+    extra, variances = proposal.extra, diagonal_of(ordered.covariance)[rank:]
+    uniforms = pilot_uniforms(NUM_PILOT, rank - 1, extra.low.dtype)
     eps = float(jnp.finfo(extra.low.dtype).eps)
     deviation = ordered.residual_rounding[rank:]
     if ordered.root is None:
@@ -114,20 +143,21 @@ def with_dependence(limits: GaussianLimits, plan: Plan) -> Plan:
     return replace(plan, rounding=jnp.hypot(plan.rounding, error), rare=rare)
 
 
-def twisted_plan(limits: GaussianLimits) -> tuple[Plan, Array, Array]:
-    """The plan with Gaussian sites, whether they may be used, and their height (see `SiteFit`).
+def twisted_attempt(limits: GaussianLimits) -> Proposed:
+    """The plan with Gaussian sites.
 
     The variables stay in their natural order, those without limits last. With sites it is as good
     as other orders, and much better in Markov chains.
     """
-    low, high = lax.stop_gradient(limits[:2])
-    order = jnp.argsort(jnp.isinf(low) & jnp.isinf(high), stable=True)
-    sites = twist_of(lax.stop_gradient(limits).reordered(order), LEAST_SHARE, MOST_ADDED)
-    none = jnp.all(jnp.isinf(low) & jnp.isinf(high))
+    low, high = limits[:2]
+    unlimited = jnp.isinf(low) & jnp.isinf(high)
+    order = jnp.argsort(unlimited, stable=True)
+    sites = sites_for(limits.reordered(order), LEAST_SHARE, MOST_ADDED)
+    none = jnp.all(unlimited)
     bound = jnp.full((), jnp.inf, low.dtype)
-    tilt = jnp.zeros_like(limits.loc)
-    plan = Plan(order, tilt, bound, sites.converged | none, sites.twist.rounding, sites.twist)
-    return plan, sites.usable | none, sites.height
+    tilt, rounding = jnp.zeros_like(limits.loc), sites.twist.rounding
+    plan = Plan(order, tilt, bound, sites.converged | none, rounding, sites.twist)
+    return Proposed(plan, sites.force, sites.factor, sites.usable | none, sites.height)
 
 
 class Trial(NamedTuple):
@@ -139,8 +169,10 @@ class Trial(NamedTuple):
 
 def with_sites(limits: GaussianLimits) -> Trial:
     """The plan with Gaussian sites."""
-    plan, usable, height = twisted_plan(limits)
-    return Trial(plan, jnp.where(usable, pilot_share(limits, plan, height), -1.0))
+    limits = lax.stop_gradient(limits)
+    attempt = twisted_attempt(limits)
+    plan = with_rounding(limits, attempt.plan, attempt.force)
+    return Trial(plan, pilot_share(limits, attempt))
 
 
 def or_tilted(limits: GaussianLimits, best: Trial) -> Trial:
@@ -148,16 +180,30 @@ def or_tilted(limits: GaussianLimits, best: Trial) -> Trial:
 
     Where the best so far is above `GOOD_SHARE` it is kept.
     """
-    tilted = replace(solve_plan(limits, True, len(limits.loc)), twist=no_sites(limits))
-    share = jnp.where(best.share > GOOD_SHARE, -1.0, pilot_share(limits, tilted, NO_HEIGHT))
-    better = share > best.share
-    return jax.tree.map(lambda new, old: jnp.where(better, new, old), Trial(tilted, share), best)
+    limits = lax.stop_gradient(limits)
+    attempt = without_sites(limits)
+    plan = with_rounding(limits, attempt.plan, attempt.force)
+    share = jnp.where(best.share > GOOD_SHARE, -1.0, pilot_share(limits, attempt))
+    return better(Trial(plan, share), best)
 
 
-def no_sites(limits: GaussianLimits) -> Twist:
-    """Sites of precision 0."""
-    nothing = jnp.zeros_like(limits.loc)
-    return Twist(nothing, nothing, nothing[0])
+def better(trial: Any, best: Any) -> Any:
+    """The one of larger `share` of two alike."""
+    return lax.cond(trial.share > best.share, lambda: trial, lambda: best)
+
+
+def without_sites(limits: GaussianLimits) -> Proposed:
+    """The plan with the minimax tilt, and sites of precision 0."""
+    attempt, nothing = tilted_attempt(limits, len(limits.loc)), jnp.zeros_like(limits.loc)
+    plan = replace(attempt.plan, twist=Twist(nothing, nothing, nothing[0]))
+    return attempt._replace(plan=plan)
+
+
+class Tried(NamedTuple):
+    """The best attempt so far, and the effective fraction of its pilot's points."""
+
+    attempt: Proposed
+    share: Array
 
 
 def chosen_plan(limits: GaussianLimits) -> Plan:
@@ -167,51 +213,47 @@ def chosen_plan(limits: GaussianLimits) -> Plan:
     compiled once, and the tilt is solved only where the sites are unusable or below `GOOD_SHARE`.
     """
     limits = lax.stop_gradient(limits)
-    m, dtype = len(limits.loc), limits.loc.dtype
-    nothing = jnp.zeros(m, dtype)
     # Any plan with a pilot is better than this one.
-    none = jnp.full((), jnp.inf, dtype), jnp.asarray(False), nothing[0], no_sites(limits)
-    start = Trial(Plan(jnp.arange(m), nothing, *none), jnp.full((), -2.0, dtype))
-    start = varying_like(start, limits)
+    none = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(without_sites, limits)
+    )
+    start = varying_like(Tried(none, jnp.full((), -2.0, limits.loc.dtype)), limits)
 
-    def ahead(best: Trial) -> tuple[Plan, Array, Array]:
-        return varying_like(twisted_plan(limits), limits)
+    def ahead(best: Tried) -> Proposed:
+        return varying_like(twisted_attempt(limits), limits)
 
-    def tilted(best: Trial) -> tuple[Plan, Array, Array]:
-        def tilt() -> Plan:
-            plan = replace(solve_plan(limits, True, m), twist=start.plan.twist)
-            return varying_like(plan, limits)
+    def tilted(best: Tried) -> Proposed:
+        good, solve = best.share > GOOD_SHARE, lambda: varying_like(without_sites(limits), limits)
+        return lax.cond(good, lambda: best.attempt, solve)
 
-        plan = lax.cond(best.share > GOOD_SHARE, lambda: best.plan, tilt)
-        always = jnp.asarray(True), jnp.asarray(NO_HEIGHT, dtype)
-        return plan, *varying_like(always, limits)
+    def attempted(best: Tried, index: Array) -> tuple[Tried, None]:
+        attempt = lax.cond(index == 0, ahead, tilted, best)
+        return better(Tried(attempt, pilot_share(limits, attempt)), best), None
 
-    def attempt(best: Trial, index: Array) -> tuple[Trial, None]:
-        plan, usable, height = lax.cond(index == 0, ahead, tilted, best)
-        trial = Trial(plan, jnp.where(usable, pilot_share(limits, plan, height), -1.0))
-        better = trial.share > best.share
-        return jax.tree.map(lambda new, old: jnp.where(better, new, old), trial, best), None
-
-    best, _ = lax.scan(attempt, start, jnp.arange(2))
-    return best.plan
+    best, _ = lax.scan(attempted, start, jnp.arange(2))
+    return with_rounding(limits, best.attempt.plan, best.attempt.force)
 
 
-def pilot_share(limits: GaussianLimits, plan: Plan, height: Array | float) -> Array:
+def pilot_share(limits: GaussianLimits, attempt: Proposed) -> Array:
     """The effective fraction of the pilot's points under a plan; -1 where it cannot be trusted.
 
-    That is where a weight is NaN, or where log P differs from a known height by more than the logs
-    of volumes can, or exceeds the plan's bound. Draws that have lost their digits may have equal
-    but wrong weights.
+    That is where it may not be used, where a weight is NaN, or where log P differs from a known
+    height by more than the logs of volumes can, or exceeds the plan's bound. Draws that have lost
+    their digits may have equal but wrong weights.
     """
-    proposal = proposal_of(limits, plan)
-    keys = jax.random.key(0)[None]
-    uniforms = lattice_uniforms(keys, NUM_PILOT, len(plan.tilt) - 1, plan.tilt.dtype)
-    weights, level = log_weights(proposal, uniforms)
-    share = effective_sample_size(weights) / NUM_PILOT
-    log_prob = level + log_mean_exp(weights)
+    plan, height = attempt.plan, attempt.height
+    low, high, loc = (x[plan.order] for x in limits[:3])
+    constraints = Constraints(low, high, loc, attempt.factor)
+    proposal = proposal_from(plan, constraints, jax.tree.map(lambda x: x[:0], constraints))
+    uniforms = pilot_uniforms(NUM_PILOT, len(plan.tilt) - 1, plan.tilt.dtype)
+    logs, level = log_weights(proposal, uniforms)
+    weights = jnp.exp(logs)  # of which the largest is 1
+    total = jnp.sum(weights)
+    share = total * total / (jnp.sum(weights * weights) * NUM_PILOT)
+    log_prob = level + jnp.log(total / NUM_PILOT)
     gap = jnp.abs(log_prob - height)
     implausible = gap > MOST_VOLUME * len(plan.order) + 0.5 * jnp.abs(height)
     # No weight exceeds the bound, but for rounding.
     slack = float(jnp.finfo(level.dtype).eps) ** 0.5 * (1.0 + jnp.abs(plan.bound))
     implausible |= log_prob > plan.bound + slack
-    return jnp.where(jnp.isnan(share) | implausible, -1.0, share)
+    return jnp.where(jnp.isnan(share) | implausible | ~attempt.usable, -1.0, share)

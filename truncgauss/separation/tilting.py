@@ -22,7 +22,9 @@ from jax import Array
 from jax.scipy.linalg import cho_factor, cho_solve
 
 from truncgauss.execution.pytrees import varying_like
-from truncgauss.special import Interval, log_interval_mass, standardize
+from truncgauss.gaussian.linalg import diagonal_of
+from truncgauss.separation.arrangement import fixed_interval
+from truncgauss.special import Interval
 from truncgauss.special.normal import quick_moments
 
 MAX_STEPS = 100
@@ -122,10 +124,10 @@ def saddle(factor: Array, low: Array, high: Array, start: Array) -> Tilt:
         low, high: limits less the mean, shape (d,).
         start: standard-normal coordinates of a point inside the region, shape (d,).
     """
-    scale = jnp.diagonal(factor)
+    scale = diagonal_of(factor)
     unit = factor / scale[:, None]
     precise = 1e-9 if low.dtype == jnp.float64 else 1e-3
-    limits = standardize(low, high, 0.0, scale)
+    limits = fixed_interval(low, high, jnp.zeros_like(low), scale)
     return saddle_of(DenseTriangle(unit, unit @ unit.T), limits, start, precise)
 
 
@@ -214,23 +216,22 @@ def _minimum_over_mu(problem: _SaddleProblem, x: Array, mu: Array) -> _Iterate:
     def step(state: Any) -> Any:
         mu, *_, num_steps = state
         shift = mu + others
-        cut = quick_moments(standardize(limits.low, limits.high, shift))
+        cut = quick_moments(fixed_interval(limits.low, limits.high, shift, 1.0))
         variance = cut.variance
         mean = jnp.clip(shift, limits.low, limits.high) + cut.offset - others
         error = mean - x
         moved = mu - error / variance
         moved = jnp.where(lower_half, jnp.minimum(moved, middle), jnp.maximum(moved, middle))
         error = jnp.max((jnp.abs(error) - rounding * jnp.abs(mean + others)) / jnp.sqrt(variance))
-        return moved, mu, mean - mu, variance, error, num_steps + 1
+        return moved, mu, mean - mu, variance, cut.log_mass, error, num_steps + 1
 
     def unfinished(state: Any) -> Array:
         *_, error, num_steps = state
         return (error > precise) & (num_steps < MAX_INNER_STEPS)
 
-    state = varying_like((mu, mu, x, x, jnp.full((), jnp.inf, x.dtype), 0), x)
-    _, mu, pull, variance, error, _ = jax.lax.while_loop(unfinished, step, state)
-    interval = standardize(limits.low, limits.high, mu + others)
-    value = jnp.sum(0.5 * mu * mu - mu * x + log_interval_mass(*interval))
+    state = varying_like((mu, mu, x, x, x, jnp.full((), jnp.inf, x.dtype), 0), x)
+    _, mu, pull, variance, log_mass, error, _ = jax.lax.while_loop(unfinished, step, state)
+    value = jnp.sum(0.5 * mu * mu - mu * x + log_mass)
     value = jnp.where(error <= jnp.sqrt(precise), value, jnp.nan)
     zero = jnp.zeros_like(x)
     slope = unit.strict_transposed_times(pull) - mu

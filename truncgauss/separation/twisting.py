@@ -26,9 +26,9 @@ from jax.scipy.linalg import solve_triangular
 
 from truncgauss.execution.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.limits import GaussianLimits
+from truncgauss.gaussian.linalg import diagonal_of
 from truncgauss.separation import expectation_propagation, kernel
-from truncgauss.separation.arrangement import input_rounding
-from truncgauss.special import standardize
+from truncgauss.separation.arrangement import fixed_interval, input_rounding
 from truncgauss.special.normal import quick_moments
 
 # The largest precision of a site times the variance of its constraint, as a power of eps.
@@ -80,15 +80,27 @@ class SiteFit(NamedTuple):
         usable: whether its sites may be used.
         height: the log density at the posterior mean, less that at the mean of the Gaussian: log P
             differs from it only by the logs of volumes.
+        force: derivative of log P in the means of the constraints, shape (m,).
+        factor: the lower-triangular factor of the covariance, shape (m, m).
     """
 
     twist: Twist
     converged: Array
     usable: Array
     height: Array
+    force: Array
+    factor: Array
 
 
-def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp.inf) -> SiteFit:
+def twist_of(limits: GaussianLimits, least_share: float) -> Twist:
+    """Sites as of `sites_for` with the rounding of the inputs."""
+    limits = lax.stop_gradient(limits)
+    sites = sites_for(limits, least_share)
+    rounding = jnp.hypot(input_rounding(limits, sites.force), sites.twist.rounding)
+    return replace(sites.twist, rounding=rounding)
+
+
+def sites_for(limits: GaussianLimits, least_share: float, most_added: float = jnp.inf) -> SiteFit:
     """Sites by expectation propagation, their precisions reduced to keep the weights' variance low.
 
     The log of each site keeps its slope at the posterior mean. As a function of the conditional
@@ -107,7 +119,8 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
 
     The precision of a site is bounded, at 7e5 over the variance in float64 and 400 in float32.
     Beyond that `twisted` loses the digits of the conditional precision from the other sites to
-    cancellation, and the weights would be wrong although nearly equal.
+    cancellation, and the weights would be wrong although nearly equal. `rounding` is that of the
+    sites only.
 
     References:
         Minka (2001), Expectation Propagation for Approximate Bayesian Inference. Cunningham, Hennig
@@ -133,14 +146,13 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     factor = limits.scale_tril
     chain = chain_with(limits, factor, weakened(1.0))
     low, high, _, triangle = chain.constraints
-    scale = jnp.diagonal(triangle)
+    scale = diagonal_of(triangle)
     reach = REACH * jnp.linalg.norm(jnp.tril(triangle, -1), axis=1)
     middle = scaled.loc + scaled.scale * mean
 
     def curvature(means: Array) -> Array:
         """The negative second derivative of log mass in the conditional mean, times scale^2."""
-        limits = standardize(low[None], high[None], means, scale[None])
-        return 1.0 - quick_moments(limits).variance
+        return 1.0 - quick_moments(fixed_interval(low, high, means, scale)).variance
 
     steps = jnp.linspace(-1.0, 1.0, 5, dtype=reach.dtype)[:, None]
     curvatures = curvature(middle[None] + steps * reach[None])
@@ -156,10 +168,9 @@ def twist_of(limits: GaussianLimits, least_share: float, most_added: float = jnp
     twist = jax.tree.map(lambda new, none: jnp.where(usable, new, none), twist, nothing)
     # The twisted distribution comes from matrices of condition 1 + precision times variance.
     condition = jnp.sum(twist.precision * scaled.scale**2)
-    rounding = input_rounding(limits, force / scaled.scale)
-    rounding = jnp.hypot(rounding, float(jnp.finfo(mean.dtype).eps) * condition)
-    twist = replace(twist, rounding=rounding)
-    return SiteFit(twist, converged, usable, -0.5 * jnp.sum(force * mean))
+    twist = replace(twist, rounding=float(jnp.finfo(mean.dtype).eps) * condition)
+    height = -0.5 * jnp.sum(force * mean)
+    return SiteFit(twist, converged, usable, height, force / scaled.scale, factor)
 
 
 def chain_of(limits: GaussianLimits, twist: Twist | None) -> Chain:
@@ -197,27 +208,24 @@ def twisted(factor: Array, precision: Array, distance: Array) -> tuple[Array, Ar
     """
     m = len(precision)
     identity = jnp.eye(m, dtype=factor.dtype)
-    diagonal = jnp.diagonal(factor)
+    diagonal = diagonal_of(factor)
     pull = factor.T @ (precision * distance)
     flipped = (identity + factor.T @ (precision[:, None] * factor))[::-1, ::-1]
     reverse = jnp.linalg.cholesky(flipped).T[::-1, ::-1]
-    scaled = jnp.diagonal(reverse)[:, None] * reverse
+    pivots = diagonal_of(reverse)
+    scaled = pivots[:, None] * reverse
     site = precision * diagonal
-    left = jnp.diagonal(scaled) - site * diagonal
+    left = pivots * pivots - site * diagonal
     dependence = jnp.tril(site[:, None] * factor - scaled, -1) / left[:, None]
-    offset = jnp.diagonal(reverse) * solve_triangular(reverse.T, pull) - site * distance
-
-    def unwind(right: Array) -> Array:
-        return factor @ solve_triangular(
-            identity - dependence, right, lower=True, unit_diagonal=True
-        )
-
-    root = jnp.where(precision > 0, jnp.sqrt(jnp.where(precision > 0, precision, 1.0)), 0.0)
-    cover = jnp.linalg.cholesky(identity + root[:, None] * (factor @ factor.T) * root[None, :])
-    gap = solve_triangular(cover, root * distance, lower=True)
-    log_start = -jnp.sum(jnp.log(jnp.diagonal(cover))) - 0.5 * jnp.sum(gap**2)
-    triangle = jnp.tril(unwind(jnp.diag(1.0 / jnp.sqrt(left))))
-    return unwind(offset / left), triangle, log_start
+    drawn = solve_triangular(reverse.T, pull)
+    offset = pivots * drawn - site * distance
+    # The least sum of squares, at the mean of z given all sites, without a difference of two terms.
+    mean = solve_triangular(reverse, drawn, lower=True)
+    least = jnp.sum(mean**2) + jnp.sum(precision * (distance - factor @ mean) ** 2)
+    log_start = -jnp.sum(jnp.log(pivots)) - 0.5 * least
+    right = jnp.concatenate([jnp.diag(1.0 / jnp.sqrt(left)), (offset / left)[:, None]], axis=1)
+    both = factor @ solve_triangular(identity - dependence, right, lower=True, unit_diagonal=True)
+    return both[:, m], jnp.tril(both[:, :m]), log_start
 
 
 def log_site_mean(precision: Array, center: Array, mean: Array, scale: Array) -> Array:

@@ -17,7 +17,7 @@ from truncgauss.separation.kernel import Constraints, intersected_paths, paths
 from truncgauss.separation.lattice import GrowingLattice, over_pieces, shifted_uniforms
 from truncgauss.separation.plan import Proposal
 from truncgauss.separation.twisting import log_site_mean
-from truncgauss.special import effective_sample_size, log_sum_exp
+from truncgauss.special import log_sum_exp
 from truncgauss.special.logspace import less_level
 
 MIN_POINTS_IN_LAYER = 30.0
@@ -102,9 +102,10 @@ class Sums(NamedTuple):
 def summed(log_weights: Array, level: Array, num_replicates: int) -> Sums:
     """The sums over the n points of each of R replicates; log weights of shape (R * n,)."""
     log_weights = log_weights.reshape(num_replicates, -1)
-    effective = effective_sample_size(log_weights)
-    inverse = jnp.where(effective == 0, 0.0, 1.0 / effective)
-    return Sums(log_sum_exp(log_weights, axis=1), inverse, level)
+    log_total = log_sum_exp(log_weights, axis=1)
+    fixed, whole = lax.stop_gradient((log_weights, log_total))
+    shares = jnp.exp(fixed - jnp.where(whole == -jnp.inf, 0.0, whole)[:, None])
+    return Sums(log_total, jnp.sum(shares * shares, axis=1), level)
 
 
 def summary(sums: Sums, num_points: Array | int, unseen: Array, together: bool = False) -> Estimate:

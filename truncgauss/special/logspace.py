@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
-MOST_GAP = 1e3  # of the logs of two weights that count
 WIDENING = 3.0  # of a standard error, times the squared skewness over the count
 
 
@@ -116,16 +115,12 @@ def less_level(terms: Float[Array, "d n"]) -> tuple[Float[Array, " n"], Float[Ar
     """The sums over the steps of the terms of log weights, (d, n), less a common level; the level.
 
     The sums differ by little but may be in the thousands: to keep the digits of the differences,
-    the mean over paths is subtracted from the terms of every step. It is a mean over the paths of
-    which the weights count: under nearly dependent constraints the terms of others are as large as
-    one over the square of a conditional deviation, and would leave no digits.
+    the terms of the path of the largest weight are subtracted from those of every path. A mean over
+    paths would not do: under nearly dependent constraints the terms of paths that do not count are
+    as large as one over the square of a conditional deviation, and would leave no digits.
     """
     fixed = jax.lax.stop_gradient(terms)
-    sums = jnp.sum(fixed, axis=0)
-    top = jnp.max(jnp.where(jnp.isfinite(sums), sums, -jnp.inf))
-    rounded = float(jnp.finfo(sums.dtype).eps) * jnp.abs(top)
-    counts = jnp.isfinite(sums) & (sums >= top - MOST_GAP - rounded)
-    level = jnp.mean(fixed, axis=1, where=counts, keepdims=True)
+    level = fixed[:, jnp.argmax(jnp.sum(fixed, axis=0)), None]
     level = jnp.where(jnp.isfinite(level), level, 0.0)
     return jnp.sum(terms - level, axis=0), jnp.sum(level)
 

@@ -28,7 +28,7 @@ SAME = 1e-3  # nats of the whole sample between two maxima that are one
 
 @dataclasses.dataclass(frozen=True)
 class Path:
-    """The way of the steps from one start.
+    """Newton steps from one start.
 
     Attributes:
         loss: with the plans made where they ended.
@@ -47,25 +47,25 @@ class Path:
 
     @property
     def end(self) -> Point:
-        here: Point = self.visited[-1]
-        return here
+        current: Point = self.visited[-1]
+        return current
 
     @property
     def arrived(self) -> bool:
         """Whether this is a minimum, near enough."""
-        size, here = float(self.loss.size), self.end
-        proof = certificate(size * here.gradient, size * here.hessian)
+        size, end = float(self.loss.size), self.end
+        proof = certificate(size * end.gradient, size * end.hessian)
         return proof.positive_definite and proof.distance <= CLOSE and not self.endless
 
 
-def joined(here: Point, known: tuple[Path, ...]) -> Path | None:
-    """The way to whose end, a minimum, Newton steps lead from here: it is less than `JOINED`
+def joined(current: Point, known: tuple[Path, ...]) -> Path | None:
+    """The way to whose end, a minimum, Newton steps lead from a point: it is less than `JOINED`
     standard errors away, where the loss is quadratic and has no other."""
     for path in known:
-        gap, size = here.x - path.end.x, float(path.loss.size)
-        if here.finite and size * gap @ path.end.hessian @ gap < JOINED**2:
-            near = size * abs(here.loss - path.end.loss) < JOINED**2
-            return path if near else None
+        gap, size = current.x - path.end.x, float(path.loss.size)
+        if current.finite and size * gap @ path.end.hessian @ gap < JOINED**2:
+            close = size * abs(current.loss - path.end.loss) < JOINED**2
+            return path if close else None
     return None
 
 
@@ -92,13 +92,13 @@ class Descent:
         for _ in range(model.rounds):
             loss = model.loss_at(x)
             points = model.points(loss, points)
-            here = points(x)
-            if not here.finite:
-                visited += [here][bool(visited) :]
+            current = points(x)
+            if not current.finite:
+                visited += [current][bool(visited) :]
                 break
-            moves = here.decrement * float(loss.size) ** 0.5 > CLOSE
-            left = self.num_steps - len(visited) + (not visited)
-            steps = self.steps(points, loss, here, left, known)
+            moves = current.decrement * float(loss.size) ** 0.5 > CLOSE
+            left = self.num_steps - max(len(visited) - 1, 0)
+            steps = self.steps(points, loss, current, left, known)
             old = joined(steps[-1], known)
             if old is not None:
                 way = [*visited, *steps[bool(visited) :], old.end]
@@ -113,7 +113,7 @@ class Descent:
             if not again or self.too_wide(visited[-1]) or len(visited) > self.num_steps:
                 break
         if isinstance(points, Chord) and visited[-1].finite:
-            visited[-1] = points.renewed(visited[-1], len(points.rough))
+            visited[-1] = points.renewed(visited[-1], len(points.hessians))
         elif steps_of(loss, x) is not None and visited[-1].finite:
             visited[-1] = point(loss, visited[-1].x, last=True)
         return Path(loss, visited, model.is_endless(x))
@@ -122,19 +122,21 @@ class Descent:
         self,
         points: Callable[[np.ndarray], Point],
         loss: Any,
-        here: Point,
+        current: Point,
         left: int,
         known: tuple[Path, ...],
     ) -> list[Point]:
-        """The points of so many steps at most down a loss, from here on."""
-        path = [here]
+        """The points of so many steps at most down a loss, from a point on."""
+        path = [current]
         close = points.close if isinstance(points, Chord) else 0.0
 
-        def stop(here: Point) -> bool:
-            return self.too_wide(here) or here.decrement < close or joined(here, known) is not None
+        def stop(current: Point) -> bool:
+            ended = self.too_wide(current) or current.decrement < close
+            return ended or joined(current, known) is not None
 
-        if self.model.expensive and not here.settled:
-            steps = newton_steps(Secant(loss, here), here, left, stop=stop, admits=self.admits)
+        if self.model.expensive and not current.settled:
+            secant = Secant(loss, current)
+            steps = newton_steps(secant, current, left, stop=stop, admits=self.admits)
             path += watched(steps, float(loss.size), self.progress)
             if stop(path[-1]):
                 return path
@@ -144,14 +146,14 @@ class Descent:
         )
         return path + list(watched(steps, float(loss.size), self.progress))
 
-    def too_wide(self, here: Point) -> bool:
+    def too_wide(self, current: Point) -> bool:
         """Whether to give up on a Gaussian that widens without an end."""
         precision = self.model.precision
-        return precision is not None and bool(precision.too_wide(here))
+        return precision is not None and bool(precision.too_wide(current))
 
-    def admits(self, here: Point, x: np.ndarray) -> bool:
+    def admits(self, current: Point, x: np.ndarray) -> bool:
         precision = self.model.precision
-        return precision is None or bool(precision.admits(here, x))
+        return precision is None or bool(precision.admits(current, x))
 
     def best(self, starts: list[Any]) -> Path:
         """The best of the ways from several starts, with the others and a sentence about them.
@@ -177,7 +179,7 @@ class Descent:
 
 
 def sentence_of(best: Path, paths: list[Path]) -> str:
-    """What several starts led to."""
+    """A sentence on the ends that several starts led to."""
     size, arrived = float(best.loss.size), [path for path in paths if path.arrived]
     gaps = [size * (path.end.loss - best.end.loss) for path in arrived]
     others = sorted({round(gap, 2) for gap in gaps if gap > SAME})

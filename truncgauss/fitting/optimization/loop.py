@@ -112,13 +112,13 @@ def minimize(
         raise ValueError(f"minimize: num_steps must not be negative, got {num_steps}.")
     key = None if key is None else checked_key(key)
     objective = as_tree(objective)
-    place = coordinates(start, constraints)
-    parallel.agreed("minimize: the start and the objective", (place, objective, key))
-    check_objective(objective, place, key)
+    free_coordinates = coordinates(start, constraints)
+    parallel.agreed("minimize: the start and the objective", (free_coordinates, objective, key))
+    check_objective(objective, free_coordinates, key)
     if optimizer is None:
         optimizer = default_optimizer(None if key is None else num_steps)
     optimizer = optax.with_extra_args_support(optimizer)
-    state = first_state(place, optimizer, key)
+    state = first_state(free_coordinates, optimizer, key)
     dtype = state.best.dtype
     tolerance = float(jnp.finfo(dtype).eps) ** 0.6 if tolerance is None else tolerance
     patience = PATIENCE[searches_lines(state.opt_state)] if key is None else num_steps + 1
@@ -127,7 +127,7 @@ def minimize(
         tolerance=jnp.asarray(tolerance if key is None else -1.0, dtype),
         patience=jnp.asarray(patience, jnp.int32),
     )
-    run = Minimization(objective, place, optimizer, rules, key, checkpoint, save_every)
+    run = Minimization(objective, free_coordinates, optimizer, rules, key, checkpoint, save_every)
     nothing = np.zeros(0, dtype)
     done = run.through(Progress(state, Traces(nothing, nothing)), progress)
     return run.result(done, tolerance)
@@ -152,7 +152,7 @@ class Minimization:
     """One fit: what is fixed while its state moves."""
 
     objective: Callable[..., jax.Array]
-    place: Coordinates
+    coordinates: Coordinates
     optimizer: Optimizer
     rules: Rules
     key: Any
@@ -164,34 +164,33 @@ class Minimization:
         num_steps, fingerprint = int(self.rules.num_steps), self.fingerprint()
         with checkpoints.Checkpoint(
             self.checkpoint, done, fingerprint, self.save_every, "fit"
-        ) as kept:
-            kept.state = reopened(kept.state, num_steps)
-            size, first = 1, int(kept.state.state.step)
+        ) as stored:
+            stored.state = reopened(stored.state, num_steps)
+            size, first = 1, int(stored.state.state.step)
             with bar(None, "steps", progress, num_steps, first) as shown:
-                while int(kept.state.state.status) == RUNNING:
+                while int(stored.state.state.status) == RUNNING:
                     began = time.monotonic()
-                    kept.update(self.advanced(kept.state, size))
+                    stored.update(self.advanced(stored.state, size))
                     # Processes that share the work must take the same number of steps.
                     quick = time.monotonic() - began < 0.2 or jax.process_count() > 1
                     # As long as the eye and the keyboard can wait; a step is the same in any chunk.
                     size = min(2 * size, CHUNK) if quick else max(size // 2, 1)
-                    show(shown, kept.state)
-        return kept.state
+                    show(shown, stored.state)
+        return stored.state
 
     def advanced(self, done: Progress, size: int) -> Progress:
         """The progress after at most `size` more evaluations."""
         state, fresh, count = advance(
-            self.objective, self.place, done.state, self.rules, size, self.optimizer
+            self.objective, self.coordinates, done.state, self.rules, size, self.optimizer
         )
         fresh = np.asarray(fresh)[:, : int(count)]
         return Progress(state, Traces(*map(np.append, done.traces, fresh)))
 
     def fingerprint(self) -> dict[str, str]:
-        """What makes this fit another one than the next."""
-        place = self.place
+        """Digests of the start, the objective and the key, which tell this fit from others."""
         return digests.fingerprint(
-            start=place.start,
-            constraints=place.constraints,
+            start=self.coordinates.start,
+            constraints=self.coordinates.constraints,
             objective=self.objective,
             code=digests.source_digest(self.objective),
             key=self.key,
@@ -214,7 +213,7 @@ class Minimization:
             if converged and (far := self.still_falling(state)):
                 converged, reason = False, plateau(int(state.step), relative, far)
         return FitResult(
-            params=self.place.params(state.good),
+            params=self.coordinates.params(state.good),
             loss=float(state.loss),
             gradient_norm=float(state.gradient_norm),
             loss_trace=losses,
@@ -226,7 +225,7 @@ class Minimization:
         )
 
     def still_falling(self, state: State) -> float:
-        """How far downhill from the end the loss still falls, if it does at every probe; else 0.
+        """Distance downhill from the end to which the loss falls at every probe; 0 if it does not.
 
         On a plateau the gradient is as small as at a minimum, but a step along it, of any length,
         leads further down.
@@ -253,12 +252,12 @@ class Minimization:
         """The state after one evaluation without a step, and its traces."""
         rules = self.rules._replace(num_steps=jnp.zeros_like(self.rules.num_steps))
         state = state._replace(step=jnp.ones_like(state.step), status=jnp.zeros_like(state.status))
-        return advance(self.objective, self.place, state, rules, 1, self.optimizer)[:2]
+        return advance(self.objective, self.coordinates, state, rules, 1, self.optimizer)[:2]
 
     def pulled(self, state: State) -> bool:
         """Whether the mean gradient of a random objective at the end is more than its noise, and no
         smaller than half of that at the start."""
-        start = self.place.free(self.place.start)
+        start = self.coordinates.free(self.coordinates.start)
         (end, noise), (first, _) = (self.mean_gradient(state, x) for x in (state.good, start))
         clear = bool(np.any(np.abs(end) > CLEAR * noise))
         return clear and float(np.linalg.norm(end)) > 0.5 * float(np.linalg.norm(first))
@@ -274,7 +273,7 @@ class Minimization:
         return table.mean(axis=0), table.std(axis=0, ddof=1) / NUM_GRADIENTS**0.5
 
     def loss_of(self, state: State) -> Callable[[Any], jax.Array]:
-        return loss_function(self.objective, self.place, state.key)
+        return loss_function(self.objective, self.coordinates, state.key)
 
     def accusation(self, state: State, loss: float, diagnosis: Report) -> str:
         """Why a fit ended in a number that is none: the step, the parameters, the primitive.
@@ -290,7 +289,7 @@ class Minimization:
             for name in suspects
             if all_finite(evaluate({**state.free, name: state.good[name]}))
         ] or [name for name, part in gradient.items() if not all_finite(part)]
-        params = dict(named_leaves(self.place.params(state.free)))
+        params = dict(named_leaves(self.coordinates.params(state.free)))
         named = " and ".join(
             f"{path or 'the parameters'} = {np.array2string(np.asarray(leaf), threshold=8)}"
             for path, leaf in params.items()
@@ -312,9 +311,9 @@ def all_finite(tree: Any) -> bool:
     return all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(tree))
 
 
-def first_state(place: Coordinates, optimizer: Optimizer, key: Any) -> State:
+def first_state(coordinates: Coordinates, optimizer: Optimizer, key: Any) -> State:
     """The state before the first evaluation; strong types, so that no later call retraces."""
-    free = place.free(place.start)
+    free = coordinates.free(coordinates.start)
     if not jax.tree.leaves(free):
         raise ValueError("minimize: every parameter is frozen, so there is nothing to fit.")
     dtype = jnp.result_type(*jax.tree.leaves(free))
@@ -368,9 +367,13 @@ def as_tree(objective: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     return jax.tree_util.Partial(objective) if jax.tree_util.all_leaves([objective]) else objective
 
 
-def check_objective(objective: Callable[..., jax.Array], place: Coordinates, key: Any) -> None:
+def check_objective(
+    objective: Callable[..., jax.Array], coordinates: Coordinates, key: Any
+) -> None:
     """Raise ValueError unless the objective is one real number."""
-    result = jax.eval_shape(loss_function(objective, place, key), place.free(place.start))
+    result = jax.eval_shape(
+        loss_function(objective, coordinates, key), coordinates.free(coordinates.start)
+    )
     shape: Any = getattr(result, "shape", None)
     dtype: Any = getattr(result, "dtype", None)
     if shape != () or not jnp.issubdtype(dtype, jnp.floating):

@@ -57,13 +57,13 @@ class Point:
 
     @property
     def units(self) -> np.ndarray:
-        """What one unit of damping is compared with, in each parameter: here its own curvature."""
+        """Units of the damping in each parameter: the root of its curvature."""
         units = np.sqrt(np.abs(np.diagonal(self.hessian)))
         return np.where(units > 0, units, 1.0)
 
     @functools.cached_property
     def spectrum(self) -> tuple[np.ndarray, np.ndarray]:
-        """Eigenvalues and vectors of the curvature in units, which every step from here takes."""
+        """Eigenvalues and vectors of the curvature in units, which all steps of this point take."""
         units = self.units
         return np.linalg.eigh(self.hessian / units[:, None] / units)
 
@@ -101,7 +101,7 @@ def with_variance(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @Compiled
 def derivatives(loss: Any, x: jax.Array) -> tuple[jax.Array, ...]:
-    """Loss, gradient and Hessian of a callable pytree at x, its own if it has `derivatives`, and
+    """Loss, gradient and Hessian of a callable pytree at x, by its `derivatives` if any, and
     the variance of the error of its `total`, NaN if it has none."""
     if hasattr(loss, "derivatives"):
         return (*loss.derivatives(x), jnp.zeros((), x.dtype))
@@ -207,16 +207,16 @@ def sloped(loss: Any, x: np.ndarray) -> Point:
 
 def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
     """Loss and gradient in float64, as numbers."""
-    here = sloped(loss, x)
-    return here.loss, here.gradient
+    current = sloped(loss, x)
+    return current.loss, current.gradient
 
 
 def along(loss: Any, x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
     """A loss and its first and second derivatives along a direction, by its Hessian or, where that
     is expensive, by gradients on both sides."""
     if steps_of(loss, x) is None and not getattr(loss, "expensive_hessian", False):
-        here = point(loss, x)
-        return here.loss, here.gradient @ direction, direction @ here.hessian @ direction
+        at = point(loss, x)
+        return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
     low, high = (sloped(loss, x + side * APART * direction) for side in (-1.0, 1.0))
     tilt, bend = (low.gradient + high.gradient) / 2, (high.gradient - low.gradient) / (2 * APART)
     return (low.loss + high.loss) / 2, tilt @ direction, bend @ direction
@@ -224,42 +224,42 @@ def along(loss: Any, x: np.ndarray, direction: np.ndarray) -> tuple[float, float
 
 @dataclasses.dataclass
 class Chord:
-    """Points of a loss whose curvature comes from cheaper estimates of it, and is kept near the
-    minimum: value and gradient, which say where that is, are those of the loss.
+    """Points of a loss whose curvature comes from cheaper estimates of it, and stays the same close
+    to the minimum: value and gradient, which say where that is, are those of the loss.
 
     A Hessian by q gradients costs more than all steps that it saves there (Shamanskii's and the
     chord method: Kelley, "Iterative Methods for Linear and Nonlinear Equations", 1995, chapter 5).
 
     Attributes:
         loss: a callable pytree of a vector.
-        rough: functions x -> (q, q), each about its Hessian. The first serves for steps, the mean
+        hessians: functions x -> (q, q), about the Hessian. The first serves for steps, the mean
             of all for what follows from the end.
-        kept: the last curvature.
-        near: decrement below which it is kept.
+        curvature: the last one.
+        steady: decrement below which it stays the same.
         close: decrement below which steps end.
     """
 
     loss: Any
-    rough: tuple[Callable[[np.ndarray], np.ndarray], ...]
-    kept: np.ndarray | None = None
-    near: float = NEAR
+    hessians: tuple[Callable[[np.ndarray], np.ndarray], ...]
+    curvature: np.ndarray | None = None
+    steady: float = NEAR
     close: float = 0.0
 
     def __call__(self, x: np.ndarray) -> Point:
-        here = sloped(self.loss, x)
-        if self.kept is not None:
-            near = dataclasses.replace(here, hessian=self.kept)
-            if near.finite and near.decrement < self.near:
-                return near
-        return self.renewed(here)
+        current = sloped(self.loss, x)
+        if self.curvature is not None:
+            same = dataclasses.replace(current, hessian=self.curvature)
+            if same.finite and same.decrement < self.steady:
+                return same
+        return self.renewed(current)
 
-    def renewed(self, here: Point, count: int = 1) -> Point:
-        """A point with its own curvature, the mean of so many estimates."""
-        found = [hessian(here.x) for hessian in self.rough[:count]]
-        there = dataclasses.replace(here, hessian=np.mean(found, axis=0))
-        if there.finite:
-            self.kept = there.hessian
-        return there
+    def renewed(self, current: Point, count: int = 1) -> Point:
+        """The point with a new curvature, the mean of so many estimates."""
+        estimates = [hessian(current.x) for hessian in self.hessians[:count]]
+        trial = dataclasses.replace(current, hessian=np.mean(estimates, axis=0))
+        if trial.finite:
+            self.curvature = trial.hessian
+        return trial
 
 
 @dataclasses.dataclass
@@ -276,27 +276,27 @@ class Secant:
     last: Point
 
     def __call__(self, x: np.ndarray) -> Point:
-        here = sloped(self.loss, x)
+        current = sloped(self.loss, x)
         hessian, step = self.last.hessian, x - self.last.x
-        missed = here.gradient - self.last.gradient - hessian @ step
+        missed = current.gradient - self.last.gradient - hessian @ step
         along = float(missed @ step)
         if abs(along) > PARALLEL * np.linalg.norm(missed) * np.linalg.norm(step):
             hessian = hessian + np.outer(missed, missed) / along
-        here = dataclasses.replace(here, hessian=hessian)
-        if here.finite:
-            self.last = here
-        return here
+        current = dataclasses.replace(current, hessian=hessian)
+        if current.finite:
+            self.last = current
+        return current
 
 
 def newton_steps(
     evaluate: Callable[[np.ndarray], P],
-    here: P,
+    current: P,
     num_steps: int,
     damping: float = 0.0,
-    stop: Callable[[P], bool] = lambda here: False,
-    admits: Callable[[P, np.ndarray], bool] = lambda here, x: True,
+    stop: Callable[[P], bool] = lambda current: False,
+    admits: Callable[[P, np.ndarray], bool] = lambda current, x: True,
 ) -> Iterator[P]:
-    """The points that damped Newton steps visit, from `here` on, one at a time.
+    """The points that damped Newton steps visit, from `current` on, one at a time.
 
     A step that does not bring a part of what its slope promises is tried again with four times the
     damping; after one that does, the damping is an eighth. A loss that is not finite has not
@@ -304,28 +304,29 @@ def newton_steps(
     leaves no lower loss.
 
     Args:
-        evaluate: x -> the point there.
-        here: the point to start from.
+        evaluate: x -> the point of x.
+        current: the point to start from.
         num_steps: the most evaluations to make.
-        damping: to begin with, in units of `here.units`.
-        stop: point -> whether to give up there.
+        damping: to begin with, in units of `current.units`.
+        stop: point -> whether to end at it.
         admits: (point, x) -> whether a step from the point may lead to x.
     """
     eps = float(np.finfo(float).eps)
-    while num_steps > 0 and not stop(here):
-        step = here.step(damping)
-        if here.settled:
-            there = evaluate(here.x + step)
-            if there.finite and there.decrement < here.decrement:
-                yield there
+    while num_steps > 0 and not stop(current):
+        step = current.step(damping)
+        if current.settled:
+            trial = evaluate(current.x + step)
+            if trial.finite and trial.decrement < current.decrement:
+                yield trial
             return
-        enough = -SUFFICIENT * float(here.gradient @ step) - 8 * eps * max(abs(here.loss), 1.0)
+        rounding = 8 * eps * max(abs(current.loss), 1.0)
+        enough = -SUFFICIENT * float(current.gradient @ step) - rounding
         tried: P | None = None
-        if admits(here, here.x + step):
-            tried, num_steps = evaluate(here.x + step), num_steps - 1
-        if tried is not None and tried.finite and here.loss - tried.loss >= enough:
-            here, damping = tried, damping / 8
-            yield here
+        if admits(current, current.x + step):
+            tried, num_steps = evaluate(current.x + step), num_steps - 1
+        if tried is not None and tried.finite and current.loss - tried.loss >= enough:
+            current, damping = tried, damping / 8
+            yield current
         elif damping > MOST_DAMPING:
             return
         else:
@@ -333,17 +334,17 @@ def newton_steps(
 
 
 def settled_within(
-    evaluate: Callable[[np.ndarray], P], here: P, basis: np.ndarray, num_steps: int
+    evaluate: Callable[[np.ndarray], P], current: P, basis: np.ndarray, num_steps: int
 ) -> P:
     """The point where Newton steps end that may only move along the columns of `basis`, (q, k)."""
 
     def part(z: np.ndarray) -> Point:
-        whole = evaluate(here.x + basis @ z)
+        whole = evaluate(current.x + basis @ z)
         return Point(z, whole.loss, whole.gradient @ basis, basis.T @ whole.hessian @ basis)
 
     first = part(np.zeros(basis.shape[1]))
     *_, last = first, *newton_steps(part, first, num_steps)
-    return evaluate(here.x + basis @ last.x)
+    return evaluate(current.x + basis @ last.x)
 
 
 def verdict(distance: float, num_steps: int) -> tuple[bool, str]:

@@ -259,8 +259,8 @@ def coordinates(start: Any, constraints: Any = None) -> Coordinates:
     start = jax.tree.map(real_leaf, start)
     if not jax.tree.leaves(start):
         raise ValueError("start has no parameters: expected a pytree with at least one number.")
-    given = constraints if isinstance(constraints, dict) else {"": constraints}
-    chosen = {name: as_constraint(value) for name, value in given.items() if value is not None}
+    named = constraints if isinstance(constraints, dict) else {"": constraints}
+    chosen = {name: as_constraint(value) for name, value in named.items() if value is not None}
     paths = [path for path, _ in named_leaves(start)]
     for name in chosen:
         if not any(covers(name, path) for path in paths):

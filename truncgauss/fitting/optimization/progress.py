@@ -1,6 +1,6 @@
 """Progress of long work: a line that is renewed on a terminal, and a few lines off it.
 
-JAX tells at the end of each stage of a compilation; so the line says "compiling" while that goes
+JAX reports the end of each stage of a compilation; so the line says "compiling" while that goes
 on, and else how many steps were made, if the work consists of steps.
 """
 
@@ -74,7 +74,7 @@ class Line:
     def begin(self) -> None:
         self.thread, self.stream, self.began = threading.get_ident(), sys.stderr, time.monotonic()
         self.compilations = compilations()
-        self.programs, self.told, self.due = self.compilations.count, list[str](), SELDOM
+        self.programs, self.stages, self.due = self.compilations.count, list[str](), SELDOM
         self.terminal = bool(self.stream) and self.stream.isatty()
         self.width, self.ended = 0, threading.Event()
         if self.stream and not (jax.distributed.is_initialized() and jax.process_index()):
@@ -103,15 +103,15 @@ class Line:
         if self.terminal:
             # The cursor stays at the left, so that what others print replaces the line.
             return self.write(f"truncgauss: {text}, {seconds:.0f} s", "\r")
-        first = stage != "computing" and stage not in self.told
+        first = stage != "computing" and stage not in self.stages
         if not first and seconds < self.due:
             return True
-        self.told.append(stage)
+        self.stages.append(stage)
         self.due *= 1 if first else 2
         return self.write(f"truncgauss: {text}, {seconds:.0f} s", "\n")
 
     def text(self) -> tuple[str, str]:
-        """The stage, and what the line says."""
+        """The stage, and the text of the line."""
         bars = [*filter(None, map(str, self.bars))]
         counted = any(each.count for each in self.bars)
         if not self.compilations.going_on:
@@ -183,13 +183,13 @@ def watched(points: Iterable[P], size: float, progress: bool, constant: float = 
     """The points of Newton steps down a loss, with their log-likelihood in the line.
 
     Args:
-        points: as they are found.
+        points: of the steps, one at a time.
         size: how many rows the loss is the mean of.
         progress: see `bar`.
         constant: what is to be added to the loss.
     """
     shown = bar(points, "Newton steps", progress)
-    for here in shown:
-        value, away = -size * (here.loss + constant), here.decrement * size**0.5
+    for point in shown:
+        value, away = -size * (point.loss + constant), point.decrement * size**0.5
         shown.note = f"log-likelihood {value:.8g}, about {away:.1e} standard errors to go"
-        yield here
+        yield point

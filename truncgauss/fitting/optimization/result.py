@@ -1,4 +1,4 @@
-"""What every fit returns: how it ended, and how far to trust it."""
+"""The result of any fit: its end, and how far to trust it."""
 
 import dataclasses
 import math
@@ -48,7 +48,7 @@ def table_of(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Fit:
-    """How a fit ended, whatever was fitted.
+    """The end of a fit, whatever was fitted.
 
     Attributes:
         converged: whether the fit ended at an optimum.

@@ -1,4 +1,4 @@
-"""Steps of an optimiser within one compiled loop, and what each evaluation tells."""
+"""Steps of an optimiser within one compiled loop, and the state that each evaluation leaves."""
 
 import functools
 from collections.abc import Callable
@@ -23,7 +23,7 @@ Optimizer: TypeAlias = optax.GradientTransformationExtraArgs
 
 
 class State(NamedTuple):
-    """Where a fit stands between two evaluations."""
+    """The state of a fit between two evaluations."""
 
     free: Any  # where the objective is evaluated next
     good: Any  # where it was last finite
@@ -53,7 +53,7 @@ Carry = tuple[State, jax.Array, jax.Array]  # of the loop: traces so far, and th
 @functools.partial(jax.jit, static_argnames="optimizer")
 def advance(
     objective: Callable[..., jax.Array],
-    place: Coordinates,
+    coordinates: Coordinates,
     state: State,
     rules: Rules,
     size: int,
@@ -67,7 +67,7 @@ def advance(
 
     def one(carry: Carry) -> Carry:
         state, trace, count = carry
-        state, values = evaluated(objective, place, state, rules, optimizer)
+        state, values = evaluated(objective, coordinates, state, rules, optimizer)
         return state, trace.at[:, count].set(values), count + 1
 
     return jax.lax.while_loop(more, one, (state, trace, jnp.zeros((), jnp.int32)))
@@ -75,13 +75,13 @@ def advance(
 
 def evaluated(
     objective: Callable[..., jax.Array],
-    place: Coordinates,
+    coordinates: Coordinates,
     state: State,
     rules: Rules,
     optimizer: Optimizer,
 ) -> tuple[State, jax.Array]:
     """The state after one evaluation, and the update if that did not end the fit."""
-    function = loss_function(objective, place, state.key)
+    function = loss_function(objective, coordinates, state.key)
     if searches_lines(state.opt_state):
         evaluate = optax.value_and_grad_from_state(function)
         loss, gradient = evaluate(state.free, state=state.opt_state)
@@ -96,11 +96,11 @@ def evaluated(
         key = None if state.key is None else jax.random.split(state.key)[0]
         return optax.apply_updates(state.free, updates), opt_state, key, state.step + 1
 
-    def kept(_: None) -> Any:
+    def unchanged(_: None) -> Any:
         return state.free, state.opt_state, state.key, state.step
 
     running = state.status == RUNNING
-    free, opt_state, key, step = jax.lax.cond(running, updated, kept, None)
+    free, opt_state, key, step = jax.lax.cond(running, updated, unchanged, None)
     return state._replace(free=free, opt_state=opt_state, key=key, step=step), values
 
 
@@ -139,13 +139,13 @@ def judged(state: State, loss: jax.Array, gradient: Any, rules: Rules) -> tuple[
 
 
 def loss_function(
-    objective: Callable[..., jax.Array], place: Coordinates, key: Any
+    objective: Callable[..., jax.Array], coordinates: Coordinates, key: Any
 ) -> Callable[[Any], jax.Array]:
     """The objective of free coordinates, with this step's key if there is one."""
     if key is None:
-        return lambda free: objective(place.params(free))
+        return lambda free: objective(coordinates.params(free))
     drawn = jax.random.split(key)[1]
-    return lambda free: objective(place.params(free), drawn)
+    return lambda free: objective(coordinates.params(free), drawn)
 
 
 def relative_gradient(free: Any, gradient: Any, loss: jax.Array) -> jax.Array:
@@ -159,7 +159,7 @@ def relative_gradient(free: Any, gradient: Any, loss: jax.Array) -> jax.Array:
 
 
 def searches_lines(opt_state: Any) -> bool:
-    """Whether the optimiser searches along its direction and keeps the loss it found there."""
+    """Whether the optimiser searches along its direction and keeps the loss there."""
     kind = optax.ScaleByZoomLinesearchState
     leaves = jax.tree.leaves(opt_state, is_leaf=lambda node: isinstance(node, kind))
     return any(isinstance(leaf, kind) for leaf in leaves)

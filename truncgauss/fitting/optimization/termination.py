@@ -1,10 +1,10 @@
-"""How a fit may end, and the sentence for each end."""
+"""Ends of a fit, and the sentence for each."""
 
 import math
 
 import numpy as np
 
-LEAST = 8  # losses in a quarter of a random fit, from which something can be told
+LEAST = 8  # losses in a quarter of a random fit, from which a trend can be seen
 STUCK = (
     "Not converged: nothing was gained, as far as the noise can tell, and the mean gradient is no "
     "smaller than at the start. Take larger steps, or more of them."

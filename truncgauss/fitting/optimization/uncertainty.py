@@ -20,6 +20,18 @@ from truncgauss.fitting.optimization.parameters import coordinates
 RESOLVED = 1e-10
 
 
+def units_of(matrix: np.ndarray) -> np.ndarray:
+    """Roots of the absolute diagonal, (q,), and 1 where that is 0."""
+    units = np.sqrt(np.abs(np.diagonal(matrix)).astype(float))
+    return np.where(units > 0, units, 1.0)
+
+
+def scaled_spectrum(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Units of a symmetric matrix, and its eigenvalues and vectors in these."""
+    units = units_of(matrix)
+    return units, *np.linalg.eigh(matrix / units[:, None] / units)
+
+
 class ErrorBars(NamedTuple):
     """Standard errors of p parameters that are functions of q free coordinates.
 
@@ -39,7 +51,7 @@ class ErrorBars(NamedTuple):
 
 
 class FreeErrors(NamedTuple):
-    """What is known of the errors of q free coordinates.
+    """Errors of q free coordinates, by the information on them.
 
     Attributes:
         factor: A, (q, q), with A^T A the information in units of each coordinate.
@@ -55,8 +67,7 @@ class FreeErrors(NamedTuple):
     @classmethod
     def observed(cls, information: np.ndarray) -> "FreeErrors":
         """From an information matrix (q, q)."""
-        units = np.sqrt(np.abs(np.diagonal(information)))
-        units = np.where(units > 0, units, 1.0)
+        units = units_of(information)
         return cls(information_factor(information) / units, units)
 
     def of(self, jacobian: np.ndarray) -> ErrorBars:
@@ -78,7 +89,7 @@ class FreeErrors(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """What the caller may rely on at an optimum.
+    """Measures of an optimum: curvature, distance, and sampling error.
 
     Attributes:
         gradient: the largest |g_i| s_i, with s_i the standard error of a free coordinate: the slope
@@ -86,7 +97,7 @@ class Certificate(NamedTuple):
         distance: sqrt(g . H^-1 g): how far the optimum is estimated to be, in standard errors.
         curvature: the smallest eigenvalue of the Hessian, scaled to a unit diagonal.
         positive_definite: whether that is positive beyond rounding, so that it is a minimum and the
-            distance to it can be told.
+            distance to it is known.
         stderr: the sampling error of the log-likelihood; 0 if exact, nan if unknown.
     """
 
@@ -162,9 +173,7 @@ def information_factor(information: Any) -> np.ndarray:
     if not np.all(np.isfinite(information)):
         return np.full_like(information, np.nan)
     eps = float(np.finfo(information.dtype).eps)
-    units = np.sqrt(np.abs(np.diagonal(information)).astype(np.float64))
-    units = np.where(units > 0, units, 1.0)
-    values, vectors = np.linalg.eigh(information / units[:, None] / units)
+    units, values, vectors = scaled_spectrum(information)
     values = np.where(values > 8 * eps * len(values) * np.abs(values).max(), values, 0.0)
     factor = np.sqrt(values)[:, None] * vectors.T * units
     return factor.astype(information.dtype)
@@ -182,9 +191,7 @@ def certificate(gradient: Any, hessian: Any, stderr: float = 0.0) -> Certificate
     if not (np.all(np.isfinite(gradient)) and np.all(np.isfinite(hessian))):
         return Certificate(np.nan, np.nan, np.nan, False, float(stderr))
     eps = float(np.finfo(hessian.dtype).eps)
-    units = np.sqrt(np.abs(np.diagonal(hessian)).astype(float))
-    units = np.where(units > 0, units, 1.0)
-    values, vectors = np.linalg.eigh(hessian / units[:, None] / units)
+    units, values, vectors = scaled_spectrum(hessian)
     positive = bool(values[0] > max(8 * eps * len(values), RESOLVED) * values[-1])
     if not positive:
         return Certificate(np.nan, np.nan, float(values[0]), False, float(stderr))
@@ -222,14 +229,14 @@ def standard_errors(
         >>> tg.fitting.standard_errors(loss, 2.5)
         Array(0.5, dtype=float64)
     """
-    place = coordinates(params, constraints)
-    free, unravel = ravel_pytree(place.free(place.start))
-    flat_params, as_tree = ravel_pytree(place.start)
+    free_coordinates = coordinates(params, constraints)
+    free, unravel = ravel_pytree(free_coordinates.free(free_coordinates.start))
+    flat_params, as_tree = ravel_pytree(free_coordinates.start)
 
     def loss(x: jax.Array) -> jax.Array:
-        return negative_log_likelihood(place.params(unravel(x)))
+        return negative_log_likelihood(free_coordinates.params(unravel(x)))
 
     information = jax.jit(jax.hessian(loss))(free)
-    jacobian = jax.jacfwd(lambda x: ravel_pytree(place.params(unravel(x)))[0])(free)
+    jacobian = jax.jacfwd(lambda x: ravel_pytree(free_coordinates.params(unravel(x)))[0])(free)
     bars = error_bars(information_factor(information), jacobian)
     return as_tree(jnp.asarray(bars.standard_errors, flat_params.dtype))

@@ -76,20 +76,20 @@ def by_differences(
     """A loss with its derivatives along a direction, as `wald_ratios` takes it, by differences."""
 
     def along(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
-        near, there, far = (loss(x + share * direction) for share in (-APART, 0.0, APART))
-        return there, (far - near) / (2.0 * APART), (far - 2.0 * there + near) / APART**2
+        before, at, after = (loss(x + share * direction) for share in (-APART, 0.0, APART))
+        return at, (after - before) / (2.0 * APART), (after - 2.0 * at + before) / APART**2
 
     return along
 
 
 def coverages(ratios: np.ndarray) -> np.ndarray:
-    """In what share of samples Wald intervals of 95 % hold the truth, (p,), if that is the fit and
-    the signed root of the likelihood ratio a standard normal variable (Barndorff-Nielsen and Cox,
-    "Inference and Asymptotics", 1994, section 2.3): Phi(1.96 / r) of both `wald_ratios`, less 1."""
+    """The share of samples in which Wald intervals of 95 % hold the truth, (p,), if that is the fit
+    and the signed root of the likelihood ratio a standard normal variable (Barndorff-Nielsen and
+    Cox, "Inference and Asymptotics", 1994, section 2.3): Phi(1.96 / r) of both ends, less 1."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.sum(ndtr(1.959964 / ratios), axis=1) - 1.0)
 
 
 def untrusted(ratios: np.ndarray) -> np.ndarray:
-    """Which Wald intervals (p,) are not to be trusted."""
+    """A mask of Wald intervals, (p,), that are not to be trusted."""
     return np.asarray(~(coverages(ratios) >= LEAST_COVERED))

@@ -42,61 +42,61 @@ class Precision(NamedTuple):
 
     @classmethod
     def packed(cls, d: int) -> "Precision":
-        """That of d numbers, then the lower triangle by rows."""
+        """The precision that stands behind d numbers, as the lower triangle by rows."""
         return cls(d, *np.tril_indices(d))
 
     @classmethod
     def single(cls, first: int, spread: float, power: int) -> "Precision":
-        """That of one outcome with such a spread: a number, 1 / sigma^power."""
+        """The precision of one outcome with such a spread: a number, 1 / sigma^power."""
         return cls(first, np.zeros(1, int), np.zeros(1, int), spread**power, power)
 
     def matrix(self, x: np.ndarray) -> np.ndarray:
         """The inverse covariance matrix in units of the rows' spread, (d, d)."""
         d = int(self.rows.max()) + 1
-        found = np.zeros((d, d))
+        matrix = np.zeros((d, d))
         entries = self.unit * x[self.first : self.first + len(self.rows)]
-        found[self.rows, self.columns] = found[self.columns, self.rows] = entries
-        return found
+        matrix[self.rows, self.columns] = matrix[self.columns, self.rows] = entries
+        return matrix
 
     def direction(self, change: np.ndarray, size: int) -> np.ndarray:
         """The direction of x, (size,), along which the matrix changes like that."""
-        found = np.zeros(size)
-        found[self.first : self.first + len(self.rows)] = change[self.rows, self.columns]
-        return found
+        direction = np.zeros(size)
+        direction[self.first : self.first + len(self.rows)] = change[self.rows, self.columns]
+        return direction
 
     def wide(self, x: np.ndarray) -> np.ndarray:
         """Directions of the rows (d, k) in which the Gaussian is wider than `widest`."""
         values, vectors = np.linalg.eigh(self.matrix(x))
         return vectors[:, values < self.widest**-self.power]
 
-    def admits(self, here: Point, x: np.ndarray) -> bool:
+    def admits(self, current: Point, x: np.ndarray) -> bool:
         """Whether a step to x keeps the precision positive, and widens the Gaussian in bounds."""
         least = np.linalg.eigvalsh(self.matrix(x))[0]
-        return bool(least >= np.linalg.eigvalsh(self.matrix(here.x))[0] / WIDENING)
+        return bool(least >= np.linalg.eigvalsh(self.matrix(current.x))[0] / WIDENING)
 
-    def too_wide(self, here: Point) -> bool:
+    def too_wide(self, current: Point) -> bool:
         """Whether the Gaussian is almost a straight slope across the rows, and tends to be one."""
-        wide = self.wide(here.x).T
-        slopes = [here.gradient @ self.direction(np.outer(v, v), len(here.x)) for v in wide]
+        wide = self.wide(current.x).T
+        slopes = [current.gradient @ self.direction(np.outer(v, v), len(current.x)) for v in wide]
         return bool(len(slopes) and min(slopes) > 0)
 
     def settled_but_for_width(
-        self, evaluate: Callable[[np.ndarray], P], here: P, num_steps: int
+        self, evaluate: Callable[[np.ndarray], P], current: P, num_steps: int
     ) -> P:
         """The best point with the precision held where it is along wide directions.
 
         A Gaussian may be too wide by chance on the way to a maximum. If it tends to widen even when
         all other parameters are where they belong there is none, if the loss is convex.
         """
-        wide, size = self.wide(here.x).T, len(here.x)
+        wide, size = self.wide(current.x).T, len(current.x)
         pairs = [self.direction(np.outer(v, w) + np.outer(w, v), size) for v in wide for w in wide]
         basis, sizes, _ = np.linalg.svd(np.stack(pairs, axis=1))
         free = basis[:, int(np.sum(sizes > 1e-9 * sizes[0])) :]
-        return settled_within(evaluate, here, free, num_steps)
+        return settled_within(evaluate, current, free, num_steps)
 
 
 def along(direction: np.ndarray) -> str:
-    """In which direction of the rows' columns (d,) that happens, in words; nothing if d = 1."""
+    """A direction of the rows' columns (d,) in words; nothing if d = 1."""
     if len(direction) == 1:
         return ""
     sizes = np.abs(direction)
