@@ -16,10 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
+from scipy.linalg import cho_solve
 
 from truncgauss.execution import distributed, parallel
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 
+MANY = 2**16  # rows from which least squares take their columns' products where these are as good
+WELL_CONDITIONED = 1e-4  # smallest eigenvalue of the products of columns of length 1
 SKETCH = 2**16  # numbers from which a median over processes is taken; it is exact for no more
 T = TypeVar("T")
 
@@ -120,7 +123,8 @@ class RowSums:
             Demmel, Grigori, Hoemmen and Langou, "Communication-optimal parallel and sequential QR
                 and LU factorizations", SIAM Journal on Scientific Computing (2012).
         """
-        local = np.asarray(np.linalg.qr(columns, mode="r"))
+        factor = factor_of_many(columns)
+        local = np.asarray(np.linalg.qr(columns, mode="r")) if factor is None else factor.T
         if self.share is None:
             return local
         return np.asarray(np.linalg.qr(self.concatenate(local), mode="r"))
@@ -131,7 +135,13 @@ class RowSums:
             local = np.linalg.qr(np.column_stack([columns, values]), mode="r")
             both = self.concatenate(np.asarray(local))
             columns, values = both[:, :-1], both[:, -1]
-        return np.linalg.lstsq(columns, values, rcond=None)[0]
+        factor = factor_of_many(columns)
+        if factor is None:
+            return np.linalg.lstsq(columns, values, rcond=None)[0]
+        solution = cho_solve((factor, True), columns.T @ values)
+        # Once more, for the digits that the products have lost.
+        missed = cho_solve((factor, True), columns.T @ (values - columns @ solution))
+        return np.asarray(solution + missed)
 
     def norm(self, columns: np.ndarray) -> np.ndarray:
         """Euclidean lengths of the columns (n, p) of all rows, (p,)."""
@@ -196,6 +206,19 @@ class RowSums:
 
 
 # ---------------------------------------------------------------- whose rows these are
+
+
+def factor_of_many(columns: np.ndarray) -> np.ndarray | None:
+    """The Cholesky factor (p, p) of the products of the columns of many rows, in one pass where QR
+    takes several; None for few rows, and where the products lose digits."""
+    if len(columns) < MANY:
+        return None
+    products = columns.T @ columns
+    lengths = np.sqrt(np.diagonal(products))
+    if not (np.all(np.isfinite(products)) and np.all(lengths > 0)):
+        return None
+    values = np.linalg.eigvalsh(products / np.outer(lengths, lengths))
+    return np.linalg.cholesky(products) if values[0] > WELL_CONDITIONED else None
 
 
 def of_spread(what: str, tree: Any) -> RowSums:

@@ -72,7 +72,7 @@ def whitened(
     lengths = sums.norm(centred[counted])
     total = sums.count(centred[counted])
     units = np.where(lengths > 0, lengths, 1.0) / total**0.5
-    triangle = sums.triangle(centred[counted] / units / total**0.5)
+    triangle = sums.triangle(centred[counted] / (units * total**0.5))
     values = np.linalg.svd(triangle, compute_uv=False)
     rounding = ROUNDING * sums.norm(design[counted])
     if total < len(lengths) or np.any(lengths <= rounding) or values[-1] < COLLINEAR * values[0]:

@@ -20,6 +20,7 @@ from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors,
 from truncgauss.fitting.optimization.wald import by_differences, wald_ratios
 from truncgauss.gaussian.problem import Estimate
 
+STRAIGHT = 0.05  # change of a curvature that moves no ratio of Wald's so far as to matter
 INFORMATION = ("observed", "expected", "sandwich")
 
 
@@ -204,11 +205,16 @@ def ratios_of(
     """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
     if there is a program for that alone."""
     size = float(loss.size)
+    quadratic = hasattr(loss, "bent") and loss.bent(end.x, end.hessian) < STRAIGHT
 
     def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
         if value is not None:
             return by_differences(value)(x, direction)
-        return (end.loss, 0.0, 0.0) if x is end.x else along(loss, x, direction)
+        if x is end.x or not quadratic:
+            return (end.loss, 0.0, 0.0) if x is end.x else along(loss, x, direction)
+        slope, move = end.gradient + end.hessian @ (x - end.x), x - end.x
+        bend = float(direction @ end.hessian @ direction)
+        return end.loss + (end.gradient + slope) @ move / 2, slope @ direction, bend
 
     def estimates(x: np.ndarray) -> np.ndarray:
         return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]

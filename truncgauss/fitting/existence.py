@@ -33,6 +33,7 @@ MOST_ROUNDS = 100
 FEASIBLE = 1e-7  # of the largest entry: what the program's solver calls 0
 MEANT = 1e-6  # by which the rows together must be met better
 FALLING = 1e-3  # t in the unit box: what counts as a sigma that falls where all rows are equations
+FAR_FROM_SINGULAR = 1e-4  # smallest eigenvalue of the products of columns of length 1
 ROUNDING = 64 * np.finfo(float).eps  # of the terms of a sum
 ABSURD = 1e4  # errors of coefficients, in what a Gaussian's own width over the covariates allows
 
@@ -183,6 +184,22 @@ def refuse(fields: dict[str, Any], undetermined: np.ndarray) -> None:
         nothing = {"wald_ratios": np.zeros((0, 2)), "free_errors": unknown}
         fields |= {"converged": False, "errors": errors, **nothing}
         fields["reason"] = UNDETERMINED.format(named)
+
+
+def clearly_bounded(
+    lower: np.ndarray, upper: np.ndarray, design: np.ndarray, scale_known: bool, sums: RowSums
+) -> bool:
+    """Whether exact rows alone say, whatever rounding does, that `rising_direction` finds none: so
+    it is of nearly all samples, and quick to see."""
+    exact = lower == upper
+    columns = design[exact]
+    if not scale_known:
+        columns = np.column_stack([columns, lower[exact]])
+    products = sums.sum(columns.T @ columns)
+    lengths = np.sqrt(np.diagonal(products))
+    if not (np.all(np.isfinite(products)) and np.all(lengths > 0)):
+        return False
+    return bool(np.linalg.eigvalsh(products / np.outer(lengths, lengths))[0] > FAR_FROM_SINGULAR)
 
 
 def determined(points: np.ndarray, sums: RowSums) -> bool:

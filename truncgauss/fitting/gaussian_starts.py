@@ -199,11 +199,15 @@ def least_squares(
     are not known."""
     (n, d), coefficients, residuals = values.shape, [], np.zeros(values.shape)
     for j in range(d):
-        rows, columns = known[:, j], np.ones((n, 1)) if designs is None else np.asarray(designs[j])
-        root = np.sqrt(weights[rows])
-        part = sums.least_squares(root[:, None] * columns[rows], root * values[rows, j])
+        rows: Any = slice(None) if known[:, j].all() else known[:, j]
+        columns = (np.ones((n, 1)) if designs is None else np.asarray(designs[j]))[rows]
+        outcome, root = values[rows, j], np.sqrt(weights[rows])
+        weighted = columns, outcome
+        if np.any(root != 1.0):
+            weighted = root[:, None] * columns, root * outcome
+        part = sums.least_squares(*weighted)
         coefficients.append(part)
-        residuals[rows, j] = values[rows, j] - columns[rows] @ part
+        residuals[rows, j] = outcome - columns @ part
     return np.concatenate(coefficients), residuals
 
 

@@ -110,7 +110,7 @@ def outliers_of(
     if count == 0 or free <= sizes.max() + 1:
         return None
 
-    kinds, which = np.unique(np.stack([sizes, seen]), axis=1, return_inverse=True)
+    kinds, which = kinds_of(np.stack([sizes, seen]))
 
     def quantile(level: float) -> np.ndarray:
         tail, size = -np.expm1(np.log1p(-level) / count) * kinds[1], kinds[0]
@@ -118,12 +118,11 @@ def outliers_of(
             squares = stats.chi2.isf(tail, size)
         else:
             squares = free * stats.beta.isf(tail, size / 2, (free - size) / 2)
-        return np.sqrt(squares)[which.ravel()]
+        return np.sqrt(squares)[which]
 
     limits = quantile(LEVEL)
-    order = np.argsort(limits - distance, kind="stable")
-    beyond = order[(distance > limits)[order]]
-    first = order[0]
+    beyond, first = np.flatnonzero(distance > limits), int(np.argmin(limits - distance))
+    beyond = beyond[np.argsort((limits - distance)[beyond], kind="stable")]
     return Outliers(
         rows=numbers[beyond].astype(int),
         distances=distance[beyond],
@@ -133,6 +132,14 @@ def outliers_of(
         expected=float(quantile(0.5)[first]),
         threshold=float(limits[first]),
     )
+
+
+def kinds_of(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Columns (2, k) that differ, and which of these each of n is."""
+    if np.all(columns == columns[:, :1]):
+        return columns[:, :1], np.zeros(columns.shape[1], int)
+    kinds, which = np.unique(columns, axis=1, return_inverse=True)
+    return kinds, which.ravel()
 
 
 def residual_sizes(rows: Observations, loc: np.ndarray, scale: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ import numpy as np
 
 from truncgauss.execution.pytrees import as_float_array
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.existence import inside_regions, rising_direction
+from truncgauss.fitting.existence import clearly_bounded, inside_regions, rising_direction
 from truncgauss.fitting.one_outcome import limits_of
 from truncgauss.fitting.optimization.widening import WIDEST
 from truncgauss.gaussian.regions import Box
@@ -69,7 +69,8 @@ def direction_of(
         scale_known |= sums.any(limited[counted].any())
         if rows.dimension > 1 and scale_known:
             return None
-    return rising_direction(lower[counted], upper[counted], design[counted], scale_known, sums)
+    rows_of = lower[counted], upper[counted], design[counted], scale_known, sums
+    return None if clearly_bounded(*rows_of) else rising_direction(*rows_of)
 
 
 def exact_rows(rows: Observations, outcome: int) -> np.ndarray:
@@ -86,6 +87,8 @@ def one_outcome(rows: Observations, outcome: int) -> Observations | None:
     """The rows of one outcome and its own limits; None if its region is none of its own."""
     if not (rows.region is None or isinstance(rows.region, Box)) or rows.latent:
         return None
+    if rows.dimension == 1:
+        return rows
     column, region = slice(outcome, outcome + 1), rows.region
     if region is not None:
         region = Box(*(np.asarray(side)[..., column] for side in (region.low, region.high)))

@@ -15,6 +15,7 @@ from truncgauss.gaussian.regions import Region
 
 NOWHERE = 2**31 - 1  # an index that no row has
 LEAST = 64  # shortest length of rows whose integrals have closed forms and take no time
+MOST_BITS = 12  # entries of a row of yes or no, whose kinds are counted rather than sorted
 FEW = 1024  # rows up to which lengths are powers of two
 
 
@@ -157,11 +158,17 @@ def filled_length(count: int) -> int:
 
 def unique_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The number of the first row of each kind, in order of appearance, and each row's kind."""
-    table = np.ascontiguousarray(table + 0.0)  # one zero only
-    if 0 in table.shape:
+    if 0 in table.shape or np.all(table == table[0]):
         return np.zeros(min(1, len(table)), int), np.zeros(len(table), int)
-    keys = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
-    _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
+    if table.dtype == bool and table.shape[1] <= MOST_BITS:
+        codes = table @ (1 << np.arange(table.shape[1]))
+        counts = np.bincount(codes)
+        first = np.array([np.argmax(codes == code) for code in np.flatnonzero(counts)])
+        kind = (np.cumsum(counts > 0) - 1)[codes]
+    else:
+        table = np.ascontiguousarray(table + 0.0)  # one zero only
+        keys = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
+        _, first, kind = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
