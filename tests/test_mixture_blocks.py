@@ -8,11 +8,17 @@ import truncgauss as tg
 from tests.mixture_em import INF, drawn
 from truncgauss import likelihood
 from truncgauss.fitting.mixtures import loss as mixture_loss
-from truncgauss.fitting.mixtures.curvature import point, rough_point, scores_at
+from truncgauss.fitting.mixtures.curvature import (
+    point,
+    rough_point,
+    scores_at,
+    shares,
+    terms_at,
+)
 from truncgauss.fitting.mixtures.em import Components, expectation
 from truncgauss.fitting.mixtures.fit import prepared_loss
 from truncgauss.fitting.mixtures.likelihood import total_of
-from truncgauss.fitting.mixtures.loss import planned, shares, terms_at
+from truncgauss.fitting.mixtures.loss import planned
 
 START = Components(
     np.array([0.4, 0.6]),

@@ -23,7 +23,7 @@ def costs(sizes, seed):
     for n, k, d in sizes:
         whole, start = problem(n, k, d, seed)
         parts = loss.parts_of(whole)
-        traced = jax.make_jaxpr(lambda part, start: em._expectation.traced(part, start))
+        traced = jax.make_jaxpr(lambda part, start: em._expectation.traced(part, start, None))
         counted = len(parts) * operations(traced(parts[0], start).jaxpr)
         em.expectation(whole, start)
         begin = time.process_time()

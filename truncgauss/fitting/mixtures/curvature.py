@@ -23,29 +23,41 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import special
 
-from truncgauss.execution.compiling import Compiled
+from truncgauss import likelihood
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.mixtures.likelihood import (
-    Mixture,
+    KEPT,
+    MixtureTerms,
     component_key,
-    component_terms,
     held_of,
     log_mean,
+    over_components,
     row_weights,
+    total_of,
 )
-from truncgauss.fitting.mixtures.loss import MixtureLoss, summed
+from truncgauss.fitting.mixtures.loss import (
+    MixtureLoss,
+    in_place,
+    padded,
+    parts_of,
+    sum_over,
+    summed,
+    transposed,
+)
 from truncgauss.fitting.mixtures.prior import derivatives
 from truncgauss.fitting.optimization.newton import Point
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.likelihood import RowTerms, row_slopes
+from truncgauss.likelihood import RowTerms, row_slopes, row_terms
 
 STEP = 2e-5  # of differences of gradients
 MANY = 120  # coordinates from which on these are one-sided, right to 1e-5 in place of 1e-8
 
 
 class Scores(NamedTuple):
-    """What one backward pass tells of a mixture's rows; v is the number of weights and coordinates
-    of all components, K (1 + p), each component's weight first.
+    """The scores of a mixture's rows, from one backward pass; v is the number of weights and
+    coordinates of all components, K (1 + p), each component's weight first.
 
     Attributes:
         value: the log-likelihood.
@@ -54,7 +66,8 @@ class Scores(NamedTuple):
         products: the part of the Hessian that first derivatives make, (v, v).
         slopes: the sum of r g - s h with the gradients g and h by a component's own coordinates,
             (K, p).
-        responsibilities, region_shares: r and s, (n, K).
+        observed: the sum of s, (K,), and its gradients, (K, v).
+        terms: the terms of each row, with r and s as `responsibilities` and `region_shares`.
     """
 
     value: jax.Array
@@ -62,8 +75,8 @@ class Scores(NamedTuple):
     squares: jax.Array
     products: jax.Array
     slopes: jax.Array
-    responsibilities: jax.Array
-    region_shares: jax.Array
+    observed: tuple[jax.Array, jax.Array]
+    terms: MixtureTerms
 
 
 class CurvatureSums(NamedTuple):
@@ -103,15 +116,83 @@ def scores_at(loss: MixtureLoss, x: np.ndarray) -> CurvatureSums:
     return CurvatureSums(*summed("scores", _sums, loss, jnp.asarray(x)))
 
 
+def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The observed weights (K,), which are the mean over rows of the share of each component in
+    what can be seen there, and their Jacobian (K, q)."""
+    observed, slopes = sum_over(lambda part, x: scores_of_part(part, x).observed, loss, x)
+    k = loss.coordinates.num_components
+    jacobian = np.array([_gathered(loss, slope) for slope in slopes[:k]])
+    return np.asarray(observed[:k]) / float(loss.size), jacobian / float(loss.size)
+
+
+def terms_at(loss: MixtureLoss, x: np.ndarray) -> MixtureTerms:
+    """The terms of each row at x."""
+    k = loss.coordinates.num_components
+
+    def of_part(part: MixtureLoss) -> MixtureTerms:
+        terms: Any = scores_of_part(part, x).terms
+        r, s = np.asarray(terms.responsibilities)[:, :k], np.asarray(terms.region_shares)[:, :k]
+        components = jax.tree.map(lambda leaf: np.asarray(leaf)[:k].T, terms.components)
+        cut = {"responsibilities": r, "region_shares": s, "components": components}
+        whole: MixtureTerms = terms._replace(**cut)
+        return whole
+
+    return transposed(in_place(loss, [of_part(part) for part in parts_of(loss)]))
+
+
+_total = Compiled(total_of, closed_form)
+
+
+class MixtureSummary(NamedTuple):
+    """The sums over rows, of all processes, of what a mixture says of each.
+
+    Attributes:
+        log_prob, stderr: the log-likelihood of all rows, and its sampling error.
+        counts: the expected number of rows of each component, (K,).
+        inside: the sum over rows of the probability that each component lies in their region, (K,).
+        entropy: of the components of all rows, in nats.
+        responsibilities: P(component | what a row shows) of the rows of this process, (n, K).
+    """
+
+    log_prob: float
+    stderr: float
+    counts: np.ndarray
+    inside: np.ndarray
+    entropy: float
+    responsibilities: np.ndarray
+
+
+def summary_at(loss: MixtureLoss, x: np.ndarray) -> MixtureSummary:
+    """The summary of the rows at free coordinates."""
+    terms = terms_at(loss, x)
+    rows, filled = likelihood.filled_up(loss.observations, transposed(terms))
+    value, stderr = map(np.asarray, _total(rows, transposed(filled)))
+    weights = np.asarray(row_weights(loss.observations, jnp.float64))
+    responsible = np.asarray(terms.responsibilities)
+    inside = weights @ np.exp(np.asarray(terms.components.region).T)
+    logs = np.log(np.where(responsible > 0, responsible, 1.0))
+    local = (
+        value,
+        stderr**2,
+        weights @ responsible,
+        inside,
+        -weights @ np.sum(responsible * logs, axis=1),
+    )
+    value, variance, counts, inside, entropy = loss.sums.sum(local)
+    stderr = float(variance) ** 0.5
+    return MixtureSummary(float(value), stderr, counts, inside, float(entropy), responsible)
+
+
 def _sums(part: MixtureLoss, x: jax.Array) -> tuple[Any, ...]:
-    return tuple(_scores(part, x)[: len(CurvatureSums._fields)])
+    return tuple(scores_of_part(part, x)[: len(CurvatureSums._fields)])
 
 
 def _derivatives(part: MixtureLoss, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
-    """The `Sums` of a part, and its second derivatives."""
-    here = _scores(part, x)
-    shares = here.responsibilities, here.region_shares
-    second = _second(part, x, *shares, here.slopes)
+    """The `CurvatureSums` of a part, and its second derivatives."""
+    here = scores_of_part(part, x)
+    shares = here.terms.responsibilities, here.terms.region_shares
+    slopes = here.slopes if len(x) > MANY else None
+    second = _second(*parameters(part, np.asarray(x)), *shares, slopes)
     return tuple(here[: len(CurvatureSums._fields)]), second
 
 
@@ -128,8 +209,9 @@ def _point(loss: MixtureLoss, x: np.ndarray, found: CurvatureSums, hessian: np.n
 
 def _gathered(loss: MixtureLoss, parts: Any) -> np.ndarray:
     """Parts by the numbers of all components, (v,) or (v, v), as those by free coordinates."""
-    place, parts = loss.coordinates, np.asarray(parts)
-    k = place.num_components
+    place, k = loss.coordinates, loss.coordinates.num_components
+    count = k * (1 + place.own.shape[1])  # without those of components that fill it up
+    parts = np.asarray(parts)[(slice(count),) * np.ndim(parts)]
     where = np.hstack([np.arange(k)[:, None], place.own])
     where[-1, 0] = place.size  # the last weight is no free coordinate
     result = np.zeros((place.size + 1,) * parts.ndim)
@@ -137,8 +219,23 @@ def _gathered(loss: MixtureLoss, parts: Any) -> np.ndarray:
     return result[(slice(-1),) * parts.ndim]
 
 
+def scores_of_part(loss: MixtureLoss, x: Any) -> Scores:
+    """The scores of the rows of a loss that is no sum; of components that fill it up nothing."""
+    return _scores(*parameters(loss, np.asarray(x)))
+
+
+def parameters(loss: MixtureLoss, x: np.ndarray) -> tuple[MixtureLoss, Any, Any, Any]:
+    """The padded loss, with the weights (K,), the coordinates (K, p) and the numbers of its
+    components."""
+    alike, numbers = padded(loss)
+    ratios = np.append(x[: loss.coordinates.num_components - 1], 0.0)
+    weights = np.zeros(len(numbers))
+    weights[: len(ratios)] = special.softmax(ratios)
+    return alike, weights, x[loss.coordinates.own][np.maximum(numbers, 0)], numbers
+
+
 @Compiled
-def _scores(loss: MixtureLoss, x: jax.Array) -> Scores:
+def _scores(loss: MixtureLoss, weights: jax.Array, own: jax.Array, numbers: jax.Array) -> Scores:
     place, rows = loss.coordinates, loss.observations
 
     def one(part: Any) -> tuple[RowTerms, jax.Array, jax.Array]:
@@ -153,33 +250,33 @@ def _scores(loss: MixtureLoss, x: jax.Array) -> Scores:
         )
         return terms, data, region
 
-    weights = place.mixture(x).weights
-    parts = jnp.arange(len(weights)), x[place.own], held_of(loss.method)
-    terms, data, region = jax.lax.map(one, parts)
+    terms, data, region = over_components(one, (numbers, own, held_of(loss.method)))
     log_data, r = log_mean(terms.data.T, weights)
     log_region, s = log_mean(terms.region.T, weights)
-    counts = row_weights(rows, x.dtype)
+    counts = row_weights(rows, own.dtype)
     value = jnp.sum(jnp.where(counts == 0, 0.0, counts * (log_data - log_region)))
-    value += 0.0 * jnp.sum(x)  # NaN stays
-    by_data, data_products = _products(r, jnp.moveaxis(data, 0, 1), counts)
-    by_region, region_products = _products(s, jnp.moveaxis(region, 0, 1), counts)
+    value += 0.0 * (jnp.sum(weights) + jnp.sum(own))  # NaN stays
+    by_data, data_products, _ = _products(r, jnp.moveaxis(data, 0, 1), counts)
+    by_region, region_products, sums = _products(s, jnp.moveaxis(region, 0, 1), counts)
     scores = by_data - by_region
-    total = counts @ scores
+    total, shared = counts @ scores, (counts[:, None] * s).T
+    blocks = jax.scipy.linalg.block_diag(*sums[:, None])
     return Scores(
         value=value,
         total=total,
         squares=(counts[:, None] * scores).T @ scores,
         products=data_products - region_products,
         slopes=total.reshape(len(weights), -1)[:, 1:],
-        responsibilities=r,
-        region_shares=s,
+        observed=(jnp.sum(shared, axis=1), blocks - shared @ by_region),
+        terms=MixtureTerms(log_data - log_region, r, s, log_region, terms),
     )
 
 
 def _products(
     shares: jax.Array, slopes: jax.Array, counts: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """m_i of each row, (n, v), and the sum of sum_k r_ik c_ik c_ik^T - m_i m_i^T, (v, v).
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """m_i of each row, (n, v), the sum of sum_k r_ik c_ik c_ik^T - m_i m_i^T, (v, v), and that of
+    r_ik c_ik, (K, 1 + p).
 
     Args:
         shares: r, (n, K).
@@ -192,36 +289,49 @@ def _products(
     mean = (shares[..., None] * both).reshape(n, -1)
     blocks = jnp.einsum("n,nk,nki,nkj->kij", counts, shares, both, both)
     whole = jax.scipy.linalg.block_diag(*blocks)
-    return mean, whole - (counts[:, None] * mean).T @ mean
+    return mean, whole - (counts[:, None] * mean).T @ mean, (counts @ mean).reshape(k, -1)
 
 
 @Compiled
 def _second(
-    loss: MixtureLoss, x: jax.Array, r: jax.Array, s: jax.Array, here: jax.Array
+    loss: MixtureLoss,
+    weights: jax.Array,
+    own: jax.Array,
+    numbers: jax.Array,
+    r: jax.Array,
+    s: jax.Array,
+    here: jax.Array | None,
 ) -> jax.Array:
     """The sums of r second derivatives of log f less s those of log P, (K, p, p).
 
     Args:
-        loss, x: where.
+        loss, weights, own, numbers: as `parameters` returns them.
         r, s: shares of the components, (n, K), which are held.
-        here: the sums of first derivatives, (K, p).
+        here: the sums of first derivatives, (K, p), for one-sided differences; None for central.
     """
-    place, rows = loss.coordinates, loss.observations
-    counts, weights = row_weights(rows, x.dtype)[:, None], place.mixture(x).weights
+    rows, (n, d) = loss.observations, loss.observations.lower.shape
+    counts = row_weights(rows, own.dtype)
 
-    def total(own: jax.Array) -> jax.Array:
-        locs, matrices = jax.vmap(place.gaussian)(own)
-        mixture = Mixture(weights, locs, CovarianceMatrix(matrices))
-        terms = component_terms(rows, mixture, loss.method, loss.key)
-        data = jnp.where(r > 0, counts * r * terms.data.T, 0.0)
-        return jnp.sum(data - jnp.where(s > 0, counts * s * terms.region.T, 0.0))
+    def one(part: Any) -> jax.Array:
+        number, own, held, r, s, here = part
+        key = component_key(loss.key, number)
 
-    own, slope = x[place.own], jax.grad(total)
+        def terms_of(loc: jax.Array, matrix: jax.Array) -> RowTerms:
+            return row_terms(rows, loc, CovarianceMatrix(matrix), held or loss.method, key)
 
-    def along(direction: jax.Array) -> jax.Array:
-        ahead = slope(own + STEP * direction[None])
-        if len(x) > MANY:
-            return (ahead - here) / STEP
-        return (ahead - slope(own - STEP * direction[None])) / (2 * STEP)
+        kept = jax.checkpoint(terms_of) if n * d * d > KEPT else terms_of
 
-    return jnp.moveaxis(jax.lax.map(along, jnp.eye(own.shape[1], dtype=x.dtype)), 0, 1)
+        def total(own: jax.Array) -> jax.Array:
+            terms = kept(*loss.coordinates.gaussian(own))
+            data = jnp.where(r > 0, counts * r * terms.data, 0.0)
+            return jnp.sum(data - jnp.where(s > 0, counts * s * terms.region, 0.0))
+
+        def along(direction: jax.Array) -> jax.Array:
+            ahead = jax.grad(total)(own + STEP * direction)
+            if here is not None:
+                return (ahead - here) / STEP
+            return (ahead - jax.grad(total)(own - STEP * direction)) / (2 * STEP)
+
+        return jax.lax.map(along, jnp.eye(len(own), dtype=own.dtype))
+
+    return over_components(one, (numbers, own, held_of(loss.method), r.T, s.T, here))

@@ -32,7 +32,7 @@ import numpy as np
 
 from truncgauss.execution.compiling import Compiled
 from truncgauss.fitting.mixtures.likelihood import Mixture, mixture_terms, row_weights, total_of
-from truncgauss.fitting.mixtures.loss import MixtureLoss, summed
+from truncgauss.fitting.mixtures.loss import MixtureLoss, padded, summed
 from truncgauss.fitting.mixtures.parameters import MixtureCoordinates, mixture_at
 from truncgauss.fitting.mixtures.prior import log_prior
 from truncgauss.fitting.optimization.progress import bar
@@ -147,8 +147,13 @@ def expectation(loss: MixtureLoss, here: Components) -> Expectation:
 
 
 def _expected(loss: MixtureLoss, here: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
-    value, gradient, hidden = _expectation(loss, here)
-    return np.asarray(value), tuple(map(np.asarray, gradient[:3])), np.asarray(hidden)
+    alike, numbers = padded(loss)
+    parts = (np.asarray(part)[np.maximum(numbers, 0)] for part in here[:3])
+    filled = Components(*parts)
+    filled = filled._replace(weights=np.where(numbers >= 0, filled.weights, 0.0))
+    value, gradient, hidden = _expectation(alike, filled, numbers)
+    every = tuple(np.asarray(part)[numbers >= 0] for part in gradient[:3])
+    return np.asarray(value), every, np.asarray(hidden)
 
 
 def log_prior_of(loss: MixtureLoss, at: Components) -> float:
@@ -204,13 +209,15 @@ def misfit(matrices: np.ndarray, spread: np.ndarray) -> np.ndarray:
 
 
 @Compiled
-def _expectation(loss: MixtureLoss, here: Components) -> tuple[jax.Array, Components, jax.Array]:
+def _expectation(
+    loss: MixtureLoss, here: Components, numbers: jax.Array | None
+) -> tuple[jax.Array, Components, jax.Array]:
     rows = loss.observations
 
     def total(point: Components) -> tuple[jax.Array, jax.Array]:
         weights, locs, covariances = map(jnp.asarray, point[:3])
         mixture = Mixture(jnp.exp(weights), locs, CovarianceMatrix(covariances))
-        terms = mixture_terms(rows, mixture, loss.method, loss.key)
+        terms = mixture_terms(rows, mixture, loss.method, loss.key, numbers)
         counts = row_weights(rows, locs.dtype)
         hidden = counts @ jnp.expm1(-terms.log_region)
         return total_of(rows, terms).log_prob, hidden

@@ -12,19 +12,18 @@ from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import COARSE
 from truncgauss.fitting.engine import maximum_likelihood
-from truncgauss.fitting.mixtures.curvature import rough_point, score_products
+from truncgauss.fitting.mixtures.curvature import (
+    MixtureSummary,
+    rough_point,
+    score_products,
+    shares,
+    terms_at,
+)
 from truncgauss.fitting.mixtures.edge import edge_of
 from truncgauss.fitting.mixtures.em import Components
 from truncgauss.fitting.mixtures.factors import most_factors
 from truncgauss.fitting.mixtures.likelihood import row_weights
-from truncgauss.fitting.mixtures.loss import (
-    MixtureLoss,
-    MixtureSummary,
-    divided,
-    planned,
-    shares,
-    terms_at,
-)
+from truncgauss.fitting.mixtures.loss import MixtureLoss, divided, planned
 from truncgauss.fitting.mixtures.parameters import STRUCTURES, MixtureCoordinates
 from truncgauss.fitting.mixtures.result import MixtureErrors, MixtureFit
 from truncgauss.fitting.mixtures.rising import ascending_sentence

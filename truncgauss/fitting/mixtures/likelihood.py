@@ -1,6 +1,7 @@
 """The log-likelihood of observed rows, given a mixture of Gaussians."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -177,10 +178,15 @@ def prepared_mixture(
 
 
 def mixture_terms(
-    observations: Observations, mixture: Mixture, method: Method, key: jax.Array
+    observations: Observations,
+    mixture: Mixture,
+    method: Method,
+    key: jax.Array,
+    numbers: jax.Array | None = None,
 ) -> MixtureTerms:
-    """What a mixture says of each row; arguments as `prepared_mixture` returns them."""
-    components = component_terms(observations, mixture, method, key)
+    """The terms of each row; arguments as `prepared_mixture` returns them, and the numbers of the
+    components, (K,), if some of weight 0 fill it up and have -1."""
+    components = component_terms(observations, mixture, method, key, numbers)
     data, responsibilities = log_mean(components.data.T, mixture.weights)
     region, shares = log_mean(components.region.T, mixture.weights)
     total = data - region
@@ -189,9 +195,13 @@ def mixture_terms(
 
 
 def component_terms(
-    observations: Observations, mixture: Mixture, method: Method, key: jax.Array
+    observations: Observations,
+    mixture: Mixture,
+    method: Method,
+    key: jax.Array,
+    numbers: jax.Array | None = None,
 ) -> RowTerms:
-    """What each component says of each row, (K, n); arguments as in `mixture_terms`."""
+    """The terms of each component in each row, (K, n); arguments as in `mixture_terms`."""
     num_components, d = mixture.locs.shape
 
     def one(component: Any) -> RowTerms:
@@ -200,8 +210,21 @@ def component_terms(
 
     if observations.num_rows * d * d * num_components > KEPT:
         one = jax.checkpoint(one)
-    numbers = jnp.arange(num_components)
-    return jax.lax.map(one, (numbers, mixture.locs, mixture.covariance, held_of(method)))
+    parts = mixture.locs, mixture.covariance, held_of(method)
+    if numbers is None:
+        return jax.lax.map(one, (jnp.arange(num_components), *parts))
+    return over_components(one, (numbers, *parts))
+
+
+def over_components(function: Callable[[Any], Any], parts: tuple[Any, ...]) -> Any:
+    """The function of the parts of each component, of which the first is its number; 0 for those
+    that have -1, which are not computed."""
+
+    def one(part: Any) -> Any:
+        nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(function, part))
+        return jax.lax.cond(part[0] >= 0, function, lambda part: nothing, part)
+
+    return jax.lax.map(one, parts)
 
 
 def held_of(method: Method) -> HeldMethods | None:

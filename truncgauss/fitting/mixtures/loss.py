@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,15 @@ import numpy as np
 from truncgauss import likelihood
 from truncgauss.execution import row_sums
 from truncgauss.execution.checkpoint import computed, computed_of_rows
-from truncgauss.execution.compiling import Compiled, Cost, closed_form
+from truncgauss.execution.compiling import Cost
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.mixtures.likelihood import (
+    HeldComponents,
     MixtureTerms,
+    held_of,
     hold,
     mixture_terms,
-    row_weights,
     total_of,
 )
 from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
@@ -29,6 +30,9 @@ from truncgauss.probability.method import Method
 
 # The most rows of a block, and of numbers in one of its arrays of rows by components' coordinates.
 BLOCK, BLOCK_NUMBERS = 2**17, 2**22
+# Components, to multiples of which they are filled up, and the most rows of which that is so:
+# beyond, what it saves in compilation is less than what it costs.
+PADDED, MOST_PADDED = 4, 2**13
 DRAWS = 2**16  # for the integral of a row over a region without linear limits
 T = TypeVar("T")
 
@@ -83,11 +87,6 @@ class MixtureLoss:
             return None
         return Cost(DRAWS * self.observations.lower.size)  # many points, however few rows
 
-    def observed_weights(self, x: jax.Array) -> jax.Array:
-        """The mean, over rows, of the share of each component in what can be seen there, (K,)."""
-        weights = row_weights(self.observations, x.dtype)
-        return weights @ self.terms(x).region_shares / self.size
-
 
 def divided(loss: MixtureLoss) -> MixtureLoss:
     """The loss with its rows filled up to one of few lengths, or in blocks if they are many."""
@@ -105,6 +104,20 @@ def divided(loss: MixtureLoss) -> MixtureLoss:
         for block in blocks
     )
     return dataclasses.replace(loss, parts=parts)
+
+
+def padded(loss: MixtureLoss) -> tuple[MixtureLoss, np.ndarray]:
+    """The loss of one of few numbers of components, so that a program for few rows serves several,
+    and the numbers of these, of which -1 counts with weight 0 and is not computed."""
+    place, method, held = loss.coordinates, loss.method, held_of(loss.method)
+    k, few = place.num_components, loss.observations.num_rows <= MOST_PADDED
+    numbers = np.arange(-(-k // PADDED) * PADDED if few else k)
+    numbers[k:] = -1
+    if held is not None:
+        components = jax.tree.map(lambda leaf: leaf[np.maximum(numbers, 0)], held)
+        method = HeldComponents(components)
+    place = dataclasses.replace(place, num_components=len(numbers))
+    return MixtureLoss(loss.observations, place, loss.size, method, loss.key), numbers
 
 
 def planned(loss: MixtureLoss, method: Method, at: Any) -> MixtureLoss:
@@ -157,11 +170,6 @@ def in_place(loss: MixtureLoss, found: Sequence[Any]) -> Any:
     return jax.tree.map(whole, *found)
 
 
-def shares(loss: MixtureLoss, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The observed weights (K,) and their Jacobian (K, q)."""
-    return sum_over(_shares, loss, x)
-
-
 def sum_over(function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, x: np.ndarray) -> T:
     """As `summed`, computed each time."""
     return row_sums.evaluated(over_parts(function), loss, jnp.asarray(x))
@@ -172,66 +180,6 @@ def over_parts(function: Callable[[MixtureLoss, Any], T]) -> Callable[[MixtureLo
     return lambda loss, at: sum_of([function(part, at) for part in parts_of(loss)])
 
 
-def terms_at(loss: MixtureLoss, x: np.ndarray) -> MixtureTerms:
-    """What the mixture at x says of each row."""
-    found = [_terms(part, jnp.asarray(x)) for part in parts_of(loss)]
-    return transposed(in_place(loss, [transposed(part) for part in found]))
-
-
 def transposed(terms: MixtureTerms) -> MixtureTerms:
     """Terms whose components have the rows' axis first rather than last, or the reverse."""
     return terms._replace(components=jax.tree.map(np.transpose, terms.components))
-
-
-class MixtureSummary(NamedTuple):
-    """The sums over rows, of all processes, of what a mixture says of each.
-
-    Attributes:
-        log_prob, stderr: the log-likelihood of all rows, and its sampling error.
-        counts: the expected number of rows of each component, (K,).
-        inside: the sum over rows of the probability that each component lies in their region, (K,).
-        entropy: of the components of all rows, in nats.
-        responsibilities: P(component | what a row shows) of the rows of this process, (n, K).
-    """
-
-    log_prob: float
-    stderr: float
-    counts: np.ndarray
-    inside: np.ndarray
-    entropy: float
-    responsibilities: np.ndarray
-
-
-def summary_at(loss: MixtureLoss, x: np.ndarray) -> MixtureSummary:
-    """The summary of the rows at free coordinates."""
-    terms = terms_at(loss, x)
-    rows, filled = likelihood.filled_up(loss.observations, transposed(terms))
-    value, stderr = map(np.asarray, _total(rows, transposed(filled)))
-    weights = np.asarray(row_weights(loss.observations, jnp.float64))
-    responsible = np.asarray(terms.responsibilities)
-    inside = weights @ np.exp(np.asarray(terms.components.region).T)
-    logs = np.log(np.where(responsible > 0, responsible, 1.0))
-    local = (
-        value,
-        stderr**2,
-        weights @ responsible,
-        inside,
-        -weights @ np.sum(responsible * logs, axis=1),
-    )
-    value, variance, counts, inside, entropy = loss.sums.sum(local)
-    stderr = float(variance) ** 0.5
-    return MixtureSummary(float(value), stderr, counts, inside, float(entropy), responsible)
-
-
-@Compiled
-def _shares(loss: MixtureLoss, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    value, pulled = jax.vjp(loss.observed_weights, x)
-    return value, jax.lax.map(lambda row: pulled(row)[0], jnp.eye(len(value), dtype=x.dtype))
-
-
-_total = Compiled(total_of, closed_form)
-
-
-@Compiled
-def _terms(loss: MixtureLoss, x: jax.Array) -> MixtureTerms:
-    return loss.terms(x)

@@ -30,8 +30,9 @@ from scipy import optimize, special
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.mixtures.curvature import point as point_at
+from truncgauss.fitting.mixtures.curvature import terms_at
 from truncgauss.fitting.mixtures.likelihood import row_weights
-from truncgauss.fitting.mixtures.loss import MixtureLoss, terms_at
+from truncgauss.fitting.mixtures.loss import MixtureLoss
 from truncgauss.fitting.mixtures.rising import natural_coordinates
 from truncgauss.fitting.mixtures.starts import standard_rows
 from truncgauss.fitting.optimization.newton import Point, newton_steps, point

@@ -23,10 +23,10 @@ import numpy as np
 
 from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree
-from truncgauss.fitting.mixtures.curvature import point
+from truncgauss.fitting.mixtures.curvature import point, terms_at
 from truncgauss.fitting.mixtures.em import components_at
 from truncgauss.fitting.mixtures.likelihood import row_weights
-from truncgauss.fitting.mixtures.loss import MixtureLoss, terms_at
+from truncgauss.fitting.mixtures.loss import MixtureLoss
 from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
 from truncgauss.fitting.optimization.newton import Point, newton_steps
 from truncgauss.fitting.optimization.widening import Precision, along

@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from truncgauss.fitting.mixtures.curvature import MANY, point, rough_point
+from truncgauss.fitting.mixtures.curvature import (
+    MANY,
+    MixtureSummary,
+    point,
+    rough_point,
+    shares,
+    summary_at,
+)
 from truncgauss.fitting.mixtures.em import (
     Ascent,
     Components,
@@ -16,14 +23,7 @@ from truncgauss.fitting.mixtures.em import (
     components_at,
     has_collapsed,
 )
-from truncgauss.fitting.mixtures.loss import (
-    MixtureLoss,
-    MixtureSummary,
-    parts_of,
-    planned,
-    shares,
-    summary_at,
-)
+from truncgauss.fitting.mixtures.loss import MixtureLoss, parts_of, planned
 from truncgauss.fitting.mixtures.rising import Ascending, natural_end
 from truncgauss.fitting.optimization.descent import Descent, Path
 from truncgauss.fitting.optimization.newton import CLOSE, NEAR, Point, newton_steps
