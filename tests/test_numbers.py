@@ -30,5 +30,7 @@ def test_changes_are_seen():
     assert of({"a": 1.0}, {}) and of({}, {"a": 1.0}) and of({"a": [1.0]}, {"a": [1.0, 1.0]})
     assert of({"raises": "ValueError", "message": "x"}, {"value": 1.0}) and of([], ["a note"])
     assert of({"converged": True}, {"converged": False}) and of({"a": "nan"}, {"a": 0.0})
+    assert not of({"a": "after 6 steps"}, {"a": "after 5 steps"})
+    assert of({"a": "after 6 steps"}, {"a": "after 4 steps"})
     assert not of({"a": ["inf", 1.0]}, {"a": ["inf", 1.0]})
     assert not of({"stderr": 1.0}, {"stderr": 1.0 + 5e-8}) and of({"a": 1.0}, {"a": 1.0 + 5e-8})
