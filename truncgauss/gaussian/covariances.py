@@ -19,7 +19,7 @@ from truncgauss.execution.pytrees import (
     frozen_pytree,
     is_concrete,
 )
-from truncgauss.gaussian.linalg import is_symmetric, rounding
+from truncgauss.gaussian.linalg import diagonal, is_symmetric, rounding
 
 LARGE = 3000  # dimensions from which a matrix is checked in steps of so many rows
 LARGE_STEP = 512
@@ -55,7 +55,7 @@ class Covariance(Batched, ABC):
     @property
     def variances(self) -> Float[Array, "*batch d"]:
         """The diagonal of the covariance matrix."""
-        return jnp.diagonal(self.covariance_matrix, axis1=-2, axis2=-1)
+        return diagonal(self.covariance_matrix)
 
     @abstractmethod
     def scaled(self, by: Float[Array, "*batch d"]) -> "Covariance":
@@ -115,7 +115,7 @@ class CovarianceMatrix(Covariance):
         # What has no variance at all gets one here, and loses it below.
         extra = jnp.where(floor[..., None] == 0, 1.0, extra)
         factor = jnp.linalg.cholesky(self.matrix + extra * identity)
-        pivots = jnp.diagonal(factor, axis1=-2, axis2=-1)
+        pivots = diagonal(factor)
         empty = (pivots**2 <= 2.0 * floor) | (floor == 0)
         factor = jnp.where(empty[..., None, :], 0.0 * factor, factor)
         return jnp.where(is_symmetric(self.matrix)[..., None, None], factor, jnp.nan)
