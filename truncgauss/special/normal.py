@@ -19,6 +19,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
+from truncgauss.special import intervals
 from truncgauss.special.intervals import is_short, log_mass, step
 from truncgauss.special.moments import (
     IntervalMoments,
@@ -75,20 +76,41 @@ def standardize(
         >>> [float(v) for v in tg.special.standardize(1.0, jnp.inf, 0.0, 2.0)]
         [0.5, inf, inf]
     """
-    low, high, loc, scale = as_floats(low, high, loc, scale)
+    return Interval(*_standardize(*as_floats(low, high, loc, scale)))
+
+
+@jax.custom_jvp
+def _standardize(low: Array, high: Array, loc: Array, scale: Array) -> tuple[Array, Array, Array]:
     # 0 for proper loc and scale; otherwise NaN, which an infinite limit would hide.
-    nan_propagator = jax.lax.stop_gradient(jnp.where(scale > 0, 0.0 * (loc / scale), jnp.nan))
+    nan_propagator = jnp.where(scale > 0, 0.0 * (loc / scale), jnp.nan)
+    infinite = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan))
     low_far, high_far = jnp.isinf(low), jnp.isinf(high)
     either = low_far | high_far
-    # The subtrahend of a hidden branch is finite, so that its derivative is 0 and not NaN.
+    # Finite in a hidden branch too: where a derivative ignores the rule it is then 0 and not NaN.
     finite_low, finite_high = jnp.where(low_far, loc, low), jnp.where(high_far, loc, high)
-    infinite = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan))
     difference = jnp.where(either, loc, high) - jnp.where(either, loc, low)
-    return Interval(
-        jnp.where(low_far, low + nan_propagator, ratio(finite_low - loc, scale)),
-        jnp.where(high_far, high + nan_propagator, ratio(finite_high - loc, scale)),
-        jnp.where(either, infinite + nan_propagator, ratio(difference, scale)),
+    return (
+        jnp.where(low_far, low + nan_propagator, (finite_low - loc) / scale),
+        jnp.where(high_far, high + nan_propagator, (finite_high - loc) / scale),
+        jnp.where(either, infinite + nan_propagator, difference / scale),
     )
+
+
+@_standardize.defjvp
+def _standardize_jvp(
+    primals: tuple[Array, ...], tangents: tuple[Array, ...]
+) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
+    low, high, _, scale = primals
+    dlow, dhigh, dloc, dscale = tangents
+    interval = _standardize(*primals)
+    far = jnp.isinf(low), jnp.isinf(high), jnp.isinf(low) | jnp.isinf(high)
+    moves = dlow - dloc, dhigh - dloc, dhigh - dlow
+    a, b, w = (
+        # The factor of a hidden branch is finite, so that its derivative is 0 and not NaN.
+        jnp.where(is_far, 0.0, ratio(move - jnp.where(is_far, 0.0, z) * dscale, scale))
+        for is_far, move, z in zip(far, moves, interval)
+    )
+    return interval, (a, b, w)
 
 
 def _nearer(interval: Interval) -> tuple[Array, Array]:
@@ -121,6 +143,39 @@ def log_interval_mass(
     interval = _interval(low, high, width)
     _, a = _nearer(interval)
     return log_mass(a, interval.width)
+
+
+class MassSlopes(NamedTuple):
+    """The log mass Z of an interval [a, b] and its derivatives, of the shape of the ends.
+
+    Attributes:
+        log_mass: log Z.
+        mean: the mean on the interval, phi(a)/Z - phi(b)/Z, without cancellation: minus the
+            derivative by a shift of the interval.
+        spread: a phi(a)/Z - b phi(b)/Z, minus the derivative by the log of its scale.
+        at_low, at_high: the densities phi(a)/Z and phi(b)/Z.
+    """
+
+    log_mass: Array
+    mean: Array
+    spread: Array
+    at_low: Array
+    at_high: Array
+
+
+def log_mass_and_slopes(low: Array, high: Array, width: Array) -> MassSlopes:
+    """`log_interval_mass` with its derivatives, which are 0 by infinite limits."""
+    mirrored, a = _nearer(Interval(low, high, width))
+    log, mean, at_far = intervals.log_mass_and_slopes(a, width)
+    at_near = mean + at_far
+    near, w = (jnp.where(jnp.isinf(x), 0.0, x) for x in (a, width))
+    return MassSlopes(
+        log,
+        jnp.where(mirrored, -mean, mean),
+        near * mean - w * at_far,
+        jnp.where(mirrored, at_far, at_near),
+        jnp.where(mirrored, at_near, at_far),
+    )
 
 
 def _interval(low: ArrayLike, high: ArrayLike, width: ArrayLike | None) -> Interval:
