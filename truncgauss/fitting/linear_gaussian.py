@@ -265,10 +265,17 @@ class ObservationsLoss:
     key: jax.Array
     sums: RowSums = RowSums()
 
+    @property
+    def iterated(self) -> bool:
+        """Whether some integral may have more than two dimensions, so that a Hessian by all its
+        gradients, one after the other, takes many times as long as all at once."""
+        methods = getattr(self.method, "methods", None)
+        return methods is None or not set(methods) <= {"1", "2"}
+
     def steps(self, x: np.ndarray) -> np.ndarray | None:
         """By how much each coordinate moves between gradients whose differences are the Hessian,
         (q,); None if that is exact."""
-        units = self.coordinates.units(x)
+        units = None if self.iterated else self.coordinates.units(x)
         return None if units is None else STEP * units
 
     def __call__(self, x: jax.Array) -> jax.Array:

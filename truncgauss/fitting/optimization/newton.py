@@ -214,7 +214,8 @@ def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
 def along(loss: Any, x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
     """A loss and its first and second derivatives along a direction, by its Hessian or, where that
     is expensive, by gradients on both sides."""
-    if steps_of(loss, x) is None and not getattr(loss, "expensive_hessian", False):
+    slow = getattr(loss, "expensive_hessian", False) or getattr(loss, "iterated", False)
+    if steps_of(loss, x) is None and not slow:
         at = point(loss, x)
         return at.loss, at.gradient @ direction, direction @ at.hessian @ direction
     low, high = (sloped(loss, x + side * APART * direction) for side in (-1.0, 1.0))
