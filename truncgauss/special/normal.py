@@ -76,41 +76,20 @@ def standardize(
         >>> [float(v) for v in tg.special.standardize(1.0, jnp.inf, 0.0, 2.0)]
         [0.5, inf, inf]
     """
-    return Interval(*_standardize(*as_floats(low, high, loc, scale)))
-
-
-@jax.custom_jvp
-def _standardize(low: Array, high: Array, loc: Array, scale: Array) -> tuple[Array, Array, Array]:
+    low, high, loc, scale = as_floats(low, high, loc, scale)
     # 0 for proper loc and scale; otherwise NaN, which an infinite limit would hide.
-    nan_propagator = jnp.where(scale > 0, 0.0 * (loc / scale), jnp.nan)
-    infinite = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan))
+    nan_propagator = jax.lax.stop_gradient(jnp.where(scale > 0, 0.0 * (loc / scale), jnp.nan))
     low_far, high_far = jnp.isinf(low), jnp.isinf(high)
     either = low_far | high_far
-    # Finite in a hidden branch too: where a derivative ignores the rule it is then 0 and not NaN.
+    # The subtrahend of a hidden branch is finite, so that its derivative is 0 and not NaN.
     finite_low, finite_high = jnp.where(low_far, loc, low), jnp.where(high_far, loc, high)
+    infinite = jnp.where(low == high, 0.0, jnp.where(low < high, jnp.inf, jnp.nan))
     difference = jnp.where(either, loc, high) - jnp.where(either, loc, low)
-    return (
-        jnp.where(low_far, low + nan_propagator, (finite_low - loc) / scale),
-        jnp.where(high_far, high + nan_propagator, (finite_high - loc) / scale),
-        jnp.where(either, infinite + nan_propagator, difference / scale),
+    return Interval(
+        jnp.where(low_far, low + nan_propagator, ratio(finite_low - loc, scale)),
+        jnp.where(high_far, high + nan_propagator, ratio(finite_high - loc, scale)),
+        jnp.where(either, infinite + nan_propagator, ratio(difference, scale)),
     )
-
-
-@_standardize.defjvp
-def _standardize_jvp(
-    primals: tuple[Array, ...], tangents: tuple[Array, ...]
-) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
-    low, high, _, scale = primals
-    dlow, dhigh, dloc, dscale = tangents
-    interval = _standardize(*primals)
-    far = jnp.isinf(low), jnp.isinf(high), jnp.isinf(low) | jnp.isinf(high)
-    moves = dlow - dloc, dhigh - dloc, dhigh - dlow
-    a, b, w = (
-        # The factor of a hidden branch is finite, so that its derivative is 0 and not NaN.
-        jnp.where(is_far, 0.0, ratio(move - jnp.where(is_far, 0.0, z) * dscale, scale))
-        for is_far, move, z in zip(far, moves, interval)
-    )
-    return interval, (a, b, w)
 
 
 def _nearer(interval: Interval) -> tuple[Array, Array]:
