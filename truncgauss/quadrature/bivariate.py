@@ -324,7 +324,9 @@ class PanelNodes(NamedTuple):
         weights: of the quadrature, shape (n,).
         mean: conditional mean of X2 at the anchor.
         shifts: the conditional means at the nodes less `mean`, shape (n,).
-        inner: the limits of X2, standardised at each node.
+        at_anchor: the limits of X2, standardised at the anchor.
+        steps: `shifts` in standard deviations of X2 given X1.
+        inner: the limits of X2, standardised at each node: those at the anchor less `steps`.
         z: the standardised nodes.
         log_prior: log density of X1 at the nodes, less `constant`.
         constant: that at the anchor, times sqrt(2 pi).
@@ -334,6 +336,8 @@ class PanelNodes(NamedTuple):
     weights: jax.Array
     mean: jax.Array
     shifts: jax.Array
+    at_anchor: Interval
+    steps: jax.Array
     inner: Interval
     z: jax.Array
     log_prior: jax.Array
@@ -363,7 +367,9 @@ def panel_nodes(
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
     log_prior = -(base + 0.5 * steps) * steps
     constant = -0.5 * base * base - jnp.log(form.scale)
-    return PanelNodes(offsets, weights, mean, shifts, inner, base + steps, log_prior, constant)
+    return PanelNodes(
+        offsets, weights, mean, shifts, at_anchor, shift, inner, base + steps, log_prior, constant
+    )
 
 
 # Anchor, whether one interval decides (None: never), and two ends.
@@ -376,10 +382,14 @@ def integrand_nodes(inputs: Inputs, panel: Panel, with_ends: bool = False) -> Pa
     if decides is None:
         return panel_nodes(*inputs, anchor, breakpoints, with_ends)
     nodes = panel_nodes(loc, _spread(form), low, high, anchor, breakpoints, with_ends)
-    inner = (jnp.where(decides, x, y) for x, y in zip(alone(*inputs).interval, nodes.inner))
+    interval = alone(*inputs).interval
+    inner = (jnp.where(decides, x, y) for x, y in zip(interval, nodes.inner))
+    at_anchor = (jnp.where(decides, x, y) for x, y in zip(interval, nodes.at_anchor))
     first = np.arange(len(nodes.weights)) == 0
     return nodes._replace(
         weights=jnp.where(decides, first, nodes.weights),
+        at_anchor=Interval(*at_anchor),
+        steps=jnp.where(decides, 0.0, nodes.steps),
         inner=Interval(*inner),
         log_prior=jnp.where(decides, 0.0, nodes.log_prior),
         constant=jnp.where(decides, 0.0, nodes.constant),
@@ -391,6 +401,20 @@ def log_panel(inputs: Inputs, panel: Panel) -> jax.Array:
     nodes = integrand_nodes(inputs, panel)
     log_values = log_interval_mass(*nodes.inner) + nodes.log_prior
     return nodes.constant + log_concave.log_weighted_sum(log_values, nodes.weights)
+
+
+def falls(nodes: PanelNodes) -> tuple[jax.Array, jax.Array]:
+    """(c^2 - c0^2)/2 at the nodes, and c0^2/2, where c and c0 are the distances of the limits of X2
+    from its mean, at a node and at the anchor.
+
+    The difference comes from the steps: that of the squares has fewer digits far in a tail.
+    """
+    (low, high, _), inner = nodes.at_anchor, nodes.inner
+    first = jnp.where(low > 0, low, jnp.where(high < 0, -high, 0.0))
+    distance = jnp.where(inner.low > 0, inner.low, jnp.where(inner.high < 0, -inner.high, 0.0))
+    change = jnp.where((high < 0) & (inner.high < 0), nodes.steps, distance - first)
+    change = jnp.where((low > 0) & (inner.low > 0), -nodes.steps, change)
+    return (first + 0.5 * change) * change, 0.5 * first * first
 
 
 class MeanScores(NamedTuple):
@@ -422,8 +446,8 @@ def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
     Nothing cancels: the mean of X2 within its limits is not computed from the densities at both.
     """
     nodes = integrand_nodes(inputs, panel, with_ends=True)
-    slopes = log_mass_and_slopes(*nodes.inner)
-    log_values = slopes.log_mass + nodes.log_prior
+    slopes, (fall, at_anchor) = log_mass_and_slopes(*nodes.inner), falls(nodes)
+    log_values = slopes.relative_log + (nodes.log_prior - fall)
     top = jax.lax.stop_gradient(jnp.max(jnp.where(nodes.weights > 0, log_values, -jnp.inf)))
     top = jnp.where(jnp.isfinite(top), top, 0.0)
     values = jnp.exp(log_values - top)
@@ -437,7 +461,7 @@ def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
     # The last two nodes, of weight 0, are the ends of the panel.
     at_limit = panel[1][0] == -jnp.inf, panel[1][1] == jnp.inf
     means += [jnp.where(at_limit[j], values[j - 2] / total, 0.0) for j in range(2)]
-    return nodes.constant + top + jnp.log(total), jnp.stack(means)
+    return nodes.constant - at_anchor + (top + jnp.log(total)), jnp.stack(means)
 
 
 def gradient(inputs: Inputs, plan: tuple[jax.Array, Any], means: jax.Array) -> Inputs:

@@ -227,7 +227,6 @@ def _log_mass_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tu
 
 @jax.jit
 def log_mass_and_slopes(a: Array, w: Array) -> tuple[Array, Array, Array]:
-    """Log probability of [a, a + w], the mean there, and the density at a + w over that of it."""
+    """`relative_log` of [a, a + w], the mean there, and the density at a + w over its mass."""
     m = masses(a, w)
-    log = relative_log(m, a, w) - 0.5 * jnp.square(_anchor(a))
-    return log, *_log_mass_slopes(m, a)
+    return relative_log(m, a, w), *_log_mass_slopes(m, a)

@@ -128,14 +128,14 @@ class MassSlopes(NamedTuple):
     """The log mass Z of an interval [a, b] and its derivatives, of the shape of the ends.
 
     Attributes:
-        log_mass: log Z.
+        relative_log: log Z + c^2/2, where c is the distance of the interval from 0.
         mean: the mean on the interval, phi(a)/Z - phi(b)/Z, without cancellation: minus the
             derivative by a shift of the interval.
         spread: a phi(a)/Z - b phi(b)/Z, minus the derivative by the log of its scale.
         at_low, at_high: the densities phi(a)/Z and phi(b)/Z.
     """
 
-    log_mass: Array
+    relative_log: Array
     mean: Array
     spread: Array
     at_low: Array
@@ -143,7 +143,8 @@ class MassSlopes(NamedTuple):
 
 
 def log_mass_and_slopes(low: Array, high: Array, width: Array) -> MassSlopes:
-    """`log_interval_mass` with its derivatives, which are 0 by infinite limits."""
+    """The log mass of intervals, relative to the density at their points nearest to 0, and its
+    derivatives, which are 0 by infinite limits."""
     mirrored, a = _nearer(Interval(low, high, width))
     log, mean, at_far = intervals.log_mass_and_slopes(a, width)
     at_near = mean + at_far
