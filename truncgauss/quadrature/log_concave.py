@@ -181,14 +181,11 @@ def graded_panels(left: jax.Array, right: jax.Array, distances: jax.Array) -> ja
     return jnp.sort(jnp.concatenate([jnp.stack([left, right]), inner]))
 
 
-def rule(
-    breakpoints: jax.Array, num_nodes: int = NUM_NODES, with_ends: bool = False
-) -> tuple[jax.Array, jax.Array]:
-    """Gauss-Legendre nodes and weights on all panels, flattened; the ends last, of weight 0."""
-    legendre = np.polynomial.legendre.leggauss(num_nodes)
-    if with_ends:
-        legendre = np.append(legendre[0], [-1.0, 1.0]), np.append(legendre[1], [0.0, 0.0])
-    nodes, weights = (jnp.asarray(part, breakpoints.dtype) for part in legendre)
+def rule(breakpoints: jax.Array, num_nodes: int = NUM_NODES) -> tuple[jax.Array, jax.Array]:
+    """Gauss-Legendre nodes and weights on all panels, flattened."""
+    nodes, weights = (
+        jnp.asarray(part, breakpoints.dtype) for part in np.polynomial.legendre.leggauss(num_nodes)
+    )
     half = 0.5 * jnp.diff(breakpoints)[:, None]
     middle = 0.5 * (breakpoints[1:] + breakpoints[:-1])[:, None]
     return (middle + half * nodes[None]).ravel(), (half * weights[None]).ravel()
@@ -259,44 +256,28 @@ Panel = Callable[[Any, Any], Any]
 Weights = tuple[jax.Array, jax.Array]
 
 
-class GradientRule(NamedTuple):
-    """The derivative of an integral by means over its panels, weighted by their integrals.
-
-    Attributes:
-        start: inputs -> zeros of the structure of the means.
-        panel: (inputs, (plan, two breakpoints)) -> the log of a panel's integral, and its means.
-        gradient: (inputs, plan, means) -> the derivatives, of the structure of the inputs.
-    """
-
-    start: Callable[[Any], Any]
-    panel: Panel
-    gradient: Callable[[Any, Any, Any], Any]
-
-
 def log_total(
-    panel: Panel,
-    inputs: Any,
-    plan: Any,
-    breakpoints: jax.Array,
-    num_panels: jax.Array,
-    rule: GradientRule | None = None,
+    panel: Panel, inputs: Any, plan: Any, breakpoints: jax.Array, num_panels: jax.Array
 ) -> jax.Array:
     """log(sum_k exp(panel(inputs, (plan, two breakpoints)))) over the panels in use.
 
     The loop keeps the memory of one panel for each problem of a batch, and computes no panel that
     is not in use. A loop of unknown length has no reverse-mode derivative, so the derivative is
     computed along with the value: d log(sum) = sum_k weight_k d panel_k; likewise the second one.
-    `plan` and breakpoints carry no derivative. Without a rule JAX derives each panel.
+    `plan` and breakpoints carry no derivative.
     """
+    flat, unravel = ravel_pytree(inputs)
     plan = jax.lax.stop_gradient(plan)
-    zeros = partial(jax.tree.map, jnp.zeros_like)
-    rule = rule or GradientRule(zeros, jax.value_and_grad(panel), lambda inputs, plan, means: means)
-    return _total(panel, rule, inputs, (plan, breakpoints), num_panels)
+
+    def one(flat: jax.Array, panels: Any) -> Any:
+        return panel(unravel(flat), panels)
+
+    return _total(one, flat, (plan, breakpoints), num_panels)
 
 
 def _over_panels(
     one: Panel,
-    inputs: Any,
+    flat: jax.Array,
     panels: tuple[Any, jax.Array],
     num_panels: jax.Array,
     start: Any,
@@ -307,7 +288,7 @@ def _over_panels(
 
     def step(k: jax.Array, state: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
         top, old = state
-        value, new = one(inputs, (plan, jax.lax.dynamic_slice(breakpoints, (k,), (2,))))
+        value, new = one(flat, (plan, jax.lax.dynamic_slice(breakpoints, (k,), (2,))))
         # From the difference, not from the sum, which has fewer digits far in a tail.
         excess = jnp.where(value == -jnp.inf, -jnp.inf, value - top)
         weights = sigmoid(-excess), sigmoid(excess)
@@ -317,66 +298,51 @@ def _over_panels(
         )
         return jnp.logaddexp(top, value), joined
 
-    # Of an input, so that on a device mesh it is sharded as the inputs are.
-    nothing = jnp.full_like(jnp.ravel(jax.tree.leaves(inputs)[0])[0], -jnp.inf)
-    return jax.lax.fori_loop(0, num_panels, step, (nothing, start))
+    return jax.lax.fori_loop(0, num_panels, step, (jnp.full_like(flat[0], -jnp.inf), start))
 
 
 def _average(old: Any, new: Any, weights: Weights) -> Any:
     return jax.tree.map(lambda x, y: weights[0] * x + weights[1] * y, old, new)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _total(
-    panel: Panel, rule: GradientRule, inputs: Any, panels: Any, num_panels: jax.Array
-) -> jax.Array:
-    def with_nothing(inputs: Any, panels: Any) -> tuple[jax.Array, tuple[()]]:
-        return panel(inputs, panels), ()
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _total(one: Panel, flat: jax.Array, panels: Any, num_panels: jax.Array) -> jax.Array:
+    def with_nothing(flat: jax.Array, panels: Any) -> tuple[jax.Array, tuple[()]]:
+        return one(flat, panels), ()
 
-    return _over_panels(with_nothing, inputs, panels, num_panels, (), _average)[0]
+    return _over_panels(with_nothing, flat, panels, num_panels, (), _average)[0]
 
 
 @_total.defjvp
 def _total_jvp(
-    panel: Panel, rule: GradientRule, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+    one: Panel, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    value, gradient = _value_and_gradient(rule, *primals)
-    return value, _along(gradient, tangents[0])
-
-
-def _along(gradient: Any, change: Any) -> Any:
-    """The sum of the products of all numbers."""
-    products = jax.tree.map(lambda x, y: jnp.sum(x * y), gradient, change)
-    return sum(jax.tree.leaves(products))
+    value, gradient = _value_and_gradient(one, *primals)
+    return value, gradient @ tangents[0]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _value_and_gradient(
-    rule: GradientRule, inputs: Any, panels: Any, num_panels: jax.Array
-) -> tuple[jax.Array, Any]:
+    one: Panel, flat: jax.Array, panels: Any, num_panels: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """The log of the sum and its gradient."""
-    start = rule.start(inputs)
-    value, means = _over_panels(rule.panel, inputs, panels, num_panels, start, _average)
-    return value, rule.gradient(inputs, panels[0], means)
+    start = jnp.zeros_like(flat)
+    return _over_panels(jax.value_and_grad(one), flat, panels, num_panels, start, _average)
 
 
 @_value_and_gradient.defjvp
 def _value_and_gradient_jvp(
-    rule: GradientRule, primals: tuple[Any, ...], tangents: tuple[Any, ...]
-) -> tuple[tuple[jax.Array, Any], tuple[jax.Array, Any]]:
-    inputs, panels, num_panels = primals
-    flat, unravel = ravel_pytree(inputs)
+    one: Panel, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
+    flat, panels, num_panels = primals
+    value, gradient = _value_and_gradient(one, *primals)
 
-    def gradient_of(flat: jax.Array) -> tuple[jax.Array, tuple[jax.Array, Any]]:
-        inputs = unravel(flat)
-        start = rule.start(inputs)
-        value, means = _over_panels(rule.panel, inputs, panels, num_panels, start, _average)
-        gradient = rule.gradient(inputs, panels[0], means)
-        return ravel_pytree(gradient)[0], (value, gradient)
+    def gradient_of(flat: jax.Array) -> jax.Array:
+        start = jnp.zeros_like(flat)
+        return _over_panels(jax.value_and_grad(one), flat, panels, num_panels, start, _average)[1]
 
-    hessian, (value, gradient) = jax.jacfwd(gradient_of, has_aux=True)(flat)
-    change = unravel(hessian @ ravel_pytree(tangents[0])[0])
-    return (value, gradient), (_along(gradient, tangents[0]), change)
+    hessian = jax.jacfwd(gradient_of)(flat)
+    return (value, gradient), (gradient @ tangents[0], hessian @ tangents[0])
 
 
 class ComponentMoments(NamedTuple):
