@@ -308,7 +308,7 @@ def first_nonfinite() -> Any:
 # ------------------------------------------------------------------------- fits of fractions
 
 
-def of_fractions(fit: tg.fitting.FractionsFit) -> dict[str, Any]:
+def of_fractions(fit: tg.fitting.FractionsFit | tg.fitting.FitResult) -> dict[str, Any]:
     words = {"converged": bool(fit.converged), "reason": fit.reason, "notes": list(fit.notes)}
     if not fit.converged:  # its parameters mean nothing
         return words
@@ -316,7 +316,9 @@ def of_fractions(fit: tg.fitting.FractionsFit) -> dict[str, Any]:
     found = {name: jax.tree.leaves(part) for name, part in parts.items()}
     others = [jax.tree.leaves(other) for other in fit.alternatives]
     loss = fit.loss_trace[-1] if fit.loss_trace[-1] > 1e-12 else 0.0  # else that is rounding
-    found |= {"loss": loss, "log_likelihood": fit.log_likelihood}
+    found |= {"loss": loss}
+    if isinstance(fit, tg.fitting.FractionsFit):
+        found |= {"log_likelihood": fit.log_likelihood}
     return words | found | {"alternatives": others}
 
 

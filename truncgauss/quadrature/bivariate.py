@@ -151,7 +151,7 @@ def plan(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Ar
     count, parts = log_concave.shared_out(2.0 * cost + middle, MAX_PANELS)
     within = jnp.clip(parts - cost, 0.0, middle)
     offsets = jnp.minimum(parts, cost) + jnp.maximum(parts - cost - middle, 0.0)
-    used = np.arange(MAX_PANELS + 1) < count
+    used = np.arange(MAX_PANELS + 1, dtype=count.dtype) < count
     breakpoints = jnp.where(used, left + (within * long + offsets * short), right)
     return PanelPlan(anchor, log_concave.reaching(breakpoints, at_low, at_high), count.astype(int))
 

@@ -194,12 +194,13 @@ def last_digit_of_two(
         density = -0.5 * (z1 * z1 + z2 * z2) - log_prob
         density -= jnp.log(2.0 * math.pi * scale * form.residual_scale)
         known = trials.corner & jnp.isfinite(log_prob) & (form.residual_scale > 0)
-        rate = jnp.sum(jnp.where(known, SIDES[:, 0] * SIDES[:, 1] * jnp.exp(density), 0.0))
+        rate = jnp.sum(jnp.where(known, CORNERS.astype(loc.dtype) * jnp.exp(density), 0.0))
         bound = jnp.maximum(bound, jnp.abs(across * scale * rate))
     return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
 
 
 SIDES = np.asarray(list(itertools.product((0, 1, -1), repeat=2)))  # active limits, lower ones: 1
+CORNERS = np.prod(SIDES, axis=1)
 
 
 class ActiveSets(NamedTuple):
@@ -239,7 +240,8 @@ def active_sets(
     first = (z[0] - jnp.where(both, slope * scale * second, 0.0)) / scale
     # One that should be 0 may come out with either sign.
     slack = float(np.finfo(loc.dtype).eps) ** 0.5 * jnp.maximum(jnp.abs(first), jnp.abs(second))
-    signed = jnp.minimum(first * SIDES[:, 0], second * SIDES[:, 1])
+    sides = SIDES.astype(loc.dtype)
+    signed = jnp.minimum(first * sides[:, 0], second * sides[:, 1])
     proper = finite & jnp.isfinite(first + second) & (signed >= -slack)
     gain = jnp.where(proper, first * gaps[0] + second * gaps[1], -jnp.inf)
     return ActiveSets((first, second), limits, z, gain, finite & both)

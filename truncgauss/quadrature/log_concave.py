@@ -161,7 +161,8 @@ def mesh(
     count, parts = shared_out(ends[-1], most)
     covered = jnp.clip(parts[:, None] - (ends - costs)[None], 0.0, costs[None])
     steps = covered * (spans / jnp.where(costs > 0, costs, 1.0))[None]
-    breakpoints = jnp.where(np.arange(most + 1) < count, left + steps.sum(-1), right)
+    used = np.arange(most + 1, dtype=count.dtype) < count
+    breakpoints = jnp.where(used, left + steps.sum(-1), right)
     return breakpoints, count.astype(int)
 
 
@@ -169,7 +170,8 @@ def shared_out(cost: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
     """The number of panels for a cost, and the cost up to each breakpoint, shape (most + 1,)."""
     # The comparison also takes a NaN to a number of panels.
     count = jnp.where(cost > LEAST_PANELS, jnp.ceil(jnp.minimum(cost, most)), LEAST_PANELS)
-    return count, cost * (jnp.minimum(np.arange(most + 1), count) / count)
+    ordinals = np.arange(most + 1, dtype=cost.dtype)
+    return count, cost * (jnp.minimum(ordinals, count) / count)
 
 
 def graded_panels(left: jax.Array, right: jax.Array, distances: jax.Array) -> jax.Array:

@@ -52,7 +52,8 @@ def fixed_interval(low: Array, high: Array, loc: Array, scale: Array | float) ->
 
     A derivative in loc or scale would be wrong where a limit is infinite.
     """
-    low, high, loc, scale = lax.stop_gradient((low, high, loc, scale))
+    scale = jnp.asarray(scale, loc.dtype)
+    low, high, loc, scale = lax.stop_gradient(jnp.broadcast_arrays(low, high, loc, scale))
     return Interval((low - loc) / scale, (high - loc) / scale, (high - low) / scale)
 
 

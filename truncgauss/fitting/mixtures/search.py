@@ -63,23 +63,20 @@ class Climb(Path):
         hessian: of the loss at the end, (q, q); None where none was computed.
         ascending: which component widens beyond all bounds, if one does.
         reached: the log-likelihood at the end of each start.
+        summary: the sums over all rows at the end of the best way; None of others.
     """
 
     ascent: Ascent
     hessian: np.ndarray | None = None
     ascending: Ascending | None = None
     reached: Any = ()
+    summary: MixtureSummary | None = None
 
     @property
     def log_likelihood(self) -> float:
         """With the log prior, if there is one; -inf where a component shrank onto a few rows."""
         value = -self.end.loss * float(self.loss.size)
         return value if np.isfinite(value) else -np.inf
-
-    @functools.cached_property
-    def summary(self) -> MixtureSummary:
-        """The sums over all rows at the end."""
-        return summary_at(self.loss, self.end.x)
 
 
 class MixtureDescent(Descent):
@@ -161,7 +158,9 @@ class MixtureDescent(Descent):
         path = [here, *newton_steps(evaluate, here, more)]
         visited = [*best.visited[:-1], *traced(path[:-1]), path[-1]]
         changed: dict[str, Any] = {"visited": visited, "ascending": ascending, "reached": reached}
-        return dataclasses.replace(best, loss=own, **changed)
+        # Processes exchange their sums here, all at the same time.
+        summary = summary_at(own, visited[-1].x)
+        return dataclasses.replace(best, loss=own, summary=summary, **changed)
 
 
 def flattened(loss: MixtureLoss, here: Point) -> bool:
