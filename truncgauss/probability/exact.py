@@ -332,14 +332,20 @@ def _trivariate_moments(
 def _independent_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    # A coordinate of variance 0 is inside or outside.
-    known = covariance.variances == 0
+    log_masses = log_masses_of(loc, covariance.variances, low, high)
+    if covariance.dimension > 1 or isinstance(covariance, LowRank):
+        return _certain(log_masses.sum(-1))
+    error = conditioning.last_digit_of_one(log_masses, loc, covariance.variances, low, high)
+    return log_masses[0], error[0]
+
+
+def log_masses_of(loc: Array, variance: Array, low: Array, high: Array) -> Array:
+    """The log masses of intervals of one variable each, which is inside or outside where its
+    variance is 0; elementwise."""
+    known = variance == 0
     met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
-    limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, covariance.variances)))
-    log_prob = jnp.where(known, met, log_interval_mass(*limits)).sum(-1)
-    if covariance.dimension > 3 or isinstance(covariance, LowRank):
-        return _certain(log_prob)
-    return log_prob, conditioning.last_digit(log_prob, loc, covariance, low, high)
+    limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, variance)))
+    return jnp.where(known, met, log_interval_mass(*limits))
 
 
 def _independent_moments(
