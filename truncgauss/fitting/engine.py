@@ -208,10 +208,12 @@ def ratios_of(
     quadratic = hasattr(loss, "bent") and loss.bent(end.x, end.hessian) < STRAIGHT
 
     def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        if x is end.x:
+            return end.loss, 0.0, 0.0
         if value is not None:
             return by_differences(value)(x, direction)
-        if x is end.x or not quadratic:
-            return (end.loss, 0.0, 0.0) if x is end.x else along(loss, x, direction)
+        if not quadratic:
+            return along(loss, x, direction)
         slope, move = end.gradient + end.hessian @ (x - end.x), x - end.x
         bend = float(direction @ end.hessian @ direction)
         return end.loss + (end.gradient + slope) @ move / 2, slope @ direction, bend
