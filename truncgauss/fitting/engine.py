@@ -14,7 +14,7 @@ from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point, along, point
+from truncgauss.fitting.optimization.newton import Point, derivatives_along, point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import by_differences, wald_ratios
@@ -213,7 +213,7 @@ def ratios_of(
         if value is not None:
             return by_differences(value)(x, direction)
         if not quadratic:
-            return along(loss, x, direction)
+            return derivatives_along(loss, x, direction)
         slope, move = end.gradient + end.hessian @ (x - end.x), x - end.x
         bend = float(direction @ end.hessian @ direction)
         return end.loss + (end.gradient + slope) @ move / 2, slope @ direction, bend

@@ -189,24 +189,24 @@ def last_digit_of_two(
         jnp.abs(force) * (jnp.abs(loc[j]) + jnp.abs(limit))
         for j, (force, limit) in enumerate(zip(trials.forces, trials.limits))
     )
+    # Of equal gains the multipliers that differ are 0.
+    best = trials.gain == jnp.max(trials.gain)
     if is_factor:
         turned = jnp.abs(scale * first + across * second), jnp.abs(form.residual_scale * second)
         bound += jnp.abs(first * scale) * turned[0]
         bound += jnp.abs(second) * (jnp.abs(across) * turned[0] + form.residual_scale * turned[1])
+        of_corners = jnp.zeros_like(log_prob)
     else:
         product = jnp.abs(across * scale * first * second)
         bound += 0.5 * jnp.square(scale * first) + product
         bound += 0.5 * (jnp.square(across * second) + jnp.square(form.residual_scale * second))
-    # Of equal gains the multipliers that differ are 0.
-    best = trials.gain == jnp.max(trials.gain)
-    bound = jnp.min(jnp.where(best, bound, jnp.inf))
-    if not is_factor:
         z1, z2 = trials.z
         density = -0.5 * (z1 * z1 + z2 * z2) - log_prob
         density -= jnp.log(2.0 * math.pi * scale * form.residual_scale)
         known = trials.corner & jnp.isfinite(log_prob) & (form.residual_scale > 0)
         rate = jnp.sum(jnp.where(known, CORNERS.astype(loc.dtype) * jnp.exp(density), 0.0))
-        bound = jnp.maximum(bound, jnp.abs(across * scale * rate))
+        of_corners = jnp.abs(across * scale * rate)
+    bound = jnp.maximum(jnp.min(jnp.where(best, bound, jnp.inf)), of_corners)
     return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
 
 
