@@ -27,8 +27,7 @@ they were, and so does what was called as `truncgauss.fitting.computed(name, fun
 each other relatively: they belong to the package `truncgauss.experiments`, wherever their folders
 are.
 
-`plot` may return a pair, the Figure and the frames of an animation (Figures of one size), which is
-stored as a GIF.
+`plot` may return a pair, the Figure and the bytes of a GIF.
 
 `run` returns names with arrays, numbers, booleans or texts (dictionaries of them may nest; the
 stored name is then `outer/inner`). They reach `plot` as NumPy arrays and end in `result.npz`;

@@ -262,9 +262,11 @@ def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[
 
     stem = folder / settings.stem(config.experiment)
     drawn = settings.function(config.experiment, "plot")(results)
-    picture, frames = drawn if isinstance(drawn, tuple) else (drawn, None)
-    paths = plotting.save(picture, stem)
-    return paths if frames is None else [*paths, plotting.animation(frames, f"{stem}.gif")]
+    if not isinstance(drawn, tuple):
+        return plotting.save(drawn, stem)
+    picture, moving = drawn
+    files.write(f"{stem}.gif", moving)
+    return [*plotting.save(picture, stem), f"{stem}.gif"]
 
 
 def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[str, Any]:
