@@ -55,6 +55,7 @@ GUIDE = {
     "numpyro": "NumPyro",
     "methods": "Which method?",
     "gradients": "NaN gradients",
+    "errors": "Errors and their cures",
     "speed": "Speed",
     "clusters": "On a cluster",
     "experiments": "Experiments",
