@@ -53,6 +53,7 @@ GUIDE = {
     "soft-limits": "Soft limits",
     "draws": "Draws and moments",
     "numpyro": "NumPyro",
+    "optimisation": "Optimisation",
     "methods": "Which method?",
     "gradients": "NaN gradients",
     "errors": "Errors and their cures",
