@@ -12,6 +12,7 @@ from truncgauss import likelihood
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
+from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
     AT_SINGULAR,
@@ -116,6 +117,12 @@ class ObservationsFit(LikelihoodFit):
         if any(len(part) != 1 for part in self.coefficients):
             raise AttributeError("loc: the mean depends on covariates; see coefficients.")
         return np.concatenate(self.coefficients)
+
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        coefficients, covariance = self.coordinates.inner.of_estimates(estimates)
+        constant = all(len(part) == 1 for part in coefficients)
+        loc = jnp.concatenate(coefficients) if constant else None
+        return {"coefficients": coefficients, **gaussian_arrays(loc, covariance)}
 
 
 def fit_observations(

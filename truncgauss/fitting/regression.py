@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import tables
@@ -55,6 +56,13 @@ class RegressionFit(LikelihoodFit):
         if not self.names[-1] == "sigma":
             raise AttributeError("scale: it depends on covariates; see log_scale.")
         return float(self.estimates[-1])
+
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        coefficients, rest = jnp.split(estimates, [len(self.coefficients)])
+        if self.names[-1] != "sigma":
+            return {"coefficients": coefficients, "log_scale": rest}
+        scale = {"log_scale": jnp.log(rest), "scale": rest[0]}
+        return {"coefficients": coefficients, **scale, "covariance": rest[:, None] ** 2}
 
 
 def fit_regression(
