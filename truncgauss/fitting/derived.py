@@ -12,7 +12,7 @@ from scipy import stats
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.optimization.result import table_of
-from truncgauss.fitting.optimization.wald import coverages, untrusted
+from truncgauss.fitting.optimization.wald import coverages, estimates_at, untrusted
 
 ROUNDING = 1e-14  # of a value, which no error is below
 NOT_COMPARED = "The Wald interval of {} was not compared with the likelihood; profile() does that."
@@ -186,7 +186,7 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
         if np.all(np.isfinite(fit.estimates)) and not np.all(np.isfinite(value)):
             raise ValueError(f"{name} is not finite at the estimates, but {value}.")
         slopes = np.asarray(jax.jacfwd(flat)(at))
-        jacobian = slopes @ np.asarray(jax.jacfwd(fit.coordinates.estimates)(best(fit)))
+        jacobian = slopes @ jacobian_of(fit)
         size = ROUNDING * np.abs(np.ravel(value))
         constant = errors_of(fit, jacobian)[0] <= size  # as on the diagonal of a correlation matrix
         jacobian = np.where(constant[:, None], 0.0, jacobian)
@@ -211,9 +211,9 @@ def by_name(name: str, parameters: Parameters) -> Any:
     return parameters[name] if "[" in name else getattr(parameters, name)
 
 
-def best(fit: Any) -> jax.Array:
-    """The free coordinates of a fit."""
-    return jnp.asarray(fit.best.x)
+def jacobian_of(fit: Any) -> np.ndarray:
+    """The Jacobian of the estimates in free coordinates, (p, q)."""
+    return np.asarray(estimates_at(fit.coordinates, jnp.asarray(fit.best.x))[1])
 
 
 def errors_of(fit: Any, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -51,6 +51,7 @@ from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST, along
 from truncgauss.fitting.outliers import Outliers, outliers_of
+from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.gaussian.problem import as_key
@@ -652,7 +653,11 @@ class GaussianRows(Model):
     def kept_rows(self) -> dict[str, Any]:
         """The fields of a fit that hold its rows."""
         rows, share = self.centred.rows, self.centred.sums.share
-        return {"observations": self.observations, "centred": rows, "share": share}
+        designs = tuple(Covariates.of(x.columns, x.names) for x in self.centred.designs or ())
+        if len({id(design.values) for design in designs}) == 1:
+            designs = designs[:1] * len(designs)
+        kept = {"observations": self.observations, "centred": rows, "share": share}
+        return {**kept, "designs": designs}
 
     def result(self, fields: dict[str, Any], path: Path) -> Any:
         matrix, ends = self.covariance_at(path.end.x), np.cumsum(self.inner.sizes)

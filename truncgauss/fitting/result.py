@@ -28,6 +28,7 @@ from truncgauss.fitting.optimization.result import Fit, InformationCriteria, tab
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
 from truncgauss.fitting.optimization.wald import ratios_of, untrusted
 from truncgauss.fitting.outliers import Outliers
+from truncgauss.fitting.predictions import Covariates, Predictions, margins, predict
 from truncgauss.fitting.profile import Profile
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
@@ -70,6 +71,9 @@ class LikelihoodFit(InformationCriteria, Fit):
         centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
         outliers: the rows that are farthest from their fitted means, see `fitting.outliers`; None
             if the fit has not converged, or no row is judged.
+        designs: the covariates of each mean, and those of a log scale; empty if there are none.
+        limits: of all rows, between which an outcome is recorded as it is; None where an outcome is
+            not censored, or rows differ in limits.
         share: which rows of all these are, where they are spread over processes; else None. The
             functions that take such a fit are to be called on all processes.
     """
@@ -95,6 +99,8 @@ class LikelihoodFit(InformationCriteria, Fit):
     observations: Observations | None = dataclasses.field(default=None, repr=False)
     centred: Observations | None = dataclasses.field(default=None, repr=False)
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)
+    designs: tuple[Covariates, ...] = dataclasses.field(default=(), repr=False)
+    limits: tuple[float | None, float | None] = (None, None)
     share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
@@ -268,6 +274,106 @@ class LikelihoodFit(InformationCriteria, Fit):
     def errors_from(self) -> str:
         """The source of the standard errors, in words."""
         return f"the {self.information} information"
+
+    def predict(
+        self,
+        new: Any = None,
+        kind: str = "mean",
+        *,
+        known: Observations | None = None,
+        low: Any = None,
+        high: Any = None,
+        probability: float = 0.5,
+        entry: Any = None,
+        level: float = 0.95,
+    ) -> Predictions:
+        """Predictions of new rows by a Gaussian or a regression, with errors and intervals.
+
+        Args:
+            new: covariates of m rows, a table whose columns go by the names of those of the fit, or
+                an array with as many columns; a tuple of such for several designs. None: the rows
+                of the fit; or, without covariates, the population. Of a fit without covariates,
+                `Observations` stand for `known`.
+            kind: "mean" of the true outcomes, given what is known of a row; "observed", the
+                probability that a row is seen, in its region and not censored; "mean_observed", the
+                mean given that it is; "recorded", the mean of one outcome that counts as a limit of
+                censoring where it lies beyond; "probability" of low < outcome < high, given what is
+                known; "quantile" of an entry, given what is known.
+            known: what is known of the rows, such as some of their entries, or limits of others.
+            low, high: limits, numbers, (d,) or (m, d), for all kinds but "mean" and "quantile". By
+                default those of the fit, if all its rows share them.
+            probability: of the quantile.
+            entry: number or name of the entry whose quantile is asked for; of one outcome, that.
+            level: of the intervals.
+
+        Returns:
+            Predictions, with value (m,), or (m, d) for means of several outcomes, standard_error,
+            low and high. The errors are those of the estimates; how far new outcomes scatter say
+            quantiles.
+
+        Raises:
+            ValueError: for a kind that is none, a column that is not there, NaN, shapes that
+                disagree, or limits that are not known.
+
+        Example:
+            >>> hours = [0.0, 0.0, 1.2, 0.0, 2.3, 0.4, 3.1, 1.9]  # 0 stands for 0 or less
+            >>> design = {"constant": [1.0] * 8, "wage": [1, 2, 3, 2, 5, 3, 6, 4]}
+            >>> fit = tg.fit_regression(hours, design, censored_low=0.0)
+            >>> seen = fit.predict({"constant": 1.0, "wage": [2.0, 3.0]}, "observed")
+            >>> seen.value.round(3), seen.standard_error.round(3)
+            (array([0.305, 0.99 ]), array([0.241, 0.027]))
+        """
+        return predict(self, new, kind, known, (low, high), probability, entry, level)
+
+    def margins(
+        self,
+        at: Any = None,
+        kind: str = "mean",
+        *,
+        variables: Any = None,
+        discrete: Any = None,
+        average: bool = True,
+        low: Any = None,
+        high: Any = None,
+        level: float = 0.95,
+    ) -> Predictions:
+        """Marginal effects of covariates on predictions: derivatives, and for dummies changes from
+        0 to 1, with errors by the delta method.
+
+        A covariate that stands in several designs moves in all of them; powers and products of it
+        do not, as they are covariates of their own.
+
+        Args:
+            at: where: None at all rows of the fit; "mean" at their mean; {name: number} at all rows
+                with these covariates so; or a table of points, as `new` of `predict`.
+            kind, low, high: of the prediction, as in `predict`, quantiles excepted.
+            variables: names of covariates; by default all that vary. Those without names are called
+                "0", "1", ...
+            discrete: names of those whose effect is a change from 0 to 1; by default those that are
+                0 or 1 in all rows.
+            average: whether to average over the points, with the weights of the rows.
+            level: of the intervals.
+
+        Returns:
+            Predictions, one for each variable, with the covariance of averages; or an array (v, m)
+            of effects at each of m points. A last axis is that of outcomes, if there are several.
+
+        Raises:
+            ValueError: as `predict`; for a fit without covariates, or a name that is none.
+
+        Example:
+            >>> hours = [0.0, 0.0, 1.2, 0.0, 2.3, 0.4, 3.1, 1.9]  # 0 stands for 0 or less
+            >>> design = {"constant": [1.0] * 8, "wage": [1, 2, 3, 2, 5, 3, 6, 4]}
+            >>> fit = tg.fit_regression(hours, design, censored_low=0.0)
+            >>> effects = fit.margins(kind="recorded")
+            >>> effects.names, effects.value.round(3), effects.standard_error.round(3)
+            (('wage',), array([0.595]), array([0.039]))
+
+        References:
+            Williams, "Using the margins command to estimate and interpret adjusted predictions and
+                marginal effects", The Stata Journal (2012).
+        """
+        return margins(self, at, kind, variables, discrete, average, (low, high), level)
 
     def wald(self, level: float = 0.95) -> np.ndarray:
         """The Wald intervals of all estimates, (p, 2): symmetric, from the standard errors."""

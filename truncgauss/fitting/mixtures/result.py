@@ -193,7 +193,9 @@ class MixtureFit(LikelihoodFit):
             found = mixture_log_likelihood(observations, *mixture, method)
             return np.asarray(found.log_prob)
 
-    def predict(self, observations: Observations, method: Method = Automatic()) -> Posterior:
+    def predict(  # type: ignore[override]  # of rows known in part, with their components
+        self, observations: Observations, method: Method = Automatic()
+    ) -> Posterior:
         """The true values and components of rows, old or new, under the fitted mixture; see
         `tg.mixtures.posterior`."""
         with jax.enable_x64(True):
