@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from truncgauss.execution.compiling import Compiled, closed_form
-from truncgauss.fitting.optimization.newton import Point, along
+from truncgauss.fitting.optimization.newton import Point, derivatives_along
 
 # Coverage of a 95 % Wald interval, below which it is not to be trusted. In the simulations of
 # tests/wald_coverage.py estimates with a true coverage of 0.93 to 0.97 were seldom below.
@@ -82,11 +82,11 @@ def by_differences(
 ) -> Callable[[np.ndarray, np.ndarray], tuple[float, float, float]]:
     """A loss with its derivatives along a direction, as `wald_ratios` takes it, by differences."""
 
-    def along_line(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+    def along(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
         before, at, after = (loss(x + share * direction) for share in (-APART, 0.0, APART))
         return at, (after - before) / (2.0 * APART), (after - 2.0 * at + before) / APART**2
 
-    return along_line
+    return along
 
 
 @functools.partial(Compiled, cost=closed_form)
@@ -109,10 +109,12 @@ def ratios_of(
     quadratic = hasattr(loss, "bent") and loss.bent(end.x, end.hessian) < STRAIGHT
 
     def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        if x is end.x:
+            return end.loss, 0.0, 0.0
         if value is not None:
             return by_differences(value)(x, direction)
-        if x is end.x or not quadratic:
-            return (end.loss, 0.0, 0.0) if x is end.x else along(loss, x, direction)
+        if not quadratic:
+            return derivatives_along(loss, x, direction)
         slope, move = end.gradient + end.hessian @ (x - end.x), x - end.x
         bend = float(direction @ end.hessian @ direction)
         return end.loss + (end.gradient + slope) @ move / 2, slope @ direction, bend
