@@ -39,6 +39,7 @@ from truncgauss.fitting.result import (
     LikelihoodRatio,
     likelihood_ratio,
 )
+from truncgauss.fitting.selection import SelectionFit, TwoStep, fit_selection
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.tightening import Tightening, tightened
 from truncgauss.fitting.truncated_normal import (
@@ -71,9 +72,11 @@ __all__ = [
     "Real",
     "RegressionErrors",
     "RegressionFit",
+    "SelectionFit",
     "Statistics",
     "Tightening",
     "TruncatedFit",
+    "TwoStep",
     "certificate",
     "computed",
     "coordinates",
@@ -81,6 +84,7 @@ __all__ = [
     "fit_limits",
     "fit_observations",
     "fit_regression",
+    "fit_selection",
     "fit_shift",
     "fit_truncated_normal",
     "interrupts",
