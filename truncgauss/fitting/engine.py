@@ -14,7 +14,7 @@ from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point, along, point
+from truncgauss.fitting.optimization.newton import Point, derivatives_along, point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
 from truncgauss.fitting.optimization.wald import by_differences, wald_ratios
@@ -208,10 +208,12 @@ def ratios_of(
     quadratic = hasattr(loss, "bent") and loss.bent(end.x, end.hessian) < STRAIGHT
 
     def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        if x is end.x:
+            return end.loss, 0.0, 0.0
         if value is not None:
             return by_differences(value)(x, direction)
-        if x is end.x or not quadratic:
-            return (end.loss, 0.0, 0.0) if x is end.x else along(loss, x, direction)
+        if not quadratic:
+            return derivatives_along(loss, x, direction)
         slope, move = end.gradient + end.hessian @ (x - end.x), x - end.x
         bend = float(direction @ end.hessian @ direction)
         return end.loss + (end.gradient + slope) @ move / 2, slope @ direction, bend

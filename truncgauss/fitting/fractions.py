@@ -322,12 +322,13 @@ class FractionsModel(Model):
     # ------------------------------------------------------------ the fit
 
     def result(self, fields: dict[str, Any], path: Path) -> "FractionsFit":
-        bars = fields["free_errors"].of(np.asarray(estimates_at(self, jnp.asarray(path.end.x))[1]))
+        jacobian = np.asarray(estimates_at(self, jnp.asarray(path.end.x))[1])
+        bars = fields["free_errors"].of(jacobian)
         others = self.alternatives(path, bars)
         fields |= {
             "information": "expected",  # of which the curvature is
             "references": (*fields["references"], "efron1978"),
-            "notes": self.notes_of(path, bars, others),
+            "notes": self.notes_of(path, jacobian, bars, others),
             "gradient_norm_trace": np.array([np.linalg.norm(p.gradient) for p in path.visited]),
         }
         if not self.counted:
@@ -368,7 +369,9 @@ class FractionsModel(Model):
         variance = np.maximum(p * -np.expm1(last.log_prob), 1e-300)
         return float(np.sum(np.where(squares > 0, squares / variance, 0.0)))
 
-    def notes_of(self, path: Path, bars: ErrorBars, others: list[Path]) -> tuple[str, ...]:
+    def notes_of(
+        self, path: Path, jacobian: np.ndarray, bars: ErrorBars, others: list[Path]
+    ) -> tuple[str, ...]:
         """Sentences on estimates that are not identified or explained, and what else fits."""
         notes, k = [], len(self.fractions)
         unknown = [name for name, known in zip(self.names, bars.identified) if not known]
@@ -386,7 +389,7 @@ class FractionsModel(Model):
                 "one is meant, or observe another region."
             )
         if self.counted:
-            return (*notes, *self.misfit(path, k - bars.rank), *self.sampling(path, bars))
+            return (*notes, *self.misfit(path, k - bars.rank), *self.sampling(path, jacobian, bars))
         if k <= bars.rank and not path.endless:
             notes.append(
                 f"{k} fraction(s) for {bars.rank} unknown(s) leave no residuals, so the standard "
@@ -407,7 +410,7 @@ class FractionsModel(Model):
             f"of freedom (chance {chance:.1g}). The standard errors do not cover that."
         ]
 
-    def sampling(self, path: Path, bars: ErrorBars) -> list[str]:
+    def sampling(self, path: Path, jacobian: np.ndarray, bars: ErrorBars) -> list[str]:
         """A sentence if the method's own error is no small part of a standard error.
 
         With H x = factor^T sqrt(weight) d(log p), an error of log p moves the optimum like a
@@ -421,7 +424,6 @@ class FractionsModel(Model):
         odds = np.exp(last.log_prob) / np.maximum(-np.expm1(last.log_prob), 1e-300)
         roots = np.sqrt(np.asarray(self.trials) / float(path.loss.size) * odds)
         moves = np.linalg.pinv(last.factor, rcond=1e-8) * roots * last.stderr
-        jacobian = np.asarray(estimates_at(self, jnp.asarray(last.x))[1])
         parts = np.linalg.norm(jacobian @ moves, axis=1)[known] / bars.standard_errors[known]
         if not parts.max() > 0.1:
             return []

@@ -48,7 +48,7 @@ from truncgauss.fitting.one_outcome import (
 from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
-from truncgauss.fitting.optimization.widening import WIDEST, along
+from truncgauss.fitting.optimization.widening import WIDEST, direction_in_words
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
@@ -536,7 +536,7 @@ class GaussianRows(Model):
         """The direction of the outcomes in words; nothing if there is one outcome."""
         if self.centred.rows.dimension == 1:
             return ""
-        return along(np.linalg.eigh(self.in_units(self.covariance_at(x)))[1][:, which])
+        return direction_in_words(np.linalg.eigh(self.in_units(self.covariance_at(x)))[1][:, which])
 
     def explained(self, path: Path) -> bool:
         """Whether the likelihood is no lower without the variances that are negligible."""

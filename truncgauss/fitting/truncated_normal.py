@@ -27,7 +27,7 @@ from truncgauss.fitting.observations import GaussianRows, fit_of_any_rows
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import NEAR, Chord, Point, point, slope_at
 from truncgauss.fitting.optimization.progress import bar
-from truncgauss.fitting.optimization.widening import WIDEST, Precision, along
+from truncgauss.fitting.optimization.widening import WIDEST, Precision, direction_in_words
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.sample import (
     UNCHECKED,
@@ -367,7 +367,7 @@ class TruncatedSample(Model):
 
     def obstacle(self, path: Path) -> str | None:
         wide = np.asarray(self.sample.root) @ self.precision.wide(path.end.x)
-        return WIDENS + along(wide[:, 0]) if wide.size else None
+        return WIDENS + direction_in_words(wide[:, 0]) if wide.size else None
 
     def total(self, path: Path) -> SampleTotal:
         end = path.end
