@@ -207,7 +207,8 @@ class LikelihoodFit(InformationCriteria, Fit):
             coordinates = DerivedCoordinates(coordinates, function)
         estimate = OneEstimate(coordinates, jnp.asarray(number))
         # A Hessian is many integrals then, or its program takes long to compile.
-        expensive = self.log_likelihood_stderr > 0 or getattr(self.loss, "expensive_hessian", False)
+        slow = any(getattr(self.loss, name, False) for name in ("expensive_hessian", "iterated"))
+        expensive = self.log_likelihood_stderr > 0 or slow
         secant = functools.partial(Secant, self.loss, self.best) if expensive else None
         return Profile(self.loss, float(self.loss.size), self.best, estimate, secant)
 
