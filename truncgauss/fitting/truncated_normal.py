@@ -12,6 +12,7 @@ import numpy as np
 
 from truncgauss.execution import distributed, parallel, row_sums, tables
 from truncgauss.execution.tables import Table
+from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.held import hold
 from truncgauss.fitting.model import Model
@@ -27,7 +28,7 @@ from truncgauss.fitting.observations import GaussianRows, fit_of_any_rows
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import NEAR, Chord, Point, point, slope_at
 from truncgauss.fitting.optimization.progress import bar
-from truncgauss.fitting.optimization.widening import WIDEST, Precision, along
+from truncgauss.fitting.optimization.widening import WIDEST, Precision, direction_in_words
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.sample import (
     UNCHECKED,
@@ -98,6 +99,11 @@ class TruncatedFit(LikelihoodFit):
     loc: jax.Array
     covariance_matrix: jax.Array
     standard_errors: GaussianErrors
+
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        d = len(self.loc)
+        loc, covariance = unpacked(estimates ** np.array([1.0, 2.0]) if d == 1 else estimates, d)
+        return gaussian_arrays(loc, covariance)
 
 
 def fit_truncated_normal(
@@ -367,7 +373,7 @@ class TruncatedSample(Model):
 
     def obstacle(self, path: Path) -> str | None:
         wide = np.asarray(self.sample.root) @ self.precision.wide(path.end.x)
-        return WIDENS + along(wide[:, 0]) if wide.size else None
+        return WIDENS + direction_in_words(wide[:, 0]) if wide.size else None
 
     def total(self, path: Path) -> SampleTotal:
         end = path.end

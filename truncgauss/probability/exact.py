@@ -1,7 +1,7 @@
 """Exact probabilities, by closed forms and by quadratures accurate to rounding."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -256,6 +256,16 @@ def _certain(log_prob: Array) -> tuple[Array, Array]:
     return log_prob, jnp.zeros_like(log_prob)
 
 
+def _with_last_digit(
+    covariance: Covariance, last_digit: Callable[..., Array], log_prob: Array, *inputs: Any
+) -> tuple[Array, Array]:
+    """The log probability with its change by the last digit of the inputs; none of factors, in
+    which a covariance is never singular by rounding."""
+    if isinstance(covariance, LowRank):
+        return _certain(log_prob)
+    return log_prob, last_digit(log_prob, *inputs)
+
+
 def _chain_moments(loc: Array, covariance: Markov, low: Array, high: Array) -> tuple[Array, ...]:
     point, mean, *others = markov_chain.moments(loc, covariance, low, high)
     return point + mean, *others
@@ -283,10 +293,8 @@ def _bivariate_log_probability(
 ) -> tuple[Array, Array]:
     form = bivariate.regression(covariance)
     log_prob = bivariate.log_probability(loc, form, low, high)
-    if isinstance(covariance, LowRank):
-        return _certain(log_prob)
-    is_factor = isinstance(covariance, ScaleTril)
-    return log_prob, conditioning.last_digit_of_two(log_prob, loc, form, low, high, is_factor)
+    inputs = log_prob, loc, form, low, high, isinstance(covariance, ScaleTril)
+    return _with_last_digit(covariance, conditioning.last_digit_of_two, *inputs)
 
 
 def _bivariate_moments(
@@ -317,9 +325,8 @@ def _trivariate_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
     log_prob = trivariate.log_probability(loc, covariance, low, high)
-    if isinstance(covariance, LowRank):
-        return _certain(log_prob)
-    return log_prob, conditioning.last_digit(log_prob, loc, covariance, low, high)
+    inputs = log_prob, loc, covariance, low, high
+    return _with_last_digit(covariance, conditioning.last_digit, *inputs)
 
 
 def _trivariate_moments(
@@ -332,14 +339,22 @@ def _trivariate_moments(
 def _independent_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    # A coordinate of variance 0 is inside or outside.
-    known = covariance.variances == 0
+    inputs = loc, covariance.variances, low, high
+    log_masses = log_masses_of(*inputs)
+    if covariance.dimension > 1:
+        return _certain(log_masses.sum(-1))
+    digit = conditioning.last_digit_of_one
+    log_prob, error = _with_last_digit(covariance, digit, log_masses, *inputs)
+    return log_prob[0], error[0]
+
+
+def log_masses_of(loc: Array, variance: Array, low: Array, high: Array) -> Array:
+    """The log masses of intervals of one variable each, which is inside or outside where its
+    variance is 0; elementwise."""
+    known = variance == 0
     met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
-    limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, covariance.variances)))
-    log_prob = jnp.where(known, met, log_interval_mass(*limits)).sum(-1)
-    if covariance.dimension > 3 or isinstance(covariance, LowRank):
-        return _certain(log_prob)
-    return log_prob, conditioning.last_digit(log_prob, loc, covariance, low, high)
+    limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, variance)))
+    return jnp.where(known, met, log_interval_mass(*limits))
 
 
 def _independent_moments(

@@ -61,7 +61,8 @@ def standardize(
     .. math:: a = (l - \mu)/\sigma, \qquad b = (h - \mu)/\sigma, \qquad w = (h - l)/\sigma
 
     Every derivative with respect to an infinite limit, and of an infinite limit with respect to loc
-    and scale, is exactly 0. No other function subtracts from a limit that may be infinite.
+    and scale, is exactly 0. Where a limit may be infinite and a derivative may be taken, no other
+    function subtracts from it.
 
     Args:
         low, high: limits, infinite values welcome; all arguments broadcast.
@@ -89,6 +90,16 @@ def standardize(
         jnp.where(high_far, high + nan_propagator, ratio(finite_high - loc, scale)),
         jnp.where(either, infinite + nan_propagator, ratio(difference, scale)),
     )
+
+
+def fixed_interval(low: Array, high: Array, loc: Array, scale: Array | float = 1.0) -> Interval:
+    """The limits as by `standardize`, in few operations and for values only.
+
+    A derivative in loc or scale would be wrong where a limit is infinite.
+    """
+    scale = jnp.asarray(scale, loc.dtype)
+    low, high, loc, scale = jax.lax.stop_gradient(jnp.broadcast_arrays(low, high, loc, scale))
+    return Interval((low - loc) / scale, (high - loc) / scale, (high - low) / scale)
 
 
 def _nearer(interval: Interval) -> tuple[Array, Array]:

@@ -95,7 +95,7 @@ class Precision(NamedTuple):
         return settled_within(evaluate, current, free, num_steps)
 
 
-def along(direction: np.ndarray) -> str:
+def direction_in_words(direction: np.ndarray) -> str:
     """A direction of the rows' columns (d,) in words; nothing if d = 1."""
     if len(direction) == 1:
         return ""
