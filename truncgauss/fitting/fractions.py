@@ -27,6 +27,7 @@ from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.parameters import Limits
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, ErrorBars
+from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem, as_problem
@@ -663,7 +664,7 @@ class FractionsFit(LikelihoodFit):
         """The Euclidean norm of the loss's gradient in free coordinates."""
         return float(self.gradient_norm_trace[-1])
 
-    def _profile(self, name: str) -> Any:
+    def _profile(self, name: str) -> Profile:
         self._profiled(name)
         if not np.all(np.isfinite(self.errors)):
             raise ValueError(

@@ -14,14 +14,13 @@ from scipy import stats
 
 from truncgauss import __version__
 from truncgauss.execution import distributed, row_sums
-from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.fitting.citations import bibtex
-from truncgauss.fitting.optimization.newton import Point, Secant
+from truncgauss.fitting.optimization.newton import Point, Secant, point
 from truncgauss.fitting.optimization.result import Fit, InformationCriteria, table_of
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
 from truncgauss.fitting.optimization.wald import coverages, untrusted
 from truncgauss.fitting.outliers import Outliers
-from truncgauss.fitting.profile import Profile
+from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 
@@ -29,17 +28,6 @@ TIGHTENED = (
     "How the estimates move as the limits of truncation move inwards: print "
     "tg.fitting.tightened(fit), which takes a few seconds."
 )
-
-
-@frozen_pytree
-class OneEstimate:
-    """One of the estimates, as a function of free coordinates."""
-
-    coordinates: Any
-    index: jax.Array
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.coordinates.estimates(x)[self.index]
 
 
 class Derived(NamedTuple):
@@ -112,8 +100,9 @@ class LikelihoodFit(InformationCriteria, Fit):
         """The profile-likelihood interval of an estimate, such as "loc[0]".
 
         It holds all values whose likelihood ratio to the maximum, over all other parameters, does
-        not speak against them at that level. Unlike Wald's, it need not be symmetric. An end is
-        infinite where the likelihood does not fall that far, and 0 for the lower one of `sigma`.
+        not speak against them at that level. Unlike Wald's, it need not be symmetric. Where the
+        likelihood does not fall that far the end is infinite, that of a weight 0 or 1, and the
+        lower one of `sigma`, or of a variance of a mixture, 0.
 
         Raises:
             ValueError: for a name that is no estimate, a level that is not between 0 and 1, or a
@@ -128,7 +117,8 @@ class LikelihoodFit(InformationCriteria, Fit):
             raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
         with jax.enable_x64(True):
             low, high = self._profile(name).interval(0.5 * float(stats.chi2.ppf(level, 1)))
-        return (max(low, 0.0) if name == self.names[-1] == "sigma" else low), high
+        least, most = BOUNDS[self._kind(name)]
+        return max(low, least), min(high, most)
 
     def profile_fall(self, name: str, value: float) -> float:
         """By how many nats the profile log-likelihood of an estimate is below its maximum where
@@ -200,13 +190,19 @@ class LikelihoodFit(InformationCriteria, Fit):
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
         return self.names.index(name)
 
-    def _profile(self, name: str) -> Any:
-        """The profile likelihood of an estimate: a `Profile`, or what has its methods."""
-        estimate = OneEstimate(self.coordinates, jnp.asarray(self._profiled(name)))
+    def _kind(self, name: str) -> str:
+        """The kind of an estimate, see `fitting.profile.Unbounded`."""
+        return "variance" if name == self.names[-1] == "sigma" else "number"
+
+    def _profile(self, name: str) -> Profile:
+        """The profile likelihood of an estimate."""
+        index = jnp.asarray(self._profiled(name))
+        estimate = Unbounded(self.coordinates, index, self._kind(name))
         # A Hessian is many integrals then, or its program takes long to compile.
         expensive = self.log_likelihood_stderr > 0 or getattr(self.loss, "expensive_hessian", False)
         secant = functools.partial(Secant, self.loss, self.best) if expensive else None
-        return Profile(self.loss, float(self.loss.size), self.best, estimate, secant)
+        exact = functools.partial(point, self.loss)
+        return Profile(exact, float(self.loss.size), self.best, estimate, secant)
 
     def untestable(self, other: "LikelihoodFit") -> str | None:
         """Why twice the gain in log-likelihood over another fit of the same rows, or of that over

@@ -15,6 +15,7 @@ from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterio
 from truncgauss.fitting.mixtures.profile import profile_of
 from truncgauss.fitting.optimization.result import table_of
 from truncgauss.fitting.optimization.wald import untrusted
+from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import checked_key
 from truncgauss.likelihood import Observations
@@ -114,26 +115,11 @@ class MixtureFit(LikelihoodFit):
             raise ValueError(f"function_of: there are no standard errors. {self.reason}")
         return self.delta(lambda estimates: jnp.asarray(function(*self.parts(estimates))))
 
-    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        """The profile-likelihood interval of an estimate, as of other fits, such as "locs[0][0]".
+    def _kind(self, name: str) -> str:
+        kind: str = self.coordinates.kinds[self.names.index(name)]
+        return kind
 
-        The way from the estimate is followed little by little, so that components keep their
-        labels. Where the likelihood does not fall far enough the end is infinite; that of a weight
-        is 0 or 1 then, and the lower one of a variance 0.
-
-        Example:
-            >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
-            >>> [round(end, 3) for end in fit.profile("locs[0][0]")]
-            [1.08, 3.92]
-        """
-        low, high = super().profile(name, level)
-        kind = self.coordinates.kinds[self.names.index(name)]
-        return (
-            low if kind == "number" else max(low, 0.0),
-            min(high, 1.0) if kind == "weight" else high,
-        )
-
-    def _profile(self, name: str) -> Any:
+    def _profile(self, name: str) -> Profile:
         number = self._profiled(name)
         if self.errors[number] == 0.0:
             raise ValueError(f"profile: {name} is fixed at {self.estimates[number]:g}.")
