@@ -27,14 +27,11 @@ they were, and so does what was called as `truncgauss.fitting.computed(name, fun
 each other relatively: they belong to the package `truncgauss.experiments`, wherever their folders
 are.
 
-`plot` may return a pair, the Figure and the frames of an animation (Figures of one size), which is
-stored as a GIF.
+`plot` may return a pair, the Figure and the bytes of a GIF.
 
 `run` returns names with arrays, numbers, booleans or texts (dictionaries of them may nest; the
 stored name is then `outer/inner`). They reach `plot` as NumPy arrays and end in `result.npz`;
-scalars also in `summary.json`. Names may hold any character. Arrays `names`, `estimates` and
-`stderr` of one length, with texts `intervals`, are the report's table of estimates; `by_name`, a
-dictionary of the same numbers for `summary.json`, is not repeated there. Three names are special:
+scalars also in `summary.json`. Names may hold any character. Three names are special:
 
 - `summary`: a sequence of lines, printed at the end;
 - `metrics`: a sequence of dictionaries of scalars, one line each in `metrics.jsonl`;

@@ -155,7 +155,7 @@ def test_any_damage_to_a_checkpoint_is_told_in_a_sentence(tmp_path):
 def test_a_failing_write_leaves_the_old_state(tmp_path, monkeypatch):
     path, mark = tmp_path / "state.npz", digests.fingerprint(start=jnp.zeros(2))
     state = {"x": jnp.arange(3.0), "key": jax.random.key(1)}
-    with checkpoint.Checkpoint(path, state, mark):
+    with fitting.resumable(path), checkpoint.Checkpoint(state, mark):
         pass
     before = path.read_bytes()
 
@@ -165,13 +165,14 @@ def test_a_failing_write_leaves_the_old_state(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", failing)
     with (
         pytest.raises(OSError, match="disk full"),
-        checkpoint.Checkpoint(path, state, mark) as kept,
+        fitting.resumable(path),
+        checkpoint.Checkpoint(state, mark) as kept,
     ):
         kept.update({"x": jnp.zeros(3), "key": jax.random.key(2)})
     monkeypatch.undo()
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
     other = {"x": jnp.zeros(3), "key": jax.random.key(2)}
-    with checkpoint.Checkpoint(path, other, mark) as kept:
+    with fitting.resumable(path), checkpoint.Checkpoint(other, mark) as kept:
         found = kept.state
     np.testing.assert_array_equal(found["x"], state["x"])
     assert jax.random.normal(found["key"]) == jax.random.normal(state["key"])
@@ -189,7 +190,7 @@ def test_a_damaged_checkpoint_offers_the_one_before_it(tmp_path):
     path, mark = tmp_path / "state.npz", digests.fingerprint(start="a")
     start = {"x": np.zeros(3)}
     for number in (1.0, 2.0):
-        with checkpoint.Checkpoint(path, start, mark) as kept:
+        with fitting.resumable(path), checkpoint.Checkpoint(start, mark) as kept:
             kept.update({"x": np.full(3, number)})
     with np.load(path) as file:
         altered = {name: file[name] for name in file.files}
@@ -197,11 +198,11 @@ def test_a_damaged_checkpoint_offers_the_one_before_it(tmp_path):
     np.savez(path, **(altered | {name: np.full(3, 5.0)}))  # a whole archive, of other numbers
     with (
         pytest.raises(ValueError, match=r"digest .* move \S+state.previous.npz to \S+state.npz"),
-        checkpoint.Checkpoint(path, start, mark),
+        fitting.resumable(path),
     ):
         pytest.fail("a damaged file was taken")
     os.replace(checkpoint.previous(path), path)
-    with checkpoint.Checkpoint(path, start, mark) as kept:
+    with fitting.resumable(path), checkpoint.Checkpoint(start, mark) as kept:
         np.testing.assert_array_equal(kept.state["x"], 1.0)
 
 

@@ -101,7 +101,7 @@ def test_a_run_leaves_a_folder_that_says_everything(capsys):
     assert out == ["a is fine", "and fine", f"run folder: {folder}"]
     assert {path.name for path in folder.iterdir()} == {
         "config.yaml", "result.npz", "summary.json", "metrics.jsonl", "provenance.json",
-        "tiny.png", "tiny.svg", "tiny.py", "report.html",
+        "tiny.png", "tiny.svg", "tiny.py",
     }  # fmt: skip
 
     with np.load(folder / "result.npz") as arrays:
@@ -321,7 +321,7 @@ def test_a_figure_that_fails_leaves_the_numbers(capsys):
         cli.main(["run", "tiny.yaml"])
     (folder,) = folders()
     assert f"the numbers are in {folder}, but plot failed" in capsys.readouterr().err
-    assert (folder / "result.npz").exists() and (folder / "report.html").exists()
+    assert (folder / "result.npz").exists()
     pathlib.Path("tiny.py").write_text(text)
     assert cli.main(["plot", str(folder)]) == 0 and (folder / "tiny.png").exists()
 

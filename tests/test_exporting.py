@@ -1,6 +1,8 @@
 """Exported log probabilities and likelihoods are those of the package, and run without it."""
 
+import collections
 import importlib.util
+import re
 import subprocess
 import sys
 
@@ -72,6 +74,35 @@ def test_what_cannot_be_exported_is_said():
     with pytest.raises(ValueError, match="Exact"):
         half = tg.Selection(lambda x: x[..., 0] > 0, 2)
         tg.export(half, jnp.zeros(2), jnp.eye(2), tg.Exact())
+
+
+def for_cuda(d, n, gradient):
+    """Counts of loops, branches and calls in the program of n problems lowered for CUDA."""
+
+    def value(loc, matrix, low, high):
+        return tg.log_probability(loc, matrix, tg.Box(low, high)).log_prob
+
+    one = jax.value_and_grad(value, argnums=(0, 1, 2, 3)) if gradient else value
+    shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in problems(d, n)]
+    program = jax.export.export(jax.jit(jax.vmap(one)), platforms=["cuda"])(*shapes)
+    text = program.mlir_module()
+    return collections.Counter(
+        re.findall(r"stablehlo\.(?:while|infeed|outfeed|send|recv)|custom_call @\w+", text)
+    )
+
+
+# Loops: in two dimensions the strips of the quadrature; from four dimensions on the plan and the
+# points. None grows with the dimension or the batch, and nothing goes back to the host's Python.
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize(("d", "loops"), [(1, 0), (2, 1), (3, 4), (5, 11)])
+def test_batches_for_cuda_have_few_loops_and_no_callback(d, loops, gradient):
+    counts = for_cuda(d, 4, gradient)
+    assert counts.pop("stablehlo.while", 0) <= loops
+    assert set(counts) <= {"custom_call @cusolver_potrf_ffi"}
+
+
+def test_programs_for_cuda_do_not_grow_with_dimension_or_batch():
+    assert for_cuda(16, 64, False) == for_cuda(5, 4, False)
 
 
 @pytest.mark.slow  # compiles derivatives twice

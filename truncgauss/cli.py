@@ -1,4 +1,4 @@
-"""The command line: `truncgauss run | check | schema | new | list | compare | plot | gather`.
+"""The command line: `truncgauss run | check | schema | new | list | plot | gather`.
 
 Exit codes: 0 fine, 1 the run failed, 2 usage or settings, 130 and 143 interrupted, 141 whoever read
 the output has closed it.
@@ -100,20 +100,8 @@ class List:
 
 
 @dataclasses.dataclass(frozen=True)
-class Compare:
-    """Show what differs between two runs: settings and results."""
-
-    first: tyro.conf.Positional[Path]
-    """The folder of a complete run."""
-    second: tyro.conf.Positional[Path]
-    """The folder of another one."""
-    columns: tuple[str, ...] = ()
-    """Names of the results to show, such as loss 'fit/*'; by default all that differ."""
-
-
-@dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw the figure of a complete run again, from its stored results, and renew its report."""
+    """Draw the figure of a complete run again, from its stored results."""
 
     run: tyro.conf.Positional[Path]
     """The folder of the run."""
@@ -121,7 +109,7 @@ class Plot:
 
 @dataclasses.dataclass(frozen=True)
 class Gather:
-    """Write the table of a sweep: summary.csv, summary.json and report.html."""
+    """Write the table of a sweep: summary.csv and summary.json."""
 
     folder: tyro.conf.Positional[Path]
     """The folder of the sweep."""
@@ -129,7 +117,7 @@ class Gather:
     """Names of the results to print, such as loss 'fit/*'; by default a few that differ."""
 
 
-Command = Run | Check | Schema | New | List | Compare | Plot | Gather
+Command = Run | Check | Schema | New | List | Plot | Gather
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -246,9 +234,6 @@ def _act(words: list[str]) -> int:
             _tell(*paths, f"To run it: truncgauss run {paths[0]}")
         case List():
             _tell(*summary.listed(asked.runs))
-        case Compare():
-            both = read(asked.first), read(asked.second)
-            _tell(*summary.compared(*both, asked.columns))
         case Plot():
             _tell(*work.redraw(read(asked.run)))
         case Gather():

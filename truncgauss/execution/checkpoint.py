@@ -201,15 +201,13 @@ def computed(name: str, function: Callable[..., T], *args: Any) -> T:
 
 
 class Checkpoint(Generic[S]):
-    """The state of a loop: in memory, and in a file every so many seconds and at the end.
+    """The state of a loop: in memory, and within `resumable` in its file too, every so many seconds
+    and at the end.
 
     Args:
-        path: the file; None for that of the enclosing `resumable`, outside of which nothing is
-            kept.
         start: the state to begin with, a pytree of arrays and random keys. Leaves under "traces"
             may grow along their leading axes, all others keep shape and dtype.
         fingerprint: what the state belongs to, see `fingerprint`.
-        save_every: seconds between two writings, by default those of the enclosing `resumable`.
         name: of the kind of loop. Loops of one name are told apart by their order.
 
     Raises:
@@ -217,30 +215,18 @@ class Checkpoint(Generic[S]):
 
     Example:
         >>> from truncgauss.execution.checkpoint import Checkpoint
-        >>> with Checkpoint(None, {"sum": jnp.zeros(())}, {}) as kept:
+        >>> with Checkpoint({"sum": jnp.zeros(())}, {}) as kept:
         ...     for _ in range(3):
         ...         kept.update({"sum": kept.state["sum"] + 1.0})
         >>> float(kept.state["sum"])
         3.0
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None,
-        start: S,
-        fingerprint: dict[str, str],
-        save_every: float | None = None,
-        name: str = "state",
-    ) -> None:
-        self.path, self.name, self.record = path, name, RECORD.get()
+    def __init__(self, start: S, fingerprint: dict[str, str], name: str = "state") -> None:
+        self.name, self.record = name, RECORD.get()
         self.state, self.fingerprint, self.unsaved = start, fingerprint, True
-        if save_every is None:
-            save_every = SAVE_EVERY if self.record is None else self.record.clock.save_every
-        self.clock = Clock(save_every)
 
     def __enter__(self) -> "Checkpoint[S]":
-        if self.path is not None:
-            self.record = Record(Path(self.path), self.fingerprint, self.clock.save_every)
         if self.record is not None:
             self.key = self.record.next_name(self.name)
             self.record.parts.append(self.key)
@@ -254,16 +240,15 @@ class Checkpoint(Generic[S]):
     def update(self, state: S) -> None:
         """Take the next state, and write it if that is due."""
         self.state, self.unsaved = state, True
-        if self.clock.due():
+        if self.record is not None and self.record.clock.due():
             self.save()
 
     def save(self) -> None:
         """Write the state now, if it is a new one."""
         if self.record is not None and self.unsaved:
             leaves = {name: stored(leaf) for name, leaf in leaves_by_name(self.state).items()}
-            with self.clock:
-                self.record.put(self.key, self.fingerprint, leaves)
-                self.record.save()
+            self.record.put(self.key, self.fingerprint, leaves)
+            self.record.save()
             self.unsaved = False
 
     def __exit__(self, *failure: object) -> None:

@@ -10,7 +10,6 @@ References:
     M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
 """
 
-from truncgauss.plotting.animation import animation
 from truncgauss.plotting.fits import mixture_path, profile, residuals, trace
 from truncgauss.plotting.panels import (
     band,
@@ -54,7 +53,6 @@ __all__ = [
     "Series",
     "UNSEEN",
     "VALUE",
-    "animation",
     "band",
     "contours",
     "corner",

@@ -9,7 +9,6 @@ written. Whatever interrupts it, a folder without that ending is complete.
     metrics.jsonl     one line for each reported step, if there are any
     provenance.json   command, versions, devices, dtype, seed, commit
     <experiment>.png  the figure, with an .svg beside it, and a .gif if it moves
-    report.html       all of this on one page
     inputs.json       digests of the data files, if there are any
     <experiment>.py   a copy of the experiment, if it is a file of the user's own
 """
@@ -220,14 +219,12 @@ class CompletedRun(NamedTuple):
 
     Attributes:
         folder: where it is.
-        config: the settings as YAML text.
         results: what the experiment returned, as it reaches `plot`.
         summary: how it ended.
         provenance: how it was made.
     """
 
     folder: Path
-    config: str
     results: dict[str, Any]
     summary: dict[str, Any]
     provenance: dict[str, Any]
@@ -248,17 +245,17 @@ def read(folder: Path) -> CompletedRun:
         partial = folder.suffix == PARTIAL or folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
         why = "that run is not complete" if partial else "no such run"
         raise ValueError(f"{why} (got {folder})")
-    names = ("config.yaml", "summary.json", "provenance.json", "result.npz")
-    config, ended, provenance, numbers = (_contents(folder / name) for name in names)
+    names = ("summary.json", "provenance.json", "result.npz")
+    ended, provenance, numbers = (_contents(folder / name) for name in names)
     results = nested(numbers)
     if (metrics := folder / "metrics.jsonl").is_file():
         results["metrics"] = _contents(metrics)
     results |= {"summary": ended["summary"], "failed": ended["reason"]}
-    return CompletedRun(folder, config, results, ended, provenance)
+    return CompletedRun(folder, results, ended, provenance)
 
 
 def _contents(path: Path) -> Any:
-    """The contents of a file of a run: a text, arrays by name, or values of JSON.
+    """The contents of a file of a run: arrays by name, or values of JSON.
 
     Raises:
         ValueError: it cannot be read; with what to do.
@@ -270,13 +267,13 @@ def _contents(path: Path) -> Any:
         text = path.read_text("utf-8")
         if path.suffix == ".jsonl":
             return [*map(_parsed, text.splitlines())]
-        found = _parsed(text) if path.suffix == ".json" else text
-        if path.suffix == ".json" and not isinstance(found, dict):
+        content = _parsed(text)
+        if not isinstance(content, dict):
             raise ValueError("it should hold an object of JSON")
-        missing = [key for key in SUMMARY if key not in found]
+        missing = [key for key in SUMMARY if key not in content]
         if path.name == "summary.json" and missing:
             raise ValueError(f"it lacks {', '.join(missing)}")
-        return found
+        return content
     except (OSError, ValueError) as error:
         why = files.said(error) if isinstance(error, OSError) else f"{path}: {error}"
         raise ValueError(

@@ -24,7 +24,6 @@ import numpy as np
 
 from truncgauss.execution import files
 from truncgauss.runs import config as settings
-from truncgauss.runs import report
 from truncgauss.runs.config import ConfigError, Experiment
 from truncgauss.runs.folder import (
     CHECKPOINT,
@@ -120,24 +119,14 @@ def compute(
             with bar(None, "drawing the figure", True):
                 _draw(config, results, folder)
     except Exception:
-        final = _completed(folder, name, results, provenance).folder
+        final = finish(folder, name, results, provenance)
         print(
             f"truncgauss: the numbers are in {final}, but plot failed. Correct it, and then: "
             f"truncgauss plot {final}",
             file=sys.stderr,
         )
         raise
-    return _completed(folder, name, results, provenance)
-
-
-def _completed(
-    folder: Path, name: str, results: Mapping[str, Any], provenance: Mapping[str, Any]
-) -> CompletedRun:
-    """Write what came out, and then the report, so that no mistake in it leaves the run
-    unfinished."""
-    run = read(finish(folder, name, results, provenance))
-    report.write(run)
-    return run
+    return read(finish(folder, name, results, provenance))
 
 
 def assist(config: Experiment, save_every: float) -> str:
@@ -252,7 +241,7 @@ def sweep_failed(folder: Path, index: int | None) -> bool:
 
 
 def redraw(run: CompletedRun) -> list[str]:
-    """Draw the figure of a complete run again and renew its report; the paths of both.
+    """Draw the figure of a complete run again; the paths of its files.
 
     Raises:
         ValueError: the run failed, so that it has no figure.
@@ -265,7 +254,7 @@ def redraw(run: CompletedRun) -> list[str]:
 
     config = settings.load(run.folder / "config.yaml")
     jax.config.update("jax_enable_x64", config.dtype == "float64")
-    return [*_draw(config, run.results, run.folder), str(report.write(run))]
+    return _draw(config, run.results, run.folder)
 
 
 def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[str]:
@@ -273,9 +262,11 @@ def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[
 
     stem = folder / settings.stem(config.experiment)
     drawn = settings.function(config.experiment, "plot")(results)
-    picture, frames = drawn if isinstance(drawn, tuple) else (drawn, None)
-    paths = plotting.save(picture, stem)
-    return paths if frames is None else [*paths, plotting.animation(frames, f"{stem}.gif")]
+    if not isinstance(drawn, tuple):
+        return plotting.save(drawn, stem)
+    picture, moving = drawn
+    files.write(f"{stem}.gif", moving)
+    return [*plotting.save(picture, stem), f"{stem}.gif"]
 
 
 def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[str, Any]:

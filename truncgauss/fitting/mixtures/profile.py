@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import optimize
 
+from truncgauss.fitting.derived import DerivedCoordinates
 from truncgauss.fitting.mixtures.curvature import point, terms_at
 from truncgauss.fitting.mixtures.likelihood import row_weights
 from truncgauss.fitting.mixtures.loss import MixtureLoss
@@ -17,16 +18,17 @@ from truncgauss.fitting.profile import Profile, Unbounded
 EXCHANGED = 0.05  # part of the rows that may change their component between two values
 
 
-def profile_of(loss: MixtureLoss, best: np.ndarray, number: int) -> Profile:
-    """The profile likelihood of an estimate of a mixture.
+def profile_of(loss: MixtureLoss, best: np.ndarray, number: int, function: Any = None) -> Profile:
+    """The profile likelihood of an estimate of a mixture, or of a function of all.
 
     Args:
         loss: minus the mean log-likelihood of a row.
         best: free coordinates where it is lowest.
-        number: of the estimate.
+        number: of the estimate, or the entry of the function.
+        function: of the vector of estimates.
     """
     place: Any = loss.coordinates
-    kind, several = place.kinds[number], place.num_components > 1
+    kind, several = "number" if function else place.kinds[number], place.num_components > 1
     if place.structure == "low_rank":
         evaluate, start, free = functools.partial(point, loss), best, np.asarray
     else:  # ridges are straight in natural coordinates
@@ -42,6 +44,8 @@ def profile_of(loss: MixtureLoss, best: np.ndarray, number: int) -> Profile:
         best_match = shared[optimize.linear_sum_assignment(shared, maximize=True)].sum()
         return bool(np.trace(shared) >= (1.0 - EXCHANGED) * best_match)
 
+    if function is not None:
+        place = DerivedCoordinates(place, function)
     estimate = Unbounded(place, jnp.asarray(number), kind)
     labels = same_labels if several else None
     size = float(loss.size)
