@@ -35,6 +35,7 @@ from truncgauss.fitting.optimization.uncertainty import (
 from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
 from truncgauss.fitting.residuals import quantile_residuals
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio, likelihood_ratio
+from truncgauss.fitting.selection import SelectionFit, TwoStep, fit_selection
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.tightening import Tightening, tightened
 from truncgauss.fitting.truncated_normal import (
@@ -68,9 +69,11 @@ __all__ = [
     "Real",
     "RegressionErrors",
     "RegressionFit",
+    "SelectionFit",
     "Statistics",
     "Tightening",
     "TruncatedFit",
+    "TwoStep",
     "certificate",
     "computed",
     "coordinates",
@@ -78,6 +81,7 @@ __all__ = [
     "fit_limits",
     "fit_observations",
     "fit_regression",
+    "fit_selection",
     "fit_shift",
     "fit_truncated_normal",
     "interrupts",
