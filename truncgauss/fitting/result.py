@@ -73,6 +73,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         designs: the covariates of each mean, and those of a log scale; empty if there are none.
         limits: of all rows, between which an outcome is recorded as it is; None where an outcome is
             not censored, or rows differ in limits.
+        num_clusters: of rows that may depend on each other, on which the errors rest; None if each
+            row stands for itself.
         share: which rows of all these are, where they are spread over processes; else None. The
             functions that take such a fit are to be called on all processes.
     """
@@ -100,6 +102,7 @@ class LikelihoodFit(InformationCriteria, Fit):
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)
     designs: tuple[Covariates, ...] = dataclasses.field(default=(), repr=False)
     limits: tuple[float | None, float | None] = (None, None)
+    num_clusters: int | None = None
     share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
@@ -280,7 +283,8 @@ class LikelihoodFit(InformationCriteria, Fit):
     @property
     def errors_from(self) -> str:
         """The source of the standard errors, in words."""
-        return f"the {self.information} information"
+        clusters = "" if self.num_clusters is None else f" of {self.num_clusters} clusters"
+        return f"the {self.information} information{clusters}"
 
     def predict(
         self,
