@@ -2,6 +2,7 @@
 
 from truncgauss.execution.checkpoint import computed, resumable
 from truncgauss.execution.interrupts import interrupts
+from truncgauss.fitting.derived import Derived, Parameters
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.fractions import FractionsFit, fit_limits, fit_shift
 from truncgauss.fitting.model import Model
@@ -33,12 +34,7 @@ from truncgauss.fitting.optimization.uncertainty import (
 )
 from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
 from truncgauss.fitting.residuals import quantile_residuals
-from truncgauss.fitting.result import (
-    Derived,
-    LikelihoodFit,
-    LikelihoodRatio,
-    likelihood_ratio,
-)
+from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio, likelihood_ratio
 from truncgauss.fitting.selection import SelectionFit, TwoStep, fit_selection
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.tightening import Tightening, tightened
@@ -67,6 +63,7 @@ __all__ = [
     "Model",
     "ObservationsErrors",
     "ObservationsFit",
+    "Parameters",
     "Positive",
     "PositiveDefinite",
     "Real",

@@ -40,12 +40,14 @@ class Whitened(NamedTuple):
         design: Q = X T, (n, p).
         transform: T, (p, p): coefficients b of Q are T b of X.
         constant: c with X c = 1 in every row, (p,); None if there is none.
+        columns: X, (n, p).
         names: of the covariates, if they have some.
     """
 
     design: np.ndarray
     transform: np.ndarray
     constant: np.ndarray | None
+    columns: np.ndarray
     names: tuple[str, ...] | None = None
 
 
@@ -81,7 +83,7 @@ def whitened(
             f"them ({design.shape[1]}) than rows that count ({total}). Drop some."
         )
     inverse = np.linalg.inv(triangle) / units[:, None]
-    return Whitened(centred @ inverse, change @ inverse, constant)
+    return Whitened(centred @ inverse, change @ inverse, constant, design)
 
 
 def constant_of(design: np.ndarray, sums: RowSums) -> np.ndarray | None:

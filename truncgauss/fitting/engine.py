@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,17 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import row_sums
-from truncgauss.execution.compiling import Compiled, closed_form
+from truncgauss.execution.compiling import Compiled
 from truncgauss.fitting.existence import refuse
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
-from truncgauss.fitting.optimization.newton import Point, derivatives_along, point
+from truncgauss.fitting.optimization.newton import Point, point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, FreeErrors, certificate
-from truncgauss.fitting.optimization.wald import by_differences, wald_ratios
+from truncgauss.fitting.optimization.wald import estimates_at, ratios_of
 from truncgauss.gaussian.problem import Estimate
 
-STRAIGHT = 0.05  # change of a curvature that moves no ratio of Wald's so far as to matter
 INFORMATION = ("observed", "expected", "sandwich")
 
 
@@ -167,12 +165,6 @@ def notes_of(
 # ---------------------------------------------------------------- the end of a path
 
 
-@functools.partial(Compiled, cost=closed_form)
-def estimates_at(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The estimates (p,) at free coordinates x, and their Jacobian (p, q)."""
-    return coordinates.estimates(x), jax.jacfwd(coordinates.estimates)(x)
-
-
 @Compiled
 def compiled_total(loss: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     total = loss.total(x)
@@ -192,37 +184,6 @@ def total_of(loss: Any, end: Point) -> Estimate:
 def scores_of(loss: Any, x: jax.Array) -> jax.Array:
     """The gradient of each row's log-likelihood, times its weight, (n, q)."""
     return loss.scores(x)
-
-
-def ratios_of(
-    loss: Any,
-    end: Point,
-    coordinates: Any,
-    jacobian: np.ndarray,
-    some: Any = slice(None),
-    value: Callable[[np.ndarray], float] | None = None,
-) -> np.ndarray:
-    """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
-    if there is a program for that alone."""
-    size = float(loss.size)
-    quadratic = hasattr(loss, "bent") and loss.bent(end.x, end.hessian) < STRAIGHT
-
-    def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
-        if x is end.x:
-            return end.loss, 0.0, 0.0
-        if value is not None:
-            return by_differences(value)(x, direction)
-        if not quadratic:
-            return derivatives_along(loss, x, direction)
-        slope, move = end.gradient + end.hessian @ (x - end.x), x - end.x
-        bend = float(direction @ end.hessian @ direction)
-        return end.loss + (end.gradient + slope) @ move / 2, slope @ direction, bend
-
-    def estimates(x: np.ndarray) -> np.ndarray:
-        return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
-
-    covariance = np.linalg.inv(size * end.hessian)
-    return wald_ratios(derivatives, size, end.x, covariance, estimates, jacobian[some])
 
 
 def free_errors_of(

@@ -19,7 +19,7 @@ from jax.scipy.special import xlogy
 from truncgauss.execution.checkpoint import computed
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, refuse_text, static_field
-from truncgauss.fitting.engine import estimates_at, maximum_likelihood
+from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.held import Held, HeldLimited, hold, hold_limited
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization import newton
@@ -27,6 +27,7 @@ from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.parameters import Limits
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, ErrorBars
+from truncgauss.fitting.optimization.wald import estimates_at
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem, as_problem
@@ -663,8 +664,7 @@ class FractionsFit(LikelihoodFit):
         """The Euclidean norm of the loss's gradient in free coordinates."""
         return float(self.gradient_norm_trace[-1])
 
-    def _profile(self, name: str) -> Any:
-        self._profiled(name)
+    def profile_along(self, number: int, function: Any = None) -> Any:
         if not np.all(np.isfinite(self.errors)):
             raise ValueError(
                 "profile: needs finite standard errors of all estimates, got "
@@ -676,7 +676,7 @@ class FractionsFit(LikelihoodFit):
                 "left to compare. Take wald(), or give num_trials."
             )
         points = functools.partial(point, self.loss)  # by the program of the fit
-        return dataclasses.replace(super()._profile(name), cheaper=lambda: points)
+        return dataclasses.replace(super().profile_along(number, function), cheaper=lambda: points)
 
 
 def dispersed(fields: dict[str, Any], dispersion: float) -> dict[str, Any]:

@@ -242,6 +242,17 @@ class GaussianCoordinates:
         rest = [jnp.sqrt(entries[0])] if self.has_sigma else entries
         return jnp.concatenate([*coefficients, *rest])
 
+    def of_estimates(self, estimates: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        """Coefficients of each outcome, and the covariance matrix, of the vector of estimates."""
+        ends = np.cumsum(self.sizes)
+        *coefficients, entries = jnp.split(estimates, ends)
+        if self.has_sigma:
+            return tuple(coefficients), entries[:, None] ** 2
+        if not self.entries:
+            return tuple(coefficients), self.fixed
+        i, j = np.array(self.entries).T
+        return tuple(coefficients), self.fixed.at[i, j].set(entries).at[j, i].set(entries)
+
 
 @frozen_pytree
 class ObservationsLoss:

@@ -12,6 +12,7 @@ from truncgauss import likelihood
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
+from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
     AT_SINGULAR,
@@ -50,6 +51,7 @@ from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST, direction_in_words
 from truncgauss.fitting.outliers import Outliers, outliers_of
+from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.gaussian.problem import as_key
@@ -116,6 +118,12 @@ class ObservationsFit(LikelihoodFit):
         if any(len(part) != 1 for part in self.coefficients):
             raise AttributeError("loc: the mean depends on covariates; see coefficients.")
         return np.concatenate(self.coefficients)
+
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        coefficients, covariance = self.coordinates.inner.of_estimates(estimates)
+        constant = all(len(part) == 1 for part in coefficients)
+        loc = jnp.concatenate(coefficients) if constant else None
+        return {"coefficients": coefficients, **gaussian_arrays(loc, covariance)}
 
 
 def fit_observations(
@@ -645,7 +653,11 @@ class GaussianRows(Model):
     def kept_rows(self) -> dict[str, Any]:
         """The fields of a fit that hold its rows."""
         rows, share = self.centred.rows, self.centred.sums.share
-        return {"observations": self.observations, "centred": rows, "share": share}
+        designs = tuple(Covariates.of(x.columns, x.names) for x in self.centred.designs or ())
+        if len({id(design.values) for design in designs}) == 1:
+            designs = designs[:1] * len(designs)
+        kept = {"observations": self.observations, "centred": rows, "share": share}
+        return {**kept, "designs": designs}
 
     def result(self, fields: dict[str, Any], path: Path) -> Any:
         matrix, ends = self.covariance_at(path.end.x), np.cumsum(self.inner.sizes)

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import tables
@@ -20,6 +21,7 @@ from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST
+from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import impossible
 from truncgauss.fitting.sample import limits_of_box
@@ -55,6 +57,13 @@ class RegressionFit(LikelihoodFit):
         if not self.names[-1] == "sigma":
             raise AttributeError("scale: it depends on covariates; see log_scale.")
         return float(self.estimates[-1])
+
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        coefficients, rest = jnp.split(estimates, [len(self.coefficients)])
+        if self.names[-1] != "sigma":
+            return {"coefficients": coefficients, "log_scale": rest}
+        scale = {"log_scale": jnp.log(rest), "scale": rest[0]}
+        return {"coefficients": coefficients, **scale, "covariance": rest[:, None] ** 2}
 
 
 def fit_regression(
@@ -225,9 +234,14 @@ class Regression(GaussianRows):
         scale, error = (fields[key][p:] for key in ("estimates", "errors"))
         if self.names[-1] == "sigma":
             scale, error = np.log(scale), error / scale
+        low, high = (
+            float(side[0]) if np.all(side == side[0]) and np.isfinite(side[0]) else None
+            for side in self.censoring
+        )
         return RegressionFit(
             **fields,
             **self.kept_rows,
+            limits=(low, high),
             coefficients=fields["estimates"][:p],
             log_scale=scale,
             standard_errors=RegressionErrors(fields["errors"][:p], error),
@@ -323,6 +337,11 @@ class HeteroscedasticRegression(Regression):
             return -float(loss.size) * point(loss, x).loss
 
         return explained(log_likelihood)
+
+    @property
+    def kept_rows(self) -> dict[str, Any]:
+        kept, scales = super().kept_rows, Covariates.of(self.scales.columns, self.scales.names)
+        return kept | {"designs": (*kept["designs"], scales)}
 
     @property
     def references(self) -> tuple[str, ...]:

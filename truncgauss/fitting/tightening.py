@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.engine import estimates_at, ratios_of, scores_of
+from truncgauss.fitting.engine import scores_of
 from truncgauss.fitting.one_outcome import (
     RegressionLoss,
     full_design,
@@ -20,6 +20,7 @@ from truncgauss.fitting.one_outcome import (
 )
 from truncgauss.fitting.optimization.newton import CLOSE, Point, newton_steps, point
 from truncgauss.fitting.optimization.uncertainty import certificate, scaled_spectrum
+from truncgauss.fitting.optimization.wald import estimates_at, ratios_of
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations

@@ -12,6 +12,7 @@ import numpy as np
 
 from truncgauss.execution import distributed, parallel, row_sums, tables
 from truncgauss.execution.tables import Table
+from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.held import hold
 from truncgauss.fitting.model import Model
@@ -98,6 +99,11 @@ class TruncatedFit(LikelihoodFit):
     loc: jax.Array
     covariance_matrix: jax.Array
     standard_errors: GaussianErrors
+
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        d = len(self.loc)
+        loc, covariance = unpacked(estimates ** np.array([1.0, 2.0]) if d == 1 else estimates, d)
+        return gaussian_arrays(loc, covariance)
 
 
 def fit_truncated_normal(

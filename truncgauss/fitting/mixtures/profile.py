@@ -29,6 +29,7 @@ import numpy as np
 from scipy import optimize, special
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.fitting.derived import DerivedCoordinates
 from truncgauss.fitting.mixtures.curvature import point as point_at
 from truncgauss.fitting.mixtures.curvature import terms_at
 from truncgauss.fitting.mixtures.likelihood import row_weights
@@ -299,16 +300,19 @@ class MixtureProfile:
         return OnSurface(z, fall, moves.T @ gradient, curvature, y, rate)
 
 
-def profile_of(loss: MixtureLoss, best: np.ndarray, number: int) -> MixtureProfile:
-    """The profile likelihood of an estimate of a mixture.
+def profile_of(
+    loss: MixtureLoss, best: np.ndarray, number: int, function: Any = None
+) -> MixtureProfile:
+    """The profile likelihood of an estimate of a mixture, or of a function of all.
 
     Args:
         loss: minus the mean log-likelihood of a row.
         best: free coordinates where it is lowest.
-        number: of the estimate.
+        number: of the estimate, or the entry of the function.
+        function: of the vector of estimates.
     """
     place: Any = loss.coordinates
-    kind, several = place.kinds[number], place.num_components > 1
+    kind, several = "number" if function else place.kinds[number], place.num_components > 1
     if place.structure == "low_rank":
         evaluate, start, free = functools.partial(point_at, loss), best, np.asarray
     else:  # ridges are straight in natural coordinates
@@ -324,6 +328,8 @@ def profile_of(loss: MixtureLoss, best: np.ndarray, number: int) -> MixtureProfi
         best_match = shared[optimize.linear_sum_assignment(shared, maximize=True)].sum()
         return bool(np.trace(shared) >= (1.0 - ROUGH) * best_match)
 
+    if function is not None:
+        place = DerivedCoordinates(place, function)
     estimate = Unbounded(place, jnp.asarray(number), kind)
     labels = same_labels if several else lambda one, other: True
     return MixtureProfile(evaluate, float(loss.size), evaluate(start), estimate, labels)
