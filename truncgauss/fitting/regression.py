@@ -147,10 +147,7 @@ def fit_regression(
             The R Journal (2016).
     """
     check_settings(information, num_profiles, cluster)
-    outcome, design = tables.by_formula(outcome, design, data, "fit_regression")
-    if design is None:
-        raise ValueError("fit_regression: needs a design, or a formula as the outcome, and data.")
-    scale_design = tables.by_formula(None, scale_design, data, "fit_regression")[1]
+    outcome, design, scale_design = columns_of(outcome, design, scale_design, data)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
         limits = censored_low, censored_high, *ends_of(region, (truncated_low, truncated_high))
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
@@ -169,6 +166,14 @@ def fit_regression(
                 progress=progress,
                 cluster=cluster,
             )
+
+
+def columns_of(outcome: Any, design: Any, scale_design: Any, data: Any) -> tuple[Any, Any, Any]:
+    """The outcome and both designs, where they are formulas or names of columns of the data."""
+    outcome, design = tables.by_formula(outcome, design, data, "fit_regression")
+    if design is None:
+        raise ValueError("fit_regression: needs a design, or a formula as the outcome, and data.")
+    return outcome, design, tables.by_formula(None, scale_design, data, "fit_regression")[1]
 
 
 def ends_of(region: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:
