@@ -147,7 +147,7 @@ def fit_regression(
             The R Journal (2016).
     """
     check_settings(information, num_profiles, cluster)
-    outcome, design, scale_design = columns_of(outcome, design, scale_design, data)
+    outcome, design, scale_design = parts_of_formulas(outcome, design, scale_design, data)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
         limits = censored_low, censored_high, *ends_of(region, (truncated_low, truncated_high))
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
@@ -168,7 +168,9 @@ def fit_regression(
             )
 
 
-def columns_of(outcome: Any, design: Any, scale_design: Any, data: Any) -> tuple[Any, Any, Any]:
+def parts_of_formulas(
+    outcome: Any, design: Any, scale_design: Any, data: Any
+) -> tuple[Any, Any, Any]:
     """The outcome and both designs, where they are formulas or names of columns of the data."""
     outcome, design = tables.by_formula(outcome, design, data, "fit_regression")
     if design is None:
