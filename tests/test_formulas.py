@@ -187,3 +187,47 @@ def test_a_configuration_takes_a_formula(tmp_path, capsys):
         path.write_text(text.replace("age * k + `home region`", wrong), "utf-8")
         assert cli.main(["check", str(path)]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_predictions_take_the_table_of_a_design():
+    table = rows()
+    design = tables.design(table, ["age"], {"home region": "north"})
+    fit = tg.fit_regression(table["wage"], design, progress=False)
+    new = {"age": [30.0, 50.0], "home region": ["south", "north"]}
+    by_columns = fit.predict(dict(design.encode(new)))
+    np.testing.assert_array_equal(fit.predict(new).value, by_columns.value)
+    with pytest.raises(ValueError, match="'west' in row 0, a category without an estimate"):
+        fit.predict({"age": [30.0], "home region": ["west"]})
+    with pytest.raises(ValueError, match="has no column 'home region'"):
+        fit.predict({"age": [30.0]})
+
+
+def test_predictions_take_the_table_of_a_formula():
+    pytest.importorskip("formulaic")
+    table = rows()
+    fit = tg.fit_regression("wage ~ center(age) * `home region`", data=table, progress=False)
+    some = {name: column[:5] for name, column in table.items()}
+    columns = np.column_stack(
+        list(tables.formula("center(age) * `home region`", table)[1].values())
+    )
+    np.testing.assert_allclose(fit.predict(some).value.ravel(), columns[:5] @ fit.coefficients)
+
+
+@pytest.mark.parametrize("backend", ["pandas", "polars"])
+def test_estimates_are_data_frames(backend):
+    package = pytest.importorskip(backend)
+    fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+    frame = fit.to_frame(backend=backend)
+    assert isinstance(frame, package.DataFrame)
+    names = frame.index if backend == "pandas" else frame["name"]
+    assert list(names) == list(fit.names)
+    np.testing.assert_array_equal(frame["estimate"], fit.estimates)
+    predictions = fit.predict().to_frame(backend=backend)
+    assert list(predictions["standard_error"]) == list(np.ravel(fit.predict().standard_error))
+
+
+def test_absent_packages_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "modin", None)
+    fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+    with pytest.raises(ImportError, match="to_frame needs modin, which is optional"):
+        fit.to_frame(backend="modin")

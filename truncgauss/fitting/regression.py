@@ -352,7 +352,7 @@ class HeteroscedasticRegression(Regression):
 
     @property
     def kept_rows(self) -> dict[str, Any]:
-        kept, scales = super().kept_rows, Covariates.of(self.scales.columns, self.scales.names)
+        kept, scales = super().kept_rows, Covariates.of(self.scales)
         return kept | {"designs": (*kept["designs"], scales)}
 
     @property
@@ -387,7 +387,7 @@ def whitened_columns(
     checked = as_designs(table.values, rows.num_rows, 1, weights, "fit_regression", sums, name)
     assert checked is not None
     names = None if table.names is None else tuple(map(str, table.names))
-    return checked[0]._replace(names=names)
+    return checked[0]._replace(names=names, encoder=table.encoder)
 
 
 def moves_of(observed: Observations, fitted: Observations) -> np.ndarray:

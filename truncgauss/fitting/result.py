@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from truncgauss import __version__
-from truncgauss.execution import distributed, row_sums
+from truncgauss.execution import distributed, row_sums, tables
 from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.derived import (
     Derived,
@@ -391,22 +391,19 @@ class LikelihoodFit(InformationCriteria, Fit):
         half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.errors
         return np.stack([self.estimates - half, self.estimates + half], axis=1)
 
-    def to_frame(self, level: float = 0.95) -> Any:
-        """The table of estimates as a pandas DataFrame, one row for each name.
+    def to_frame(self, level: float = 0.95, backend: str = "pandas") -> Any:
+        """The table of estimates as a DataFrame, one row for each name.
 
-        Columns: estimate, standard_error, and the Wald interval's low and high.
+        Columns: estimate, standard_error, and the Wald interval's low and high; the names are the
+        index in pandas, and otherwise the column name.
+
+        Args:
+            level: of the intervals.
+            backend: "pandas", "polars", or what else narwhals knows, which is to be installed.
 
         Raises:
-            ImportError: without pandas, which is not installed with this package.
+            ImportError: without that package, which is not installed with this one.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "to_frame needs pandas, which is optional: pip install pandas. Without it: print "
-                "the fit, or take `names`, `estimates`, `errors` and `wald()`."
-            ) from error
-
         low, high = self.wald(level).T
         columns = {
             "estimate": self.estimates,
@@ -414,7 +411,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             "low": low,
             "high": high,
         }
-        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="name"))
+        return tables.data_frame(self.names, columns, backend)
 
     def citation(self) -> str:
         """BibTeX entries of this software and of the methods that the fit used.

@@ -294,7 +294,7 @@ def covariates_of(design: Any, name: str, side: np.ndarray, weights: Any) -> Whi
         whitened(table.values[side], some, words)
     columns = whitened(table.values, weights, f"fit_selection: the columns of {name}")
     names = None if table.names is None else tuple(map(str, table.names))
-    return columns._replace(names=names)
+    return columns._replace(names=names, encoder=table.encoder)
 
 
 # ---------------------------------------------------------------- the model
@@ -311,10 +311,19 @@ class SelectionCoordinates(GaussianCoordinates):
         return xp.exp(rest[:k]) if k else xp.ones(len(self.sizes) - 1), rest[k:]
 
     def _matrix(self, rest: Any) -> Any:
-        xp = namespace(rest)
         sigma, athrho = self.deviations(rest)
-        loadings = xp.concatenate([xp.ones(1), sigma * xp.tanh(athrho)])
-        variances = xp.concatenate([xp.ones(1), sigma**2])
+        return self.matrix_of(sigma, namespace(rest).tanh(athrho))
+
+    def of_estimates(self, estimates: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        *coefficients, rest = jnp.split(estimates, np.cumsum(self.sizes))
+        rho, *more = rest.reshape(len(self.sizes) - 1, -1).T
+        return tuple(coefficients), self.matrix_of(more[0] if self.scales else jnp.ones(1), rho)
+
+    def matrix_of(self, sigma: Any, rho: Any) -> Any:
+        """The covariance matrix of the selection and the outcomes."""
+        xp = namespace(rho)
+        loadings = xp.concatenate([xp.ones(1), sigma * rho])
+        variances = xp.concatenate([xp.ones(1), sigma**2 * xp.ones(len(self.sizes) - 1)])
         products = loadings[:, None] * loadings
         return xp.where(np.eye(len(self.sizes), dtype=bool), variances, products)
 

@@ -2,7 +2,14 @@
 
 from truncgauss.execution.tables.alignment import aligned, check_labels, row_values
 from truncgauss.execution.tables.censoring import limit_of
-from truncgauss.execution.tables.columns import Table, chosen, named_columns, numbers, read
+from truncgauss.execution.tables.columns import (
+    Table,
+    chosen,
+    data_frame,
+    named_columns,
+    numbers,
+    read,
+)
 from truncgauss.execution.tables.files import chunks, from_file, location, units
 from truncgauss.execution.tables.formats import header, mismatch, num_rows
 from truncgauss.execution.tables.formulas import (
@@ -24,6 +31,7 @@ __all__ = [
     "check_labels",
     "chosen",
     "chunks",
+    "data_frame",
     "design",
     "formula",
     "from_file",
