@@ -44,7 +44,7 @@ def test_pages_are_found_and_every_python_block_is_followed_by_what_it_prints():
 
 
 def without_rounding(text):
-    """A text without the digits of numbers that are rounding errors, which differ from CPU to CPU."""
+    """A text without the digits of rounding errors, which differ from CPU to CPU."""
     return re.sub(r"\b\d\.\d+e-1[2-9]\b", "0", text)
 
 
