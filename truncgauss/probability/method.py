@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
-from truncgauss.execution.compiling import Compiled, Cost, effort_of
+from truncgauss.execution.compiling import FULL, Compiled, Cost, effort_of
 from truncgauss.execution.pytrees import Batched, is_concrete, values_of
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
@@ -314,7 +314,7 @@ def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
             log_prob, stderr = estimate(method, problem, key)
         return Estimate(log_prob + 0.0, stderr)
     inside = values_of(problem) is not None and not is_concrete(problem)
-    if not inside or not is_concrete((method, key)) or effort_of(method.cost(problem)) is None:
+    if not inside or not is_concrete((method, key)) or effort_of(method.cost(problem)) is FULL:
         return _estimate(method, problem, key)
     # Value and gradient from one program, compiled like that of a value.
     return by_gradient(
