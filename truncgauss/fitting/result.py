@@ -13,7 +13,7 @@ import numpy as np
 from scipy import stats
 
 from truncgauss import __version__
-from truncgauss.execution import distributed, row_sums
+from truncgauss.execution import distributed, row_sums, tables
 from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.derived import (
     Derived,
@@ -73,6 +73,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         designs: the covariates of each mean, and those of a log scale; empty if there are none.
         limits: of all rows, between which an outcome is recorded as it is; None where an outcome is
             not censored, or rows differ in limits.
+        num_clusters: of rows that may depend on each other, on which the errors rest; None if each
+            row stands for itself.
         share: which rows of all these are, where they are spread over processes; else None. The
             functions that take such a fit are to be called on all processes.
     """
@@ -100,6 +102,7 @@ class LikelihoodFit(InformationCriteria, Fit):
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)
     designs: tuple[Covariates, ...] = dataclasses.field(default=(), repr=False)
     limits: tuple[float | None, float | None] = (None, None)
+    num_clusters: int | None = None
     share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
@@ -211,7 +214,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         if function is not None:
             coordinates = DerivedCoordinates(coordinates, function)
         # A Hessian is many integrals then, or its program takes long to compile.
-        expensive = self.log_likelihood_stderr > 0 or getattr(self.loss, "expensive_hessian", False)
+        slow = any(getattr(self.loss, name, False) for name in ("expensive_hessian", "iterated"))
+        expensive = self.log_likelihood_stderr > 0 or slow
         secant = functools.partial(Secant, self.loss, self.best) if expensive else None
         estimate = Unbounded(coordinates, jnp.asarray(number), kind)
         exact = functools.partial(point, self.loss)
@@ -279,7 +283,8 @@ class LikelihoodFit(InformationCriteria, Fit):
     @property
     def errors_from(self) -> str:
         """The source of the standard errors, in words."""
-        return f"the {self.information} information"
+        clusters = "" if self.num_clusters is None else f" of {self.num_clusters} clusters"
+        return f"the {self.information} information{clusters}"
 
     def predict(
         self,
@@ -386,22 +391,19 @@ class LikelihoodFit(InformationCriteria, Fit):
         half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.errors
         return np.stack([self.estimates - half, self.estimates + half], axis=1)
 
-    def to_frame(self, level: float = 0.95) -> Any:
-        """The table of estimates as a pandas DataFrame, one row for each name.
+    def to_frame(self, level: float = 0.95, backend: str = "pandas") -> Any:
+        """The table of estimates as a DataFrame, one row for each name.
 
-        Columns: estimate, standard_error, and the Wald interval's low and high.
+        Columns: estimate, standard_error, and the Wald interval's low and high; the names are the
+        index in pandas, and otherwise the column name.
+
+        Args:
+            level: of the intervals.
+            backend: "pandas", "polars", or what else narwhals knows, which is to be installed.
 
         Raises:
-            ImportError: without pandas, which is not installed with this package.
+            ImportError: without that package, which is not installed with this one.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "to_frame needs pandas, which is optional: pip install pandas. Without it: print "
-                "the fit, or take `names`, `estimates`, `errors` and `wald()`."
-            ) from error
-
         low, high = self.wald(level).T
         columns = {
             "estimate": self.estimates,
@@ -409,7 +411,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             "low": low,
             "high": high,
         }
-        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="name"))
+        return tables.data_frame(self.names, columns, backend)
 
     def citation(self) -> str:
         """BibTeX entries of this software and of the methods that the fit used.
