@@ -14,7 +14,7 @@ from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import refuse_spread
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
-from truncgauss.fitting.gaussian_starts import as_columns, weights_of
+from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates
 from truncgauss.fitting.observations import (
     GaussianRows,
@@ -496,7 +496,7 @@ def starts_of(
 ) -> tuple[tuple[TwoStep, ...], list[tuple[np.ndarray, np.ndarray]]]:
     """Two-step estimates of the outcomes, none of binary ones, and the starts, theirs first:
     coefficients of all equations, and the covariance, in the user's units."""
-    lower, weights = np.asarray(rows.lower), weights_of(rows)
+    lower, weights = np.asarray(rows.lower), rows.row_weights
     part = probit(designs[0].design, lower[:, 0] >= 0, weights)
     moments = mills_of(designs[0].design @ part, np.where(lower[:, 0] >= 0, 1.0, -1.0))
     fits, selection = [], designs[0].transform @ part
