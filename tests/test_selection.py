@@ -263,3 +263,23 @@ def test_wrong_inputs_are_refused(heckman):
     few = slice(0, 7)
     parts = outcome[few], as_matrix(design)[few], selected[few], as_matrix(selection)[few]
     refuses("cannot determine 7 parameters", *parts)
+
+
+def test_what_follows_from_a_selection(heckman):
+    fit = heckman[1]
+    rho, sigma, slope = fit.estimates[-4:-1]
+    named = dict(zip(fit.names, fit.errors))
+    for quantity in (fit.derived("rho"), fit.derived(lambda p: p.correlation[0, 1], "rho")):
+        np.testing.assert_allclose(tuple(quantity), [rho, named["rho"]], rtol=1e-6)
+    selection, outcome = fit.coefficients
+    new = {"constant": np.ones(3), "x": np.array([-1.0, 0, 1]), "z": np.array([0.5, 0, 2])}
+    index = np.column_stack(list(new.values())) @ selection
+    mean = np.column_stack([new["constant"], new["x"]]) @ outcome
+    ratio = np.exp(stats.norm.logpdf(index) - stats.norm.logcdf(index))
+    seen = fit.predict(new, "mean_observed", low=[0.0, -INF], high=INF)
+    np.testing.assert_allclose(seen.value[:, 1], mean + slope * ratio, rtol=1e-8)
+    chance = fit.predict(new, "observed", low=[0.0, -INF], high=INF)
+    np.testing.assert_allclose(chance.value.ravel(), stats.norm.cdf(index), rtol=1e-8)
+    effects = fit.margins(kind="mean_observed", at=new, average=False, low=[0.0, -INF], high=INF)
+    by_z = -slope * ratio * (ratio + index) * selection[2]
+    np.testing.assert_allclose(effects.value[effects.names.index("z")][:, 1], by_z, rtol=1e-6)

@@ -42,6 +42,7 @@ class Whitened(NamedTuple):
         constant: c with X c = 1 in every row, (p,); None if there is none.
         columns: X, (n, p).
         names: of the covariates, if they have some.
+        encoder: the function that makes these columns of another table, if there is one.
     """
 
     design: np.ndarray
@@ -49,6 +50,7 @@ class Whitened(NamedTuple):
     constant: np.ndarray | None
     columns: np.ndarray
     names: tuple[str, ...] | None = None
+    encoder: Any = None
 
 
 def whitened(

@@ -47,7 +47,7 @@ def as_designs(
         design_j = whitened_designs[0] if shared and j else whitened(part, weights, columns, sums)
         names = read[j].names
         labels = None if names is None else tuple(map(str, names))
-        whitened_designs.append(design_j._replace(names=labels))
+        whitened_designs.append(design_j._replace(names=labels, encoder=read[j].encoder))
     return tuple(whitened_designs)
 
 

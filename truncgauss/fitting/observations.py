@@ -661,7 +661,7 @@ class GaussianRows(Model):
     def kept_rows(self) -> dict[str, Any]:
         """The fields of a fit that hold its rows."""
         rows, share = self.centred.rows, self.centred.sums.share
-        designs = tuple(Covariates.of(x.columns, x.names) for x in self.centred.designs or ())
+        designs = tuple(Covariates.of(x) for x in self.centred.designs or ())
         if len({id(design.values) for design in designs}) == 1:
             designs = designs[:1] * len(designs)
         kept = {"observations": self.observations, "centred": rows, "share": share}
