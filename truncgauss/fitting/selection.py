@@ -341,16 +341,6 @@ class SelectionCoordinates(GaussianCoordinates):
         each = [rho, sigma, rho * sigma, athrho] if self.scales else [rho, athrho]
         return jnp.concatenate([x[:count], jnp.stack(each, axis=1).ravel()])
 
-    def of_estimates(self, estimates: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-        *coefficients, rest = jnp.split(estimates, np.cumsum(self.sizes))
-        rows = rest.reshape(len(self.sizes) - 1, -1)
-        sigma, covariances = (rows[:, 1], rows[:, 2]) if self.scales else (1.0, rows[:, 0])
-        loadings = jnp.append(1.0, covariances)
-        variances = jnp.append(1.0, sigma**2 + 0.0 * covariances)
-        products = loadings[:, None] * loadings
-        matrix = jnp.where(np.eye(len(loadings), dtype=bool), variances, products)
-        return tuple(coefficients), matrix
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SelectionModel(GaussianRows):
