@@ -286,7 +286,7 @@ def test_what_follows_from_a_selection(heckman):
 
 
 def test_a_line_with_errors_in_both_variables_a_limit_and_a_cut():
-    """The recipe of docs/regression.md: where least squares gives a slope of 1.5, the truth is 2."""
+    """The recipe of docs/regression.md: least squares gives a slope of 1.5, the truth is 2."""
     scores, naive = [], []
     for seed in range(8):
         rng = np.random.default_rng(seed)
