@@ -22,10 +22,9 @@ among `settings.devices`, as with `tg.parallel.rows`; elsewhere more than one is
 say `cached: ClassVar[bool] = False`, where compilation is timed and must not come from an earlier
 run. If a run is interrupted (`KeyboardInterrupt`, also for SIGTERM; let it pass),
 `truncgauss run --resume runs/<folder>` calls `run` with the same settings again: fits go on where
-they were, and so does what was called as `truncgauss.fitting.computed(name, function, *args)`;
-`run(settings, checkpoint)` gets a folder for files of its own, too. Built-in experiments import
-each other relatively: they belong to the package `truncgauss.experiments`, wherever their folders
-are.
+they were, and so does what was called as `truncgauss.fitting.computed(name, function, *args)`.
+Built-in experiments import each other relatively: they belong to the package
+`truncgauss.experiments`, wherever their folders are.
 
 `plot` may return a pair, the Figure and the bytes of a GIF.
 

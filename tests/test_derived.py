@@ -160,6 +160,71 @@ def test_mixtures_regressions_truncated_fits_and_fractions():
     np.testing.assert_allclose(share.standard_error, (0.841 * 0.159 / 1000) ** 0.5, rtol=1e-4)
 
 
+def clustered(seed=0, groups=60):
+    """An outcome and a design of five rows a group, which share a part of the noise."""
+    rng, labels = np.random.default_rng(seed), np.repeat(np.arange(groups), 5)
+    x = rng.normal(size=groups)[labels] + 0.3 * rng.normal(size=len(labels))
+    y = 1.0 + 2.0 * x + rng.normal(size=groups)[labels] + rng.normal(size=len(labels))
+    return y, np.column_stack([np.ones_like(x), x]), labels
+
+
+def test_clustered_errors_are_those_of_sums_of_scores():
+    y, design, labels = clustered()
+    texts = np.array([f"group {k}" for k in labels])
+    order = np.random.default_rng(1).permutation(len(y))
+    settings = {"information": "sandwich", "cluster": texts[order]}
+    fit = tg.fit_regression(y[order], design[order], **settings)
+    rest = y - design @ np.linalg.solve(design.T @ design, design.T @ y)
+    scores = np.array([design[labels == k].T @ rest[labels == k] for k in range(60)])
+    bread = np.linalg.inv(design.T @ design)
+    expected = bread @ scores.T @ scores @ bread * 60 / 59
+    np.testing.assert_allclose(fit.parameter_covariance[:2, :2], expected, rtol=1e-7)
+    several = tg.fit_observations(
+        tg.Observations.exact(y), (design,), **{**settings, "cluster": labels}
+    )
+    np.testing.assert_allclose(several.errors, fit.errors, rtol=1e-7)
+    assert fit.num_clusters == 60 and "sandwich information of 60 clusters" in str(fit)
+    slope = fit.derived(lambda p: p.coefficients[1], "slope")
+    np.testing.assert_allclose(slope.standard_error, expected[1, 1] ** 0.5, rtol=1e-7)
+    # Rows that count twice are two rows of one group.
+    double = tg.fit_regression(
+        y, design, weights=np.full(300, 2.0), **{**settings, "cluster": labels}
+    )
+    np.testing.assert_allclose(double.errors, fit.errors, rtol=1e-7)
+    alone = tg.fit_regression(y, design, **{**settings, "cluster": np.arange(300)})
+    robust = tg.fit_regression(y, design, information="sandwich")
+    np.testing.assert_allclose(alone.errors, robust.errors * (300 / 299) ** 0.5, rtol=1e-9)
+
+
+def test_clusters_that_cannot_be_are_refused_and_few_are_noted():
+    y, design, labels = clustered(groups=8)
+    robust = {"information": "sandwich"}
+    with pytest.raises(ValueError, match="cluster needs information=\"sandwich\", got 'observed'"):
+        tg.fit_regression(y, design, cluster=labels)
+    with pytest.raises(ValueError, match=r"one label for each of 40 rows, got \(3,\)"):
+        tg.fit_regression(y, design, cluster=[1, 2, 3], **robust)
+    with pytest.raises(ValueError, match="some labels are missing"):
+        tg.fit_regression(y, design, cluster=[None] * 40, **robust)
+    with pytest.raises(ValueError, match="all rows are of one cluster"):
+        tg.fit_regression(y, design, cluster=np.ones(40), **robust)
+    fit = tg.fit_regression(y, design, cluster=labels, **robust)
+    assert any("rest on 8 clusters" in note for note in fit.notes)
+
+
+@pytest.mark.slow
+def test_clustered_intervals_hold_the_truth_where_others_do_not():
+    held = np.zeros((200, 2), bool)
+    for k in range(200):
+        y, design, labels = clustered(10 + k)
+        settings = {"information": "sandwich", "num_profiles": 0, "progress": False}
+        for j, cluster in enumerate((labels, None)):
+            fit = tg.fit_regression(y, design, cluster=cluster, **settings)
+            low, high = fit.wald()[1]
+            held[k, j] = low < 2.0 < high
+    shares = held.mean(axis=0)
+    assert 0.9 <= shares[0] <= 0.98 and shares[1] < 0.8, shares
+
+
 def test_bad_functions_are_refused():
     fit = tg.fit_observations(tg.Observations.exact(pairs(20)))
     with pytest.raises(ValueError, match="ratio is not finite at the estimates, but nan"):

@@ -345,8 +345,11 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
     if asked.index is not None:
         raise ConfigError(f"{ERROR}: --index is for a config with sweep: (got {asked.index})")
     work.prepare(config, _others(asked))
-    if asked.distributed and not _first():
-        return FAILED if work.assist(config, asked.save_every) else FINE
+    if asked.distributed:
+        from truncgauss.execution import distributed
+
+        if not distributed.first():
+            return FAILED if work.assist(config, asked.save_every) else FINE
     run = work.run(config, command, asked.save_every, asked.runs, folder)
     failed = run.summary["reason"]
     if asked.figures and not failed:
@@ -364,12 +367,6 @@ def _others(asked: Run) -> tuple[Any, ...] | None:
     if given != (None, None, None):
         raise ConfigError(f"{ERROR}: --coordinator and its company belong to --distributed")
     return None
-
-
-def _first() -> bool:
-    from truncgauss.execution import distributed
-
-    return distributed.first()
 
 
 def _sweep(asked: Run, config: settings.Experiment, folder: Path, command: list[str]) -> int:

@@ -1,9 +1,8 @@
 """Checkpoints: the state of long work in one file, so that what is interrupted goes on to the bit.
 
-The file is written beside its place, flushed to the disk and moved there in one step: whatever
-happens, the place holds the old state or the new one, and the one before is kept beside it. A file
-belongs to one piece of work, known by its fingerprint, and carries a digest of all its numbers:
-another's, or a damaged one, is refused.
+The file is written under another name, flushed to the disk and moved in one step: whatever
+happens, the old state or the new one is there. A file belongs to one piece of work, known by its
+fingerprint, and carries a digest of all its numbers: another's, or a damaged one, is refused.
 
 A file is a `Record` of two things: results of calls, each of which is computed once through
 `computed`, and the latest states of loops, which a `Checkpoint` moves on, as an optimiser or a
@@ -327,21 +326,15 @@ def rebuilt(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
 def write(
     path: Path, arrays: dict[str, np.ndarray], fingerprint: dict[str, str], entries: Any
 ) -> None:
-    """Write arrays with a header and a digest of both; the file before stays as `previous`."""
+    """Write arrays with a header and a digest of both."""
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"format": FORMAT, "fingerprint": fingerprint, "entries": entries}
     header = json.dumps(about | {"digest": digest_of(about, arrays)})
     everything: dict[str, Any] = {HEADER: np.array(header), **arrays}
     buffer = io.BytesIO()  # an archive that cannot be written to its end fails in many ways
     np.savez(buffer, **everything)
-    with files.replacing(path, previous(path)) as partial:
-        partial.write_bytes(buffer.getbuffer())
+    files.write(path, buffer.getbuffer())
     flush_folder(path.parent)
-
-
-def previous(path: Path) -> Path:
-    """The place of the checkpoint before the one at `path`."""
-    return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
 def restored(path: Path, arrays: dict[str, np.ndarray], like: S) -> S:
@@ -397,24 +390,15 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
         if known and digest != digest_of(header, arrays):
             raise ValueError("its digest does not agree with its numbers")
     except (*files.DAMAGE, OSError) as error:
-        raise ValueError(f"{path} is no checkpoint of a fit ({error}). {way_out(path)}") from error
+        raise ValueError(
+            f"{path} is no checkpoint of a fit ({error}). Give another path, or remove the file."
+        ) from error
     if not known:
         raise ValueError(
             f"the checkpoint {path} has format {header['format']}, this version reads {FORMAT}. "
             "Remove it to start afresh."
         )
     return header, arrays
-
-
-def way_out(path: str | os.PathLike[str]) -> str:
-    """Advice about a damaged checkpoint."""
-    before = previous(Path(path))
-    if before.exists():
-        return (
-            f"The one before it is there: to go on from that, move {before} to {path}; or remove "
-            "both to start afresh."
-        )
-    return "Give another path, or remove the file."
 
 
 def digest_of(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:

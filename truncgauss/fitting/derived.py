@@ -85,17 +85,6 @@ class DerivedCoordinates:
         return self.function(self.coordinates.estimates(x))
 
 
-@frozen_pytree
-class OneEstimate:
-    """One of the estimates, as a function of free coordinates."""
-
-    coordinates: Any
-    index: jax.Array
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.coordinates.estimates(x)[self.index]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Derived:
     """A function of a fit's parameters and its errors; `print` shows a table. It unpacks as

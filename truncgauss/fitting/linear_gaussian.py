@@ -11,8 +11,15 @@ from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.optimization.widening import Precision
 from truncgauss.gaussian.linalg import cholesky, namespace, solve_lower
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.likelihood import Observations, log_likelihood, total_log_likelihood
+from truncgauss.likelihood import (
+    HeldMethods,
+    Observations,
+    log_likelihood,
+    total_log_likelihood,
+)
+from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
+from truncgauss.probability.separation import Separation
 
 STEP = 1e-4  # of a Gaussian's own size, between gradients whose differences are a Hessian
 
@@ -277,16 +284,28 @@ class ObservationsLoss:
     sums: RowSums = RowSums()
 
     @property
+    def methods(self) -> dict[str, Method] | None:
+        """The method of each kind of integral, whose plans are held; None if they are not."""
+        return self.method.methods if isinstance(self.method, HeldMethods) else None
+
+    @property
     def iterated(self) -> bool:
-        """Whether some integral may have more than two dimensions, so that a Hessian by all its
-        gradients, one after the other, takes many times as long as all at once."""
-        methods = getattr(self.method, "methods", None)
-        return methods is None or not set(methods) <= {"1", "2"}
+        """Whether some integral may have more than two dimensions, so that a gradient takes
+        milliseconds and a Hessian many times as long."""
+        return self.methods is None or not set(self.methods) <= {"1", "2"}
+
+    @property
+    def smooth(self) -> bool:
+        """Whether gradients are known to change smoothly: those of probabilities of boxes, exact or
+        estimated by points that move along, not those of regions which points enter and leave."""
+        kinds = () if self.methods is None else self.methods.items()
+        known = [kind.isdecimal() and isinstance(m, Exact | Separation) for kind, m in kinds]
+        return self.methods is not None and all(known)
 
     def steps(self, x: np.ndarray) -> np.ndarray | None:
         """By how much each coordinate moves between gradients whose differences are the Hessian,
         (q,); None if that is exact."""
-        units = None if self.iterated else self.coordinates.units(x)
+        units = self.coordinates.units(x) if self.smooth or not self.iterated else None
         return None if units is None else STEP * units
 
     def __call__(self, x: jax.Array) -> jax.Array:

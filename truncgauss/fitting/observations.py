@@ -137,6 +137,7 @@ def fit_observations(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
+    cluster: Any = None,
     num_profiles: int = 10,
     progress: bool = True,
 ) -> ObservationsFit:
@@ -167,6 +168,9 @@ def fit_observations(
             log-likelihood; "expected", its mean over samples from the fitted Gaussian with the
             same covariates, regions and noise, for complete and exact rows; or "sandwich", which
             holds for many rows of another distribution too.
+        cluster: labels (n,) of groups of rows that may depend on each other, such as the visits of
+            a patient; with information="sandwich", whose errors then hold for many groups, with
+            the factor G / (G - 1) of their number G.
         num_profiles: up to how many estimates get a profile interval in the table at once where
             their Wald intervals are not to be trusted; of several outcomes that are not exact, for
             up to 1024 entries. Each takes about as long as a fit from one start; 0 for none:
@@ -189,7 +193,7 @@ def fit_observations(
     """
     settings = dict(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
-        num_profiles=num_profiles, progress=progress,
+        num_profiles=num_profiles, progress=progress, cluster=cluster,
     )  # fmt: skip
     return fit_of_any_rows(
         GaussianRows, observations, design, covariance, method, as_key(key), settings
@@ -208,7 +212,7 @@ def fit_of_any_rows(
     """The fit of rows on this process, or spread over several; settings are those of
     `maximum_likelihood`."""
     as_observations(observations, "fit_observations")
-    check_settings(settings["information"], settings["num_profiles"])
+    check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
 
     def read(sums: RowSums) -> tuple[Observations, Any]:
         return local_rows(observations, sums), sums.local(design)

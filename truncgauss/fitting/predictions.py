@@ -514,18 +514,21 @@ def prediction_of(
     if known is not None and known.noise is not None and kind != "mean":
         raise ValueError(f"{kind}: not of rows with noise, whose true values have a mean only.")
     known = None if known is None else inside(known)
+    none = limits[0] is None and limits[1] is None
     if kind in ("mean", "quantile"):
-        if limits != (None, None):
+        if not none:
             raise ValueError(f"{kind}: takes no limits; say known=tg.Observations(low, high).")
         return Prediction(known, kind=kind)
-    if limits == (None, None):
-        limits = (None, None) if kind == "probability" else seen_limits(fit, kind)
-        region = getattr(fit.observations, "region", None)
-        if limits == (None, None) and kind.endswith("observed") and region is not None:
-            rows = Observations.exact(np.zeros(shape), region=region)
-            return Prediction(rows, kind=kind, region=True)
-        if limits == (None, None):
-            raise ValueError(f"{kind}: give low or high; the fit knows no such limits of all rows.")
+    region = getattr(fit.observations, "region", None)
+    if none and kind != "probability":
+        limits = seen_limits(fit, kind, region)
+        none = limits[0] is None and limits[1] is None
+    if none and kind.endswith("observed") and region is not None and not region.batch_shape:
+        return Prediction(
+            Observations.exact(np.zeros(shape), region=region), kind=kind, region=True
+        )
+    if none:
+        raise ValueError(f"{kind}: give low or high; the fit knows no such limits of all rows.")
     low, high = (limit_of(end, shape, side) for end, side in zip(limits, (-np.inf, np.inf)))
     if known is None:
         return Prediction(between(low, high), kind=kind)
@@ -564,9 +567,8 @@ def inside(known: Observations) -> Observations:
     return between(np.maximum(lower, low), np.minimum(upper, high), noise=known.noise)
 
 
-def seen_limits(fit: Any, kind: str) -> tuple[Any, Any]:
+def seen_limits(fit: Any, kind: str, region: Any) -> tuple[Any, Any]:
     """The limits of all rows between which an outcome is seen; None, None if there are none."""
-    region = getattr(fit.observations, "region", None)
     low, high = fit.limits
     if kind == "recorded" or not isinstance(region, Box):
         return low, high

@@ -83,6 +83,7 @@ def fit_regression(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
+    cluster: Any = None,
     num_profiles: int = 10,
     progress: bool = True,
 ) -> RegressionFit:
@@ -118,6 +119,9 @@ def fit_regression(
         information: what standard errors come from: "observed", "expected" or "sandwich", see
             `fit_observations`. Censored rows have an expected information too, as their limits
             are known; outcomes given as intervals have none.
+        cluster: labels (n,) of groups of rows that may depend on each other, such as the visits of
+            a patient; with information="sandwich", whose errors then hold for many groups, with
+            the factor G / (G - 1) of their number G.
         num_profiles: up to how many estimates get a profile interval in the table at once, see
             `fit_observations`.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
@@ -142,11 +146,8 @@ def fit_regression(
         Messner, Mayr and Zeileis, "Heteroscedastic censored and truncated regression with crch",
             The R Journal (2016).
     """
-    check_settings(information, num_profiles)
-    outcome, design = tables.by_formula(outcome, design, data, "fit_regression")
-    if design is None:
-        raise ValueError("fit_regression: needs a design, or a formula as the outcome, and data.")
-    scale_design = tables.by_formula(None, scale_design, data, "fit_regression")[1]
+    check_settings(information, num_profiles, cluster)
+    outcome, design, scale_design = parts_of_formulas(outcome, design, scale_design, data)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
         limits = censored_low, censored_high, *ends_of(region, (truncated_low, truncated_high))
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
@@ -163,7 +164,18 @@ def fit_regression(
                 information=information,
                 num_profiles=num_profiles,
                 progress=progress,
+                cluster=cluster,
             )
+
+
+def parts_of_formulas(
+    outcome: Any, design: Any, scale_design: Any, data: Any
+) -> tuple[Any, Any, Any]:
+    """The outcome and both designs, where they are formulas or names of columns of the data."""
+    outcome, design = tables.by_formula(outcome, design, data, "fit_regression")
+    if design is None:
+        raise ValueError("fit_regression: needs a design, or a formula as the outcome, and data.")
+    return outcome, design, tables.by_formula(None, scale_design, data, "fit_regression")[1]
 
 
 def ends_of(region: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:

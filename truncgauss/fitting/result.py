@@ -18,18 +18,17 @@ from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.derived import (
     Derived,
     DerivedCoordinates,
-    OneEstimate,
     Parameters,
     derived,
     far_from_quadratic,
 )
-from truncgauss.fitting.optimization.newton import Point, Secant
+from truncgauss.fitting.optimization.newton import Point, Secant, point
 from truncgauss.fitting.optimization.result import Fit, InformationCriteria, table_of
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
 from truncgauss.fitting.optimization.wald import ratios_of, untrusted
 from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.predictions import Covariates, Predictions, margins, predict
-from truncgauss.fitting.profile import Profile
+from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 
@@ -74,6 +73,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         designs: the covariates of each mean, and those of a log scale; empty if there are none.
         limits: of all rows, between which an outcome is recorded as it is; None where an outcome is
             not censored, or rows differ in limits.
+        num_clusters: of rows that may depend on each other, on which the errors rest; None if each
+            row stands for itself.
         share: which rows of all these are, where they are spread over processes; else None. The
             functions that take such a fit are to be called on all processes.
     """
@@ -101,14 +102,16 @@ class LikelihoodFit(InformationCriteria, Fit):
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)
     designs: tuple[Covariates, ...] = dataclasses.field(default=(), repr=False)
     limits: tuple[float | None, float | None] = (None, None)
+    num_clusters: int | None = None
     share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """The profile-likelihood interval of an estimate, such as "loc[0]".
 
         It holds all values whose likelihood ratio to the maximum, over all other parameters, does
-        not speak against them at that level. Unlike Wald's, it need not be symmetric. An end is
-        infinite where the likelihood does not fall that far, and 0 for the lower one of `sigma`.
+        not speak against them at that level. Unlike Wald's, it need not be symmetric. Where the
+        likelihood does not fall that far the end is infinite, that of a weight 0 or 1, and the
+        lower one of `sigma`, or of a variance of a mixture, 0.
 
         Raises:
             ValueError: for a name that is no estimate, a level that is not between 0 and 1, or a
@@ -123,7 +126,8 @@ class LikelihoodFit(InformationCriteria, Fit):
             raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
         with jax.enable_x64(True):
             low, high = self._profile(name).interval(0.5 * float(stats.chi2.ppf(level, 1)))
-        return (max(low, 0.0) if name == self.names[-1] == "sigma" else low), high
+        least, most = BOUNDS[self.kind_of(self.names.index(name))]
+        return max(low, least), min(high, most)
 
     def profile_fall(self, name: str, value: float) -> float:
         """By how many nats the profile log-likelihood of an estimate is below its maximum where
@@ -195,21 +199,27 @@ class LikelihoodFit(InformationCriteria, Fit):
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
         return self.names.index(name)
 
-    def _profile(self, name: str) -> Any:
-        """The profile likelihood of an estimate: a `Profile`, or what has its methods."""
+    def _profile(self, name: str) -> Profile:
+        """The profile likelihood of an estimate."""
         return self.profile_along(self._profiled(name))
 
-    def profile_along(self, number: int, function: Any = None) -> Any:
+    def kind_of(self, number: int) -> str:
+        """The kind of an estimate, see `fitting.profile.Unbounded`."""
+        return "variance" if self.names[number] == self.names[-1] == "sigma" else "number"
+
+    def profile_along(self, number: int, function: Any = None) -> Profile:
         """The profile likelihood of the estimate of that number; or of that entry of a function of
         the vector of estimates."""
-        coordinates = self.coordinates
+        coordinates, kind = self.coordinates, self.kind_of(number) if function is None else "number"
         if function is not None:
             coordinates = DerivedCoordinates(coordinates, function)
-        estimate = OneEstimate(coordinates, jnp.asarray(number))
         # A Hessian is many integrals then, or its program takes long to compile.
-        expensive = self.log_likelihood_stderr > 0 or getattr(self.loss, "expensive_hessian", False)
+        slow = any(getattr(self.loss, name, False) for name in ("expensive_hessian", "iterated"))
+        expensive = self.log_likelihood_stderr > 0 or slow
         secant = functools.partial(Secant, self.loss, self.best) if expensive else None
-        return Profile(self.loss, float(self.loss.size), self.best, estimate, secant)
+        estimate = Unbounded(coordinates, jnp.asarray(number), kind)
+        exact = functools.partial(point, self.loss)
+        return Profile(exact, float(self.loss.size), self.best, estimate, secant)
 
     def ratios_along(self, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
         """`wald_ratios` of other estimates, (k, 2), with their Jacobian (k, q) in the free
@@ -273,7 +283,8 @@ class LikelihoodFit(InformationCriteria, Fit):
     @property
     def errors_from(self) -> str:
         """The source of the standard errors, in words."""
-        return f"the {self.information} information"
+        clusters = "" if self.num_clusters is None else f" of {self.num_clusters} clusters"
+        return f"the {self.information} information{clusters}"
 
     def predict(
         self,

@@ -36,7 +36,7 @@ from truncgauss.runs.results import arrays, jsonable, nested, outcome
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
 SUMMARY = ("experiment", "status", "reason", "summary", "values")  # keys of summary.json
 PARTIAL = ".partial"
-CHECKPOINT, LOCK, INPUTS = "checkpoint", ".lock", "inputs.json"
+CHECKPOINT, LOCK, INPUTS = "checkpoint/work.npz", ".lock", "inputs.json"
 
 
 def begin(
@@ -178,7 +178,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 def abandon(folder: Path) -> bool:
     """Remove a run in progress unless it can be continued; whether it can."""
-    if any(path.is_file() for path in (folder / CHECKPOINT).rglob("*")):
+    if (folder / CHECKPOINT).is_file():
         return True
     shutil.rmtree(folder, ignore_errors=True)
     return False
@@ -210,7 +210,8 @@ def finish(
     _write_json(folder / "summary.json", {"experiment": experiment, **outcome(results)})
     (folder / LOCK).unlink(missing_ok=True)
     final = folder.rename(folder.with_name(folder.name.removesuffix(PARTIAL)))
-    shutil.rmtree(final / CHECKPOINT, ignore_errors=True)  # not before the result has its name
+    # Not before the result has its name.
+    shutil.rmtree((final / CHECKPOINT).parent, ignore_errors=True)
     return final
 
 

@@ -11,7 +11,6 @@ from typing import Any
 from truncgauss.execution import files
 from truncgauss.runs import config as settings
 from truncgauss.runs.folder import PARTIAL, read
-from truncgauss.runs.results import shown
 
 FEW = 5  # results that are printed next to what is swept
 
@@ -79,7 +78,7 @@ def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
     writer.writerows(rows)
     files.write(folder / "summary.csv", text.getvalue())
     files.write(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
-    cells = [[shown(each.get(name, "")) for name in names] for each in rows]
+    cells = [[_cell(each.get(name, "")) for name in names] for each in rows]
     printed = chosen(values, columns) if columns else values[:FEW]
     kept = [names.index(name) for name in (*about, *printed)]
     lines = table([tuple(each[i] for i in kept) for each in ([*names], *cells)])
@@ -88,18 +87,15 @@ def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
 
 def row(folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A line of the table: the run, what distinguishes it and how it ended; and its scalars."""
-    about = {"run": folder.name, **{name: plain(value) for name, value in changes.items()}}
+    about: dict[str, Any] = {"run": folder.name}
+    for name, value in changes.items():  # as JSON and CSV take it
+        about[name] = value if isinstance(value, str | int | float) else str(value)
     if not (folder / "summary.json").is_file():
         begun = folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
         return about | {"status": "unfinished" if begun else "missing"}, {}
     done = read(folder)
     seconds = {"seconds": done.provenance.get("seconds", "")}
     return about | {"status": done.summary["status"]}, done.summary["values"] | seconds
-
-
-def plain(value: Any) -> Any:
-    """A value of a setting as JSON and CSV take it."""
-    return value if isinstance(value, str | int | float) else str(value)
 
 
 def ordered(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -132,6 +128,11 @@ def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
         if not several:
             raise ValueError(f"no result is called {pattern}; there are: {', '.join(names)}")
     return list(dict.fromkeys(name for several in found.values() for name in several))
+
+
+def _cell(value: Any) -> str:
+    """A value in at most six digits."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -6,15 +6,12 @@ JAX is imported when an experiment starts, not before: settings decide precision
 import contextlib
 import datetime
 import hashlib
-import inspect
-import io
 import json
 import os
 import sys
 import tempfile
 import time
 import warnings
-import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -280,15 +277,13 @@ def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[st
         from truncgauss.execution import parallel
 
         run = settings.function(config.experiment, "run")
-    more = {"checkpoint": checkpoint} if "checkpoint" in inspect.signature(run).parameters else {}
     alone = jax.process_count() == 1
     if not alone:
         _agree(config, checkpoint)
     mesh = parallel.device_mesh(config.devices if alone else None) if config.spreads else None
-    work = checkpoint / "work.npz"
     try:
-        with parallel.rows(mesh), fitting.resumable(work, save_every, settings=repr(config)):
-            return dict(run(config, **more))
+        with parallel.rows(mesh), fitting.resumable(checkpoint, save_every, settings=repr(config)):
+            return dict(run(config))
     except ArithmeticError as error:
         return {"failed": str(error) or type(error).__name__}
 
@@ -301,20 +296,18 @@ def _agree(config: Experiment, checkpoint: Path) -> None:
     from truncgauss.execution import distributed, parallel
 
     own_file = Path(config.experiment) if settings.is_file(config.experiment) else None
-    files = [*sorted(ROOT.glob("truncgauss/**/*.py")), *([own_file] if own_file else [])]
-    program = zlib.crc32(b"".join(path.read_bytes() for path in files))
+    sources = [*sorted(ROOT.glob("truncgauss/**/*.py")), *([own_file] if own_file else [])]
+    program = zlib.crc32(b"".join(path.read_bytes() for path in sources))
     versions = jax.__version__, np.__version__
     same = settings.dump(config).replace(config.experiment, "")  # a path may differ
     text = f"{versions}\n{same}"
     parallel.agreed("the settings", np.frombuffer(text.encode(), np.uint8))
     parallel.agreed("the programs", np.uint32(program))
-    saved = io.BytesIO()
-    with zipfile.ZipFile(saved, "w") as archive:
-        for path in checkpoint.rglob("*") if distributed.first() else ():
-            archive.write(path, path.relative_to(checkpoint))
-    first = parallel.all_bytes(saved.getvalue())[0]
-    if not distributed.first():
-        zipfile.ZipFile(io.BytesIO(first)).extractall(checkpoint)
+    saved = checkpoint.read_bytes() if checkpoint.is_file() else b""
+    first = distributed.exchanged(np.frombuffer(saved, np.uint8))[0]
+    if len(first) and not distributed.first():
+        checkpoint.parent.mkdir(parents=True)
+        files.write(checkpoint, first.tobytes())
 
 
 @contextlib.contextmanager
