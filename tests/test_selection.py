@@ -246,6 +246,8 @@ def test_wrong_inputs_are_refused(heckman):
             tg.fit_selection(*inputs, progress=False, **settings)
 
     refuses("All of the 600 rows are selected", outcome, design, np.ones(n), selection)
+    only = np.where(selected, 1.0, 0.0)
+    refuses("All of the .* rows are sel", outcome, design, selected, selection, weights=only)
     refuses("must hold 0 and 1", outcome, design, 2.0 * selected, selection)
     missing = outcome.copy()
     missing[np.flatnonzero(selected)[3]] = np.nan
