@@ -50,6 +50,7 @@ GUIDE = {
     "regression": "Regression and tables",
     "selection": "Selection models",
     "mixtures": "Mixtures",
+    "astronomy": "Astronomy",
     "reading-a-fit": "Reading a fit",
     "after-a-fit": "What follows from a fit",
     "soft-limits": "Soft limits",
