@@ -9,7 +9,7 @@ export PYTHON
 # Each worker begins with one half of the tests, so that one file is seldom compiled by both.
 pytest := .venv/bin/python -m pytest -n 2 --dist worksteal
 configs := $(wildcard configs/*.yaml)
-core := $(patsubst %,tests/test_%.py,readme compiling exact separation gradients moments sampling \
+core := $(patsubst %,tests/test_%.py,pages compiling exact separation gradients moments sampling \
     fitting_truncated_normal fitting_regression mixture_fit truncated_multivariate_normal cli)
 
 help:  ## list these targets

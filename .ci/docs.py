@@ -2,8 +2,9 @@
 
     python .ci/docs.py site
 
-The README is the front page; the API reference comes from the docstrings by pdoc; the gallery has
-the figures, each with its experiment and config; what these pages link to is shown as source.
+The README is the front page, and docs/ has a page for every job; the API reference comes from the
+docstrings by pdoc; the gallery has the figures, each with its experiment and config; what these
+pages link to is shown as source.
 Formulas become MathML, which browsers draw without a script.
 """
 
@@ -41,8 +42,34 @@ PAGE = """
 {{ body | safe }}
 </div></section></main>{% endblock %}
 """
+# The pages of docs/ in the order in which a reader meets them, with their titles.
+GUIDE = {
+    "getting-started": "Getting started",
+    "which-function": "Which function?",
+    "rows": "Rows known in part",
+    "regression": "Regression and tables",
+    "selection": "Selection models",
+    "mixtures": "Mixtures",
+    "astronomy": "Astronomy",
+    "reading-a-fit": "Reading a fit",
+    "after-a-fit": "What follows from a fit",
+    "soft-limits": "Soft limits",
+    "draws": "Draws and moments",
+    "numpyro": "NumPyro",
+    "optimisation": "Optimisation",
+    "methods": "Which method?",
+    "gradients": "NaN gradients",
+    "errors": "Errors and their cures",
+    "speed": "Speed",
+    "clusters": "On a cluster",
+    "experiments": "Experiments",
+    "other-programs": "Other programs",
+    "coming-from": "If you come from ...",
+    "how-it-works": "How it works",
+}
 CONTENTS = [
-    ("Guide", "index.html"),
+    ("Home", "index.html"),
+    *((title, f"{name}.html") for name, title in GUIDE.items()),
     ("Gallery", "gallery.html"),
     ("API", "truncgauss.html"),
     ("Changes", "changes.html"),
@@ -50,6 +77,7 @@ CONTENTS = [
 ]
 WRITTEN = {
     "README.md": "index.html",
+    **{f"docs/{name}.md": f"{name}.html" for name in GUIDE},
     "CHANGELOG.md": "changes.html",
     ".github/CONTRIBUTING.md": "contributing.html",
 }
@@ -266,6 +294,8 @@ def gallery() -> str:
 
 def build(site: pathlib.Path) -> None:
     """Write the whole site, in place of an older one."""
+    if unlisted := {path.stem for path in (ROOT / "docs").glob("*.md")} - set(GUIDE):
+        raise BuildError(f"docs/ has pages that GUIDE does not list: {', '.join(unlisted)}")
     shutil.rmtree(site, ignore_errors=True)
     pdoc.render.configure(
         docformat="google", include_undocumented=False, footer_text="truncgauss",

@@ -22,19 +22,15 @@ among `settings.devices`, as with `tg.parallel.rows`; elsewhere more than one is
 say `cached: ClassVar[bool] = False`, where compilation is timed and must not come from an earlier
 run. If a run is interrupted (`KeyboardInterrupt`, also for SIGTERM; let it pass),
 `truncgauss run --resume runs/<folder>` calls `run` with the same settings again: fits go on where
-they were, and so does what was called as `truncgauss.fitting.computed(name, function, *args)`;
-`run(settings, checkpoint)` gets a folder for files of its own, too. Built-in experiments import
-each other relatively: they belong to the package `truncgauss.experiments`, wherever their folders
-are.
+they were, and so does what was called as `truncgauss.fitting.computed(name, function, *args)`.
+Built-in experiments import each other relatively: they belong to the package
+`truncgauss.experiments`, wherever their folders are.
 
-`plot` may return a pair, the Figure and the frames of an animation (Figures of one size), which is
-stored as a GIF.
+`plot` may return a pair, the Figure and the bytes of a GIF.
 
 `run` returns names with arrays, numbers, booleans or texts (dictionaries of them may nest; the
 stored name is then `outer/inner`). They reach `plot` as NumPy arrays and end in `result.npz`;
-scalars also in `summary.json`. Names may hold any character. Arrays `names`, `estimates` and
-`stderr` of one length, with texts `intervals`, are the report's table of estimates; `by_name`, a
-dictionary of the same numbers for `summary.json`, is not repeated there. Three names are special:
+scalars also in `summary.json`. Names may hold any character. Three names are special:
 
 - `summary`: a sequence of lines, printed at the end;
 - `metrics`: a sequence of dictionaries of scalars, one line each in `metrics.jsonl`;

@@ -72,7 +72,7 @@ def sampled_chains(model, arguments, chains, key, start):
     work = digests.source_digest((model, arguments, repr(chains)))
     about = digests.fingerprint(key=key, model=work)
     last, size = chains.num_warmup + chains.num_samples, 1
-    with checkpoint.Checkpoint(None, begin, about, name="nuts") as kept:
+    with checkpoint.Checkpoint(begin, about, "nuts") as kept:
         while (done := int(np.max(kept.state["state"].i))) < last:
             count, kept_from = min(size, last - done), max(chains.num_warmup - done, 0)
             state, fresh = advanced(kept.state["state"], count)

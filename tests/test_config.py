@@ -19,11 +19,30 @@ LINE = re.compile(r"[^:]+:\d+:\d+: \S.*: .+ \(got .+\)")
 
 
 TINY = """\
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from truncgauss import config
+
+
+class Tanh(config.Model):
+    kind: Literal["tanh"]
+    steepness: config.Positive
+
+
+class Hard(config.Model):
+    kind: Literal["hard"]
+
+
+class Adam(config.Model):
+    kind: Literal["adam"]
+    learning_rate: config.Positive
+
+
+class Fit(config.Model):
+    optimizer: Adam
+    num_steps: config.Count
 
 
 class Settings(config.Experiment):
@@ -32,8 +51,8 @@ class Settings(config.Experiment):
     gaussian: config.Gaussian
     limits: config.Limits
     shift: config.Grid
-    edge: config.Edge
-    fit: config.Fit
+    edge: Annotated[Tanh | Hard, Field(discriminator="kind")]
+    fit: Fit
     pair: Annotated[tuple[int, ...], Field(min_length=2)] = (1, 2)
     names: tuple[str, ...]
     words: tuple[str, ...] = ()
@@ -320,9 +339,9 @@ OWN_FILES = [
     ("def run(settings): ...", "", "needs a function run"),
     ("def plot(results): ...", "plot = 3", "needs a function plot"),
     ("def plot", "deff plot", "cannot be loaded: SyntaxError"),
-    ("def plot", "1 / 0\ndef plot", "ZeroDivisionError: division by zero (line 24)"),
-    ("def plot", "import nowhere\ndef plot", "No module named 'nowhere' (line 24)"),
-    ("def plot", "raise SystemExit\ndef plot", "cannot be loaded: SystemExit (line 24)"),
+    ("def plot", "1 / 0\ndef plot", "ZeroDivisionError: division by zero (line 43)"),
+    ("def plot", "import nowhere\ndef plot", "No module named 'nowhere' (line 43)"),
+    ("def plot", "raise SystemExit\ndef plot", "cannot be loaded: SystemExit (line 43)"),
 ]
 
 

@@ -42,7 +42,7 @@ class Settings(config.Experiment):
     steps: int = 30
 
 
-def run(settings, checkpoint):
+def run(settings):
     box, soft = tg.Box([-1.0, -1.0], [1.0, 1.5]), tg.SoftMonteCarlo(num_samples=64)
     means = jnp.linspace(-1.0, 1.0, 8)[:, None] + jnp.zeros(2)
     rows = np.clip(np.random.default_rng(0).normal(size=(24, 1)), -0.9, 0.9)
@@ -68,8 +68,7 @@ def run(settings, checkpoint):
     loss = jax.tree_util.Partial(lambda means, loc: -log_prob(means + loc).sum(), means)
     fit = tg.minimize(loss, jnp.full(2, 0.3), num_steps=settings.steps, progress=False,
                  tolerance=0.0 if settings.mode == "long" else None,
-                 optimizer=__import__("optax").sgd(1e-6) if settings.mode == "long" else None,
-                 checkpoint=checkpoint / "fit.npz", save_every=0.2)
+                 optimizer=__import__("optax").sgd(1e-6) if settings.mode == "long" else None)
     return found | {"params": fit.params, "trace": fit.loss_trace, "summary": ["done"]}
 
 
@@ -271,9 +270,9 @@ def test_a_killed_process_ends_the_others_and_the_run_goes_on_with_any_number(
     victim, config, tmp_path
 ):
     path, folder = config("long", steps=400), tmp_path / "runs"
-    processes = launch(tmp_path, 2, path)
+    processes = launch(tmp_path, 2, path, "--save_every", 0.2)
     until = time.monotonic() + LIMIT
-    while not list(folder.glob("shared-*/checkpoint/fit.npz")) and time.monotonic() < until:
+    while not list(folder.glob("shared-*/checkpoint/work.npz")) and time.monotonic() < until:
         time.sleep(0.05)
     killed(processes, victim)
     [partial] = folder.glob("shared-*.partial")

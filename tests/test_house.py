@@ -30,7 +30,6 @@ DOORS = {
     },
     "optax": {"fitting.optimization.loop", "fitting.optimization.steps"},
     "matplotlib": {
-        "plotting.animation",
         "plotting.style",
         "plotting.panels",
         "plotting.plane",

@@ -119,15 +119,12 @@ def test_region_refuses_what_is_not_one_region_of_the_plane():
         plotting.region(tg.Ball([[0.0, 0.0], [1.0, 1.0]], 1.0))
 
 
-def test_trace_and_residuals():
+def test_a_trace_has_two_axes():
     ax = plotting.trace([3.0, 2.0, 1.0], [1.0, 0.1, 0.01], ylabel="loss (nats)", norm_label="norm")
     right = plotting.gradient_axes(ax)
     assert (ax.get_xlabel(), ax.get_ylabel(), right.get_ylabel()) == ("step", "loss (nats)", "norm")
     assert right.get_yscale() == "log"
     np.testing.assert_array_equal(right.lines[0].get_ydata(), [1.0, 0.1, 0.01])
-    ax = plotting.residuals([1, 2, 3], [0.5, -4.0, 1.0])
-    low, high = ax.get_ylim()
-    assert low < -4.0 and high == -low
 
 
 def test_points_carry_counts_and_error_bars():

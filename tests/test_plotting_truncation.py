@@ -127,7 +127,6 @@ def test_a_profile_shows_what_the_fit_says():
         (partial(plotting.histogram, [1.0, 2.0]), "patches", "facecolor"),
         (partial(plotting.contours, [0, 0], np.eye(2)), "patches", "edgecolor"),
         (partial(plotting.worm, [0.1, 0.2, -0.4], bands=False), "lines", "color"),
-        (partial(plotting.residuals, [1, 2], [0.3, 0.1]), "lines", "color"),
         (partial(plotting.profile, [1, 2, 3], [1, 0, 1]), "lines", "color"),
     ],
 )

@@ -78,8 +78,6 @@ def test_a_sweep_runs_the_product_and_makes_a_table(capsys):
     assert capsys.readouterr().out.splitlines()[0].split() == [*names[:4], "text", "total"]
     assert cli.main(["gather", str(folder()), "--columns", "totl"]) == 2
     assert "no result is called totl; there are: total, same" in capsys.readouterr().err
-    page = (folder() / "report.html").read_text()
-    assert '<a href="004/report.html">' in page and (folder() / "004" / "report.html").exists()
     assert config.load(folder() / "004" / "config.yaml").sweep is None
     assert run_folder.read(folder() / "004").results["total"] == 18.0
     assert cli.main(["list"]) == 0

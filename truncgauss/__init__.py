@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         fit_limits as fit_limits,
         fit_observations as fit_observations,
         fit_regression as fit_regression,
+        fit_selection as fit_selection,
         fit_shift as fit_shift,
         fit_truncated_normal as fit_truncated_normal,
         likelihood_ratio as likelihood_ratio,
@@ -120,7 +121,7 @@ _HOMES = {
     "truncgauss.distributions.mixture": "TruncatedMixture".split(),
     "truncgauss.execution.compiling": "use_compilation_cache".split(),
     "truncgauss.fitting": (
-        "Statistics fit_limits fit_observations fit_regression fit_shift "
+        "Statistics fit_limits fit_observations fit_regression fit_selection fit_shift "
         "fit_truncated_normal likelihood_ratio minimize quantile_residuals"
     ).split(),
     "truncgauss.fitting.mixtures": "fit_mixture".split(),

@@ -1,4 +1,4 @@
-"""The command line: `truncgauss run | check | schema | new | list | compare | plot | gather`.
+"""The command line: `truncgauss run | check | schema | new | list | plot | gather`.
 
 Exit codes: 0 fine, 1 the run failed, 2 usage or settings, 130 and 143 interrupted, 141 whoever read
 the output has closed it.
@@ -100,20 +100,8 @@ class List:
 
 
 @dataclasses.dataclass(frozen=True)
-class Compare:
-    """Show what differs between two runs: settings and results."""
-
-    first: tyro.conf.Positional[Path]
-    """The folder of a complete run."""
-    second: tyro.conf.Positional[Path]
-    """The folder of another one."""
-    columns: tuple[str, ...] = ()
-    """Names of the results to show, such as loss 'fit/*'; by default all that differ."""
-
-
-@dataclasses.dataclass(frozen=True)
 class Plot:
-    """Draw the figure of a complete run again, from its stored results, and renew its report."""
+    """Draw the figure of a complete run again, from its stored results."""
 
     run: tyro.conf.Positional[Path]
     """The folder of the run."""
@@ -121,7 +109,7 @@ class Plot:
 
 @dataclasses.dataclass(frozen=True)
 class Gather:
-    """Write the table of a sweep: summary.csv, summary.json and report.html."""
+    """Write the table of a sweep: summary.csv and summary.json."""
 
     folder: tyro.conf.Positional[Path]
     """The folder of the sweep."""
@@ -129,7 +117,7 @@ class Gather:
     """Names of the results to print, such as loss 'fit/*'; by default a few that differ."""
 
 
-Command = Run | Check | Schema | New | List | Compare | Plot | Gather
+Command = Run | Check | Schema | New | List | Plot | Gather
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -246,9 +234,6 @@ def _act(words: list[str]) -> int:
             _tell(*paths, f"To run it: truncgauss run {paths[0]}")
         case List():
             _tell(*summary.listed(asked.runs))
-        case Compare():
-            both = read(asked.first), read(asked.second)
-            _tell(*summary.compared(*both, asked.columns))
         case Plot():
             _tell(*work.redraw(read(asked.run)))
         case Gather():
@@ -360,8 +345,11 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
     if asked.index is not None:
         raise ConfigError(f"{ERROR}: --index is for a config with sweep: (got {asked.index})")
     work.prepare(config, _others(asked))
-    if asked.distributed and not _first():
-        return FAILED if work.assist(config, asked.save_every) else FINE
+    if asked.distributed:
+        from truncgauss.execution import distributed
+
+        if not distributed.first():
+            return FAILED if work.assist(config, asked.save_every) else FINE
     run = work.run(config, command, asked.save_every, asked.runs, folder)
     failed = run.summary["reason"]
     if asked.figures and not failed:
@@ -379,12 +367,6 @@ def _others(asked: Run) -> tuple[Any, ...] | None:
     if given != (None, None, None):
         raise ConfigError(f"{ERROR}: --coordinator and its company belong to --distributed")
     return None
-
-
-def _first() -> bool:
-    from truncgauss.execution import distributed
-
-    return distributed.first()
 
 
 def _sweep(asked: Run, config: settings.Experiment, folder: Path, command: list[str]) -> int:

@@ -1,10 +1,34 @@
 """The settings of `bump_width`."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from truncgauss.runs.config import Count, Dtype, Experiment, Fit, LogGrid, Positive
+from truncgauss.runs.config import Count, Dtype, Experiment, LogGrid, Model, Positive
+
+
+class Lbfgs(Model):
+    """L-BFGS with a line search."""
+
+    kind: Literal["lbfgs"]
+
+
+class Adam(Model):
+    """Adam at a constant rate."""
+
+    kind: Literal["adam"]
+    learning_rate: Positive
+
+
+Optimizer = Annotated[Lbfgs | Adam, Field(discriminator="kind")]
+
+
+class Fit(Model):
+    """Settings of a fit."""
+
+    optimizer: Optimizer
+    num_steps: Count
+    """The most steps that the optimiser may take."""
 
 
 class Settings(Experiment):

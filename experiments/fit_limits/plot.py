@@ -57,12 +57,16 @@ def both_residuals(results, ax):
     first = np.arange(1, len(shift) + 1)
     second = len(shift) + 1 + np.arange(1, len(limits) + 1)
     highest = 1.15 * np.abs([*shift, *limits, 2.5]).max()
-    plotting.residuals(first, shift, series=2, label="regions", ax=ax)
-    plotting.residuals(
-        second, limits, series=1, label="Gaussians", xlabel="region, Gaussian",
-        ylabel="residual / binomial s.e.", bands=False, ax=ax,
-    )  # fmt: skip
+    for x, residual, series, label in (
+        (first, shift, 2, "regions"),
+        (second, limits, 1, "Gaussians"),
+    ):
+        ax.vlines(x, 0, residual, color=plotting.SERIES[series].color, linewidth=1.0)
+        plotting.points(x, residual, series=series, label=label, ax=ax)
+    for reach in (2, 1):
+        ax.axhspan(-reach, reach, color="#888888", alpha=0.13, linewidth=0, zorder=0.4)
+    ax.axhline(0, color="#555555", linewidth=0.7)
     numbers = [*range(1, len(shift) + 1), *range(1, len(limits) + 1)]
-    ax.set(ylim=(-highest, highest))
+    ax.set(xlabel="region, Gaussian", ylabel="residual / binomial s.e.", ylim=(-highest, highest))
     ax.set_xticks([*first, *second], labels=numbers)
     plotting.title("Residuals", ax=ax)

@@ -6,13 +6,15 @@ import numpy as np
 import truncgauss as tg
 from truncgauss import plotting
 
+from .animation import gif
+
 bump_and_growth = jax.jit(jax.vmap(jax.value_and_grad(tg.safe.bump, argnums=1), (0, None)))
 
 LAYOUT = [["trace", "profile", "worm", "qq"], ["annealing", "bias", "bias", "bump"]]
 
 
 def plot(results):
-    """The page, and the frames of an animation."""
+    """The page, and an animation as the bytes of a GIF."""
     picture = plotting.page(15.2, 14.0)
     top, bottom = picture.subfigures(2, 1)
     left, right = top.subfigures(1, 2)
@@ -29,7 +31,7 @@ def plot(results):
     of_estimators(results, lower)
     for name, ax in {**upper, **lower}.items():
         plotting.legend(columns=3 if name in ("shift", "bias") else 2, ax=ax)
-    return picture, growing_bump(results["widths"])
+    return picture, gif(growing_bump(results["widths"]))
 
 
 def of_the_gaussian(results, inverted, axes):

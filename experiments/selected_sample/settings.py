@@ -1,6 +1,6 @@
 """The settings of `selected_sample`."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -8,13 +8,54 @@ from truncgauss.execution.tables import from_file, mismatch
 from truncgauss.runs.config import (
     Count,
     DataFile,
-    Edge,
     Experiment,
     Grid,
     Limits,
+    Model,
+    Positive,
     columns_of,
     problem,
 )
+
+
+class EdgeSettings(Model):
+    """The settings that all edges share."""
+
+    def build(self) -> Any:
+        """The edge itself, an object of `truncgauss` that bears the name of the section."""
+        import truncgauss
+
+        return getattr(truncgauss, type(self).__name__)(**self.model_dump(exclude={"kind"}))
+
+
+class Tanh(EdgeSettings):
+    """The edge (1 + tanh(steepness * margin / 2)) / 2."""
+
+    kind: Literal["tanh"]
+    steepness: Positive
+
+
+class Probit(EdgeSettings):
+    """The edge Phi(margin / width)."""
+
+    kind: Literal["probit"]
+    width: Positive
+
+
+class Bump(EdgeSettings):
+    """The smooth step: 0 below a margin of 0, 1 above the width."""
+
+    kind: Literal["bump"]
+    width: Positive
+
+
+class Hard(EdgeSettings):
+    """The step itself."""
+
+    kind: Literal["hard"]
+
+
+Edge = Annotated[Tanh | Probit | Bump | Hard, Field(discriminator="kind")]
 
 
 class Settings(Experiment):

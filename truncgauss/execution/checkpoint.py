@@ -1,9 +1,8 @@
 """Checkpoints: the state of long work in one file, so that what is interrupted goes on to the bit.
 
-The file is written beside its place, flushed to the disk and moved there in one step: whatever
-happens, the place holds the old state or the new one, and the one before is kept beside it. A file
-belongs to one piece of work, known by its fingerprint, and carries a digest of all its numbers:
-another's, or a damaged one, is refused.
+The file is written under another name, flushed to the disk and moved in one step: whatever
+happens, the old state or the new one is there. A file belongs to one piece of work, known by its
+fingerprint, and carries a digest of all its numbers: another's, or a damaged one, is refused.
 
 A file is a `Record` of two things: results of calls, each of which is computed once through
 `computed`, and the latest states of loops, which a `Checkpoint` moves on, as an optimiser or a
@@ -201,15 +200,13 @@ def computed(name: str, function: Callable[..., T], *args: Any) -> T:
 
 
 class Checkpoint(Generic[S]):
-    """The state of a loop: in memory, and in a file every so many seconds and at the end.
+    """The state of a loop: in memory, and within `resumable` in its file too, every so many seconds
+    and at the end.
 
     Args:
-        path: the file; None for that of the enclosing `resumable`, outside of which nothing is
-            kept.
         start: the state to begin with, a pytree of arrays and random keys. Leaves under "traces"
             may grow along their leading axes, all others keep shape and dtype.
         fingerprint: what the state belongs to, see `fingerprint`.
-        save_every: seconds between two writings, by default those of the enclosing `resumable`.
         name: of the kind of loop. Loops of one name are told apart by their order.
 
     Raises:
@@ -217,30 +214,18 @@ class Checkpoint(Generic[S]):
 
     Example:
         >>> from truncgauss.execution.checkpoint import Checkpoint
-        >>> with Checkpoint(None, {"sum": jnp.zeros(())}, {}) as kept:
+        >>> with Checkpoint({"sum": jnp.zeros(())}, {}) as kept:
         ...     for _ in range(3):
         ...         kept.update({"sum": kept.state["sum"] + 1.0})
         >>> float(kept.state["sum"])
         3.0
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str] | None,
-        start: S,
-        fingerprint: dict[str, str],
-        save_every: float | None = None,
-        name: str = "state",
-    ) -> None:
-        self.path, self.name, self.record = path, name, RECORD.get()
+    def __init__(self, start: S, fingerprint: dict[str, str], name: str = "state") -> None:
+        self.name, self.record = name, RECORD.get()
         self.state, self.fingerprint, self.unsaved = start, fingerprint, True
-        if save_every is None:
-            save_every = SAVE_EVERY if self.record is None else self.record.clock.save_every
-        self.clock = Clock(save_every)
 
     def __enter__(self) -> "Checkpoint[S]":
-        if self.path is not None:
-            self.record = Record(Path(self.path), self.fingerprint, self.clock.save_every)
         if self.record is not None:
             self.key = self.record.next_name(self.name)
             self.record.parts.append(self.key)
@@ -254,16 +239,15 @@ class Checkpoint(Generic[S]):
     def update(self, state: S) -> None:
         """Take the next state, and write it if that is due."""
         self.state, self.unsaved = state, True
-        if self.clock.due():
+        if self.record is not None and self.record.clock.due():
             self.save()
 
     def save(self) -> None:
         """Write the state now, if it is a new one."""
         if self.record is not None and self.unsaved:
             leaves = {name: stored(leaf) for name, leaf in leaves_by_name(self.state).items()}
-            with self.clock:
-                self.record.put(self.key, self.fingerprint, leaves)
-                self.record.save()
+            self.record.put(self.key, self.fingerprint, leaves)
+            self.record.save()
             self.unsaved = False
 
     def __exit__(self, *failure: object) -> None:
@@ -342,21 +326,15 @@ def rebuilt(structure: Any, arrays: dict[str, np.ndarray]) -> Any:
 def write(
     path: Path, arrays: dict[str, np.ndarray], fingerprint: dict[str, str], entries: Any
 ) -> None:
-    """Write arrays with a header and a digest of both; the file before stays as `previous`."""
+    """Write arrays with a header and a digest of both."""
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"format": FORMAT, "fingerprint": fingerprint, "entries": entries}
     header = json.dumps(about | {"digest": digest_of(about, arrays)})
     everything: dict[str, Any] = {HEADER: np.array(header), **arrays}
     buffer = io.BytesIO()  # an archive that cannot be written to its end fails in many ways
     np.savez(buffer, **everything)
-    with files.replacing(path, previous(path)) as partial:
-        partial.write_bytes(buffer.getbuffer())
+    files.write(path, buffer.getbuffer())
     flush_folder(path.parent)
-
-
-def previous(path: Path) -> Path:
-    """The place of the checkpoint before the one at `path`."""
-    return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
 def restored(path: Path, arrays: dict[str, np.ndarray], like: S) -> S:
@@ -412,24 +390,15 @@ def contents(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np
         if known and digest != digest_of(header, arrays):
             raise ValueError("its digest does not agree with its numbers")
     except (*files.DAMAGE, OSError) as error:
-        raise ValueError(f"{path} is no checkpoint of a fit ({error}). {way_out(path)}") from error
+        raise ValueError(
+            f"{path} is no checkpoint of a fit ({error}). Give another path, or remove the file."
+        ) from error
     if not known:
         raise ValueError(
             f"the checkpoint {path} has format {header['format']}, this version reads {FORMAT}. "
             "Remove it to start afresh."
         )
     return header, arrays
-
-
-def way_out(path: str | os.PathLike[str]) -> str:
-    """Advice about a damaged checkpoint."""
-    before = previous(Path(path))
-    if before.exists():
-        return (
-            f"The one before it is there: to go on from that, move {before} to {path}; or remove "
-            "both to start afresh."
-        )
-    return "Give another path, or remove the file."
 
 
 def digest_of(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:

@@ -87,8 +87,8 @@ def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path:
         ValueError: if no folder is given and the user has no home.
 
     Example:
-        >>> tg.use_compilation_cache()  # doctest: +SKIP
-        PosixPath('/home/ann/.cache/truncgauss/jax')
+        >>> tg.use_compilation_cache("programs")  # doctest: +SKIP
+        PosixPath('programs')
     """
     chosen = folder or cache_folder()
     if chosen is None:

@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import shutil
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -24,12 +23,8 @@ _OF_THE_PATH = (
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str], previous: Path | None = None) -> Iterator[Path]:
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """The path of a new file, which takes the place of `path` when the context ends.
-
-    Args:
-        path: where the file goes.
-        previous: where the file that was there stays.
 
     Raises:
         OSError: the file cannot be written; the error names `path`, which Python's own leaves out
@@ -41,22 +36,11 @@ def replacing(path: str | os.PathLike[str], previous: Path | None = None) -> Ite
         yield partial
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
-        if previous is not None and path.exists():
-            _keep(path, previous)
         partial.replace(path)
     except OSError as error:
         raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _keep(path: Path, other: Path) -> None:
-    """Give a file a second name, or copy it where a file has only one."""
-    other.unlink(missing_ok=True)
-    try:
-        os.link(path, other)
-    except OSError:
-        shutil.copyfile(path, other)
 
 
 def write(path: str | os.PathLike[str], content: bytes | memoryview | str) -> None:

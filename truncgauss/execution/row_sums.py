@@ -214,11 +214,17 @@ def factor_of_many(columns: np.ndarray) -> np.ndarray | None:
     if len(columns) < MANY:
         return None
     products = columns.T @ columns
+    return np.linalg.cholesky(products) if is_well_conditioned(products) else None
+
+
+def is_well_conditioned(products: np.ndarray) -> bool:
+    """Whether columns with these products (p, p) are linearly independent, whatever rounding does,
+    once each has length 1."""
     lengths = np.sqrt(np.diagonal(products))
     if not (np.all(np.isfinite(products)) and np.all(lengths > 0)):
-        return None
+        return False
     values = np.linalg.eigvalsh(products / np.outer(lengths, lengths))
-    return np.linalg.cholesky(products) if values[0] > WELL_CONDITIONED else None
+    return bool(values[0] > WELL_CONDITIONED)
 
 
 def of_spread(what: str, tree: Any) -> RowSums:

@@ -2,6 +2,7 @@
 
 from truncgauss.execution.checkpoint import computed, resumable
 from truncgauss.execution.interrupts import interrupts
+from truncgauss.fitting.derived import Derived, Parameters
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.fractions import FractionsFit, fit_limits, fit_shift
 from truncgauss.fitting.model import Model
@@ -33,12 +34,8 @@ from truncgauss.fitting.optimization.uncertainty import (
 )
 from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
 from truncgauss.fitting.residuals import quantile_residuals
-from truncgauss.fitting.result import (
-    Derived,
-    LikelihoodFit,
-    LikelihoodRatio,
-    likelihood_ratio,
-)
+from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio, likelihood_ratio
+from truncgauss.fitting.selection import SelectionFit, TwoStep, fit_selection
 from truncgauss.fitting.statistics import Statistics
 from truncgauss.fitting.tightening import Tightening, tightened
 from truncgauss.fitting.truncated_normal import (
@@ -66,14 +63,17 @@ __all__ = [
     "Model",
     "ObservationsErrors",
     "ObservationsFit",
+    "Parameters",
     "Positive",
     "PositiveDefinite",
     "Real",
     "RegressionErrors",
     "RegressionFit",
+    "SelectionFit",
     "Statistics",
     "Tightening",
     "TruncatedFit",
+    "TwoStep",
     "certificate",
     "computed",
     "coordinates",
@@ -81,6 +81,7 @@ __all__ = [
     "fit_limits",
     "fit_observations",
     "fit_regression",
+    "fit_selection",
     "fit_shift",
     "fit_truncated_normal",
     "interrupts",

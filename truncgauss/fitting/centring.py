@@ -40,13 +40,17 @@ class Whitened(NamedTuple):
         design: Q = X T, (n, p).
         transform: T, (p, p): coefficients b of Q are T b of X.
         constant: c with X c = 1 in every row, (p,); None if there is none.
+        columns: X, (n, p).
         names: of the covariates, if they have some.
+        encoder: the function that makes these columns of another table, if there is one.
     """
 
     design: np.ndarray
     transform: np.ndarray
     constant: np.ndarray | None
+    columns: np.ndarray
     names: tuple[str, ...] | None = None
+    encoder: Any = None
 
 
 def whitened(
@@ -81,7 +85,7 @@ def whitened(
             f"them ({design.shape[1]}) than rows that count ({total}). Drop some."
         )
     inverse = np.linalg.inv(triangle) / units[:, None]
-    return Whitened(centred @ inverse, change @ inverse, constant)
+    return Whitened(centred @ inverse, change @ inverse, constant, design)
 
 
 def constant_of(design: np.ndarray, sums: RowSums) -> np.ndarray | None:
@@ -211,9 +215,7 @@ def centred(
         design = None if designs is None else designs[j]
         constant = np.ones(1) if design is None else design.constant
         lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
-        counted = (
-            np.ones(len(lower), bool) if rows.weights is None else np.asarray(rows.weights) > 0
-        )
+        counted = rows.row_weights > 0
         shift, middle = np.zeros(1 if design is None else len(design.transform)), 0.0
         if constant is not None:
             middle = middle_of(lower[counted], upper[counted], scale[j], sums)

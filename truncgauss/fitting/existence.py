@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from truncgauss.execution.row_sums import RowSums
+from truncgauss.execution.row_sums import RowSums, is_well_conditioned
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
 
 MANY = 4000  # rows of a linear program; beyond, it is solved for some and the others are looked up
@@ -33,7 +33,6 @@ MOST_ROUNDS = 100
 FEASIBLE = 1e-7  # of the largest entry: what the program's solver calls 0
 MEANT = 1e-6  # by which the rows together must be met better
 FALLING = 1e-3  # t in the unit box: what counts as a sigma that falls where all rows are equations
-FAR_FROM_SINGULAR = 1e-4  # smallest eigenvalue of the products of columns of length 1
 ROUNDING = 64 * np.finfo(float).eps  # of the terms of a sum
 ABSURD = 1e4  # errors of coefficients, in what a Gaussian's own width over the covariates allows
 
@@ -195,11 +194,7 @@ def clearly_bounded(
     columns = design[exact]
     if not scale_known:
         columns = np.column_stack([columns, lower[exact]])
-    products = sums.sum(columns.T @ columns)
-    lengths = np.sqrt(np.diagonal(products))
-    if not (np.all(np.isfinite(products)) and np.all(lengths > 0)):
-        return False
-    return bool(np.linalg.eigvalsh(products / np.outer(lengths, lengths))[0] > FAR_FROM_SINGULAR)
+    return is_well_conditioned(sums.sum(columns.T @ columns))
 
 
 def determined(points: np.ndarray, sums: RowSums) -> bool:

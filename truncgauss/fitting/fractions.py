@@ -19,7 +19,7 @@ from jax.scipy.special import xlogy
 from truncgauss.execution.checkpoint import computed
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import frozen_pytree, refuse_text, static_field
-from truncgauss.fitting.engine import estimates_at, maximum_likelihood
+from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.held import Held, HeldLimited, hold, hold_limited
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization import newton
@@ -27,6 +27,8 @@ from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.parameters import Limits
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, ErrorBars
+from truncgauss.fitting.optimization.wald import estimates_at
+from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem, as_problem
@@ -322,12 +324,13 @@ class FractionsModel(Model):
     # ------------------------------------------------------------ the fit
 
     def result(self, fields: dict[str, Any], path: Path) -> "FractionsFit":
-        bars = fields["free_errors"].of(np.asarray(estimates_at(self, jnp.asarray(path.end.x))[1]))
+        jacobian = np.asarray(estimates_at(self, jnp.asarray(path.end.x))[1])
+        bars = fields["free_errors"].of(jacobian)
         others = self.alternatives(path, bars)
         fields |= {
             "information": "expected",  # of which the curvature is
             "references": (*fields["references"], "efron1978"),
-            "notes": self.notes_of(path, bars, others),
+            "notes": self.notes_of(path, jacobian, bars, others),
             "gradient_norm_trace": np.array([np.linalg.norm(p.gradient) for p in path.visited]),
         }
         if not self.counted:
@@ -368,7 +371,9 @@ class FractionsModel(Model):
         variance = np.maximum(p * -np.expm1(last.log_prob), 1e-300)
         return float(np.sum(np.where(squares > 0, squares / variance, 0.0)))
 
-    def notes_of(self, path: Path, bars: ErrorBars, others: list[Path]) -> tuple[str, ...]:
+    def notes_of(
+        self, path: Path, jacobian: np.ndarray, bars: ErrorBars, others: list[Path]
+    ) -> tuple[str, ...]:
         """Sentences on estimates that are not identified or explained, and what else fits."""
         notes, k = [], len(self.fractions)
         unknown = [name for name, known in zip(self.names, bars.identified) if not known]
@@ -386,7 +391,7 @@ class FractionsModel(Model):
                 "one is meant, or observe another region."
             )
         if self.counted:
-            return (*notes, *self.misfit(path, k - bars.rank), *self.sampling(path, bars))
+            return (*notes, *self.misfit(path, k - bars.rank), *self.sampling(path, jacobian, bars))
         if k <= bars.rank and not path.endless:
             notes.append(
                 f"{k} fraction(s) for {bars.rank} unknown(s) leave no residuals, so the standard "
@@ -407,7 +412,7 @@ class FractionsModel(Model):
             f"of freedom (chance {chance:.1g}). The standard errors do not cover that."
         ]
 
-    def sampling(self, path: Path, bars: ErrorBars) -> list[str]:
+    def sampling(self, path: Path, jacobian: np.ndarray, bars: ErrorBars) -> list[str]:
         """A sentence if the method's own error is no small part of a standard error.
 
         With H x = factor^T sqrt(weight) d(log p), an error of log p moves the optimum like a
@@ -421,7 +426,6 @@ class FractionsModel(Model):
         odds = np.exp(last.log_prob) / np.maximum(-np.expm1(last.log_prob), 1e-300)
         roots = np.sqrt(np.asarray(self.trials) / float(path.loss.size) * odds)
         moves = np.linalg.pinv(last.factor, rcond=1e-8) * roots * last.stderr
-        jacobian = np.asarray(estimates_at(self, jnp.asarray(last.x))[1])
         parts = np.linalg.norm(jacobian @ moves, axis=1)[known] / bars.standard_errors[known]
         if not parts.max() > 0.1:
             return []
@@ -661,8 +665,7 @@ class FractionsFit(LikelihoodFit):
         """The Euclidean norm of the loss's gradient in free coordinates."""
         return float(self.gradient_norm_trace[-1])
 
-    def _profile(self, name: str) -> Any:
-        self._profiled(name)
+    def profile_along(self, number: int, function: Any = None) -> Profile:
         if not np.all(np.isfinite(self.errors)):
             raise ValueError(
                 "profile: needs finite standard errors of all estimates, got "
@@ -674,7 +677,7 @@ class FractionsFit(LikelihoodFit):
                 "left to compare. Take wald(), or give num_trials."
             )
         points = functools.partial(point, self.loss)  # by the program of the fit
-        return dataclasses.replace(super()._profile(name), cheaper=lambda: points)
+        return dataclasses.replace(super().profile_along(number, function), cheaper=lambda: points)
 
 
 def dispersed(fields: dict[str, Any], dispersion: float) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from truncgauss import likelihood
 from truncgauss.execution.pytrees import floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.centring import Centred, UserUnits, centred, coarse
+from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.existence import (
     AT_SINGULAR,
@@ -48,8 +49,9 @@ from truncgauss.fitting.one_outcome import (
 from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Descent, Path
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
-from truncgauss.fitting.optimization.widening import WIDEST, along
+from truncgauss.fitting.optimization.widening import WIDEST, direction_in_words
 from truncgauss.fitting.outliers import Outliers, outliers_of
+from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossible
 from truncgauss.gaussian.problem import as_key
@@ -117,6 +119,16 @@ class ObservationsFit(LikelihoodFit):
             raise AttributeError("loc: the mean depends on covariates; see coefficients.")
         return np.concatenate(self.coefficients)
 
+    @property
+    def array_constants(self) -> Any:
+        return self.coordinates.inner.fixed, *map(len, self.coefficients)
+
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        coefficients, covariance = self.coordinates.inner.of_estimates(estimates)
+        constant = all(len(part) == 1 for part in coefficients)
+        loc = jnp.concatenate(coefficients) if constant else None
+        return {"coefficients": coefficients, **gaussian_arrays(loc, covariance)}
+
 
 def fit_observations(
     observations: Observations,
@@ -129,6 +141,7 @@ def fit_observations(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
+    cluster: Any = None,
     num_profiles: int = 10,
     progress: bool = True,
 ) -> ObservationsFit:
@@ -159,6 +172,9 @@ def fit_observations(
             log-likelihood; "expected", its mean over samples from the fitted Gaussian with the
             same covariates, regions and noise, for complete and exact rows; or "sandwich", which
             holds for many rows of another distribution too.
+        cluster: labels (n,) of groups of rows that may depend on each other, such as the visits of
+            a patient; with information="sandwich", whose errors then hold for many groups, with
+            the factor G / (G - 1) of their number G.
         num_profiles: up to how many estimates get a profile interval in the table at once where
             their Wald intervals are not to be trusted; of several outcomes that are not exact, for
             up to 1024 entries. Each takes about as long as a fit from one start; 0 for none:
@@ -181,7 +197,7 @@ def fit_observations(
     """
     settings = dict(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
-        num_profiles=num_profiles, progress=progress,
+        num_profiles=num_profiles, progress=progress, cluster=cluster,
     )  # fmt: skip
     return fit_of_any_rows(
         GaussianRows, observations, design, covariance, method, as_key(key), settings
@@ -200,7 +216,7 @@ def fit_of_any_rows(
     """The fit of rows on this process, or spread over several; settings are those of
     `maximum_likelihood`."""
     as_observations(observations, "fit_observations")
-    check_settings(settings["information"], settings["num_profiles"])
+    check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
 
     def read(sums: RowSums) -> tuple[Observations, Any]:
         return local_rows(observations, sums), sums.local(design)
@@ -311,7 +327,7 @@ class GaussianRows(Model):
             scale=scale,
             first=first,
             names=names_of(observations, moved, inner),
-            weights=np.ones(n) if rows.weights is None else np.asarray(rows.weights),
+            weights=rows.row_weights,
             num_rows=moved.summary.counted,
             unique=unique and rows.noise is None,
             simple=is_simple(rows) and isinstance(method, Automatic | Exact),
@@ -536,7 +552,7 @@ class GaussianRows(Model):
         """The direction of the outcomes in words; nothing if there is one outcome."""
         if self.centred.rows.dimension == 1:
             return ""
-        return along(np.linalg.eigh(self.in_units(self.covariance_at(x)))[1][:, which])
+        return direction_in_words(np.linalg.eigh(self.in_units(self.covariance_at(x)))[1][:, which])
 
     def explained(self, path: Path) -> bool:
         """Whether the likelihood is no lower without the variances that are negligible."""
@@ -645,7 +661,11 @@ class GaussianRows(Model):
     def kept_rows(self) -> dict[str, Any]:
         """The fields of a fit that hold its rows."""
         rows, share = self.centred.rows, self.centred.sums.share
-        return {"observations": self.observations, "centred": rows, "share": share}
+        designs = tuple(Covariates.of(x) for x in self.centred.designs or ())
+        if len({id(design.values) for design in designs}) == 1:
+            designs = designs[:1] * len(designs)
+        kept = {"observations": self.observations, "centred": rows, "share": share}
+        return {**kept, "designs": designs}
 
     def result(self, fields: dict[str, Any], path: Path) -> Any:
         matrix, ends = self.covariance_at(path.end.x), np.cumsum(self.inner.sizes)

@@ -20,6 +20,7 @@ from scipy.special import ndtri_exp
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.one_outcome import is_simple, limits_of
 from truncgauss.likelihood import Observations
+from truncgauss.likelihood.patterns import unique_rows
 
 LEVEL = 0.01  # of samples without outliers in which some row is called one
 MOST_NAMED = 5
@@ -98,7 +99,7 @@ def outliers_of(
         fitted: how many coefficients of each mean were estimated; -inf if all variances are known.
         sums: over all rows, of which these are local.
     """
-    weights = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
+    weights = rows.row_weights
     distance, sizes = distances(rows, loc, covariance)
     seen = 1.0 if is_simple(rows) else seen  # whose residuals count the region
     judged = (sizes > 0) & (weights > 0)
@@ -110,10 +111,11 @@ def outliers_of(
     if count == 0 or free <= sizes.max() + 1:
         return None
 
-    kinds, which = kinds_of(np.stack([sizes, seen]))
+    first_of_kind, which = unique_rows(np.column_stack([sizes, seen]))
+    kind_sizes, kind_seen = sizes[first_of_kind], seen[first_of_kind]
 
     def quantile(level: float) -> np.ndarray:
-        tail, size = -np.expm1(np.log1p(-level) / count) * kinds[1], kinds[0]
+        tail, size = -np.expm1(np.log1p(-level) / count) * kind_seen, kind_sizes
         if np.isinf(free):
             squares = stats.chi2.isf(tail, size)
         else:
@@ -132,14 +134,6 @@ def outliers_of(
         expected=float(quantile(0.5)[first]),
         threshold=float(limits[first]),
     )
-
-
-def kinds_of(columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Columns (2, k) that differ, and which of these each of n is."""
-    if np.all(columns == columns[:, :1]):
-        return columns[:, :1], np.zeros(columns.shape[1], int)
-    kinds, which = np.unique(columns, axis=1, return_inverse=True)
-    return kinds, which.ravel()
 
 
 def residual_sizes(rows: Observations, loc: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -184,9 +178,9 @@ def of_exact_entries(
     these are, (n,); the covariance is (d, d), or (n, d, d)."""
     values, exact = np.asarray(rows.lower), np.asarray(rows.lower) == np.asarray(rows.upper)
     distance, sizes = np.zeros(len(values)), exact.sum(axis=1)
-    patterns, which = np.unique(exact, axis=0, return_inverse=True)
-    for number, pattern in enumerate(patterns):
-        chosen, block = np.flatnonzero(which.ravel() == number), np.ix_(pattern, pattern)
+    firsts, which = unique_rows(exact)
+    for number, pattern in enumerate(exact[firsts]):
+        chosen, block = np.flatnonzero(which == number), np.ix_(pattern, pattern)
         gaps = (values - loc)[chosen][:, pattern]
         if covariance.ndim == 2:
             white = np.linalg.solve(covariance[block], gaps.T).T

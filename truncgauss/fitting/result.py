@@ -13,15 +13,22 @@ import numpy as np
 from scipy import stats
 
 from truncgauss import __version__
-from truncgauss.execution import distributed, row_sums
-from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.execution import distributed, row_sums, tables
 from truncgauss.fitting.citations import bibtex
-from truncgauss.fitting.optimization.newton import Point, Secant
+from truncgauss.fitting.derived import (
+    Derived,
+    DerivedCoordinates,
+    Parameters,
+    derived,
+    far_from_quadratic,
+)
+from truncgauss.fitting.optimization.newton import Point, Secant, point
 from truncgauss.fitting.optimization.result import Fit, InformationCriteria, table_of
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
-from truncgauss.fitting.optimization.wald import coverages, untrusted
+from truncgauss.fitting.optimization.wald import ratios_of, untrusted
 from truncgauss.fitting.outliers import Outliers
-from truncgauss.fitting.profile import Profile
+from truncgauss.fitting.predictions import Covariates, Predictions, margins, predict
+from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 
@@ -29,24 +36,6 @@ TIGHTENED = (
     "How the estimates move as the limits of truncation move inwards: print "
     "tg.fitting.tightened(fit), which takes a few seconds."
 )
-
-
-@frozen_pytree
-class OneEstimate:
-    """One of the estimates, as a function of free coordinates."""
-
-    coordinates: Any
-    index: jax.Array
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        return self.coordinates.estimates(x)[self.index]
-
-
-class Derived(NamedTuple):
-    """A function of estimates and its standard error, of one shape."""
-
-    value: np.ndarray
-    standard_error: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +70,11 @@ class LikelihoodFit(InformationCriteria, Fit):
         centred: the rows as they were fitted, with a middle subtracted if they lie far from 0.
         outliers: the rows that are farthest from their fitted means, see `fitting.outliers`; None
             if the fit has not converged, or no row is judged.
+        designs: the covariates of each mean, and those of a log scale; empty if there are none.
+        limits: of all rows, between which an outcome is recorded as it is; None where an outcome is
+            not censored, or rows differ in limits.
+        num_clusters: of rows that may depend on each other, on which the errors rest; None if each
+            row stands for itself.
         share: which rows of all these are, where they are spread over processes; else None. The
             functions that take such a fit are to be called on all processes.
     """
@@ -106,14 +100,18 @@ class LikelihoodFit(InformationCriteria, Fit):
     observations: Observations | None = dataclasses.field(default=None, repr=False)
     centred: Observations | None = dataclasses.field(default=None, repr=False)
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)
+    designs: tuple[Covariates, ...] = dataclasses.field(default=(), repr=False)
+    limits: tuple[float | None, float | None] = (None, None)
+    num_clusters: int | None = None
     share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """The profile-likelihood interval of an estimate, such as "loc[0]".
 
         It holds all values whose likelihood ratio to the maximum, over all other parameters, does
-        not speak against them at that level. Unlike Wald's, it need not be symmetric. An end is
-        infinite where the likelihood does not fall that far, and 0 for the lower one of `sigma`.
+        not speak against them at that level. Unlike Wald's, it need not be symmetric. Where the
+        likelihood does not fall that far the end is infinite, that of a weight 0 or 1, and the
+        lower one of `sigma`, or of a variance of a mixture, 0.
 
         Raises:
             ValueError: for a name that is no estimate, a level that is not between 0 and 1, or a
@@ -128,7 +126,8 @@ class LikelihoodFit(InformationCriteria, Fit):
             raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
         with jax.enable_x64(True):
             low, high = self._profile(name).interval(0.5 * float(stats.chi2.ppf(level, 1)))
-        return (max(low, 0.0) if name == self.names[-1] == "sigma" else low), high
+        least, most = BOUNDS[self.kind_of(self.names.index(name))]
+        return max(low, least), min(high, most)
 
     def profile_fall(self, name: str, value: float) -> float:
         """By how many nats the profile log-likelihood of an estimate is below its maximum where
@@ -200,76 +199,216 @@ class LikelihoodFit(InformationCriteria, Fit):
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
         return self.names.index(name)
 
-    def _profile(self, name: str) -> Any:
-        """The profile likelihood of an estimate: a `Profile`, or what has its methods."""
-        estimate = OneEstimate(self.coordinates, jnp.asarray(self._profiled(name)))
+    def _profile(self, name: str) -> Profile:
+        """The profile likelihood of an estimate."""
+        return self.profile_along(self._profiled(name))
+
+    def kind_of(self, number: int) -> str:
+        """The kind of an estimate, see `fitting.profile.Unbounded`."""
+        return "variance" if self.names[number] == self.names[-1] == "sigma" else "number"
+
+    def profile_along(self, number: int, function: Any = None) -> Profile:
+        """The profile likelihood of the estimate of that number; or of that entry of a function of
+        the vector of estimates."""
+        coordinates, kind = self.coordinates, self.kind_of(number) if function is None else "number"
+        if function is not None:
+            coordinates = DerivedCoordinates(coordinates, function)
         # A Hessian is many integrals then, or its program takes long to compile.
         slow = any(getattr(self.loss, name, False) for name in ("expensive_hessian", "iterated"))
         expensive = self.log_likelihood_stderr > 0 or slow
         secant = functools.partial(Secant, self.loss, self.best) if expensive else None
-        return Profile(self.loss, float(self.loss.size), self.best, estimate, secant)
+        estimate = Unbounded(coordinates, jnp.asarray(number), kind)
+        exact = functools.partial(point, self.loss)
+        return Profile(exact, float(self.loss.size), self.best, estimate, secant)
+
+    def ratios_along(self, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
+        """`wald_ratios` of other estimates, (k, 2), with their Jacobian (k, q) in the free
+        coordinates."""
+        return ratios_of(self.loss, self.best, coordinates, jacobian)
 
     def untestable(self, other: "LikelihoodFit") -> str | None:
         """Why twice the gain in log-likelihood over another fit of the same rows, or of that over
         this one, is not chi-squared by chance, in words; None if nothing is known against it."""
         return None
 
-    def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
-        """A function of the estimates with its standard error, by the delta method.
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        """Arrays of parameters by name, as functions of the vector of estimates, in JAX."""
+        return {}
 
-        With J the Jacobian in the coordinates of the fit, and C their covariance, that of the
-        function is J C J^T. This has its digits also where those of `parameter_covariance` cancel,
-        as for a prediction in the middle of covariates that lie far from 0.
+    @property
+    def array_constants(self) -> Any:
+        """Numbers on which `arrays_of` depends besides the estimates, a pytree."""
+        return self.coordinates
+
+    def parameters(self, estimates: Any) -> Parameters:
+        """A vector in the order of `names` as parameters by name, such as `p.loc`."""
+        return Parameters(self.names, estimates, self.arrays_of(estimates))
+
+    def derived(
+        self, function: Callable[[Parameters], Any] | str, name: str | None = None
+    ) -> Derived:
+        """A function of the parameters with its standard error and intervals.
+
+        By the delta method: with J its Jacobian in the coordinates of the fit, and C their
+        covariance, by the `information` of the fit, that of the function is J C J^T. This has its
+        digits also where those of `parameter_covariance` cancel, as for a prediction in the middle
+        of covariates that lie far from 0. `profile()` of the result maximises the likelihood with
+        the quantity held fixed.
 
         Args:
-            function: of the vector `estimates`, in the order of `names`, in JAX; its result may
-                have any shape.
+            function: of the parameters by name, in JAX, such as `lambda p: p.loc[1] / p.loc[0]`;
+                its result may have any shape. p has the fit's arrays: of a Gaussian `loc` or
+                `coefficients`, `covariance`, `correlation`, standard deviations `scales` and
+                `slopes` (see `fitting.derived.gaussian_arrays`), of a mixture `weights`, `locs` and
+                `covariances`; the estimates that have a plain name, such as `p.sigma`; any of them
+                as `p["covariance[0, 1]"]`; and their vector, `p.estimates`. A text is a name of
+                these.
+            name: to call it by.
 
         Returns:
-            Derived(value, standard_error). inf or nan where it is not identified, or the fit has
-            found no maximum.
+            Derived, with value, standard_error, covariance, `wald()`, `profile()` and notes. The
+            error is inf or nan where it is not identified, or the fit has found no maximum.
 
         Raises:
-            ValueError: if the result is not made of real numbers.
+            ValueError: if the result is not made of finite real numbers.
 
         Example:
-            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
-            >>> variance = fit.delta(lambda estimates: estimates[1] ** 2)
-            >>> print(variance.value.round(4), variance.standard_error.round(4))
-            1.25 0.8839
+            >>> pairs = [[1.0, 2.0], [2.0, 2.5], [3.0, 5.0], [4.0, 4.0], [6.0, 7.0], [7.0, 5.0]]
+            >>> fit = tg.fit_observations(tg.Observations.exact(pairs))
+            >>> slope = fit.derived(lambda p: p.covariance[0, 1] / p.covariance[0, 0], "slope")
+            >>> print(slope.value.round(3), slope.standard_error.round(3), slope.profile().round(3))
+            0.643 0.19 [0.203 1.083]
         """
-        with jax.enable_x64(True):
-            at = jnp.asarray(self.estimates, jnp.float64)
-            value = np.asarray(function(at))
-            if not np.issubdtype(value.dtype, np.floating):
-                raise ValueError(f"delta: expected real numbers, got dtype {value.dtype}.")
-            slopes = np.asarray(jax.jacfwd(lambda x: jnp.asarray(function(x)))(at))
-            jacobian = jax.jacfwd(self.coordinates.estimates)(jnp.asarray(self.best.x))
-        slopes = slopes.reshape(-1, len(self.estimates))
-        errors = self.free_errors.of(slopes @ np.asarray(jacobian)).standard_errors
-        return Derived(value, np.reshape(errors, value.shape))
+        return derived(self, function, name)
+
+    def delta(self, function: Callable[[jax.Array], Any]) -> Derived:
+        """As `derived`, of a function of the vector `estimates`, in the order of `names`."""
+        return derived(self, lambda p: function(p.estimates), "delta")
+
+    @property
+    def errors_from(self) -> str:
+        """The source of the standard errors, in words."""
+        clusters = "" if self.num_clusters is None else f" of {self.num_clusters} clusters"
+        return f"the {self.information} information{clusters}"
+
+    def predict(
+        self,
+        new: Any = None,
+        kind: str = "mean",
+        *,
+        known: Observations | None = None,
+        low: Any = None,
+        high: Any = None,
+        probability: float = 0.5,
+        entry: Any = None,
+        level: float = 0.95,
+    ) -> Predictions:
+        """Predictions of new rows by a Gaussian or a regression, with errors and intervals.
+
+        Args:
+            new: covariates of m rows, a table whose columns go by the names of those of the fit, or
+                an array with as many columns; a tuple of such for several designs. None: the rows
+                of the fit; or, without covariates, the population. Of a fit without covariates,
+                `Observations` stand for `known`.
+            kind: "mean" of the true outcomes, given what is known of a row; "observed", the
+                probability that a row is seen, in its region and not censored; "mean_observed", the
+                mean given that it is; "recorded", the mean of one outcome that counts as a limit of
+                censoring where it lies beyond; "probability" of low < outcome < high, given what is
+                known; "quantile" of an entry, given what is known.
+            known: what is known of the rows, such as some of their entries, or limits of others.
+            low, high: limits, numbers, (d,) or (m, d), for all kinds but "mean" and "quantile". By
+                default those of the fit, if all its rows share them.
+            probability: of the quantile.
+            entry: number or name of the entry whose quantile is asked for; of one outcome, that.
+            level: of the intervals.
+
+        Returns:
+            Predictions, with value (m,), or (m, d) for means of several outcomes, standard_error,
+            low and high. The errors are those of the estimates; how far new outcomes scatter say
+            quantiles.
+
+        Raises:
+            ValueError: for a kind that is none, a column that is not there, NaN, shapes that
+                disagree, or limits that are not known.
+
+        Example:
+            >>> hours = [0.0, 0.0, 1.2, 0.0, 2.3, 0.4, 3.1, 1.9]  # 0 stands for 0 or less
+            >>> design = {"constant": [1.0] * 8, "wage": [1, 2, 3, 2, 5, 3, 6, 4]}
+            >>> fit = tg.fit_regression(hours, design, censored_low=0.0)
+            >>> seen = fit.predict({"constant": 1.0, "wage": [2.0, 3.0]}, "observed")
+            >>> seen.value.round(3), seen.standard_error.round(3)
+            (array([0.305, 0.99 ]), array([0.241, 0.027]))
+        """
+        return predict(self, new, kind, known, (low, high), probability, entry, level)
+
+    def margins(
+        self,
+        at: Any = None,
+        kind: str = "mean",
+        *,
+        variables: Any = None,
+        discrete: Any = None,
+        average: bool = True,
+        low: Any = None,
+        high: Any = None,
+        level: float = 0.95,
+    ) -> Predictions:
+        """Marginal effects of covariates on predictions: derivatives, and for dummies changes from
+        0 to 1, with errors by the delta method.
+
+        A covariate that stands in several designs moves in all of them; powers and products of it
+        do not, as they are covariates of their own.
+
+        Args:
+            at: where: None at all rows of the fit; "mean" at their mean; {name: number} at all rows
+                with these covariates so; or a table of points, as `new` of `predict`.
+            kind, low, high: of the prediction, as in `predict`, quantiles excepted.
+            variables: names of covariates; by default all that vary. Those without names are called
+                "0", "1", ...
+            discrete: names of those whose effect is a change from 0 to 1; by default those that are
+                0 or 1 in all rows.
+            average: whether to average over the points, with the weights of the rows.
+            level: of the intervals.
+
+        Returns:
+            Predictions, one for each variable, with the covariance of averages; or an array (v, m)
+            of effects at each of m points. A last axis is that of outcomes, if there are several.
+
+        Raises:
+            ValueError: as `predict`; for a fit without covariates, or a name that is none.
+
+        Example:
+            >>> hours = [0.0, 0.0, 1.2, 0.0, 2.3, 0.4, 3.1, 1.9]  # 0 stands for 0 or less
+            >>> design = {"constant": [1.0] * 8, "wage": [1, 2, 3, 2, 5, 3, 6, 4]}
+            >>> fit = tg.fit_regression(hours, design, censored_low=0.0)
+            >>> effects = fit.margins(kind="recorded")
+            >>> effects.names, effects.value.round(3), effects.standard_error.round(3)
+            (('wage',), array([0.595]), array([0.039]))
+
+        References:
+            Williams, "Using the margins command to estimate and interpret adjusted predictions and
+                marginal effects", The Stata Journal (2012).
+        """
+        return margins(self, at, kind, variables, discrete, average, (low, high), level)
 
     def wald(self, level: float = 0.95) -> np.ndarray:
         """The Wald intervals of all estimates, (p, 2): symmetric, from the standard errors."""
         half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.errors
         return np.stack([self.estimates - half, self.estimates + half], axis=1)
 
-    def to_frame(self, level: float = 0.95) -> Any:
-        """The table of estimates as a pandas DataFrame, one row for each name.
+    def to_frame(self, level: float = 0.95, backend: str = "pandas") -> Any:
+        """The table of estimates as a DataFrame, one row for each name.
 
-        Columns: estimate, standard_error, and the Wald interval's low and high.
+        Columns: estimate, standard_error, and the Wald interval's low and high; the names are the
+        index in pandas, and otherwise the column name.
+
+        Args:
+            level: of the intervals.
+            backend: "pandas", "polars", or what else narwhals knows, which is to be installed.
 
         Raises:
-            ImportError: without pandas, which is not installed with this package.
+            ImportError: without that package, which is not installed with this one.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "to_frame needs pandas, which is optional: pip install pandas. Without it: print "
-                "the fit, or take `names`, `estimates`, `errors` and `wald()`."
-            ) from error
-
         low, high = self.wald(level).T
         columns = {
             "estimate": self.estimates,
@@ -277,7 +416,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             "low": low,
             "high": high,
         }
-        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="name"))
+        return tables.data_frame(self.names, columns, backend)
 
     def citation(self) -> str:
         """BibTeX entries of this software and of the methods that the fit used.
@@ -303,7 +442,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             f"log-likelihood {self.log_likelihood:.8g}, {self.num_rows:g} rows, "
             f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}; "
             + (f"fraction not truncated {seen:.4g}; " if seen < 1.0 else "")
-            + f"standard errors from the {self.information} information"
+            + f"standard errors from {self.errors_from}"
         )
         one = self.centred is not None and self.centred.dimension == 1
         truncated = self.centred is not None and isinstance(self.centred.region, Box)
@@ -329,13 +468,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         if len(wrong) <= num_profiles and self.information != "sandwich":
             profiles = {name: self.profile(name) for name in names}
         some = ", ".join(names)
-        least = float(coverages(self.wald_ratios).min())
-        why = "The log-likelihood is far from quadratic."
-        if least > 0.5:
-            why = (
-                "The log-likelihood is not quadratic: were the fit the truth, Wald's of 95 % would "
-                f"hold it in about {least:.0%} of the samples."
-            )
+        why = far_from_quadratic(self.wald_ratios)
         if profiles:
             notes = [f"Profile intervals replace Wald's of {some} in the table. {why}"]
         else:

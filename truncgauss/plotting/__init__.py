@@ -10,8 +10,7 @@ References:
     M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
 """
 
-from truncgauss.plotting.animation import animation
-from truncgauss.plotting.fits import mixture_path, profile, residuals, trace
+from truncgauss.plotting.fits import mixture_path, profile, trace
 from truncgauss.plotting.panels import (
     band,
     curves,
@@ -54,7 +53,6 @@ __all__ = [
     "Series",
     "UNSEEN",
     "VALUE",
-    "animation",
     "band",
     "contours",
     "corner",
@@ -73,7 +71,6 @@ __all__ = [
     "profile",
     "qq",
     "region",
-    "residuals",
     "save",
     "shared_legend",
     "title",

@@ -1,4 +1,4 @@
-"""Figures of a fit and of its agreement with the data: traces, residuals, profile likelihoods."""
+"""Figures of a fit: traces, profile likelihoods, numbers of components."""
 
 from statistics import NormalDist
 from typing import Any
@@ -13,7 +13,6 @@ from truncgauss.plotting.panels import gradient_axes, nan_spans
 from truncgauss.plotting.style import (
     GRADIENT,
     NEW_AXES,
-    SERIES,
     VALUE,
     in_house_style,
     with_settings,
@@ -55,44 +54,6 @@ def trace(
         nan_spans(steps, y, name=label, ax=ax)
     ax.set_xlabel("step")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return ax
-
-
-@in_house_style
-def residuals(
-    x: Any, residual: Any, *, label: str | None = None, series: int = 0, xlabel: str = "x",
-    ylabel: str = "residual / standard error", bands: bool = True, ax: Axes = NEW_AXES,
-    **kwargs: Any,
-) -> Axes:  # fmt: skip
-    """Residuals in units of their standard errors, as stems, over bands of one and two.
-
-    Args:
-        x: abscissae, shape (n,).
-        residual: (observed - expected) / standard error, shape (n,).
-        label: name in the legend.
-        series: which entry of `SERIES`, 0 to 6.
-        xlabel: label of the x axis, with its unit.
-        ylabel: label of the y axis.
-        bands: whether to draw the bands, once for all series.
-        ax: where to draw; new axes if None.
-        **kwargs: properties of the markers.
-
-    Example:
-        >>> ax = tg.plotting.residuals([1, 2, 3], [0.3, -1.2, 0.8])
-        >>> ax.get_ylabel()
-        'residual / standard error'
-    """
-    x, residual, look = np.asarray(x, float), np.asarray(residual, float), SERIES[series]
-    marks = {"linestyle": "none", "marker": look.marker, "color": look.color, "label": label}
-    marks = with_settings(Line2D, marks, kwargs)
-    ax.vlines(x, 0, residual, color=marks["color"], linewidth=1.0)
-    ax.plot(x, residual, **marks)
-    for reach in (2, 1) if bands else ():
-        ax.axhspan(-reach, reach, color="#888888", alpha=0.13, linewidth=0, zorder=0.4)
-    ax.axhline(0, color="#555555", linewidth=0.7)
-    highest = np.max(np.abs(residual[np.isfinite(residual)]), initial=2.5)
-    ax.set(xlabel=xlabel, ylabel=ylabel, ylim=(-1.15 * highest, 1.15 * highest))
-    nan_spans(x, residual, name="residual", ax=ax)
     return ax
 
 

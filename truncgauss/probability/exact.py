@@ -1,7 +1,8 @@
 """Exact probabilities, by closed forms and by quadratures accurate to rounding."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +42,7 @@ from truncgauss.special import (
     truncated_mean_and_variance,
 )
 
+MANY_ROWS = 32
 MOST_DIMENSIONS = 256  # of a ball: matrices of this size at each of 128 complex nodes
 
 
@@ -113,9 +115,17 @@ class Exact(Method):
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
         # An integral over the empty set has no mode to integrate about.
         low, high = jnp.where(invalid, -jnp.inf, low), jnp.where(invalid, jnp.inf, high)
-        log_prob, stderr = route_of(covariance, box).log_probability(loc, covariance, low, high)
+        algorithm = self.algorithm(route_of(covariance, box))
+        log_prob, stderr = algorithm(loc, covariance, low, high)
         log_prob = jnp.where(invalid, jnp.nan, log_prob)
         return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
+
+    def algorithm(self, route: "Route") -> Callable[..., tuple[Array, Array]]:
+        """The function of (loc, covariance, low, high) that returns log P and a bound."""
+        return route.log_probability
+
+    def for_rows(self, count: int) -> Method:
+        return ExactForManyRows() if count >= MANY_ROWS else self
 
     def moments(self, row: Problem, key: Array) -> Moments:
         """Mean and covariance to rounding, by the quadrature of the probability."""
@@ -140,6 +150,14 @@ class Exact(Method):
         return (1500 if dimension <= 2 else 8192) * dimension
 
 
+@frozen_pytree
+class ExactForManyRows(Exact):
+    """`Exact` by programs that take longer to compile and less time for each row."""
+
+    def algorithm(self, route: "Route") -> Callable[..., tuple[Array, Array]]:
+        return route.of_many or route.log_probability
+
+
 class Route(NamedTuple):
     """An exact algorithm for one structure.
 
@@ -147,11 +165,13 @@ class Route(NamedTuple):
         log_probability: (loc, covariance, low, high) -> log P and a bound of its error.
         moments: likewise -> mean and covariance, and bounds of their errors unless these are 0.
         reason: the problems it serves, for `explain`.
+        of_many: `log_probability` for one of many rows, if that is another.
     """
 
     log_probability: Callable[..., tuple[Array, Array]]
     moments: Callable[..., tuple[Array, ...]]
     reason: str
+    of_many: Callable[..., tuple[Array, Array]] | None = None
 
 
 def route_of(covariance: Covariance, region: LinearRegion) -> Route:
@@ -256,6 +276,16 @@ def _certain(log_prob: Array) -> tuple[Array, Array]:
     return log_prob, jnp.zeros_like(log_prob)
 
 
+def _with_last_digit(
+    covariance: Covariance, last_digit: Callable[..., Array], log_prob: Array, *inputs: Any
+) -> tuple[Array, Array]:
+    """The log probability with its change by the last digit of the inputs; none of factors, in
+    which a covariance is never singular by rounding."""
+    if isinstance(covariance, LowRank):
+        return _certain(log_prob)
+    return log_prob, last_digit(log_prob, *inputs)
+
+
 def _chain_moments(loc: Array, covariance: Markov, low: Array, high: Array) -> tuple[Array, ...]:
     point, mean, *others = markov_chain.moments(loc, covariance, low, high)
     return point + mean, *others
@@ -283,10 +313,8 @@ def _bivariate_log_probability(
 ) -> tuple[Array, Array]:
     form = bivariate.regression(covariance)
     log_prob = bivariate.log_probability(loc, form, low, high)
-    if isinstance(covariance, LowRank):
-        return _certain(log_prob)
-    is_factor = isinstance(covariance, ScaleTril)
-    return log_prob, conditioning.last_digit_of_two(log_prob, loc, form, low, high, is_factor)
+    inputs = log_prob, loc, form, low, high, isinstance(covariance, ScaleTril)
+    return _with_last_digit(covariance, conditioning.last_digit_of_two, *inputs)
 
 
 def _bivariate_moments(
@@ -314,12 +342,12 @@ def _bivariate_moments(
 
 
 def _trivariate_log_probability(
-    loc: Array, covariance: Covariance, low: Array, high: Array
+    loc: Array, covariance: Covariance, low: Array, high: Array, many: bool = False
 ) -> tuple[Array, Array]:
-    log_prob = trivariate.log_probability(loc, covariance, low, high)
-    if isinstance(covariance, LowRank):
-        return _certain(log_prob)
-    return log_prob, conditioning.last_digit(log_prob, loc, covariance, low, high)
+    quadrature = trivariate.log_probability_of_many if many else trivariate.log_probability
+    log_prob = quadrature(loc, covariance.covariance_matrix, low, high)
+    inputs = log_prob, loc, covariance, low, high
+    return _with_last_digit(covariance, conditioning.last_digit, *inputs)
 
 
 def _trivariate_moments(
@@ -332,14 +360,22 @@ def _trivariate_moments(
 def _independent_log_probability(
     loc: Array, covariance: Covariance, low: Array, high: Array
 ) -> tuple[Array, Array]:
-    # A coordinate of variance 0 is inside or outside.
-    known = covariance.variances == 0
+    inputs = loc, covariance.variances, low, high
+    log_masses = log_masses_of(*inputs)
+    if covariance.dimension > 1:
+        return _certain(log_masses.sum(-1))
+    digit = conditioning.last_digit_of_one
+    log_prob, error = _with_last_digit(covariance, digit, log_masses, *inputs)
+    return log_prob[0], error[0]
+
+
+def log_masses_of(loc: Array, variance: Array, low: Array, high: Array) -> Array:
+    """The log masses of intervals of one variable each, which is inside or outside where its
+    variance is 0; elementwise."""
+    known = variance == 0
     met = jnp.where((low <= loc) & (loc <= high), 0.0, -jnp.inf) + 0.0 * loc
-    limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, covariance.variances)))
-    log_prob = jnp.where(known, met, log_interval_mass(*limits)).sum(-1)
-    if covariance.dimension > 3 or isinstance(covariance, LowRank):
-        return _certain(log_prob)
-    return log_prob, conditioning.last_digit(log_prob, loc, covariance, low, high)
+    limits = standardize(low, high, loc, jnp.sqrt(jnp.where(known, 1.0, variance)))
+    return jnp.where(known, met, log_interval_mass(*limits))
 
 
 def _independent_moments(
@@ -374,6 +410,7 @@ THREE_DIMENSIONS = Route(
     _trivariate_log_probability,
     _trivariate_moments,
     "a box in three dimensions, integrated by quadrature",
+    partial(_trivariate_log_probability, many=True),
 )
 INDEPENDENT = Route(
     _independent_log_probability,

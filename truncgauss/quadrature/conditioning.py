@@ -118,12 +118,13 @@ def last_digit(
             \{\tfrac12 \sum_j |\Sigma_{ij}| |f_j| + |\mu_i| + |b_i|\}.
 
     If the mean lies inside, f is 0; there even a singular covariance moves P by no more than about
-    sqrt(eps) times the density at a limit. Two coordinates have their `last_digit_of_two`.
+    sqrt(eps) times the density at a limit. One coordinate has its `last_digit_of_one`, two have
+    their `last_digit_of_two`.
 
     Args:
         log_prob: log P, shape ().
-        loc, low, high: shape (d,), d = 1 or 3.
-        covariance: of these d coordinates.
+        loc, low, high: shape (3,).
+        covariance: of these three coordinates.
 
     Returns:
         The bound, or 0 where it is below 1e-9 of max(1, |log P|), 1e-4 in float32, since every
@@ -132,13 +133,23 @@ def last_digit(
     inputs = log_prob, loc, covariance, low, high
     log_prob, loc, covariance, low, high = jax.lax.stop_gradient(inputs)
     matrix = covariance.covariance_matrix
-    if len(loc) == 1:
-        nearest = jnp.clip(loc, low, high)
-        force, limits = (nearest - loc) / matrix[0], jnp.where(nearest == loc, 0.0, nearest)
-    else:
-        force, limits = peak(partial(by_matrix, matrix), loc, low, high)
+    force, limits = peak(partial(by_matrix, matrix), loc, low, high)
     size = jnp.abs(force)
     bound = size @ (0.5 * jnp.abs(matrix) @ size + jnp.abs(loc) + jnp.abs(limits))
+    return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
+
+
+def last_digit_of_one(
+    log_prob: jax.Array, loc: jax.Array, variance: jax.Array, low: jax.Array, high: jax.Array
+) -> jax.Array:
+    """`last_digit` for one coordinate, elementwise; 0 for a variance of 0."""
+    inputs = log_prob, loc, variance, low, high
+    log_prob, loc, variance, low, high = jax.lax.stop_gradient(inputs)
+    still = variance == 0
+    variance = jnp.where(still, 1.0, variance)
+    nearest = jnp.where(still, loc, jnp.clip(loc, low, high))
+    size = jnp.abs(nearest - loc) / variance
+    bound = size * (0.5 * variance * size + jnp.abs(loc) + jnp.abs(nearest))
     return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
 
 
@@ -178,24 +189,24 @@ def last_digit_of_two(
         jnp.abs(force) * (jnp.abs(loc[j]) + jnp.abs(limit))
         for j, (force, limit) in enumerate(zip(trials.forces, trials.limits))
     )
+    # Of equal gains the multipliers that differ are 0.
+    best = trials.gain == jnp.max(trials.gain)
     if is_factor:
         turned = jnp.abs(scale * first + across * second), jnp.abs(form.residual_scale * second)
         bound += jnp.abs(first * scale) * turned[0]
         bound += jnp.abs(second) * (jnp.abs(across) * turned[0] + form.residual_scale * turned[1])
+        of_corners = jnp.zeros_like(log_prob)
     else:
         product = jnp.abs(across * scale * first * second)
         bound += 0.5 * jnp.square(scale * first) + product
         bound += 0.5 * (jnp.square(across * second) + jnp.square(form.residual_scale * second))
-    # Of equal gains the multipliers that differ are 0.
-    best = trials.gain == jnp.max(trials.gain)
-    bound = jnp.min(jnp.where(best, bound, jnp.inf))
-    if not is_factor:
         z1, z2 = trials.z
         density = -0.5 * (z1 * z1 + z2 * z2) - log_prob
         density -= jnp.log(2.0 * math.pi * scale * form.residual_scale)
         known = trials.corner & jnp.isfinite(log_prob) & (form.residual_scale > 0)
         rate = jnp.sum(jnp.where(known, CORNERS.astype(loc.dtype) * jnp.exp(density), 0.0))
-        bound = jnp.maximum(bound, jnp.abs(across * scale * rate))
+        of_corners = jnp.abs(across * scale * rate)
+    bound = jnp.maximum(jnp.min(jnp.where(best, bound, jnp.inf)), of_corners)
     return beyond_rounding(float(np.finfo(loc.dtype).eps) * bound, log_prob)
 
 

@@ -9,7 +9,6 @@ written. Whatever interrupts it, a folder without that ending is complete.
     metrics.jsonl     one line for each reported step, if there are any
     provenance.json   command, versions, devices, dtype, seed, commit
     <experiment>.png  the figure, with an .svg beside it, and a .gif if it moves
-    report.html       all of this on one page
     inputs.json       digests of the data files, if there are any
     <experiment>.py   a copy of the experiment, if it is a file of the user's own
 """
@@ -37,7 +36,7 @@ from truncgauss.runs.results import arrays, jsonable, nested, outcome
 PACKAGES = ("truncgauss", "jax", "jaxlib", "numpy", "scipy", "numpyro", "optax", "matplotlib")
 SUMMARY = ("experiment", "status", "reason", "summary", "values")  # keys of summary.json
 PARTIAL = ".partial"
-CHECKPOINT, LOCK, INPUTS = "checkpoint", ".lock", "inputs.json"
+CHECKPOINT, LOCK, INPUTS = "checkpoint/work.npz", ".lock", "inputs.json"
 
 
 def begin(
@@ -179,7 +178,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 def abandon(folder: Path) -> bool:
     """Remove a run in progress unless it can be continued; whether it can."""
-    if any(path.is_file() for path in (folder / CHECKPOINT).rglob("*")):
+    if (folder / CHECKPOINT).is_file():
         return True
     shutil.rmtree(folder, ignore_errors=True)
     return False
@@ -211,7 +210,8 @@ def finish(
     _write_json(folder / "summary.json", {"experiment": experiment, **outcome(results)})
     (folder / LOCK).unlink(missing_ok=True)
     final = folder.rename(folder.with_name(folder.name.removesuffix(PARTIAL)))
-    shutil.rmtree(final / CHECKPOINT, ignore_errors=True)  # not before the result has its name
+    # Not before the result has its name.
+    shutil.rmtree((final / CHECKPOINT).parent, ignore_errors=True)
     return final
 
 
@@ -220,14 +220,12 @@ class CompletedRun(NamedTuple):
 
     Attributes:
         folder: where it is.
-        config: the settings as YAML text.
         results: what the experiment returned, as it reaches `plot`.
         summary: how it ended.
         provenance: how it was made.
     """
 
     folder: Path
-    config: str
     results: dict[str, Any]
     summary: dict[str, Any]
     provenance: dict[str, Any]
@@ -248,17 +246,17 @@ def read(folder: Path) -> CompletedRun:
         partial = folder.suffix == PARTIAL or folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
         why = "that run is not complete" if partial else "no such run"
         raise ValueError(f"{why} (got {folder})")
-    names = ("config.yaml", "summary.json", "provenance.json", "result.npz")
-    config, ended, provenance, numbers = (_contents(folder / name) for name in names)
+    names = ("summary.json", "provenance.json", "result.npz")
+    ended, provenance, numbers = (_contents(folder / name) for name in names)
     results = nested(numbers)
     if (metrics := folder / "metrics.jsonl").is_file():
         results["metrics"] = _contents(metrics)
     results |= {"summary": ended["summary"], "failed": ended["reason"]}
-    return CompletedRun(folder, config, results, ended, provenance)
+    return CompletedRun(folder, results, ended, provenance)
 
 
 def _contents(path: Path) -> Any:
-    """The contents of a file of a run: a text, arrays by name, or values of JSON.
+    """The contents of a file of a run: arrays by name, or values of JSON.
 
     Raises:
         ValueError: it cannot be read; with what to do.
@@ -270,13 +268,13 @@ def _contents(path: Path) -> Any:
         text = path.read_text("utf-8")
         if path.suffix == ".jsonl":
             return [*map(_parsed, text.splitlines())]
-        found = _parsed(text) if path.suffix == ".json" else text
-        if path.suffix == ".json" and not isinstance(found, dict):
+        content = _parsed(text)
+        if not isinstance(content, dict):
             raise ValueError("it should hold an object of JSON")
-        missing = [key for key in SUMMARY if key not in found]
+        missing = [key for key in SUMMARY if key not in content]
         if path.name == "summary.json" and missing:
             raise ValueError(f"it lacks {', '.join(missing)}")
-        return found
+        return content
     except (OSError, ValueError) as error:
         why = files.said(error) if isinstance(error, OSError) else f"{path}: {error}"
         raise ValueError(

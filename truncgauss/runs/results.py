@@ -107,14 +107,3 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if isinstance(value, str | int | float | None) else str(value)
-
-
-def shown(value: Any) -> str:
-    """A value of a summary in at most six digits.
-
-    Example:
-        >>> from truncgauss.runs import results
-        >>> results.shown(1 / 3)
-        '0.333333'
-    """
-    return f"{value:.6g}" if isinstance(value, float) else str(value)

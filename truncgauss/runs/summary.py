@@ -1,19 +1,16 @@
-"""Runs side by side: a list of them, two compared, and the table of a sweep."""
+"""Runs side by side: a list of them, and the table of a sweep."""
 
 import csv
 import fnmatch
 import io
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from truncgauss.execution import files
 from truncgauss.runs import config as settings
-from truncgauss.runs import report
-from truncgauss.runs.folder import PARTIAL, CompletedRun, read
-from truncgauss.runs.results import shown
+from truncgauss.runs.folder import PARTIAL, read
 
 FEW = 5  # results that are printed next to what is swept
 
@@ -54,32 +51,6 @@ def is_sweep(folder: Path) -> bool:
     return any(line.startswith("sweep:") for line in lines)
 
 
-def compared(first: CompletedRun, second: CompletedRun, columns: Sequence[str] = ()) -> list[str]:
-    """Differences between two runs: every scalar of the results beside its twin, and settings.
-
-    Args:
-        first, second: the runs.
-        columns: patterns of the results to show, as for `chosen`; by default those that differ.
-
-    Raises:
-        ValueError: no result has a name of these.
-    """
-    pair = first.summary["values"], second.summary["values"]
-    names = ordered(pair)
-    same = 0 if columns else sum(not _differs(name, pair) for name in names)
-    shown_ones = chosen(names, columns) if columns else [n for n in names if _differs(n, pair)]
-    header = ("", first.folder.name, second.folder.name, "difference")
-    rows = table([header, *(_beside(name, *pair) for name in shown_ones)])
-    old, new = (re.sub("(?m)^#.*\n", "", run.config).splitlines() for run in (first, second))
-    lines = [f"- {line}" for line in old if line not in new]
-    lines += [f"+ {line}" for line in new if line not in old]
-    return [
-        *rows,
-        *([f"results that are the same: {same}"] if same else []),
-        *(["settings:", *lines] if lines else ["the same settings"]),
-    ]
-
-
 def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
     """Write the table of a sweep's runs, and return lines of it.
 
@@ -107,8 +78,7 @@ def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
     writer.writerows(rows)
     files.write(folder / "summary.csv", text.getvalue())
     files.write(folder / "summary.json", json.dumps({"runs": rows}, indent=2) + "\n")
-    cells = [[shown(each.get(name, "")) for name in names] for each in rows]
-    files.write(folder / "report.html", report.sweep_page(folder.name, names, cells))
+    cells = [[_cell(each.get(name, "")) for name in names] for each in rows]
     printed = chosen(values, columns) if columns else values[:FEW]
     kept = [names.index(name) for name in (*about, *printed)]
     lines = table([tuple(each[i] for i in kept) for each in ([*names], *cells)])
@@ -117,18 +87,15 @@ def gather(folder: Path, columns: Sequence[str] = ()) -> list[str]:
 
 def row(folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """A line of the table: the run, what distinguishes it and how it ended; and its scalars."""
-    about = {"run": folder.name, **{name: plain(value) for name, value in changes.items()}}
+    about: dict[str, Any] = {"run": folder.name}
+    for name, value in changes.items():  # as JSON and CSV take it
+        about[name] = value if isinstance(value, str | int | float) else str(value)
     if not (folder / "summary.json").is_file():
         begun = folder.with_name(f"{folder.name}{PARTIAL}").is_dir()
         return about | {"status": "unfinished" if begun else "missing"}, {}
     done = read(folder)
     seconds = {"seconds": done.provenance.get("seconds", "")}
     return about | {"status": done.summary["status"]}, done.summary["values"] | seconds
-
-
-def plain(value: Any) -> Any:
-    """A value of a setting as JSON and CSV take it."""
-    return value if isinstance(value, str | int | float) else str(value)
 
 
 def ordered(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -163,11 +130,9 @@ def chosen(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name for several in found.values() for name in several))
 
 
-def _beside(name: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> tuple[str, ...]:
-    values = one.get(name, ""), two.get(name, "")
-    number = all(isinstance(x, int | float) and not isinstance(x, bool) for x in values)
-    gap = f"{values[1] - values[0]:+.3g}" if number else "" if values[0] == values[1] else "differs"
-    return name, *(shown(value) for value in values), gap
+def _cell(value: Any) -> str:
+    """A value in at most six digits."""
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:

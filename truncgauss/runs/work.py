@@ -6,15 +6,12 @@ JAX is imported when an experiment starts, not before: settings decide precision
 import contextlib
 import datetime
 import hashlib
-import inspect
-import io
 import json
 import os
 import sys
 import tempfile
 import time
 import warnings
-import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +21,6 @@ import numpy as np
 
 from truncgauss.execution import files
 from truncgauss.runs import config as settings
-from truncgauss.runs import report
 from truncgauss.runs.config import ConfigError, Experiment
 from truncgauss.runs.folder import (
     CHECKPOINT,
@@ -120,24 +116,14 @@ def compute(
             with bar(None, "drawing the figure", True):
                 _draw(config, results, folder)
     except Exception:
-        final = _completed(folder, name, results, provenance).folder
+        final = finish(folder, name, results, provenance)
         print(
             f"truncgauss: the numbers are in {final}, but plot failed. Correct it, and then: "
             f"truncgauss plot {final}",
             file=sys.stderr,
         )
         raise
-    return _completed(folder, name, results, provenance)
-
-
-def _completed(
-    folder: Path, name: str, results: Mapping[str, Any], provenance: Mapping[str, Any]
-) -> CompletedRun:
-    """Write what came out, and then the report, so that no mistake in it leaves the run
-    unfinished."""
-    run = read(finish(folder, name, results, provenance))
-    report.write(run)
-    return run
+    return read(finish(folder, name, results, provenance))
 
 
 def assist(config: Experiment, save_every: float) -> str:
@@ -252,7 +238,7 @@ def sweep_failed(folder: Path, index: int | None) -> bool:
 
 
 def redraw(run: CompletedRun) -> list[str]:
-    """Draw the figure of a complete run again and renew its report; the paths of both.
+    """Draw the figure of a complete run again; the paths of its files.
 
     Raises:
         ValueError: the run failed, so that it has no figure.
@@ -265,7 +251,7 @@ def redraw(run: CompletedRun) -> list[str]:
 
     config = settings.load(run.folder / "config.yaml")
     jax.config.update("jax_enable_x64", config.dtype == "float64")
-    return [*_draw(config, run.results, run.folder), str(report.write(run))]
+    return _draw(config, run.results, run.folder)
 
 
 def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[str]:
@@ -273,9 +259,11 @@ def _draw(config: Experiment, results: Mapping[str, Any], folder: Path) -> list[
 
     stem = folder / settings.stem(config.experiment)
     drawn = settings.function(config.experiment, "plot")(results)
-    picture, frames = drawn if isinstance(drawn, tuple) else (drawn, None)
-    paths = plotting.save(picture, stem)
-    return paths if frames is None else [*paths, plotting.animation(frames, f"{stem}.gif")]
+    if not isinstance(drawn, tuple):
+        return plotting.save(drawn, stem)
+    picture, moving = drawn
+    files.write(f"{stem}.gif", moving)
+    return [*plotting.save(picture, stem), f"{stem}.gif"]
 
 
 def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[str, Any]:
@@ -289,15 +277,13 @@ def _results(config: Experiment, checkpoint: Path, save_every: float) -> dict[st
         from truncgauss.execution import parallel
 
         run = settings.function(config.experiment, "run")
-    more = {"checkpoint": checkpoint} if "checkpoint" in inspect.signature(run).parameters else {}
     alone = jax.process_count() == 1
     if not alone:
         _agree(config, checkpoint)
     mesh = parallel.device_mesh(config.devices if alone else None) if config.spreads else None
-    work = checkpoint / "work.npz"
     try:
-        with parallel.rows(mesh), fitting.resumable(work, save_every, settings=repr(config)):
-            return dict(run(config, **more))
+        with parallel.rows(mesh), fitting.resumable(checkpoint, save_every, settings=repr(config)):
+            return dict(run(config))
     except ArithmeticError as error:
         return {"failed": str(error) or type(error).__name__}
 
@@ -310,20 +296,18 @@ def _agree(config: Experiment, checkpoint: Path) -> None:
     from truncgauss.execution import distributed, parallel
 
     own_file = Path(config.experiment) if settings.is_file(config.experiment) else None
-    files = [*sorted(ROOT.glob("truncgauss/**/*.py")), *([own_file] if own_file else [])]
-    program = zlib.crc32(b"".join(path.read_bytes() for path in files))
+    sources = [*sorted(ROOT.glob("truncgauss/**/*.py")), *([own_file] if own_file else [])]
+    program = zlib.crc32(b"".join(path.read_bytes() for path in sources))
     versions = jax.__version__, np.__version__
     same = settings.dump(config).replace(config.experiment, "")  # a path may differ
     text = f"{versions}\n{same}"
     parallel.agreed("the settings", np.frombuffer(text.encode(), np.uint8))
     parallel.agreed("the programs", np.uint32(program))
-    saved = io.BytesIO()
-    with zipfile.ZipFile(saved, "w") as archive:
-        for path in checkpoint.rglob("*") if distributed.first() else ():
-            archive.write(path, path.relative_to(checkpoint))
-    first = parallel.all_bytes(saved.getvalue())[0]
-    if not distributed.first():
-        zipfile.ZipFile(io.BytesIO(first)).extractall(checkpoint)
+    saved = checkpoint.read_bytes() if checkpoint.is_file() else b""
+    first = distributed.exchanged(np.frombuffer(saved, np.uint8))[0]
+    if len(first) and not distributed.first():
+        checkpoint.parent.mkdir(parents=True)
+        files.write(checkpoint, first.tobytes())
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from truncgauss.gaussian.linalg import (
     triangle,
 )
 from truncgauss.separation.kernel import Constraints
-from truncgauss.special import Interval
 
 DETERMINED = 0.1  # largest rounding, relative to it, of a conditional variance that counts
 MOST_CHANGE = 0.25  # of log P, to which its change by rounding is linear in that of the covariance
@@ -45,16 +44,6 @@ def arranged(limits: GaussianLimits, order: Array, rank: int) -> tuple[Constrain
         Constraints(low[:rank], high[:rank], loc[:rank], factor),
         Constraints(low[rank:], high[rank:], loc[rank:], below),
     )
-
-
-def fixed_interval(low: Array, high: Array, loc: Array, scale: Array | float) -> Interval:
-    """The limits as by `standardize`, in few operations and for values only.
-
-    A derivative in loc or scale would be wrong where a limit is infinite.
-    """
-    scale = jnp.asarray(scale, loc.dtype)
-    low, high, loc, scale = lax.stop_gradient(jnp.broadcast_arrays(low, high, loc, scale))
-    return Interval((low - loc) / scale, (high - loc) / scale, (high - low) / scale)
 
 
 def input_rounding(limits: GaussianLimits, force: Array) -> Array:

@@ -34,9 +34,8 @@ from jax.scipy.linalg import solve_triangular
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import diagonal_of, product
-from truncgauss.separation.arrangement import fixed_interval
 from truncgauss.special import Interval, log_interval_mass, standardize
-from truncgauss.special.normal import quick_moments
+from truncgauss.special.normal import fixed_interval, quick_moments
 
 MAX_STEPS = 100
 NEAR = 0.1  # residual below which Newton's method is tried

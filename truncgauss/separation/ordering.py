@@ -9,8 +9,7 @@ from jax import Array, lax
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import UNDETERMINED, diagonal_of, nearly_determined, rounding
-from truncgauss.separation.arrangement import fixed_interval
-from truncgauss.special.normal import quick_moments
+from truncgauss.special.normal import fixed_interval, quick_moments
 
 BLOCK = 32
 LARGEST_ROOT = 2**18  # entries; a larger root takes too long to read in every step
@@ -41,7 +40,7 @@ def smallest_mass_first(limits: GaussianLimits, rank: int | None = None) -> Orde
         Gibson, Glasbey and Elston (1994), Monte Carlo evaluation of multivariate normal integrals
         and sensitivity to variate ordering.
     """
-    low, high = limits.low - limits.loc, limits.high - limits.loc
+    low, high, _ = fixed_interval(limits.low, limits.high, limits.loc)
     covariance_matrix, root, d = limits.covariance, limits.root, len(low)
     if root is not None and root.size <= LARGEST_ROOT:
         rounded = UNDETERMINED**0.5 * limits.residual_rounding

@@ -21,6 +21,7 @@ from truncgauss.separation.tilting import saddle
 from truncgauss.separation.twisting import Twist, sites_for
 from truncgauss.separation.weights import log_weights
 from truncgauss.special import log_mean_exp, log_ndtr, standardize
+from truncgauss.special.normal import fixed_interval
 
 LEAST_SHARE = 0.1  # the smallest fraction of a site's precision, see `sites_for`
 MOST_ADDED = 1.0  # the largest precision that sites at that fraction may add, see `sites_for`
@@ -74,7 +75,7 @@ def solve_plan(limits: GaussianLimits, tilted: bool, rank: int) -> Plan:
 
 def tilted_attempt(limits: GaussianLimits, rank: int) -> Proposed:
     """The order by conditional mass, and the minimax tilt of the first `rank` rows."""
-    low, high = limits.low - limits.loc, limits.high - limits.loc
+    low, high, _ = fixed_interval(limits.low, limits.high, limits.loc)
     order, point = smallest_mass_first(limits, rank)
     first = order[:rank]
     factor = limits.reordered(first).scale_tril

@@ -23,9 +23,8 @@ from jax.scipy.linalg import cho_factor, cho_solve
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.linalg import diagonal_of
-from truncgauss.separation.arrangement import fixed_interval
 from truncgauss.special import Interval
-from truncgauss.special.normal import quick_moments
+from truncgauss.special.normal import fixed_interval, quick_moments
 
 MAX_STEPS = 100
 MAX_HALVINGS = 40

@@ -28,8 +28,8 @@ from truncgauss.execution.pytrees import Batched, frozen_pytree
 from truncgauss.gaussian.limits import GaussianLimits
 from truncgauss.gaussian.linalg import diagonal_of
 from truncgauss.separation import expectation_propagation, kernel
-from truncgauss.separation.arrangement import fixed_interval, input_rounding
-from truncgauss.special.normal import quick_moments
+from truncgauss.separation.arrangement import input_rounding
+from truncgauss.special.normal import fixed_interval, quick_moments
 
 # The largest precision of a site times the variance of its constraint, as a power of eps.
 MOST_PRECISION = -0.375

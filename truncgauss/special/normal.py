@@ -19,6 +19,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
+from truncgauss.special import intervals
 from truncgauss.special.intervals import is_short, log_mass, step
 from truncgauss.special.moments import (
     IntervalMoments,
@@ -61,7 +62,8 @@ def standardize(
     .. math:: a = (l - \mu)/\sigma, \qquad b = (h - \mu)/\sigma, \qquad w = (h - l)/\sigma
 
     Every derivative with respect to an infinite limit, and of an infinite limit with respect to loc
-    and scale, is exactly 0. No other function subtracts from a limit that may be infinite.
+    and scale, is exactly 0. Where a limit may be infinite and a derivative may be taken, no other
+    function subtracts from it.
 
     Args:
         low, high: limits, infinite values welcome; all arguments broadcast.
@@ -89,6 +91,16 @@ def standardize(
         jnp.where(high_far, high + nan_propagator, ratio(finite_high - loc, scale)),
         jnp.where(either, infinite + nan_propagator, ratio(difference, scale)),
     )
+
+
+def fixed_interval(low: Array, high: Array, loc: Array, scale: Array | float = 1.0) -> Interval:
+    """The limits as by `standardize`, in few operations and for values only.
+
+    A derivative in loc or scale would be wrong where a limit is infinite.
+    """
+    scale = jnp.asarray(scale, loc.dtype)
+    low, high, loc, scale = jax.lax.stop_gradient(jnp.broadcast_arrays(low, high, loc, scale))
+    return Interval((low - loc) / scale, (high - loc) / scale, (high - low) / scale)
 
 
 def _nearer(interval: Interval) -> tuple[Array, Array]:
@@ -121,6 +133,40 @@ def log_interval_mass(
     interval = _interval(low, high, width)
     _, a = _nearer(interval)
     return log_mass(a, interval.width)
+
+
+class MassSlopes(NamedTuple):
+    """The log mass Z of an interval [a, b] and its derivatives, of the shape of the ends.
+
+    Attributes:
+        relative_log: log Z + c^2/2, where c is the distance of the interval from 0.
+        mean: the mean on the interval, phi(a)/Z - phi(b)/Z, without cancellation: minus the
+            derivative by a shift of the interval.
+        spread: a phi(a)/Z - b phi(b)/Z, minus the derivative by the log of its scale.
+        at_low, at_high: the densities phi(a)/Z and phi(b)/Z.
+    """
+
+    relative_log: Array
+    mean: Array
+    spread: Array
+    at_low: Array
+    at_high: Array
+
+
+def log_mass_and_slopes(low: Array, high: Array, width: Array) -> MassSlopes:
+    """The log mass of intervals, relative to the density at their points nearest to 0, and its
+    derivatives, which are 0 by infinite limits."""
+    mirrored, a = _nearer(Interval(low, high, width))
+    log, mean, at_far = intervals.log_mass_and_slopes(a, width)
+    at_near = mean + at_far
+    near, w = (jnp.where(jnp.isinf(x), 0.0, x) for x in (a, width))
+    return MassSlopes(
+        log,
+        jnp.where(mirrored, -mean, mean),
+        near * mean - w * at_far,
+        jnp.where(mirrored, at_far, at_near),
+        jnp.where(mirrored, at_near, at_far),
+    )
 
 
 def _interval(low: ArrayLike, high: ArrayLike, width: ArrayLike | None) -> Interval:

@@ -46,7 +46,7 @@ def from_file(
             their names. Without any a missing number is refused.
         part: (i, k) for the i-th of k parts of the rows to keep, such as
             (jax.process_index(), jax.process_count()). Of Parquet only the row groups of that part
-            are read, of CSV all text is passed over, of NPZ what comes before is passed over.
+            are read, of CSV all text is passed over, NPZ is read whole.
         units_row: whether the first row below the header of a CSV file holds units, and no data.
 
     Raises:

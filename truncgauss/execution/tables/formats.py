@@ -1,6 +1,7 @@
 """Rows of CSV, NPY, NPZ and Parquet files in blocks, with the names of their columns.
 
-A file that is larger than memory is read a block at a time; one that is not, as one block.
+A file that is larger than memory is read a block at a time, but for NPZ, of which NumPy reads whole
+columns; one that is not, as one block.
 """
 
 import contextlib
@@ -9,14 +10,13 @@ import difflib
 import importlib
 import itertools
 import sys
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from truncgauss.execution.files import DAMAGE
+from truncgauss.execution.files import archive
 
 TYPED = (".npy", ".npz", ".parquet")
 """Endings of files that know the types of their columns, and how many rows they have."""
@@ -59,7 +59,7 @@ def blocks(
 
 
 def header(path: str | Path) -> list[str]:
-    """The names of the columns of a file, for which no number is read.
+    """The names of the columns of a file.
 
     Raises:
         ValueError: the file is empty, or not what its ending says.
@@ -67,8 +67,7 @@ def header(path: str | Path) -> list[str]:
     """
     path = Path(path)
     if path.suffix == ".npz":
-        with _npz_columns(path, None) as columns:
-            return list(columns)
+        return list(_npz_columns(path, None))
     if path.suffix == ".parquet":
         with _parquet_file(path) as file:
             return list(file.schema_arrow.names)
@@ -76,7 +75,7 @@ def header(path: str | Path) -> list[str]:
 
 
 def num_rows(path: str | Path, columns: Sequence[str] | None = None) -> int:
-    """The number of rows of a file, for which no number is read.
+    """The number of rows of a file.
 
     Args:
         path: as in `chunks`.
@@ -95,8 +94,7 @@ def num_rows(path: str | Path, columns: Sequence[str] | None = None) -> int:
     if path.suffix == ".npy":
         return len(_mapped(path))
     if path.suffix == ".npz":
-        with _npz_columns(path, columns) as members:
-            return next(iter(members.values())).shape[0]
+        return len(next(iter(_npz_columns(path, columns).values())))
     if path.suffix == ".parquet":
         with _parquet_file(path) as file:
             return int(file.metadata.num_rows)
@@ -201,75 +199,31 @@ def _npy_blocks(
         yield FileBlock(np.arange(i, i + len(rows)), dict(enumerate(columns)))
 
 
-class Member(NamedTuple):
-    """A column of an archive, read up to its first value.
-
-    Attributes:
-        file: from which the values come.
-        shape: of the column, (n,).
-        dtype: of its values.
-    """
-
-    file: Any
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    def read(self, count: int) -> np.ndarray:
-        """The next values, (count,)."""
-        return np.frombuffer(self.file.read(count * self.dtype.itemsize), self.dtype)
-
-
-@contextlib.contextmanager
-def _of_an_archive(path: Path) -> Iterator[None]:
-    """Within this context whatever a torn archive raises becomes a ValueError in a sentence."""
+def _npz_columns(path: Path, names: Sequence[str] | None) -> dict[str, np.ndarray]:
+    """The columns of an archive by name, all of one length."""
     try:
-        yield
-    except DAMAGE as error:
+        with archive(path) as stored:
+            known = stored.files
+            read = {name: stored[name] for name in known if names is None or name in names}
+    except ValueError as error:
         raise ValueError(
             f"{path} is not an NPZ file of plain arrays: it is torn, or holds something else."
         ) from error
-
-
-@contextlib.contextmanager
-def _npz_columns(path: Path, names: Sequence[str] | None) -> Iterator[dict[str, Member]]:
-    """The opened columns of an archive by name, all of one length."""
-    with contextlib.ExitStack() as stack:
-        with _of_an_archive(path):
-            archive = stack.enter_context(zipfile.ZipFile(path))
-            known = [name.removesuffix(".npy") for name in archive.namelist()]
-        wanted = checked(path, names, known)
-        with _of_an_archive(path):
-            files = [stack.enter_context(archive.open(f"{name}.npy")) for name in wanted]
-            found = {name: _member(file) for name, file in zip(wanted, files)}
-        shapes = {member.shape for member in found.values()}
-        if len(shapes) != 1 or len(next(iter(shapes))) != 1:
-            raise ValueError(f"{path}: arrays must be columns of one length, got {sorted(shapes)}.")
-        yield found
-
-
-def _member(file: Any) -> Member:
-    """An array of an archive, of which the head is read."""
-    major, minor = np.lib.format.read_magic(file)
-    shape, _, dtype = getattr(np.lib.format, f"read_array_header_{major}_{minor}")(file)
-    if dtype.hasobject:
-        raise TypeError(f"an array of {dtype}")
-    return Member(file, shape, dtype)
+    columns = {name: read[name] for name in checked(path, names, known)}
+    shapes = {column.shape for column in columns.values()}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 1:
+        raise ValueError(f"{path}: arrays must be columns of one length, got {sorted(shapes)}.")
+    return columns
 
 
 def _npz_blocks(
     path: Path, names: Sequence[str] | None, begin: int, end: int, size: int
 ) -> Iterator[FileBlock]:
-    with _npz_columns(path, names) as members:
-        end = min(end, *(member.shape[0] for member in members.values()))
-        skipped = [min(size, begin - i) for i in range(0, begin, size)]
-        for count in skipped:  # an archive is read from its start
-            for member in members.values():
-                member.file.read(count * member.dtype.itemsize)
-        for i in range(begin, end, size):
-            count = min(size, end - i)
-            with _of_an_archive(path):
-                columns = {name: member.read(count) for name, member in members.items()}
-            yield FileBlock(np.arange(i, i + count), columns)
+    columns = _npz_columns(path, names)
+    lines = np.arange(len(next(iter(columns.values()))))[begin:end]
+    for i in range(0, len(lines), size):
+        rows = lines[i : i + size]
+        yield FileBlock(rows, {name: column[rows] for name, column in columns.items()})
 
 
 # ---------------------------------------------------------------- Parquet

@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import row_sums
+from truncgauss.fitting.mixtures.curvature import rough_point
 from truncgauss.fitting.mixtures.likelihood import mixture_log_likelihood
 from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterior
 from truncgauss.fitting.mixtures.profile import profile_of
 from truncgauss.fitting.optimization.result import table_of
-from truncgauss.fitting.optimization.wald import untrusted
+from truncgauss.fitting.optimization.wald import ratios_of, untrusted
+from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import checked_key
 from truncgauss.likelihood import Observations
@@ -112,32 +114,26 @@ class MixtureFit(LikelihoodFit):
         )
         if not self.converged:
             raise ValueError(f"function_of: there are no standard errors. {self.reason}")
-        return self.delta(lambda estimates: jnp.asarray(function(*self.parts(estimates))))
+        value, error = self.delta(lambda estimates: jnp.asarray(function(*self.parts(estimates))))
+        return value, error
 
-    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        """The profile-likelihood interval of an estimate, as of other fits, such as "locs[0][0]".
+    def kind_of(self, number: int) -> str:
+        kind: str = self.coordinates.kinds[number]
+        return kind
 
-        The way from the estimate is followed little by little, so that components keep their
-        labels. Where the likelihood does not fall far enough the end is infinite; that of a weight
-        is 0 or 1 then, and the lower one of a variance 0.
+    def profile_along(self, number: int, function: Any = None) -> Profile:
+        if function is None and self.errors[number] == 0.0:
+            raise ValueError(
+                f"profile: {self.names[number]} is fixed at {self.estimates[number]:g}."
+            )
+        return profile_of(self.loss, self.best.x, number, function)
 
-        Example:
-            >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
-            >>> [round(end, 3) for end in fit.profile("locs[0][0]")]
-            [1.08, 3.92]
-        """
-        low, high = super().profile(name, level)
-        kind = self.coordinates.kinds[self.names.index(name)]
-        return (
-            low if kind == "number" else max(low, 0.0),
-            min(high, 1.0) if kind == "weight" else high,
-        )
+    def ratios_along(self, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
+        value = lambda x: rough_point(self.loss, x).loss
+        return ratios_of(self.loss, self.best, coordinates, jacobian, value=value)
 
-    def _profile(self, name: str) -> Any:
-        number = self._profiled(name)
-        if self.errors[number] == 0.0:
-            raise ValueError(f"profile: {name} is fixed at {self.estimates[number]:g}.")
-        return profile_of(self.loss, self.best.x, number)
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        return dict(zip(("weights", "locs", "covariances"), self.parts(estimates)))
 
     def with_intervals(self, num_profiles: int) -> Self:
         """The fit with notes on how far Wald's intervals may be trusted."""
@@ -183,7 +179,9 @@ class MixtureFit(LikelihoodFit):
             found = mixture_log_likelihood(observations, *mixture, method)
             return np.asarray(found.log_prob)
 
-    def predict(self, observations: Observations, method: Method = Automatic()) -> Posterior:
+    def predict(  # type: ignore[override]  # of rows known in part, with their components
+        self, observations: Observations, method: Method = Automatic()
+    ) -> Posterior:
         """The true values and components of rows, old or new, under the fitted mixture; see
         `tg.mixtures.posterior`."""
         with jax.enable_x64(True):

@@ -29,7 +29,7 @@ from truncgauss.fitting.mixtures.likelihood import row_weights
 from truncgauss.fitting.mixtures.loss import MixtureLoss
 from truncgauss.fitting.mixtures.parameters import MixtureCoordinates
 from truncgauss.fitting.optimization.newton import Point, newton_steps
-from truncgauss.fitting.optimization.widening import Precision, along
+from truncgauss.fitting.optimization.widening import Precision, direction_in_words
 
 WIDEST = 20.0  # of the spread of a component's rows: beyond, it is a straight slope across them
 ENDLESS = (
@@ -200,7 +200,7 @@ def ascending_sentence(loss: MixtureLoss, x: np.ndarray, ascending: Ascending) -
     widens there."""
     k = ascending.component
     loc = ", ".join(f"{entry:.3g}" for entry in components_at(loss.coordinates, x).locs[k])
-    return ENDLESS.format(k, loc) + along(ascending.direction)
+    return ENDLESS.format(k, loc) + direction_in_words(ascending.direction)
 
 
 @functools.partial(Compiled, cost=closed_form)

@@ -1,5 +1,6 @@
 """The loop of an optimiser: jitted chunks of steps, a bar, and an honest end."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -62,7 +63,7 @@ def minimize(
     constraints: Any = None,
     tolerance: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
-    save_every: float | None = None,
+    save_every: float = checkpoints.SAVE_EVERY,
 ) -> FitResult:
     """The parameters that minimise an objective, by any optax optimiser.
 
@@ -92,7 +93,7 @@ def minimize(
             7e-5 in float32.
         checkpoint: a file. The fit saves its state there every `save_every` seconds, at the end and
             on KeyboardInterrupt, and goes on from it, bitwise, if it is there.
-        save_every: seconds between two checkpoints; by default 10, or what `resumable` says.
+        save_every: seconds between two writings of that file.
 
     Returns:
         FitResult. If a loss or gradient is not finite the fit stops, keeps the last good
@@ -157,14 +158,12 @@ class Minimization:
     rules: Rules
     key: Any
     checkpoint: str | os.PathLike[str] | None
-    save_every: float | None
+    save_every: float
 
     def through(self, done: Progress, progress: bool) -> Progress:
         """The end of the fit, from its start or its checkpoint."""
         num_steps, fingerprint = int(self.rules.num_steps), self.fingerprint()
-        with checkpoints.Checkpoint(
-            self.checkpoint, done, fingerprint, self.save_every, "fit"
-        ) as stored:
+        with self.resumable(), checkpoints.Checkpoint(done, fingerprint, "fit") as stored:
             stored.state = reopened(stored.state, num_steps)
             size, first = 1, int(stored.state.state.step)
             with bar(None, "steps", progress, num_steps, first) as shown:
@@ -177,6 +176,12 @@ class Minimization:
                     size = min(2 * size, CHUNK) if quick else max(size // 2, 1)
                     show(shown, stored.state)
         return stored.state
+
+    def resumable(self) -> contextlib.AbstractContextManager[Any]:
+        """The context in which the state goes to the file of this fit, if it has one."""
+        if self.checkpoint is None:
+            return contextlib.nullcontext()
+        return checkpoints.resumable(self.checkpoint, self.save_every)
 
     def advanced(self, done: Progress, size: int) -> Progress:
         """The progress after at most `size` more evaluations."""

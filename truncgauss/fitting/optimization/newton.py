@@ -217,7 +217,9 @@ def slope_at(loss: Any, x: np.ndarray) -> tuple[float, np.ndarray]:
     return current.loss, current.gradient
 
 
-def along(loss: Any, x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+def derivatives_along(
+    loss: Any, x: np.ndarray, direction: np.ndarray
+) -> tuple[float, float, float]:
     """A loss and its first and second derivatives along a direction, by its Hessian or, where that
     is expensive, by gradients on both sides."""
     slow = getattr(loss, "expensive_hessian", False) or getattr(loss, "iterated", False)

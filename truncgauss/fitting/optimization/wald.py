@@ -7,15 +7,22 @@ References:
         estimation", The American Statistician (1995).
 """
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.special import ndtr
+
+from truncgauss.execution.compiling import Compiled, closed_form
+from truncgauss.fitting.optimization.newton import Point, derivatives_along
 
 # Coverage of a 95 % Wald interval, below which it is not to be trusted. In the simulations of
 # tests/wald_coverage.py estimates with a true coverage of 0.93 to 0.97 were seldom below.
 LEAST_COVERED = 0.92
+STRAIGHT = 0.05  # change of a curvature that moves no ratio so far as to matter
 APART = 0.05  # of the way to the end of a Wald interval: values for differences are so far apart
 
 
@@ -80,6 +87,43 @@ def by_differences(
         return at, (after - before) / (2.0 * APART), (after - 2.0 * at + before) / APART**2
 
     return along
+
+
+@functools.partial(Compiled, cost=closed_form)
+def estimates_at(coordinates: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The estimates (p,) at free coordinates x, and their Jacobian (p, q)."""
+    return coordinates.estimates(x), jax.jacfwd(coordinates.estimates)(x)
+
+
+def ratios_of(
+    loss: Any,
+    end: Point,
+    coordinates: Any,
+    jacobian: np.ndarray,
+    some: Any = slice(None),
+    value: Callable[[np.ndarray], float] | None = None,
+) -> np.ndarray:
+    """`wald_ratios` of some of the estimates, all of which have that Jacobian; `value` is the loss,
+    if there is a program for that alone."""
+    size = float(loss.size)
+    quadratic = hasattr(loss, "bent") and loss.bent(end.x, end.hessian) < STRAIGHT
+
+    def derivatives(x: np.ndarray, direction: np.ndarray) -> tuple[float, float, float]:
+        if x is end.x:
+            return end.loss, 0.0, 0.0
+        if value is not None:
+            return by_differences(value)(x, direction)
+        if not quadratic:
+            return derivatives_along(loss, x, direction)
+        slope, move = end.gradient + end.hessian @ (x - end.x), x - end.x
+        bend = float(direction @ end.hessian @ direction)
+        return end.loss + (end.gradient + slope) @ move / 2, slope @ direction, bend
+
+    def estimates(x: np.ndarray) -> np.ndarray:
+        return np.asarray(estimates_at(coordinates, jnp.asarray(x))[0])[some]
+
+    covariance = np.linalg.inv(size * end.hessian)
+    return wald_ratios(derivatives, size, end.x, covariance, estimates, jacobian[some])
 
 
 def coverages(ratios: np.ndarray) -> np.ndarray:

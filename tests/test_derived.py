@@ -1,0 +1,279 @@
+"""Derived quantities against closed forms, other optimisers, finite differences and samples."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+import truncgauss as tg
+
+INF = np.inf
+
+
+def pairs(n=60, seed=0):
+    matrix = [[1.0, 0.6], [0.6, 2.0]]
+    return np.random.default_rng(seed).multivariate_normal([1.0, -1.0], matrix, n)
+
+
+def test_correlation_slope_and_scales_have_the_errors_of_complete_rows():
+    rows = pairs()
+    fit, n = tg.fit_observations(tg.Observations.exact(rows)), len(rows)
+    rho = np.corrcoef(rows.T)[0, 1]
+    correlation = fit.derived("correlation", "rho")
+    np.testing.assert_allclose(correlation.value[0, 1], rho, rtol=1e-10)
+    # The diagonal is 1 and has no error; (1 - rho^2) / sqrt(n) is Fisher's.
+    errors = (1.0 - rho**2) / np.sqrt(n) * (1.0 - np.eye(2))
+    np.testing.assert_allclose(correlation.standard_error, errors, rtol=1e-8, atol=1e-15)
+    assert correlation.names[1] == "rho[0, 1]"
+    slope = fit.derived(lambda p: p.covariance[0, 1] / p.covariance[0, 0], "slope")
+    line = stats.linregress(*rows.T)
+    np.testing.assert_allclose(slope.value, line.slope, rtol=1e-10)
+    np.testing.assert_allclose(slope.standard_error, line.stderr * ((n - 2) / n) ** 0.5, rtol=1e-8)
+    np.testing.assert_allclose(fit.derived("slopes").value[1, 0], line.slope, rtol=1e-10)
+    scales = fit.derived("scales")
+    np.testing.assert_allclose(scales.standard_error, scales.value / (2.0 * n) ** 0.5, rtol=1e-8)
+    assert not slope.notes and "slope" in str(slope)
+
+
+def test_profile_of_a_correlation_is_that_of_its_likelihood():
+    """-n log(1 - r rho) + n/2 log(1 - rho^2) is the profile log-likelihood of rho."""
+    rows = pairs()
+    fit = tg.fit_observations(tg.Observations.exact(rows))
+    r, n = np.corrcoef(rows.T)[0, 1], len(rows)
+    height = lambda rho: n * (0.5 * np.log1p(-(rho**2)) - np.log1p(-r * rho))
+    fall = lambda rho: height(r) - height(rho) - 0.5 * stats.chi2.ppf(0.9, 1)
+    ends = [optimize.brentq(fall, *way) for way in ((-0.99, r), (r, 0.99))]
+    quantity = fit.derived(lambda p: p.correlation[0, 1])
+    np.testing.assert_allclose(quantity.profile(0.9), ends, rtol=1e-6)
+
+
+def test_profiles_do_not_depend_on_the_parametrisation_and_wald_intervals_do():
+    """On 12 rows the variance is skewed: a note, and the ends of log sigma are those of sigma."""
+    fit = tg.fit_observations(tg.Observations.exact(pairs(12)[:, 0]))
+    variance = fit.derived(lambda p: p.sigma**2, "variance")
+    logarithm = fit.derived(lambda p: 2.0 * jnp.log(p["sigma"]), "log variance")
+    np.testing.assert_allclose(np.exp(logarithm.profile()), variance.profile(), rtol=1e-6)
+    np.testing.assert_allclose(variance.profile() ** 0.5, fit.profile("sigma"), rtol=1e-6)
+    assert "Do not trust the Wald interval of variance" in variance.notes[0]
+    assert "Use profile()" in variance.notes[0]
+
+
+def test_other_units_orders_and_weights():
+    """Correlations have no unit, slopes those of their outcomes; a weight of 2 is a row twice."""
+    rows, scale = pairs(30), np.array([1e3, 1e-2])
+    data = tg.Observations.exact(rows, weights=np.full(30, 2.0))
+    fit = tg.fit_observations(data)
+    other = tg.fit_observations(tg.Observations.exact(np.tile(rows, (2, 1))[:, ::-1] * scale[::-1]))
+    one, two = (
+        fit.derived("slopes").value[1, 0],
+        other.derived("slopes").value[0, 1],
+    )
+    np.testing.assert_allclose(two, one * scale[1] / scale[0], rtol=1e-9)
+    for name, entry in (("correlation", (0, 1)), ("scales", 0)):
+        first, second = fit.derived(name), other.derived(name)
+        factor = 1.0 if name == "correlation" else scale[0]
+        there = entry if name == "correlation" else 1
+        np.testing.assert_allclose(
+            second.standard_error[there], first.standard_error[entry] * factor, rtol=1e-8
+        )
+
+
+def cut(n=300, seed=3):
+    """Rows with a missing entry, a censored one, and a cut on the first."""
+    rows = pairs(n, seed)
+    rows = rows[rows[:, 0] > 0.0]
+    lower, upper = rows.copy(), rows.copy()
+    low = rows[:, 1] < -1.5
+    lower[low, 1], upper[low, 1] = -INF, -1.5
+    lower[::7, 1], upper[::7, 1] = -INF, INF
+    return tg.Observations(lower, upper, region=tg.Box([0.0, -INF], [INF, INF]))
+
+
+@pytest.mark.parametrize("information", ["observed", "sandwich"])
+def test_delta_method_by_finite_differences_behind_a_cut(information):
+    fit = tg.fit_observations(cut(), information=information)
+    function = lambda p: p.loc[1] - p.slopes[1, 0] * p.loc[0] + p["covariance[1, 1]"]
+    quantity = fit.derived(function, "mixed")
+    with jax.enable_x64(True):
+        value = lambda e: float(function(fit.parameters(jnp.asarray(e))))
+        slopes = optimize.approx_fprime(fit.estimates, value, 1e-7)
+    np.testing.assert_allclose(quantity.value, value(fit.estimates), rtol=1e-12)
+    error = (slopes @ fit.parameter_covariance @ slopes) ** 0.5
+    np.testing.assert_allclose(quantity.standard_error, error, rtol=1e-5)
+    np.testing.assert_allclose(quantity.covariance, [[error**2]], rtol=1e-5)
+    same = fit.delta(lambda e: function(fit.parameters(e)))
+    assert (same.value, same.standard_error) == (quantity.value, quantity.standard_error)
+    value, error = same
+    assert value == same[0] and error == same[1]
+
+
+@pytest.mark.slow
+def test_profile_of_a_slope_behind_a_cut_against_another_optimiser():
+    """The likelihood maximised over all else by SciPy at a held slope."""
+    rows = cut(150)
+    fit = tg.fit_observations(rows)
+    quantity = fit.derived(lambda p: p.slopes[1, 0], "slope")
+    low, high = quantity.profile()
+
+    def highest(slope):
+        def loss(x):
+            var, rest = np.exp(x[2:])
+            matrix = [[var, slope * var], [slope * var, slope**2 * var + rest]]
+            terms = tg.log_likelihood(rows, jnp.asarray(x[:2]), jnp.asarray(matrix)).log_prob
+            return -float(jnp.sum(terms))
+
+        start = [*fit.loc, *np.log(np.diagonal(fit.covariance_matrix))]
+        return -optimize.minimize(loss, start, method="Nelder-Mead", tol=1e-8).fun
+
+    for end in (low, high):
+        np.testing.assert_allclose(fit.log_likelihood - highest(end), 1.9207, atol=2e-3)
+
+
+def test_mixtures_regressions_truncated_fits_and_fractions():
+    y = np.concatenate([np.random.default_rng(0).normal(m, 1, 60) for m in (0.0, 5.0)])
+    mixture = tg.fit_mixture(tg.Observations.exact(y), 2)
+    gap = mixture.derived(lambda p: jnp.abs(p.locs[0, 0] - p.locs[1, 0]), "gap")
+    np.testing.assert_allclose(gap.value, abs(mixture.locs[0, 0] - mixture.locs[1, 0]))
+    low, high = gap.profile()
+    assert low < gap.value < high
+    np.testing.assert_allclose([low, high], gap.wald(), atol=0.15 * gap.standard_error)
+    one = mixture.derived("locs")
+    np.testing.assert_allclose(one.standard_error, mixture.standard_errors.locs, rtol=1e-8)
+
+    design = np.column_stack([np.ones(120), y])
+    fit = tg.fit_regression(2.0 + y + np.sin(7.0 * y), design, censored_low=0.0)
+    ratio = fit.derived(lambda p: p.coefficients[1] / p.sigma)
+    gradient = np.array([0.0, 1.0, -fit.coefficients[1] / fit.scale]) / fit.scale
+    error = (gradient @ fit.parameter_covariance @ gradient) ** 0.5
+    np.testing.assert_allclose(ratio.standard_error, error, rtol=1e-8)
+
+    cut_fit = tg.fit_truncated_normal(y[y > 0.0], low=0.0)
+    np.testing.assert_allclose(
+        cut_fit.derived("covariance").standard_error,
+        cut_fit.standard_errors.covariance_matrix,
+        rtol=1e-8,
+    )
+    shift = tg.fit_shift([841], [0.0], [[1.0]], tg.Box([0.0], [INF]), num_trials=1000)
+    share = shift.derived(lambda p: jax.scipy.special.ndtr(p["shift[0]"]), "share")
+    np.testing.assert_allclose(share.value, 0.841, rtol=1e-6)
+    np.testing.assert_allclose(share.standard_error, (0.841 * 0.159 / 1000) ** 0.5, rtol=1e-4)
+
+
+def clustered(seed=0, groups=60):
+    """An outcome and a design of five rows a group, which share a part of the noise."""
+    rng, labels = np.random.default_rng(seed), np.repeat(np.arange(groups), 5)
+    x = rng.normal(size=groups)[labels] + 0.3 * rng.normal(size=len(labels))
+    y = 1.0 + 2.0 * x + rng.normal(size=groups)[labels] + rng.normal(size=len(labels))
+    return y, np.column_stack([np.ones_like(x), x]), labels
+
+
+def test_clustered_errors_are_those_of_sums_of_scores():
+    y, design, labels = clustered()
+    texts = np.array([f"group {k}" for k in labels])
+    order = np.random.default_rng(1).permutation(len(y))
+    settings = {"information": "sandwich", "cluster": texts[order]}
+    fit = tg.fit_regression(y[order], design[order], **settings)
+    rest = y - design @ np.linalg.solve(design.T @ design, design.T @ y)
+    scores = np.array([design[labels == k].T @ rest[labels == k] for k in range(60)])
+    bread = np.linalg.inv(design.T @ design)
+    expected = bread @ scores.T @ scores @ bread * 60 / 59
+    np.testing.assert_allclose(fit.parameter_covariance[:2, :2], expected, rtol=1e-7)
+    several = tg.fit_observations(
+        tg.Observations.exact(y), (design,), **{**settings, "cluster": labels}
+    )
+    np.testing.assert_allclose(several.errors, fit.errors, rtol=1e-7)
+    assert fit.num_clusters == 60 and "sandwich information of 60 clusters" in str(fit)
+    slope = fit.derived(lambda p: p.coefficients[1], "slope")
+    np.testing.assert_allclose(slope.standard_error, expected[1, 1] ** 0.5, rtol=1e-7)
+    # Rows that count twice are two rows of one group.
+    double = tg.fit_regression(
+        y, design, weights=np.full(300, 2.0), **{**settings, "cluster": labels}
+    )
+    np.testing.assert_allclose(double.errors, fit.errors, rtol=1e-7)
+    alone = tg.fit_regression(y, design, **{**settings, "cluster": np.arange(300)})
+    robust = tg.fit_regression(y, design, information="sandwich")
+    np.testing.assert_allclose(alone.errors, robust.errors * (300 / 299) ** 0.5, rtol=1e-9)
+
+
+def test_clusters_that_cannot_be_are_refused_and_few_are_noted():
+    y, design, labels = clustered(groups=8)
+    robust = {"information": "sandwich"}
+    with pytest.raises(ValueError, match="cluster needs information=\"sandwich\", got 'observed'"):
+        tg.fit_regression(y, design, cluster=labels)
+    with pytest.raises(ValueError, match=r"one label for each of 40 rows, got \(3,\)"):
+        tg.fit_regression(y, design, cluster=[1, 2, 3], **robust)
+    with pytest.raises(ValueError, match="some labels are missing"):
+        tg.fit_regression(y, design, cluster=[None] * 40, **robust)
+    with pytest.raises(ValueError, match="all rows are of one cluster"):
+        tg.fit_regression(y, design, cluster=np.ones(40), **robust)
+    fit = tg.fit_regression(y, design, cluster=labels, **robust)
+    assert any("rest on 8 clusters" in note for note in fit.notes)
+
+
+@pytest.mark.slow
+def test_clustered_intervals_hold_the_truth_where_others_do_not():
+    held = np.zeros((200, 2), bool)
+    for k in range(200):
+        y, design, labels = clustered(10 + k)
+        settings = {"information": "sandwich", "num_profiles": 0, "progress": False}
+        for j, cluster in enumerate((labels, None)):
+            fit = tg.fit_regression(y, design, cluster=cluster, **settings)
+            low, high = fit.wald()[1]
+            held[k, j] = low < 2.0 < high
+    shares = held.mean(axis=0)
+    assert 0.9 <= shares[0] <= 0.98 and shares[1] < 0.8, shares
+
+
+def test_bad_functions_are_refused():
+    fit = tg.fit_observations(tg.Observations.exact(pairs(20)))
+    with pytest.raises(ValueError, match="ratio is not finite at the estimates, but nan"):
+        fit.derived(lambda p: jnp.log(-p.scales[0]), "ratio")
+    with pytest.raises(ValueError, match="expected real numbers, got dtype bool"):
+        fit.derived(lambda p: p.loc > 0)
+    with pytest.raises(AttributeError, match="no parameter 'slope', but coefficients, loc, cov"):
+        fit.derived("slope")
+    with pytest.raises(KeyError, match="no estimate 'loc"):
+        fit.derived(lambda p: p["loc[7]"])
+    with pytest.raises(ValueError, match="level must lie between 0 and 1"):
+        fit.derived("loc").profile(95)
+    constant = fit.derived(lambda p: 2.0)
+    assert constant.value == 2.0 and constant.standard_error == 0.0
+
+
+def test_at_an_edge_errors_are_infinite_and_a_note_says_so():
+    fit = tg.fit_observations(tg.Observations.exact(pairs(20)))
+    steep = fit.derived(lambda p: jnp.sqrt(p.loc[0] - jax.lax.stop_gradient(p.loc[0])), "root")
+    assert steep.value == 0.0 and np.isinf(steep.standard_error)
+    assert "root is infinite" in steep.notes[0] and "edge" in steep.notes[0]
+    y = np.random.default_rng(0).normal(size=30) * 0.1
+    edge = tg.fit_observations(tg.Observations.exact(y, noise=np.full((30, 1), 1.0)))
+    assert not edge.converged
+    quantity = edge.derived("loc")
+    assert not np.isfinite(quantity.standard_error[0])
+    assert "no error is known" in quantity.notes[0]
+    with pytest.raises(ValueError, match="no maximum to start from"):
+        quantity.profile()
+
+
+def second_by_first(p):
+    return p.slopes[1, 0]
+
+
+@pytest.mark.slow
+def test_delta_profile_and_bootstrap_intervals_hold_the_truth():
+    """200 samples of 120 rows, for a slope; all three intervals are of 95 %. That of the bootstrap,
+    by quantiles of 400 draws of rows, is known to be short in small samples."""
+    truth, held = 0.6, np.zeros((200, 3), bool)
+    for k in range(200):
+        rows = pairs(120, 100 + k)
+        fit = tg.fit_observations(tg.Observations.exact(rows), num_profiles=0, progress=False)
+        slope = fit.derived(second_by_first)
+        draws = rows[np.random.default_rng(k).integers(0, 120, (400, 120))]
+        centred = draws - draws.mean(axis=1, keepdims=True)
+        slopes = (centred[..., 0] * centred[..., 1]).sum(1) / (centred[..., 0] ** 2).sum(1)
+        ends = slope.wald(), slope.profile(), np.quantile(slopes, [0.025, 0.975])
+        held[k] = [low < truth < high for low, high in ends]
+    shares = held.mean(axis=0)
+    assert np.all((shares[:2] >= 0.93) & (shares[:2] <= 0.97)), shares
+    assert abs(shares[2] - shares[0]) <= 0.02, shares

@@ -1,0 +1,117 @@
+"""The Python of the README and of docs/ runs and prints what they say; links lead somewhere."""
+
+import contextlib
+import io
+import itertools
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+}
+COMMAND = "from truncgauss.cli import main; raise SystemExit(main())"
+LONG = "# Takes a minute.\n"
+
+
+def blocks_of(page):
+    """Pairs of the language of a block of code and the code."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", PAGES[page], flags=re.DOTALL | re.MULTILINE)
+
+
+def pairs_of(page):
+    """Python, with what it prints: the block after it."""
+    return [
+        (code, shown)
+        for (kind, code), (next_kind, shown) in itertools.pairwise(blocks_of(page))
+        if kind == "python" and next_kind == "text"
+    ]
+
+
+WITH_CODE = [page for page in PAGES if pairs_of(page)]
+WITH_LONG_CODE = [page for page in PAGES if LONG in PAGES[page]]
+
+
+def test_pages_are_found_and_every_python_block_is_followed_by_what_it_prints():
+    assert len(WITH_CODE) > 8 and WITH_LONG_CODE
+    for page in PAGES:
+        assert len(pairs_of(page)) == sum(kind == "python" for kind, _ in blocks_of(page)), page
+
+
+def without_rounding(text):
+    """A text without the digits of rounding errors, which differ from CPU to CPU."""
+    return re.sub(r"\b\d\.\d+e-1[2-9]\b", "0", text)
+
+
+def check_blocks(page, pairs):
+    names = {}
+    for code, shown in pairs:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, page, "exec"), names)
+        assert without_rounding(printed.getvalue()) == without_rounding(shown)
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_python_blocks_print_what_the_page_says(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    check_blocks(page, ((code, shown) for code, shown in pairs_of(page) if LONG not in code))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_LONG_CODE)
+def test_blocks_that_take_a_minute_print_what_the_page_says(page):
+    code = "".join(code for code, _ in pairs_of(page))
+    imports = "\n".join(re.findall(r"^(?:import|from) .*", code, flags=re.MULTILINE))
+    long = [pair for pair in pairs_of(page) if pair[0].startswith(LONG)]
+    check_blocks(page, [(imports, ""), *long])
+
+
+def test_the_broken_config_is_refused_as_the_page_says(tmp_path):
+    [(config, shown)] = [
+        (config, shown)
+        for page in PAGES
+        for (kind, config), (_, shown) in itertools.pairwise(blocks_of(page))
+        if kind == "yaml"
+    ]
+    path = tmp_path / "my.yaml"
+    path.write_text(config)
+    done = subprocess.run(
+        [sys.executable, "-c", COMMAND, "check", "my.yaml"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == shown
+
+
+def links_of(page):
+    """Files that a page links to."""
+    links = re.findall(r"\]\((?!https?:)([^)#\s]+)(?:#[\w-]+)?\)", PAGES[page])
+    return sorted({(ROOT / page).parent / link for link in links})
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    assert [str(link) for link in links_of(page) if not link.exists()] == []
+
+
+def test_a_reader_of_the_readme_is_led_to_every_page():
+    reached, next_pages = set(), {"README.md"}
+    while next_pages:
+        reached |= next_pages
+        links = {link.resolve() for page in next_pages for link in links_of(page)}
+        next_pages = {page for page in PAGES if (ROOT / page) in links} - reached
+    assert reached == set(PAGES)
+
+
+def test_the_readme_is_one_screen():
+    assert len(PAGES["README.md"].splitlines()) <= 150

@@ -1,0 +1,267 @@
+"""Quantities derived from a fit: differentiable functions of its parameters, and their errors."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.fitting.optimization.result import table_of
+from truncgauss.fitting.optimization.wald import coverages, estimates_at, untrusted
+
+ROUNDING = 1e-14  # of a value, which no error is below
+NOT_COMPARED = "The Wald interval of {} was not compared with the likelihood; profile() does that."
+NO_MAXIMUM = "{}: the fit has found no maximum, so that no error is known. {}"
+AT_AN_EDGE = (
+    "The standard error of {} is infinite: the rows do not identify it, or it has no finite slope, "
+    "as where a parameter lies at an edge."
+)
+
+
+class Parameters:
+    """The parameters of a fit by name, as the functions of `derived` see them.
+
+    Attributes are the fit's arrays, such as `p.loc` or `p.coefficients`, and the estimates of its
+    table that have a plain name; `p["covariance[0, 1]"]` is an estimate by any name.
+
+    Args:
+        names: of the estimates.
+        estimates: the vector of them, (p,), an attribute too.
+        arrays: further attributes, functions of these.
+    """
+
+    def __init__(self, names: tuple[str, ...], estimates: Any, arrays: dict[str, Any]) -> None:
+        self.estimates, self._names, self._arrays = estimates, names, arrays
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(f"there is no estimate {name!r}, but {', '.join(self._names)}.")
+        return self.estimates[self._names.index(name)]
+
+    def __getattr__(self, name: str) -> Any:
+        arrays = self.__dict__.get("_arrays", {})
+        if name in arrays:
+            return arrays[name]
+        if name in self.__dict__.get("_names", ()):
+            return self[name]
+        known = [*arrays, *self.__dict__.get("_names", ())]
+        raise AttributeError(f"the fit has no parameter {name!r}, but {', '.join(known)}.")
+
+
+def gaussian_arrays(loc: Any, covariance: Any) -> dict[str, Any]:
+    """Parameters of a Gaussian by name: loc (d,), if there is one, the covariance matrix (d, d),
+    standard deviations `scales` (d,), the matrix `correlation`, and `slopes` (d, d), in row i those
+    of outcome i by each outcome alone, covariance[i, j] / covariance[j, j]."""
+    variances = jnp.diagonal(covariance)
+    scales = jnp.sqrt(variances)
+    arrays = {
+        "covariance": covariance,
+        "covariance_matrix": covariance,
+        "scales": scales,
+        "correlation": covariance / scales[:, None] / scales,
+        "slopes": covariance / variances,
+    }
+    return arrays if loc is None else {"loc": loc, **arrays}
+
+
+@dataclasses.dataclass(frozen=True)
+class Flat:
+    """A function of the vector of estimates as a vector. Equal ones share their programs: of one
+    function, and fits of one kind with the same names and constants.
+
+    Attributes:
+        function: of `Parameters`.
+        key: by which the fit's parameters are shaped.
+        fit: without its rows.
+    """
+
+    function: Callable[[Parameters], Any]
+    key: Any
+    fit: Any = dataclasses.field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, function: Callable[[Parameters], Any], fit: Any) -> "Flat":
+        rows = dict.fromkeys(("loss", "best", "observations", "centred", "outliers"))
+        light = dataclasses.replace(fit, **rows, designs=())
+        constants = [np.asarray(leaf) for leaf in jax.tree.leaves(fit.array_constants)]
+        shaped = tuple((leaf.shape, leaf.tobytes()) for leaf in constants)
+        return cls(function, (type(fit), fit.names, shaped), light)
+
+    def __call__(self, estimates: jax.Array) -> jax.Array:
+        return jnp.ravel(jnp.asarray(self.function(self.fit.parameters(estimates))))
+
+
+@frozen_pytree
+class DerivedCoordinates:
+    """Free coordinates whose estimates are a function of those of others.
+
+    Attributes:
+        coordinates: the others.
+        function: of their vector of estimates, (p,) -> (k,) (static).
+    """
+
+    coordinates: Any
+    function: Callable[[jax.Array], jax.Array] = static_field()
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        return self.function(self.coordinates.estimates(x))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Derived:
+    """A function of a fit's parameters and its errors; `print` shows a table. It unpacks as
+    (value, standard_error).
+
+    Attributes:
+        name: of the quantity.
+        value: its estimate, a number or an array.
+        standard_error: by the delta method, of that shape; inf where it is not identified.
+        covariance: of its entries, one after the other, (k, k).
+        wald_ratios: how far the log-likelihood is from quadratic along it, (k, 2), see
+            `LikelihoodFit`; empty if that was not compared.
+        fit: where it comes from.
+        function: of the vector of all estimates, (p,) -> (k,).
+        notes: sentences that a reader of the numbers must know.
+    """
+
+    name: str
+    value: np.ndarray
+    standard_error: np.ndarray
+    covariance: np.ndarray
+    wald_ratios: np.ndarray
+    fit: Any = dataclasses.field(repr=False)
+    function: Callable[[jax.Array], jax.Array] = dataclasses.field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.value, self.standard_error))
+
+    def __getitem__(self, number: int) -> np.ndarray:
+        return (self.value, self.standard_error)[number]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the entries."""
+        indices = [", ".join(map(str, index)) for index in np.ndindex(self.value.shape)]
+        return [f"{self.name}[{index}]" if index else self.name for index in indices]
+
+    def wald(self, level: float = 0.95) -> np.ndarray:
+        """The Wald interval, symmetric, from the standard error: the shape of the value and 2."""
+        half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.standard_error
+        return np.stack([self.value - half, self.value + half], axis=-1)
+
+    def profile(self, level: float = 0.95) -> np.ndarray:
+        """The profile-likelihood interval, of the shape of the value and 2: all values whose
+        likelihood ratio to the maximum, over all parameters with that value, does not speak against
+        them at that level. An end is infinite where the likelihood does not fall that far.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1, or a fit that has not converged.
+
+        Example:
+            >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+            >>> fit.derived(lambda p: p.sigma**2, "variance").profile().round(3)
+            array([0.405, 7.517])
+        """
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
+        if not self.fit.converged:
+            raise ValueError(f"profile: there is no maximum to start from. {self.fit.reason}")
+        fall = 0.5 * float(stats.chi2.ppf(level, 1))
+        with jax.enable_x64(True):
+            entries = range(self.value.size)
+            ends = [self.fit.profile_along(k, self.function).interval(fall) for k in entries]
+        return np.reshape(np.array(ends, float), (*self.value.shape, 2))
+
+    def __str__(self) -> str:
+        lines = table_of(self.names, np.ravel(self.value), np.ravel(self.standard_error))
+        lines.append(f"standard errors by the delta method from {self.fit.errors_from}")
+        return "\n".join([*lines, *self.notes])
+
+
+def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | None) -> Derived:
+    """A function of a fit's parameters with its errors, see `LikelihoodFit.derived`."""
+    if isinstance(function, str):
+        name, function = name or function, ByName(function)
+    name = name or "quantity"
+    flat = Flat.of(function, fit)
+    with jax.enable_x64(True):
+        at = jnp.asarray(fit.estimates, jnp.float64)
+        value = np.asarray(function(fit.parameters(at)))
+        if not np.issubdtype(value.dtype, np.floating):
+            raise ValueError(f"{name}: expected real numbers, got dtype {value.dtype}.")
+        if np.all(np.isfinite(fit.estimates)) and not np.all(np.isfinite(value)):
+            raise ValueError(f"{name} is not finite at the estimates, but {value}.")
+        slopes = np.asarray(jax.jacfwd(flat)(at))
+        jacobian = slopes @ jacobian_of(fit)
+        size = ROUNDING * np.abs(np.ravel(value))
+        constant = errors_of(fit, jacobian)[0] <= size  # as on the diagonal of a correlation matrix
+        jacobian = np.where(constant[:, None], 0.0, jacobian)
+        errors, covariance = errors_of(fit, jacobian)
+        ratios = np.zeros((0, 2))
+        if fit.converged and len(fit.wald_ratios) and np.all(np.isfinite(errors)):
+            ratios = fit.ratios_along(DerivedCoordinates(fit.coordinates, flat), jacobian)
+    return Derived(
+        name=name,
+        value=value,
+        standard_error=np.reshape(errors, value.shape),
+        covariance=covariance,
+        wald_ratios=ratios,
+        fit=fit,
+        function=flat,
+        notes=notes_of(fit, name, errors, ratios),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ByName:
+    """A parameter, or an estimate of the table, by its name."""
+
+    name: str
+
+    def __call__(self, parameters: Parameters) -> Any:
+        return parameters[self.name] if "[" in self.name else getattr(parameters, self.name)
+
+
+def jacobian_of(fit: Any) -> np.ndarray:
+    """The Jacobian of the estimates in free coordinates, (p, q)."""
+    return np.asarray(estimates_at(fit.coordinates, jnp.asarray(fit.best.x))[1])
+
+
+def errors_of(fit: Any, jacobian: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Standard errors (k,) and covariance (k, k) of functions with that Jacobian (k, q) in free
+    coordinates; infinite for those that have no finite slope."""
+    steep = ~np.all(np.isfinite(jacobian), axis=1)
+    bars = fit.free_errors.of(np.where(steep[:, None], 0.0, jacobian))
+    covariance = np.where(steep[:, None] | steep, np.nan, bars.covariance)
+    covariance[steep, steep] = np.inf
+    return np.where(steep, np.inf, bars.standard_errors), covariance
+
+
+def notes_of(fit: Any, name: str, errors: np.ndarray, ratios: np.ndarray) -> tuple[str, ...]:
+    """Sentences on the errors of a derived quantity, and on its Wald interval."""
+    if not fit.converged:
+        return (NO_MAXIMUM.format(name, fit.reason),)
+    if np.any(np.isinf(errors)):
+        return (AT_AN_EDGE.format(name),)
+    if not len(ratios):
+        return (NOT_COMPARED.format(name),)
+    if not np.any(untrusted(ratios)):
+        return ()
+    advice = " Use profile()." if fit.information in ("observed", "expected") else ""
+    return (f"Do not trust the Wald interval of {name}. {far_from_quadratic(ratios)}{advice}",)
+
+
+def far_from_quadratic(ratios: np.ndarray) -> str:
+    """The reason why Wald intervals are not to be trusted, in a sentence."""
+    least = float(coverages(ratios).min())
+    if least > 0.5:
+        return (
+            "The log-likelihood is not quadratic: were the fit the truth, Wald's of 95 % would "
+            f"hold it in about {least:.0%} of the samples."
+        )
+    return "The log-likelihood is far from quadratic."

@@ -1,0 +1,687 @@
+"""Predictions of new rows by a fitted Gaussian or regression, and their marginal effects.
+
+A prediction is a function h of a row's mean and covariance, which one program evaluates with its
+slopes for all rows; the errors follow by the delta method. With f the probability (density) of what
+is known of a row, the mean of its true values is loc + covariance @ d log f / d loc.
+
+References:
+    Williams, "Using the margins command to estimate and interpret adjusted predictions and marginal
+        effects", The Stata Journal (2012).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import special, stats
+
+from truncgauss.execution import row_sums, tables
+from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
+from truncgauss.fitting.centring import Whitened
+from truncgauss.fitting.derived import AT_AN_EDGE, NO_MAXIMUM, errors_of, jacobian_of
+from truncgauss.fitting.optimization.result import table_of
+from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.problem import as_key
+from truncgauss.gaussian.regions import Box
+from truncgauss.likelihood import Observations, filled_up, row_terms
+from truncgauss.probability.automatic import Automatic
+from truncgauss.special import ndtr
+
+KINDS = ("mean", "observed", "mean_observed", "recorded", "probability", "quantile")
+CHUNK = 256  # rows whose errors are computed together
+HALVINGS = 80  # of the interval that holds a quantile
+FAR = 40.0  # standard deviations about the mean in which quantiles are sought
+SHOWN = 20  # rows of a table that is printed
+
+
+class Covariates(NamedTuple):
+    """Covariates of a mean or a log scale, as the user has them.
+
+    Attributes:
+        values: (n, p).
+        names: of the columns; their numbers where the table had none.
+        named: whether it had some.
+        encoder: the function that makes these columns of another table, if there is one.
+    """
+
+    values: np.ndarray
+    names: tuple[str, ...]
+    named: bool
+    encoder: Any = None
+
+    @classmethod
+    def of(cls, design: Whitened) -> "Covariates":
+        names = design.names or tuple(map(str, range(design.columns.shape[1])))
+        return cls(design.columns, names, design.names is not None, design.encoder)
+
+    def read(self, table: Any, what: str) -> np.ndarray:
+        """The same columns of another table, (m, p)."""
+        if isinstance(table, Mapping):
+            n = max(map(np.size, table.values()))
+            numbers = {name: np.full(n, x) for name, x in table.items() if np.ndim(x) == 0}
+            table = {**table, **numbers}
+        columns = tables.named_columns(table)
+        if self.encoder is not None and columns is not None and not {*self.names} <= {*columns}:
+            table = self.encoder(table)
+        named = columns is not None
+        if self.named and named:
+            values = tables.read(table, self.names, what=what).values
+        else:
+            values = tables.read(table, what=what).values
+            values = values.reshape(-1, 1) if values.ndim == 1 and len(self.names) == 1 else values
+        if values.ndim != 2 or values.shape[1] != len(self.names):
+            raise ValueError(
+                f"{what} must have the {len(self.names)} column(s) {', '.join(self.names)}, got "
+                f"shape {values.shape}."
+            )
+        if not np.all(np.isfinite(values)):
+            raise ValueError(f"{what} holds NaN or infinity.")
+        return np.asarray(values, float)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """Predictions of rows, or their marginal effects; `print` shows a table.
+
+    Attributes:
+        kind: of the prediction.
+        names: of the rows, or of the covariates whose effects these are.
+        value: one for each of these, or an array.
+        standard_error: likewise, by the delta method: that of the estimates, not the scatter of new
+            rows. inf where it is not identified.
+        low, high: the ends of the intervals, likewise; those of a probability lie within 0 and 1.
+        level: of these.
+        covariance: of average effects, one after the other; None for others.
+        notes: sentences that a reader of the numbers must know.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    value: np.ndarray
+    standard_error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    level: float
+    covariance: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of all entries."""
+        return tuple(
+            f"{self.names[first]}[{', '.join(map(str, others))}]" if others else self.names[first]
+            for first, *others in np.ndindex(self.value.shape)
+        )
+
+    def to_frame(self, backend: str = "pandas") -> Any:
+        """The table as a DataFrame, one row for each entry, as `LikelihoodFit.to_frame`."""
+        parts = self.value, self.standard_error, self.low, self.high
+        words = "estimate", "standard_error", "low", "high"
+        columns = {word: part.ravel() for word, part in zip(words, parts)}
+        return tables.data_frame(self.labels, columns, backend)
+
+    def __str__(self) -> str:
+        ends = dict(zip(self.labels, zip(self.low.ravel(), self.high.ravel())))
+        parts = self.labels[:SHOWN], self.value.ravel(), self.standard_error.ravel()
+        lines = table_of(*parts, ends)
+        lines = [line.removesuffix("  profile") for line in lines]
+        lines[0] = lines[0].replace("  95 %", f"{100 * self.level:4.3g} %")
+        more = len(ends) - SHOWN
+        lines += [f"and {more} more"] if more > 0 else []
+        return "\n".join([*lines, *self.notes])
+
+
+# ---------------------------------------------------------------- one prediction of all rows
+
+
+@frozen_pytree
+class Prediction:
+    """A function of the means (n, d) and covariances (n, d, d) of rows -> (n,), or (n, d).
+
+    Attributes:
+        rows: what is known of the rows, or the event; None for nothing.
+        narrower: the event whose probability is asked for, within what is known.
+        normal: the standard normal quantile of that entry, if a quantile is asked for.
+        kind: one of KINDS (static).
+        region: whether the event is the region of the rows (static).
+        entry: whose quantile is asked for (static).
+    """
+
+    rows: Observations | None
+    narrower: Observations | None = None
+    normal: jax.Array | None = None
+    kind: str = static_field(default="mean")
+    region: bool = static_field(default=False)
+    entry: int = static_field(default=0)
+
+    def log_mass(self, rows: Any, loc: jax.Array, covariance: jax.Array) -> jax.Array:
+        """The log probability (density) of the event, (n,)."""
+        terms = row_terms(rows, loc, CovarianceMatrix(covariance), Automatic(), as_key(None))
+        return terms.region if self.region else terms.data
+
+    def __call__(self, loc: jax.Array, covariance: jax.Array) -> jax.Array:
+        j = self.entry
+        if self.normal is not None:
+            return loc[:, j] + self.normal * jnp.sqrt(covariance[:, j, j])
+        if self.rows is None:
+            return loc
+        if self.kind == "recorded":
+            return self.recorded(loc, covariance)
+        if self.narrower is not None:
+            inside = self.log_mass(self.narrower, loc, covariance)
+            return jnp.exp(inside - self.log_mass(self.rows, loc, covariance))
+        if self.kind in ("observed", "probability"):
+            return jnp.exp(self.log_mass(self.rows, loc, covariance))
+        slope = jax.grad(lambda loc: jnp.sum(self.log_mass(self.rows, loc, covariance)))(loc)
+        return loc + jnp.einsum("nij,nj->ni", covariance, slope)
+
+    def recorded(self, loc: jax.Array, covariance: jax.Array) -> jax.Array:
+        """The mean of one outcome that counts as the limit where it lies beyond, (n, 1)."""
+        assert self.rows is not None
+        scale = jnp.sqrt(covariance[:, 0])
+        total = loc
+        for sign, limit in ((1.0, self.rows.lower), (-1.0, self.rows.upper)):
+            finite = jnp.isfinite(limit)
+            z = sign * (jnp.where(finite, limit, 0.0) - loc) / scale
+            excess = scale * (z * ndtr(z) + jnp.exp(-0.5 * z**2) / (2.0 * jnp.pi) ** 0.5)
+            total += jnp.where(finite, sign * excess, 0.0)
+        return total
+
+
+def tangents_of(loc: jax.Array, covariance: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Directions in which each entry of all means, and each of all covariances in the lower
+    triangle, moves: (d + s, n, d) and (d + s, n, d, d)."""
+    d, pairs = loc.shape[1], np.column_stack(np.tril_indices(loc.shape[1]))
+    vectors = np.concatenate([np.eye(d), np.zeros((len(pairs), d))])
+    matrices = np.zeros((d + len(pairs), d, d))
+    for matrix, (i, j) in zip(matrices[d:], pairs):
+        matrix[i, j] = matrix[j, i] = 1.0
+    shapes = (len(vectors), *loc.shape), (len(vectors), *covariance.shape)
+    parts = vectors[:, None], matrices[:, None]
+    directions = [jnp.broadcast_to(part, shape) for part, shape in zip(parts, shapes)]
+    return directions[0], directions[1]
+
+
+@Compiled
+def sloped(
+    prediction: Prediction, loc: jax.Array, covariance: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """A prediction of all rows, and its slopes by the entries of their Gaussians, (t, n, ...)."""
+    value, along = jax.linearize(prediction, loc, covariance)
+    return value, jax.vmap(along)(*tangents_of(loc, covariance))
+
+
+@Compiled
+def sloped_effect(
+    prediction: Prediction, at: tuple[jax.Array, ...], move: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The rate at which a prediction changes as the Gaussians move, its slopes as in `sloped`, and
+    those by the move."""
+    rate = lambda *at: jax.jvp(prediction, at, move)[1]
+    value, along = jax.linearize(rate, *at)
+    by_move = jax.linearize(prediction, *at)[1]
+    directions = tangents_of(*at)
+    return value, jax.vmap(along)(*directions), jax.vmap(by_move)(*directions)
+
+
+class Gaussians(NamedTuple):
+    """Means (n, d) and covariances (n, d, d) of rows, or how these move, and the slopes of their
+    entries by the estimates, (n, t, p)."""
+
+    loc: np.ndarray
+    covariance: np.ndarray
+    slopes: np.ndarray
+
+    @classmethod
+    def of(cls, arrays: Any, designs: Any, move: Any = None) -> "Gaussians":
+        """Those of rows with these covariates, by the arrays of a fit and their slopes; or the
+        rates at which they change as the covariates move."""
+        values, slopes = arrays
+        loc, by_loc = (
+            part["loc"][None] if not designs else means(move or designs, part["coefficients"])
+            for part in (values, slopes)
+        )
+        n, d = loc.shape
+        matrix, by_matrix = (part.get("covariance") for part in (values, slopes))
+        if matrix is None:  # of one outcome, exp(2 u)
+            u, by_u = (designs[-1] @ part["log_scale"] for part in (values, slopes))
+            matrix, by_matrix = np.exp(2.0 * u), 2.0 * np.exp(2.0 * u)[:, None] * by_u
+            if move is not None:
+                v, by_v = (move[-1] @ part["log_scale"] for part in (values, slopes))
+                by_matrix = 2.0 * (matrix[:, None] * by_v + v[:, None] * by_matrix)
+                matrix = 2.0 * matrix * v
+            by_matrix = by_matrix[:, None, None, :]
+        elif move is not None:
+            matrix, by_matrix = 0.0 * matrix, 0.0 * by_matrix
+        by_matrix = np.broadcast_to(by_matrix, (n, d, d, by_loc.shape[-1]))[:, *np.tril_indices(d)]
+        covariance = np.broadcast_to(matrix.reshape(-1, d, d), (n, d, d))
+        return cls(loc, covariance, np.concatenate([by_loc, by_matrix], axis=1))
+
+    def for_rows(self, n: int) -> "Gaussians":
+        """The same for each of n rows."""
+        return Gaussians(*(np.broadcast_to(part, (n, *part.shape[1:])) for part in self))
+
+
+def arrays_at(fit: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The arrays of a fit by name, and their slopes by the estimates, in a last axis."""
+    both = jax.jit(lambda at: (fit.arrays_of(at), jax.jacfwd(fit.arrays_of)(at)))
+    values, slopes = both(jnp.asarray(fit.estimates, jnp.float64))
+    return jax.tree.map(np.asarray, values), jax.tree.map(np.asarray, slopes)
+
+
+def means(designs: Any, coefficients: Any) -> np.ndarray:
+    """Means (n, d) by coefficients of each outcome, or slopes of these (n, d, p) by theirs."""
+    parts = coefficients if isinstance(coefficients, tuple) else (coefficients,)
+    return np.stack([design @ part for design, part in zip(designs, parts)], axis=1)
+
+
+def filled_rows(prediction: Prediction, *columns: Any) -> tuple[Any, ...]:
+    """A prediction and columns beside its rows, filled up to one of few lengths."""
+    columns = tuple(map(jnp.asarray, columns))
+    if prediction.rows is None:
+        return prediction, *columns
+    rows, *filled = filled_up(prediction.rows, *columns)
+    narrower = prediction.narrower
+    if narrower is not None:
+        narrower = filled_up(narrower, *columns)[0]
+    return dataclasses.replace(prediction, rows=rows, narrower=narrower), *filled
+
+
+def predicted(prediction: Prediction, at: Gaussians) -> tuple[np.ndarray, np.ndarray]:
+    """A prediction of n rows, (n, k), and its Jacobian by the estimates, (n, k, p)."""
+    value, slopes = sloped(*filled_rows(prediction, at.loc, at.covariance))
+    return chained(value, (slopes, at.slopes))
+
+
+def changed(
+    prediction: Prediction, at: Gaussians, move: Gaussians
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rate at which a prediction changes along a move, likewise."""
+    first, loc, covariance, *moves = filled_rows(prediction, *at[:2], *move[:2])
+    value, slopes, by_move = sloped_effect(first, (loc, covariance), tuple(moves))
+    return chained(value, (slopes, at.slopes), (by_move, move.slopes))
+
+
+def chained(value: Any, *parts: tuple[Any, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Values (n, k), and their Jacobian (n, k, p) by slopes of values (t, m, k), m >= n, by entries
+    and of these (n, t, p) by the estimates."""
+    n = len(parts[0][1])
+    value = np.asarray(value)[:n].reshape(n, -1)
+    jacobian = sum(
+        np.einsum("tnk,ntp->nkp", np.asarray(by)[:, :n].reshape(len(by), n, -1), of)
+        for by, of in parts
+    )
+    return value, np.asarray(jacobian)
+
+
+# ---------------------------------------------------------------- quantiles of what is known
+
+
+def conditional_quantile(
+    known: Observations, j: int, probability: float, at: Gaussians
+) -> tuple[np.ndarray, np.ndarray]:
+    """The quantile of entry j of each row under what is known of it, (n, 1), by halving intervals,
+    and its Jacobian by the estimates: minus that of P(Y <= q) over the density at q."""
+    above = probability > 0.5  # the smaller part keeps its digits
+    share, end = (1.0 - probability, "lower") if above else (probability, "upper")
+    low, high = bracket(known, j, at)
+    ends = {name: np.array(getattr(known, name)) for name in ("lower", "upper")}
+    ends[end][:, j] = 0.5 * (low + high)
+    narrower = between(ends["lower"], ends["upper"], known.region)
+    shared = Prediction(known, narrower, kind="probability")
+    filled, *gaussian, low, high = filled_rows(shared, at.loc, at.covariance, low, high)
+    column = np.array(getattr(filled.narrower, end))
+    for _ in range(HALVINGS):
+        column[:, j] = t = 0.5 * (low + high)
+        event = filled.narrower.with_known(**{end: jnp.array(column)})
+        mass = np.asarray(shares_of(dataclasses.replace(filled, narrower=event), *gaussian))
+        left = (mass < share) != above
+        low, high = np.where(left, t, low), np.where(left, high, t)
+    n = known.num_rows
+    ends[end][:, j] = value = (0.5 * (low + high))[:n]
+    narrower = narrower.with_known(**{end: jnp.asarray(ends[end])})
+    _, slopes = predicted(dataclasses.replace(shared, narrower=narrower), at)
+    exact = np.asarray(known.lower)[:, j] == np.asarray(known.upper)[:, j]
+    ends["lower"][:, j] = ends["upper"][:, j] = value
+    point = between(ends["lower"], ends["upper"], known.region)
+    density, _ = predicted(dataclasses.replace(shared, narrower=point), at)
+    by_value = np.where(exact, 1.0, density[:, 0] if above else -density[:, 0])
+    return value[:, None], np.where(exact[:, None, None], 0.0, slopes / by_value[:, None, None])
+
+
+def bracket(known: Observations, j: int, at: Gaussians) -> tuple[np.ndarray, np.ndarray]:
+    """Values between which the quantiles of entry j lie, (n,) each."""
+    lower, upper = (np.asarray(end)[:, j] for end in (known.lower, known.upper))
+    reach = FAR * np.sqrt(np.asarray(at.covariance)[:, j, j])
+    middle = np.clip(np.asarray(at.loc)[:, j], lower, upper)
+    return np.maximum(lower, middle - reach), np.minimum(upper, middle + reach)
+
+
+@Compiled
+def shares_of(prediction: Prediction, loc: jax.Array, covariance: jax.Array) -> jax.Array:
+    """The values of a prediction."""
+    return prediction(loc, covariance)
+
+
+# ---------------------------------------------------------------- the calls
+
+
+def predict(
+    fit: Any,
+    new: Any,
+    kind: str,
+    known: Any,
+    limits: Any,
+    probability: float,
+    entry: Any,
+    level: Any,
+) -> Predictions:
+    """Predictions of new rows, see `LikelihoodFit.predict`."""
+    check(fit, kind, level, "predict")
+    with jax.enable_x64(True):
+        if isinstance(new, Observations) and not fit.designs:
+            new, known = None, new
+        designs = designs_of(fit, new, "predict: new")
+        at = Gaussians.of(arrays_at(fit), designs)
+        if known is not None:
+            check_known(known, at, designs)
+            at = at.for_rows(known.num_rows)
+        prediction = prediction_of(fit, kind, at.loc.shape, known, limits)
+        if kind == "quantile":
+            value, jacobian = quantile_of(fit, at, prediction.rows, probability, entry)
+        else:
+            value, jacobian = predicted(prediction, at)
+        errors = standard_errors(fit, jacobian)
+        return with_interval(fit, kind, tuple(map(str, range(len(value)))), value, errors, level)
+
+
+def margins(
+    fit: Any,
+    at: Any,
+    kind: str,
+    variables: Any,
+    discrete: Any,
+    average: bool,
+    limits: Any,
+    level: Any,
+) -> Predictions:
+    """Marginal effects of covariates, see `LikelihoodFit.margins`."""
+    check(fit, kind, level, "margins")
+    names = covariates_of(fit)
+    if kind == "quantile":
+        raise ValueError("margins: gives no effects on quantiles.")
+    chosen = tuple(names if variables is None else variables)
+    dummies = [name for name in names if is_dummy(fit, name)] if discrete is None else discrete
+    for name in (*chosen, *dummies):
+        if name not in names:
+            raise ValueError(f"margins: no covariate {name!r} varies, but {', '.join(names)}.")
+    with jax.enable_x64(True):
+        designs, weights = points_of(fit, at)
+        arrays = arrays_at(fit)
+        shape = Gaussians.of(arrays, designs).loc.shape
+        prediction = prediction_of(fit, kind, shape, None, limits)
+        columns = {name: [np.array(x.names) == name for x in fit.designs] for name in chosen}
+        effects = [
+            effect(arrays, prediction, designs, columns[name], name in dummies) for name in chosen
+        ]
+        value, jacobian = (np.stack(parts) for parts in zip(*effects))  # (v, n, k), (v, n, k, p)
+        covariance = None
+        if average:
+            value, jacobian = (np.average(x, 1, weights) for x in (value, jacobian))
+            flat = jacobian.reshape(-1, jacobian.shape[-1]) @ jacobian_of(fit)
+            covariance = errors_of(fit, flat)[1]
+        errors = standard_errors(fit, jacobian)
+        result = with_interval(fit, "", chosen, value, errors, level)
+    return dataclasses.replace(result, kind=kind, covariance=covariance)
+
+
+def effect(
+    arrays: Any, prediction: Prediction, designs: Any, columns: list[np.ndarray], discrete: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The effect of a covariate, which has such columns, on each row's prediction, (n, k), and its
+    Jacobian (n, k, p): the derivative, or the change from 0 to 1."""
+    if not discrete:
+        move = tuple(np.where(column, 1.0, 0.0 * part) for column, part in zip(columns, designs))
+        at, rate = Gaussians.of(arrays, designs), Gaussians.of(arrays, designs, move)
+        return changed(prediction, at, rate)
+    ends = [
+        tuple(np.where(column, number, part) for column, part in zip(columns, designs))
+        for number in (0.0, 1.0)
+    ]
+    before, after = (predicted(prediction, Gaussians.of(arrays, end)) for end in ends)
+    return after[0] - before[0], after[1] - before[1]
+
+
+# ---------------------------------------------------------------- inputs
+
+
+def check(fit: Any, kind: str, level: float, what: str) -> None:
+    """Raise ValueError for fits that predict nothing, and unknown words."""
+    if getattr(fit, "share", None) is not None:
+        raise ValueError(f"{what}: not of fits whose rows are spread over processes.")
+    if not {"loc", "coefficients"} & set(jax.eval_shape(fit.arrays_of, fit.estimates)):
+        raise ValueError(f"{what}: knows Gaussians and regressions, got {type(fit).__name__}.")
+    if kind not in KINDS:
+        raise ValueError(f"{what}: kind must be one of {', '.join(KINDS)}; got {kind!r}.")
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"{what}: level must lie between 0 and 1, got {level}.")
+
+
+def designs_of(fit: Any, new: Any, what: str) -> tuple[np.ndarray, ...]:
+    """The covariates of new rows, or of those of the fit, in the order of `fit.designs`."""
+    if new is None:
+        return tuple(part.values for part in fit.designs)
+    if not fit.designs:
+        raise ValueError(f"{what}: the fit has no covariates; give Observations, or nothing.")
+    several = isinstance(new, tuple | list)
+    if several and len(new) != len(fit.designs):
+        raise ValueError(
+            f"{what} must be one table, or a tuple of {len(fit.designs)}, one for each design of "
+            f"the fit; got {len(new)}."
+        )
+    parts = new if several else [new] * len(fit.designs)
+    designs = tuple(part.read(table, what) for part, table in zip(fit.designs, parts))
+    if len({len(design) for design in designs}) > 1:
+        raise ValueError(f"{what}: its tables have {[len(design) for design in designs]} rows.")
+    return designs
+
+
+def check_known(known: Observations, at: Gaussians, designs: tuple[Any, ...]) -> None:
+    """Raise ValueError if what is known is not of the rows."""
+    row_sums.refuse_spread("predict", known)
+    n, d = at.loc.shape
+    if known.dimension != d or (designs and known.num_rows != n):
+        raise ValueError(
+            f"predict: what is known must have shape {(n if designs else 'n', d)}, got "
+            f"{known.lower.shape}."
+        )
+
+
+def prediction_of(
+    fit: Any,
+    kind: str,
+    shape: tuple[int, ...],
+    known: Observations | None,
+    limits: tuple[Any, Any],
+) -> Prediction:
+    """The function to be computed of n rows of d entries."""
+    if known is not None and kind not in ("mean", "probability", "quantile"):
+        raise ValueError(f"{kind}: what is known of a row makes no difference to it.")
+    if known is not None and known.noise is not None and kind != "mean":
+        raise ValueError(f"{kind}: not of rows with noise, whose true values have a mean only.")
+    known = None if known is None else inside(known)
+    none = limits[0] is None and limits[1] is None
+    if kind in ("mean", "quantile"):
+        if not none:
+            raise ValueError(f"{kind}: takes no limits; say known=tg.Observations(low, high).")
+        return Prediction(known, kind=kind)
+    region = getattr(fit.observations, "region", None)
+    if none and kind != "probability":
+        limits = seen_limits(fit, kind, region)
+        none = limits[0] is None and limits[1] is None
+    if none and kind.endswith("observed") and region is not None and not region.batch_shape:
+        return Prediction(
+            Observations.exact(np.zeros(shape), region=region), kind=kind, region=True
+        )
+    if none:
+        raise ValueError(f"{kind}: give low or high; the fit knows no such limits of all rows.")
+    low, high = (limit_of(end, shape, side) for end, side in zip(limits, (-np.inf, np.inf)))
+    if known is None:
+        return Prediction(between(low, high), kind=kind)
+    low, high = np.maximum(low, known.lower), np.minimum(high, known.upper)
+    if len(wrong := np.flatnonzero(np.any(low > high, axis=1))):
+        raise ValueError(
+            f"{kind}: what is known of {len(wrong)} row(s), first row {wrong[0]}, leaves nothing "
+            "between low and high: the probability is 0."
+        )
+    return Prediction(known, between(low, high, known.region), kind=kind)
+
+
+def between(lower: np.ndarray, upper: np.ndarray, region: Any = None, **more: Any) -> Observations:
+    """Rows whose entries lie between limits."""
+    return Observations(as_float_array(lower), as_float_array(upper), region, **more)
+
+
+def limit_of(limit: Any, shape: tuple[int, ...], default: float) -> np.ndarray:
+    """The limit of every entry of rows, (n, d), from a number, (d,), (n, d), or (n,) if d = 1."""
+    values = np.asarray(default if limit is None else limit, float)
+    if values.shape == shape[:1] and shape[1] == 1:
+        values = values[:, None]
+    if values.shape not in ((), shape[1:], shape) or np.any(np.isnan(values)):
+        raise ValueError(f"low and high must be numbers, of shape (), {shape[1:]} or {shape}.")
+    return np.broadcast_to(values, shape)
+
+
+def inside(known: Observations) -> Observations:
+    """Rows in a box with its limits for their own, without weights."""
+    known, region = dataclasses.replace(known, weights=None), known.region
+    if not isinstance(region, Box) or known.latent:
+        return known
+    lower, upper, low, high = map(np.asarray, (known.lower, known.upper, region.low, region.high))
+    if np.any(np.maximum(lower, low) > np.minimum(upper, high)):
+        raise ValueError("predict: what is known of some rows does not meet their region.")
+    return between(np.maximum(lower, low), np.minimum(upper, high), noise=known.noise)
+
+
+def seen_limits(fit: Any, kind: str, region: Any) -> tuple[Any, Any]:
+    """The limits of all rows between which an outcome is seen; None, None if there are none."""
+    low, high = fit.limits
+    if kind == "recorded" or not isinstance(region, Box):
+        return low, high
+    if region.batch_shape:
+        return None, None
+    return (
+        np.maximum(region.low, -np.inf if low is None else low),
+        np.minimum(region.high, np.inf if high is None else high),
+    )
+
+
+def quantile_of(
+    fit: Any, at: Gaussians, known: Observations | None, probability: float, entry: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The quantile of an entry of each row, (n, 1), and its Jacobian."""
+    d = at.loc.shape[1]
+    labels = getattr(fit.observations, "labels", tuple(map(str, range(d))))
+    number = 0 if entry is None and d == 1 else entry
+    number = labels.index(number) if number in labels else number
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < d:
+        raise ValueError(f"quantile: entry must be one of {', '.join(labels)}; got {entry!r}.")
+    if not 0.0 < probability < 1.0:
+        raise ValueError(f"quantile: probability must lie between 0 and 1, got {probability}.")
+    if known is not None:
+        return conditional_quantile(known, number, probability, at)
+    normal = jnp.asarray(special.ndtri(probability))
+    return predicted(Prediction(None, normal=normal, kind="quantile", entry=number), at)
+
+
+def covariates_of(fit: Any) -> list[str]:
+    """Names of the covariates that vary."""
+    if not fit.designs:
+        raise ValueError("margins: the fit has no covariates.")
+    if any(not part.named and part is not fit.designs[0] for part in fit.designs):
+        raise ValueError("margins: covariates of several designs need names: give tables.")
+    names = [
+        name
+        for part in fit.designs
+        for name, column in zip(part.names, part.values.T)
+        if np.any(column != column[0])
+    ]
+    return list(dict.fromkeys(names))
+
+
+def columns_of(fit: Any, name: str) -> list[np.ndarray]:
+    """The columns of that name in the designs of a fit."""
+    parts = (part for part in fit.designs if name in part.names)
+    return [part.values[:, part.names.index(name)] for part in parts]
+
+
+def is_dummy(fit: Any, name: str) -> bool:
+    """Whether a covariate is 0 or 1 in every row."""
+    return all(np.all((column == 0) | (column == 1)) for column in columns_of(fit, name))
+
+
+def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Covariates at which effects are asked for, and the weights of these points."""
+    rows = tuple(part.values for part in fit.designs)
+    weights = getattr(fit.observations, "weights", None)
+    weights = np.ones(len(rows[0])) if weights is None else np.asarray(weights)
+    if at is None:
+        return rows, weights
+    if isinstance(at, str):
+        if at != "mean":
+            raise ValueError(f'margins: at must be "mean", values or a table, got {at!r}.')
+        return tuple(np.average(part, 0, weights)[None] for part in rows), np.ones(1)
+    if not (isinstance(at, Mapping) and all(np.ndim(value) == 0 for value in at.values())):
+        designs = designs_of(fit, at, "margins: at")
+        return designs, np.ones(len(designs[0]))
+    known = [name for part in fit.designs for name in part.names]
+    for name in at:
+        if name not in known:
+            raise ValueError(f"margins: at: no covariate {name!r}, but {', '.join(known)}.")
+    names = [np.array(part.names) for part in fit.designs]
+    for name, number in at.items():
+        rows = tuple(np.where(of == name, float(number), part) for of, part in zip(names, rows))
+    return rows, weights
+
+
+# ---------------------------------------------------------------- errors and intervals
+
+
+def standard_errors(fit: Any, jacobian: np.ndarray) -> np.ndarray:
+    """Standard errors (...) of functions of the estimates, by their Jacobian (..., p)."""
+    flat = jacobian.reshape(-1, jacobian.shape[-1]) @ jacobian_of(fit)
+    parts = np.array_split(flat, -(-len(flat) // CHUNK))
+    return np.concatenate([errors_of(fit, part)[0] for part in parts]).reshape(jacobian.shape[:-1])
+
+
+def with_interval(
+    fit: Any, kind: str, names: tuple[str, ...], value: np.ndarray, errors: np.ndarray, level: float
+) -> Predictions:
+    """Predictions with intervals, those of probabilities by their logits, and notes; a last axis
+    of one outcome is left out."""
+    if value.shape[-1] == 1:
+        value, errors = value[..., 0], errors[..., 0]
+    half = float(stats.norm.ppf(0.5 + 0.5 * level)) * errors
+    low, high = value - half, value + half
+    if kind in ("observed", "probability"):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logit, slope = special.logit(value), 1.0 / (value * (1.0 - value))
+            ends = (special.expit(logit + side * half * slope) for side in (-1.0, 1.0))
+            low, high = (np.where(half == 0, value, end) for end in ends)
+    notes = () if fit.converged else (NO_MAXIMUM.format("Predictions", fit.reason),)
+    if fit.converged and np.any(np.isinf(errors)):
+        notes = (AT_AN_EDGE.format("some predictions"),)
+    return Predictions(
+        kind=kind,
+        names=names,
+        value=value,
+        standard_error=errors,
+        low=low,
+        high=high,
+        level=level,
+        notes=notes,
+    )

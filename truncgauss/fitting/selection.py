@@ -1,0 +1,547 @@
+"""Sample selection: an outcome that is seen where a probit equation of other covariates says so."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy.special import log_ndtr
+
+from truncgauss.execution import tables
+from truncgauss.execution.pytrees import as_float_array, frozen_pytree
+from truncgauss.execution.row_sums import refuse_spread
+from truncgauss.fitting.centring import Whitened, whitened
+from truncgauss.fitting.engine import check_settings, maximum_likelihood
+from truncgauss.fitting.gaussian_starts import as_columns
+from truncgauss.fitting.linear_gaussian import GaussianCoordinates
+from truncgauss.fitting.observations import (
+    GaussianRows,
+    ObservationsErrors,
+    ObservationsFit,
+    names_of,
+)
+from truncgauss.fitting.optimization.descent import SAME, Path
+from truncgauss.fitting.optimization.progress import bar
+from truncgauss.gaussian.linalg import namespace
+from truncgauss.likelihood import Observations
+
+CORRELATIONS = ((0.0,), (0.5,), (-0.5,), (0.9,), (-0.9,))  # of further starts
+PAIRS = ((0.7, 0.7), (0.7, -0.7), (-0.7, 0.7), (-0.7, -0.7))  # of two regimes
+DESIGNS = ("selection_design", "design", "unselected_design")
+LARGEST = 0.95  # correlation of a start
+NO_ERROR = 1e-9  # distance of rho from 1 or -1, where it has no maximum inside
+EDGE = 1e-3  # distance of rho from 1 or -1 that is said
+EXCLUDED = 1e-8  # part of a covariate that others do not explain, below which they do
+PROBIT_STEPS, LONGEST, ARRIVED = 50, 3.0, 1e-16  # Newton steps: how many, long, and close
+NOT_EXCLUDED = (
+    "No covariate of the selection is left out of the outcome{}: what is known of rho rests on the "
+    "curvature of the inverse Mills ratio alone, and so on the Gaussian shape of the errors."
+)
+AT_EDGE = (
+    "rho is at the edge of its range, {:.6g}{}: there the errors of the outcome are a multiple of "
+    "those of the selection, and standard errors and Wald intervals do not hold."
+)
+NO_MAXIMUM = (
+    "There is no maximum: the likelihood grows as rho{} tends to {:+.0f}, where the errors of the "
+    "outcome are a multiple of those of the selection."
+)
+
+
+class TwoStep(NamedTuple):
+    """Heckman's two-step estimate: a probit of the selection, and least squares of the outcome on
+    its covariates and the inverse Mills ratio of the first.
+
+    Attributes:
+        selection_coefficients: of the probit, (q,).
+        coefficients: of the outcome, (p,).
+        rho: lambda / sigma, which need not lie between -1 and 1.
+        sigma: standard deviation of the outcome's errors.
+        lambda_: the coefficient of the inverse Mills ratio, rho sigma.
+    """
+
+    selection_coefficients: np.ndarray
+    coefficients: np.ndarray
+    rho: float
+    sigma: float
+    lambda_: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelectionFit(ObservationsFit):
+    """A selection model, and how far to trust it; `print` shows a table.
+
+    Attributes, besides those of `fitting.ObservationsFit`, whose outcomes are the latent variable
+    of the selection and then the outcome, or those of the two regimes:
+        two_steps: Heckman's two-step estimate of each outcome, by which the first start is made;
+            none of binary outcomes.
+    """
+
+    two_steps: tuple[TwoStep, ...] = ()
+
+    @property
+    def two_step(self) -> TwoStep:
+        """The two-step estimate of the outcome where it is selected."""
+        if not self.two_steps:
+            raise AttributeError("two_step: binary outcomes have none.")
+        return self.two_steps[0]
+
+    def __str__(self) -> str:
+        assert self.observations is not None
+        lines = [
+            f"two-step estimate of {label}: coefficients {numbers_of(step.coefficients)}; rho "
+            f"{step.rho:.6g}, sigma {step.sigma:.6g}, lambda {step.lambda_:.6g}"
+            for label, step in zip(self.observations.labels[1:], self.two_steps)
+        ]
+        return "\n".join([super().__str__(), *lines])
+
+
+def numbers_of(values: np.ndarray) -> str:
+    """Numbers of six digits, with commas between them."""
+    return ", ".join(f"{value:.6g}" for value in values)
+
+
+def fit_selection(
+    outcome: Any,
+    design: Any = None,
+    selected: Any = None,
+    selection_design: Any = None,
+    *,
+    data: Any = None,
+    binary: bool = False,
+    unselected_design: Any = None,
+    weights: Any = None,
+    num_steps: int = 100,
+    num_starts: int | None = None,
+    information: str = "observed",
+    num_profiles: int = 10,
+    progress: bool = True,
+) -> SelectionFit:
+    """Full maximum likelihood of an outcome that is seen only where a row is selected.
+
+    Row i is selected where z_i . g + u_i > 0, with u_i ~ Normal(0, 1), and has the outcome
+    y_i = x_i . b + e_i, with e_i ~ Normal(0, sigma^2) of correlation rho with u_i (Heckman). With
+    `binary` the outcome is whether that is positive, and sigma is 1 (a probit with selection). With
+    `unselected_design` rows that are not selected have an outcome too, by a regression with
+    coefficients, sigma and rho of its own: two regimes (Roy's model, a switching regression); the
+    correlation of the two outcomes is in no row, and their errors are taken as independent given
+    u_i.
+
+    The likelihood may have several maxima, so that several starts are always made: from the
+    two-step estimate, and from correlations between -0.9 and 0.9. All maxima that they reach are
+    listed in `notes`, and the fit is the highest.
+
+    Args:
+        outcome: (n,); where a row is not selected its value does not matter, and may be NaN. With
+            `binary` 0 and 1, or False and True. Or a formula such as "wage ~ age * education",
+            which has the design too, see `tables.formula`; and so may the selection be,
+            "employed ~ age + children".
+        design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
+            column names become those of the estimates.
+        selected: 1 or True where the row is selected, else 0 or False, (n,).
+        selection_design: covariates z_i, likewise.
+        data: the table of the formulas' columns.
+        binary: whether the outcome is a probit.
+        unselected_design: covariates of the outcome of the rows that are not selected.
+        weights: shape (n,): how often each row counts.
+        num_steps: the most Newton steps from each start.
+        num_starts: from how many points to begin; by default 6, or 5 of binary outcomes.
+        information: what standard errors come from: "observed" or "sandwich", see
+            `fit_observations`.
+        num_profiles: up to how many estimates get a profile interval in the table at once, see
+            `fit_observations`.
+        progress: say on standard error what goes on, if the fit takes more than a second.
+
+    Returns:
+        SelectionFit, with rho, sigma, lambda = rho sigma and athrho = artanh(rho) among the
+        estimates.
+
+    Raises:
+        ValueError: for a selection that is constant, an outcome that is missing where the row is
+            selected, columns of different lengths, collinear covariates, or no more rows than
+            parameters. Nothing is dropped silently.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> x, z, u, e = rng.normal(size=(4, 500))
+        >>> wage, employed = 1.0 + x + u + e, 0.5 * x + z + u > 0
+        >>> design = {"constant": np.ones(500), "x": x}
+        >>> fit = tg.fit_selection(wage, design, employed, design | {"z": z})
+        >>> fit.converged, fit.names[5:], fit.estimates[5:].round(2)
+        (True, ('rho', 'sigma', 'lambda', 'athrho'), array([0.68, 1.35, 0.92, 0.83]))
+
+    References:
+        Heckman, "Sample selection bias as a specification error", Econometrica (1979).
+        Van de Ven and Van Praag, "The demand for deductibles in private health insurance: A probit
+            model with sample selection", Journal of Econometrics (1981).
+    """
+    check_settings(information, num_profiles)
+    pairs = (selected, selection_design), (outcome, design), (None, unselected_design)
+    with jax.enable_x64(True), bar(None, "fit_selection", progress):
+        model = model_of(pairs, data, binary, weights, information == "sandwich")
+        return maximum_likelihood(
+            model,
+            num_steps=num_steps,
+            num_starts=num_starts,
+            information=information,
+            num_profiles=num_profiles if model.quick else 0,
+            progress=progress,
+        )
+
+
+def model_of(
+    pairs: Sequence[tuple[Any, Any]], data: Any, binary: bool, weights: Any, each: bool
+) -> "SelectionModel":
+    """The model of the selection, the outcome and what rows that are not selected have, each with
+    its design, checked."""
+    labels, what = label_of(pairs[1][0], pairs[0][0]), "fit_selection"
+    read = [tables.by_formula(*pair, data, what) for pair in pairs]
+    refuse_spread(what, read)
+    (selected, _), (outcome, _), (_, unselected_design) = read
+    designs = [design for _, design in read]
+    for name, value in zip(DESIGNS[:2], designs):
+        if value is None:
+            raise ValueError(f"fit_selection: needs a {name}, or a formula in its place.")
+    weights = None if weights is None else tables.numbers(weights, "fit_selection: weights")
+    where = selection_of(selected, weights)
+    sides = [where] if unselected_design is None else [where, ~where]
+    outcomes = [seen_outcome(outcome, side, binary) for side in sides]
+    rows = latent_rows(where, outcomes, sides, binary, weights, labels)
+    parts = zip(designs, DESIGNS, [where | True, *sides])
+    columns = tuple(covariates_of(*part, weights) for part in parts)
+    return SelectionModel.of_rows(rows, columns, sides, binary, each)
+
+
+# ---------------------------------------------------------------- the rows
+
+
+def selection_of(selected: Any, weights: Any) -> np.ndarray:
+    """A mask (n,) of the rows that are selected, which is not the same in all that count."""
+    values = tables.numbers(selected, "fit_selection: selected")
+    if not np.isin(values, (0.0, 1.0)).all():
+        wrong = values[~np.isin(values, (0.0, 1.0))][0]
+        raise ValueError(f"fit_selection: selected must hold 0 and 1, or booleans, got {wrong:g}.")
+    counted = slice(None) if weights is None or len(weights) != len(values) else weights > 0
+    if len(np.unique(values[counted])) < 2:
+        all_or_none = "All" if values[counted].any() else "None"
+        raise ValueError(
+            f"fit_selection: {all_or_none} of the {len(values[counted])} rows are selected, so "
+            "that nothing is known of the selection. Use fit_regression, or give the rows that "
+            "were left out."
+        )
+    return values == 1.0
+
+
+def seen_outcome(outcome: Any, side: np.ndarray, binary: bool) -> np.ndarray:
+    """The outcome (n,), 0 in rows where it does not matter; elsewhere none may be missing."""
+    values = tables.numbers(outcome, "fit_selection: outcome", missing=True)
+    if len(values) != len(side):
+        raise ValueError(
+            f"fit_selection: outcome has {len(values)} rows, but selected has {len(side)}."
+        )
+    wrong = np.flatnonzero(side & ~np.isfinite(values))
+    if len(wrong):
+        raise ValueError(
+            f"fit_selection: the outcome is missing in {len(wrong)} of the {side.sum()} rows where "
+            f"it is to be seen, first row {wrong[0]}. Mark them as not selected only if the "
+            "selection equation describes them; otherwise remove them."
+        )
+    values = np.where(side, values, 0.0)
+    if binary and not np.isin(values, (0.0, 1.0)).all():
+        wrong = values[~np.isin(values, (0.0, 1.0))]
+        raise ValueError(f"fit_selection: a binary outcome must be 0 or 1, got {wrong[0]:g}.")
+    return values
+
+
+def label_of(outcome: Any, selected: Any) -> tuple[str, str]:
+    """Names of the selection and the outcome: those of formulas and Series."""
+    names = [getattr(values, "name", values) for values in (selected, outcome)]
+    names = [x.partition("~")[0].strip() if isinstance(x, str) else "" for x in names]
+    labels = [str(name or default) for name, default in zip(names, ("selected", "outcome"))]
+    return (labels[0], labels[1]) if labels[0] != labels[1] else ("selected", "outcome")
+
+
+def latent_rows(
+    where: np.ndarray,
+    outcomes: Sequence[np.ndarray],
+    sides: Sequence[np.ndarray],
+    binary: bool,
+    weights: Any,
+    labels: tuple[str, str],
+) -> Observations:
+    """The latent variable of the selection and each outcome, as far as they are known."""
+    lower, upper = [np.where(where, 0.0, -np.inf)], [np.where(where, np.inf, 0.0)]
+    for values, side in zip(outcomes, sides):
+        low = np.where(values > 0, 0.0, -np.inf) if binary else values
+        high = np.where(values > 0, np.inf, 0.0) if binary else values
+        lower.append(np.where(side, low, -np.inf))
+        upper.append(np.where(side, high, np.inf))
+    names = labels if len(sides) == 1 else (*labels, f"{labels[1]}, not {labels[0]}")
+    ends = [as_float_array(np.column_stack(side)) for side in (lower, upper)]
+    return Observations(ends[0], ends[1], weights=weights, names=names)
+
+
+def covariates_of(design: Any, name: str, side: np.ndarray, weights: Any) -> Whitened:
+    """Covariates with mean squares of 1, checked in all rows and in those where they matter."""
+    table = as_columns(design, "fit_selection")
+    if table.values.ndim != 2 or len(table.values) != len(side):
+        raise ValueError(
+            f"fit_selection: {name} must have shape ({len(side)}, p), got {table.values.shape}."
+        )
+    if not np.all(np.isfinite(table.values)):
+        raise ValueError(f"fit_selection: {name} holds NaN or infinity.")
+    if not side.all():
+        some = None if weights is None else weights[side]
+        words = f"fit_selection: in the rows where it matters, the columns of {name}"
+        whitened(table.values[side], some, words)
+    columns = whitened(table.values, weights, f"fit_selection: the columns of {name}")
+    names = None if table.names is None else tuple(map(str, table.names))
+    return columns._replace(names=names, encoder=table.encoder)
+
+
+# ---------------------------------------------------------------- the model
+
+
+@frozen_pytree
+class SelectionCoordinates(GaussianCoordinates):
+    """Free coordinates of a selection equation of variance 1 and of outcomes that depend on each
+    other through its errors alone: coefficients, the logarithms of the sigmas, and athrho."""
+
+    def deviations(self, rest: Any) -> tuple[Any, Any]:
+        """Sigma and athrho of each outcome."""
+        xp, k = namespace(rest), len(self.scales)
+        return xp.exp(rest[:k]) if k else xp.ones(len(self.sizes) - 1), rest[k:]
+
+    def _matrix(self, rest: Any) -> Any:
+        with np.errstate(over="ignore", invalid="ignore"):  # of steps too long, which are rejected
+            sigma, athrho = self.deviations(rest)
+            return self.matrix_of(sigma, namespace(rest).tanh(athrho))
+
+    def of_estimates(self, estimates: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        *coefficients, rest = jnp.split(estimates, np.cumsum(self.sizes))
+        rho, *more = rest.reshape(len(self.sizes) - 1, -1).T
+        return tuple(coefficients), self.matrix_of(more[0] if self.scales else jnp.ones(1), rho)
+
+    def matrix_of(self, sigma: Any, rho: Any) -> Any:
+        """The covariance matrix of the selection and the outcomes."""
+        xp = namespace(rho)
+        loadings = xp.concatenate([xp.ones(1), sigma * rho])
+        variances = xp.concatenate([xp.ones(1), sigma**2 * xp.ones(len(self.sizes) - 1)])
+        products = loadings[:, None] * loadings
+        return xp.where(np.eye(len(self.sizes), dtype=bool), variances, products)
+
+    def names(self, linear: bool, labels: tuple[str, ...]) -> list[str]:
+        each = ("rho", "sigma", "lambda", "athrho") if self.scales else ("rho", "athrho")
+        coefficients = super().names(linear, labels)[: sum(self.sizes)]
+        several = len(self.sizes) > 2
+        ends = [f"[{label}]" if several else "" for label in labels[1:]]
+        return [*coefficients, *(f"{name}{end}" for end in ends for name in each)]
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        count = sum(self.sizes)
+        sigma, athrho = self.deviations(x[count:])
+        rho = jnp.tanh(athrho)
+        each = [rho, sigma, rho * sigma, athrho] if self.scales else [rho, athrho]
+        return jnp.concatenate([x[:count], jnp.stack(each, axis=1).ravel()])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SelectionModel(GaussianRows):
+    """Rows of a selection equation and its outcomes.
+
+    Attributes, besides those of `GaussianRows`:
+        steps: of each outcome, the two-step estimate; none of binary outcomes.
+        guesses: free coordinates to begin with.
+    """
+
+    inner: SelectionCoordinates
+    steps: tuple[TwoStep, ...] = ()
+    guesses: tuple[np.ndarray, ...] = ()
+
+    @classmethod
+    def of_rows(
+        cls,
+        rows: Observations,
+        designs: tuple[Whitened, ...],
+        sides: list[np.ndarray],
+        binary: bool,
+        each: bool,
+    ) -> "SelectionModel":
+        """The model with its two-step estimates and the starts that follow from them, checked."""
+        d = len(designs)
+        template = np.diag([1.0, *[1.0 if binary else np.nan] * (d - 1)])
+        template[0, 1:] = template[1:, 0] = np.nan
+        model = cls.of(rows, designs, template, what="fit_selection", each=each)
+        if len(model.first) >= model.summary.num_rows:
+            raise ValueError(
+                f"fit_selection: {model.summary.num_rows} row(s) cannot determine "
+                f"{len(model.first)} parameters; more are needed, or fewer covariates."
+            )
+        old = model.inner
+        inner = SelectionCoordinates(old.fixed, old.sizes, old.scales, old.pairs, old.power)
+        names = names_of(rows, model.centred, inner)
+        model = dataclasses.replace(model, inner=inner, names=names)
+        steps, starts = starts_of(rows, designs, sides, binary)
+        guesses = tuple(model.coordinates.free(*start) for start in starts)
+        return dataclasses.replace(model, steps=steps, guesses=guesses, first=guesses[0])
+
+    def starts(self, count: int | None) -> list[np.ndarray]:
+        count = len(self.guesses) if count is None else count
+        more = self.scattered(max(count - len(self.guesses), 0))
+        return [*self.guesses[:count], *more]
+
+    def rho(self, x: np.ndarray) -> np.ndarray:
+        """The correlation of each outcome with the selection."""
+        return np.tanh(self.inner.deviations(x[sum(self.inner.sizes) :])[1])
+
+    # ---------------------------------------------------------------- the end of a path
+
+    def obstacle(self, path: Path) -> str | None:
+        rising = self.rising()
+        if rising is not None:
+            return rising
+        rho = self.rho(path.end.x)
+        edge = np.flatnonzero(1.0 - np.abs(rho) < NO_ERROR)
+        if not len(edge):
+            return None
+        return NO_MAXIMUM.format(self.ends()[edge[0]], np.sign(rho[edge[0]]))
+
+    def ends(self) -> list[str]:
+        """Suffixes of the names of rho: none of one outcome."""
+        labels = self.observations.labels[1:]
+        return [f"[{label}]" for label in labels] if len(labels) > 1 else [""]
+
+    def other_maxima(self, fields: dict[str, Any], path: Path) -> tuple[str, ...]:
+        """The ends of all starts, and each distinct maximum."""
+        maxima: list[Path] = []
+        for other in sorted(filter(lambda other: other.arrived, path.others), key=self.rank):
+            gaps = (abs(other.end.loss - known.end.loss) for known in maxima)
+            if all(gap * float(path.loss.size) > SAME for gap in gaps):
+                maxima.append(other)
+        sentences = super().other_maxima(fields, path)
+        if len(maxima) < 1 + path.arrived:
+            return sentences
+        each = (
+            f"log-likelihood {-float(path.loss.size) * one.end.loss:.8g} with rho "
+            f"{numbers_of(self.rho(one.end.x))}"
+            for one in maxima
+        )
+        return (*sentences, f"The maxima: {'; '.join(each)}.")
+
+    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+        designs, rho, notes = self.centred.designs, self.rho(path.end.x), []
+        assert designs is not None
+        for j, (end, design) in enumerate(zip(self.ends(), designs[1:])):
+            projected = self.centred.sums.least_squares(design.design, designs[0].design)
+            residual = designs[0].design - design.design @ projected
+            if np.abs(residual).max() < EXCLUDED * np.abs(designs[0].design).max():
+                notes.append(NOT_EXCLUDED.format(end))
+            if fields["converged"] and 1.0 - abs(rho[j]) < EDGE:
+                notes.append(AT_EDGE.format(rho[j], f" of{end}" if end else ""))
+        return (*super().notes(fields, common, path), *notes)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        return (*super().references, "heckman1979" if self.inner.scales else "vandeven1981")
+
+    def result(self, fields: dict[str, Any], path: Path) -> SelectionFit:
+        count, d = sum(self.inner.sizes), len(self.inner.sizes)
+        ends, matrix = np.cumsum(self.inner.sizes), self.covariance_at(path.end.x)
+        errors = np.full((d, d), np.inf)  # the covariance of two regimes is in no row
+        rows = fields["errors"][count:].reshape(d - 1, -1)
+        widths = 2.0 * np.diagonal(matrix)[1:] ** 0.5 * rows[:, 1] if self.inner.scales else 0.0
+        errors[np.diag_indices(d)] = np.append(0.0, np.broadcast_to(widths, d - 1))
+        errors[0, 1:] = errors[1:, 0] = rows[:, 2 if self.inner.scales else 0]
+        parts = (tuple(np.split(fields[key][:count], ends[:-1])) for key in ("estimates", "errors"))
+        return SelectionFit(
+            **fields,
+            **self.kept_rows,
+            coefficients=next(parts),
+            covariance_matrix=matrix,
+            standard_errors=ObservationsErrors(next(parts), errors),
+            two_steps=self.steps,
+        )
+
+
+# ---------------------------------------------------------------- the starts
+
+
+class LeastSquares(NamedTuple):
+    """Least squares of an outcome and of the inverse Mills ratio on the outcome's covariates.
+
+    Attributes:
+        coefficients, mills_coefficients: of both, in the user's units, (p,).
+        squares: mean squares and product of their residuals, (2, 2).
+        shrinkage: mean of 1 - the variance of the selection's error.
+    """
+
+    coefficients: np.ndarray
+    mills_coefficients: np.ndarray
+    squares: np.ndarray
+    shrinkage: float
+
+    def two_step(self, probit: np.ndarray) -> TwoStep:
+        """Heckman's estimate after such a probit; NaN where the ratio is linear in covariates."""
+        (square, product), (_, mills) = self.squares.tolist()
+        slope = product / mills if mills > EXCLUDED**2 else np.nan
+        sigma = (square - slope * product + slope**2 * self.shrinkage) ** 0.5
+        part = self.coefficients - slope * self.mills_coefficients
+        return TwoStep(probit, part, slope / sigma, sigma, slope)
+
+    def at(self, rho: float) -> tuple[np.ndarray, float]:
+        """Coefficients and sigma if the errors have that correlation."""
+        sigma = (self.squares[0, 0] / (1.0 - rho**2 * self.shrinkage)) ** 0.5
+        return self.coefficients - rho * sigma * self.mills_coefficients, sigma
+
+
+def starts_of(
+    rows: Observations, designs: tuple[Whitened, ...], sides: list[np.ndarray], binary: bool
+) -> tuple[tuple[TwoStep, ...], list[tuple[np.ndarray, np.ndarray]]]:
+    """Two-step estimates of the outcomes, none of binary ones, and the starts, theirs first:
+    coefficients of all equations, and the covariance, in the user's units."""
+    lower, weights = np.asarray(rows.lower), rows.row_weights
+    part = probit(designs[0].design, lower[:, 0] >= 0, weights)
+    moments = mills_of(designs[0].design @ part, np.where(lower[:, 0] >= 0, 1.0, -1.0))
+    fits, selection = [], designs[0].transform @ part
+    for j, (side, design) in enumerate(zip(sides, designs[1:]), 1):
+        columns, of_rows = design.design[side], weights[side]
+        if binary:
+            part = probit(columns, lower[side, j] >= 0, of_rows)
+            fits.append(LeastSquares(design.transform @ part, np.zeros(len(part)), np.eye(2), 0.0))
+            continue
+        both, root = np.stack([lower[side, j], moments[0][side]], axis=1), np.sqrt(of_rows)[:, None]
+        parts = np.linalg.lstsq(root * columns, root * both, rcond=None)[0]
+        left, size = root * (both - columns @ parts), of_rows.sum()
+        shrinkage = float(of_rows @ moments[1][side] / size)
+        pair = design.transform @ parts
+        fits.append(LeastSquares(pair[:, 0], pair[:, 1], left.T @ left / size, shrinkage))
+    steps = () if binary else tuple(fit.two_step(selection) for fit in fits)
+    limited = [tuple(np.clip(np.nan_to_num(step.rho), -LARGEST, LARGEST) for step in steps)]
+    starts = []
+    for rho in (*limited[: len(steps)], *(CORRELATIONS if len(sides) == 1 else PAIRS)):
+        coefficients, sigma = zip(*(fit.at(r) for fit, r in zip(fits, rho)))
+        matrix = np.diag([1.0, *np.square(sigma)])
+        matrix[0, 1:] = matrix[1:, 0] = np.multiply(rho, sigma)
+        starts.append((np.concatenate([selection, *coefficients]), matrix))
+    return steps, starts
+
+
+def probit(design: np.ndarray, positive: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Coefficients of a probit, by Newton steps: of some length where it has no maximum."""
+    sign, part = np.where(positive, 1.0, -1.0), np.zeros(design.shape[1])
+    for _ in range(PROBIT_STEPS):
+        mean, bent = mills_of(design @ part, sign)
+        slope = design.T @ (weights * mean)
+        step = np.linalg.lstsq(design.T @ ((weights * bent)[:, None] * design), slope)[0]
+        part = part + step / max(1.0, float(np.abs(design @ step).max()) / LONGEST)
+        if step @ slope < ARRIVED:
+            break
+    return part
+
+
+def mills_of(index: np.ndarray, sign: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean, and 1 - variance, of a standard normal u with sign (index + u) > 0, each (n,)."""
+    at = sign * index
+    ratio = np.exp(-0.5 * at**2 - 0.5 * np.log(2.0 * np.pi) - log_ndtr(at))
+    return sign * ratio, ratio * (ratio + at)
