@@ -160,6 +160,71 @@ def test_mixtures_regressions_truncated_fits_and_fractions():
     np.testing.assert_allclose(share.standard_error, (0.841 * 0.159 / 1000) ** 0.5, rtol=1e-4)
 
 
+def clustered(seed=0, groups=60):
+    """An outcome and a design of five rows a group, which share a part of the noise."""
+    rng, labels = np.random.default_rng(seed), np.repeat(np.arange(groups), 5)
+    x = rng.normal(size=groups)[labels] + 0.3 * rng.normal(size=len(labels))
+    y = 1.0 + 2.0 * x + rng.normal(size=groups)[labels] + rng.normal(size=len(labels))
+    return y, np.column_stack([np.ones_like(x), x]), labels
+
+
+def test_clustered_errors_are_those_of_sums_of_scores():
+    y, design, labels = clustered()
+    texts = np.array([f"group {k}" for k in labels])
+    order = np.random.default_rng(1).permutation(len(y))
+    settings = {"information": "sandwich", "cluster": texts[order]}
+    fit = tg.fit_regression(y[order], design[order], **settings)
+    rest = y - design @ np.linalg.solve(design.T @ design, design.T @ y)
+    scores = np.array([design[labels == k].T @ rest[labels == k] for k in range(60)])
+    bread = np.linalg.inv(design.T @ design)
+    expected = bread @ scores.T @ scores @ bread * 60 / 59
+    np.testing.assert_allclose(fit.parameter_covariance[:2, :2], expected, rtol=1e-7)
+    several = tg.fit_observations(
+        tg.Observations.exact(y), (design,), **{**settings, "cluster": labels}
+    )
+    np.testing.assert_allclose(several.errors, fit.errors, rtol=1e-7)
+    assert fit.num_clusters == 60 and "sandwich information of 60 clusters" in str(fit)
+    slope = fit.derived(lambda p: p.coefficients[1], "slope")
+    np.testing.assert_allclose(slope.standard_error, expected[1, 1] ** 0.5, rtol=1e-7)
+    # Rows that count twice are two rows of one group.
+    double = tg.fit_regression(
+        y, design, weights=np.full(300, 2.0), **{**settings, "cluster": labels}
+    )
+    np.testing.assert_allclose(double.errors, fit.errors, rtol=1e-7)
+    alone = tg.fit_regression(y, design, **{**settings, "cluster": np.arange(300)})
+    robust = tg.fit_regression(y, design, information="sandwich")
+    np.testing.assert_allclose(alone.errors, robust.errors * (300 / 299) ** 0.5, rtol=1e-9)
+
+
+def test_clusters_that_cannot_be_are_refused_and_few_are_noted():
+    y, design, labels = clustered(groups=8)
+    robust = {"information": "sandwich"}
+    with pytest.raises(ValueError, match="cluster needs information=\"sandwich\", got 'observed'"):
+        tg.fit_regression(y, design, cluster=labels)
+    with pytest.raises(ValueError, match=r"one label for each of 40 rows, got \(3,\)"):
+        tg.fit_regression(y, design, cluster=[1, 2, 3], **robust)
+    with pytest.raises(ValueError, match="some labels are missing"):
+        tg.fit_regression(y, design, cluster=[None] * 40, **robust)
+    with pytest.raises(ValueError, match="all rows are of one cluster"):
+        tg.fit_regression(y, design, cluster=np.ones(40), **robust)
+    fit = tg.fit_regression(y, design, cluster=labels, **robust)
+    assert any("rest on 8 clusters" in note for note in fit.notes)
+
+
+@pytest.mark.slow
+def test_clustered_intervals_hold_the_truth_where_others_do_not():
+    held = np.zeros((200, 2), bool)
+    for k in range(200):
+        y, design, labels = clustered(10 + k)
+        settings = {"information": "sandwich", "num_profiles": 0, "progress": False}
+        for j, cluster in enumerate((labels, None)):
+            fit = tg.fit_regression(y, design, cluster=cluster, **settings)
+            low, high = fit.wald()[1]
+            held[k, j] = low < 2.0 < high
+    shares = held.mean(axis=0)
+    assert 0.9 <= shares[0] <= 0.98 and shares[1] < 0.8, shares
+
+
 def test_bad_functions_are_refused():
     fit = tg.fit_observations(tg.Observations.exact(pairs(20)))
     with pytest.raises(ValueError, match="ratio is not finite at the estimates, but nan"):
@@ -191,24 +256,24 @@ def test_at_an_edge_errors_are_infinite_and_a_note_says_so():
         quantity.profile()
 
 
+def second_by_first(p):
+    return p.slopes[1, 0]
+
+
 @pytest.mark.slow
 def test_delta_profile_and_bootstrap_intervals_hold_the_truth():
-    """200 samples of 120 rows, for a slope: 95 % intervals; 93 to 97 % is a false alarm in 1 of 5
-    at an exact coverage, hence the fixed seed. The bootstrap is of 200 draws by row weights."""
+    """200 samples of 120 rows, for a slope; all three intervals are of 95 %. That of the bootstrap,
+    by quantiles of 400 draws of rows, is known to be short in small samples."""
     truth, held = 0.6, np.zeros((200, 3), bool)
     for k in range(200):
         rows = pairs(120, 100 + k)
-        fit = tg.fit_observations(tg.Observations.exact(rows), progress=False)
-        slope = fit.derived("slopes")
-        low, high = slope.wald()[1, 0]
-        held[k, 0] = low < truth < high
-        low, high = fit.derived(lambda p: p.slopes[1, 0]).profile()
-        held[k, 1] = low < truth < high
-        draws = np.random.default_rng(k).integers(0, 120, (400, 120))
-        centred = rows[draws] - rows[draws].mean(axis=1, keepdims=True)
+        fit = tg.fit_observations(tg.Observations.exact(rows), num_profiles=0, progress=False)
+        slope = fit.derived(second_by_first)
+        draws = rows[np.random.default_rng(k).integers(0, 120, (400, 120))]
+        centred = draws - draws.mean(axis=1, keepdims=True)
         slopes = (centred[..., 0] * centred[..., 1]).sum(1) / (centred[..., 0] ** 2).sum(1)
-        low, high = np.quantile(slopes, [0.025, 0.975])
-        held[k, 2] = low < truth < high
+        ends = slope.wald(), slope.profile(), np.quantile(slopes, [0.025, 0.975])
+        held[k] = [low < truth < high for low, high in ends]
     shares = held.mean(axis=0)
     assert np.all((shares[:2] >= 0.93) & (shares[:2] <= 0.97)), shares
-    assert abs(shares[2] - shares[0]) <= 0.03, shares
+    assert abs(shares[2] - shares[0]) <= 0.02, shares

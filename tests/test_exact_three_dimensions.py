@@ -151,6 +151,28 @@ def test_second_derivatives_in_every_mode_far_out(d):
     np.testing.assert_allclose(forward, (slopes[:d] - slopes[d:]) / 2e-4, rtol=1e-6, atol=1e-6)
 
 
+def test_second_derivatives_of_a_batch_of_rectangles_that_share_limits():
+    """Rules of derivatives within a batch, where parts of a gradient are the same for all."""
+    covariance, limits = jnp.array([[1.0, 0.4], [0.4, 2.0]]), (jnp.zeros(2), jnp.full(2, INF))
+    points = jnp.array([[0.3, -0.1], [0.5, 0.2], [-0.4, 1.0]])
+    total = lambda x: jax.vmap(lambda at: log_prob(at * x, covariance, *limits))(points).sum()
+    x, moved = jnp.array([0.7, -0.2]), 1e-5 * jnp.eye(2)
+    curvature = jax.jit(jax.jacfwd(jax.grad(total)))(x)
+    slopes = jax.jit(jax.vmap(jax.grad(total)))(x + jnp.concatenate([moved, -moved]))
+    np.testing.assert_allclose(curvature, (slopes[:2] - slopes[2:]) / 2e-5, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_second_derivatives_of_rows_with_up_to_four_limits_are_lowered():
+    generator = np.random.default_rng(0)
+    covariance = 0.4 + 0.6 * np.eye(4)
+    x = generator.multivariate_normal([0.5, 0.2, 0.4, 0.3], covariance, 12)
+    rows = tg.Observations(np.where(x < 0, -INF, x), np.where(x < 0, 0.0, x))
+    method = tg.Automatic()
+    total = lambda loc: tg.log_likelihood(rows, loc, covariance, method=method).log_prob.sum()
+    jax.jit(jax.jacfwd(jax.grad(total))).lower(jnp.zeros(4))
+
+
 @pytest.mark.slow
 def test_three_dimensions_curvature():
     covariance = jnp.array([[1.0, 0.3, 0.2], [0.3, 1.0, -0.5], [0.2, -0.5, 2.0]])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from tests.published_rows import SHARED, needed
 from tests.test_experiments import check_picture, completed
 from truncgauss.runs import config
 
@@ -17,6 +18,29 @@ def test_tobin():
     assert np.all((low < results["estimates"]) & (results["estimates"] < high))
     assert results["purchases"].shape == (20,) and np.sum(results["purchases"] > 0) == 7
     check_picture(picture)
+
+
+def test_wages():
+    results, picture = completed("wages", num_rows=600)
+    truth = [-2.5, 0.45, 0.44, 0.056, 0.037, 0.5, 1.0, 0.21, 0.7, 6.0, 4.2, np.arctanh(0.7)]
+    assert results["failed"] == "" and results["log_likelihood"] < 0
+    assert np.all(np.abs(results["estimates"] - truth) < 4 * results["stderr"])
+    # Least squares through the employed is too high where few work; the truth is in the band.
+    _, low, high = results["corrected_line"]
+    assert np.all((low < results["true_line"]) & (results["true_line"] < high))
+    assert results["naive_line"][0, 0] > results["corrected_line"][0, 0]
+    everyone, employed = results["effects"][1:, :, 0]
+    np.testing.assert_allclose(everyone, [0.0, 0.0, *results["estimates"][6:8]], atol=1e-9)
+    assert np.all(employed[:2] < 0) and np.isnan(results["effects"][0, :2]).all()
+    check_picture(picture)
+
+
+@needed
+def test_wages_of_the_published_table():
+    results, _ = completed("wages", data=SHARED / "womenwk.csv")
+    assert results["log_likelihood"] == pytest.approx(-5178.3045, abs=5e-5)
+    assert results["employed"].sum() == 1343 and "true_line" not in results
+    np.testing.assert_allclose(results["estimates"][6:8], [0.9899537, 0.2131294], atol=1e-5)
 
 
 def test_existence():

@@ -1,6 +1,5 @@
 """The experiment `fit_table` over published tables: a config says what is known of the rows."""
 
-import importlib
 import pathlib
 
 import jax
@@ -27,10 +26,8 @@ def fitted(folder, text, data=None):
     settings = config.load(path)
     results = config.function("fit_table", "run")(settings)
     if settings.components == 1:
-        levels_of = importlib.import_module(type(settings).__module__).levels_of
-        table = settings.read_data().columns
-        levels = {key: levels_of(table, key, text) for key, text in settings.categories.items()}
-        assert list(results["names"]) == settings.names(levels)
+        linear = settings.covariate_names(settings.read_data().columns)
+        assert list(results["names"]) == settings.names(linear)
     return jax.tree.map(lambda x: np.asarray(x) if isinstance(x, jax.Array) else x, results)
 
 

@@ -246,6 +246,8 @@ def test_wrong_inputs_are_refused(heckman):
             tg.fit_selection(*inputs, progress=False, **settings)
 
     refuses("All of the 600 rows are selected", outcome, design, np.ones(n), selection)
+    only = np.where(selected, 1.0, 0.0)
+    refuses("All of the .* rows are sel", outcome, design, selected, selection, weights=only)
     refuses("must hold 0 and 1", outcome, design, 2.0 * selected, selection)
     missing = outcome.copy()
     missing[np.flatnonzero(selected)[3]] = np.nan
@@ -263,3 +265,46 @@ def test_wrong_inputs_are_refused(heckman):
     few = slice(0, 7)
     parts = outcome[few], as_matrix(design)[few], selected[few], as_matrix(selection)[few]
     refuses("cannot determine 7 parameters", *parts)
+
+
+def test_what_follows_from_a_selection(heckman):
+    fit = heckman[1]
+    rho, sigma, slope = fit.estimates[-4:-1]
+    named = dict(zip(fit.names, fit.errors))
+    for quantity in (fit.derived("rho"), fit.derived(lambda p: p.correlation[0, 1], "rho")):
+        np.testing.assert_allclose(tuple(quantity), [rho, named["rho"]], rtol=1e-6)
+    selection, outcome = fit.coefficients
+    new = {"constant": np.ones(3), "x": np.array([-1.0, 0, 1]), "z": np.array([0.5, 0, 2])}
+    index = np.column_stack(list(new.values())) @ selection
+    mean = np.column_stack([new["constant"], new["x"]]) @ outcome
+    ratio = np.exp(stats.norm.logpdf(index) - stats.norm.logcdf(index))
+    seen = fit.predict(new, "mean_observed", low=[0.0, -INF], high=INF)
+    np.testing.assert_allclose(seen.value[:, 1], mean + slope * ratio, rtol=1e-8)
+    chance = fit.predict(new, "observed", low=[0.0, -INF], high=INF)
+    np.testing.assert_allclose(chance.value.ravel(), stats.norm.cdf(index), rtol=1e-8)
+    effects = fit.margins(kind="mean_observed", at=new, average=False, low=[0.0, -INF], high=INF)
+    by_z = -slope * ratio * (ratio + index) * selection[2]
+    np.testing.assert_allclose(effects.value[effects.names.index("z")][:, 1], by_z, rtol=1e-6)
+
+
+def test_a_line_with_errors_in_both_variables_a_limit_and_a_cut():
+    """The recipe of docs/regression.md: least squares gives a slope of 1.5, the truth is 2."""
+    scores, naive = [], []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        mass, errors = rng.normal(1.0, 0.8, 700), rng.uniform(0.2, 0.6, size=(700, 2))
+        light = 0.5 + 2.0 * mass + 0.4 * rng.normal(size=700)
+        seen = np.column_stack([mass, light]) + errors * rng.normal(size=(700, 2))
+        seen, errors = seen[seen[:, 0] > 0.7], errors[seen[:, 0] > 0.7]
+        below = np.column_stack([np.zeros(len(seen), bool), seen[:, 1] < 1.5])
+        lower, upper = np.where(below, -INF, seen), np.where(below, 1.5, seen)
+        region = tg.Box([0.7, -INF], INF)
+        rows = tg.Observations(lower, upper, region=region, noise=errors**2)
+        fit = tg.fit_observations(rows, num_starts=1, num_profiles=0, progress=False)
+        c = fit.derived("covariance").value
+        slope = fit.derived(lambda p: p.covariance[0, 1] / p.covariance[0, 0], "slope")
+        assert fit.converged and 0.1 < np.sqrt(c[1, 1] - c[0, 1] ** 2 / c[0, 0]) < 0.7
+        scores.append((slope.value - 2.0) / slope.standard_error)
+        naive.append(np.polyfit(*seen.T, 1)[0])
+    assert abs(np.mean(scores)) < 3 / np.sqrt(8) and np.std(scores) < 2.0
+    assert np.max(naive) < 1.75

@@ -62,6 +62,8 @@ def gaussian(config, data, design, fit):
 
 def abscissa(config, columns):
     """The only covariate (n,), its name, and the levels that its numbers stand for."""
+    if config.formula:
+        return None, "", []
     if len(config.covariates) == 1 and not config.categories:
         (name,) = config.covariates
         return columns[name], with_unit(config, name), []

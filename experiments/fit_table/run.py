@@ -18,7 +18,7 @@ from truncgauss.execution import row_sums, tables
 from truncgauss.fitting.optimization.progress import bar
 
 from . import drawn, mixture
-from .table import levels_of, log
+from .table import log
 
 NUM_CURVE = 7  # points of a profile's curve
 QUANTILE = 1.959964
@@ -108,10 +108,11 @@ def local_rows(config):
     import jax
 
     count = jax.process_count()
-    if count == 1 or any(config.texts()):
+    if count == 1 or any(config.texts()) or config.formula:
         if count > 1 and distributed.first():
+            what = "is read by a formula" if config.formula else "has columns of texts"
             print(
-                "truncgauss: the table has columns of texts: every process reads all of it",
+                f"truncgauss: the table {what}: every process reads all of it",
                 file=sys.stderr,
             )
         data = config.read_data()
@@ -180,13 +181,11 @@ def fitted(config, data, rows, design):
 
 def design_of(config, table):
     """The covariates by name, with a constant, or None if there are none."""
-    names = ["constant", *config.covariates]
-    columns = [np.ones(len(next(iter(table.values())))), *(table[n] for n in config.covariates)]
-    for name, reference in config.categories.items():
-        levels = levels_of(table, name, reference)
-        names += [f"{name}: {level}" for level in levels]
-        columns += [(table[name] == level).astype(float) for level in levels]
-    return None if len(names) == 1 else dict(zip(names, columns))
+    if config.formula:
+        return tables.formula(config.formula, table, config.categories)[1]
+    if not config.covariates and not config.categories:
+        return None
+    return tables.design(table, config.covariates, config.categories)
 
 
 def profile(fit, name):

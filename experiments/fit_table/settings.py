@@ -1,11 +1,18 @@
 """The settings of `fit_table`."""
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from truncgauss.execution.tables import limit_of, mismatch, units
+from truncgauss.execution.tables import (
+    formula,
+    levels_of,
+    limit_of,
+    mismatch,
+    names_in,
+    units,
+)
 from truncgauss.execution.tables.censoring import advice
 from truncgauss.runs.config import (
     Count,
@@ -20,7 +27,7 @@ from truncgauss.runs.config import (
     problems,
 )
 
-from .table import Data, levels_of, read
+from .table import Data, read
 
 ColumnOrNumber = Limit | str
 """A number for all rows, or the name of the column that has one for each."""
@@ -84,6 +91,9 @@ class Settings(Experiment):
     categories: dict[str, str] = {}
     """Columns of texts that the mean depends on (the key), and the text that others are compared
     with (the value)."""
+    formula: str = ""
+    """In place of covariates, such as `age * log(income) + gender`, by formulaic, which is
+    optional; its columns of texts stand under `categories`, with the text to compare with."""
     scale_covariates: tuple[str, ...] = ()
     """Columns that the log of the standard deviation, sigma, is linear in, besides a constant; with
     one outcome. Its estimates are called `log_scale[column]`."""
@@ -117,8 +127,12 @@ class Settings(Experiment):
                 value = getattr(entry, key)
                 if isinstance(value, str):
                     yield ("outcomes", name, key), value
-        for key in ("covariates", "scale_covariates"):
-            for name in getattr(self, key):
+        for key, names in (
+            ("covariates", self.covariates),
+            ("scale_covariates", self.scale_covariates),
+            ("formula", self.formula_numbers),
+        ):
+            for name in names:
                 yield (key,), name
         if self.weights:
             yield ("weights",), self.weights
@@ -133,6 +147,12 @@ class Settings(Experiment):
                     yield ("outcomes", name, key), mark[0]
         for name in self.categories:
             yield ("categories", name), name
+
+    @property
+    def formula_numbers(self) -> list[str]:
+        """The columns of numbers that the formula names."""
+        names = names_in(self.formula, columns_of(self.data)) if self.formula else []
+        return [name for name in names if name not in self.categories]
 
     @property
     def by_text(self) -> list[str]:
@@ -154,8 +174,7 @@ class Settings(Experiment):
         data = read(self, part)
         if self.components > 1:
             return data
-        levels = {key: levels_of(data.columns, key, own) for key, own in self.categories.items()}
-        names = self.names(levels)
+        names = self.names(self.covariate_names(data.columns))
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two estimates would be called {name!r}: rename a column.")
@@ -164,14 +183,17 @@ class Settings(Experiment):
                 raise ValueError(f"profile: {why}")
         return data
 
-    def names(self, levels: dict[str, list[str]]) -> list[str]:
-        """What the fit will call its estimates.
+    def covariate_names(self, columns: dict[str, Any]) -> list[str]:
+        """Names of the columns of the design, by the columns of the table."""
+        if self.formula:
+            return list(formula(self.formula, columns, self.categories)[1])
+        levels = {key: levels_of(columns, key, own) for key, own in self.categories.items()}
+        ends = [f"{key}: {level}" for key, others in levels.items() for level in others]
+        return ["constant", *self.covariates, *ends]
 
-        Args:
-            levels: of each category, without the one that others are compared with.
-        """
-        outcomes, design = self.labels, ["constant", *self.covariates]
-        design += [f"{key}: {level}" for key, own in levels.items() for level in own]
+    def names(self, design: list[str]) -> list[str]:
+        """Names of the estimates of the fit, by those of the columns of its design."""
+        outcomes = self.labels
         if self.scale_covariates:
             return [*design, *(f"log_scale[{x}]" for x in ("constant", *self.scale_covariates))]
         found = []
@@ -200,9 +222,9 @@ class Settings(Experiment):
 
     @model_validator(mode="after")
     def _profiles_are_of_estimates(self) -> "Settings":
-        if self.components > 1 or self.categories:  # whose levels are in the data
+        if self.components > 1 or self.categories or self.formula:  # whose levels are in the data
             return self
-        names = self.names({})
+        names = self.names(["constant", *self.covariates])
         whys = [(i, no_estimate(name, names)) for i, name in enumerate(self.profile)]
         found = [problem(why, "profile", i, got=self.profile[i]) for i, why in whys if why]
         if found:
@@ -231,6 +253,17 @@ class Settings(Experiment):
         return self
 
     @model_validator(mode="after")
+    def _a_formula_has_the_covariates(self) -> "Settings":
+        if self.formula and self.covariates:
+            raise problem(
+                "is not for a formula: name them in it", "covariates", got=self.covariates
+            )
+        if "~" in self.formula:
+            message = "has covariates only: the outcomes stand under `outcomes`"
+            raise problem(message, "formula", got=self.formula)
+        return self
+
+    @model_validator(mode="after")
     def _one_scale(self) -> "Settings":
         if self.scale_covariates and len(self.outcomes) > 1:
             message = f"needs one outcome, but there are {len(self.outcomes)}"
@@ -243,7 +276,7 @@ class Settings(Experiment):
             if self.covariance == "tied":
                 raise problem("needs several components", "covariance", got="tied")
             return self
-        for key in ("covariates", "categories", "scale_covariates", "profile"):
+        for key in ("covariates", "categories", "formula", "scale_covariates", "profile"):
             if getattr(self, key):
                 message = "is not for a mixture: leave it out, or set components to 1"
                 raise problem(message, key, got=getattr(self, key))

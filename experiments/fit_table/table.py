@@ -41,7 +41,7 @@ def read(config: Any, part: tuple[int, int]) -> Data:
     """
     numbers = list(dict.fromkeys(name for _, name in config.numbers()))
     texts = list(dict.fromkeys(name for _, name in config.texts()))
-    covariates = {*config.covariates, *config.scale_covariates}
+    covariates = {*config.covariates, *config.scale_covariates, *config.formula_numbers}
     missing = {name: (*config.missing, *([""] if name in covariates else [])) for name in numbers}
     columns = tables.from_file(
         config.data, numbers, config.where, text=texts, missing=missing, part=part,
@@ -81,7 +81,8 @@ def incomplete(
         ValueError: there are such rows, and they are not to be dropped.
     """
     lacking = {name: np.isnan(columns[name]) for name in config.covariates}
-    lacking |= {name: np.isnan(columns[name]) for name in config.scale_covariates}
+    others = (*config.scale_covariates, *config.formula_numbers)
+    lacking |= {name: np.isnan(columns[name]) for name in others}
     lacking |= {name: np.isin(columns[name], ["", *config.missing]) for name in config.categories}
     for name, absent in lacking.items():
         if absent.any() and config.incomplete_rows == "refuse":
@@ -166,17 +167,3 @@ def strays(config: Any, known: dict[str, np.ndarray], place: Callable[[int], str
             "`stray_rows: drop`."
         )
     return stray
-
-
-def levels_of(columns: dict[str, np.ndarray], name: str, reference: str) -> list[str]:
-    """The texts in a column, in order, without the one that others are compared with.
-
-    Raises:
-        ValueError: the column does not hold that one.
-    """
-    levels = sorted({str(level) for level in columns[name]})
-    if reference not in levels:
-        raise ValueError(
-            f"categories: column {name!r} nowhere holds {reference!r}, but {levels[:20]}."
-        )
-    return [level for level in levels if level != reference]

@@ -42,6 +42,7 @@ class Whitened(NamedTuple):
         constant: c with X c = 1 in every row, (p,); None if there is none.
         columns: X, (n, p).
         names: of the covariates, if they have some.
+        encoder: the function that makes these columns of another table, if there is one.
     """
 
     design: np.ndarray
@@ -49,6 +50,7 @@ class Whitened(NamedTuple):
     constant: np.ndarray | None
     columns: np.ndarray
     names: tuple[str, ...] | None = None
+    encoder: Any = None
 
 
 def whitened(
@@ -213,9 +215,7 @@ def centred(
         design = None if designs is None else designs[j]
         constant = np.ones(1) if design is None else design.constant
         lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
-        counted = (
-            np.ones(len(lower), bool) if rows.weights is None else np.asarray(rows.weights) > 0
-        )
+        counted = rows.row_weights > 0
         shift, middle = np.zeros(1 if design is None else len(design.transform)), 0.0
         if constant is not None:
             middle = middle_of(lower[counted], upper[counted], scale[j], sums)

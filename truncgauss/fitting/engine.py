@@ -2,7 +2,8 @@
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +23,10 @@ from truncgauss.gaussian.problem import Estimate
 INFORMATION = ("observed", "expected", "sandwich")
 
 
-def check_settings(information: str, num_profiles: int) -> None:
+def check_settings(information: str, num_profiles: int, cluster: Any = None) -> None:
     """Raise ValueError for settings that no fit takes."""
+    if cluster is not None and information != "sandwich":
+        raise ValueError(f'cluster needs information="sandwich", got {information!r}.')
     if information not in INFORMATION:
         raise ValueError(
             f'information must be "observed", "expected" or "sandwich", got {information!r}.'
@@ -41,6 +44,7 @@ def maximum_likelihood(
     information: str = "observed",
     num_profiles: int = 10,
     progress: bool = True,
+    cluster: Any = None,
 ) -> Any:
     """The fit of a model: where its likelihood is highest, and how far to trust that.
 
@@ -56,6 +60,8 @@ def maximum_likelihood(
         num_profiles: up to how many estimates get a profile interval in the table at once where
             their Wald intervals are not to be trusted.
         progress: say on standard error what goes on, if the fit takes more than a second.
+        cluster: labels (n,) of groups of rows that may depend on each other, whose scores the
+            sandwich adds up first; None for rows that do not.
 
     Returns:
         What `model.result` makes of it, by default a LikelihoodFit.
@@ -63,28 +69,38 @@ def maximum_likelihood(
     Raises:
         ValueError: if the likelihood is not finite at any start.
     """
-    check_settings(information, num_profiles)
+    check_settings(information, num_profiles, cluster)
     with jax.enable_x64(True), bar(None, "", progress):
+        groups = None if cluster is None else Clusters.of(cluster, model.weights)
+        ended = functools.partial(fit_at, model, information=information, groups=groups)
         descent = model.descent(num_steps, progress)
-        fit = ascended(model, start, num_starts, information, descent)
+        fit = ascended(model, start, num_starts, descent, ended)
+        if groups is not None:
+            fit = dataclasses.replace(
+                fit, num_clusters=groups.num_groups, notes=(*fit.notes, *groups.notes)
+            )
         return fit.with_intervals(num_profiles)
 
 
 def ascended(
-    model: Model, start: Any, num_starts: int | None, information: str, descent: Descent
+    model: Model,
+    start: Any,
+    num_starts: int | None,
+    descent: Descent,
+    ended: Callable[[Path], Any],
 ) -> Any:
     """The fit from the user's start or, if that leads nowhere, the best from the model's."""
     if start is not None:
         path = descent.path(np.asarray(start, np.float64))
         if path.arrived:
-            return fit_at(model, path, information)
-    fit = fit_at(model, descent.best(model.starts(num_starts)), information)
+            return ended(path)
+    fit = ended(descent.best(model.starts(num_starts)))
     if start is None:
         return fit
     return dataclasses.replace(fit, notes=(model.unused_start, *fit.notes))
 
 
-def fit_at(model: Model, path: Path, information: str) -> Any:
+def fit_at(model: Model, path: Path, information: str, groups: Any = None) -> Any:
     """The fit where a path has led; the information is "observed", "expected" or "sandwich"."""
     loss, end, x = path.loss, path.end, jnp.asarray(path.end.x)
     total = model.total(path) or total_of(loss, end)
@@ -96,7 +112,7 @@ def fit_at(model: Model, path: Path, information: str) -> Any:
     known = obstacle is None
     if not known:
         proof = Certificate(np.nan, np.nan, np.nan, False, proof.stderr)
-    free_errors = free_errors_of(model, path, proof, information, known)
+    free_errors = free_errors_of(model, path, proof, information, known, groups)
     bars = free_errors.of(jacobian)
     errors, covariance = bars.standard_errors, np.where(known, bars.covariance, np.nan)
     ratios, remarks = np.zeros((0, 2)), tuple[str, ...]()
@@ -142,6 +158,7 @@ def traces(path: Path) -> dict[str, Any]:
 
 
 REFERENCES = {"expected": ("efron1978",), "sandwich": ("white1982",)}
+FEW_CLUSTERS = 40
 
 
 def notes_of(
@@ -186,8 +203,68 @@ def scores_of(loss: Any, x: jax.Array) -> jax.Array:
     return loss.scores(x)
 
 
+class Clusters(NamedTuple):
+    """Groups of rows that may depend on each other.
+
+    Attributes:
+        codes: the number of the group of each row, (n,); -1 for rows of weight 0.
+        num_groups: how many there are.
+    """
+
+    codes: np.ndarray
+    num_groups: int
+
+    @classmethod
+    def of(cls, labels: Any, weights: Any) -> "Clusters":
+        """Those of labels, (n,): numbers or texts.
+
+        Raises:
+            ValueError: for labels that are missing, of another length, or all equal.
+        """
+        values = np.asarray(labels)
+        n = len(values) if weights is None else len(weights)
+        if values.shape != (n,):
+            raise ValueError(
+                f"cluster must have one label for each of {n} rows, got {values.shape}."
+            )
+        if any(label is None or label != label for label in values):
+            raise ValueError("cluster: some labels are missing.")
+        counted = np.ones(n, bool) if weights is None else np.asarray(weights) > 0
+        codes = np.full(n, -1)
+        kinds, codes[counted] = np.unique(values[counted].astype(str), return_inverse=True)
+        if len(kinds) < 2:
+            raise ValueError("cluster: all rows are of one cluster, so that nothing varies.")
+        return cls(codes, len(kinds))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A sentence where they are few."""
+        if self.num_groups >= FEW_CLUSTERS:
+            return ()
+        return (
+            f"Standard errors rest on {self.num_groups} clusters; from fewer than about "
+            f"{FEW_CLUSTERS} they are too small as a rule.",
+        )
+
+    def root(self, scores: np.ndarray) -> np.ndarray:
+        """R with R R^T the sum over groups of the outer products of their scores, times G / (G -
+        1), (q, r), from those of rows, (n, q), each times its weight."""
+        total = np.zeros((self.num_groups, scores.shape[1]))
+        counted = self.codes >= 0
+        np.add.at(total, self.codes[counted], scores[: len(self.codes)][counted])
+        return (
+            np.asarray(np.linalg.qr(total, mode="r")).T
+            * (self.num_groups / (self.num_groups - 1)) ** 0.5
+        )
+
+
 def free_errors_of(
-    model: Model, path: Path, proof: Certificate, information: str, known: bool
+    model: Model,
+    path: Path,
+    proof: Certificate,
+    information: str,
+    known: bool,
+    clusters: Clusters | None,
 ) -> FreeErrors:
     """Errors of the free coordinates, by the information asked for; infinite if none are known."""
     loss, end, size = path.loss, path.end, float(path.loss.size)
@@ -200,10 +277,15 @@ def free_errors_of(
         return observed
     if not proof.positive_definite:
         return observed._replace(root=np.full_like(end.hessian, np.nan))
-    root = model.score_root(path)
+    root = model.score_root(path) if clusters is None else None
     if root is None:
         scores = np.asarray(scores_of(loss, jnp.asarray(end.x)))
-        root = score_root(scores, model.weights, row_sums.sums_of(loss))
+        if clusters is not None and row_sums.sums_of(loss).share is not None:
+            raise ValueError("cluster: not of rows that are spread over processes.")
+        if clusters is None:
+            root = score_root(scores, model.weights, row_sums.sums_of(loss))
+        else:
+            root = clusters.root(scores)
     return observed._replace(root=np.linalg.solve(size * end.hessian, root))
 
 

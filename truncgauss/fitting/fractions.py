@@ -28,6 +28,7 @@ from truncgauss.fitting.optimization.parameters import Limits
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.uncertainty import Certificate, ErrorBars
 from truncgauss.fitting.optimization.wald import estimates_at
+from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, Problem, as_problem
@@ -664,7 +665,7 @@ class FractionsFit(LikelihoodFit):
         """The Euclidean norm of the loss's gradient in free coordinates."""
         return float(self.gradient_norm_trace[-1])
 
-    def profile_along(self, number: int, function: Any = None) -> Any:
+    def profile_along(self, number: int, function: Any = None) -> Profile:
         if not np.all(np.isfinite(self.errors)):
             raise ValueError(
                 "profile: needs finite standard errors of all estimates, got "

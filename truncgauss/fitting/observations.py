@@ -119,6 +119,10 @@ class ObservationsFit(LikelihoodFit):
             raise AttributeError("loc: the mean depends on covariates; see coefficients.")
         return np.concatenate(self.coefficients)
 
+    @property
+    def array_constants(self) -> Any:
+        return self.coordinates.inner.fixed, *map(len, self.coefficients)
+
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         coefficients, covariance = self.coordinates.inner.of_estimates(estimates)
         constant = all(len(part) == 1 for part in coefficients)
@@ -137,6 +141,7 @@ def fit_observations(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
+    cluster: Any = None,
     num_profiles: int = 10,
     progress: bool = True,
 ) -> ObservationsFit:
@@ -167,6 +172,9 @@ def fit_observations(
             log-likelihood; "expected", its mean over samples from the fitted Gaussian with the
             same covariates, regions and noise, for complete and exact rows; or "sandwich", which
             holds for many rows of another distribution too.
+        cluster: labels (n,) of groups of rows that may depend on each other, such as the visits of
+            a patient; with information="sandwich", whose errors then hold for many groups, with
+            the factor G / (G - 1) of their number G.
         num_profiles: up to how many estimates get a profile interval in the table at once where
             their Wald intervals are not to be trusted; of several outcomes that are not exact, for
             up to 1024 entries. Each takes about as long as a fit from one start; 0 for none:
@@ -189,7 +197,7 @@ def fit_observations(
     """
     settings = dict(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
-        num_profiles=num_profiles, progress=progress,
+        num_profiles=num_profiles, progress=progress, cluster=cluster,
     )  # fmt: skip
     return fit_of_any_rows(
         GaussianRows, observations, design, covariance, method, as_key(key), settings
@@ -208,7 +216,7 @@ def fit_of_any_rows(
     """The fit of rows on this process, or spread over several; settings are those of
     `maximum_likelihood`."""
     as_observations(observations, "fit_observations")
-    check_settings(settings["information"], settings["num_profiles"])
+    check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
 
     def read(sums: RowSums) -> tuple[Observations, Any]:
         return local_rows(observations, sums), sums.local(design)
@@ -319,7 +327,7 @@ class GaussianRows(Model):
             scale=scale,
             first=first,
             names=names_of(observations, moved, inner),
-            weights=np.ones(n) if rows.weights is None else np.asarray(rows.weights),
+            weights=rows.row_weights,
             num_rows=moved.summary.counted,
             unique=unique and rows.noise is None,
             simple=is_simple(rows) and isinstance(method, Automatic | Exact),
@@ -653,7 +661,7 @@ class GaussianRows(Model):
     def kept_rows(self) -> dict[str, Any]:
         """The fields of a fit that hold its rows."""
         rows, share = self.centred.rows, self.centred.sums.share
-        designs = tuple(Covariates.of(x.columns, x.names) for x in self.centred.designs or ())
+        designs = tuple(Covariates.of(x) for x in self.centred.designs or ())
         if len({id(design.values) for design in designs}) == 1:
             designs = designs[:1] * len(designs)
         kept = {"observations": self.observations, "centred": rows, "share": share}

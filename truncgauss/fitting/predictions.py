@@ -21,6 +21,7 @@ from scipy import special, stats
 from truncgauss.execution import row_sums, tables
 from truncgauss.execution.compiling import Compiled
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
+from truncgauss.fitting.centring import Whitened
 from truncgauss.fitting.derived import AT_AN_EDGE, NO_MAXIMUM, errors_of, jacobian_of
 from truncgauss.fitting.optimization.result import table_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
@@ -44,15 +45,18 @@ class Covariates(NamedTuple):
         values: (n, p).
         names: of the columns; their numbers where the table had none.
         named: whether it had some.
+        encoder: the function that makes these columns of another table, if there is one.
     """
 
     values: np.ndarray
     names: tuple[str, ...]
     named: bool
+    encoder: Any = None
 
     @classmethod
-    def of(cls, values: np.ndarray, names: tuple[str, ...] | None) -> "Covariates":
-        return cls(values, names or tuple(map(str, range(values.shape[1]))), names is not None)
+    def of(cls, design: Whitened) -> "Covariates":
+        names = design.names or tuple(map(str, range(design.columns.shape[1])))
+        return cls(design.columns, names, design.names is not None, design.encoder)
 
     def read(self, table: Any, what: str) -> np.ndarray:
         """The same columns of another table, (m, p)."""
@@ -60,7 +64,10 @@ class Covariates(NamedTuple):
             n = max(map(np.size, table.values()))
             numbers = {name: np.full(n, x) for name, x in table.items() if np.ndim(x) == 0}
             table = {**table, **numbers}
-        named = tables.named_columns(table) is not None
+        columns = tables.named_columns(table)
+        if self.encoder is not None and columns is not None and not {*self.names} <= {*columns}:
+            table = self.encoder(table)
+        named = columns is not None
         if self.named and named:
             values = tables.read(table, self.names, what=what).values
         else:
@@ -110,14 +117,12 @@ class Predictions:
             for first, *others in np.ndindex(self.value.shape)
         )
 
-    def to_frame(self) -> Any:
-        """The table as a pandas DataFrame, one row for each entry."""
-        import pandas
-
+    def to_frame(self, backend: str = "pandas") -> Any:
+        """The table as a DataFrame, one row for each entry, as `LikelihoodFit.to_frame`."""
         parts = self.value, self.standard_error, self.low, self.high
         words = "estimate", "standard_error", "low", "high"
         columns = {word: part.ravel() for word, part in zip(words, parts)}
-        return pandas.DataFrame(columns, index=pandas.Index(self.labels, name="name"))
+        return tables.data_frame(self.labels, columns, backend)
 
     def __str__(self) -> str:
         ends = dict(zip(self.labels, zip(self.low.ravel(), self.high.ravel())))
@@ -509,18 +514,21 @@ def prediction_of(
     if known is not None and known.noise is not None and kind != "mean":
         raise ValueError(f"{kind}: not of rows with noise, whose true values have a mean only.")
     known = None if known is None else inside(known)
+    none = limits[0] is None and limits[1] is None
     if kind in ("mean", "quantile"):
-        if limits != (None, None):
+        if not none:
             raise ValueError(f"{kind}: takes no limits; say known=tg.Observations(low, high).")
         return Prediction(known, kind=kind)
-    if limits == (None, None):
-        limits = (None, None) if kind == "probability" else seen_limits(fit, kind)
-        region = getattr(fit.observations, "region", None)
-        if limits == (None, None) and kind.endswith("observed") and region is not None:
-            rows = Observations.exact(np.zeros(shape), region=region)
-            return Prediction(rows, kind=kind, region=True)
-        if limits == (None, None):
-            raise ValueError(f"{kind}: give low or high; the fit knows no such limits of all rows.")
+    region = getattr(fit.observations, "region", None)
+    if none and kind != "probability":
+        limits = seen_limits(fit, kind, region)
+        none = limits[0] is None and limits[1] is None
+    if none and kind.endswith("observed") and region is not None and not region.batch_shape:
+        return Prediction(
+            Observations.exact(np.zeros(shape), region=region), kind=kind, region=True
+        )
+    if none:
+        raise ValueError(f"{kind}: give low or high; the fit knows no such limits of all rows.")
     low, high = (limit_of(end, shape, side) for end, side in zip(limits, (-np.inf, np.inf)))
     if known is None:
         return Prediction(between(low, high), kind=kind)
@@ -559,9 +567,8 @@ def inside(known: Observations) -> Observations:
     return between(np.maximum(lower, low), np.minimum(upper, high), noise=known.noise)
 
 
-def seen_limits(fit: Any, kind: str) -> tuple[Any, Any]:
+def seen_limits(fit: Any, kind: str, region: Any) -> tuple[Any, Any]:
     """The limits of all rows between which an outcome is seen; None, None if there are none."""
-    region = getattr(fit.observations, "region", None)
     low, high = fit.limits
     if kind == "recorded" or not isinstance(region, Box):
         return low, high

@@ -1,8 +1,22 @@
-"""Profile likelihoods: how far an estimate may move before the likelihood objects.
+r"""Profile likelihoods: an estimate is held at a value, all else is at its likeliest.
+
+A likelihood may have ridges, as where a component of a mixture leaves the rows, and several maxima.
+So the value moves away from the estimate little by little, and at each damped Newton steps lead
+from the constrained maximum before to the next: labels of components stay what they were. With y
+coordinates in which the log-likelihood falls by about |y|^2 / 2, a the gradient and A the Hessian
+of the estimate, g and H those of minus the log-likelihood, and z coordinates tangent to the surface
+where the estimate has its value, the derivatives on that surface are
+
+.. math:: J^T g, \qquad J^T (H - \lambda A) J, \qquad J = \partial y / \partial z, \quad a^T J = 0,
+
+with lambda the derivative of the profile log-likelihood by the value (the envelope theorem), from
+which the next value follows. Standard deviations and variances of components move in logarithms,
+weights in logits.
 
 References:
     Venzon and Moolgavkar, "A method for computing profile-likelihood-based confidence intervals",
-        Applied Statistics (1988).
+        Applied Statistics (1988). Gill, Murray and Wright, "Practical Optimization" (1981), chapter
+        6, for the Newton step on a surface.
 """
 
 import dataclasses
@@ -10,150 +24,290 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from scipy import special
 
-from truncgauss.fitting.optimization.newton import Point, point
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.fitting.optimization.newton import Point, newton_steps, point
 
-STAGES = 4  # of a way from the optimum to the end of an interval
-MOST_STAGES = 128  # if some of them have to be divided
-MOST_STEPS = 30  # of Newton's method in each
-SMALL = 1e-7  # standard errors by which an end may be off
+MOST_STEPS = 40  # of Newton's method at one value
+SETTLED = 1e-4  # standard errors from a constrained maximum, at which its steps end
+ROUGH = 0.05  # likewise, at which a fall still has two digits
+ON_SURFACE = 1e-12  # of the value, to which it is held
+MOST_VALUES = 100  # on the way to an end
+CLOSE_BY = 1e-4  # standard errors from an end, where a step by the rate of the fall reaches it
+JUMP = 1e-12  # likewise: between values on both sides of an end, where the fall is no function
+LEAST_STEP = 1e-4  # standard errors: where no longer step leads to a maximum the way ends
+STRAIGHT, CLOSE = 0.5, 0.25  # parts of a step, and standard errors, by which its end may be missed
+# Part of the fall that is left, of which twice the way must bring more, or it is taken for one that
+# reaches no end once it has become so many times longer.
+LITTLE, LONGER = 0.02, 4.0
+BOUNDS = {"number": (-np.inf, np.inf), "variance": (0.0, np.inf), "weight": (0.0, 1.0)}
+
+
+@frozen_pytree
+class Unbounded:
+    """One of the estimates as a number without bounds.
+
+    Attributes:
+        coordinates, index: of which estimate.
+        kind: "weight" for its logit, "variance" for its logarithm, or "number" (static).
+    """
+
+    coordinates: Any
+    index: jax.Array
+    kind: str = static_field()
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        value = self.coordinates.estimates(x)[self.index]
+        if self.kind == "weight":
+            return jnp.log(value) - jnp.log1p(-value)
+        return jnp.log(value) if self.kind == "variance" else value
+
+    def of(self, value: float) -> float:
+        """A value on that scale; infinite at a bound, NaN beyond."""
+        forward = {"weight": special.logit, "variance": np.log, "number": float}[self.kind]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(forward(value))
+
+    def back(self, value: float) -> float:
+        """The estimate whose value on that scale is this; infinite for infinity."""
+        inverse = {"weight": special.expit, "variance": np.exp}.get(self.kind, float)
+        with np.errstate(over="ignore"):
+            return float(inverse(value)) if np.isfinite(value) else value
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstrainedPoint(Point):
+    """A point of the surface where the estimate has its value, in coordinates z of that surface.
+
+    Attributes, besides those of `Point`, whose loss is the fall of the log-likelihood in nats:
+        y: where it is.
+        value: of the estimate.
+        rate: the derivative of the profile's fall by the value, at a constrained maximum.
+    """
+
+    y: np.ndarray
+    value: float
+    rate: float
+
+    @property
+    def root(self) -> float:
+        """sqrt(2 fall), which is the distance in standard errors if the fall is quadratic."""
+        return float(np.sqrt(2.0 * max(self.loss, 0.0)))
+
+    def value_at(self, root: float) -> float:
+        """The value at which Newton's method has such a root."""
+        return self.value + (root - self.root) * self.root / self.rate
 
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """The profile likelihood of an estimate.
+    """The profile likelihood of one estimate.
 
     Attributes:
-        loss: minus the mean log-likelihood, a callable pytree of a vector x.
-        size: how many rows the mean is of.
+        evaluate: x -> minus the mean log-likelihood of a row, with its derivatives.
+        size: how many rows that is the mean of.
         best: the point where it is lowest.
-        estimate: a callable pytree, x -> a number.
-        cheaper: makes x -> a point whose curvature costs less than the Hessian, which is computed
-            only on ways on which that leads nowhere; None if nothing does.
+        estimate: x -> a number without bounds.
+        cheaper: makes a function like `evaluate` whose curvature costs less than the Hessian, which
+            is computed only on ways on which that leads nowhere; None if nothing does.
+        same_labels: two x -> whether parameters stand for about the same rows at both; None if
+            they cannot be exchanged.
     """
 
-    loss: Any
+    evaluate: Callable[[np.ndarray], Point]
     size: float
     best: Point
-    estimate: Any
+    estimate: Unbounded
     cheaper: Callable[[], Callable[[np.ndarray], Point]] | None = None
+    same_labels: Callable[[np.ndarray, np.ndarray], bool] | None = None
 
     def interval(self, fall: float) -> tuple[float, float]:
-        """The lowest and the highest value of the estimate among all parameters whose
-        log-likelihood is within `fall` nats of the maximum; infinite where none is found, as where
-        the likelihood is bounded."""
-        whole = float(np.sqrt(2.0 * fall))
-        low, high = (self.end(side, whole, self.to_fall) for side in (-1.0, 1.0))
-        return (-np.inf if low is None else low[0]), (np.inf if high is None else high[0])
+        """The ends of all values next to the estimate whose log-likelihood is within `fall` nats of
+        the maximum; infinite where it does not fall that far."""
+        low, high = (self.by_cheaper(Profile.end, side, fall) for side in (-1.0, 1.0))
+        return self.estimate.back(low), self.estimate.back(high)
 
     def fall(self, value: float) -> float:
-        """By how many nats the log-likelihood is below its maximum, at the most likely of all
-        parameters with that value of the estimate; NaN where they are not found."""
-        factor = np.linalg.cholesky(self.size * self.best.hessian)
-        first = point(self.estimate, self.best.x)
-        error = float(np.linalg.norm(np.linalg.solve(factor, first.gradient)))
-        away = (value - first.loss) / error
-        if away == 0.0:
-            return 0.0
-        end = self.end(float(np.sign(away)), abs(away), self.to_value)
-        return np.nan if end is None else end[1]
+        """By how many nats the log-likelihood is below its maximum at the most likely of all
+        parameters with that value of the estimate; NaN where they are not found, or the value
+        cannot be."""
+        return self.by_cheaper(Profile.fall_at, self.estimate.of(value))
 
-    def end(self, side: float, whole: float, goal: Any) -> tuple[float, float] | None:
-        """The estimate and the fall of the log-likelihood where a goal is reached on the way to
-        lower (side -1) or higher estimates; None if it is not."""
+    def by_cheaper(self, function: Callable[..., float], *arguments: float) -> float:
+        """A number from the profile by a cheaper curvature or, if that fails, by Hessians."""
         if self.cheaper is not None:
-            end = self.way(self.cheaper(), side, whole, goal)
-            if end is not None:
-                return end
-        return self.way(functools.partial(point, self.loss), side, whole, goal)
+            alike = dataclasses.replace(self, evaluate=self.cheaper(), cheaper=None)
+            result = function(alike, *arguments)
+            if np.isfinite(result):
+                return result
+        return function(self, *arguments)
 
-    def way(
-        self, evaluate: Callable[[np.ndarray], Point], side: float, whole: float, goal: Any
-    ) -> tuple[float, float] | None:
-        """The end of the way on which the likelihood falls little by little.
+    def fall_at(self, goal: float) -> float:
+        """`fall` of a number without bounds."""
+        before, last = None, self.maximum
+        longest = 0.5 * self.error
+        while last.value != goal and longest > LEAST_STEP * self.error and np.isfinite(goal):
+            step = goal - last.value
+            if abs(step) > longest:
+                step = float(np.copysign(longest, step))
+            reached = self.at(
+                goal if step == goal - last.value else last.value + step, last, before
+            )
+            if reached is None:
+                longest = abs(step) / 4
+            else:
+                before, last, longest = last, reached, 2 * longest
+        return last.loss if last.value == goal else np.nan
 
-        With y = factor^T (x - x_best) the log-likelihood falls by about |y|^2 / 2. On the way its
-        gradient is parallel to that of the estimate: q equations in y and the ratio of the
-        gradients, which Newton's method solves along with the goal of each stage.
-        """
-        root = np.linalg.inv(np.linalg.cholesky(self.size * self.best.hessian)).T
-        first = point(self.estimate, self.best.x)
-        start = root.T @ first.gradient
-        unit = float(np.linalg.norm(start))
+    @functools.cached_property
+    def root(self) -> np.ndarray:
+        """R with x = best.x + R y."""
+        return np.asarray(np.linalg.inv(np.linalg.cholesky(self.size * self.best.hessian)).T)
 
-        def equations(z: np.ndarray, radius: float) -> tuple[np.ndarray, np.ndarray, Any]:
-            """Their values and Jacobian, and what was reached: x = x_best + root @ y."""
-            x = self.best.x + root @ z[:-1]
-            there, target = evaluate(x), point(self.estimate, x)
-            gradient = root.T @ there.gradient * self.size
-            hessian = root.T @ there.hessian @ root * self.size
-            along = side / unit * (root.T @ target.gradient)
-            bend = side / unit * (root.T @ target.hessian @ root)
-            gone = side / unit * (target.loss - first.loss)
-            fallen = self.size * (there.loss - self.best.loss)
-            gap, row = goal(radius, gone, fallen, along, gradient)
-            values = np.append(gradient - z[-1] * along, gap)
-            upper = np.column_stack([hessian - z[-1] * bend, -along])
-            return values, np.vstack([upper, np.append(row, 0.0)]), (target.loss, fallen)
+    @functools.cached_property
+    def maximum(self) -> ConstrainedPoint:
+        y = np.zeros(len(self.best.x))
+        return ConstrainedPoint(y[1:], 0.0, y[1:], np.diag(y[1:]), y, self.target(y)[0], 0.0)
 
-        reached, end = 0.0, None
-        direction, z = np.append(side * start / unit, 1.0), np.zeros(len(start) + 1)
-        stage = whole / STAGES
-        while reached < whole:
-            radius = min(reached + stage, whole)
-            guess = z * radius / reached if reached else direction * radius
-            solved = solve(equations, guess, z, radius)
-            if solved is None:
-                stage *= 0.5
-                if stage < whole / MOST_STAGES:
-                    return None
+    @functools.cached_property
+    def error(self) -> float:
+        """The standard error of the number without bounds."""
+        return float(np.linalg.norm(self.target(self.maximum.y)[1]))
+
+    def target(self, y: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """The estimate at y with its gradient and Hessian."""
+        current = point(self.estimate, self.x(y))
+        return (
+            current.loss,
+            self.root.T @ current.gradient,
+            self.root.T @ current.hessian @ self.root,
+        )
+
+    def end(self, side: float, goal: float) -> float:
+        """The nearest value on one side at which the log-likelihood has fallen by `goal` nats;
+        infinite where it does not, or no constrained maxima are found so far away."""
+        whole, nowhere = float(np.sqrt(2.0 * goal)), side * np.inf
+        before, last, beyond = None, self.maximum, None
+        longest = step = 0.5 * whole * self.error
+        steep = step  # the farthest from the maximum where the fall grew enough
+        for _ in range(MOST_VALUES):
+            reached = self.at(last.value + side * step, last, before)
+            if reached is None:
+                longest = step = step / 4
+                if step < LEAST_STEP * self.error:
+                    return nowhere
                 continue
-            z, end = solved
-            reached = radius
-        return end
+            if abs(reached.root - whole) < CLOSE_BY and side * reached.rate > 0:
+                return reached.value_at(whole)
+            if reached.loss > goal:
+                beyond = reached
+            else:
+                gone = abs(reached.value - self.maximum.value)
+                if (reached.loss - last.loss) * gone >= LITTLE * (goal - reached.loss) * step:
+                    steep = gone
+                if beyond is None and gone > LONGER * steep:
+                    return nowhere
+                before, last, longest = last, reached, max(2 * step, longest)
+            step = self.next_step(reached, last, beyond, side, whole, longest)
+            if beyond is not None and abs(beyond.value - last.value) < JUMP * self.error:
+                return last.value  # where the fall jumps
+        return nowhere
 
-    @staticmethod
-    def to_fall(
-        radius: float, gone: float, fallen: float, along: np.ndarray, gradient: np.ndarray
-    ) -> tuple[float, np.ndarray]:
-        """The goal that the log-likelihood has fallen by radius^2 / 2, and its gradient."""
-        return fallen - 0.5 * radius**2, gradient
+    def next_step(
+        self,
+        reached: ConstrainedPoint,
+        last: ConstrainedPoint,
+        beyond: ConstrainedPoint | None,
+        side: float,
+        whole: float,
+        longest: float,
+    ) -> float:
+        """Distance to go from the last value: as Newton's method for the root of the fall has it,
+        from the point that was reached; between values on both sides of the end, or at most so far
+        and as far again as all the way before."""
+        step = np.inf
+        if side * reached.rate > 0:
+            step = side * (reached.value_at(whole) - last.value)
+        if beyond is None:
+            most = min(longest, abs(last.value - self.maximum.value))
+            return float(step if 0.0 < step < most else most)
+        room = abs(beyond.value - last.value)
+        return float(step if 0.02 * room < step < 0.98 * room else min(longest, 0.5 * room))
 
-    @staticmethod
-    def to_value(
-        radius: float, gone: float, fallen: float, along: np.ndarray, gradient: np.ndarray
-    ) -> tuple[float, np.ndarray]:
-        """The goal that the estimate has gone so many standard errors, and its gradient."""
-        return gone - radius, along
-
-
-def is_lowest(jacobian: np.ndarray, ratio: float) -> bool:
-    """Whether the loss is lowest there among all points with that value of the estimate, and rises
-    beyond: other points solve the equations too."""
-    curvature, along = jacobian[:-1, :-1], jacobian[:-1, -1:]
-    tangents = np.linalg.svd(along.T)[2][1:]
-    values = np.linalg.eigvalsh(tangents @ curvature @ tangents.T)
-    return ratio > 0 and bool(np.all(values > 0))
-
-
-def solve(
-    equations: Any, z: np.ndarray, finite: np.ndarray, radius: float
-) -> tuple[np.ndarray, Any] | None:
-    """Newton's method from z = (y, ratio), with steps no longer than half the way; None if it does
-    not arrive. Where the loss is not finite the step back to `finite` is halved."""
-    for _ in range(MOST_STEPS):
-        values, jacobian, end = equations(z, radius)
-        if not (np.all(np.isfinite(values)) and np.all(np.isfinite(jacobian))):
-            z = 0.5 * (z + finite)
-            continue
-        finite = z
-        if np.max(np.abs(values)) <= SMALL * max(radius, 1.0):
-            return (z, end) if is_lowest(jacobian, z[-1]) else None
-        try:
-            step = -np.linalg.solve(jacobian, values)
-        except np.linalg.LinAlgError:
+    def at(
+        self, value: float, last: ConstrainedPoint, before: ConstrainedPoint | None
+    ) -> ConstrainedPoint | None:
+        """The constrained maximum at a value, from the last ones on the way; None if steps lead to
+        none, to components whose labels are exchanged, or off the way to a lower maximum."""
+        slope = self.target(last.y)[1]
+        direction, rise = slope / (slope @ slope), 1.0 / self.error
+        if before is not None:
+            direction = (last.y - before.y) / (last.value - before.value)
+            rise = abs(last.rate) / last.root if last.root > 0 else rise
+        start = last.y + (value - last.value) * direction
+        reached = self.climbed(start, value)
+        if reached is None:
             return None
-        length = float(np.linalg.norm(step[:-1]))
-        z = z + step * min(1.0, 0.5 * radius / length if length > 0 else 1.0)
-    return None
+        if self.same_labels is not None and not self.same_labels(self.x(last.y), self.x(reached.y)):
+            return None
+        missed = float(np.linalg.norm(reached.y - start))
+        on_way = missed <= max(STRAIGHT * float(np.linalg.norm(reached.y - last.y)), CLOSE)
+        higher = reached.root <= last.root + rise * abs(value - last.value)
+        return reached if on_way or higher else None
+
+    def x(self, y: np.ndarray) -> np.ndarray:
+        """The coordinates of the loss at y."""
+        return np.asarray(self.best.x + self.root @ y)
+
+    def climbed(self, start: np.ndarray, value: float) -> ConstrainedPoint | None:
+        """The constrained maximum to which steps lead from a start near the surface."""
+        slope = self.target(start)[1]
+        if not (np.all(np.isfinite(slope)) and np.any(slope != 0.0)):
+            return None
+        normal = slope / np.linalg.norm(slope)
+        tangents = np.linalg.svd(normal[None])[2][1:].T
+        evaluate = functools.partial(self.on_surface, start, value, normal, tangents)
+        with jax.debug_nans(False):  # by which a step out of the domain is known
+            current = evaluate(np.zeros(len(start) - 1))
+            if not current.finite:
+                return None
+            stop = lambda current: current.decrement < SETTLED
+            *_, current = current, *newton_steps(evaluate, current, MOST_STEPS, stop=stop)
+        return None if current.decrement > ROUGH else current
+
+    def on_surface(
+        self,
+        start: np.ndarray,
+        value: float,
+        normal: np.ndarray,
+        tangents: np.ndarray,
+        z: np.ndarray,
+    ) -> ConstrainedPoint:
+        """The point of the surface along the normal above start + tangents @ z; NaN if there is
+        none."""
+        y, nothing = start + tangents @ z, np.full(len(z), np.nan)
+        nowhere = ConstrainedPoint(z, np.nan, nothing, np.outer(nothing, nothing), y, value, np.nan)
+        for _ in range(MOST_STEPS):
+            estimate, slope, bend = self.target(y)
+            along = float(slope @ normal)
+            if not np.isfinite(estimate) or not np.isfinite(along) or along == 0.0:
+                return nowhere
+            if abs(value - estimate) <= ON_SURFACE * max(1.0, abs(value)):
+                break
+            y = y + (value - estimate) / along * normal
+        else:
+            return nowhere
+        current = self.evaluate(self.x(y))
+        if not current.finite:
+            return nowhere
+        gradient = self.size * (self.root.T @ current.gradient)
+        hessian = self.size * (self.root.T @ current.hessian @ self.root)
+        rate = float(gradient @ normal) / along
+        moves = tangents - np.outer(normal, slope @ tangents) / along
+        curvature = moves.T @ (hessian - rate * bend) @ moves
+        fall = self.size * (current.loss - self.best.loss)
+        return ConstrainedPoint(z, fall, moves.T @ gradient, curvature, y, value, rate)

@@ -58,6 +58,10 @@ class RegressionFit(LikelihoodFit):
             raise AttributeError("scale: it depends on covariates; see log_scale.")
         return float(self.estimates[-1])
 
+    @property
+    def array_constants(self) -> Any:
+        return len(self.coefficients)
+
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         coefficients, rest = jnp.split(estimates, [len(self.coefficients)])
         if self.names[-1] != "sigma":
@@ -68,8 +72,9 @@ class RegressionFit(LikelihoodFit):
 
 def fit_regression(
     outcome: Any,
-    design: Any,
+    design: Any = None,
     *,
+    data: Any = None,
     censored_low: Any = None,
     censored_high: Any = None,
     truncated_low: Any = None,
@@ -82,6 +87,7 @@ def fit_regression(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
+    cluster: Any = None,
     num_profiles: int = 10,
     progress: bool = True,
 ) -> RegressionFit:
@@ -94,9 +100,11 @@ def fit_regression(
 
     Args:
         outcome: shape (n,), or (n, 2) for the lower and upper ends of intervals, which are equal
-            where a value is known and infinite where a side is open.
+            where a value is known and infinite where a side is open; or a formula such as
+            "hours ~ wage * children", which has the design too, see `tables.formula`.
         design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
             column names become those of the estimates.
+        data: the table of a formula's columns.
         censored_low: a number or (n,): outcomes at or below it are only known to be that low.
         censored_high: likewise: only known to be that high.
         truncated_low: a number or (n,): rows with an outcome below it are never seen.
@@ -104,7 +112,7 @@ def fit_regression(
         region: in place of both, a `tg.Box` of one dimension, with limits (1,), or (n, 1) for each
             row.
         scale_design: covariates z_i of log sigma, (n, k), with a column of ones if a constant is
-            meant; by default sigma is one number.
+            meant, or a formula; by default sigma is one number.
         noise: variances of measurement errors, a number or (n,), added to sigma^2.
         weights: shape (n,): how often each row counts.
         start: (coefficients, log_scale) to begin with.
@@ -115,6 +123,9 @@ def fit_regression(
         information: what standard errors come from: "observed", "expected" or "sandwich", see
             `fit_observations`. Censored rows have an expected information too, as their limits
             are known; outcomes given as intervals have none.
+        cluster: labels (n,) of groups of rows that may depend on each other, such as the visits of
+            a patient; with information="sandwich", whose errors then hold for many groups, with
+            the factor G / (G - 1) of their number G.
         num_profiles: up to how many estimates get a profile interval in the table at once, see
             `fit_observations`.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
@@ -139,7 +150,8 @@ def fit_regression(
         Messner, Mayr and Zeileis, "Heteroscedastic censored and truncated regression with crch",
             The R Journal (2016).
     """
-    check_settings(information, num_profiles)
+    check_settings(information, num_profiles, cluster)
+    outcome, design, scale_design = parts_of_formulas(outcome, design, scale_design, data)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
         limits = censored_low, censored_high, *ends_of(region, (truncated_low, truncated_high))
         columns = Columns(outcome, limits, noise, weights, design, scale_design)
@@ -156,7 +168,18 @@ def fit_regression(
                 information=information,
                 num_profiles=num_profiles,
                 progress=progress,
+                cluster=cluster,
             )
+
+
+def parts_of_formulas(
+    outcome: Any, design: Any, scale_design: Any, data: Any
+) -> tuple[Any, Any, Any]:
+    """The outcome and both designs, where they are formulas or names of columns of the data."""
+    outcome, design = tables.by_formula(outcome, design, data, "fit_regression")
+    if design is None:
+        raise ValueError("fit_regression: needs a design, or a formula as the outcome, and data.")
+    return outcome, design, tables.by_formula(None, scale_design, data, "fit_regression")[1]
 
 
 def ends_of(region: Any, limits: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -333,7 +356,7 @@ class HeteroscedasticRegression(Regression):
 
     @property
     def kept_rows(self) -> dict[str, Any]:
-        kept, scales = super().kept_rows, Covariates.of(self.scales.columns, self.scales.names)
+        kept, scales = super().kept_rows, Covariates.of(self.scales)
         return kept | {"designs": (*kept["designs"], scales)}
 
     @property
@@ -368,7 +391,7 @@ def whitened_columns(
     checked = as_designs(table.values, rows.num_rows, 1, weights, "fit_regression", sums, name)
     assert checked is not None
     names = None if table.names is None else tuple(map(str, table.names))
-    return checked[0]._replace(names=names)
+    return checked[0]._replace(names=names, encoder=table.encoder)
 
 
 def moves_of(observed: Observations, fitted: Observations) -> np.ndarray:

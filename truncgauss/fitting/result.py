@@ -13,23 +13,22 @@ import numpy as np
 from scipy import stats
 
 from truncgauss import __version__
-from truncgauss.execution import distributed, row_sums
+from truncgauss.execution import distributed, row_sums, tables
 from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.derived import (
     Derived,
     DerivedCoordinates,
-    OneEstimate,
     Parameters,
     derived,
     far_from_quadratic,
 )
-from truncgauss.fitting.optimization.newton import Point, Secant
+from truncgauss.fitting.optimization.newton import Point, Secant, point
 from truncgauss.fitting.optimization.result import Fit, InformationCriteria, table_of
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
 from truncgauss.fitting.optimization.wald import ratios_of, untrusted
 from truncgauss.fitting.outliers import Outliers
 from truncgauss.fitting.predictions import Covariates, Predictions, margins, predict
-from truncgauss.fitting.profile import Profile
+from truncgauss.fitting.profile import BOUNDS, Profile, Unbounded
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import Observations
 
@@ -74,6 +73,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         designs: the covariates of each mean, and those of a log scale; empty if there are none.
         limits: of all rows, between which an outcome is recorded as it is; None where an outcome is
             not censored, or rows differ in limits.
+        num_clusters: of rows that may depend on each other, on which the errors rest; None if each
+            row stands for itself.
         share: which rows of all these are, where they are spread over processes; else None. The
             functions that take such a fit are to be called on all processes.
     """
@@ -101,14 +102,16 @@ class LikelihoodFit(InformationCriteria, Fit):
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)
     designs: tuple[Covariates, ...] = dataclasses.field(default=(), repr=False)
     limits: tuple[float | None, float | None] = (None, None)
+    num_clusters: int | None = None
     share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
         """The profile-likelihood interval of an estimate, such as "loc[0]".
 
         It holds all values whose likelihood ratio to the maximum, over all other parameters, does
-        not speak against them at that level. Unlike Wald's, it need not be symmetric. An end is
-        infinite where the likelihood does not fall that far, and 0 for the lower one of `sigma`.
+        not speak against them at that level. Unlike Wald's, it need not be symmetric. Where the
+        likelihood does not fall that far the end is infinite, that of a weight 0 or 1, and the
+        lower one of `sigma`, or of a variance of a mixture, 0.
 
         Raises:
             ValueError: for a name that is no estimate, a level that is not between 0 and 1, or a
@@ -123,7 +126,8 @@ class LikelihoodFit(InformationCriteria, Fit):
             raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
         with jax.enable_x64(True):
             low, high = self._profile(name).interval(0.5 * float(stats.chi2.ppf(level, 1)))
-        return (max(low, 0.0) if name == self.names[-1] == "sigma" else low), high
+        least, most = BOUNDS[self.kind_of(self.names.index(name))]
+        return max(low, least), min(high, most)
 
     def profile_fall(self, name: str, value: float) -> float:
         """By how many nats the profile log-likelihood of an estimate is below its maximum where
@@ -195,21 +199,27 @@ class LikelihoodFit(InformationCriteria, Fit):
             raise ValueError(f"profile: there is no maximum to start from. {self.reason}")
         return self.names.index(name)
 
-    def _profile(self, name: str) -> Any:
-        """The profile likelihood of an estimate: a `Profile`, or what has its methods."""
+    def _profile(self, name: str) -> Profile:
+        """The profile likelihood of an estimate."""
         return self.profile_along(self._profiled(name))
 
-    def profile_along(self, number: int, function: Any = None) -> Any:
+    def kind_of(self, number: int) -> str:
+        """The kind of an estimate, see `fitting.profile.Unbounded`."""
+        return "variance" if self.names[number] == self.names[-1] == "sigma" else "number"
+
+    def profile_along(self, number: int, function: Any = None) -> Profile:
         """The profile likelihood of the estimate of that number; or of that entry of a function of
         the vector of estimates."""
-        coordinates = self.coordinates
+        coordinates, kind = self.coordinates, self.kind_of(number) if function is None else "number"
         if function is not None:
             coordinates = DerivedCoordinates(coordinates, function)
-        estimate = OneEstimate(coordinates, jnp.asarray(number))
         # A Hessian is many integrals then, or its program takes long to compile.
-        expensive = self.log_likelihood_stderr > 0 or getattr(self.loss, "expensive_hessian", False)
+        slow = any(getattr(self.loss, name, False) for name in ("expensive_hessian", "iterated"))
+        expensive = self.log_likelihood_stderr > 0 or slow
         secant = functools.partial(Secant, self.loss, self.best) if expensive else None
-        return Profile(self.loss, float(self.loss.size), self.best, estimate, secant)
+        estimate = Unbounded(coordinates, jnp.asarray(number), kind)
+        exact = functools.partial(point, self.loss)
+        return Profile(exact, float(self.loss.size), self.best, estimate, secant)
 
     def ratios_along(self, coordinates: Any, jacobian: np.ndarray) -> np.ndarray:
         """`wald_ratios` of other estimates, (k, 2), with their Jacobian (k, q) in the free
@@ -224,6 +234,11 @@ class LikelihoodFit(InformationCriteria, Fit):
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         """Arrays of parameters by name, as functions of the vector of estimates, in JAX."""
         return {}
+
+    @property
+    def array_constants(self) -> Any:
+        """Numbers on which `arrays_of` depends besides the estimates, a pytree."""
+        return self.coordinates
 
     def parameters(self, estimates: Any) -> Parameters:
         """A vector in the order of `names` as parameters by name, such as `p.loc`."""
@@ -273,7 +288,8 @@ class LikelihoodFit(InformationCriteria, Fit):
     @property
     def errors_from(self) -> str:
         """The source of the standard errors, in words."""
-        return f"the {self.information} information"
+        clusters = "" if self.num_clusters is None else f" of {self.num_clusters} clusters"
+        return f"the {self.information} information{clusters}"
 
     def predict(
         self,
@@ -380,22 +396,19 @@ class LikelihoodFit(InformationCriteria, Fit):
         half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.errors
         return np.stack([self.estimates - half, self.estimates + half], axis=1)
 
-    def to_frame(self, level: float = 0.95) -> Any:
-        """The table of estimates as a pandas DataFrame, one row for each name.
+    def to_frame(self, level: float = 0.95, backend: str = "pandas") -> Any:
+        """The table of estimates as a DataFrame, one row for each name.
 
-        Columns: estimate, standard_error, and the Wald interval's low and high.
+        Columns: estimate, standard_error, and the Wald interval's low and high; the names are the
+        index in pandas, and otherwise the column name.
+
+        Args:
+            level: of the intervals.
+            backend: "pandas", "polars", or what else narwhals knows, which is to be installed.
 
         Raises:
-            ImportError: without pandas, which is not installed with this package.
+            ImportError: without that package, which is not installed with this one.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise ImportError(
-                "to_frame needs pandas, which is optional: pip install pandas. Without it: print "
-                "the fit, or take `names`, `estimates`, `errors` and `wald()`."
-            ) from error
-
         low, high = self.wald(level).T
         columns = {
             "estimate": self.estimates,
@@ -403,7 +416,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             "low": low,
             "high": high,
         }
-        return pandas.DataFrame(columns, index=pandas.Index(self.names, name="name"))
+        return tables.data_frame(self.names, columns, backend)
 
     def citation(self) -> str:
         """BibTeX entries of this software and of the methods that the fit used.

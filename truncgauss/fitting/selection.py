@@ -14,7 +14,7 @@ from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import refuse_spread
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
-from truncgauss.fitting.gaussian_starts import as_columns, weights_of
+from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates
 from truncgauss.fitting.observations import (
     GaussianRows,
@@ -29,6 +29,7 @@ from truncgauss.likelihood import Observations
 
 CORRELATIONS = ((0.0,), (0.5,), (-0.5,), (0.9,), (-0.9,))  # of further starts
 PAIRS = ((0.7, 0.7), (0.7, -0.7), (-0.7, 0.7), (-0.7, -0.7))  # of two regimes
+DESIGNS = ("selection_design", "design", "unselected_design")
 LARGEST = 0.95  # correlation of a start
 NO_ERROR = 1e-9  # distance of rho from 1 or -1, where it has no maximum inside
 EDGE = 1e-3  # distance of rho from 1 or -1 that is said
@@ -103,10 +104,11 @@ def numbers_of(values: np.ndarray) -> str:
 
 def fit_selection(
     outcome: Any,
-    design: Any,
-    selected: Any,
-    selection_design: Any,
+    design: Any = None,
+    selected: Any = None,
+    selection_design: Any = None,
     *,
+    data: Any = None,
     binary: bool = False,
     unselected_design: Any = None,
     weights: Any = None,
@@ -132,11 +134,14 @@ def fit_selection(
 
     Args:
         outcome: (n,); where a row is not selected its value does not matter, and may be NaN. With
-            `binary` 0 and 1, or False and True.
+            `binary` 0 and 1, or False and True. Or a formula such as "wage ~ age * education",
+            which has the design too, see `tables.formula`; and so may the selection be,
+            "employed ~ age + children".
         design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
             column names become those of the estimates.
         selected: 1 or True where the row is selected, else 0 or False, (n,).
         selection_design: covariates z_i, likewise.
+        data: the table of the formulas' columns.
         binary: whether the outcome is a probit.
         unselected_design: covariates of the outcome of the rows that are not selected.
         weights: shape (n,): how often each row counts.
@@ -172,17 +177,9 @@ def fit_selection(
             model with sample selection", Journal of Econometrics (1981).
     """
     check_settings(information, num_profiles)
-    refuse_spread("fit_selection", (outcome, design, selected, selection_design))
+    pairs = (selected, selection_design), (outcome, design), (None, unselected_design)
     with jax.enable_x64(True), bar(None, "fit_selection", progress):
-        where, weights = selection_of(selected), None if weights is None else np.asarray(weights)
-        designs, sides = [selection_design, design], [where]
-        if unselected_design is not None:
-            designs, sides = [*designs, unselected_design], [where, ~where]
-        outcomes = [seen_outcome(outcome, side, binary) for side in sides]
-        rows = latent_rows(where, outcomes, sides, binary, weights, label_of(outcome, selected))
-        names = "selection_design", "design", "unselected_design"
-        columns = tuple(map(covariates_of, designs, names, [where | True, *sides], [weights] * 3))
-        model = SelectionModel.of_rows(rows, columns, sides, binary, information == "sandwich")
+        model = model_of(pairs, data, binary, weights, information == "sandwich")
         return maximum_likelihood(
             model,
             num_steps=num_steps,
@@ -193,20 +190,45 @@ def fit_selection(
         )
 
 
+def model_of(
+    pairs: Sequence[tuple[Any, Any]], data: Any, binary: bool, weights: Any, each: bool
+) -> "SelectionModel":
+    """The model of the selection, the outcome and what rows that are not selected have, each with
+    its design, checked."""
+    labels, what = label_of(pairs[1][0], pairs[0][0]), "fit_selection"
+    read = [tables.by_formula(*pair, data, what) for pair in pairs]
+    refuse_spread(what, read)
+    (selected, _), (outcome, _), (_, unselected_design) = read
+    designs = [design for _, design in read]
+    for name, value in zip(DESIGNS[:2], designs):
+        if value is None:
+            raise ValueError(f"fit_selection: needs a {name}, or a formula in its place.")
+    weights = None if weights is None else tables.numbers(weights, "fit_selection: weights")
+    where = selection_of(selected, weights)
+    sides = [where] if unselected_design is None else [where, ~where]
+    outcomes = [seen_outcome(outcome, side, binary) for side in sides]
+    rows = latent_rows(where, outcomes, sides, binary, weights, labels)
+    parts = zip(designs, DESIGNS, [where | True, *sides])
+    columns = tuple(covariates_of(*part, weights) for part in parts)
+    return SelectionModel.of_rows(rows, columns, sides, binary, each)
+
+
 # ---------------------------------------------------------------- the rows
 
 
-def selection_of(selected: Any) -> np.ndarray:
-    """A mask (n,) of the rows that are selected, which is not the same in all."""
+def selection_of(selected: Any, weights: Any) -> np.ndarray:
+    """A mask (n,) of the rows that are selected, which is not the same in all that count."""
     values = tables.numbers(selected, "fit_selection: selected")
     if not np.isin(values, (0.0, 1.0)).all():
         wrong = values[~np.isin(values, (0.0, 1.0))][0]
         raise ValueError(f"fit_selection: selected must hold 0 and 1, or booleans, got {wrong:g}.")
-    if len(np.unique(values)) < 2:
-        all_or_none = "All" if values.size and values[0] else "None"
+    counted = slice(None) if weights is None or len(weights) != len(values) else weights > 0
+    if len(np.unique(values[counted])) < 2:
+        all_or_none = "All" if values[counted].any() else "None"
         raise ValueError(
-            f"fit_selection: {all_or_none} of the {len(values)} rows are selected, so that nothing "
-            "is known of the selection. Use fit_regression, or give the rows that were left out."
+            f"fit_selection: {all_or_none} of the {len(values[counted])} rows are selected, so "
+            "that nothing is known of the selection. Use fit_regression, or give the rows that "
+            "were left out."
         )
     return values == 1.0
 
@@ -233,8 +255,9 @@ def seen_outcome(outcome: Any, side: np.ndarray, binary: bool) -> np.ndarray:
 
 
 def label_of(outcome: Any, selected: Any) -> tuple[str, str]:
-    """Names of the selection and the outcome: those of Series, if they have some."""
-    names = [getattr(values, "name", None) for values in (selected, outcome)]
+    """Names of the selection and the outcome: those of formulas and Series."""
+    names = [getattr(values, "name", values) for values in (selected, outcome)]
+    names = [x.partition("~")[0].strip() if isinstance(x, str) else "" for x in names]
     labels = [str(name or default) for name, default in zip(names, ("selected", "outcome"))]
     return (labels[0], labels[1]) if labels[0] != labels[1] else ("selected", "outcome")
 
@@ -274,7 +297,7 @@ def covariates_of(design: Any, name: str, side: np.ndarray, weights: Any) -> Whi
         whitened(table.values[side], some, words)
     columns = whitened(table.values, weights, f"fit_selection: the columns of {name}")
     names = None if table.names is None else tuple(map(str, table.names))
-    return columns._replace(names=names)
+    return columns._replace(names=names, encoder=table.encoder)
 
 
 # ---------------------------------------------------------------- the model
@@ -291,10 +314,20 @@ class SelectionCoordinates(GaussianCoordinates):
         return xp.exp(rest[:k]) if k else xp.ones(len(self.sizes) - 1), rest[k:]
 
     def _matrix(self, rest: Any) -> Any:
-        xp = namespace(rest)
-        sigma, athrho = self.deviations(rest)
-        loadings = xp.concatenate([xp.ones(1), sigma * xp.tanh(athrho)])
-        variances = xp.concatenate([xp.ones(1), sigma**2])
+        with np.errstate(over="ignore", invalid="ignore"):  # of steps too long, which are rejected
+            sigma, athrho = self.deviations(rest)
+            return self.matrix_of(sigma, namespace(rest).tanh(athrho))
+
+    def of_estimates(self, estimates: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        *coefficients, rest = jnp.split(estimates, np.cumsum(self.sizes))
+        rho, *more = rest.reshape(len(self.sizes) - 1, -1).T
+        return tuple(coefficients), self.matrix_of(more[0] if self.scales else jnp.ones(1), rho)
+
+    def matrix_of(self, sigma: Any, rho: Any) -> Any:
+        """The covariance matrix of the selection and the outcomes."""
+        xp = namespace(rho)
+        loadings = xp.concatenate([xp.ones(1), sigma * rho])
+        variances = xp.concatenate([xp.ones(1), sigma**2 * xp.ones(len(self.sizes) - 1)])
         products = loadings[:, None] * loadings
         return xp.where(np.eye(len(self.sizes), dtype=bool), variances, products)
 
@@ -387,7 +420,7 @@ class SelectionModel(GaussianRows):
             if all(gap * float(path.loss.size) > SAME for gap in gaps):
                 maxima.append(other)
         sentences = super().other_maxima(fields, path)
-        if len(maxima) < 2:
+        if len(maxima) < 1 + path.arrived:
             return sentences
         each = (
             f"log-likelihood {-float(path.loss.size) * one.end.loss:.8g} with rho "
@@ -467,7 +500,7 @@ def starts_of(
 ) -> tuple[tuple[TwoStep, ...], list[tuple[np.ndarray, np.ndarray]]]:
     """Two-step estimates of the outcomes, none of binary ones, and the starts, theirs first:
     coefficients of all equations, and the covariance, in the user's units."""
-    lower, weights = np.asarray(rows.lower), weights_of(rows)
+    lower, weights = np.asarray(rows.lower), rows.row_weights
     part = probit(designs[0].design, lower[:, 0] >= 0, weights)
     moments = mills_of(designs[0].design @ part, np.where(lower[:, 0] >= 0, 1.0, -1.0))
     fits, selection = [], designs[0].transform @ part

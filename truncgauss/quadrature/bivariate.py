@@ -15,7 +15,7 @@ References:
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,13 +24,14 @@ import numpy as np
 from truncgauss.gaussian.covariances import Covariance, ScaleTril
 from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.quadrature import log_concave
-from truncgauss.quadrature.double_double import difference_of_products, line
+from truncgauss.quadrature.double_double import difference_of_products, exact_sum, line, products
 from truncgauss.special import (
     Interval,
     log_interval_mass,
     standardize,
     truncated_mean_and_variance,
 )
+from truncgauss.special.normal import log_mass_and_slopes
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 
@@ -57,16 +58,36 @@ def regression(covariance: Covariance) -> BivariateRegression:
     return regression_of(matrix[0, 0], 0.5 * (matrix[0, 1] + matrix[1, 0]), matrix[1, 1])
 
 
+@jax.custom_jvp
 def regression_of(first: jax.Array, product: jax.Array, second: jax.Array) -> BivariateRegression:
-    """The regression of X2 on X1, from the variances of both and their covariance."""
-    determinant = difference_of_products(first, second, product, product)
+    """The regression of X2 on X1, from the variances of both and their covariance.
+
+    Both the rounding error of the slope and the residual variance are differences y - slope x.
+    """
+    slope = product / first
+    to = jnp.stack([product, second]), jnp.stack([first, product])
+    value, remainder = exact_sum([to[0], *products(-slope, to[1])])
+    error, variance = value + remainder
+    rest = error / first
+    variance = variance - rest * product
     # Products of a factor with itself are singular only to their own rounding.
-    slack = 64 * jnp.finfo(first.dtype).eps * first * second
-    singular = (determinant <= 0) & (determinant >= -slack)
-    # The square root of this 0 has a derivative of NaN, as it should.
-    residual = jnp.sqrt(jnp.where(singular, 0.0 * determinant, determinant) / first)
-    slope, rest = ratio(product, first)
+    singular = (variance <= 0) & (variance >= -64 * jnp.finfo(first.dtype).eps * second)
+    residual = jnp.sqrt(jnp.where(singular, 0.0, variance))
     return BivariateRegression(jnp.sqrt(first), slope, residual, rest)
+
+
+@regression_of.defjvp
+def _regression_of_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[BivariateRegression, BivariateRegression]:
+    (first, _, _), (dfirst, dproduct, dsecond) = primals, tangents
+    form = regression_of(*primals)
+    scale, slope, residual, _ = form
+    dslope = (dproduct - slope * dfirst) / first
+    # A residual of 0 has a derivative of NaN, as it should.
+    dvariance = dsecond - slope * (2.0 * dproduct - slope * dfirst)
+    dscale, dresidual = 0.5 * dfirst / scale, 0.5 * dvariance / residual
+    return form, BivariateRegression(dscale, dslope, dresidual, jnp.zeros_like(slope))
 
 
 def ratio(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -215,6 +236,59 @@ def _larger_root(g: jax.Array, k: jax.Array) -> jax.Array:
     return jnp.where(g > 0, k / (g + root), root - g)
 
 
+Inputs = tuple[jax.Array, BivariateRegression, jax.Array, jax.Array]  # loc, form, low, high
+
+
+class Alone(NamedTuple):
+    """The limits on one variable that determine the probability where no integral is needed.
+
+    That is where a coordinate has no limits, and where X1 determines X2.
+
+    Attributes:
+        decides: whether they do.
+        interval: the standardised interval; where that is empty, some interval.
+        is_empty: whether it is empty.
+        low_is_first, high_is_first: whether its ends are limits on X1, not on X2.
+        falls: whether the limits on X2 are mirrored, as for a negative slope.
+        second_scale: the standard deviation of X2; 1 if that is 0.
+    """
+
+    decides: jax.Array
+    interval: Interval
+    is_empty: jax.Array
+    low_is_first: jax.Array
+    high_is_first: jax.Array
+    falls: jax.Array
+    second_scale: jax.Array
+
+
+def alone(loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array) -> Alone:
+    """The limits that determine the probability by themselves."""
+    singular, free = form.residual_scale == 0, jnp.isinf(low) & jnp.isinf(high)
+    scale = jnp.sqrt(jnp.square(form.slope * form.scale) + jnp.square(form.residual_scale))
+    flat = scale == 0
+    outside = flat & ~((low[1] <= loc[1]) & (loc[1] <= high[1]))
+    scale = jnp.where(flat, 1.0, scale)
+    first = standardize(low[0], high[0], loc[0], form.scale)
+    second = standardize(low[1], high[1], loc[1], scale)
+    falls = singular & (form.slope < 0)
+    second_low = jnp.where(falls, -second.high, second.low)
+    second_high = jnp.where(falls, -second.low, second.high)
+    # Both pairs of limits hold for one variable if X1 determines X2.
+    both = singular & ~free[1] & ~flat
+    low_is_first = jnp.where(both, first.low >= second_low, free[1] | flat)
+    high_is_first = jnp.where(both, first.high <= second_high, free[1] | flat)
+    z_low = jnp.where(low_is_first, first.low, second_low)
+    z_high = jnp.where(high_is_first, first.high, second_high)
+    width = jnp.where(low_is_first, first.width, second.width)
+    width = jnp.where(low_is_first == high_is_first, width, standardize(z_low, z_high).width)
+    empty = singular & ~free[1] & (outside | ~(z_low < z_high))
+    z_high, width = jnp.where(empty, jnp.inf, z_high), jnp.where(empty, 1.0, width)
+    decides = singular | free[0] | free[1]
+    interval = Interval(z_low, z_high, width)
+    return Alone(decides, interval, empty, low_is_first, high_is_first, falls, scale)
+
+
 def log_probability(
     loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
 ) -> jax.Array:
@@ -224,87 +298,239 @@ def log_probability(
     (residual_scale = 0) one interval remains, and derivatives with respect to a covariance matrix
     are NaN.
     """
-    singular = form.residual_scale == 0
-    safe = form._replace(residual_scale=jnp.where(singular, 1.0, form.residual_scale))
-    second_scale = jnp.hypot(form.slope * form.scale, safe.residual_scale)
-    each = standardize(low, high, loc, jnp.stack([form.scale, second_scale]))
-    line, empty = interval_on_line(loc, form, low, high)
-    # One call for all three: its operations are most of the program.
-    *marginal, on_line = log_interval_mass(*map(jnp.append, each, line))
-    nan_propagator = 0.0 * (loc.sum() + second_scale)
-    inside = (low[1] <= loc[1]) & (loc[1] <= high[1])
-    alone = jnp.where(inside, marginal[0], -jnp.inf)
-    on_line = jnp.where(form.slope == 0, alone, jnp.where(empty, -jnp.inf, on_line))
-    on_line = on_line + 0.0 * (loc[0] + loc[1] + form.scale + form.slope)
-    free = jnp.isinf(low) & jnp.isinf(high)
-    full = jnp.where(singular, on_line, log_integral(loc, safe, low, high))
-    drop = jnp.where(free[1], marginal[0], marginal[1]) + nan_propagator
-    return jnp.where((free[0] & ~singular) | free[1], drop, full)
+    inputs = loc, form, low, high
+    line = jax.lax.stop_gradient(alone(*inputs))
+    anchor, breakpoints, num_panels = plan(loc, _spread(form), low, high)
+    num_panels = jnp.where(line.decides, 1, num_panels)
+    log_prob = log_concave.log_total(
+        log_panel, inputs, (anchor, line.decides), breakpoints, num_panels, GRADIENT
+    )
+    nan_propagator = jax.lax.stop_gradient(0.0 * (loc[0] + loc[1] + form.scale + line.second_scale))
+    log_prob = jnp.where(line.is_empty, -jnp.inf, log_prob) + nan_propagator
+    return jnp.where(line.decides, log_prob, log_prob - LOG_SQRT_2PI)
 
 
-Inputs = tuple[jax.Array, BivariateRegression, jax.Array, jax.Array]  # loc, form, low, high
+def _spread(form: BivariateRegression) -> BivariateRegression:
+    """The regression with a residual, which is not used where there is none."""
+    residual = form.residual_scale
+    return form._replace(residual_scale=jnp.where(residual == 0, 1.0, residual))
 
 
-def integrand_nodes(
-    inputs: Inputs, anchor: jax.Array, breakpoints: jax.Array
-) -> log_concave.IntegrandNodes:
-    """The integrand at the nodes of some panels, for residual_scale > 0."""
-    loc, form, low, high = inputs
+class PanelNodes(NamedTuple):
+    """X1 at the nodes of a panel, and X2 given it.
+
+    Attributes:
+        offsets: the nodes less the anchor, shape (n,).
+        weights: of the quadrature, shape (n,).
+        mean: conditional mean of X2 at the anchor.
+        shifts: the conditional means at the nodes less `mean`, shape (n,).
+        at_anchor: the limits of X2, standardised at the anchor.
+        steps: `shifts` in standard deviations of X2 given X1.
+        inner: the limits of X2, standardised at each node: those at the anchor less `steps`.
+        z: the standardised nodes.
+        log_prior: log density of X1 at the nodes, less `constant`.
+        constant: that at the anchor, times sqrt(2 pi).
+    """
+
+    offsets: jax.Array
+    weights: jax.Array
+    mean: jax.Array
+    shifts: jax.Array
+    at_anchor: Interval
+    steps: jax.Array
+    inner: Interval
+    z: jax.Array
+    log_prior: jax.Array
+    constant: jax.Array
+
+
+def panel_nodes(
+    loc: jax.Array,
+    form: BivariateRegression,
+    low: jax.Array,
+    high: jax.Array,
+    anchor: jax.Array,
+    breakpoints: jax.Array,
+    with_ends: bool = False,
+) -> PanelNodes:
+    """The nodes of a panel, and with weight 0 its two ends; for residual_scale > 0."""
     ends = standardize(low[0], high[0], anchor)
     breakpoints = log_concave.between(breakpoints, ends.low, ends.high)
-    offsets, weights = log_concave.rule(breakpoints)
+    offsets, weights = log_concave.rule(breakpoints, with_ends=with_ends)
     mean, rest = line(anchor, loc[0], loc[1], form.slope, form.slope_rest)
-    inner = standardize(low[1], high[1], mean, form.residual_scale)
+    at_anchor = standardize(low[1], high[1], mean, form.residual_scale)
     shifts = form.slope * offsets + rest
     shift = shifts / form.residual_scale
-    log_mass = log_interval_mass(inner.low - shift, inner.high - shift, inner.width)
+    # One a node: what depends on a common width alone would be compiled again for each of its uses.
+    width = at_anchor.width + 0.0 * shift
+    inner = Interval(at_anchor.low - shift, at_anchor.high - shift, width)
     base, steps = (anchor - loc[0]) / form.scale, offsets / form.scale
-    log_values = log_mass - (base + 0.5 * steps) * steps
+    log_prior = -(base + 0.5 * steps) * steps
     constant = -0.5 * base * base - jnp.log(form.scale)
-    return log_concave.IntegrandNodes(anchor, mean, offsets, shifts, log_values, constant, weights)
+    return PanelNodes(
+        offsets, weights, mean, shifts, at_anchor, shift, inner, base + steps, log_prior, constant
+    )
 
 
-def log_panel(inputs: Inputs, panel: tuple[jax.Array, jax.Array]) -> jax.Array:
+# Anchor, whether one interval decides (None: never), and two ends.
+Panel = tuple[tuple[jax.Array, jax.Array | None], jax.Array]
+
+
+def integrand_nodes(inputs: Inputs, panel: Panel, with_ends: bool = False) -> PanelNodes:
+    """The nodes of a panel, or a single one where one interval decides."""
+    (loc, form, low, high), ((anchor, decides), breakpoints) = inputs, panel
+    if decides is None:
+        return panel_nodes(*inputs, anchor, breakpoints, with_ends)
+    nodes = panel_nodes(loc, _spread(form), low, high, anchor, breakpoints, with_ends)
+    interval = alone(*inputs).interval
+    inner = (jnp.where(decides, x, y) for x, y in zip(interval, nodes.inner))
+    at_anchor = (jnp.where(decides, x, y) for x, y in zip(interval, nodes.at_anchor))
+    first = np.arange(len(nodes.weights)) == 0
+    return nodes._replace(
+        weights=jnp.where(decides, first, nodes.weights),
+        at_anchor=Interval(*at_anchor),
+        steps=jnp.where(decides, 0.0, nodes.steps),
+        inner=Interval(*inner),
+        log_prior=jnp.where(decides, 0.0, nodes.log_prior),
+        constant=jnp.where(decides, 0.0, nodes.constant),
+    )
+
+
+def log_panel(inputs: Inputs, panel: Panel) -> jax.Array:
     """The log of the integral over one panel."""
-    anchor, breakpoints = panel
-    nodes = integrand_nodes(inputs, anchor, breakpoints)
-    return nodes.constant + log_concave.log_weighted_sum(nodes.log_values, nodes.weights)
+    nodes = integrand_nodes(inputs, panel)
+    log_values = log_interval_mass(*nodes.inner) + nodes.log_prior
+    return nodes.constant + log_concave.log_weighted_sum(log_values, nodes.weights)
+
+
+def falls(nodes: PanelNodes) -> tuple[jax.Array, jax.Array]:
+    """(c^2 - c0^2)/2 at the nodes, and c0^2/2, where c and c0 are the distances of the limits of X2
+    from its mean, at a node and at the anchor.
+
+    The difference comes from the steps: that of the squares has fewer digits far in a tail.
+    """
+    (low, high, _), inner = nodes.at_anchor, nodes.inner
+    first = jnp.where(low > 0, low, jnp.where(high < 0, -high, 0.0))
+    distance = jnp.where(inner.low > 0, inner.low, jnp.where(inner.high < 0, -inner.high, 0.0))
+    change = jnp.where((high < 0) & (inner.high < 0), nodes.steps, distance - first)
+    change = jnp.where((low > 0) & (inner.low > 0), -nodes.steps, change)
+    return (first + 0.5 * change) * change, 0.5 * first * first
+
+
+class MeanScores(NamedTuple):
+    """Means over the nodes of the integral, weighted by the integrand.
+
+    Attributes:
+        mean: of the standardised X2 within its limits, at each node.
+        along: of that times the standardised node.
+        spread: of the derivative by the log of residual_scale.
+        at_low, at_high: of the densities at the limits of X2 over the mass between them.
+        first, square: of the standardised node, and of its square less 1.
+        first_low, first_high: the integrand at the limits of X1 over the integral; 0 at others.
+    """
+
+    mean: jax.Array
+    along: jax.Array
+    spread: jax.Array
+    at_low: jax.Array
+    at_high: jax.Array
+    first: jax.Array
+    square: jax.Array
+    first_low: jax.Array
+    first_high: jax.Array
+
+
+def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
+    """The log of the integral over a panel, and its `MeanScores`, shape (9,).
+
+    Nothing cancels: the mean of X2 within its limits is not computed from the densities at both.
+    """
+    nodes = integrand_nodes(inputs, panel, with_ends=True)
+    slopes, (fall, at_anchor) = log_mass_and_slopes(*nodes.inner), falls(nodes)
+    log_values = slopes.relative_log + (nodes.log_prior - fall)
+    top = jax.lax.stop_gradient(jnp.max(jnp.where(nodes.weights > 0, log_values, -jnp.inf)))
+    top = jnp.where(jnp.isfinite(top), top, 0.0)
+    values = jnp.exp(log_values - top)
+    total = jnp.sum(nodes.weights * values)
+    # A node without weight may have a slope of NaN.
+    counted, z = nodes.weights * values / total, nodes.z
+    rows = [slopes.mean, slopes.mean * z, slopes.spread, slopes.at_low, slopes.at_high, z]
+    rows.append(z * z - 1.0)
+    # Each a sum: a product of matrices is slow for a batch of small ones.
+    means = [jnp.sum(jnp.where(counted > 0, counted * row, 0.0)) for row in rows]
+    # The last two nodes, of weight 0, are the ends of the panel.
+    at_limit = panel[1][0] == -jnp.inf, panel[1][1] == jnp.inf
+    means += [jnp.where(at_limit[j], values[j - 2] / total, 0.0) for j in range(2)]
+    return nodes.constant - at_anchor + (top + jnp.log(total)), jnp.stack(means)
+
+
+def gradient(inputs: Inputs, plan: tuple[jax.Array, Any], means: jax.Array) -> Inputs:
+    """The derivatives of the log of the integral, or of the interval that decides."""
+    form, by = inputs[1], MeanScores(*means)
+    inner = by.mean / form.residual_scale
+    of_integral = (
+        jnp.stack([by.first / form.scale - form.slope * inner, inner]),
+        BivariateRegression(
+            by.square / form.scale,
+            form.scale / form.residual_scale * by.along,
+            by.spread / form.residual_scale,
+            jnp.zeros_like(inner),
+        ),
+        jnp.stack([-by.first_low, -by.at_low / form.residual_scale]),
+        jnp.stack([by.first_high, by.at_high / form.residual_scale]),
+    )
+    of_interval = by_interval(inputs, by)
+    return jax.tree.map(lambda x, y: jnp.where(plan[1], x, y), of_interval, of_integral)
+
+
+def by_interval(inputs: Inputs, by: MeanScores) -> Inputs:
+    """The derivatives of the log mass of the interval that decides."""
+    form, line = inputs[1], alone(*inputs)
+    low_is_first, high_is_first, interval = line.low_is_first, line.high_is_first, line.interval
+    same = low_is_first == high_is_first
+    # By a shift and by the log of the scale, of X1 and of X2, which may each have one of the ends.
+    finite = [jnp.where(jnp.isinf(x), 0.0, x) for x in interval[:2]]
+    ends = jnp.stack([by.at_low, -by.at_high])
+    stretched = jnp.stack([by.at_low * finite[0], -by.at_high * finite[1]])
+    is_first = jnp.stack([low_is_first, high_is_first])
+
+    def of_first(together: jax.Array, apart: jax.Array) -> tuple[jax.Array, jax.Array]:
+        first = jnp.where(same, jnp.where(low_is_first, together, 0.0), is_first @ apart)
+        second = jnp.where(same, jnp.where(low_is_first, 0.0, together), ~is_first @ apart)
+        return first / form.scale, second / line.second_scale
+
+    shift, log_scale = of_first(by.mean, ends), of_first(by.spread, stretched)
+    sign = jnp.where(line.falls, -1.0, 1.0)
+    second = jnp.where(is_first, 0.0, jnp.stack([by.at_low, by.at_high])) / line.second_scale
+    below, above = (jnp.where(line.falls, second[1 - j], second[j]) for j in range(2))
+    share = form.slope * form.scale * log_scale[1] / line.second_scale
+    return (
+        jnp.stack([shift[0], sign * shift[1]]),
+        BivariateRegression(
+            log_scale[0] + share * form.slope,
+            share * form.scale,
+            form.residual_scale * log_scale[1] / line.second_scale,
+            jnp.zeros_like(share),
+        ),
+        jnp.stack([jnp.where(low_is_first, -by.at_low, 0.0) / form.scale, -below]),
+        jnp.stack([jnp.where(high_is_first, by.at_high, 0.0) / form.scale, above]),
+    )
+
+
+GRADIENT = log_concave.GradientRule(len(MeanScores._fields), scores, gradient)
 
 
 def log_integral(
     loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
 ) -> jax.Array:
-    """The log of the integral over X1, for residual_scale > 0."""
-    anchor, breakpoints, num_panels = plan(loc, form, low, high)
-    inputs = loc, form, low, high
-    log_sum = log_concave.log_total(log_panel, inputs, anchor, breakpoints, num_panels)
-    return log_sum - LOG_SQRT_2PI
+    """The log of the integral over X1, for residual_scale > 0.
 
-
-def interval_on_line(
-    loc: jax.Array, form: BivariateRegression, low: jax.Array, high: jax.Array
-) -> tuple[Interval, jax.Array]:
-    """The standardised interval of X1 where X2 = loc2 + slope (X1 - loc1), and whether it is empty.
-
-    Both pairs of limits hold for one variable. For a slope of 0, and where the interval is empty,
-    it is some interval.
+    Its derivative is JAX's: within another integral that is quicker than the closed form.
     """
-    flat, falling = form.slope == 0, form.slope < 0
-    # Where this branch is not taken it must still be finite, or derivatives would be NaN.
-    slope = jnp.where(flat | (form.residual_scale != 0), 1.0, form.slope)
-    first = standardize(low[0], high[0], loc[0], form.scale)
-    second = standardize(low[1], high[1], loc[1], form.scale * jnp.abs(slope))
-    second_low = jnp.where(falling, -second.high, second.low)
-    second_high = jnp.where(falling, -second.low, second.high)
-    by_first = first.low >= second_low, first.high <= second_high
-    z_low = jnp.where(by_first[0], first.low, second_low)
-    z_high = jnp.where(by_first[1], first.high, second_high)
-    width = standardize(z_low, z_high).width
-    width = jnp.where(by_first[0] & by_first[1], first.width, width)
-    width = jnp.where(by_first[0] | by_first[1], width, second.width)
-    empty = ~(z_low < z_high)
-    z_high, width = jnp.where(empty, jnp.inf, z_high), jnp.where(empty, 1.0, width)
-    return Interval(z_low, z_high, width), empty
+    inputs = loc, form, low, high
+    anchor, breakpoints, num_panels = plan(*inputs)
+    log_sum = log_concave.log_total(log_panel, inputs, (anchor, None), breakpoints, num_panels)
+    return log_sum - LOG_SQRT_2PI
 
 
 def moments_panel(
@@ -313,14 +539,15 @@ def moments_panel(
     """Weight, mean and covariance of the part of X within one panel; the mean is less `point`."""
     (anchor, point), breakpoints = panel
     loc, form, low, high = inputs
-    nodes = integrand_nodes(inputs, anchor, breakpoints)
+    nodes = panel_nodes(loc, form, low, high, anchor, breakpoints)
+    log_values = log_interval_mass(*nodes.inner) + nodes.log_prior
     centred = standardize(low[1], high[1], point[1])
     second = (nodes.mean - point[1]) + nodes.shifts, form.residual_scale, centred.low, centred.high
     mean, variance = truncated_mean_and_variance(*second)
     means = jnp.stack([(anchor - point[0]) + nodes.offsets, mean], axis=-1)
     second_only = jnp.zeros((2, 2), loc.dtype).at[1, 1].set(1.0)
     variances = variance[:, None, None] * second_only[None]
-    components = log_concave.ComponentMoments(nodes.log_values + nodes.constant, means, variances)
+    components = log_concave.ComponentMoments(log_values + nodes.constant, means, variances)
     return log_concave.mixed(components, nodes.weights)
 
 

@@ -183,11 +183,14 @@ def graded_panels(left: jax.Array, right: jax.Array, distances: jax.Array) -> ja
     return jnp.sort(jnp.concatenate([jnp.stack([left, right]), inner]))
 
 
-def rule(breakpoints: jax.Array, num_nodes: int = NUM_NODES) -> tuple[jax.Array, jax.Array]:
-    """Gauss-Legendre nodes and weights on all panels, flattened."""
-    nodes, weights = (
-        jnp.asarray(part, breakpoints.dtype) for part in np.polynomial.legendre.leggauss(num_nodes)
-    )
+def rule(
+    breakpoints: jax.Array, num_nodes: int = NUM_NODES, with_ends: bool = False
+) -> tuple[jax.Array, jax.Array]:
+    """Gauss-Legendre nodes and weights on all panels, flattened; the ends last, of weight 0."""
+    legendre = np.polynomial.legendre.leggauss(num_nodes)
+    if with_ends:
+        legendre = np.append(legendre[0], [-1.0, 1.0]), np.append(legendre[1], [0.0, 0.0])
+    nodes, weights = (jnp.asarray(part, breakpoints.dtype) for part in legendre)
     half = 0.5 * jnp.diff(breakpoints)[:, None]
     middle = 0.5 * (breakpoints[1:] + breakpoints[:-1])[:, None]
     return (middle + half * nodes[None]).ravel(), (half * weights[None]).ravel()
@@ -258,28 +261,55 @@ Panel = Callable[[Any, Any], Any]
 Weights = tuple[jax.Array, jax.Array]
 
 
+class GradientRule(NamedTuple):
+    """The derivative of an integral by means over its panels, weighted by their integrals.
+
+    Attributes:
+        num_means: how many there are.
+        panel: (inputs, (plan, two breakpoints)) -> the log of a panel's integral, and its means, a
+            vector.
+        gradient: (inputs, plan, means) -> the derivatives, of the structure of the inputs.
+    """
+
+    num_means: int
+    panel: Panel
+    gradient: Callable[[Any, Any, jax.Array], Any]
+
+
+def _derived(panel: Panel, inputs: Any) -> GradientRule:
+    """The rule of a panel that JAX differentiates: the means are those of its derivatives."""
+    flat, unravel = ravel_pytree(inputs)
+
+    def slopes(inputs: Any, panels: Any) -> tuple[jax.Array, jax.Array]:
+        value, gradient = jax.value_and_grad(panel)(inputs, panels)
+        return value, ravel_pytree(gradient)[0]
+
+    return GradientRule(len(flat), slopes, lambda inputs, plan, means: unravel(means))
+
+
 def log_total(
-    panel: Panel, inputs: Any, plan: Any, breakpoints: jax.Array, num_panels: jax.Array
+    panel: Panel,
+    inputs: Any,
+    plan: Any,
+    breakpoints: jax.Array,
+    num_panels: jax.Array,
+    rule: GradientRule | None = None,
 ) -> jax.Array:
     """log(sum_k exp(panel(inputs, (plan, two breakpoints)))) over the panels in use.
 
     The loop keeps the memory of one panel for each problem of a batch, and computes no panel that
     is not in use. A loop of unknown length has no reverse-mode derivative, so the derivative is
     computed along with the value: d log(sum) = sum_k weight_k d panel_k; likewise the second one.
-    `plan` and breakpoints carry no derivative.
+    `plan` and breakpoints carry no derivative. Without a rule JAX derives each panel.
     """
-    flat, unravel = ravel_pytree(inputs)
     plan = jax.lax.stop_gradient(plan)
-
-    def one(flat: jax.Array, panels: Any) -> Any:
-        return panel(unravel(flat), panels)
-
-    return _total(one, flat, (plan, breakpoints), num_panels)
+    rule = rule or _derived(panel, inputs)
+    return _total(panel, rule, inputs, (plan, breakpoints), num_panels)
 
 
 def _over_panels(
     one: Panel,
-    flat: jax.Array,
+    inputs: Any,
     panels: tuple[Any, jax.Array],
     num_panels: jax.Array,
     start: Any,
@@ -290,7 +320,7 @@ def _over_panels(
 
     def step(k: jax.Array, state: tuple[jax.Array, Any]) -> tuple[jax.Array, Any]:
         top, old = state
-        value, new = one(flat, (plan, jax.lax.dynamic_slice(breakpoints, (k,), (2,))))
+        value, new = one(inputs, (plan, jax.lax.dynamic_slice(breakpoints, (k,), (2,))))
         # From the difference, not from the sum, which has fewer digits far in a tail.
         excess = jnp.where(value == -jnp.inf, -jnp.inf, value - top)
         weights = sigmoid(-excess), sigmoid(excess)
@@ -300,51 +330,63 @@ def _over_panels(
         )
         return jnp.logaddexp(top, value), joined
 
-    return jax.lax.fori_loop(0, num_panels, step, (jnp.full_like(flat[0], -jnp.inf), start))
+    # Of an input, so that on a device mesh it is sharded as the inputs are.
+    nothing = jnp.full_like(jnp.ravel(jax.tree.leaves(inputs)[0])[0], -jnp.inf)
+    return jax.lax.fori_loop(0, num_panels, step, (nothing, start))
 
 
 def _average(old: Any, new: Any, weights: Weights) -> Any:
     return jax.tree.map(lambda x, y: weights[0] * x + weights[1] * y, old, new)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _total(one: Panel, flat: jax.Array, panels: Any, num_panels: jax.Array) -> jax.Array:
-    def with_nothing(flat: jax.Array, panels: Any) -> tuple[jax.Array, tuple[()]]:
-        return one(flat, panels), ()
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _total(
+    panel: Panel, rule: GradientRule, inputs: Any, panels: Any, num_panels: jax.Array
+) -> jax.Array:
+    def with_nothing(inputs: Any, panels: Any) -> tuple[jax.Array, tuple[()]]:
+        return panel(inputs, panels), ()
 
-    return _over_panels(with_nothing, flat, panels, num_panels, (), _average)[0]
+    return _over_panels(with_nothing, inputs, panels, num_panels, (), _average)[0]
 
 
 @_total.defjvp
 def _total_jvp(
-    one: Panel, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+    panel: Panel, rule: GradientRule, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    value, gradient = _value_and_gradient(one, *primals)
-    return value, gradient @ tangents[0]
+    value, gradient = _value_and_gradient(rule, *primals)
+    return value, gradient @ ravel_pytree(tangents[0])[0]
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _value_and_gradient(
-    one: Panel, flat: jax.Array, panels: Any, num_panels: jax.Array
+def _with_gradient(
+    rule: GradientRule, inputs: Any, panels: Any, num_panels: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The log of the sum and its gradient."""
-    start = jnp.zeros_like(flat)
-    return _over_panels(jax.value_and_grad(one), flat, panels, num_panels, start, _average)
+    """The log of the sum and its gradient.
+
+    The gradient is one vector: JAX takes a result of a custom rule that is the same for a whole
+    batch, as a part of it may be, and its derivative, which is not, for arrays of one shape.
+    """
+    start = jnp.zeros_like(jax.tree.leaves(inputs)[0], shape=rule.num_means)
+    value, means = _over_panels(rule.panel, inputs, panels, num_panels, start, _average)
+    return value, ravel_pytree(rule.gradient(inputs, panels[0], means))[0]
+
+
+_value_and_gradient = jax.custom_jvp(_with_gradient, nondiff_argnums=(0,))
 
 
 @_value_and_gradient.defjvp
 def _value_and_gradient_jvp(
-    one: Panel, primals: tuple[Any, ...], tangents: tuple[Any, ...]
+    rule: GradientRule, primals: tuple[Any, ...], tangents: tuple[Any, ...]
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    flat, panels, num_panels = primals
-    value, gradient = _value_and_gradient(one, *primals)
+    inputs, panels, num_panels = primals
+    flat, unravel = ravel_pytree(inputs)
+    change = ravel_pytree(tangents[0])[0]
 
-    def gradient_of(flat: jax.Array) -> jax.Array:
-        start = jnp.zeros_like(flat)
-        return _over_panels(jax.value_and_grad(one), flat, panels, num_panels, start, _average)[1]
+    def gradient_of(flat: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        value, gradient = _with_gradient(rule, unravel(flat), panels, num_panels)
+        return gradient, (value, gradient)
 
-    hessian = jax.jacfwd(gradient_of)(flat)
-    return (value, gradient), (gradient @ tangents[0], hessian @ tangents[0])
+    hessian, (value, gradient) = jax.jacfwd(gradient_of, has_aux=True)(flat)
+    return (value, gradient), (gradient @ change, hessian @ change)
 
 
 class ComponentMoments(NamedTuple):

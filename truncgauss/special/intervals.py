@@ -199,10 +199,16 @@ def _step_jvp(
     return (t, log_of_mass), (dt, _log_mass_change(m, a, da, dw))
 
 
-def _log_mass_change(m: Masses, a: Array, da: Array, dw: Array) -> Array:
+def _log_mass_slopes(m: Masses, a: Array) -> tuple[Array, Array]:
+    """The mean on the interval, minus the derivative by a, and the derivative by w."""
     empty = m.inside == 0
     mean = jnp.where(empty, a, m.fall / jnp.where(empty, 1.0, m.inside))
-    return m.density_b / m.inside * dw - mean * da
+    return mean, m.density_b / m.inside
+
+
+def _log_mass_change(m: Masses, a: Array, da: Array, dw: Array) -> Array:
+    mean, by_w = _log_mass_slopes(m, a)
+    return by_w * dw - mean * da
 
 
 @jax.custom_jvp
@@ -217,3 +223,10 @@ def _log_mass_jvp(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tu
     (a, w), (da, dw) = primals, tangents
     m = masses(a, w)
     return log_mass(a, w), _log_mass_change(m, a, da, dw)
+
+
+@jax.jit
+def log_mass_and_slopes(a: Array, w: Array) -> tuple[Array, Array, Array]:
+    """`relative_log` of [a, a + w], the mean there, and the density at a + w over its mass."""
+    m = masses(a, w)
+    return relative_log(m, a, w), *_log_mass_slopes(m, a)

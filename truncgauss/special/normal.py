@@ -19,6 +19,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Real
 
+from truncgauss.special import intervals
 from truncgauss.special.intervals import is_short, log_mass, step
 from truncgauss.special.moments import (
     IntervalMoments,
@@ -132,6 +133,40 @@ def log_interval_mass(
     interval = _interval(low, high, width)
     _, a = _nearer(interval)
     return log_mass(a, interval.width)
+
+
+class MassSlopes(NamedTuple):
+    """The log mass Z of an interval [a, b] and its derivatives, of the shape of the ends.
+
+    Attributes:
+        relative_log: log Z + c^2/2, where c is the distance of the interval from 0.
+        mean: the mean on the interval, phi(a)/Z - phi(b)/Z, without cancellation: minus the
+            derivative by a shift of the interval.
+        spread: a phi(a)/Z - b phi(b)/Z, minus the derivative by the log of its scale.
+        at_low, at_high: the densities phi(a)/Z and phi(b)/Z.
+    """
+
+    relative_log: Array
+    mean: Array
+    spread: Array
+    at_low: Array
+    at_high: Array
+
+
+def log_mass_and_slopes(low: Array, high: Array, width: Array) -> MassSlopes:
+    """The log mass of intervals, relative to the density at their points nearest to 0, and its
+    derivatives, which are 0 by infinite limits."""
+    mirrored, a = _nearer(Interval(low, high, width))
+    log, mean, at_far = intervals.log_mass_and_slopes(a, width)
+    at_near = mean + at_far
+    near, w = (jnp.where(jnp.isinf(x), 0.0, x) for x in (a, width))
+    return MassSlopes(
+        log,
+        jnp.where(mirrored, -mean, mean),
+        near * mean - w * at_far,
+        jnp.where(mirrored, at_far, at_near),
+        jnp.where(mirrored, at_near, at_far),
+    )
 
 
 def _interval(low: ArrayLike, high: ArrayLike, width: ArrayLike | None) -> Interval:

@@ -2,23 +2,45 @@
 
 from truncgauss.execution.tables.alignment import aligned, check_labels, row_values
 from truncgauss.execution.tables.censoring import limit_of
-from truncgauss.execution.tables.columns import Table, chosen, named_columns, numbers, read
+from truncgauss.execution.tables.columns import (
+    Table,
+    chosen,
+    data_frame,
+    named_columns,
+    numbers,
+    read,
+)
 from truncgauss.execution.tables.files import chunks, from_file, location, units
 from truncgauss.execution.tables.formats import header, mismatch, num_rows
+from truncgauss.execution.tables.formulas import (
+    Design,
+    by_formula,
+    design,
+    formula,
+    levels_of,
+    names_in,
+)
 from truncgauss.execution.tables.known import arrays_of
 
 __all__ = [
+    "Design",
     "Table",
     "aligned",
     "arrays_of",
+    "by_formula",
     "check_labels",
     "chosen",
     "chunks",
+    "data_frame",
+    "design",
+    "formula",
     "from_file",
     "header",
+    "levels_of",
     "limit_of",
     "mismatch",
     "named_columns",
+    "names_in",
     "num_rows",
     "numbers",
     "location",

@@ -30,11 +30,13 @@ class Table(NamedTuple):
         values: (n, d), NaN where a value is missing.
         names: of the columns, or None.
         labels: of the rows, shape (n,), or None.
+        encoder: of a `Design`, the function that makes such columns of another table.
     """
 
     values: np.ndarray
     names: tuple[Hashable, ...] | None = None
     labels: np.ndarray | None = None
+    encoder: Any = None
 
     def name(self, column: int) -> str:
         """The name of a column in a message."""
@@ -86,7 +88,8 @@ def read(
             f"{what}: the columns {list(names)} have {[len(part) for part in parts]} values; all "
             "must have as many."
         )
-    return Table(np.stack(parts, axis=1), None if names == (None,) else names, labels)
+    encoder = getattr(table, "_encoder", None)
+    return Table(np.stack(parts, axis=1), None if names == (None,) else names, labels, encoder)
 
 
 def chosen(by_name: Mapping[Hashable, Any], name: Hashable, what: str) -> Any:
@@ -215,3 +218,25 @@ def refuse_units(values: Any, where: str) -> None:
                     f"{where} is a quantity in {name}, whose unit would be lost. Give numbers in "
                     "one unit for all, such as `.to_value(unit)`."
                 )
+
+
+def data_frame(names: Sequence[str], columns: Mapping[str, np.ndarray], backend: Any) -> Any:
+    """Columns with the names of their rows as a DataFrame of pandas, where these are the index, or
+    of another package that narwhals knows.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+    import narwhals
+
+    try:
+        if backend == "pandas":
+            import pandas
+
+            return pandas.DataFrame(columns, index=pandas.Index(names, name="name"))
+        return narwhals.from_dict({"name": list(names), **columns}, backend=backend).to_native()
+    except ImportError as error:
+        raise ImportError(
+            f"to_frame needs {backend}, which is optional: pip install {backend}. Without it: "
+            "print the fit, or take `names`, `estimates`, `errors` and `wald()`."
+        ) from error

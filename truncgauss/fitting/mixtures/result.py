@@ -16,6 +16,7 @@ from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterio
 from truncgauss.fitting.mixtures.profile import profile_of
 from truncgauss.fitting.optimization.result import table_of
 from truncgauss.fitting.optimization.wald import ratios_of, untrusted
+from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import checked_key
 from truncgauss.likelihood import Observations
@@ -116,26 +117,11 @@ class MixtureFit(LikelihoodFit):
         value, error = self.delta(lambda estimates: jnp.asarray(function(*self.parts(estimates))))
         return value, error
 
-    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
-        """The profile-likelihood interval of an estimate, as of other fits, such as "locs[0][0]".
+    def kind_of(self, number: int) -> str:
+        kind: str = self.coordinates.kinds[number]
+        return kind
 
-        The way from the estimate is followed little by little, so that components keep their
-        labels. Where the likelihood does not fall far enough the end is infinite; that of a weight
-        is 0 or 1 then, and the lower one of a variance 0.
-
-        Example:
-            >>> fit = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
-            >>> [round(end, 3) for end in fit.profile("locs[0][0]")]
-            [1.08, 3.92]
-        """
-        low, high = super().profile(name, level)
-        kind = self.coordinates.kinds[self.names.index(name)]
-        return (
-            low if kind == "number" else max(low, 0.0),
-            min(high, 1.0) if kind == "weight" else high,
-        )
-
-    def profile_along(self, number: int, function: Any = None) -> Any:
+    def profile_along(self, number: int, function: Any = None) -> Profile:
         if function is None and self.errors[number] == 0.0:
             raise ValueError(
                 f"profile: {self.names[number]} is fixed at {self.estimates[number]:g}."

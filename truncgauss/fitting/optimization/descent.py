@@ -15,6 +15,7 @@ from truncgauss.fitting.optimization.newton import (
     Secant,
     newton_steps,
     point,
+    sloped,
     steps_of,
 )
 from truncgauss.fitting.optimization.progress import bar, watched
@@ -92,7 +93,7 @@ class Descent:
         for _ in range(model.rounds):
             loss = model.loss_at(x)
             points = model.points(loss, points)
-            current = points(x)
+            current = self.first(points, loss, x, visited)
             if not current.finite:
                 visited += [current][bool(visited) :]
                 break
@@ -115,8 +116,25 @@ class Descent:
         if isinstance(points, Chord) and visited[-1].finite:
             visited[-1] = points.renewed(visited[-1], len(points.hessians))
         elif steps_of(loss, x) is not None and visited[-1].finite:
-            visited[-1] = point(loss, visited[-1].x, last=True)
+            order = 2 if self.learns(loss, x) else 4
+            visited[-1] = point(loss, visited[-1].x, order=order)
         return Path(loss, visited, model.is_endless(x))
+
+    def learns(self, loss: Any, x: np.ndarray) -> bool:
+        """Whether the curvature on the way to a minimum is learnt from gradients, of whose
+        differences a Hessian takes as long as many steps."""
+        return getattr(loss, "iterated", False) and steps_of(loss, x) is not None
+
+    def first(
+        self, points: Callable[[np.ndarray], Point], loss: Any, x: np.ndarray, before: list[Point]
+    ) -> Point:
+        """The point at x from which to go down a loss, after those of a loss with other plans; with
+        a rough curvature if it is to be learnt from gradients."""
+        if not self.learns(loss, x):
+            return points(x)
+        if before:
+            return dataclasses.replace(sloped(loss, x), hessian=before[-1].hessian)
+        return point(loss, x, order=1)
 
     def steps(
         self,
@@ -134,11 +152,12 @@ class Descent:
             ended = self.too_wide(current) or current.decrement < close
             return ended or joined(current, known) is not None
 
-        if self.model.expensive and not current.settled:
+        learns = self.learns(loss, current.x)
+        if learns or (self.model.expensive and not current.settled):
             secant = Secant(loss, current)
             steps = newton_steps(secant, current, left, stop=stop, admits=self.admits)
             path += watched(steps, float(loss.size), self.progress)
-            if stop(path[-1]):
+            if stop(path[-1]) or (learns and path[-1].settled):
                 return path
             path[-1] = points(path[-1].x)
         steps = newton_steps(

@@ -147,32 +147,38 @@ def steps_of(loss: Any, x: Any) -> np.ndarray | None:
     return None if steps is None else steps(np.asarray(x))
 
 
-def differences(loss: Any, x: Any, steps: np.ndarray, fourth: bool) -> tuple[Any, ...]:
-    """As `derivatives`, with a Hessian by differences of exact gradients on both sides along each
-    coordinate, whose errors are of the second or the fourth order in the steps (q,).
+def differences(loss: Any, x: Any, steps: np.ndarray, order: int) -> tuple[Any, ...]:
+    """As `derivatives`, with a Hessian by differences of exact gradients along each coordinate,
+    whose errors are of the first, second or fourth order in the steps (q,): q, 2 q or 4 q gradients
+    besides that at x.
 
     The program of a Hessian takes two to three times as long to compile as that of a gradient, and
-    as long to run as 2 q gradients.
+    about as long to run as 2 q gradients.
     """
     x, moves = np.asarray(x), np.diag(steps)
-    values, gradients, variances = slopes_at(loss, np.concatenate([x[None], x + moves, x - moves]))
+    sides = [x[None], x + moves, x - moves][: 2 if order == 1 else 3]
+    values, gradients, variances = slopes_at(loss, np.concatenate(sides))
+    if order == 1:
+        hessian = (gradients[1:] - gradients[0]) / steps[:, None]
+        return values[0], gradients[0], hessian, variances[0]
     above, below = np.split(gradients[1:], 2)
     hessian = (above - below) / (2.0 * steps[:, None])
-    if fourth:
+    if order == 4:
         far = slopes_at(loss, np.concatenate([x + 2.0 * moves, x - 2.0 * moves]))[1]
         above, below = np.split(far, 2)
         hessian = (4.0 * hessian - (above - below) / (4.0 * steps[:, None])) / 3.0
     return values[0], gradients[0], hessian, variances[0]
 
 
-def point(loss: Any, x: np.ndarray, last: bool = False) -> Point:
-    """A callable pytree's loss with its derivatives at x, in float64; the last point of a path,
-    from which errors follow, has a Hessian of the fourth order if that is by differences."""
+def point(loss: Any, x: np.ndarray, order: int = 2) -> Point:
+    """A callable pytree's loss with its derivatives at x, in float64; if its Hessian is by
+    `differences`, by those of an order: the first for the start of a path on which the curvature is
+    learnt, the fourth for its end, from which errors follow."""
     at = jnp.asarray(x, jnp.float64)
     sums, steps = row_sums.sums_of(loss), steps_of(loss, x)
     function: Callable[..., tuple[Any, ...]] = derivatives
     if steps is not None:
-        function = functools.partial(differences, steps=steps, fourth=last)
+        function = functools.partial(differences, steps=steps, order=order)
     with jax.debug_nans(False):  # by which a step out of the domain is known
         if sums.fingerprint is None:
             parts = computed("derivatives", function, loss, at)

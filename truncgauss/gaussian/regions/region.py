@@ -284,9 +284,10 @@ def decided_limits(
     fixed_low, fixed_high, loc = lax.stop_gradient((low, high, loc))
     empty = ~still & (fixed_low == fixed_high)
     below, above = fixed_low - slack, fixed_high + slack
-    unsound = jnp.any(still & ~(below <= above))
-    unmet = jnp.any(empty | (still & ~((below <= loc) & (loc <= above))))
-    value = jnp.where(unsound, jnp.nan, jnp.where(unmet, -jnp.inf, 0.0)).astype(loc.dtype)
+    unsound = still & ~(below <= above)
+    unmet = empty | (still & ~((below <= loc) & (loc <= above)))
+    # As a sum, in which NaN outweighs -inf.
+    each = jnp.where(unsound, jnp.nan, jnp.where(unmet, -jnp.inf, 0.0)) + 0.0 * loc
     decided = still | empty
     low, high = jnp.where(decided, -jnp.inf, low), jnp.where(decided, jnp.inf, high)
-    return low, high, value + 0.0 * jnp.sum(loc)
+    return low, high, jnp.sum(each)

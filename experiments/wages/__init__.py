@@ -1,0 +1,1 @@
+"""Wages that are seen of the employed only, and the wage line of everyone."""

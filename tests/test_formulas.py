@@ -1,0 +1,233 @@
+"""Designs from tables: categories of texts, formulas, and the same columns of other rows."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from truncgauss import cli, tables
+from truncgauss.runs import folder as run_folder
+
+
+def rows(n=200):
+    """A table with a column whose name is no word."""
+    rng = np.random.default_rng(0)
+    texts = np.array(["north", "south", "east"])[rng.integers(0, 3, n)]
+    table = {"age": rng.uniform(20, 60, n), "home region": texts, "k": rng.integers(1, 5, n)}
+    mean = 1.0 + 0.1 * table["age"] + 2.0 * (texts == "south")
+    return table | {"wage": mean + rng.normal(size=n)}
+
+
+KINDS = ("dictionary", "pandas", "polars")
+
+
+def of_kind(table, kind):
+    return table if kind == "dictionary" else pytest.importorskip(kind).DataFrame(table)
+
+
+# ---------------------------------------------------------------- categories
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_texts_are_categories(kind):
+    table = rows()
+    design = tables.design(of_kind(table, kind), ["age"], {"home region": "north"})
+    assert list(design) == ["constant", "age", "home region: east", "home region: south"]
+    np.testing.assert_array_equal(design["home region: south"], table["home region"] == "south")
+    fit = tg.fit_regression(table["wage"], design, progress=False)
+    assert fit.names[2] == "home region: east"
+    columns = np.column_stack(list(design.values()))
+    exact = np.linalg.lstsq(columns, table["wage"])[0]
+    np.testing.assert_allclose(fit.coefficients, exact, rtol=1e-8)
+
+
+def test_new_rows_are_encoded_likewise():
+    design = tables.design(rows(), ["age"], {"home region": "north"})
+    new = design.encode({"age": [30.0, 40.0], "home region": ["south", "north"]})
+    np.testing.assert_array_equal(
+        np.column_stack(list(new.values())), [[1, 30, 0, 1], [1, 40, 0, 0]]
+    )
+    with pytest.raises(ValueError, match="holds 'west' in row 0, a category without an estimate"):
+        design.encode({"age": [30.0], "home region": ["west"]})
+    with pytest.raises(ValueError, match="has no column 'age'"):
+        design.encode({"home region": ["south"]})
+
+
+def test_wrong_categories_are_refused():
+    table = rows()
+    with pytest.raises(ValueError, match="nowhere holds 'west'"):
+        tables.design(table, ["age"], {"home region": "west"})
+    holes = table | {"home region": [None, *table["home region"][1:]]}
+    with pytest.raises(ValueError, match="lacks 1 of 200 value.s., first in row 0"):
+        tables.design(holes, [], {"home region": "north"})
+    with pytest.raises(ValueError, match="holds text"):
+        tables.design(table, ["home region"])
+    with pytest.raises(ValueError, match="no column names"):
+        tables.design(np.ones((3, 2)), ["age"])
+
+
+# ---------------------------------------------------------------- formulas
+
+
+def test_formulas_say_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "formulaic", None)
+    with pytest.raises(ImportError, match=r"pip install 'truncgauss\[formula\]'"):
+        tables.formula("wage ~ age", rows())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_formula_is_its_columns(kind):
+    pytest.importorskip("formulaic")
+    table = rows()
+    fit = tg.fit_regression(
+        "wage ~ age * `home region` + np.log(k)", data=of_kind(table, kind), progress=False
+    )
+    south, north = (1.0 * (table["home region"] == text) for text in ("south", "north"))
+    age = table["age"]
+    columns = [np.ones(200), age, north, south, np.log(table["k"]), age * north, age * south]
+    assert fit.names == (
+        "Intercept", "age", "home region[T.north]", "home region[T.south]", "np.log(k)",
+        "age:home region[T.north]", "age:home region[T.south]", "sigma",
+    )  # fmt: skip
+    exact = np.linalg.lstsq(np.column_stack(columns), table["wage"])[0]
+    np.testing.assert_allclose(fit.coefficients, exact, rtol=1e-6)
+    low, high = fit.profile("age:home region[T.south]")
+    assert low < fit.estimates[6] < high
+
+
+def test_a_formula_remembers_its_transformations():
+    pytest.importorskip("formulaic")
+    table = rows()
+    outcome, design = tables.formula("wage ~ center(age) + bs(k, df=4)", table)
+    np.testing.assert_array_equal(outcome, table["wage"])
+    some = {name: column[:7] for name, column in table.items()}
+    for name, column in design.encode(some).items():
+        np.testing.assert_allclose(column, design[name][:7], atol=1e-12)
+    reference = tables.formula("`home region`", table, {"home region": "south"})[1]
+    assert list(reference) == ["Intercept", "home region[T.east]", "home region[T.north]"]
+
+
+def test_a_formula_never_drops_rows():
+    pytest.importorskip("formulaic")
+    table = rows()
+    holes = table | {"age": np.where(np.arange(200) == 3, np.nan, table["age"])}
+    for text in ("wage ~ age", "wage ~ lag(age)", "wage ~ np.log(age - 40)"):
+        with pytest.raises(ValueError, match="Rows are never dropped silently"):
+            tables.formula(text, table if "age)" in text or "40" in text else holes)
+    gaps = table | {"wage": np.where(np.arange(200) == 3, np.nan, table["wage"])}
+    assert np.isnan(tables.formula("wage ~ age", gaps)[0]).sum() == 1  # for the fit to judge
+    with pytest.raises(ValueError, match="NaN"):
+        tg.fit_regression("wage ~ age", data=gaps, progress=False)
+
+
+def test_new_categories_of_a_formula_are_refused():
+    pytest.importorskip("formulaic")
+    design = tables.formula("`home region` + C(k)", rows())[1]
+    with pytest.raises(ValueError, match="'west' in row 0, a category without an estimate"):
+        design.encode({"home region": ["west"], "k": [1]})
+    with pytest.raises(ValueError, match="categories outside of the nominated levels"):
+        design.encode({"home region": ["north"], "k": [7]})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("wage ~ age +", "cannot be read"),
+        ("wage ~ ages", "has no column 'ages'"),
+        ("wage ~ age | k", "must have one part right of ~"),
+        ("wage + age ~ k", "must have one outcome, got 2"),
+        ("__import__('os').getcwd() + age", "cannot be read"),
+    ],
+)
+def test_wrong_formulas_are_refused(text, words):
+    pytest.importorskip("formulaic")
+    with pytest.raises(ValueError, match=words):
+        tables.formula(text, rows())
+
+
+def test_formulas_need_their_table():
+    with pytest.raises(ValueError, match="is a formula: give the table of its columns"):
+        tg.fit_regression("wage ~ age", progress=False)
+    with pytest.raises(ValueError, match="needs a design"):
+        tg.fit_regression([1.0, 2.0], progress=False)
+
+
+def test_a_selection_by_formulas_is_that_by_arrays():
+    pytest.importorskip("formulaic")
+    rng = np.random.default_rng(1)
+    x, z, u, e = rng.normal(size=(4, 300))
+    seen = 0.5 * x + z + u > 0
+    table = {"wage": np.where(seen, x + u + e, np.nan), "x": x, "z": z, "seen": seen}
+    fit = tg.fit_selection("wage ~ x", selected="seen ~ x + z", data=table, progress=False)
+    design = {"Intercept": np.ones(300), "x": x}
+    other = tg.fit_selection(table["wage"], design, seen, design | {"z": z}, progress=False)
+    np.testing.assert_allclose(fit.estimates, other.estimates, rtol=1e-6)
+    assert fit.names[0] == "coefficients[seen][Intercept]"
+
+
+def test_a_configuration_takes_a_formula(tmp_path, capsys):
+    pytest.importorskip("formulaic")
+    table = rows()
+    lines = [",".join(table), *(",".join(map(str, row)) for row in zip(*table.values()))]
+    (tmp_path / "my.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    text = "experiment: fit_table\ndata: my.csv\nnum_residuals: 2\noutcomes: {wage: {}}\n"
+    text += "categories: {home region: south}\nformula: age * k + `home region`\n"
+    path = tmp_path / "my.yaml"
+    path.write_text(text + "profile: ['age:k']\n", "utf-8")
+    assert cli.main(["run", str(path), "--runs", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    results = run_folder.read(run).results
+    age, k, where = (table[name] for name in ("age", "k", "home region"))
+    columns = [np.ones(200), age, k, where == "east", where == "north", age * k]
+    exact = np.linalg.lstsq(np.column_stack(columns), table["wage"])[0]
+    np.testing.assert_allclose(results["estimates"][:6], exact, rtol=1e-6)
+    assert "home region[T.east]" in list(results["names"]) and "age:k" in results["profile"]
+    for wrong, words in (("wage ~ age", "covariates only"), ("age + ages", "no column 'ages'")):
+        path.write_text(text.replace("age * k + `home region`", wrong), "utf-8")
+        assert cli.main(["check", str(path)]) == 2
+        assert words in capsys.readouterr().err
+
+
+def test_predictions_take_the_table_of_a_design():
+    table = rows()
+    design = tables.design(table, ["age"], {"home region": "north"})
+    fit = tg.fit_regression(table["wage"], design, progress=False)
+    new = {"age": [30.0, 50.0], "home region": ["south", "north"]}
+    by_columns = fit.predict(dict(design.encode(new)))
+    np.testing.assert_array_equal(fit.predict(new).value, by_columns.value)
+    with pytest.raises(ValueError, match="'west' in row 0, a category without an estimate"):
+        fit.predict({"age": [30.0], "home region": ["west"]})
+    with pytest.raises(ValueError, match="has no column 'home region'"):
+        fit.predict({"age": [30.0]})
+
+
+def test_predictions_take_the_table_of_a_formula():
+    pytest.importorskip("formulaic")
+    table = rows()
+    fit = tg.fit_regression("wage ~ center(age) * `home region`", data=table, progress=False)
+    some = {name: column[:5] for name, column in table.items()}
+    columns = np.column_stack(
+        list(tables.formula("center(age) * `home region`", table)[1].values())
+    )
+    np.testing.assert_allclose(fit.predict(some).value.ravel(), columns[:5] @ fit.coefficients)
+
+
+@pytest.mark.parametrize("backend", ["pandas", "polars"])
+def test_estimates_are_data_frames(backend):
+    package = pytest.importorskip(backend)
+    fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+    frame = fit.to_frame(backend=backend)
+    assert isinstance(frame, package.DataFrame)
+    names = frame.index if backend == "pandas" else frame["name"]
+    assert list(names) == list(fit.names)
+    np.testing.assert_array_equal(frame["estimate"], fit.estimates)
+    predictions = fit.predict().to_frame(backend=backend)
+    assert list(predictions["standard_error"]) == list(np.ravel(fit.predict().standard_error))
+
+
+def test_absent_packages_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "modin", None)
+    fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+    with pytest.raises(ImportError, match="to_frame needs modin, which is optional"):
+        fit.to_frame(backend="modin")

@@ -1,0 +1,324 @@
+"""Predictions and margins against closed forms, finite differences, SciPy and simulated rows."""
+
+import csv
+import os
+import pathlib
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import truncgauss as tg
+
+INF = np.inf
+SHARED = pathlib.Path(
+    os.environ.get("TRUNCGAUSS_DATA", pathlib.Path(__file__).parents[2] / "shared" / "data")
+)
+NUMBERS = ("age", "yearsmarried", "religiousness", "occupation", "rating")
+
+
+@pytest.fixture(scope="module")
+def affairs():
+    """Outcome and covariates of 601 rows: those of the published table, or a simulation of it."""
+    if not (SHARED / "affairs.csv").exists():
+        rng = np.random.default_rng(0)
+        columns = {name: rng.integers(1, 9, 601).astype(float) for name in NUMBERS}
+        columns["male"] = rng.integers(0, 2, 601).astype(float)
+        design = {"constant": np.ones(601), **columns}
+        y = 1.0 + 0.5 * columns["age"] - columns["rating"] + columns["male"]
+        return np.maximum(y + 4.0 * rng.normal(size=601), 0.0), design
+    with (SHARED / "affairs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    design = {"constant": np.ones(len(rows))}
+    design |= {name: np.array([float(row[name]) for row in rows]) for name in NUMBERS}
+    design["male"] = np.array([float(row["gender"] == "male") for row in rows])
+    return np.array([float(row["affairs"]) for row in rows]), design
+
+
+@pytest.fixture(scope="module")
+def tobit(affairs):
+    return tg.fit_regression(affairs[0], affairs[1], censored_low=0.0)
+
+
+@pytest.fixture(scope="module")
+def probit(affairs):
+    lower = np.where(affairs[0] > 0, 0.0, -INF)
+    rows = tg.Observations(lower, np.where(affairs[0] > 0, INF, 0.0))
+    return tg.fit_observations(rows, affairs[1], covariance=[[1.0]])
+
+
+def tobit_kinds(x, theta):
+    """Of each row: P(seen), the mean of what is seen, and that of what is recorded."""
+    mean, scale = x @ theta[:-1], theta[-1]
+    z = mean / scale
+    seen, density = stats.norm.cdf(z), stats.norm.pdf(z)
+    return {
+        "mean": mean,
+        "observed": seen,
+        "mean_observed": mean + scale * density / seen,
+        "recorded": mean * seen + scale * density,
+    }
+
+
+def differences(function, theta):
+    """The gradient by central differences of the fourth order."""
+    steps = 3e-4 * np.maximum(np.abs(theta), 0.1)
+    by = lambda k, c: function(theta + c * steps * (np.arange(len(theta)) == k))
+    slope = lambda k: 8.0 * (by(k, 1) - by(k, -1)) - (by(k, 2) - by(k, -2))
+    return np.array([slope(k) / (12.0 * steps[k]) for k in range(len(theta))])
+
+
+def effects_by_hand(values, x, theta):
+    """Average effects: derivatives by differences, and the change of the last column, a dummy."""
+    step = 1e-3
+    result = []
+    for j in range(1, x.shape[1] - 1):
+        unit = step * (np.arange(x.shape[1]) == j)
+        near, far = (values(x + c * unit, theta) - values(x - c * unit, theta) for c in (1, 2))
+        result.append(np.mean(8.0 * near - far) / (12.0 * step))
+    ends = [np.where(np.arange(x.shape[1]) == x.shape[1] - 1, c, x) for c in (0.0, 1.0)]
+    return np.array([*result, np.mean(values(ends[1], theta) - values(ends[0], theta))])
+
+
+@pytest.mark.parametrize("kind", ["mean", "observed", "mean_observed", "recorded"])
+def test_margins_of_a_tobit_model(tobit, affairs, kind):
+    x, theta = np.column_stack(list(affairs[1].values())), tobit.estimates
+    values = lambda x, theta: tobit_kinds(x, theta)[kind]
+    effects = tobit.margins(kind=kind)
+    assert effects.names == (*NUMBERS, "male")
+    np.testing.assert_allclose(effects.value, effects_by_hand(values, x, theta), rtol=1e-6)
+    slopes = differences(lambda theta: effects_by_hand(values, x, theta), theta)
+    covariance = slopes.T @ tobit.parameter_covariance @ slopes
+    np.testing.assert_allclose(effects.standard_error**2, np.diagonal(covariance), rtol=1e-6)
+    np.testing.assert_allclose(effects.covariance, covariance, rtol=1e-5, atol=1e-12)
+    predicted = tobit.predict(kind=kind)
+    np.testing.assert_allclose(predicted.value, values(x, theta), rtol=1e-10)
+    slopes = differences(lambda theta: values(x[:5], theta), theta)
+    errors = np.einsum("pn,pq,qn->n", slopes, tobit.parameter_covariance, slopes) ** 0.5
+    np.testing.assert_allclose(predicted.standard_error[:5], errors, rtol=1e-6)
+
+
+def test_margins_of_tobit_have_closed_forms(tobit, affairs):
+    """McDonald and Moffitt: the mean of what is recorded has the slope Phi(x b / sigma) b."""
+    b = tobit.coefficients
+    seen = tobit.predict(kind="observed").value
+    by_form = seen.mean() * b[1:6]
+    recorded = tobit.margins(kind="recorded", discrete=[])
+    np.testing.assert_allclose(recorded.value[:5], by_form, rtol=1e-10)
+    latent = tobit.margins()
+    np.testing.assert_allclose(latent.value, b[1:], rtol=1e-12)
+    np.testing.assert_allclose(latent.standard_error, tobit.errors[1:-1], rtol=1e-9)
+
+
+def test_margins_of_a_probit_model(probit, affairs):
+    x, theta = np.column_stack(list(affairs[1].values())), probit.estimates
+    values = lambda x, theta: stats.norm.cdf(x @ theta)
+    effects = probit.margins(kind="probability", low=0.0)
+    np.testing.assert_allclose(effects.value, effects_by_hand(values, x, theta), rtol=1e-6)
+    density = stats.norm.pdf(x @ theta).mean()
+    np.testing.assert_allclose(effects.value[:-1], density * theta[1:-1], rtol=1e-10)
+    slopes = differences(lambda theta: effects_by_hand(values, x, theta), theta)
+    errors = np.einsum("pn,pq,qn->n", slopes, probit.parameter_covariance, slopes) ** 0.5
+    np.testing.assert_allclose(effects.standard_error, errors, rtol=1e-6)
+    at = probit.margins({"male": 1.0, "age": 30.0}, "probability", low=0.0, variables=["rating"])
+    moved = np.where(np.isin(list(affairs[1]), ["male"]), 1.0, x)
+    moved[:, 1] = 30.0
+    np.testing.assert_allclose(at.value, stats.norm.pdf(moved @ theta).mean() * theta[5])
+    mean = probit.margins("mean", "probability", low=0.0)
+    at_mean = stats.norm.pdf(x.mean(0) @ theta) * theta[1:-1]
+    np.testing.assert_allclose(mean.value[:-1], at_mean, rtol=1e-10)
+    points = {name: column[:3] for name, column in affairs[1].items()}
+    each = probit.margins(points, "probability", low=0.0, average=False)
+    assert each.value.shape == each.standard_error.shape == (6, 3)
+    np.testing.assert_allclose(each.value[0], stats.norm.pdf(x[:3] @ theta) * theta[1])
+
+
+def test_weights_and_units_of_margins(affairs):
+    """A weight of 2 is a row twice, and an effect by tens of years is ten times that by years."""
+    y, design = affairs[0][::4], {name: column[::4] for name, column in affairs[1].items()}
+    weights = np.where(np.arange(len(y)) < 40, 2.0, 1.0)
+    twice = {name: np.concatenate([column, column[:40]]) for name, column in design.items()}
+    one = tg.fit_regression(y, design, censored_low=0.0, weights=weights)
+    decades = {**twice, "age": twice["age"] / 10.0}
+    two = tg.fit_regression(np.concatenate([y, y[:40]]), decades, censored_low=0.0)
+    first, second = (fit.margins(kind="observed") for fit in (one, two))
+    factors = np.where(np.array(first.names) == "age", 10.0, 1.0)
+    np.testing.assert_allclose(second.value, first.value * factors, rtol=1e-7)
+    np.testing.assert_allclose(second.standard_error, first.standard_error * factors, rtol=1e-6)
+
+
+def test_predictions_of_censored_rows_are_truncated_normal(tobit, affairs):
+    new = {name: column[:4] for name, column in affairs[1].items()}
+    known = tg.Observations(np.full(4, -INF), np.zeros(4))
+    mean, scale = np.column_stack(list(new.values())) @ tobit.coefficients, tobit.scale
+    law = stats.truncnorm(-INF, -mean / scale, mean, scale)
+    np.testing.assert_allclose(tobit.predict(new, known=known).value, law.mean(), rtol=1e-9)
+    for probability in (0.025, 0.5, 0.999):
+        found = tobit.predict(new, "quantile", known=known, probability=probability)
+        np.testing.assert_allclose(found.value, law.ppf(probability), rtol=1e-8)
+
+    def quantile(theta):
+        mean = np.column_stack(list(new.values())) @ theta[:-1]
+        return stats.truncnorm(-INF, -mean / theta[-1], mean, theta[-1]).ppf(0.999)
+
+    slopes = differences(quantile, tobit.estimates)
+    errors = np.einsum("pn,pq,qn->n", slopes, tobit.parameter_covariance, slopes) ** 0.5
+    np.testing.assert_allclose(found.standard_error, errors, rtol=1e-5)
+    share = tobit.predict(new, "probability", known=known, low=-5.0)
+    np.testing.assert_allclose(share.value, law.sf(-5.0), rtol=1e-9)
+    assert np.all((share.low > 0) & (share.low < share.value) & (share.high < 1))
+    free = tobit.predict(new, "quantile", probability=0.9)
+    np.testing.assert_allclose(free.value, mean + scale * stats.norm.ppf(0.9))
+
+
+@pytest.fixture(scope="module")
+def pair():
+    rows = np.random.default_rng(1).multivariate_normal([1.0, -1.0], [[1.0, 0.6], [0.6, 2.0]], 400)
+    rows = rows[rows[:, 0] > 0.0]
+    region = tg.Box([0.0, -INF], [INF, INF])
+    return tg.fit_observations(tg.Observations.exact(rows, region=region, names=("u", "v")))
+
+
+def test_a_missing_entry_follows_from_the_others(pair):
+    (m, n), c = pair.loc, pair.covariance_matrix
+    known = tg.Observations.exact([[2.0, np.nan], [0.3, np.nan]], nan_is_missing=True)
+    x = np.array([2.0, 0.3])
+    mean, rest = n + c[0, 1] / c[0, 0] * (x - m), c[1, 1] - c[0, 1] ** 2 / c[0, 0]
+    predicted = pair.predict(known)
+    np.testing.assert_allclose(predicted.value, np.column_stack([x, mean]), rtol=1e-9)
+    np.testing.assert_allclose(predicted.standard_error[:, 0], 0.0, atol=1e-12)
+    line = pair.derived(lambda p: p.loc[1] + p.slopes[1, 0] * (jnp.array(x) - p.loc[0]))
+    np.testing.assert_allclose(predicted.standard_error[:, 1], line.standard_error, rtol=1e-8)
+    high = pair.predict(known, "quantile", probability=0.9, entry="v")
+    np.testing.assert_allclose(high.value, mean + rest**0.5 * stats.norm.ppf(0.9), rtol=1e-8)
+    values = pair.derived(
+        lambda p: (
+            p.loc[1]
+            + p.slopes[1, 0] * (jnp.array(x) - p.loc[0])
+            + stats.norm.ppf(0.9)
+            * jnp.sqrt(p.covariance[1, 1] - p.slopes[1, 0] * p.covariance[0, 1])
+        )
+    )
+    np.testing.assert_allclose(high.standard_error, values.standard_error, rtol=1e-7)
+    share = pair.predict(known, "probability", low=[-INF, 0.0])
+    np.testing.assert_allclose(share.value, stats.norm.sf(0.0, mean, rest**0.5), rtol=1e-9)
+
+
+def test_what_a_limit_says_of_the_other_entry(pair):
+    """The mean of v where u < 0.5 is known, by quadrature over u within the region."""
+    (m, n), c = pair.loc, pair.covariance_matrix
+    region = tg.Box([0.0, -INF], [INF, INF])
+    known = tg.Observations([[-INF, -INF]], [[0.5, INF]], region=region)
+    weigh = lambda u: stats.norm.pdf(u, m, c[0, 0] ** 0.5)
+    mass = integrate.quad(weigh, 0.0, 0.5)[0]
+    mean = integrate.quad(lambda u: weigh(u) * (n + c[0, 1] / c[0, 0] * (u - m)), 0.0, 0.5)[0]
+    np.testing.assert_allclose(pair.predict(known).value[0, 1], mean / mass, rtol=1e-8)
+    seen = pair.predict(kind="observed")
+    np.testing.assert_allclose(seen.value, pair.fraction_not_truncated, rtol=1e-9)
+    moments = tg.truncated_moments(pair.loc, pair.covariance_matrix, region)
+    found = pair.predict(kind="mean_observed").value
+    np.testing.assert_allclose(found, moments.mean[None], rtol=1e-8)
+
+
+def test_a_scale_with_covariates(affairs):
+    columns = {name: affairs[1][name][::3] for name in ("constant", "age")}
+    x = np.column_stack(list(columns.values())) / [1.0, 10.0]
+    y = x @ [1.0, 0.5] + np.exp(x @ [-1.0, 0.2]) * np.random.default_rng(0).normal(size=len(x))
+    columns["age"] = x[:, 1]
+    fit = tg.fit_regression(y, columns, scale_design=columns)
+    mean, scale = x @ fit.coefficients, np.exp(x @ fit.log_scale)
+    seen = fit.predict(kind="probability", high=3.0)
+    np.testing.assert_allclose(seen.value, stats.norm.cdf(3.0, mean, scale), rtol=1e-9)
+    effects = fit.margins(kind="probability", high=3.0)
+    z = (3.0 - mean) / scale
+    by_hand = -stats.norm.pdf(z) * (fit.coefficients[1] / scale + z * fit.log_scale[1])
+    np.testing.assert_allclose(effects.value, [by_hand.mean()], rtol=1e-9)
+
+    def average(theta):
+        mean, scale = x @ theta[:2], np.exp(x @ theta[2:])
+        z = (3.0 - mean) / scale
+        return np.mean(-stats.norm.pdf(z) * (theta[1] / scale + z * theta[3]))
+
+    slopes = differences(average, fit.estimates)
+    error = (slopes @ fit.parameter_covariance @ slopes) ** 0.5
+    np.testing.assert_allclose(effects.standard_error, [error], rtol=1e-6)
+
+
+def test_a_selection_model_predicts_by_heckmans_formulas():
+    rng = np.random.default_rng(2)
+    x, w = rng.normal(size=(2, 500))
+    errors = rng.multivariate_normal([0.0, 0.0], [[1.0, 1.2], [1.2, 4.0]], 500)
+    selected = 0.3 + 0.5 * x + w + errors[:, 0] > 0
+    wage = np.where(selected, 1.0 + 2.0 * x + errors[:, 1], np.nan)
+    design = {"one": np.ones(500), "x": x}
+    fit = tg.fit_selection(wage, design, selected, {**design, "w": w})
+    np.testing.assert_allclose(fit.derived("covariance").value, fit.covariance_matrix, rtol=1e-9)
+    z = fit.predict().value[:, 0]
+    mills = stats.norm.pdf(z) / stats.norm.cdf(z)
+    mean = fit.predict(kind="mean_observed", low=[0.0, -INF])
+    by_hand = np.column_stack([np.ones(500), x]) @ fit.coefficients[1]
+    covariance = fit.derived(lambda p: p["lambda"])
+    np.testing.assert_allclose(mean.value[:, 1], by_hand + covariance.value * mills, rtol=1e-8)
+    seen = fit.margins(kind="probability", low=[0.0, -INF])
+    slopes = stats.norm.pdf(z).mean() * fit.coefficients[0][1:]
+    np.testing.assert_allclose(seen.value, slopes, rtol=1e-8)
+    effects = fit.margins(kind="mean_observed", low=[0.0, -INF])
+    bend = np.mean(-mills * (z + mills)) * covariance.value
+    expected = np.append(fit.coefficients[1][1], 0.0) + bend * fit.coefficients[0][1:]
+    np.testing.assert_allclose(effects.value[:, 1], expected, rtol=1e-7)
+
+
+def test_bad_input_is_refused(tobit, pair, affairs):
+    new = {name: column[:2] for name, column in affairs[1].items() if name != "rating"}
+    with pytest.raises(ValueError, match="predict: new: has no column 'rating', but 'constant'"):
+        tobit.predict(new)
+    with pytest.raises(ValueError, match="must have the 7 column"):
+        tobit.predict(np.ones((2, 3)))
+    with pytest.raises(ValueError, match="new: column 'rating' lacks 1 of 2"):
+        tobit.predict({**new, "rating": [1.0, np.nan]})
+    with pytest.raises(ValueError, match="kind must be one of mean, observed"):
+        tobit.predict(kind="median")
+    with pytest.raises(ValueError, match="give low or high"):
+        tobit.predict(kind="probability")
+    with pytest.raises(ValueError, match="entry must be one of u, v; got None"):
+        pair.predict(kind="quantile")
+    with pytest.raises(ValueError, match="probability must lie between 0 and 1"):
+        tobit.predict(kind="quantile", probability=95)
+    with pytest.raises(ValueError, match="the fit has no covariates"):
+        pair.margins()
+    with pytest.raises(ValueError, match="no covariate 'height' varies, but age"):
+        tobit.margins(variables=["height"])
+    with pytest.raises(ValueError, match="at: no covariate 'height'"):
+        tobit.margins({"height": 1.0})
+    with pytest.raises(ValueError, match="leaves nothing between low and high"):
+        known = tg.Observations([[-INF, -INF]], [[0.5, INF]])
+        pair.predict(known, "probability", low=[1.0, -INF])
+    with pytest.raises(ValueError, match=r"what is known must have shape \(601, 1\)"):
+        tobit.predict(known=tg.Observations.exact([1.0]))
+    mixture = tg.fit_mixture(tg.Observations.exact([1.0, 2.0, 4.0, 3.0]), 1)
+    with pytest.raises(ValueError, match="knows Gaussians and regressions, got MixtureFit"):
+        mixture.margins()
+
+
+@pytest.mark.slow
+def test_predictions_of_censored_rows_are_calibrated():
+    """200 samples of 200 rows, of which about a third are censored: intervals from quantiles hold
+    95 % of the true values behind these, and the means have their mean."""
+    held, off, count = 0, [], 0
+    for k in range(200):
+        rng = np.random.default_rng(k)
+        x = np.column_stack([np.ones(200), rng.normal(size=200)])
+        true = x @ [0.5, 1.0] + rng.normal(size=200)
+        fit = tg.fit_regression(np.maximum(true, 0.0), x, censored_low=0.0, progress=False)
+        low = true < 0
+        known = tg.Observations(np.full(low.sum(), -INF), np.zeros(low.sum()))
+        ends = [
+            fit.predict(x[low], "quantile", known=known, probability=p).value
+            for p in (0.025, 0.975)
+        ]
+        held += np.sum((ends[0] < true[low]) & (true[low] < ends[1]))
+        count += low.sum()
+        off.append(np.mean(fit.predict(x[low], known=known).value - true[low]))
+    assert 0.93 <= held / count <= 0.97, held / count
+    assert abs(np.mean(off)) < 4.0 * np.std(off) / 200**0.5

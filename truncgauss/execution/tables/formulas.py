@@ -1,0 +1,268 @@
+"""Designs of covariates from the columns of a table: numbers, categories of texts, and formulas.
+
+A design is a dictionary of columns that can be made anew of other rows, in the same way.
+"""
+
+import importlib
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from truncgauss.execution.tables.columns import chosen, named_columns, numbers
+from truncgauss.execution.tables.formats import nearest
+
+DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
+
+
+class Design(Mapping[str, np.ndarray]):
+    """Columns of a design by name, (n,) each.
+
+    Args:
+        columns: the columns.
+        encoder: a function of another table, which makes the same columns of it.
+    """
+
+    def __init__(
+        self, columns: Mapping[str, np.ndarray], encoder: Callable[[Any], Mapping[str, np.ndarray]]
+    ) -> None:
+        self._columns, self._encoder = dict(columns), encoder
+
+    def encode(self, table: Any) -> "Design":
+        """The same columns of other rows, such as those to be predicted.
+
+        Raises:
+            ValueError: for a column that is not there, a value that is missing, or a new category.
+        """
+        return Design(self._encoder(table), self._encoder)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
+def design(
+    table: Any, covariates: Sequence[Any] = (), categories: Mapping[Any, str] | None = None
+) -> Design:
+    """A constant, columns of numbers, and one column of 0 and 1 for each category of texts but the
+    one that others are compared with.
+
+    Args:
+        table: anything that `read` takes, with names.
+        covariates: names of the columns of numbers.
+        categories: names of the columns of texts, and in each the text to compare with.
+
+    Raises:
+        ValueError: for a name that is not there, a missing value, or a text that is nowhere held.
+
+    Example:
+        >>> from truncgauss import tables
+        >>> table = {"age": [30, 40, 50], "gender": ["male", "female", "male"]}
+        >>> design = tables.design(table, ["age"], {"gender": "female"})
+        >>> list(design), design["gender: male"]
+        (['constant', 'age', 'gender: male'], array([1., 0., 1.]))
+        >>> design.encode({"age": [60], "gender": ["female"]})["gender: male"]
+        array([0.])
+    """
+    categories = categories or {}
+    levels = {
+        name: levels_of({name: texts_of(table, name)}, name, reference)
+        for name, reference in categories.items()
+    }
+
+    def encoder(table: Any) -> dict[str, np.ndarray]:
+        by_name = named(table)
+        columns = {str(x): numbers(chosen(by_name, x, "design"), f"{x!r}") for x in covariates}
+        for name, others in levels.items():
+            cells = texts_of(table, name)
+            refuse_unknown(cells, [categories[name], *others], str(name))
+            columns |= {f"{name}: {level}": (cells == level).astype(float) for level in others}
+        size = len(next(iter(columns.values()))) if columns else len(next(iter(by_name.values())))
+        return {"constant": np.ones(size)} | columns
+
+    return Design(encoder(table), encoder)
+
+
+def levels_of(columns: Mapping[Any, np.ndarray], name: Any, reference: str) -> list[str]:
+    """The texts in a column, in order, without the one that others are compared with.
+
+    Raises:
+        ValueError: the column does not hold that one.
+    """
+    levels = sorted({str(level) for level in columns[name]})
+    if reference not in levels:
+        raise ValueError(
+            f"categories: column {name!r} nowhere holds {reference!r}, but {levels[:20]}."
+        )
+    return [level for level in levels if level != reference]
+
+
+def named(table: Any) -> dict[Any, Any]:
+    """The columns of a table by name."""
+    by_name = named_columns(table)
+    if not by_name:
+        raise ValueError("design: the table has no column names.")
+    return by_name
+
+
+def texts_of(table: Any, name: Any) -> np.ndarray:
+    """A column of texts, none of which may be missing."""
+    cells = np.asarray(chosen(named(table), name, "design"), object)
+    absent = np.array([cell is None or cell == "" or cell != cell for cell in cells], bool)
+    if absent.any():
+        first = np.flatnonzero(absent)[0]
+        raise ValueError(
+            f"design: column {name!r} lacks {absent.sum()} of {len(cells)} value(s), first in row "
+            f"{first}. {DROPPED}"
+        )
+    return np.array([str(cell) for cell in cells], str)
+
+
+def refuse_unknown(cells: np.ndarray, levels: Sequence[str], name: str) -> None:
+    """Raise ValueError for a category that is none of these."""
+    unknown = np.flatnonzero(~np.isin(cells, levels))
+    if len(unknown):
+        raise ValueError(
+            f"design: column {name!r} holds {str(cells[unknown[0]])!r} in row {unknown[0]}, a "
+            f"category without an estimate; {nearest(str(cells[unknown[0]]), levels)}."
+        )
+
+
+# ---------------------------------------------------------------- formulas
+
+
+def formula(
+    text: str, data: Any, categories: Mapping[str, str] | None = None
+) -> tuple[np.ndarray | None, Design]:
+    """The outcome, if there is one, and the design of a formula such as
+    "log(wage) ~ age * education + `marital status`", by formulaic, which is optional.
+
+    Args:
+        text: the formula; columns whose names are no words stand in backticks, and those of texts
+            become categories. Functions in it are those of formulaic and NumPy.
+        data: a table with names.
+        categories: of columns of texts, the text to compare with, by default the first in order.
+
+    Raises:
+        ValueError: for a formula that cannot be read, a column that is not there, or one that lacks
+            a value, since rows are never dropped. The outcome may be missing: that is for the fit.
+        ImportError: formulaic is not installed.
+    """
+    try:
+        formulaic = importlib.import_module("formulaic")
+    except ImportError as error:
+        raise ImportError(
+            "Formulas need formulaic, which is optional: pip install 'truncgauss[formula]'. "
+            "Without it: tables.design(table, covariates, categories)."
+        ) from error
+    try:
+        parsed = formulaic.Formula(text)
+        left, right = getattr(parsed, "lhs", None), getattr(parsed, "rhs", parsed)
+        levels, by_name = {}, named(data)
+        names = [] if isinstance(right, tuple) else variables(right, by_name)
+    except (formulaic.errors.FormulaicError, SyntaxError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"formula {text!r} cannot be read: {reason}") from error
+    if isinstance(right, tuple):
+        raise ValueError(f"formula {text!r} must have one part right of ~, got {len(right)}.")
+    for name in names:
+        if is_text(chosen(by_name, name, f"formula {text!r}")):
+            cells = {name: texts_of(data, name)}
+            first = (categories or {}).get(name, min(cells[name]))
+            levels[name] = [first, *levels_of(cells, name, first)]
+    made = matrix_of(right, frame_of(data, names, levels))
+
+    def encoder(table: Any) -> dict[str, np.ndarray]:
+        return columns_of(matrix_of(made.model_spec, frame_of(table, names, levels)))
+
+    if left is None:
+        return None, Design(columns_of(made), encoder)
+    frame = frame_of(data, variables(left, by_name), {})
+    outcome = list(columns_of(matrix_of(left, frame, "ignore")).values())
+    if len(outcome) != 1:
+        raise ValueError(f"formula {text!r} must have one outcome, got {len(outcome)}.")
+    return outcome[0], Design(columns_of(made), encoder)
+
+
+def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, Any]:
+    """An outcome and its design, of which either may be a formula, or the outcome the name of a
+    column of the data; they are returned as they are where neither is a text."""
+    texts = [text for text in (outcome, design) if isinstance(text, str)]
+    if texts and data is None:
+        raise ValueError(
+            f"{what}: {texts[0]!r} is a formula: give the table of its columns as data."
+        )
+    if isinstance(design, str):
+        design = formula(design, data)[1]
+    if not isinstance(outcome, str):
+        return outcome, design
+    if "~" not in outcome:
+        return numbers(chosen(named(data), outcome, what), f"{what}: {outcome!r}", True), design
+    if design is not None:
+        raise ValueError(f"{what}: the formula {outcome!r} has the covariates: give no design.")
+    return formula(outcome, data)
+
+
+def variables(part: Any, by_name: Mapping[Any, Any]) -> list[str]:
+    """The columns that a part of a formula needs: formulaic does not list all of its functions'."""
+    return sorted({*names_in(str(part), by_name), *map(str, part.required_variables)})
+
+
+def names_in(text: str, names: Iterable[Any]) -> list[str]:
+    """Names that stand in a formula."""
+    words = [str(name) for name in names]
+    return [x for x in words if re.search(rf"(?<!\w){re.escape(x)}(?!\w)", text)]
+
+
+def matrix_of(part: Any, frame: Any, action: str = "raise") -> Any:
+    """The matrix of a part of a formula, or of what was made of it before, with all rows."""
+    errors = importlib.import_module("formulaic.errors")
+    wrong = errors.FormulaicError, errors.DataMismatchWarning, SyntaxError, ValueError
+    try:
+        with warnings.catch_warnings(), np.errstate(divide="ignore", invalid="ignore"):
+            warnings.simplefilter("error", errors.DataMismatchWarning)  # a category that is new
+            made = part.get_model_matrix(frame, na_action=action, context={})
+    except wrong as error:
+        words = str(error).partition("They are being")[0].strip()
+        raise ValueError(
+            f"formula '{getattr(part, 'formula', part)}': {words} {DROPPED}"
+        ) from error
+    if len(made) != len(frame):
+        raise ValueError(f"formula '{part}' drops {len(frame) - len(made)} rows. {DROPPED}")
+    return made
+
+
+def columns_of(matrix: Any) -> dict[str, np.ndarray]:
+    """The columns of a matrix by name."""
+    return dict(zip(map(str, matrix.columns), np.asarray(matrix, float).T))
+
+
+def is_text(column: Any) -> bool:
+    """Whether a column holds texts."""
+    cells = np.asarray(column)
+    some = cells.dtype.kind == "O" and any(isinstance(cell, str) for cell in cells)
+    return cells.dtype.kind in "US" or some
+
+
+def frame_of(table: Any, names: list[str], levels: Mapping[str, list[str]]) -> Any:
+    """The named columns of a table as a DataFrame of numbers and categories."""
+    pandas, by_name = importlib.import_module("pandas"), named(table)
+    columns = {}
+    for name in names:
+        column, what = chosen(by_name, name, "formula"), f"formula: column {name!r}"
+        if name in levels:
+            cells = texts_of(table, name)
+            refuse_unknown(cells, levels[name], name)
+            columns[name] = pandas.Categorical(cells, levels[name])
+        elif np.asarray(column).dtype.kind in "iu":
+            columns[name] = np.asarray(column)
+        else:
+            columns[name] = numbers(column, what, missing=True)
+    return pandas.DataFrame(columns)
