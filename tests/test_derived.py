@@ -256,24 +256,24 @@ def test_at_an_edge_errors_are_infinite_and_a_note_says_so():
         quantity.profile()
 
 
+def second_by_first(p):
+    return p.slopes[1, 0]
+
+
 @pytest.mark.slow
 def test_delta_profile_and_bootstrap_intervals_hold_the_truth():
-    """200 samples of 120 rows, for a slope: 95 % intervals; 93 to 97 % is a false alarm in 1 of 5
-    at an exact coverage, hence the fixed seed. The bootstrap is of 200 draws by row weights."""
+    """200 samples of 120 rows, for a slope; all three intervals are of 95 %. That of the bootstrap,
+    by quantiles of 400 draws of rows, is known to be short in small samples."""
     truth, held = 0.6, np.zeros((200, 3), bool)
     for k in range(200):
         rows = pairs(120, 100 + k)
-        fit = tg.fit_observations(tg.Observations.exact(rows), progress=False)
-        slope = fit.derived("slopes")
-        low, high = slope.wald()[1, 0]
-        held[k, 0] = low < truth < high
-        low, high = fit.derived(lambda p: p.slopes[1, 0]).profile()
-        held[k, 1] = low < truth < high
-        draws = np.random.default_rng(k).integers(0, 120, (400, 120))
-        centred = rows[draws] - rows[draws].mean(axis=1, keepdims=True)
+        fit = tg.fit_observations(tg.Observations.exact(rows), num_profiles=0, progress=False)
+        slope = fit.derived(second_by_first)
+        draws = rows[np.random.default_rng(k).integers(0, 120, (400, 120))]
+        centred = draws - draws.mean(axis=1, keepdims=True)
         slopes = (centred[..., 0] * centred[..., 1]).sum(1) / (centred[..., 0] ** 2).sum(1)
-        low, high = np.quantile(slopes, [0.025, 0.975])
-        held[k, 2] = low < truth < high
+        ends = slope.wald(), slope.profile(), np.quantile(slopes, [0.025, 0.975])
+        held[k] = [low < truth < high for low, high in ends]
     shares = held.mean(axis=0)
     assert np.all((shares[:2] >= 0.93) & (shares[:2] <= 0.97)), shares
-    assert abs(shares[2] - shares[0]) <= 0.03, shares
+    assert abs(shares[2] - shares[0]) <= 0.02, shares

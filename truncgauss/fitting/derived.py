@@ -1,7 +1,6 @@
 """Quantities derived from a fit: differentiable functions of its parameters, and their errors."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -67,6 +66,33 @@ def gaussian_arrays(loc: Any, covariance: Any) -> dict[str, Any]:
         "slopes": covariance / variances,
     }
     return arrays if loc is None else {"loc": loc, **arrays}
+
+
+@dataclasses.dataclass(frozen=True)
+class Flat:
+    """A function of the vector of estimates as a vector. Equal ones share their programs: of one
+    function, and fits of one kind with the same names and constants.
+
+    Attributes:
+        function: of `Parameters`.
+        key: by which the fit's parameters are shaped.
+        fit: without its rows.
+    """
+
+    function: Callable[[Parameters], Any]
+    key: Any
+    fit: Any = dataclasses.field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, function: Callable[[Parameters], Any], fit: Any) -> "Flat":
+        rows = dict.fromkeys(("loss", "best", "observations", "centred", "outliers"))
+        light = dataclasses.replace(fit, **rows, designs=())
+        constants = [np.asarray(leaf) for leaf in jax.tree.leaves(fit.array_constants)]
+        shaped = tuple((leaf.shape, leaf.tobytes()) for leaf in constants)
+        return cls(function, (type(fit), fit.names, shaped), light)
+
+    def __call__(self, estimates: jax.Array) -> jax.Array:
+        return jnp.ravel(jnp.asarray(self.function(self.fit.parameters(estimates))))
 
 
 @frozen_pytree
@@ -160,16 +186,12 @@ class Derived:
 def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | None) -> Derived:
     """A function of a fit's parameters with its errors, see `LikelihoodFit.derived`."""
     if isinstance(function, str):
-        name, function = name or function, functools.partial(by_name, function)
+        name, function = name or function, ByName(function)
     name = name or "quantity"
-    chosen: Callable[[Parameters], Any] = function
-
-    def flat(estimates: jax.Array) -> jax.Array:
-        return jnp.ravel(jnp.asarray(chosen(fit.parameters(estimates))))
-
+    flat = Flat.of(function, fit)
     with jax.enable_x64(True):
         at = jnp.asarray(fit.estimates, jnp.float64)
-        value = np.asarray(chosen(fit.parameters(at)))
+        value = np.asarray(function(fit.parameters(at)))
         if not np.issubdtype(value.dtype, np.floating):
             raise ValueError(f"{name}: expected real numbers, got dtype {value.dtype}.")
         if np.all(np.isfinite(fit.estimates)) and not np.all(np.isfinite(value)):
@@ -195,9 +217,14 @@ def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | N
     )
 
 
-def by_name(name: str, parameters: Parameters) -> Any:
+@dataclasses.dataclass(frozen=True)
+class ByName:
     """A parameter, or an estimate of the table, by its name."""
-    return parameters[name] if "[" in name else getattr(parameters, name)
+
+    name: str
+
+    def __call__(self, parameters: Parameters) -> Any:
+        return parameters[self.name] if "[" in self.name else getattr(parameters, self.name)
 
 
 def jacobian_of(fit: Any) -> np.ndarray:

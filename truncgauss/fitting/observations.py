@@ -119,6 +119,10 @@ class ObservationsFit(LikelihoodFit):
             raise AttributeError("loc: the mean depends on covariates; see coefficients.")
         return np.concatenate(self.coefficients)
 
+    @property
+    def array_constants(self) -> Any:
+        return self.coordinates.inner.fixed, *map(len, self.coefficients)
+
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         coefficients, covariance = self.coordinates.inner.of_estimates(estimates)
         constant = all(len(part) == 1 for part in coefficients)

@@ -58,6 +58,10 @@ class RegressionFit(LikelihoodFit):
             raise AttributeError("scale: it depends on covariates; see log_scale.")
         return float(self.estimates[-1])
 
+    @property
+    def array_constants(self) -> Any:
+        return len(self.coefficients)
+
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         coefficients, rest = jnp.split(estimates, [len(self.coefficients)])
         if self.names[-1] != "sigma":

@@ -235,6 +235,11 @@ class LikelihoodFit(InformationCriteria, Fit):
         """Arrays of parameters by name, as functions of the vector of estimates, in JAX."""
         return {}
 
+    @property
+    def array_constants(self) -> Any:
+        """Numbers on which `arrays_of` depends besides the estimates, a pytree."""
+        return self.coordinates
+
     def parameters(self, estimates: Any) -> Parameters:
         """A vector in the order of `names` as parameters by name, such as `p.loc`."""
         return Parameters(self.names, estimates, self.arrays_of(estimates))
