@@ -11,13 +11,19 @@ import pytest
 import truncgauss as tg
 from truncgauss.execution import compiling
 
+COSTS = {
+    "LIGHT": compiling.Cost(1, loops=False),
+    "MEDIUM": compiling.Cost(1, loops=True),
+    "FULL": compiling.Cost(2 * compiling.MOST_MEDIUM),
+}
+
 
 @pytest.fixture
 def compiler_without(monkeypatch):
     """Replace the options by some of which this compiler does not know the one that is named."""
 
     def replace(name):
-        for effort in ("LIGHT", "MEDIUM"):
+        for effort in COSTS:
             monkeypatch.setattr(compiling, effort, getattr(compiling, effort) | {name: False})
         compiling.accepted_names.cache_clear()
 
@@ -25,15 +31,14 @@ def compiler_without(monkeypatch):
     compiling.accepted_names.cache_clear()
 
 
-@pytest.mark.parametrize("effort", ["LIGHT", "MEDIUM"])
+@pytest.mark.parametrize("effort", COSTS)
 def test_options_that_the_compiler_does_not_know_are_left_out(effort, compiler_without):
     known = compiling.accepted_names()
     assert "xla_backend_optimization_level" in known
     compiler_without("xla_cpu_of_another_release")
     assert compiling.accepted_names() == known
-    cost = compiling.Cost(1, loops=effort == "MEDIUM")
-    assert compiling.effort_of(cost) is getattr(compiling, effort)
-    program = compiling.Compiled(lambda x: jnp.tanh(x) + 1, cost=lambda x: cost)
+    assert compiling.effort_of(COSTS[effort]) is getattr(compiling, effort)
+    program = compiling.Compiled(lambda x: jnp.tanh(x) + 1, cost=lambda x: COSTS[effort])
     assert program(np.float64(0.0)) == 1.0
     staged = jax.jit(lambda x: x + program(np.ones(3)))
     np.testing.assert_allclose(staged(0.0), np.tanh(1.0) + 1)

@@ -43,13 +43,18 @@ def test_pages_are_found_and_every_python_block_is_followed_by_what_it_prints():
         assert len(pairs_of(page)) == sum(kind == "python" for kind, _ in blocks_of(page)), page
 
 
+def without_rounding(text):
+    """A text without the digits of rounding errors, which differ from CPU to CPU."""
+    return re.sub(r"\b\d\.\d+e-1[2-9]\b", "0", text)
+
+
 def check_blocks(page, pairs):
     names = {}
     for code, shown in pairs:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(code, page, "exec"), names)
-        assert printed.getvalue() == shown
+        assert without_rounding(printed.getvalue()) == without_rounding(shown)
 
 
 @pytest.mark.parametrize("page", WITH_CODE)

@@ -26,7 +26,8 @@ LIGHT = {
     "xla_cpu_experimental_ynn_fusion_type": "",
 }
 # Eight numbers at a time, where a processor can: loops over points become 1.5 times faster.
-MEDIUM = LIGHT | {"xla_backend_optimization_level": 1, "xla_cpu_prefer_vector_width": 512}
+FULL = {"xla_cpu_prefer_vector_width": 512}
+MEDIUM = LIGHT | FULL | {"xla_backend_optimization_level": 1}
 
 
 def is_accepted(options: dict[str, Any]) -> bool:
@@ -111,15 +112,15 @@ class Cost(NamedTuple):
 
 
 MOST_LIGHT = 2**21  # numbers of a program without loops that runs for about a millisecond
-MOST_MEDIUM = 2**24  # numbers; above, the work of all optimisation pays off
+MOST_MEDIUM = 2**24  # numbers; above, the work of all of XLA's optimisation pays off
 PER_INPUT = 2**9  # numbers computed from each number of rows, as by a likelihood
 
 
-def effort_of(cost: Cost) -> dict[str, Any] | None:
-    """Compiler options for a program that does so much work; None for XLA's own default."""
+def effort_of(cost: Cost) -> dict[str, Any]:
+    """Compiler options for a program that does so much work."""
     if cost.numbers <= MOST_LIGHT and not cost.loops:
         return LIGHT
-    return MEDIUM if cost.numbers <= MOST_MEDIUM else None
+    return MEDIUM if cost.numbers <= MOST_MEDIUM else FULL
 
 
 def closed_form(*args: Any) -> Cost:
@@ -134,7 +135,7 @@ def of_rows(*args: Any) -> Cost:
 
 
 class Compiled:
-    """A function under `jax.jit`, compiled with less effort for calls with numbers on a CPU.
+    """A function under `jax.jit`, compiled for calls with numbers on a CPU by their work.
 
     Called with numbers it returns numbers, also while another function is traced. On other devices
     every effort is that of `jax.jit(function)`. Options of an effort that the compiler does not
@@ -153,11 +154,10 @@ class Compiled:
 
     def __call__(self, *args: Any) -> Any:
         """The function's value."""
-        effort = effort_of(self.cost(*args)) if is_concrete(args) else None
-        if effort is None:
+        if not is_concrete(args):
             return self.traced(*args)
         with uncollected():
-            return self._called(*args, effort=effort)
+            return self._called(*args, effort=effort_of(self.cost(*args)))
 
     @functools.cached_property
     def light(self) -> Any:
@@ -167,6 +167,10 @@ class Compiled:
     def medium(self) -> Any:
         return self._with_options(MEDIUM)
 
+    @functools.cached_property
+    def full(self) -> Any:
+        return self._with_options(FULL)
+
     def _with_options(self, effort: dict[str, Any]) -> Any:
         if jax.default_backend() != "cpu":
             return self.traced
@@ -175,7 +179,7 @@ class Compiled:
         return jax.jit(self.function, compiler_options=options)
 
     def _called(self, *args: Any, effort: dict[str, Any]) -> Any:
-        compiled = self.light if effort is LIGHT else self.medium
+        compiled = self.light if effort is LIGHT else self.medium if effort is MEDIUM else self.full
         if not is_staged():
             return compiled(*args)
         # A call would be traced as well, and may not have compiler options of its own there.

@@ -215,9 +215,7 @@ def centred(
         design = None if designs is None else designs[j]
         constant = np.ones(1) if design is None else design.constant
         lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
-        counted = (
-            np.ones(len(lower), bool) if rows.weights is None else np.asarray(rows.weights) > 0
-        )
+        counted = rows.row_weights > 0
         shift, middle = np.zeros(1 if design is None else len(design.transform)), 0.0
         if constant is not None:
             middle = middle_of(lower[counted], upper[counted], scale[j], sums)

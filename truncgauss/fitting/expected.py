@@ -143,7 +143,7 @@ def distinct(
 ) -> tuple[Observations, tuple[jax.Array, ...] | None]:
     """One of all rows whose regions, noise and covariates are the same, with their weight."""
     n, region = rows.num_rows, rows.region
-    weights = np.ones(n) if rows.weights is None else np.asarray(rows.weights)
+    weights = rows.row_weights
     parts = [] if designs is None else list(designs)
     parts += [rows.noise] if rows.noise is not None and rows.noise.ndim == 3 else []
     parts += jax.tree.leaves(region) if region is not None and region.batch_shape else []
@@ -197,7 +197,7 @@ def with_expected_outcomes(
     as often as it would be, and two exact ones with the mean and variance of what is not censored.
     """
     n, (low, high) = rows.num_rows, limits_of(rows)[2:]
-    weights = np.ones(n) if rows.weights is None else np.asarray(rows.weights)
+    weights = rows.row_weights
     noise = None if rows.noise is None else np.broadcast_to(np.asarray(rows.noise), (n, 1, 1))
     if noise is not None:
         scale = np.sqrt(scale**2 + noise[:, 0, 0])

@@ -168,7 +168,7 @@ def first_guess(
     """
     ends = np.asarray(observations.lower), np.asarray(observations.upper)
     lower, upper = without_stand_ins(*ends, sums)
-    weights = weights_of(observations)
+    weights = observations.row_weights
     known = (np.isfinite(lower) | np.isfinite(upper)) & (weights > 0)[:, None]
     total = sums.sum((weights[:, None] * known).sum(axis=0))
     filled = np.where(known, middles(lower, upper), 0.0)
@@ -181,11 +181,6 @@ def first_guess(
     check_units(scale, *bounds, observations.labels, what)
     matrix = covariance_guess(residuals / scale, weights, scale, coordinates, sums)
     return coordinates.free(coefficients, matrix), scale
-
-
-def weights_of(rows: Observations) -> np.ndarray:
-    """Weights of the rows, (n,)."""
-    return np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
 
 
 def least_squares(
@@ -254,7 +249,7 @@ def in_natural(
     """Natural coordinates of exact rows, made white by least squares, and that fit in them; None
     if its covariance matrix is singular."""
     values, d = np.asarray(observations.lower), observations.dimension
-    weights, known = weights_of(observations), np.ones(values.shape, bool)
+    weights, known = observations.row_weights, np.ones(values.shape, bool)
     coefficients, residuals = least_squares(values, known, weights, designs, sums)
     residuals = np.sqrt(weights)[:, None] * residuals
     squares, size = sums.sum((residuals.T @ residuals, np.sum(weights)))

@@ -21,6 +21,7 @@ from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
 
+FEW = 12  # outcomes whose covariance matrix is a sum of matrices, one for each entry
 STEP = 1e-4  # of a Gaussian's own size, between gradients whose differences are a Hessian
 
 
@@ -133,10 +134,14 @@ class GaussianCoordinates:
 
     def _symmetric(self, entries: Any, pairs: Any) -> Any:
         """A symmetric matrix (d, d) of entries at such pairs, 0 elsewhere."""
-        units = np.zeros((len(pairs), len(self.sizes), len(self.sizes)))
-        for unit, (i, j) in zip(units, pairs):
-            unit[i, j] = unit[j, i] = 1.0
-        return (entries @ units.reshape(len(pairs), -1)).reshape(units.shape[1:])
+        d, (i, j), numbers = len(self.sizes), np.transpose(pairs), np.arange(len(pairs))
+        if d <= FEW:  # a product, whose derivatives have fewer operations to compile
+            units = np.zeros((len(pairs), d, d))
+            units[numbers, i, j] = units[numbers, j, i] = 1.0
+            return (entries @ units.reshape(len(pairs), -1)).reshape(d, d)
+        order = np.full((d, d), len(pairs))
+        order[i, j] = order[j, i] = numbers
+        return namespace(entries).append(entries, 0.0)[order]
 
     def _of_natural(self, white: White, eta: Any, entries: Any) -> tuple[Any, Any]:
         """Coefficients, one after the other, and the covariance matrix of natural parameters."""
@@ -144,7 +149,7 @@ class GaussianCoordinates:
         centre: Any = white.centre
         if namespace(eta) is np:
             root, centre = np.asarray(root), np.asarray(centre)
-        factor = cholesky(self._symmetric(entries, np.transpose(self._free_entries)))
+        factor = cholesky(self._symmetric(entries, self.entries))
         half = solve_lower(factor, root.T)
         solved = solve_lower(factor, self._in_columns(eta))
         matrix = half.T @ half
@@ -167,13 +172,6 @@ class GaussianCoordinates:
         outcome = np.repeat(np.arange(len(self.sizes)), self.sizes)
         return outcome, np.concatenate([np.arange(size) for size in self.sizes])
 
-    @property
-    def _free_entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Row and column of each free entry, in the lower triangle and in the order of x."""
-        pairs = np.array(self.pairs, int).reshape(-1, 2)
-        scales = np.array(self.scales, int)
-        return np.append(scales, pairs[:, 1]), np.append(scales, pairs[:, 0])
-
     def precision(self, scale: np.ndarray) -> Precision | None:
         """The position in x of the inverse covariance, or the inverse scale of one outcome; None
         if it is not part of x.
@@ -183,7 +181,7 @@ class GaussianCoordinates:
         """
         count = sum(self.sizes)
         if self.white is not None:
-            return Precision(count, *self._free_entries)
+            return Precision(count, *np.transpose(self.entries))
         if not self.single:
             return None
         return Precision.single(count, float(scale[0]), self.power)
@@ -205,7 +203,7 @@ class GaussianCoordinates:
             precision = np.linalg.inv(half @ half.T)
             moved = np.linalg.solve(root, self._in_columns(coefficients - centre))
             eta = self._in_line(precision @ moved)
-            return np.append(eta, precision[self._free_entries])
+            return np.append(eta, precision[tuple(np.transpose(self.entries))])
         scale = np.sqrt(np.diagonal(matrix))
         if self.single:
             return np.append(coefficients, 1.0) / scale**self.power
@@ -242,12 +240,12 @@ class GaussianCoordinates:
         """The free entries of the covariance matrix, in its lower triangle, by rows."""
         return sorted([(j, j) for j in self.scales] + [(j, i) for i, j in self.pairs])
 
-    def estimates(self, x: jax.Array) -> jax.Array:
-        """The numbers that `names` calls, as one vector."""
-        coefficients, matrix = self.values(x)
-        entries = [matrix[i, j][None] for i, j in self.entries]
-        rest = [jnp.sqrt(entries[0])] if self.has_sigma else entries
-        return jnp.concatenate([*coefficients, *rest])
+    def estimates(self, x: Any) -> Any:
+        """The numbers that `names` calls, as one vector; of numbers in NumPy."""
+        xp, (coefficients, matrix) = namespace(x), self.values(x)
+        i, j = np.array(self.entries, int).reshape(-1, 2).T
+        entries = matrix[i, j]
+        return xp.concatenate([*coefficients, xp.sqrt(entries) if self.has_sigma else entries])
 
     def of_estimates(self, estimates: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         """Coefficients of each outcome, and the covariance matrix, of the vector of estimates."""

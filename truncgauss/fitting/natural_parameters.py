@@ -138,11 +138,10 @@ def white_gaussian(natural: Any, dimension: int) -> tuple[Any, Any]:
     return covariance @ eta, covariance
 
 
-def gaussian(natural: Any, root: Any) -> tuple[Any, Any]:
-    """loc and covariance matrix in standard units of packed (eta, Lambda) of white rows; of numbers
-    in NumPy."""
-    root = np.asarray(root) if namespace(natural) is np else root
-    loc, covariance = white_gaussian(natural, root.shape[0])
+def gaussian(natural: np.ndarray, root: Any) -> tuple[np.ndarray, np.ndarray]:
+    """loc and covariance matrix in standard units of packed (eta, Lambda) of white rows."""
+    root = np.asarray(root)
+    loc, covariance = white_gaussian(natural, len(root))
     covariance = root @ covariance @ root.T
     return root @ loc, (covariance + covariance.T) / 2
 
@@ -151,32 +150,3 @@ def inverse(matrix: Any) -> Any:
     """The inverse of a positive definite matrix, symmetric to the bit; NaN for any other."""
     root = solve_lower(cholesky(matrix), np.eye(matrix.shape[-1], dtype=matrix.dtype))
     return root.T @ root
-
-
-@frozen_pytree
-class NaturalCoordinates:
-    """Coordinates of estimates in the user's units: packed natural parameters of white rows.
-
-    Attributes:
-        centre: the rows' mean, (d,).
-        scale: their standard deviations, (d,).
-        root: the Cholesky factor of their correlation, (d, d).
-    """
-
-    centre: jax.Array
-    scale: jax.Array
-    root: jax.Array
-
-    def estimates(self, x: Any) -> Any:
-        """loc and the lower triangle of the covariance matrix by rows, as one vector; of one column
-        loc and sigma."""
-        loc, covariance = gaussian(x, self.root)
-        xp = namespace(x)
-        centre, scale = (xp.asarray(part) for part in (self.centre, self.scale))
-        units = scale[:, None] * scale
-        return with_sigma(packed(centre + scale * loc, covariance * units))
-
-
-def with_sigma(estimates: Any) -> Any:
-    """Packed loc and covariance, of one column with its standard deviation for its variance."""
-    return estimates ** np.array([1.0, 0.5]) if len(estimates) == 2 else estimates

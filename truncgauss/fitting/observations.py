@@ -327,7 +327,7 @@ class GaussianRows(Model):
             scale=scale,
             first=first,
             names=names_of(observations, moved, inner),
-            weights=np.ones(n) if rows.weights is None else np.asarray(rows.weights),
+            weights=rows.row_weights,
             num_rows=moved.summary.counted,
             unique=unique and rows.noise is None,
             simple=is_simple(rows) and isinstance(method, Automatic | Exact),

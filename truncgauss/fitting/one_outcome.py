@@ -268,13 +268,8 @@ def visible_fraction(loss: RegressionLoss, x: jax.Array) -> float:
 
 def limits_of(observations: Observations) -> tuple[np.ndarray, ...]:
     """Lower and upper limits of the rows of one outcome, and those of their regions, (n,) each."""
-    n = observations.num_rows
-    lower, upper = (np.asarray(side)[:, 0] for side in (observations.lower, observations.upper))
-    if not isinstance(observations.region, Box):
-        return lower, upper, np.full(n, -np.inf), np.full(n, np.inf)
-    region = observations.region
-    low, high = (np.broadcast_to(np.asarray(s), (n, 1))[:, 0] for s in (region.low, region.high))
-    return lower, upper, low, high
+    sides = observations.lower, observations.upper, *observations.region_limits(np)[:2]
+    return tuple(np.asarray(side)[:, 0] for side in sides)
 
 
 def is_simple(observations: Observations) -> bool:
@@ -297,7 +292,7 @@ def terms_of(observations: Observations, each: bool) -> tuple[Term, ...]:
     """
     n = observations.num_rows
     lower, upper, low, high = limits_of(observations)
-    weight = np.ones(n) if observations.weights is None else np.asarray(observations.weights)
+    weight = observations.row_weights
     noise: np.ndarray | None = None
     if observations.noise is not None:
         noise = np.broadcast_to(np.asarray(observations.noise).reshape(-1), n)

@@ -99,7 +99,7 @@ def outliers_of(
         fitted: how many coefficients of each mean were estimated; -inf if all variances are known.
         sums: over all rows, of which these are local.
     """
-    weights = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
+    weights = rows.row_weights
     distance, sizes = distances(rows, loc, covariance)
     seen = 1.0 if is_simple(rows) else seen  # whose residuals count the region
     judged = (sizes > 0) & (weights > 0)

@@ -32,7 +32,7 @@ def impossible(rows: Observations) -> np.ndarray:
     exact, missing = lower == upper, np.isneginf(lower) & np.isposinf(upper)
     beyond = exact & ((lower < low) | (upper > high))
     apart = ~exact & ~missing & (np.maximum(lower, low) >= np.minimum(upper, high))
-    counted = True if rows.weights is None else np.asarray(rows.weights) > 0
+    counted = rows.row_weights > 0
     return np.flatnonzero((beyond | apart).any(axis=1) & counted)
 
 
@@ -78,9 +78,7 @@ def exact_rows(rows: Observations, outcome: int) -> np.ndarray:
     anything of it."""
     lower, upper = (np.asarray(side)[:, outcome] for side in (rows.lower, rows.upper))
     counted = np.isfinite(lower) | np.isfinite(upper)
-    if rows.weights is not None:
-        counted &= np.asarray(rows.weights) > 0
-    return (lower == upper)[counted]
+    return (lower == upper)[counted & (rows.row_weights > 0)]
 
 
 def one_outcome(rows: Observations, outcome: int) -> Observations | None:

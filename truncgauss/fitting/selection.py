@@ -14,7 +14,7 @@ from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import refuse_spread
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
-from truncgauss.fitting.gaussian_starts import as_columns, weights_of
+from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.linear_gaussian import GaussianCoordinates
 from truncgauss.fitting.observations import (
     GaussianRows,
@@ -203,7 +203,8 @@ def model_of(
     for name, value in zip(DESIGNS[:2], designs):
         if value is None:
             raise ValueError(f"fit_selection: needs a {name}, or a formula in its place.")
-    where, weights = selection_of(selected), None if weights is None else np.asarray(weights)
+    weights = None if weights is None else tables.numbers(weights, "fit_selection: weights")
+    where = selection_of(selected, weights)
     sides = [where] if unselected_design is None else [where, ~where]
     outcomes = [seen_outcome(outcome, side, binary) for side in sides]
     rows = latent_rows(where, outcomes, sides, binary, weights, labels)
@@ -215,17 +216,19 @@ def model_of(
 # ---------------------------------------------------------------- the rows
 
 
-def selection_of(selected: Any) -> np.ndarray:
-    """A mask (n,) of the rows that are selected, which is not the same in all."""
+def selection_of(selected: Any, weights: Any) -> np.ndarray:
+    """A mask (n,) of the rows that are selected, which is not the same in all that count."""
     values = tables.numbers(selected, "fit_selection: selected")
     if not np.isin(values, (0.0, 1.0)).all():
         wrong = values[~np.isin(values, (0.0, 1.0))][0]
         raise ValueError(f"fit_selection: selected must hold 0 and 1, or booleans, got {wrong:g}.")
-    if len(np.unique(values)) < 2:
-        all_or_none = "All" if values.size and values[0] else "None"
+    counted = slice(None) if weights is None or len(weights) != len(values) else weights > 0
+    if len(np.unique(values[counted])) < 2:
+        all_or_none = "All" if values[counted].any() else "None"
         raise ValueError(
-            f"fit_selection: {all_or_none} of the {len(values)} rows are selected, so that nothing "
-            "is known of the selection. Use fit_regression, or give the rows that were left out."
+            f"fit_selection: {all_or_none} of the {len(values[counted])} rows are selected, so "
+            "that nothing is known of the selection. Use fit_regression, or give the rows that "
+            "were left out."
         )
     return values == 1.0
 
@@ -311,8 +314,9 @@ class SelectionCoordinates(GaussianCoordinates):
         return xp.exp(rest[:k]) if k else xp.ones(len(self.sizes) - 1), rest[k:]
 
     def _matrix(self, rest: Any) -> Any:
-        sigma, athrho = self.deviations(rest)
-        return self.matrix_of(sigma, namespace(rest).tanh(athrho))
+        with np.errstate(over="ignore", invalid="ignore"):  # of steps too long, which are rejected
+            sigma, athrho = self.deviations(rest)
+            return self.matrix_of(sigma, namespace(rest).tanh(athrho))
 
     def of_estimates(self, estimates: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         *coefficients, rest = jnp.split(estimates, np.cumsum(self.sizes))
@@ -416,7 +420,7 @@ class SelectionModel(GaussianRows):
             if all(gap * float(path.loss.size) > SAME for gap in gaps):
                 maxima.append(other)
         sentences = super().other_maxima(fields, path)
-        if len(maxima) < 2:
+        if len(maxima) < 1 + path.arrived:
             return sentences
         each = (
             f"log-likelihood {-float(path.loss.size) * one.end.loss:.8g} with rho "
@@ -496,7 +500,7 @@ def starts_of(
 ) -> tuple[tuple[TwoStep, ...], list[tuple[np.ndarray, np.ndarray]]]:
     """Two-step estimates of the outcomes, none of binary ones, and the starts, theirs first:
     coefficients of all equations, and the covariance, in the user's units."""
-    lower, weights = np.asarray(rows.lower), weights_of(rows)
+    lower, weights = np.asarray(rows.lower), rows.row_weights
     part = probit(designs[0].design, lower[:, 0] >= 0, weights)
     moments = mills_of(designs[0].design @ part, np.where(lower[:, 0] >= 0, 1.0, -1.0))
     fits, selection = [], designs[0].transform @ part

@@ -150,7 +150,7 @@ def of_rows(fit: LikelihoodFit, loss: RegressionLoss, share: float) -> Tightenin
         )
     estimates, moves = influences(inner, end, fit.coordinates, rows.num_rows)
     moves = moves - influences(loss, fit.best, fit.coordinates, rows.num_rows)[1]
-    counts = np.ones(rows.num_rows) if rows.weights is None else np.asarray(rows.weights)
+    counts = rows.row_weights
     seen = counts > 0
     covariance = sums.sum(moves[seen].T @ (moves[seen] / counts[seen, None]))
     result = compared(fit.names, int(left), estimates, fit.estimates, covariance)
@@ -187,7 +187,7 @@ def influences(
 def with_limits_moved(rows: Observations, share: float, sums: RowSums) -> Observations:
     """The rows with limits moved inwards; those beyond have weight 0."""
     lower, upper, low, high = limits_of(rows)
-    weights = np.ones(len(low)) if rows.weights is None else np.asarray(rows.weights)
+    weights = rows.row_weights
     with np.errstate(invalid="ignore"):
         sides = [np.where(np.isnan(side), np.inf, side) for side in (lower - low, high - upper)]
     gap = np.maximum(np.minimum(*sides), 0.0)[weights > 0]

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,13 +15,14 @@ from truncgauss.execution.tables import Table
 from truncgauss.fitting.derived import gaussian_arrays
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.held import hold
+from truncgauss.fitting.linear_gaussian import GaussianCoordinates, White
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.natural_parameters import (
-    NaturalCoordinates,
     TruncatedLoss,
     gaussian,
     hessian_of,
     natural_parameters,
+    packed,
     unpacked,
 )
 from truncgauss.fitting.observations import GaussianRows, fit_of_any_rows
@@ -344,20 +345,26 @@ class TruncatedSample(Model):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return names_of(self.sample.columns)
+        return tuple(self.coordinates.names(False, self.sample.columns))
 
     @property
-    def precision(self) -> Precision:
-        return Precision.packed(len(self.sample.centre))
+    def precision(self) -> Precision | None:
+        return self.coordinates.precision(self.sample.scale)
 
-    @property
-    def coordinates(self) -> NaturalCoordinates:
-        parts = self.sample.centre, self.sample.scale, self.sample.root
-        return NaturalCoordinates(*jax.device_put(parts))
+    @functools.cached_property
+    def coordinates(self) -> GaussianCoordinates:
+        """Natural parameters of the rows made white, packed."""
+        centre, root = self.sample.centre, self.sample.scale[:, None] * self.sample.root
+        d = len(centre)
+        pairs = tuple((j, i) for i in range(d) for j in range(i))
+        centre, root, fixed = jax.device_put((centre, root, np.eye(d)))
+        return GaussianCoordinates(
+            fixed, (1,) * d, tuple(range(d)), pairs, white=White(centre, root)
+        )
 
     def starts(self, count: int | None) -> list[np.ndarray]:
         d = len(self.sample.centre)
-        return [natural_parameters(np.zeros(d), np.eye(d))]
+        return [packed(np.zeros(d), np.eye(d))]
 
     def loss_at(self, x: np.ndarray) -> TruncatedLoss:
         return held_loss(self.sample, x, self.method, self.key)
@@ -372,7 +379,9 @@ class TruncatedSample(Model):
         return Chord(loss, hessians, last, NEAR, ARRIVED / self.sample.weight**0.5)
 
     def obstacle(self, path: Path) -> str | None:
-        wide = np.asarray(self.sample.root) @ self.precision.wide(path.end.x)
+        precision = self.precision
+        assert precision is not None  # of natural parameters
+        wide = np.asarray(self.sample.root) @ precision.wide(path.end.x)
         return WIDENS + direction_in_words(wide[:, 0]) if wide.size else None
 
     def total(self, path: Path) -> SampleTotal:
@@ -467,14 +476,6 @@ def held_loss(sample: Sample, x: np.ndarray, method: Method, key: Any) -> Trunca
     held = hold(method, key, problem)
     size, log_units = jax.device_put((np.asarray(sample.weight), np.asarray(sample.log_units)))
     return TruncatedLoss(sample.root, sample.region, held, size, log_units)
-
-
-def names_of(columns: Sequence[str]) -> tuple[str, ...]:
-    """Names of the estimates, by those of the columns."""
-    if len(columns) == 1:
-        return (f"loc[{columns[0]}]", "sigma")
-    pairs = [f"{column}, {other}" for i, column in enumerate(columns) for other in columns[: i + 1]]
-    return (*(f"loc[{column}]" for column in columns), *(f"covariance[{pair}]" for pair in pairs))
 
 
 def moved_by_key(loss: TruncatedLoss, end: Point) -> float:

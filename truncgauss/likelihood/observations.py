@@ -200,6 +200,11 @@ class Observations:
         return counts_of(np.asarray(self.lower), np.asarray(self.upper))
 
     @property
+    def row_weights(self) -> np.ndarray:
+        """The weight of each row, 1 where none is stated, (n,)."""
+        return np.ones(self.num_rows) if self.weights is None else np.asarray(self.weights)
+
+    @property
     def weight(self) -> float:
         """Sum of the weights of the rows, without those of which every entry is missing."""
         known = ~is_empty(np.asarray(self.lower), np.asarray(self.upper))

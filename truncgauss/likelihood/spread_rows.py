@@ -172,7 +172,7 @@ def summary_of(
     n, d = lower.shape
     missing, exact = np.isneginf(lower) & np.isposinf(upper), lower == upper
     limited = np.sum((lower < upper) & ~(np.isinf(lower) & np.isinf(upper)), axis=1)
-    weights = np.ones(n) if rows.weights is None else np.asarray(rows.weights)
+    weights = rows.row_weights
     faint = rows.noise is None or not np.linalg.eigvalsh(np.asarray(rows.noise)).min() > 0
     pairs = itertools.product(designs or (None,) * d, repeat=2)
     apart = [one is not other and not np.array_equal(one, other) for one, other in pairs]

@@ -1,6 +1,7 @@
 """Exact probabilities, by closed forms and by quadratures accurate to rounding."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -41,6 +42,7 @@ from truncgauss.special import (
     truncated_mean_and_variance,
 )
 
+MANY_ROWS = 32
 MOST_DIMENSIONS = 256  # of a ball: matrices of this size at each of 128 complex nodes
 
 
@@ -113,9 +115,17 @@ class Exact(Method):
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
         # An integral over the empty set has no mode to integrate about.
         low, high = jnp.where(invalid, -jnp.inf, low), jnp.where(invalid, jnp.inf, high)
-        log_prob, stderr = route_of(covariance, box).log_probability(loc, covariance, low, high)
+        algorithm = self.algorithm(route_of(covariance, box))
+        log_prob, stderr = algorithm(loc, covariance, low, high)
         log_prob = jnp.where(invalid, jnp.nan, log_prob)
         return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
+
+    def algorithm(self, route: "Route") -> Callable[..., tuple[Array, Array]]:
+        """The function of (loc, covariance, low, high) that returns log P and a bound."""
+        return route.log_probability
+
+    def for_rows(self, count: int) -> Method:
+        return ExactForManyRows() if count >= MANY_ROWS else self
 
     def moments(self, row: Problem, key: Array) -> Moments:
         """Mean and covariance to rounding, by the quadrature of the probability."""
@@ -140,6 +150,14 @@ class Exact(Method):
         return (1500 if dimension <= 2 else 8192) * dimension
 
 
+@frozen_pytree
+class ExactForManyRows(Exact):
+    """`Exact` by programs that take longer to compile and less time for each row."""
+
+    def algorithm(self, route: "Route") -> Callable[..., tuple[Array, Array]]:
+        return route.of_many or route.log_probability
+
+
 class Route(NamedTuple):
     """An exact algorithm for one structure.
 
@@ -147,11 +165,13 @@ class Route(NamedTuple):
         log_probability: (loc, covariance, low, high) -> log P and a bound of its error.
         moments: likewise -> mean and covariance, and bounds of their errors unless these are 0.
         reason: the problems it serves, for `explain`.
+        of_many: `log_probability` for one of many rows, if that is another.
     """
 
     log_probability: Callable[..., tuple[Array, Array]]
     moments: Callable[..., tuple[Array, ...]]
     reason: str
+    of_many: Callable[..., tuple[Array, Array]] | None = None
 
 
 def route_of(covariance: Covariance, region: LinearRegion) -> Route:
@@ -322,9 +342,10 @@ def _bivariate_moments(
 
 
 def _trivariate_log_probability(
-    loc: Array, covariance: Covariance, low: Array, high: Array
+    loc: Array, covariance: Covariance, low: Array, high: Array, many: bool = False
 ) -> tuple[Array, Array]:
-    log_prob = trivariate.log_probability(loc, covariance, low, high)
+    quadrature = trivariate.log_probability_of_many if many else trivariate.log_probability
+    log_prob = quadrature(loc, covariance.covariance_matrix, low, high)
     inputs = log_prob, loc, covariance, low, high
     return _with_last_digit(covariance, conditioning.last_digit, *inputs)
 
@@ -389,6 +410,7 @@ THREE_DIMENSIONS = Route(
     _trivariate_log_probability,
     _trivariate_moments,
     "a box in three dimensions, integrated by quadrature",
+    partial(_trivariate_log_probability, many=True),
 )
 INDEPENDENT = Route(
     _independent_log_probability,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from truncgauss.execution import parallel
-from truncgauss.execution.compiling import Compiled, Cost, effort_of
+from truncgauss.execution.compiling import FULL, Compiled, Cost, effort_of
 from truncgauss.execution.pytrees import Batched, is_concrete, values_of
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.problem import CovarianceLike, Estimate, Loc, Problem, over_rows
@@ -187,6 +187,10 @@ class Method:
         """The standard error of the log of the replicates' mean, given the stderr of each alone."""
         return spread(log_probs, alone)
 
+    def for_rows(self, count: int) -> "Method":
+        """The method for one of so many rows; it returns the same numbers, to their accuracy."""
+        return self
+
     def upper_bound(self, row: Problem) -> Array:
         """An upper bound of log P, by which wrong estimates are recognised.
 
@@ -314,7 +318,7 @@ def estimate(method: Method, problem: Problem, key: Array) -> Estimate:
             log_prob, stderr = estimate(method, problem, key)
         return Estimate(log_prob + 0.0, stderr)
     inside = values_of(problem) is not None and not is_concrete(problem)
-    if not inside or not is_concrete((method, key)) or effort_of(method.cost(problem)) is None:
+    if not inside or not is_concrete((method, key)) or effort_of(method.cost(problem)) is FULL:
         return _estimate(method, problem, key)
     # Value and gradient from one program, compiled like that of a value.
     return by_gradient(
@@ -332,16 +336,19 @@ def cost_of(method: Method, problem: Problem, key: Array) -> Cost:
 
 @functools.partial(Compiled, cost=cost_of)
 def _estimate(method: Method, problem: Problem, key: Array) -> Estimate:
-    return over_rows(lambda row, method: average(method, row, key), problem, method)
+    count = math.prod(problem.batch_shape)
+    function = lambda row, method: average(method.for_rows(count), row, key)
+    return over_rows(function, problem, method)
 
 
 @functools.partial(Compiled, cost=cost_of)
 def _with_gradient(method: Method, problem: Problem, key: Array) -> tuple[Estimate, Problem]:
     """The estimate for every row, and the derivatives of each row's log P in its inputs."""
+    count = math.prod(problem.batch_shape)
 
     def of_row(row: Problem, method: Method) -> tuple[Estimate, Problem]:
         def log_prob(row: Problem) -> tuple[Array, Array]:
-            result = average(method, row, key)
+            result = average(method.for_rows(count), row, key)
             return result.log_prob, result.stderr
 
         (value, stderr), gradient = jax.value_and_grad(log_prob, has_aux=True)(row)

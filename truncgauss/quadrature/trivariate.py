@@ -17,7 +17,7 @@ import numpy as np
 
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.linalg import is_symmetric
-from truncgauss.quadrature import bivariate, log_concave
+from truncgauss.quadrature import bivariate, by_parts, log_concave
 from truncgauss.quadrature.double_double import difference_of_products, line
 from truncgauss.special import Interval, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
@@ -135,10 +135,9 @@ class Reduced(NamedTuple):
 
 
 def reduced(
-    loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
+    loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array
 ) -> tuple[jax.Array, Reduced]:
     """The best order, and the problem in that order."""
-    matrix = covariance.covariance_matrix
     matrix = jnp.where(is_symmetric(matrix), matrix, jnp.nan)
     order, form = best_order(matrix)
     rest = bivariate.regression_of(form.variances[0], form.covariance, form.variances[1])
@@ -181,12 +180,31 @@ def log_panel(problem: Reduced, panel: tuple[jax.Array, jax.Array]) -> jax.Array
 
 
 def log_probability(
-    loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
+    loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array
 ) -> jax.Array:
     """log P(low <= X <= high), limits and loc of shape (3,), each low below its high."""
-    _, problem = reduced(loc, covariance, low, high)
+    _, problem = reduced(loc, matrix, low, high)
     laid = plan(problem.loc, problem.form, problem.low, problem.high)
     return log_concave.log_total(log_panel, problem, *laid) - LOG_SQRT_2PI
+
+
+def log_probability_of_many(
+    loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax.Array
+) -> jax.Array:
+    """`log_probability` of one of many problems, by `by_parts` where that answers.
+
+    The program is larger by half, and several times as quick where it answers for all of them.
+    """
+    quick = by_parts.log_probability(loc, matrix, low, high)
+    inputs, count = (loc, matrix, low, high), jnp.where(quick.counts, 0, 1)
+
+    def whole(inputs: tuple[jax.Array, ...], panel: tuple[tuple[()], jax.Array]) -> jax.Array:
+        # What did not depend on the step would be computed before the loop, with no step to make.
+        return log_probability(*(x + panel[1][0] for x in inputs))
+
+    # A loop that makes no step if no problem of a batch needs it.
+    full = log_concave.log_total(whole, inputs, (), 0.0 * jax.lax.stop_gradient(loc), count)
+    return jnp.where(quick.counts, quick.log_prob, full)
 
 
 def moments_panel(
@@ -212,7 +230,7 @@ def moments(
     loc: jax.Array, covariance: Covariance, low: jax.Array, high: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """A point of the region; mean less that point, and covariance, of X given low <= X <= high."""
-    order, problem = reduced(loc, covariance, low, high)
+    order, problem = reduced(loc, covariance.covariance_matrix, low, high)
     anchor, breakpoints, num_panels = plan(problem.loc, problem.form, problem.low, problem.high)
     nearest = integrand_nodes(problem, anchor, jnp.zeros(2, loc.dtype)).means[0]
     others = bivariate.inner_point(nearest, problem.rest, problem.low[1:], problem.high[1:])

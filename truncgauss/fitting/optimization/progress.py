@@ -179,17 +179,16 @@ class bar:
                 yield item
 
 
-def watched(points: Iterable[P], size: float, progress: bool, constant: float = 0.0) -> Iterator[P]:
+def watched(points: Iterable[P], size: float, progress: bool) -> Iterator[P]:
     """The points of Newton steps down a loss, with their log-likelihood in the line.
 
     Args:
         points: of the steps, one at a time.
         size: how many rows the loss is the mean of.
         progress: see `bar`.
-        constant: what is to be added to the loss.
     """
     shown = bar(points, "Newton steps", progress)
     for point in shown:
-        value, away = -size * (point.loss + constant), point.decrement * size**0.5
+        value, away = -size * point.loss, point.decrement * size**0.5
         shown.note = f"log-likelihood {value:.8g}, about {away:.1e} standard errors to go"
         yield point

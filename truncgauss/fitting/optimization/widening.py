@@ -41,11 +41,6 @@ class Precision(NamedTuple):
     widest: float = WIDEST
 
     @classmethod
-    def packed(cls, d: int) -> "Precision":
-        """The precision that stands behind d numbers, as the lower triangle by rows."""
-        return cls(d, *np.tril_indices(d))
-
-    @classmethod
     def single(cls, first: int, spread: float, power: int) -> "Precision":
         """The precision of one outcome with such a spread: a number, 1 / sigma^power."""
         return cls(first, np.zeros(1, int), np.zeros(1, int), spread**power, power)

@@ -1,0 +1,94 @@
+"""Many rectangles of three dimensions at once: a quicker program that returns the same numbers."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import truncgauss as tg
+from tests.exact_rows import EXACT, log_prob
+from truncgauss.probability.exact import MANY_ROWS
+from truncgauss.quadrature import by_parts
+
+INF = math.inf
+EACH = 8  # rows of each kind
+
+
+def rectangles():
+    """One-sided, mixed, two-sided and narrow ones, tails, correlations close to 1, free ones."""
+    generator = np.random.default_rng(7)
+    rows = []
+    for kind in ("below", "mixed", "both", "narrow", "tail", "correlated", "free", "far"):
+        factor = generator.normal(size=(EACH, 3, 5))
+        if kind == "correlated":
+            factor[:, 1] = (
+                factor[:, 0] + 10.0 ** generator.uniform(-7, -1, (EACH, 1)) * factor[:, 1]
+            )
+        covariance = factor @ np.swapaxes(factor, 1, 2)
+        scale = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+        low = generator.normal(-0.8, 0.7, (EACH, 3))
+        high = np.full((EACH, 3), INF)
+        if kind == "mixed":
+            above = generator.random((EACH, 3)) < 0.5
+            low, high = np.where(above, -INF, low), np.where(above, -low, INF)
+        if kind in ("both", "correlated"):
+            high = low + generator.uniform(0.5, 4.0, (EACH, 3))
+        if kind == "narrow":
+            high = low + 10.0 ** generator.uniform(-6.0, 0.0, (EACH, 3))
+        if kind in ("tail", "far"):
+            low = generator.uniform(0.0, 3.0 if kind == "tail" else 40.0, (EACH, 3))
+        if kind == "free":
+            low[:, 1] = -INF
+        rows.append(
+            (0.3 * scale, covariance, 0.3 * scale + scale * low, 0.3 * scale + scale * high)
+        )
+    return [jnp.asarray(np.concatenate(part)) for part in zip(*rows)]
+
+
+def total(*inputs):
+    values = tg.log_probability(*inputs[:2], tg.Box(*inputs[2:]), method=EXACT).log_prob
+    return values.sum(), values
+
+
+def test_many_rows_at_once_and_one_by_one():
+    inputs = rectangles()
+    assert len(inputs[0]) >= MANY_ROWS
+    (_, values), slopes = jax.jit(jax.value_and_grad(total, (0, 1, 2, 3), has_aux=True))(*inputs)
+    one_by_one = jax.jit(jax.vmap(jax.value_and_grad(log_prob, (0, 1, 2, 3))))
+    expected, expected_slopes = one_by_one(*inputs)
+    np.testing.assert_allclose(values, expected, rtol=1e-12, atol=1e-12)
+    for ours, theirs in zip(slopes, expected_slopes):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-11)
+    # Both ways are taken.
+    counts = np.asarray(jax.jit(jax.vmap(by_parts.log_probability))(*inputs).counts)
+    assert 0.3 < counts.mean() < 0.8
+    assert counts[:EACH].mean() > 0.5 and not counts[-EACH:].any()
+
+
+@pytest.mark.slow
+def test_second_derivatives_by_parts():
+    row = [part[0] for part in rectangles()]
+    function = lambda *inputs: by_parts.log_probability(*inputs).log_prob
+    assert by_parts.log_probability(*row).counts
+    ours = jax.jit(jax.hessian(function, (0, 1, 2)))(*row)
+    expected = jax.jit(jax.hessian(log_prob, (0, 1, 2)))(*row)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-10), ours, expected
+    )
+
+
+@pytest.mark.slow
+def test_many_rows_in_float32():
+    inputs = rectangles()
+    plain = [part[: 3 * EACH].repeat(2, 0) for part in inputs]
+    rounded = [part.astype(jnp.float32) for part in plain]
+    plain = [part.astype(jnp.float64) for part in rounded]
+    function = jax.jit(jax.value_and_grad(total, (0, 2), has_aux=True))
+    (_, values), slopes = function(*rounded)
+    (_, expected), expected_slopes = function(*plain)
+    assert values.dtype == jnp.float32
+    np.testing.assert_allclose(values, expected, rtol=2e-5, atol=2e-5)
+    for ours, theirs in zip(slopes, expected_slopes):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
