@@ -37,8 +37,9 @@ class Settings(Experiment):
     """Of the intervals."""
 
     def read_data(self) -> dict[str, Any]:
-        """The columns of the table, wages that are not seen as NaN."""
-        assert self.data is not None
+        """The columns of the table, wages that are not seen as NaN; none where it is simulated."""
+        if self.data is None:
+            return {}
         return from_file(self.data, ("wage", *COVARIATES), missing={"wage": ("", "NA")})
 
     @model_validator(mode="after")
