@@ -278,6 +278,13 @@ def test_a_selection_model_predicts_by_heckmans_formulas():
     np.testing.assert_allclose(effects.value[:, 1], expected, rtol=1e-7)
 
 
+def test_products_of_covariates_are_noted(affairs):
+    design = {**affairs[1], "age:rating": affairs[1]["age"] * affairs[1]["rating"]}
+    fit = tg.fit_regression(affairs[0], design, censored_low=0.0)
+    [note] = fit.margins().notes
+    assert "functions, age:rating. Compare" in note
+
+
 def test_bad_input_is_refused(tobit, pair, affairs):
     new = {name: column[:2] for name, column in affairs[1].items() if name != "rating"}
     with pytest.raises(ValueError, match="predict: new: has no column 'rating', but 'constant'"):

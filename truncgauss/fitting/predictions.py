@@ -10,6 +10,7 @@ References:
 """
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -41,6 +42,10 @@ CHUNK = 256  # rows whose errors are computed together
 HALVINGS = 80  # of the interval that holds a quantile
 FAR = 40.0  # standard deviations about the mean in which quantiles are sought
 SHOWN = 20  # rows of a table that is printed
+EACH_COLUMN = (
+    "Each column of the design moves by itself: the effect of a covariate does not include that of "
+    "its products and functions, {}. Compare predictions where it differs instead."
+)
 
 
 class Covariates(NamedTuple):
@@ -441,7 +446,11 @@ def margins(
             covariance = errors_of(fit, flat)[1]
         errors = standard_errors(fit, jacobian)
         result = with_interval(fit, "", chosen, value, errors, level)
-    return dataclasses.replace(result, kind=kind, covariance=covariance)
+    products = [name for name in names if re.search(r":(?! )|\*|\(", name)]
+    notes = (EACH_COLUMN.format(", ".join(products)),) * bool(products)
+    return dataclasses.replace(
+        result, kind=kind, covariance=covariance, notes=(*result.notes, *notes)
+    )
 
 
 def effect(
