@@ -7,6 +7,7 @@ from scipy import optimize, stats
 
 import truncgauss as tg
 from tests import published_rows
+from truncgauss.fitting.optimization.newton import derivatives
 
 INF = np.inf
 
@@ -59,6 +60,18 @@ def test_fixed_entries_stay_and_a_probit_has_unit_variances():
     diagonal = tg.fit_observations(tg.Observations.exact(y), covariance="diagonal")
     assert diagonal.covariance_matrix[0, 1] == 0.0 and diagonal.num_parameters == 4
     np.testing.assert_allclose(np.diagonal(diagonal.covariance_matrix), y.var(0), rtol=1e-7)
+
+
+def test_a_curvature_by_gradients_of_four_dimensions_is_the_exact_one():
+    draws = np.random.default_rng(3).multivariate_normal(np.zeros(4), 0.5 + 0.5 * np.eye(4), 60)
+    rows = tg.Observations(np.where(draws > 0, 0.0, -np.inf), np.where(draws > 0, np.inf, 0.0))
+    common = np.where(np.eye(4) > 0, 1.0, 0.3)
+    common[0, 1] = common[1, 0] = np.nan
+    method = tg.Separation(num_points=32, num_replicates=4)
+    fit = tg.fit_observations(rows, covariance=common, method=method, num_profiles=0)
+    assert fit.converged and fit.loss.iterated
+    exact = derivatives(fit.loss, jnp.asarray(fit.best.x))[2]
+    np.testing.assert_allclose(fit.best.hessian, exact, rtol=1e-6, atol=1e-8)
 
 
 def test_noise_is_taken_off_and_agrees_with_another_optimiser():

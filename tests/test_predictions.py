@@ -172,6 +172,15 @@ def test_predictions_of_censored_rows_are_truncated_normal(tobit, affairs):
     np.testing.assert_allclose(free.value, mean + scale * stats.norm.ppf(0.9))
 
 
+def test_known_rows_of_single_precision_are_predicted_in_double(tobit, affairs):
+    new = {name: column[:3] for name, column in affairs[1].items()}
+    single = tg.Observations(jnp.full((3, 1), -INF, jnp.float32), jnp.ones((3, 1), jnp.float32))
+    double = tg.Observations(np.full(3, -INF), np.ones(3))
+    for kind in ("mean", "quantile"):
+        one, two = (tobit.predict(new, kind, known=known) for known in (single, double))
+        np.testing.assert_allclose(one.value, two.value, rtol=1e-12)
+
+
 @pytest.fixture(scope="module")
 def pair():
     rows = np.random.default_rng(1).multivariate_normal([1.0, -1.0], [[1.0, 0.6], [0.6, 2.0]], 400)

@@ -13,7 +13,6 @@ and what draws no other random numbers than from keys comes out the same.
 import contextlib
 import contextvars
 import hashlib
-import io
 import itertools
 import json
 import os
@@ -331,9 +330,7 @@ def write(
     about = {"format": FORMAT, "fingerprint": fingerprint, "entries": entries}
     header = json.dumps(about | {"digest": digest_of(about, arrays)})
     everything: dict[str, Any] = {HEADER: np.array(header), **arrays}
-    buffer = io.BytesIO()  # an archive that cannot be written to its end fails in many ways
-    np.savez(buffer, **everything)
-    files.write(path, buffer.getbuffer())
+    files.write_arrays(path, everything)
     flush_folder(path.parent)
 
 

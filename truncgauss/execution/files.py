@@ -2,10 +2,11 @@
 
 import contextlib
 import errno
+import io
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,25 @@ def write(path: str | os.PathLike[str], content: bytes | memoryview | str) -> No
     """
     with replacing(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def write_arrays(path: Path, arrays: dict[str, Any], save: Callable[..., None] = np.savez) -> None:
+    """Write an NPZ file, made in memory, so that a full disk is nothing but an OSError.
+
+    Args:
+        path: of the file.
+        arrays: by name.
+        save: `np.savez`, or `np.savez_compressed`.
+
+    Raises:
+        OSError: see `replacing`.
+    """
+    made = io.BytesIO()
+    save(made, **arrays)
+    # Released: of a view that an error keeps in its frames the garbage collector of Python 3.12
+    # makes a segmentation fault.
+    with made.getbuffer() as content:
+        write(path, content)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,12 @@ from scipy import special, stats
 
 from truncgauss.execution import row_sums, tables
 from truncgauss.execution.compiling import Compiled
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
+from truncgauss.execution.pytrees import (
+    as_float_array,
+    floats_as_float64,
+    frozen_pytree,
+    static_field,
+)
 from truncgauss.fitting.centring import Whitened
 from truncgauss.fitting.derived import AT_AN_EDGE, NO_MAXIMUM, errors_of, jacobian_of
 from truncgauss.fitting.optimization.result import table_of
@@ -558,7 +563,7 @@ def limit_of(limit: Any, shape: tuple[int, ...], default: float) -> np.ndarray:
 
 def inside(known: Observations) -> Observations:
     """Rows in a box with its limits for their own, without weights."""
-    known, region = dataclasses.replace(known, weights=None), known.region
+    known, region = floats_as_float64(dataclasses.replace(known, weights=None)), known.region
     if not isinstance(region, Box) or known.latent:
         return known
     lower, upper, low, high = map(np.asarray, (known.lower, known.upper, region.low, region.high))
@@ -613,15 +618,11 @@ def covariates_of(fit: Any) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def columns_of(fit: Any, name: str) -> list[np.ndarray]:
-    """The columns of that name in the designs of a fit."""
-    parts = (part for part in fit.designs if name in part.names)
-    return [part.values[:, part.names.index(name)] for part in parts]
-
-
 def is_dummy(fit: Any, name: str) -> bool:
     """Whether a covariate is 0 or 1 in every row."""
-    return all(np.all((column == 0) | (column == 1)) for column in columns_of(fit, name))
+    parts = (part for part in fit.designs if name in part.names)
+    columns = [part.values[:, part.names.index(name)] for part in parts]
+    return all(np.all((column == 0) | (column == 1)) for column in columns)
 
 
 def points_of(fit: Any, at: Any) -> tuple[tuple[np.ndarray, ...], np.ndarray]:

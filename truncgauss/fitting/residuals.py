@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri_exp
 
 from truncgauss.execution import row_sums
-from truncgauss.execution.pytrees import as_float_array
+from truncgauss.execution.pytrees import as_float_array, floats_as_float64
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.gaussian.problem import as_key
@@ -95,7 +95,7 @@ class ResidualModel(NamedTuple):
 def as_model(fit: Any, method: Method) -> ResidualModel:
     """The model that a fit, or a tuple of rows, mean and covariance, stands for."""
     if hasattr(fit, "row_log_likelihood"):  # a mixture
-        rows = float64(fit.loss.observations)
+        rows = floats_as_float64(dataclasses.replace(fit.loss.observations, weights=None))
         of = lambda other: np.asarray(fit.row_log_likelihood(other, method))
         return ResidualModel(rows, of, fit.loss.sums)
     sums = RowSums()
@@ -117,7 +117,7 @@ def as_model(fit: Any, method: Method) -> ResidualModel:
         )
     gaussian = jnp.asarray(loc, jnp.float64), jnp.asarray(covariance, jnp.float64)
     return ResidualModel(
-        float64(rows),
+        floats_as_float64(dataclasses.replace(rows, weights=None)),
         lambda other: np.asarray(log_likelihood(other, *gaussian, method).log_prob),
         sums,
     )
@@ -136,13 +136,6 @@ def uniforms_of(model: ResidualModel, key: jax.Array, num_draws: int) -> np.ndar
 def _uniforms(key: jax.Array, numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, numbers)
     return jax.vmap(lambda key: jax.random.uniform(key, shape, jnp.float64))(keys)
-
-
-def float64(rows: Observations) -> Observations:
-    """Rows in float64, without weights."""
-    double = lambda leaf: leaf.astype(jnp.float64) if leaf.dtype.kind == "f" else leaf
-    unweighted: Observations = jax.tree.map(double, dataclasses.replace(rows, weights=None))
-    return unweighted
 
 
 def residuals_of_entry(model: ResidualModel, j: int, uniform: Any) -> np.ndarray:

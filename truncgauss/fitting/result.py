@@ -325,7 +325,8 @@ class LikelihoodFit(InformationCriteria, Fit):
         Returns:
             Predictions, with value (m,), or (m, d) for means of several outcomes, standard_error,
             low and high. The errors are those of the estimates; how far new outcomes scatter say
-            quantiles.
+            quantiles. Integrals over more than three entries are estimates, whose own error is not
+            counted.
 
         Raises:
             ValueError: for a kind that is none, a column that is not there, NaN, shapes that

@@ -16,7 +16,6 @@ written. Whatever interrupts it, a folder without that ending is complete.
 import contextlib
 import datetime
 import hashlib
-import io
 import json
 import os
 import platform
@@ -200,9 +199,7 @@ def finish(
         TypeError: a result that is none of these.
     """
     numbers: dict[str, Any] = dict(arrays(results))
-    archive = io.BytesIO()  # written in one piece, so that a full disk is nothing but an OSError
-    np.savez_compressed(archive, **numbers)
-    files.write(folder / "result.npz", archive.getbuffer())
+    files.write_arrays(folder / "result.npz", numbers, np.savez_compressed)
     if "metrics" in results:
         rows = (json.dumps(jsonable(row), allow_nan=False) for row in results["metrics"])
         files.write(folder / "metrics.jsonl", "".join(f"{row}\n" for row in rows))

@@ -66,14 +66,10 @@ class MixtureLoss:
     sums: RowSums = RowSums()
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        value = self.of_rows(x)
+        value = -total_of(self.observations, self.terms(x)).log_prob / self.size
         if self.prior_rows is not None:
             value -= self.prior_rows * log_prior_at(self.coordinates, x) / self.size
         return value
-
-    def of_rows(self, x: jax.Array) -> jax.Array:
-        """The loss without the prior."""
-        return -total_of(self.observations, self.terms(x)).log_prob / self.size
 
     def terms(self, x: jax.Array) -> MixtureTerms:
         mixture = self.coordinates.mixture(x)

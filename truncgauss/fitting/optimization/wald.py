@@ -22,6 +22,7 @@ from truncgauss.fitting.optimization.newton import Point, derivatives_along
 # Coverage of a 95 % Wald interval, below which it is not to be trusted. In the simulations of
 # tests/wald_coverage.py estimates with a true coverage of 0.93 to 0.97 were seldom below.
 LEAST_COVERED = 0.92
+QUANTILE = 1.959964  # half the width of a 95 % interval, in standard errors
 STRAIGHT = 0.05  # change of a curvature that moves no ratio so far as to matter
 APART = 0.05  # of the way to the end of a Wald interval: values for differences are so far apart
 
@@ -33,10 +34,9 @@ def wald_ratios(
     covariance: np.ndarray,
     estimates: Callable[[np.ndarray], np.ndarray],
     jacobian: np.ndarray,
-    quantile: float = 1.959964,
 ) -> np.ndarray:
     """Wald's statistic over the signed root of the likelihood ratio, for each estimate in samples
-    whose maximum lies below and above the fitted one by about `quantile` standard errors; (p, 2), 1
+    whose maximum lies below and above the fitted one by about 1.96 standard errors; (p, 2), 1
     if the log-likelihood is quadratic, or the estimate fixed; inf where that is not finite.
 
     Were the fitted parameters x0 the true ones, samples have their maximum at other x. The rows'
@@ -53,7 +53,6 @@ def wald_ratios(
         covariance: of x there, (q, q).
         estimates: x -> (p,).
         jacobian: of the estimates, (p, q).
-        quantile: standard errors to go.
     """
     lowest, centre = loss(best, np.zeros_like(best))[0], estimates(best)
     ratios = np.full((len(jacobian), 2), np.inf)
@@ -64,7 +63,7 @@ def wald_ratios(
         if not variance > 0:
             continue
         error = variance**0.5
-        step = quantile * (covariance @ slope) / error
+        step = QUANTILE * (covariance @ slope) / error
         for j, side in enumerate((-1.0, 1.0)):
             points = [best + side * (1.0 + apart) * step for apart in (-APART, 0.0, APART)]
             with jax.debug_nans(False):  # by which a step out of the domain is known
@@ -131,7 +130,7 @@ def coverages(ratios: np.ndarray) -> np.ndarray:
     and the signed root of the likelihood ratio a standard normal variable (Barndorff-Nielsen and
     Cox, "Inference and Asymptotics", 1994, section 2.3): Phi(1.96 / r) of both ends, less 1."""
     with np.errstate(divide="ignore"):
-        return np.asarray(np.sum(ndtr(1.959964 / ratios), axis=1) - 1.0)
+        return np.asarray(np.sum(ndtr(QUANTILE / ratios), axis=1) - 1.0)
 
 
 def untrusted(ratios: np.ndarray) -> np.ndarray:
