@@ -6,7 +6,7 @@ A design is a dictionary of columns that can be made anew of other rows, in the 
 import importlib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from truncgauss.execution.tables.formats import nearest
 DROPPED = "Rows are never dropped silently: remove these rows, or complete them."
 
 
-class Design(Mapping[str, np.ndarray]):
+class Design(dict[str, np.ndarray]):
     """Columns of a design by name, (n,) each.
 
     Args:
@@ -28,7 +28,8 @@ class Design(Mapping[str, np.ndarray]):
     def __init__(
         self, columns: Mapping[str, np.ndarray], encoder: Callable[[Any], Mapping[str, np.ndarray]]
     ) -> None:
-        self._columns, self._encoder = dict(columns), encoder
+        super().__init__(columns)
+        self._encoder = encoder
 
     def encode(self, table: Any) -> "Design":
         """The same columns of other rows, such as those to be predicted.
@@ -37,15 +38,6 @@ class Design(Mapping[str, np.ndarray]):
             ValueError: for a column that is not there, a value that is missing, or a new category.
         """
         return Design(self._encoder(table), self._encoder)
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
 
 
 def design(
