@@ -62,6 +62,7 @@ def test_fixed_entries_stay_and_a_probit_has_unit_variances():
     np.testing.assert_allclose(np.diagonal(diagonal.covariance_matrix), y.var(0), rtol=1e-7)
 
 
+@pytest.mark.slow  # compiles a Hessian of integrals
 def test_a_curvature_by_gradients_of_four_dimensions_is_the_exact_one():
     draws = np.random.default_rng(3).multivariate_normal(np.zeros(4), 0.5 + 0.5 * np.eye(4), 60)
     rows = tg.Observations(np.where(draws > 0, 0.0, -np.inf), np.where(draws > 0, np.inf, 0.0))

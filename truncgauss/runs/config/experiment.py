@@ -95,7 +95,7 @@ def stem(experiment: str) -> str:
 
     Example:
         >>> from truncgauss.runs.config import experiment
-        >>> experiment.stem("/home/me/mine.py")
+        >>> experiment.stem("folder/mine.py")
         'mine'
     """
     return Path(experiment).stem if is_file(experiment) else experiment
