@@ -308,3 +308,18 @@ def test_a_line_with_errors_in_both_variables_a_limit_and_a_cut():
         naive.append(np.polyfit(*seen.T, 1)[0])
     assert abs(np.mean(scores)) < 3 / np.sqrt(8) and np.std(scores) < 2.0
     assert np.max(naive) < 1.75
+
+
+def test_rows_that_occur_twice_in_a_cluster_bring_nothing(heckman):
+    (outcome, design, selected, selection_design), _ = heckman
+    n = len(selected)
+    twice = np.random.default_rng(0).permutation(np.tile(np.arange(n), 2))
+    columns = [
+        np.asarray(x)[twice] if not isinstance(x, dict) else {k: v[twice] for k, v in x.items()}
+        for x in (outcome, design, selected, selection_design)
+    ]
+    fit = tg.fit_selection(*columns, information="sandwich", cluster=twice)
+    once = tg.fit_selection(outcome, design, selected, selection_design, information="sandwich")
+    np.testing.assert_allclose(fit.errors, once.errors * (n / (n - 1)) ** 0.5, rtol=1e-6)
+    with pytest.raises(ValueError, match='cluster needs information="sandwich"'):
+        tg.fit_selection(*columns, cluster=twice)

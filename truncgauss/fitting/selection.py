@@ -115,6 +115,7 @@ def fit_selection(
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
+    cluster: Any = None,
     num_profiles: int = 10,
     progress: bool = True,
 ) -> SelectionFit:
@@ -149,6 +150,7 @@ def fit_selection(
         num_starts: from how many points to begin; by default 6, or 5 of binary outcomes.
         information: what standard errors come from: "observed" or "sandwich", see
             `fit_observations`.
+        cluster: (n,), labels of groups of rows that belong together, for the sandwich.
         num_profiles: up to how many estimates get a profile interval in the table at once, see
             `fit_observations`.
         progress: say on standard error what goes on, if the fit takes more than a second.
@@ -176,7 +178,7 @@ def fit_selection(
         Van de Ven and Van Praag, "The demand for deductibles in private health insurance: A probit
             model with sample selection", Journal of Econometrics (1981).
     """
-    check_settings(information, num_profiles)
+    check_settings(information, num_profiles, cluster)
     pairs = (selected, selection_design), (outcome, design), (None, unselected_design)
     with jax.enable_x64(True), bar(None, "fit_selection", progress):
         model = model_of(pairs, data, binary, weights, information == "sandwich")
@@ -187,6 +189,7 @@ def fit_selection(
             information=information,
             num_profiles=num_profiles if model.quick else 0,
             progress=progress,
+            cluster=cluster,
         )
 
 
