@@ -277,3 +277,23 @@ def test_delta_profile_and_bootstrap_intervals_hold_the_truth():
     shares = held.mean(axis=0)
     assert np.all((shares[:2] >= 0.93) & (shares[:2] <= 0.97)), shares
     assert abs(shares[2] - shares[0]) <= 0.02, shares
+
+
+def test_intervals_of_the_likelihood_do_not_stand_beside_errors_of_the_sandwich():
+    y, design, labels = clustered()
+    fit = tg.fit_regression(y, design, information="sandwich", cluster=labels)
+    ratio = fit.derived(lambda p: p.estimates[0] / p.estimates[1], "ratio")
+    null = tg.fit_regression(y, design[:, :1])
+    for interval in (
+        lambda: fit.profile(fit.names[0]),
+        ratio.profile,
+        lambda: tg.likelihood_ratio(null, fit),
+    ):
+        with pytest.raises(
+            ValueError, match=r"sandwich information of 60 clusters do not. Use wald"
+        ):
+            interval()
+    assert "profile(" not in str(fit)
+    np.testing.assert_allclose(
+        np.diff(ratio.wald()), 2 * 1.959964 * ratio.standard_error, rtol=1e-6
+    )

@@ -286,6 +286,15 @@ class Settings(Experiment):
         return self
 
     @model_validator(mode="after")
+    def _profiles_presume_the_model(self) -> "Settings":
+        if self.profile and self.information == "sandwich":
+            message = (
+                "presumes the model, which errors of the sandwich do not: leave one of them out"
+            )
+            raise problem(message, "profile", got=list(self.profile))
+        return self
+
+    @model_validator(mode="after")
     def _limits_are_ordered(self) -> "Settings":
         for name, entry in self.outcomes.items():
             for kind in ("censored", "truncated"):

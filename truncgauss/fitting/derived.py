@@ -160,7 +160,8 @@ class Derived:
         them at that level. An end is infinite where the likelihood does not fall that far.
 
         Raises:
-            ValueError: for a level that is not between 0 and 1, or a fit that has not converged.
+            ValueError: for a level that is not between 0 and 1, or a fit that has not converged or
+                has errors of the sandwich.
 
         Example:
             >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
@@ -171,6 +172,7 @@ class Derived:
             raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
         if not self.fit.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.fit.reason}")
+        presume_the_model("profile", self.fit)
         fall = 0.5 * float(stats.chi2.ppf(level, 1))
         with jax.enable_x64(True):
             entries = range(self.value.size)
@@ -181,6 +183,16 @@ class Derived:
         lines = table_of(self.names, np.ravel(self.value), np.ravel(self.standard_error))
         lines.append(f"standard errors by the delta method from {self.fit.errors_from}")
         return "\n".join([*lines, *self.notes])
+
+
+def presume_the_model(what: str, fit: Any) -> None:
+    """Refuse a fit with errors of the sandwich where the likelihood has to be that of the rows."""
+    if fit.information == "sandwich":
+        raise ValueError(
+            f"{what}: takes the likelihood for that of independent rows of the model, which errors "
+            f"of the {fit.errors_from} do not. Use wald() or derived(...).wald(), or fit with "
+            'information="observed".'
+        )
 
 
 def derived(fit: Any, function: Callable[[Parameters], Any] | str, name: str | None) -> Derived:

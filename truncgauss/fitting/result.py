@@ -21,6 +21,7 @@ from truncgauss.fitting.derived import (
     Parameters,
     derived,
     far_from_quadratic,
+    presume_the_model,
 )
 from truncgauss.fitting.optimization.newton import Point, Secant, point
 from truncgauss.fitting.optimization.result import Fit, InformationCriteria, table_of
@@ -115,7 +116,8 @@ class LikelihoodFit(InformationCriteria, Fit):
 
         Raises:
             ValueError: for a name that is no estimate, a level that is not between 0 and 1, or a
-                fit that has not converged.
+                fit that has not converged or has errors of the sandwich, beside which the
+                likelihood's interval does not hold.
 
         Example:
             >>> fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
@@ -124,6 +126,7 @@ class LikelihoodFit(InformationCriteria, Fit):
         """
         if not 0.0 < level < 1.0:
             raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
+        presume_the_model("profile", self)
         with jax.enable_x64(True):
             low, high = self._profile(name).interval(0.5 * float(stats.chi2.ppf(level, 1)))
         least, most = BOUNDS[self.kind_of(self.names.index(name))]
@@ -473,7 +476,9 @@ class LikelihoodFit(InformationCriteria, Fit):
         if profiles:
             notes = [f"Profile intervals replace Wald's of {some} in the table. {why}"]
         else:
-            notes = [f"Do not trust the Wald intervals of {some}. {why} Use profile(name)."]
+            robust = self.information == "sandwich"
+            advice = "" if robust else " Use profile(name)."
+            notes = [f"Do not trust the Wald intervals of {some}. {why}{advice}"]
         endless = [name for name, ends in profiles.items() if not np.all(np.isfinite(ends))]
         if endless:
             notes.append(
@@ -537,6 +542,7 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
             )
         if not fit.converged:
             raise ValueError(f"likelihood_ratio: a fit has not converged. {fit.reason}")
+        presume_the_model("likelihood_ratio", fit)
     why = small.untestable(large) or large.untestable(small)
     if why is not None:
         raise ValueError(f"likelihood_ratio: {why}")
