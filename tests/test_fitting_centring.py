@@ -72,7 +72,7 @@ def test_a_scale_far_from_zero_and_a_constant_in_two_groups():
     slopes = [2, 4]
     np.testing.assert_allclose(far.estimates[slopes], near.estimates[slopes], rtol=1e-6)
     np.testing.assert_allclose(far.errors[slopes], near.errors[slopes], rtol=1e-6)
-    apart = [f.delta(lambda b: b[0] - b[1]) for f in (near, far)]
+    apart = [tuple(f.delta(lambda b: b[0] - b[1])) for f in (near, far)]
     np.testing.assert_allclose(apart[1], apart[0], atol=1e-6)
     assert abs(far.log_likelihood - near.log_likelihood) < 1e-6
 

@@ -385,7 +385,7 @@ def integrand_nodes(inputs: Inputs, panel: Panel, with_ends: bool = False) -> Pa
     interval = alone(*inputs).interval
     inner = (jnp.where(decides, x, y) for x, y in zip(interval, nodes.inner))
     at_anchor = (jnp.where(decides, x, y) for x, y in zip(interval, nodes.at_anchor))
-    first = np.arange(len(nodes.weights)) == 0
+    first = jnp.asarray(np.arange(len(nodes.weights)) == 0, nodes.weights.dtype)
     return nodes._replace(
         weights=jnp.where(decides, first, nodes.weights),
         at_anchor=Interval(*at_anchor),
@@ -495,8 +495,9 @@ def by_interval(inputs: Inputs, by: MeanScores) -> Inputs:
     is_first = jnp.stack([low_is_first, high_is_first])
 
     def of_first(together: jax.Array, apart: jax.Array) -> tuple[jax.Array, jax.Array]:
-        first = jnp.where(same, jnp.where(low_is_first, together, 0.0), is_first @ apart)
-        second = jnp.where(same, jnp.where(low_is_first, 0.0, together), ~is_first @ apart)
+        split = [jnp.where(end, apart, 0.0).sum() for end in (is_first, ~is_first)]
+        first = jnp.where(same, jnp.where(low_is_first, together, 0.0), split[0])
+        second = jnp.where(same, jnp.where(low_is_first, 0.0, together), split[1])
         return first / form.scale, second / line.second_scale
 
     shift, log_scale = of_first(by.mean, ends), of_first(by.spread, stretched)
