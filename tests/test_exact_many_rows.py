@@ -92,3 +92,26 @@ def test_many_rows_in_float32():
     np.testing.assert_allclose(values, expected, rtol=2e-5, atol=2e-5)
     for ours, theirs in zip(slopes, expected_slopes):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_derivatives_by_correlations_that_are_zero():
+    n, rng = 40, np.random.default_rng(0)
+    shut = np.where(rng.uniform(size=(2, n, 3)) < 0.4, np.inf, 0.0)
+    low = rng.normal(size=(n, 3)) - 1.0
+    low, high = low - shut[0], low + rng.uniform(0.3, 3.0, size=(n, 3)) + shut[1]
+    low[0], high[0] = -np.inf, (np.inf, 0.0, np.inf)
+    low[1], high[1] = -np.inf, (3.2, np.inf, -0.14)
+    matrices = np.tile(np.eye(3), (n, 1, 1))
+    matrices[10:20, 0, 1] = matrices[10:20, 1, 0] = 0.28
+    matrices[20:30, 1, 2] = matrices[20:30, 2, 1] = -0.5
+
+    def log_prob(matrix, low, high):
+        return tg.log_probability(np.zeros(low.shape), matrix, tg.Box(low, high)).log_prob
+
+    many = jax.jit(jax.grad(lambda *row: log_prob(*row).sum()))(matrices, low, high)
+    one = jax.jit(jax.grad(log_prob))
+    for k in range(n):
+        np.testing.assert_allclose(many[k], one(matrices[k], low[k], high[k]), atol=1e-11)
+    orthant = np.zeros((n, 3)), np.full((n, 3), np.inf)
+    slopes = jax.jit(jax.grad(lambda matrix: log_prob(matrix, *orthant).mean()))(np.eye(3))
+    np.testing.assert_allclose(slopes, (1.0 - np.eye(3)) / np.pi, atol=1e-13)

@@ -47,12 +47,14 @@ class ByParts(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Integrals of size |q| phi(p + q z) P(low - r z < Y < high - r z) A(z), signed, shape (5,).
+    """Integrals of phi(p + q z) P(low - r z < Y < high - r z) A(z), and their weights, shape (5,).
 
-    Y is standard normal. The first is that of Q at the end of X1, over X2.
+    Y is standard normal. The first is that of Q at the end of X1, over X2. The weights of the
+    others are q or -q, whose derivative counts where q is 0 too.
     """
 
-    sign: jax.Array
+    weight: jax.Array
+    used: jax.Array
     p: jax.Array
     q: jax.Array
     inner: Interval
@@ -80,12 +82,12 @@ def log_probability(loc: jax.Array, matrix: jax.Array, low: jax.Array, high: jax
     both = order[np.array([0, 0, 1])] + order[np.array([1, 2, 2])] - 1
     limits, pairs = jax.tree.map(lambda x: x[order], limits), pairs[both]
     outer, terms = reduced(limits, pairs, upwards)
-    values = integrals(outer, terms, upwards)
-    total, size = jnp.sum(terms.sign * values), jnp.sum(jnp.abs(terms.sign) * values)
+    values = terms.weight * integrals(outer, terms, upwards)
+    total, size = jnp.sum(values), jnp.sum(jnp.abs(values))
     # The base has q = 1 and no A.
     spread = jnp.sqrt(jnp.square(terms.q) + jnp.square(terms.r) + (np.arange(5) > 0))
     lengths = (terms.stop - terms.start) * spread
-    resolved = jnp.all((lengths <= CAPACITY) | (terms.sign == 0))
+    resolved = jnp.all((lengths <= CAPACITY) | ~terms.used)
     counts = suits & resolved & (total >= LEAST) & (size <= MOST * total)
     return ByParts(jnp.log(jnp.where(counts, total, 1.0)), jax.lax.stop_gradient(counts))
 
@@ -143,14 +145,16 @@ def reduced(limits: Interval, pairs: jax.Array, upwards: jax.Array) -> tuple[Int
     base_mean = first[1] * end
     base = standardize(limits.low[2], limits.high[2], base_mean, rest[0])
     second = standardize(limits.low[1], limits.high[1], first[0] * end, scales[0])
-    sign = jnp.sign(-q) * jnp.array([1.0, 1.0, -1.0, -1.0], q.dtype)
-    sign = jnp.where(upwards, sign, -sign) * finite
+    weight = -q * jnp.array([1.0, 1.0, -1.0, -1.0], q.dtype)
+    weight = jnp.where(upwards, weight, -weight)
     start, stop = within(p, q, ends, upwards)
     first_ends = jnp.clip(jnp.stack([second.low, second.high]), -REACH, REACH)
     start, stop = jnp.append(first_ends[0], start), jnp.append(first_ends[1], stop)
     empty = ~(start < stop)
+    used = ~empty & jnp.append(True, finite)
     terms = Terms(
-        jnp.where(empty, 0.0, jnp.append(1.0, sign)),
+        jnp.where(used, jnp.append(1.0, weight), 0.0),
+        used,
         jnp.append(0.0, p),
         jnp.append(1.0, jnp.where(finite, q, 0.0)),
         Interval(*map(jnp.append, base, sides)),
@@ -184,7 +188,7 @@ def within(
 
 
 def integrals(outer: Interval, terms: Terms, upwards: jax.Array) -> jax.Array:
-    """The sizes of the terms, shape (5,)."""
+    """The integrals without their weights, shape (5,)."""
     nodes, weights = np.polynomial.legendre.leggauss(NUM_NODES)
     half = 0.5 * (terms.stop - terms.start)
     z = (0.5 * (terms.stop + terms.start))[:, None] + half[:, None] * nodes.astype(half.dtype)
@@ -199,4 +203,4 @@ def integrals(outer: Interval, terms: Terms, upwards: jax.Array) -> jax.Array:
     y = terms.p[:, None] + terms.q[:, None] * z
     density = jnp.exp(log_masses - 0.5 * y * y)
     sums = jnp.sum(density * weights.astype(half.dtype), 1)
-    return sums * (half * jnp.abs(terms.q) / math.sqrt(2.0 * math.pi))
+    return sums * (half / math.sqrt(2.0 * math.pi))
