@@ -323,3 +323,19 @@ def test_rows_that_occur_twice_in_a_cluster_bring_nothing(heckman):
     np.testing.assert_allclose(fit.errors, once.errors * (n / (n - 1)) ** 0.5, rtol=1e-6)
     with pytest.raises(ValueError, match='cluster needs information="sandwich"'):
         tg.fit_selection(*columns, cluster=twice)
+
+
+def test_predictions_of_a_selection_know_what_is_selected(heckman):
+    (outcome, design, selected, selection_design), fit = heckman
+    new = {"constant": 1.0, "x": [-1.0, 0.5], "z": [0.0, 1.0]}
+    first, second = fit.coefficients
+    index = np.column_stack([new["constant"] * np.ones(2), new["x"], new["z"]]) @ first
+    seen = fit.predict(new, "observed")
+    np.testing.assert_allclose(seen.value, stats.norm.cdf(index), rtol=1e-12)
+    mills = stats.norm.pdf(index) / stats.norm.cdf(index)
+    wages = fit.predict(new, "mean_observed")
+    expected = second[0] + second[1] * np.array(new["x"]) + fit.covariance_matrix[0, 1] * mills
+    np.testing.assert_allclose(wages.value[:, 1], expected, rtol=1e-10)
+    assert wages.labels == ("0[selected]", "0[outcome]", "1[selected]", "1[outcome]")
+    with pytest.raises(ValueError, match="recorded: of one outcome only, got a fit of 2"):
+        fit.predict(new, "recorded")

@@ -106,6 +106,7 @@ class Predictions:
         low, high: the ends of the intervals, likewise; those of a probability lie within 0 and 1.
         level: of these.
         covariance: of average effects, one after the other; None for others.
+        outcomes: names of several outcomes, along the last axis.
         notes: sentences that a reader of the numbers must know.
     """
 
@@ -117,15 +118,20 @@ class Predictions:
     high: np.ndarray
     level: float
     covariance: np.ndarray | None = None
+    outcomes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of all entries."""
-        return tuple(
-            f"{self.names[first]}[{', '.join(map(str, others))}]" if others else self.names[first]
-            for first, *others in np.ndindex(self.value.shape)
-        )
+
+        def label(first: int, *others: int) -> str:
+            words = [str(k) for k in others]
+            if self.outcomes:
+                words[-1] = self.outcomes[others[-1]]
+            return f"{self.names[first]}[{', '.join(words)}]" if words else self.names[first]
+
+        return tuple(label(*index) for index in np.ndindex(self.value.shape))
 
     def to_frame(self, backend: str = "pandas") -> Any:
         """The table as a DataFrame, one row for each entry, as `LikelihoodFit.to_frame`."""
@@ -533,6 +539,8 @@ def prediction_of(
         if not none:
             raise ValueError(f"{kind}: takes no limits; say known=tg.Observations(low, high).")
         return Prediction(known, kind=kind)
+    if kind == "recorded" and shape[1] > 1:
+        raise ValueError(f"recorded: of one outcome only, got a fit of {shape[1]}.")
     region = getattr(fit.observations, "region", None)
     if none and kind != "probability":
         limits = seen_limits(fit, kind, region)
@@ -673,8 +681,11 @@ def with_interval(
 ) -> Predictions:
     """Predictions with intervals, those of probabilities by their logits, and notes; a last axis
     of one outcome is left out."""
+    outcomes: tuple[str, ...] = ()
     if value.shape[-1] == 1:
         value, errors = value[..., 0], errors[..., 0]
+    else:
+        outcomes = tuple(getattr(fit.observations, "labels", map(str, range(value.shape[-1]))))
     half = float(stats.norm.ppf(0.5 + 0.5 * level)) * errors
     low, high = value - half, value + half
     if kind in ("observed", "probability"):
@@ -693,5 +704,6 @@ def with_interval(
         low=low,
         high=high,
         level=level,
+        outcomes=outcomes,
         notes=notes,
     )

@@ -73,7 +73,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             if the fit has not converged, or no row is judged.
         designs: the covariates of each mean, and those of a log scale; empty if there are none.
         limits: of all rows, between which an outcome is recorded as it is; None where an outcome is
-            not censored, or rows differ in limits.
+            not censored, or rows differ in limits; (d,) each for several outcomes.
         num_clusters: of rows that may depend on each other, on which the errors rest; None if each
             row stands for itself.
         share: which rows of all these are, where they are spread over processes; else None. The
@@ -102,7 +102,7 @@ class LikelihoodFit(InformationCriteria, Fit):
     centred: Observations | None = dataclasses.field(default=None, repr=False)
     outliers: Outliers | None = dataclasses.field(default=None, repr=False)
     designs: tuple[Covariates, ...] = dataclasses.field(default=(), repr=False)
-    limits: tuple[float | None, float | None] = (None, None)
+    limits: tuple[Any, Any] = (None, None)
     num_clusters: int | None = None
     share: row_sums.Share | None = dataclasses.field(default=None, repr=False)
 

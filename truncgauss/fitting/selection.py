@@ -464,6 +464,7 @@ class SelectionModel(GaussianRows):
             covariance_matrix=matrix,
             standard_errors=ObservationsErrors(next(parts), errors),
             two_steps=self.steps,
+            limits=((0.0, *[-np.inf] * (d - 1)), None),  # selected
         )
 
 
