@@ -314,3 +314,8 @@ def test_a_gradient_of_zero_is_not_independence():
     """The slope of x^2 at 0 is 0, although the square depends on x."""
     assert "the gradient is 0" in str(first_nonfinite(lambda x: x**2, 0.0))
     assert "no result depends" in str(first_nonfinite(lambda x: jnp.array(3.0), 0.0))
+
+
+def test_the_log_of_a_normal_probability_that_is_zero_has_its_own_remedy():
+    log_cdf = lambda x: jnp.log(jax.scipy.stats.norm.cdf(x))
+    assert "log_ndtr" in tg.first_nonfinite(log_cdf, -40.0).suggestion

@@ -29,6 +29,14 @@ Way = list[tuple[Node, Index]]
 Kind = Literal["nan", "input", "infinite", "masked", "finite"]
 Where = Literal["value", "gradient"]
 
+_UNDERFLOWN = (
+    "a normal probability is 0 in this precision: take its logarithm at once, by "
+    "tg.special.log_ndtr, or log_interval_mass of an interval"
+)
+_ROOT_AT_ZERO = (
+    "the slope of a root is infinite at 0: tg.safe.safe_norm for a norm, else the double "
+    "where (replace the argument before the root, select after it)"
+)
 _CLIPPING = (
     "tg.safe.clipped_gradient(x, bound) on what this line takes in bounds the gradient there"
 )
@@ -313,10 +321,9 @@ def _suggestion(where: Where, node: Node, operands: tuple[Any, ...], feed: Way) 
             "or subtract the maximum first"
         )
     if where == "gradient" and ancestors & _ROOTS and maker.name in ("div", "rsqrt", "pow"):
-        return (
-            "the slope of a root is infinite at 0: tg.safe.safe_norm for a norm, else the double "
-            "where (replace the argument before the root, select after it)"
-        )
+        return _ROOT_AT_ZERO
+    if maker.name in ("div", "log") and ancestors & {"erf", "erfc"}:
+        return _UNDERFLOWN
     if where == "gradient" and "select_n" in ancestors:
         return (
             "a where does not stop 0 * inf on the way back: the double where replaces the "
