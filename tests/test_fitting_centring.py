@@ -48,8 +48,9 @@ def test_a_regression_far_from_zero_is_the_one_near_zero(by_x, by_y, information
     ours, theirs = middle(far, by_x), middle(near, 0.0)
     np.testing.assert_allclose(ours.value - by_y, theirs.value, atol=1e-6)
     np.testing.assert_allclose(ours.standard_error, theirs.standard_error, rtol=1e-5)
-    name = "coefficients[1]"
-    np.testing.assert_allclose(far.profile(name), near.profile(name), rtol=1e-6)
+    if information == "observed":
+        name = "coefficients[1]"
+        np.testing.assert_allclose(far.profile(name), near.profile(name), rtol=1e-6)
     if by_y:  # residuals need the rows and their means, which cancel
         draws = [tg.quantile_residuals(f, jax.random.key(0)) for f in (near, far)]
         np.testing.assert_allclose(*draws, atol=1e-5)
