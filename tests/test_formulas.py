@@ -231,3 +231,19 @@ def test_absent_packages_are_named(monkeypatch):
     fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
     with pytest.raises(ImportError, match="to_frame needs modin, which is optional"):
         fit.to_frame(backend="modin")
+
+
+def test_clusters_may_be_a_column_of_the_data():
+    rng = np.random.default_rng(0)
+    table = {"x": rng.normal(size=60), "site": np.repeat([f"s{k}" for k in range(20)], 3)}
+    table["y"] = 1.0 + table["x"] + rng.normal(size=60)
+    design = {"constant": np.ones(60), "x": table["x"]}
+    named = tg.fit_regression(
+        "y", design, data=table, information="sandwich", cluster="site", progress=False
+    )
+    labels = tg.fit_regression(
+        table["y"], design, information="sandwich", cluster=table["site"], progress=False
+    )
+    np.testing.assert_array_equal(named.errors, labels.errors)
+    with pytest.raises(ValueError, match="fit_regression: cluster: has no column 'place'"):
+        tg.fit_regression("y", design, data=table, information="sandwich", cluster="place")

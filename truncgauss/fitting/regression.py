@@ -124,8 +124,8 @@ def fit_regression(
             `fit_observations`. Censored rows have an expected information too, as their limits
             are known; outcomes given as intervals have none.
         cluster: labels (n,) of groups of rows that may depend on each other, such as the visits of
-            a patient; with information="sandwich", whose errors then hold for many groups, with
-            the factor G / (G - 1) of their number G.
+            a patient, or the name of a column of the data; with information="sandwich", whose
+            errors then hold for many groups, with the factor G / (G - 1) of their number G.
         num_profiles: up to how many estimates get a profile interval in the table at once, see
             `fit_observations`.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
@@ -168,7 +168,7 @@ def fit_regression(
                 information=information,
                 num_profiles=num_profiles,
                 progress=progress,
-                cluster=cluster,
+                cluster=tables.column_or(cluster, data, "fit_regression: cluster"),
             )
 
 

@@ -150,7 +150,8 @@ def fit_selection(
         num_starts: from how many points to begin; by default 6, or 5 of binary outcomes.
         information: what standard errors come from: "observed" or "sandwich", see
             `fit_observations`.
-        cluster: (n,), labels of groups of rows that belong together, for the sandwich.
+        cluster: (n,), labels of groups of rows that belong together, or the name of a column of
+            the data, for the sandwich.
         num_profiles: up to how many estimates get a profile interval in the table at once, see
             `fit_observations`.
         progress: say on standard error what goes on, if the fit takes more than a second.
@@ -189,7 +190,7 @@ def fit_selection(
             information=information,
             num_profiles=num_profiles if model.quick else 0,
             progress=progress,
-            cluster=cluster,
+            cluster=tables.column_or(cluster, data, "fit_selection: cluster"),
         )
 
 

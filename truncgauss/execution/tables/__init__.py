@@ -15,6 +15,7 @@ from truncgauss.execution.tables.formats import header, mismatch, num_rows
 from truncgauss.execution.tables.formulas import (
     Design,
     by_formula,
+    column_or,
     design,
     formula,
     levels_of,
@@ -31,6 +32,7 @@ __all__ = [
     "check_labels",
     "chosen",
     "chunks",
+    "column_or",
     "data_frame",
     "design",
     "formula",

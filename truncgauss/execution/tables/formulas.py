@@ -104,6 +104,13 @@ def named(table: Any) -> dict[Any, Any]:
     return by_name
 
 
+def column_or(values: Any, data: Any, what: str) -> Any:
+    """Values as they are, or the column of the data that a text names."""
+    if data is None or not isinstance(values, str):
+        return values
+    return chosen(named(data), values, what)
+
+
 def texts_of(table: Any, name: Any) -> np.ndarray:
     """A column of texts, none of which may be missing."""
     cells = np.asarray(chosen(named(table), name, "design"), object)
