@@ -203,7 +203,7 @@ def by_formula(outcome: Any, design: Any, data: Any, what: str) -> tuple[Any, An
     if not isinstance(outcome, str):
         return outcome, design
     if "~" not in outcome:
-        return numbers(chosen(named(data), outcome, what), f"{what}: {outcome!r}", True), design
+        return numbers(column_or(outcome, data, what), f"{what}: {outcome!r}", True), design
     if design is not None:
         raise ValueError(f"{what}: the formula {outcome!r} has the covariates: give no design.")
     return formula(outcome, data)
