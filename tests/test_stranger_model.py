@@ -86,6 +86,18 @@ def test_the_maximum_and_its_errors_are_those_of_closed_forms():
         tg.likelihood_ratio(fit, fit)
 
 
+def test_clusters_of_another_number_of_rows_are_refused():
+    rows = sample()
+    model, settings = CommonCorrelation(jnp.asarray(rows)), {"information": "sandwich"}
+    labels = np.arange(len(rows))
+    fit = tg.fitting.maximum_likelihood(model, cluster=labels, **settings)
+    alone = tg.fitting.maximum_likelihood(model, **settings)
+    share = (len(rows) / (len(rows) - 1)) ** 0.5
+    np.testing.assert_allclose(fit.errors, share * alone.errors, rtol=1e-9)
+    with pytest.raises(ValueError, match=f"one label for each of {len(rows)} rows, got"):
+        tg.fitting.maximum_likelihood(model, cluster=labels[:-1], **settings)
+
+
 def test_the_profile_interval_is_where_the_likelihood_has_fallen():
     rows = sample()
     n, d = rows.shape

@@ -159,6 +159,7 @@ def traces(path: Path) -> dict[str, Any]:
 
 REFERENCES = {"expected": ("efron1978",), "sandwich": ("white1982",)}
 FEW_CLUSTERS = 40
+ONE_LABEL = "cluster must have one label for each of {} rows, got {}."
 
 
 def notes_of(
@@ -224,9 +225,7 @@ class Clusters(NamedTuple):
         values = np.asarray(labels)
         n = len(values) if weights is None else len(weights)
         if values.shape != (n,):
-            raise ValueError(
-                f"cluster must have one label for each of {n} rows, got {values.shape}."
-            )
+            raise ValueError(ONE_LABEL.format(n, values.shape))
         if any(label is None or label != label for label in values):
             raise ValueError("cluster: some labels are missing.")
         counted = np.ones(n, bool) if weights is None else np.asarray(weights) > 0
@@ -245,6 +244,11 @@ class Clusters(NamedTuple):
             f"Standard errors rest on {self.num_groups} clusters; from fewer than about "
             f"{FEW_CLUSTERS} they are too small as a rule.",
         )
+
+    def check_length(self, num_rows: int) -> None:
+        """Raise ValueError if there are not as many labels as rows."""
+        if len(self.codes) != num_rows:
+            raise ValueError(ONE_LABEL.format(num_rows, self.codes.shape))
 
     def root(self, scores: np.ndarray) -> np.ndarray:
         """R with R R^T the sum over groups of the outer products of their scores, times G / (G -
@@ -267,7 +271,7 @@ def free_errors_of(
     clusters: Clusters | None,
 ) -> FreeErrors:
     """Errors of the free coordinates, by the information asked for; infinite if none are known."""
-    loss, end, size = path.loss, path.end, float(path.loss.size)
+    end, size = path.end, float(path.loss.size)
     if not known:
         return FreeErrors.observed(np.zeros_like(end.hessian))
     if information == "expected":
@@ -277,16 +281,24 @@ def free_errors_of(
         return observed
     if not proof.positive_definite:
         return observed._replace(root=np.full_like(end.hessian, np.nan))
-    root = model.score_root(path) if clusters is None else None
-    if root is None:
-        scores = np.asarray(scores_of(loss, jnp.asarray(end.x)))
-        if clusters is not None and row_sums.sums_of(loss).share is not None:
-            raise ValueError("cluster: not of rows that are spread over processes.")
-        if clusters is None:
-            root = score_root(scores, model.weights, row_sums.sums_of(loss))
-        else:
-            root = clusters.root(scores)
+    root = root_of_scores(model, path, clusters)
     return observed._replace(root=np.linalg.solve(size * end.hessian, root))
+
+
+def root_of_scores(model: Model, path: Path, clusters: Clusters | None) -> np.ndarray:
+    """R with R R^T the sum of the outer products of the scores of rows, or of clusters, (q, r)."""
+    sums, x = row_sums.sums_of(path.loss), jnp.asarray(path.end.x)
+    if clusters is None:
+        root = model.score_root(path)
+        if root is not None:
+            return root
+        return score_root(np.asarray(scores_of(path.loss, x)), model.weights, sums)
+    if sums.share is not None:
+        raise ValueError("cluster: not of rows that are spread over processes.")
+    scores = np.asarray(scores_of(path.loss, x))
+    if model.weights is None:  # only then the number of rows was not known before
+        clusters.check_length(len(scores))
+    return clusters.root(scores)
 
 
 def score_root(scores: np.ndarray, weights: Any, sums: row_sums.RowSums) -> np.ndarray:

@@ -449,10 +449,8 @@ def margins(
         if average:
             value, jacobian = (np.average(x, 1, weights) for x in (value, jacobian))
             flat = jacobian.reshape(-1, jacobian.shape[-1]) @ jacobian_of(fit)
-            errors, covariance = errors_of(fit, flat)
-            errors = errors.reshape(value.shape)
-        else:
-            errors = standard_errors(fit, jacobian)
+            covariance = errors_of(fit, flat)[1]
+        errors = standard_errors(fit, jacobian)
         result = with_interval(fit, "", chosen, value, errors, level)
     products = [name for name in names if re.search(r":(?! )|\*|\(", name)]
     notes = (EACH_COLUMN.format(", ".join(products)),) * bool(products)
