@@ -49,6 +49,7 @@ GUIDE = {
     "rows": "Rows known in part",
     "regression": "Regression and tables",
     "selection": "Selection models",
+    "ordinal": "Ordered categories",
     "mixtures": "Mixtures",
     "astronomy": "Astronomy",
     "reading-a-fit": "Reading a fit",

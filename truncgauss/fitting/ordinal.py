@@ -85,8 +85,8 @@ class OrdinalFit(LikelihoodFit):
             >>> x = np.array([0.1, 0.6, 0.9, 0.2, 0.4, 0.8, 0.7, 0.3, 0.0, 0.5])[:, None]
             >>> fit = tg.fit_regression(rows, x)
             >>> fit.probabilities([[0.2], [0.8]]).value.round(2)
-            array([[0.46, 0.42, 0.12],
-                   [0.09, 0.4 , 0.51]])
+            array([[0.56, 0.4 , 0.05],
+                   [0.02, 0.29, 0.69]])
         """
         if not self.thresholds[entry].size and not self.levels[entry]:
             raise ValueError(f"probabilities: outcome {entry} has no categories.")
