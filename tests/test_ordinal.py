@@ -64,6 +64,9 @@ def test_probabilities_of_categories_and_their_errors(probit):
     assert result.standard_error.shape == (2, 4) and np.all(result.standard_error > 0)
     with pytest.raises(ValueError, match="must have shape"):
         probit.probabilities([[1.0]])
+    for refused in (probit.predict, probit.margins):
+        with pytest.raises(ValueError, match=r"Use probabilities\(new\)"):
+            refused()
 
 
 def test_separated_rows_have_no_maximum_and_the_direction_is_named():
@@ -167,6 +170,13 @@ def test_what_ordered_rows_do_not_take_is_refused():
     five = tg.Observations.of([tg.Ordinal(np.arange(40) >> j & 1, 2) for j in range(5)])
     with pytest.raises(ValueError, match="5 limited or ordered entries"):
         tg.fit_observations(five)
+
+
+def test_a_common_correlation_that_would_be_negative_is_an_edge():
+    codes = np.random.default_rng(0).permuted(np.tile([0, 0, 1], (200, 1)), axis=1)  # one of three
+    rows = tg.Observations.of([tg.Ordinal(column) for column in codes.T])
+    fit = tg.fit_observations(rows, covariance="common")
+    assert not fit.converged and "at the edge 0" in fit.reason
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the real data are not beside the project")

@@ -42,6 +42,11 @@ FIRST_CUT = (
     "The first cut of each ordered outcome is fixed at 0, as its covariates span a constant."
 )
 NOT_COMPARED = "Wald intervals were not compared with the likelihood; profile() does that."
+NO_COMMON = 1e-6  # a common correlation that has fallen to 0
+AT_ZERO_COMMON = (
+    "The common correlation is at the edge 0 of its range: the rows speak for none, or for a "
+    'negative one. Use covariance="diagonal" or "full".'
+)
 SINGULAR = (
     "There is no maximum inside: the likelihood grows as the correlation matrix becomes singular "
     "(smallest eigenvalue {:.1e})."
@@ -71,6 +76,14 @@ class OrdinalFit(LikelihoodFit):
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         coefficients, cuts, covariance = self.coordinates.of_estimates(estimates)
         return {"coefficients": coefficients, "thresholds": cuts, "covariance": covariance}
+
+    def predict(self, *args: Any, **settings: Any) -> Any:
+        """Refusal: predictions of ordered outcomes are `probabilities`."""
+        raise ValueError("predict: not for ordered outcomes. Use probabilities(new), or derived.")
+
+    def margins(self, *args: Any, **settings: Any) -> Any:
+        """Refusal: effects on ordered outcomes are differences of `probabilities`."""
+        raise ValueError("margins: not for ordered outcomes. Use probabilities(new), or derived.")
 
     def probabilities(self, new: Any = None, entry: int = 0) -> Any:
         """The probability of each category of an outcome, as `derived` has it: value (m, K) with
@@ -515,6 +528,9 @@ class OrdinalModel(Model):
     def obstacle(self, path: Path) -> str | None:
         if self.rising is not None:
             return self.rising
+        common = self.inner.factor(jnp.asarray(path.end.x))
+        if common is not None and float(common) < NO_COMMON:
+            return AT_ZERO_COMMON
         covariance = np.asarray(self.inner.values(jnp.asarray(path.end.x))[2])
         root = np.sqrt(np.diagonal(covariance))
         least = float(np.linalg.eigvalsh(covariance / np.outer(root, root))[0])
