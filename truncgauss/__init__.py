@@ -111,7 +111,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         weighted_samples as weighted_samples,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The module that defines each public name. Nothing is imported before it is asked for, so that the
 # command line can check a config without starting JAX.
