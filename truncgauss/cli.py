@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -82,13 +83,29 @@ class Schema:
 
 @dataclasses.dataclass(frozen=True)
 class New:
-    """Write the config of an experiment, NAME.yaml, with a copy of its data, to be changed.
+    """Write a config to begin with: of a fit of a table, or of an experiment.
 
-    Where there is no such experiment it becomes one of your own, with its code in NAME.py.
+    `new data.csv` writes data.yaml, which fits a column of that table: --outcome and the options
+    after it say which and what is known of it; without them it asks. `new NAME` copies the config
+    of a built-in experiment with its data; another NAME becomes an experiment of your own, NAME.py.
     """
 
     name: tyro.conf.Positional[str]
-    """The name of a built-in experiment, or what to call your own."""
+    """A CSV, NPZ or Parquet table, the name of a built-in experiment, or what to call your own."""
+    outcome: tuple[str, ...] = ()
+    """Of a table: the columns to fit. Cells such as <0.5, >100 and nd are limits."""
+    covariates: tuple[str, ...] = ()
+    """The columns that they depend on."""
+    censored_low: str | None = None
+    """At or below this value an outcome is only known to be so; a number or a column."""
+    censored_high: str | None = None
+    """At or above this value, likewise."""
+    truncated_low: str | None = None
+    """Below this value no row could be seen at all; a number or a column."""
+    truncated_high: str | None = None
+    """Above this value, likewise."""
+    log: bool = False
+    """Fit the logarithm, as of concentrations; limits are those of the outcome itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,8 +247,7 @@ def _act(words: list[str]) -> int:
         case Schema():
             _tell(json.dumps(settings.schema(asked.experiment), indent=2))
         case New():
-            paths = starting_point.write(asked.name)
-            _tell(*paths, f"To run it: truncgauss run {paths[0]}")
+            return _new(asked)
         case List():
             _tell(*summary.listed(asked.runs))
         case Plot():
@@ -300,6 +316,30 @@ def _file(path: Path) -> Path:
         near = settings.suggestion(path, settings.names())
         raise ConfigError(f"{ERROR}: {path} is neither a file nor an experiment; {near}")
     return shipped
+
+
+def _new(asked: New) -> int:
+    """Write what was asked for; what is known of a table is checked at once."""
+    options = dataclasses.asdict(asked)
+    name = options.pop("name")
+    if starting_point.is_table(name):
+        ask = input if sys.stdin is not None and sys.stdin.isatty() else None
+        try:
+            paths = starting_point.write_of_table(Path(name), options, ask)
+        except EOFError:
+            raise ConfigError(f"{ERROR}: new: the answers ended; nothing was written") from None
+    else:
+        if given := [key for key, value in options.items() if value]:
+            option = given[0].replace("_", "-")
+            raise ConfigError(
+                f"{ERROR}: new: --{option} is for a table, such as data.csv (got {name})"
+            )
+        paths = starting_point.write(name)
+    _tell(*paths)
+    if starting_point.is_table(name) and (code := _check(paths)):
+        return code
+    _tell(f"To run it: truncgauss run {shlex.quote(str(paths[0]))}")
+    return FINE
 
 
 def _check(paths: Sequence[Path]) -> int:
