@@ -20,7 +20,7 @@ from typing import Any, NoReturn, get_args
 import tyro
 
 from truncgauss import __version__
-from truncgauss.execution import files
+from truncgauss.execution import files, terminal
 from truncgauss.execution.interrupts import interrupts
 from truncgauss.runs import config as settings
 from truncgauss.runs import starting_point, summary, work
@@ -206,13 +206,14 @@ def console() -> NoReturn:
 
 
 def _tell(*lines: object) -> None:
-    """Print lines at once, so that a failure is one of this command.
+    """Print lines at once, wrapped on a terminal; a failure is one of this command.
 
     Raises:
         OSError: that is not possible, as on a full disk; BrokenPipeError where nobody reads them.
     """
     try:
-        print(*lines, sep="\n", end="\n" if lines else "", flush=True)
+        shown = (terminal.wrapped(str(line)) for line in lines)
+        print(*shown, sep="\n", end="\n" if lines else "", flush=True)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, "standard output") from error
 
@@ -394,7 +395,11 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
     failed = run.summary["reason"]
     if asked.figures and not failed:
         publish(asked.figures, run)
-    _tell(*run.summary["summary"], *([f"failed: {failed}"] if failed else ()))
+    lines = run.summary["summary"]
+    if failed:  # where it is said among the lines, or else after them
+        said = f"failed: {failed}"
+        lines = [said if x == failed else x for x in lines] + [said] * (failed not in lines)
+    _tell(*lines)
     _tell(f"run folder: {run.folder}")
     return FAILED if failed else FINE
 
