@@ -57,6 +57,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         fit_truncated_normal as fit_truncated_normal,
         likelihood_ratio as likelihood_ratio,
         minimize as minimize,
+        polychoric as polychoric,
+        polychoric_matrix as polychoric_matrix,
         quantile_residuals as quantile_residuals,
     )
     from truncgauss.fitting.mixtures import (
@@ -87,6 +89,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     )
     from truncgauss.likelihood import (
         Observations as Observations,
+        Ordinal as Ordinal,
         log_likelihood as log_likelihood,
     )
     from truncgauss.likelihood.exporting import (
@@ -122,14 +125,15 @@ _HOMES = {
     "truncgauss.execution.compiling": "use_compilation_cache".split(),
     "truncgauss.fitting": (
         "Statistics fit_limits fit_observations fit_regression fit_selection fit_shift "
-        "fit_truncated_normal likelihood_ratio minimize quantile_residuals"
+        "fit_truncated_normal likelihood_ratio minimize polychoric polychoric_matrix "
+        "quantile_residuals"
     ).split(),
     "truncgauss.fitting.mixtures": "fit_mixture".split(),
     "truncgauss.gaussian.covariances": "LowRank Markov ScaleTril".split(),
     "truncgauss.gaussian.edges": "Bump Hard Probit Surrogate Tanh".split(),
     "truncgauss.gaussian.problem": "Estimate".split(),
     "truncgauss.gaussian.regions": "Ball Box Ellipsoid Polyhedron Region Selection".split(),
-    "truncgauss.likelihood": "Observations log_likelihood".split(),
+    "truncgauss.likelihood": "Observations Ordinal log_likelihood".split(),
     "truncgauss.likelihood.exporting": "export".split(),
     "truncgauss.probability": (
         "Automatic Exact ExpectationPropagation ImportanceSampling Method Separation "
