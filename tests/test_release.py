@@ -51,3 +51,19 @@ def test_what_is_published_is_what_was_tried_and_by_no_stored_password():
     assert publish["needs"] == "build" and publish["environment"]["name"] == "pypi"
     assert publish["permissions"] == {"id-token": "write", "attestations": "write"}
     assert not any("password" in step.get("with", {}) for step in publish["steps"])
+
+
+def test_the_paper_has_the_table_of_the_documentation_and_all_that_it_cites():
+    folder = ROOT / "docs" / "paper"
+    paper, methods = (path.read_text() for path in (folder / "paper.md", ROOT / "docs/methods.md"))
+    known = re.findall(r"^@\w+\{(\w+),", (folder / "paper.bib").read_text(), re.MULTILINE)
+    assert set(re.findall(r"@(\w+)", paper.partition("---\n\n")[2])) == set(known)
+    for link in re.findall(r"\]\(([^):]+)\)", paper):
+        assert (folder / link).exists(), link
+    figures = {tuple(row.split("|")[2:]) for row in rows_of(paper)}
+    assert len(figures) == 6 and figures <= {tuple(row.split("|")[2:]) for row in rows_of(methods)}
+
+
+def rows_of(page):
+    """The rows of a table whose second column is a number below 0."""
+    return re.findall(r"^\|[^|]+\| -\d[^\n]*$", page, re.MULTILINE)
