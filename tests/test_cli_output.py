@@ -88,3 +88,13 @@ def test_long_lines_wrap_on_a_terminal_but_rows_of_tables_do_not(monkeypatch):
     assert " ".join(line.strip() for line in lines) == text
     assert all(line.startswith("  ") for line in lines[1:])
     assert terminal.wrapped(row) == row
+
+
+def test_help_wraps_its_paragraphs_but_no_frame(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    with terminal.paragraphs():
+        print(f"words {'and words ' * 9}\n│ a frame {'is left as it is ' * 5}│")
+        assert sys.stdout.encoding
+    *lines, frame = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and max(map(len, lines)) <= 60 and frame.endswith("│")

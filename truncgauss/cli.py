@@ -237,10 +237,11 @@ def _act(words: list[str]) -> int:
     if words[:1] == ["run"] and words[-1] in ("-h", "--help") and len(words) > 2:
         config, name = settings.load(_file(Path(words[1]))), f"truncgauss run {words[1]}"
         # A section of several kinds shows the one that the file chose.
-        tyro.cli(
-            type(config), default=config, args=["--help"], prog=name,
-            config=(tyro.conf.AvoidSubcommands,),
-        )  # fmt: skip
+        with terminal.paragraphs():
+            tyro.cli(
+                type(config), default=config, args=["--help"], prog=name,
+                config=(tyro.conf.AvoidSubcommands,),
+            )  # fmt: skip
     asked, changes = _asked(words)
     match asked:
         case Check():
@@ -267,7 +268,8 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
         ConfigError: a word that means nothing.
     """
     own, changes = _divided(words)
-    asked, stray = tyro.cli(Command, args=own, prog="truncgauss", return_unknown_args=True)
+    with terminal.paragraphs():
+        asked, stray = tyro.cli(Command, args=own, prog="truncgauss", return_unknown_args=True)
     if stray:
         raise ConfigError(f"{ERROR}: unknown {stray[0]} (got {' '.join(stray)})")
     if changes and getattr(asked, "resume", None):
