@@ -1,5 +1,7 @@
 """Ordered categories: latent normal variables seen through limits that are parameters."""
 
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -72,6 +74,74 @@ class Ordinal:
         codes = np.append(np.cumsum(occur) - 1, -1)[self.codes]
         used = tuple(level for level, seen in zip(self.levels, occur) if seen)
         return codes, used, tuple(level for level, seen in zip(self.levels, occur) if not seen)
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentRows:
+    """Rows of d latent outcomes of which some are seen as ordered categories: what
+    `tg.Observations.of` returns for entries that hold a `tg.Ordinal`.
+
+    Attributes:
+        codes: the number of the level among those that occur, (n, d); -1 where an entry is missing
+            or not ordered.
+        lower, upper: limits of entries that are not ordered, (n, d), see `tg.Observations`.
+        levels: of each entry, those that occur; none if it is not ordered.
+        unused: those that do not.
+        labels: names of the entries.
+        row_weights: (n,).
+    """
+
+    codes: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    levels: tuple[tuple[Any, ...], ...]
+    unused: tuple[tuple[Any, ...], ...]
+    labels: tuple[str, ...]
+    row_weights: np.ndarray
+
+    @classmethod
+    def of(cls, entries: Any, weights: Any = None) -> "LatentRows":
+        """Rows of entries, each an `Ordinal`, exact numbers with NaN where missing, or a pair of
+        their lower and upper limits; a list, or a dictionary with their names."""
+        named = isinstance(entries, Mapping)
+        columns = list(entries.values() if named else entries)
+        labels = list(entries) if named else [getattr(x, "name", None) for x in columns]
+        names = [str(j if name is None else name) for j, name in enumerate(labels)]
+        parts = [entry_of(column, name) for column, name in zip(columns, names)]
+        lengths = {len(part[0]) for part in parts}
+        if len(lengths) != 1 or len(set(names)) < len(names):
+            raise ValueError(
+                "Observations.of: entries must have as many rows and different names, got "
+                f"{[len(part[0]) for part in parts]} rows of {names}."
+            )
+        codes, lower, upper = (np.stack([part[k] for part in parts], axis=1) for k in range(3))
+        counts = np.ones(len(codes))
+        if weights is not None:
+            counts = tables.numbers(weights, "Observations.of: weights")
+            if counts.shape != (len(codes),) or not np.all((counts >= 0) & np.isfinite(counts)):
+                raise ValueError("Observations.of: weights must be one finite number >= 0 a row.")
+        levels, unused = (tuple(part[k] for part in parts) for k in (3, 4))
+        return cls(codes, lower, upper, levels, unused, tuple(names), counts)
+
+
+def entry_of(column: Any, name: str) -> tuple[Any, ...]:
+    """Codes, lower and upper limits, (n,), levels that occur, and those that do not."""
+    if isinstance(column, Ordinal):
+        codes, used, unused = column.used
+        if len(used) < 2:
+            raise ValueError(f"Observations.of: {name} is constant; leave it out.")
+        everywhere = np.full(len(codes), np.inf)
+        return codes, -everywhere, everywhere, used, unused
+    what = f"Observations.of: {name}"
+    pair = column if isinstance(column, tuple) and len(column) == 2 else (column, column)
+    lower, upper = (tables.numbers(side, what, missing=True) for side in pair)
+    lower, upper = (
+        np.where(np.isnan(lower), -np.inf, lower),
+        np.where(np.isnan(upper), np.inf, upper),
+    )
+    if lower.shape != upper.shape or np.any(lower > upper):
+        raise ValueError(f"{what}: a lower limit exceeds the upper one, or their lengths differ.")
+    return np.full(len(lower), -1), lower, upper, (), ()
 
 
 def levels_of(codes: Any, levels: Any) -> tuple[Any, ...]:
