@@ -83,6 +83,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Ball as Ball,
         Box as Box,
         Ellipsoid as Ellipsoid,
+        Outside as Outside,
         Polyhedron as Polyhedron,
         Region as Region,
         Selection as Selection,
@@ -108,13 +109,14 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         fraction_not_truncated as fraction_not_truncated,
         log_probability as log_probability,
         log_probability_and_gradient as log_probability_and_gradient,
+        log_quadratic_form_tail as log_quadratic_form_tail,
         truncated_draws as truncated_draws,
         truncated_moments as truncated_moments,
         truncated_samples as truncated_samples,
         weighted_samples as weighted_samples,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The module that defines each public name. Nothing is imported before it is asked for, so that the
 # command line can check a config without starting JAX.
@@ -132,14 +134,14 @@ _HOMES = {
     "truncgauss.gaussian.covariances": "LowRank Markov ScaleTril".split(),
     "truncgauss.gaussian.edges": "Bump Hard Probit Surrogate Tanh".split(),
     "truncgauss.gaussian.problem": "Estimate".split(),
-    "truncgauss.gaussian.regions": "Ball Box Ellipsoid Polyhedron Region Selection".split(),
+    "truncgauss.gaussian.regions": "Ball Box Ellipsoid Outside Polyhedron Region Selection".split(),
     "truncgauss.likelihood": "Observations Ordinal log_likelihood".split(),
     "truncgauss.likelihood.exporting": "export".split(),
     "truncgauss.probability": (
         "Automatic Exact ExpectationPropagation ImportanceSampling Method Separation "
         "SequentialMonteCarlo SoftMonteCarlo explain fraction_not_truncated "
-        "log_probability log_probability_and_gradient truncated_draws truncated_moments "
-        "truncated_samples weighted_samples"
+        "log_probability log_probability_and_gradient log_quadratic_form_tail truncated_draws "
+        "truncated_moments truncated_samples weighted_samples"
     ).split(),
 }
 # Rooms and modules that are public as a whole, by the name under which users know them.
