@@ -392,8 +392,8 @@ class PolychoricModel(LatentPair):
     def starts(self, count: int | None) -> list[np.ndarray]:
         rho = np.clip(self.two_step().rho, -STRONGEST, STRONGEST)
         first = np.concatenate([[np.arctanh(rho)], *map(free_limits, self.limits)])
-        turned = [np.append(z, first[1:]) for z in (0.0, 1.0, -1.0)]
-        return [first, *turned][: count or 1]
+        turned = [np.append(z, first[1:]) for z in (1.0, -1.0)]
+        return [first, *turned][:count]
 
     def result(self, fields: dict[str, Any], path: Path) -> PolychoricFit:
         counts, size = self.table, float(self.table.sum())
@@ -538,8 +538,8 @@ class PolyserialModel(LatentPair):
         rho = np.average(numbers * self.values, weights=self.weights) / spread
         rho = np.clip(rho, -STRONGEST, STRONGEST)
         first = np.concatenate([[np.arctanh(rho)], free_limits(self.limits), np.zeros(2)])
-        turned = [np.append(z, first[1:]) for z in (0.0, 1.0, -1.0)]
-        return [first, *turned][: count or 1]
+        turned = [np.append(z, first[1:]) for z in (1.0, -1.0)]
+        return [first, *turned][:count]
 
     def result(self, fields: dict[str, Any], path: Path) -> PolychoricFit:
         if self.edge:
