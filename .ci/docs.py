@@ -56,6 +56,7 @@ GUIDE = {
     "after-a-fit": "What follows from a fit",
     "soft-limits": "Soft limits",
     "draws": "Draws and moments",
+    "tails": "Quadratic forms and the outside",
     "numpyro": "NumPyro",
     "optimisation": "Optimisation",
     "methods": "Which method?",

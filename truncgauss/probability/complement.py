@@ -34,7 +34,7 @@ class Complement(Method):
     Example:
         >>> outside = tg.Outside(tg.Box([-9.0, -9.0], [9.0, 9.0]))
         >>> tg.log_probability([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], outside).log_prob.round(8)
-        Array(-42.24198741, dtype=float64)
+        Array(-42.24185483, dtype=float64)
     """
 
     method: Method = Exact()
