@@ -58,6 +58,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         likelihood_ratio as likelihood_ratio,
         minimize as minimize,
         quantile_residuals as quantile_residuals,
+        simultaneous as simultaneous,
     )
     from truncgauss.fitting.mixtures import (
         fit_mixture as fit_mixture,
@@ -105,6 +106,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         fraction_not_truncated as fraction_not_truncated,
         log_probability as log_probability,
         log_probability_and_gradient as log_probability_and_gradient,
+        quantile as quantile,
         truncated_draws as truncated_draws,
         truncated_moments as truncated_moments,
         truncated_samples as truncated_samples,
@@ -122,7 +124,7 @@ _HOMES = {
     "truncgauss.execution.compiling": "use_compilation_cache".split(),
     "truncgauss.fitting": (
         "Statistics fit_limits fit_observations fit_regression fit_selection fit_shift "
-        "fit_truncated_normal likelihood_ratio minimize quantile_residuals"
+        "fit_truncated_normal likelihood_ratio minimize quantile_residuals simultaneous"
     ).split(),
     "truncgauss.fitting.mixtures": "fit_mixture".split(),
     "truncgauss.gaussian.covariances": "LowRank Markov ScaleTril".split(),
@@ -134,8 +136,8 @@ _HOMES = {
     "truncgauss.probability": (
         "Automatic Exact ExpectationPropagation ImportanceSampling Method Separation "
         "SequentialMonteCarlo SoftMonteCarlo explain fraction_not_truncated "
-        "log_probability log_probability_and_gradient truncated_draws truncated_moments "
-        "truncated_samples weighted_samples"
+        "log_probability log_probability_and_gradient quantile truncated_draws "
+        "truncated_moments truncated_samples weighted_samples"
     ).split(),
 }
 # Rooms and modules that are public as a whole, by the name under which users know them.

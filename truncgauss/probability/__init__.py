@@ -15,6 +15,7 @@ from truncgauss.probability.gradients import (
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
 from truncgauss.probability.moments import truncated_moments
+from truncgauss.probability.quantiles import Quantile, quantile
 from truncgauss.probability.sampling import (
     Draws,
     Weighted,
@@ -39,6 +40,7 @@ __all__ = [
     "Method",
     "Moments",
     "Problem",
+    "Quantile",
     "Separation",
     "SequentialMonteCarlo",
     "SoftMonteCarlo",
@@ -47,6 +49,7 @@ __all__ = [
     "fraction_not_truncated",
     "log_probability",
     "log_probability_and_gradient",
+    "quantile",
     "truncated_draws",
     "truncated_moments",
     "truncated_samples",
