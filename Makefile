@@ -1,7 +1,7 @@
 # `make run` and `make test` are all a newcomer needs; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help run test test-for test-all test-core test-float32 test-slow figures bench-gpu docs check \
-    venv clean
+.PHONY: help run test test-for test-all test-core test-float32 test-slow figures bench-gpu docs release \
+    check venv clean
 
 # Exported empty unless given: `make run PYTHON=/usr/bin/python3.12`.
 export PYTHON
@@ -47,6 +47,9 @@ bench-gpu: venv  ## values on a GPU beside those on the CPU, and how many a seco
 
 docs: venv  ## the guide, the API reference and the gallery as a site in site/
 	@.venv/bin/python .ci/docs.py site
+
+release: venv  ## sdist and wheel in dist/, the wheel tried from nothing on each Python
+	@.venv/bin/python .ci/release.py dist $$(sh .ci/pythons | tr ' ' '=')
 
 check: venv  ## lint, formatting and types
 	@.venv/bin/ruff check .

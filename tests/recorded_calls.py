@@ -619,8 +619,11 @@ def interval_of_a_normal() -> Any:
 @call("inference: citation", ITERATED)
 def citations() -> Any:
     observed = OBSERVED["limits of each row on one of 2 outcomes"]()
-    fits = (regression("censored, a design of the scale"), observed)
-    return {"regression": fits[0].citation().split("\n"), "rows": fits[1].citation().split("\n")}
+    fits = {"regression": regression("censored, a design of the scale"), "rows": observed}
+    version = f"{{{tg.__version__}}}"
+    return {
+        name: fit.citation().replace(version, "{VERSION}").split("\n") for name, fit in fits.items()
+    }
 
 
 @call("inference: likelihood ratios", ITERATED)

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from truncgauss.execution import terminal
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 
@@ -74,3 +76,25 @@ def test_a_run_says_on_a_terminal_what_goes_on(tmp_path):
     assert started.returncode == 0
     lines = [line.strip() for line in said.decode().replace("\n", "\r").split("\r")]
     assert any(re.fullmatch(r"truncgauss: computing, \d+ s", line) for line in lines), said
+
+
+def test_long_lines_wrap_on_a_terminal_but_rows_of_tables_do_not(monkeypatch):
+    text, row = "a word and " * 9 + "its end", "name   " + "1.0   " * 12
+    assert terminal.wrapped(text) == text  # this is none
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = terminal.wrapped(text).splitlines()
+    assert len(lines) == 3 and max(map(len, lines)) <= 40
+    assert " ".join(line.strip() for line in lines) == text
+    assert all(line.startswith("  ") for line in lines[1:])
+    assert terminal.wrapped(row) == row
+
+
+def test_help_wraps_its_paragraphs_but_no_frame(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    with terminal.paragraphs():
+        print(f"words {'and words ' * 9}\n│ a frame {'is left as it is ' * 5}│")
+        assert sys.stdout.encoding
+    *lines, frame = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and max(map(len, lines)) <= 60 and frame.endswith("│")

@@ -360,3 +360,27 @@ def test_the_interval_of_a_spread_that_noise_may_explain_begins_at_0():
     assert 0.0 < fit.log_likelihood - at_zero < 1.92
     low, high = fit.profile("sigma")
     assert low == 0.0 and fit.estimates[-1] < high < 5.0
+
+
+def test_levels_that_are_none_are_refused_by_every_interval():
+    fit = tg.fit_observations(tg.Observations.exact([1.0, 2.0, 3.0, 4.0]))
+    variance = fit.derived(lambda p: p.sigma**2, "variance")
+    for ask in (fit.wald, fit.to_frame, variance.wald, variance.profile):
+        for level in ("loc[0]", 1.5, None):
+            with pytest.raises(ValueError, match=f"0 and 1, got {re.escape(repr(level))}"):
+                ask(level)
+    with pytest.raises(ValueError, match="a row for each name"):
+        fit.wald("loc[0]")
+
+
+def test_a_minimum_is_printed_with_its_parameters_and_verdict():
+    fit = tg.minimize(
+        lambda p: jnp.sum((p["a"] - jnp.arange(2.0)) ** 2) + (p["edge"]["width"] - 2.0) ** 2,
+        {"a": jnp.zeros(2), "edge": {"width": 1.0}},
+        progress=False,
+    )
+    lines = str(fit).splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["a", "edge/width"]
+    assert lines[2].startswith("loss ") and lines[3:] == [fit.reason, *fit.notes]
+    wide = tg.minimize(lambda p: jnp.sum(p**2), jnp.ones((9, 9)), progress=False)
+    assert "params  [[" in str(wide) and "..." in str(wide) and len(str(wide)) < 1000

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import urllib.parse
 
+import numpy as np
 import pytest
 
 from truncgauss import cli
-from truncgauss.runs import config
+from truncgauss.runs import config, starting_point
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -81,3 +82,99 @@ def test_the_config_of_a_run_names_its_schema(tmp_path):
     assert config.load(tmp_path / "config.yaml") == shipped
     assert config.with_schema(text, "shift_curve") == text
     assert config.with_schema(text, "mine.py") == config.dump(shipped)
+
+
+LABORATORY = """\
+site;depth;conc;limit
+;m;mg/L;mg/L
+A;1.5;0.7;0.5
+B;2;<1.0;0.5
+B;2.5;nd;0.5
+B;3.1;2.4;0.5
+A;;3.1;0.5
+A;4;NA;0.5
+"""
+
+
+@pytest.fixture
+def laboratory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("lab data.csv").write_text(LABORATORY, "utf-8")
+
+
+def test_a_config_begins_from_a_table(laboratory, capsys):
+    words = "--outcome conc --covariates depth site --censored-low limit --truncated-low -1 --log"
+    assert cli.main(["new", "lab data.csv", *words.split()]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "lab data.yaml",
+        "lab data.yaml: fine, fit_table",
+        "To run it: truncgauss run 'lab data.yaml'",
+    ]
+    path = pathlib.Path("lab data.yaml")
+    schema_of(path)
+    written = config.load(path)
+    entry = written.outcomes["conc"]
+    assert (entry.censored_low, entry.truncated_low, entry.log) == ("limit", -1.0, True)
+    assert written.units_row and written.censoring == "text" and written.missing == ("NA",)
+    assert written.covariates == ("depth",) and written.categories == {"site": "A"}
+    data = written.read_data()
+    assert data.incomplete.tolist() == [4] and len(data.rows) == 5
+    lower, upper = (np.exp(data.known[key][:, 0]) for key in ("lower", "upper"))
+    np.testing.assert_allclose(lower, [0.7, 0.0, 0.0, 2.4, 0.0])
+    np.testing.assert_allclose(upper, [0.7, 1.0, 0.5, 2.4, np.inf])
+
+
+def test_questions_are_asked_again_until_their_answers_can_be_used(laboratory):
+    answers = iter(["", "site", "conc", "", "0.5", "lim", "", "", "", "y", "depht", "depth"])
+    asked = []
+
+    def ask(question):
+        asked.append(question)
+        return next(answers)
+
+    wanted = dict.fromkeys(("outcome", "covariates"), ())
+    starting_point.write_of_table(pathlib.Path("lab data.csv"), wanted, ask)
+    written = config.load("lab data.yaml")
+    assert written.outcomes["conc"].model_dump(exclude_none=True) == {
+        "censored_low": 0.5,
+        "log": True,
+    }
+    assert written.covariates == ("depth",) and written.read_data().length == 6
+    assert "conc: numbers, 1 limits such as <0.5, 1 not detected, 1 'NA'" in asked[0]
+    again = [question for question in asked if question.endswith("Again: ")]
+    assert [re.search(said, text) is not None for said, text in zip(REASONS, again)] == [True] * 5
+
+
+REASONS = ["name a column", "is texts", "--censored-low", "a number or a column", "'depth'"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "which column is to be fitted? Add --outcome COLUMN: depth, conc, limit."),
+        (["--outcome", "con"], "column 'con' is not in the header; did you mean 'conc'?"),
+        (["--outcome", "site"], "column 'site' is texts (A, B), not numbers."),
+        (["--outcome", "conc"], "'conc' was not detected in 1 of the cells"),
+        (["--outcome", "depth", "--covariates", "age"], "column 'age' is not in the header"),
+        (["--outcome", "depth", "--truncated-low", "low"], "a limit is a number or a column"),
+    ],
+)
+def test_a_table_without_what_is_asked_for_is_refused(words, message, laboratory, capsys):
+    assert cli.main(["new", "lab data.csv", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not pathlib.Path("lab data.yaml").exists()
+
+
+def test_a_config_that_the_table_contradicts_is_told_at_once(laboratory, capsys):
+    assert cli.main(["new", "lab data.csv", "--outcome", "depth", "--truncated-low", "2"]) == 2
+    assert "1 of 6 rows lie outside of where a row could be seen" in capsys.readouterr().err
+    assert cli.main(["new", "tobin", "--log"]) == 2
+    assert "new: --log is for a table, such as data.csv (got tobin)" in capsys.readouterr().err
+
+
+def test_an_outcome_of_which_nothing_is_said_needs_no_braces(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.arange(4.0))
+    path = tmp_path / "x.yaml"
+    for said in ("x:", "x: {}"):
+        path.write_text(f"experiment: fit_table\ndata: x.npz\noutcomes:\n  {said}\n")
+        assert config.load(path).read_data().length == 4

@@ -79,7 +79,7 @@ def test_the_maximum_and_its_errors_are_those_of_closed_forms():
     total = stats.multivariate_normal(rows.mean(axis=0), matrix).logpdf(rows).sum()
     np.testing.assert_allclose(fit.log_likelihood, total, rtol=1e-10)
     assert fit.num_rows == n and "The likelihood has no other maximum." in fit.notes
-    assert "correlation" in fit.summary() and fit._repr_html_().startswith("<pre>")
+    assert "correlation" in fit.summary() and fit._repr_html_().startswith("<pre")
     derived = fit.delta(lambda estimates: estimates[-2] ** 2)
     np.testing.assert_allclose(derived.value, variance, rtol=1e-7)
     with pytest.raises(ValueError, match="needs fits that keep their rows"):

@@ -57,6 +57,8 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         fit_truncated_normal as fit_truncated_normal,
         likelihood_ratio as likelihood_ratio,
         minimize as minimize,
+        polychoric as polychoric,
+        polychoric_matrix as polychoric_matrix,
         quantile_residuals as quantile_residuals,
         simultaneous as simultaneous,
     )
@@ -82,12 +84,14 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Ball as Ball,
         Box as Box,
         Ellipsoid as Ellipsoid,
+        Outside as Outside,
         Polyhedron as Polyhedron,
         Region as Region,
         Selection as Selection,
     )
     from truncgauss.likelihood import (
         Observations as Observations,
+        Ordinal as Ordinal,
         log_likelihood as log_likelihood,
     )
     from truncgauss.likelihood.exporting import (
@@ -106,6 +110,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         fraction_not_truncated as fraction_not_truncated,
         log_probability as log_probability,
         log_probability_and_gradient as log_probability_and_gradient,
+        log_quadratic_form_tail as log_quadratic_form_tail,
         quantile as quantile,
         truncated_draws as truncated_draws,
         truncated_moments as truncated_moments,
@@ -113,7 +118,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         weighted_samples as weighted_samples,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The module that defines each public name. Nothing is imported before it is asked for, so that the
 # command line can check a config without starting JAX.
@@ -124,20 +129,21 @@ _HOMES = {
     "truncgauss.execution.compiling": "use_compilation_cache".split(),
     "truncgauss.fitting": (
         "Statistics fit_limits fit_observations fit_regression fit_selection fit_shift "
-        "fit_truncated_normal likelihood_ratio minimize quantile_residuals simultaneous"
+        "fit_truncated_normal likelihood_ratio minimize polychoric polychoric_matrix "
+        "quantile_residuals simultaneous"
     ).split(),
     "truncgauss.fitting.mixtures": "fit_mixture".split(),
     "truncgauss.gaussian.covariances": "LowRank Markov ScaleTril".split(),
     "truncgauss.gaussian.edges": "Bump Hard Probit Surrogate Tanh".split(),
     "truncgauss.gaussian.problem": "Estimate".split(),
-    "truncgauss.gaussian.regions": "Ball Box Ellipsoid Polyhedron Region Selection".split(),
-    "truncgauss.likelihood": "Observations log_likelihood".split(),
+    "truncgauss.gaussian.regions": "Ball Box Ellipsoid Outside Polyhedron Region Selection".split(),
+    "truncgauss.likelihood": "Observations Ordinal log_likelihood".split(),
     "truncgauss.likelihood.exporting": "export".split(),
     "truncgauss.probability": (
         "Automatic Exact ExpectationPropagation ImportanceSampling Method Separation "
         "SequentialMonteCarlo SoftMonteCarlo explain fraction_not_truncated "
-        "log_probability log_probability_and_gradient quantile truncated_draws "
-        "truncated_moments truncated_samples weighted_samples"
+        "log_probability log_probability_and_gradient log_quadratic_form_tail quantile "
+        "truncated_draws truncated_moments truncated_samples weighted_samples"
     ).split(),
 }
 # Rooms and modules that are public as a whole, by the name under which users know them.

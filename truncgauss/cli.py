@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from typing import Any, NoReturn, get_args
 import tyro
 
 from truncgauss import __version__
-from truncgauss.execution import files
+from truncgauss.execution import files, terminal
 from truncgauss.execution.interrupts import interrupts
 from truncgauss.runs import config as settings
 from truncgauss.runs import starting_point, summary, work
@@ -82,13 +83,29 @@ class Schema:
 
 @dataclasses.dataclass(frozen=True)
 class New:
-    """Write the config of an experiment, NAME.yaml, with a copy of its data, to be changed.
+    """Write a config to begin with: of a fit of a table, or of an experiment.
 
-    Where there is no such experiment it becomes one of your own, with its code in NAME.py.
+    `new data.csv` writes data.yaml, which fits a column of that table: --outcome and the options
+    after it say which and what is known of it; without them it asks. `new NAME` copies the config
+    of a built-in experiment with its data; another NAME becomes an experiment of your own, NAME.py.
     """
 
     name: tyro.conf.Positional[str]
-    """The name of a built-in experiment, or what to call your own."""
+    """A CSV, NPZ or Parquet table, the name of a built-in experiment, or what to call your own."""
+    outcome: tuple[str, ...] = ()
+    """Of a table: the columns to fit. Cells such as <0.5, >100 and nd are limits."""
+    covariates: tuple[str, ...] = ()
+    """The columns that they depend on."""
+    censored_low: str | None = None
+    """At or below this value an outcome is only known to be so; a number or a column."""
+    censored_high: str | None = None
+    """At or above this value, likewise."""
+    truncated_low: str | None = None
+    """Below this value no row could be seen at all; a number or a column."""
+    truncated_high: str | None = None
+    """Above this value, likewise."""
+    log: bool = False
+    """Fit the logarithm, as of concentrations; limits are those of the outcome itself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,13 +206,14 @@ def console() -> NoReturn:
 
 
 def _tell(*lines: object) -> None:
-    """Print lines at once, so that a failure is one of this command.
+    """Print lines at once, wrapped on a terminal; a failure is one of this command.
 
     Raises:
         OSError: that is not possible, as on a full disk; BrokenPipeError where nobody reads them.
     """
     try:
-        print(*lines, sep="\n", end="\n" if lines else "", flush=True)
+        shown = (terminal.wrapped(str(line)) for line in lines)
+        print(*shown, sep="\n", end="\n" if lines else "", flush=True)
     except OSError as error:
         raise type(error)(error.errno, error.strerror, "standard output") from error
 
@@ -219,10 +237,11 @@ def _act(words: list[str]) -> int:
     if words[:1] == ["run"] and words[-1] in ("-h", "--help") and len(words) > 2:
         config, name = settings.load(_file(Path(words[1]))), f"truncgauss run {words[1]}"
         # A section of several kinds shows the one that the file chose.
-        tyro.cli(
-            type(config), default=config, args=["--help"], prog=name,
-            config=(tyro.conf.AvoidSubcommands,),
-        )  # fmt: skip
+        with terminal.paragraphs():
+            tyro.cli(
+                type(config), default=config, args=["--help"], prog=name,
+                config=(tyro.conf.AvoidSubcommands,),
+            )  # fmt: skip
     asked, changes = _asked(words)
     match asked:
         case Check():
@@ -230,8 +249,7 @@ def _act(words: list[str]) -> int:
         case Schema():
             _tell(json.dumps(settings.schema(asked.experiment), indent=2))
         case New():
-            paths = starting_point.write(asked.name)
-            _tell(*paths, f"To run it: truncgauss run {paths[0]}")
+            return _new(asked)
         case List():
             _tell(*summary.listed(asked.runs))
         case Plot():
@@ -250,7 +268,8 @@ def _asked(words: list[str]) -> tuple[Command, list[str]]:
         ConfigError: a word that means nothing.
     """
     own, changes = _divided(words)
-    asked, stray = tyro.cli(Command, args=own, prog="truncgauss", return_unknown_args=True)
+    with terminal.paragraphs():
+        asked, stray = tyro.cli(Command, args=own, prog="truncgauss", return_unknown_args=True)
     if stray:
         raise ConfigError(f"{ERROR}: unknown {stray[0]} (got {' '.join(stray)})")
     if changes and getattr(asked, "resume", None):
@@ -300,6 +319,30 @@ def _file(path: Path) -> Path:
         near = settings.suggestion(path, settings.names())
         raise ConfigError(f"{ERROR}: {path} is neither a file nor an experiment; {near}")
     return shipped
+
+
+def _new(asked: New) -> int:
+    """Write what was asked for; what is known of a table is checked at once."""
+    options = dataclasses.asdict(asked)
+    name = options.pop("name")
+    if starting_point.is_table(name):
+        ask = input if sys.stdin is not None and sys.stdin.isatty() else None
+        try:
+            paths = starting_point.write_of_table(Path(name), options, ask)
+        except EOFError:
+            raise ConfigError(f"{ERROR}: new: the answers ended; nothing was written") from None
+    else:
+        if given := [key for key, value in options.items() if value]:
+            option = given[0].replace("_", "-")
+            raise ConfigError(
+                f"{ERROR}: new: --{option} is for a table, such as data.csv (got {name})"
+            )
+        paths = starting_point.write(name)
+    _tell(*paths)
+    if starting_point.is_table(name) and (code := _check(paths)):
+        return code
+    _tell(f"To run it: truncgauss run {shlex.quote(str(paths[0]))}")
+    return FINE
 
 
 def _check(paths: Sequence[Path]) -> int:
@@ -354,7 +397,11 @@ def _run(asked: Run, changes: list[str], words: list[str]) -> int:
     failed = run.summary["reason"]
     if asked.figures and not failed:
         publish(asked.figures, run)
-    _tell(*run.summary["summary"], *([f"failed: {failed}"] if failed else ()))
+    lines = run.summary["summary"]
+    if failed:  # where it is said among the lines, or else after them
+        said = f"failed: {failed}"
+        lines = [said if x == failed else x for x in lines] + [said] * (failed not in lines)
+    _tell(*lines)
     _tell(f"run folder: {run.folder}")
     return FAILED if failed else FINE
 

@@ -246,10 +246,8 @@ def summary(results, said, fit):
     """The table of estimates, the certificate, and what was dropped."""
     width, wide = (max(map(len, results[key])) for key in ("names", "intervals"))
     row = f"{{:<{width}}} {{:>12}} {{:>12}} {{:>{max(wide, 18)}}} {{:>12}}".format
-    verdict = "converged" if fit.converged else "not converged"
-    outcomes = ", ".join(results["outcomes"])
     lines = [
-        f"{outcomes}: {said}; {verdict}, log-likelihood {fit.log_likelihood:.6g}",
+        f"{', '.join(results['outcomes'])}: {said}",
         row("", "estimate", "std. error", "95 % interval", "naive"),
     ]
     keys = ("names", "estimates", "stderr", "intervals", "naive")
@@ -267,10 +265,10 @@ def summary(results, said, fit):
             lines.append(f"dropped {len(numbers)} {kind} row(s), counted from 0: {shown}")
     # Where there is no maximum, the point at which the steps ended says nothing.
     certified = fit.certificate is not None and not np.isinf(fit.errors).all()
-    certificate = [f"Certificate: {fit.certificate}."] if certified else []
+    certificate = [f"It is {fit.certificate.kind}; {fit.certificate.known}."] if certified else []
     notes = [note for note in fit.notes if note != str(getattr(fit, "outliers", None))]
-    verdict = [results["outliers"]["said"]] if "outliers" in results else []
-    return [*lines, *(in_config(text) for text in (fit.reason, *certificate, *notes, *verdict))]
+    outliers = [results["outliers"]["said"]] if "outliers" in results else []
+    return [*lines, *(in_config(text) for text in (fit.reason, *certificate, *notes, *outliers))]
 
 
 def in_config(text):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from truncgauss.execution.tables import (
     formula,
@@ -61,6 +61,15 @@ class Entry(Model):
     outcome itself."""
 
 
+Known = Annotated[
+    Entry,
+    BeforeValidator(
+        lambda entry: {} if entry is None else entry, json_schema_input_type=Entry | None
+    ),
+]
+"""What is said of an outcome; nothing after its name is the same as {}."""
+
+
 def no_estimate(name: str, names: list[str]) -> str:
     """Why an estimate cannot be profiled; empty if it is one of these names."""
     return "" if name in names else f"there is no estimate {name!r}, but {', '.join(names)}"
@@ -84,7 +93,7 @@ class Settings(Experiment):
     censoring: Literal["columns", "text"] = "columns"
     """Where it says what is censored: in the columns named under `outcomes`, or also in the text of
     an outcome's cell: <0.5, >100, or nd, which is at most its `censored_low`."""
-    outcomes: Annotated[dict[str, Entry], Field(min_length=1)]
+    outcomes: Annotated[dict[str, Known], Field(min_length=1)]
     """What is known of each outcome, by its column."""
     covariates: tuple[str, ...] = ()
     """Columns of numbers that the mean is linear in, besides a constant."""

@@ -100,5 +100,6 @@ def summary(results, fit):
         f"fit there are {results['expected_objects']:.0f}",
         f"the corrected fit is {np.abs(pulls).max():.2f} standard errors from the truth at most",
     ]
-    certificate = [] if fit.certificate is None else [f"Certificate: {fit.certificate}."]
-    return [*lines, fit.reason, *certificate, *fit.notes]
+    certificate = fit.certificate
+    certified = [] if certificate is None else [f"It is {certificate.kind}; {certificate.known}."]
+    return [*lines, fit.reason, *certified, *fit.notes]

@@ -33,6 +33,12 @@ from truncgauss.fitting.optimization.uncertainty import (
     error_bars,
     standard_errors,
 )
+from truncgauss.fitting.polychoric_correlations import (
+    PolychoricFit,
+    PolychoricMatrix,
+    polychoric,
+    polychoric_matrix,
+)
 from truncgauss.fitting.regression import RegressionErrors, RegressionFit, fit_regression
 from truncgauss.fitting.residuals import quantile_residuals
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio, likelihood_ratio
@@ -65,6 +71,8 @@ __all__ = [
     "ObservationsErrors",
     "ObservationsFit",
     "Parameters",
+    "PolychoricFit",
+    "PolychoricMatrix",
     "Positive",
     "PositiveDefinite",
     "Real",
@@ -90,6 +98,8 @@ __all__ = [
     "likelihood_ratio",
     "maximum_likelihood",
     "minimize",
+    "polychoric",
+    "polychoric_matrix",
     "quantile_residuals",
     "resumable",
     "simultaneous",

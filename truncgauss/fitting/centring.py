@@ -20,7 +20,14 @@ import numpy as np
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree
 from truncgauss.execution.row_sums import RowSums
 from truncgauss.fitting.existence import ROUNDING
-from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Section
+from truncgauss.gaussian.regions import (
+    Box,
+    Outside,
+    Polyhedron,
+    QuadraticRegion,
+    Region,
+    Section,
+)
 from truncgauss.likelihood import Observations, Summary, summary_of
 
 FAR = 16.0  # spreads from 0, up to which outcomes stay where they are
@@ -290,18 +297,23 @@ def moved(rows: Observations, moves: list[Any]) -> Observations:
             f"from {by if by.ndim == 1 else by[lost[0]]}, where the outcomes lie, they are equal. "
             "Give an exact value instead, or correct them."
         )
-    region = rows.region
-    if isinstance(region, Box):
-        region = Box(region.low - by, region.high - by)
-    elif isinstance(region, Polyhedron):
-        shift = region.matrix @ jnp.asarray(by)
-        region = Polyhedron(region.matrix, region.low - shift, region.high - shift)
-    elif isinstance(region, QuadraticRegion):
-        region = region.moved(jnp.asarray(-by))
-    elif region is not None:
-        region = Section(region, by, tuple(range(rows.dimension)))
+    region = None if rows.region is None else _moved(rows.region, by)
     lower, upper = as_float_array(low), as_float_array(high)
     return dataclasses.replace(rows, lower=lower, upper=upper, region=region)
+
+
+def _moved(region: Region, by: np.ndarray) -> Region:
+    """The region of x - by for x inside."""
+    if isinstance(region, Outside):
+        return Outside(_moved(region.region, by))
+    if isinstance(region, Box):
+        return Box(region.low - by, region.high - by)
+    if isinstance(region, Polyhedron):
+        shift = region.matrix @ jnp.asarray(by)
+        return Polyhedron(region.matrix, region.low - shift, region.high - shift)
+    if isinstance(region, QuadraticRegion):
+        return region.moved(jnp.asarray(-by))
+    return Section(region, by, tuple(range(by.shape[-1])))
 
 
 def check_units(

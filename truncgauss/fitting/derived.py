@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from truncgauss.execution.pytrees import frozen_pytree, static_field
-from truncgauss.fitting.optimization.result import table_of
+from truncgauss.fitting.optimization.result import check_level, table_of
 from truncgauss.fitting.optimization.wald import coverages, estimates_at, untrusted
 
 ROUNDING = 1e-14  # of a value, which no error is below
@@ -150,7 +150,12 @@ class Derived:
         return [f"{self.name}[{index}]" if index else self.name for index in indices]
 
     def wald(self, level: float = 0.95) -> np.ndarray:
-        """The Wald interval, symmetric, from the standard error: the shape of the value and 2."""
+        """The Wald interval, symmetric, from the standard error: the shape of the value and 2.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1.
+        """
+        check_level(level, "wald")
         half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.standard_error
         return np.stack([self.value - half, self.value + half], axis=-1)
 
@@ -168,8 +173,7 @@ class Derived:
             >>> fit.derived(lambda p: p.sigma**2, "variance").profile().round(3)
             array([0.405, 7.517])
         """
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
+        check_level(level, "profile")
         if not self.fit.converged:
             raise ValueError(f"profile: there is no maximum to start from. {self.fit.reason}")
         presume_the_model("profile", self.fit)

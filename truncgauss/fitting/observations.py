@@ -50,6 +50,7 @@ from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Desc
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST, direction_in_words
+from truncgauss.fitting.ordinal import fit_ordinal
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
@@ -57,6 +58,7 @@ from truncgauss.fitting.rising import direction_of, endless, exact_rows, impossi
 from truncgauss.gaussian.problem import as_key
 from truncgauss.gaussian.regions import Box
 from truncgauss.likelihood import (
+    LatentRows,
     Observations,
     Summary,
     as_observations,
@@ -144,7 +146,9 @@ def fit_observations(
     cluster: Any = None,
     num_profiles: int = 10,
     progress: bool = True,
-) -> ObservationsFit:
+    common_coefficients: bool = False,
+    common_limits: bool = False,
+) -> Any:
     """Maximum likelihood of a Gaussian, or a Gaussian regression, from rows known in part.
 
     The likelihood is that of `log_likelihood`. One outcome is fitted in coordinates where exact
@@ -154,7 +158,9 @@ def fit_observations(
     maxima, and of the part that no row could show, stands in `notes`.
 
     Args:
-        observations: the rows, `tg.Observations`.
+        observations: the rows, `tg.Observations`; or mixed rows with ordered or binary entries,
+            `tg.Observations.of([tg.Ordinal(...), ...])`, whose limits are estimated: an
+            `OrdinalFit`, with covariance "full", "common" (one correlation) or "diagonal".
         design: covariates (n, p) of every outcome, with a column of ones if a constant is meant; or
             a tuple of d such, one for each outcome. The columns' names of a table, such as a
             DataFrame or a dictionary, become those of the estimates. None: a constant mean.
@@ -181,9 +187,11 @@ def fit_observations(
             `profile(name)` has them later.
         progress: say on standard error what goes on, such as compiling, or the log-likelihood after
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
+        common_coefficients: of ordered entries: whether all outcomes share their coefficients.
+        common_limits: of ordered entries: whether they share their limits.
 
     Returns:
-        ObservationsFit.
+        ObservationsFit, or OrdinalFit.
 
     Raises:
         ValueError: for rows that are impossible, collinear covariates, no more rows than
@@ -199,6 +207,18 @@ def fit_observations(
         start=start, num_steps=num_steps, num_starts=num_starts, information=information,
         num_profiles=num_profiles, progress=progress, cluster=cluster,
     )  # fmt: skip
+    if isinstance(observations, LatentRows):
+        shared = {"common_coefficients": common_coefficients, "common_limits": common_limits}
+        if start is not None:
+            raise ValueError("fit_observations: ordered entries take no start.")
+        return fit_ordinal(
+            observations, design, covariance, "fit_observations", **shared, **settings
+        )
+    if common_coefficients or common_limits:
+        raise ValueError(
+            "fit_observations: common_coefficients and common_limits are of ordered entries; see "
+            "tg.Observations.of."
+        )
     return fit_of_any_rows(
         GaussianRows, observations, design, covariance, method, as_key(key), settings
     )

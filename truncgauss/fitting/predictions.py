@@ -29,7 +29,7 @@ from truncgauss.execution.pytrees import (
 )
 from truncgauss.fitting.centring import Whitened
 from truncgauss.fitting.derived import AT_AN_EDGE, NO_MAXIMUM, errors_of, jacobian_of
-from truncgauss.fitting.optimization.result import table_of
+from truncgauss.fitting.optimization.result import check_level, table_of
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import as_key
 from truncgauss.gaussian.regions import Box
@@ -487,8 +487,7 @@ def check(fit: Any, kind: str, level: float, what: str) -> None:
         raise ValueError(f"{what}: knows Gaussians and regressions, got {type(fit).__name__}.")
     if kind not in KINDS:
         raise ValueError(f"{what}: kind must be one of {', '.join(KINDS)}; got {kind!r}.")
-    if not 0.0 < level < 1.0:
-        raise ValueError(f"{what}: level must lie between 0 and 1, got {level}.")
+    check_level(level, what)
 
 
 def designs_of(fit: Any, new: Any, what: str) -> tuple[np.ndarray, ...]:

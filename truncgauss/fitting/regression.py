@@ -21,12 +21,13 @@ from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST
+from truncgauss.fitting.ordinal import fit_ordinal
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import impossible
 from truncgauss.fitting.sample import limits_of_box
 from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import Observations, rows_of_fit
+from truncgauss.likelihood import LatentRows, Observations, Ordinal, rows_of_fit
 
 
 class RegressionErrors(NamedTuple):
@@ -90,7 +91,7 @@ def fit_regression(
     cluster: Any = None,
     num_profiles: int = 10,
     progress: bool = True,
-) -> RegressionFit:
+) -> Any:
     """Maximum likelihood of a Gaussian regression whose outcome is not fully observed.
 
     For row i the outcome is y_i ~ Normal(x_i . b, sigma_i^2), with one sigma or with
@@ -101,7 +102,8 @@ def fit_regression(
     Args:
         outcome: shape (n,), or (n, 2) for the lower and upper ends of intervals, which are equal
             where a value is known and infinite where a side is open; or a formula such as
-            "hours ~ wage * children", which has the design too, see `tables.formula`.
+            "hours ~ wage * children", which has the design too, see `tables.formula`; or a
+            `tg.Ordinal`, whose limits are estimated: an ordered probit.
         design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
             column names become those of the estimates.
         data: the table of a formula's columns.
@@ -132,7 +134,7 @@ def fit_regression(
             each step, if the fit takes more than a second: in one line on a terminal, else in few.
 
     Returns:
-        RegressionFit.
+        RegressionFit, or OrdinalFit of a `tg.Ordinal`.
 
     Raises:
         ValueError: for rows outside their truncation limits, limits that contradict each other,
@@ -151,6 +153,14 @@ def fit_regression(
             The R Journal (2016).
     """
     check_settings(information, num_profiles, cluster)
+    settings = dict(
+        num_steps=num_steps, num_starts=num_starts, information=information,
+        num_profiles=num_profiles, progress=progress,
+        cluster=tables.column_or(cluster, data, "fit_regression: cluster"),
+    )  # fmt: skip
+    if isinstance(outcome, Ordinal):
+        others = censored_low, censored_high, truncated_low, truncated_high, region, scale_design
+        return ordered_probit(outcome, design, data, weights, (*others, noise, start), settings)
     outcome, design, scale_design = parts_of_formulas(outcome, design, scale_design, data)
     with jax.enable_x64(True), bar(None, "fit_regression", progress):
         limits = censored_low, censored_high, *ends_of(region, (truncated_low, truncated_high))
@@ -160,16 +170,21 @@ def fit_regression(
         rows = rows_of_fit("fit_regression", inputs, start, information, read, arrays_of)
         with rows as (sums, local):
             model = regression_of(*local, sums)
-            return maximum_likelihood(
-                model,
-                start=None if start is None else model.as_start(start),
-                num_steps=num_steps,
-                num_starts=num_starts,
-                information=information,
-                num_profiles=num_profiles,
-                progress=progress,
-                cluster=tables.column_or(cluster, data, "fit_regression: cluster"),
-            )
+            begin = None if start is None else model.as_start(start)
+            return maximum_likelihood(model, start=begin, **settings)
+
+
+def ordered_probit(
+    outcome: Ordinal, design: Any, data: Any, weights: Any, others: Any, settings: dict[str, Any]
+) -> Any:
+    """The fit of one ordered outcome; the other arguments of `fit_regression` must be absent."""
+    what = "fit_regression"
+    if any(value is not None for value in others):
+        raise ValueError(
+            f"{what}: a tg.Ordinal takes no other limits, scale_design, noise or start."
+        )
+    design = tables.by_formula(None, design, data, what)[1]
+    return fit_ordinal(LatentRows.of([outcome], weights), design, "diagonal", what, **settings)
 
 
 def parts_of_formulas(

@@ -14,6 +14,7 @@ from scipy import stats
 
 from truncgauss import __version__
 from truncgauss.execution import distributed, row_sums, tables
+from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.citations import bibtex
 from truncgauss.fitting.derived import (
     Derived,
@@ -24,7 +25,12 @@ from truncgauss.fitting.derived import (
     presume_the_model,
 )
 from truncgauss.fitting.optimization.newton import Point, Secant, point
-from truncgauss.fitting.optimization.result import Fit, InformationCriteria, table_of
+from truncgauss.fitting.optimization.result import (
+    Fit,
+    InformationCriteria,
+    check_level,
+    table_of,
+)
 from truncgauss.fitting.optimization.uncertainty import FreeErrors
 from truncgauss.fitting.optimization.wald import ratios_of, untrusted
 from truncgauss.fitting.outliers import Outliers
@@ -124,8 +130,7 @@ class LikelihoodFit(InformationCriteria, Fit):
             >>> [round(end, 3) for end in fit.profile("loc[0]")]
             [1.08, 3.92]
         """
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"profile: level must lie between 0 and 1, got {level}.")
+        check_level(level, "profile")
         presume_the_model("profile", self)
         with jax.enable_x64(True):
             low, high = self._profile(name).interval(0.5 * float(stats.chi2.ppf(level, 1)))
@@ -396,7 +401,13 @@ class LikelihoodFit(InformationCriteria, Fit):
         return margins(self, at, kind, variables, discrete, average, (low, high), level)
 
     def wald(self, level: float = 0.95) -> np.ndarray:
-        """The Wald intervals of all estimates, (p, 2): symmetric, from the standard errors."""
+        """The Wald intervals of all estimates, (p, 2), in the order of `names`: symmetric, from the
+        standard errors.
+
+        Raises:
+            ValueError: for a level that is not between 0 and 1.
+        """
+        check_level(level, "wald", " It has the intervals of all estimates, a row for each name.")
         half = float(stats.norm.ppf(0.5 + 0.5 * level)) * self.errors
         return np.stack([self.estimates - half, self.estimates + half], axis=1)
 
@@ -451,14 +462,14 @@ class LikelihoodFit(InformationCriteria, Fit):
         one = self.centred is not None and self.centred.dimension == 1
         truncated = self.centred is not None and isinstance(self.centred.region, Box)
         last = (TIGHTENED,) if one and truncated and self.converged else ()
-        return "\n".join([*lines, self.reason, *self.notes, *last])
+        return "\n".join(map(wrapped, [*lines, self.reason, *self.notes, *last]))
 
     def summary(self) -> str:
         """The table of estimates and all that is to be said of them, as `print` shows it."""
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return f'<pre style="white-space: pre-wrap">{html.escape(str(self))}</pre>'
 
     def with_intervals(self, num_profiles: int) -> Self:
         """The fit with profile intervals of the estimates whose Wald intervals are not to be

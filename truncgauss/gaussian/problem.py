@@ -96,7 +96,7 @@ def checked_problem(loc: Loc, covariance: CovarianceLike, region: Region) -> Pro
     """
     if not isinstance(region, Region):
         raise TypeError(
-            "region must be a tg.Box, Polyhedron, Ball, Ellipsoid or Selection, got "
+            "region must be a tg.Box, Polyhedron, Ball, Ellipsoid, Outside or Selection, got "
             f"{type(region).__name__}. For limits write tg.Box(low, high)."
         )
     region = region.linear() or region

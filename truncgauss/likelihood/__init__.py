@@ -3,6 +3,7 @@
 from truncgauss.likelihood.blocks import RowBlock, blocks, filled_up, first_rows
 from truncgauss.likelihood.integrals import HeldMethods
 from truncgauss.likelihood.observations import Observations, as_observations
+from truncgauss.likelihood.ordinal import LatentRows, Ordinal
 from truncgauss.likelihood.rows import (
     RowSlopes,
     RowTerms,
@@ -27,7 +28,9 @@ from truncgauss.likelihood.spread_rows import (
 __all__ = [
     "RowBlock",
     "HeldMethods",
+    "LatentRows",
     "Observations",
+    "Ordinal",
     "RowSlopes",
     "RowTerms",
     "Summary",

@@ -16,6 +16,7 @@ from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import (
     Box,
     LinearRegion,
+    Outside,
     Polyhedron,
     QuadraticRegion,
     Region,
@@ -76,7 +77,7 @@ def settled(method: Method, integrals: Integrals) -> Method:
     five dimensions, moves no estimate by more than 0.01 of its standard error.
     """
     d, u = integrals.region.dimension, len(integrals.loc)
-    if not isinstance(method, Automatic) or isinstance(integrals.region, QuadraticRegion):
+    if not isinstance(method, Automatic) or isinstance(integrals.region, QuadraticRegion | Outside):
         return method
     if not isinstance(integrals.region, LinearRegion):
         if u <= FEW:

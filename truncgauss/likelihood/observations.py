@@ -11,6 +11,7 @@ import numpy as np
 from truncgauss.execution import parallel, tables
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions import Box, LinearRegion, Region
+from truncgauss.likelihood.ordinal import LatentRows
 from truncgauss.likelihood.patterns import Pattern, RowLimits, counts_of, find_patterns, is_empty
 
 LIMITS_ON = ("observed", "latent")
@@ -182,6 +183,25 @@ class Observations:
         if "low" in arrays:
             settings["region"] = Box(settings.pop("low"), settings.pop("high"))
         return cls(limits_on=limits_on, **settings)
+
+    @staticmethod
+    def of(entries: Any, weights: Any = None) -> LatentRows:
+        """Rows of mixed entries, of which some are ordered categories, for `fit_observations`.
+
+        Args:
+            entries: each a `tg.Ordinal`; exact numbers, (n,), NaN where missing; or a pair of their
+                lower and upper limits. A list, or a dictionary with their names.
+            weights: shape (n,): how often each row counts.
+
+        Raises:
+            ValueError: for entries of different lengths or equal names, or a constant category.
+
+        Example:
+            >>> rows = tg.Observations.of({"pain": tg.Ordinal([0, 2, 1]), "age": [40, 61, 55]})
+            >>> rows.labels, rows.levels
+            (('pain', 'age'), ((0, 1, 2), ()))
+        """
+        return LatentRows.of(entries, weights)
 
     @property
     def num_rows(self) -> int:

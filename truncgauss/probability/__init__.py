@@ -3,6 +3,7 @@
 from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.total_moments import Moments
 from truncgauss.probability.automatic import Automatic, fraction_not_truncated, log_probability
+from truncgauss.probability.complement import Complement
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.expectation_propagation import ExpectationPropagation
 from truncgauss.probability.explanation import explain
@@ -15,6 +16,7 @@ from truncgauss.probability.gradients import (
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
 from truncgauss.probability.moments import truncated_moments
+from truncgauss.probability.quadratic_forms import log_quadratic_form_tail
 from truncgauss.probability.quantiles import Quantile, quantile
 from truncgauss.probability.sampling import (
     Draws,
@@ -29,6 +31,7 @@ from truncgauss.probability.soft import SoftMonteCarlo
 
 __all__ = [
     "Automatic",
+    "Complement",
     "Draws",
     "Estimate",
     "Exact",
@@ -49,6 +52,7 @@ __all__ = [
     "fraction_not_truncated",
     "log_probability",
     "log_probability_and_gradient",
+    "log_quadratic_form_tail",
     "quantile",
     "truncated_draws",
     "truncated_moments",

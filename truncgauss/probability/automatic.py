@@ -23,9 +23,10 @@ from truncgauss.gaussian.problem import (
     checked_problem,
     on_device,
 )
-from truncgauss.gaussian.regions import QuadraticRegion, Region
+from truncgauss.gaussian.regions import Outside, QuadraticRegion, Region
 from truncgauss.probability import student
 from truncgauss.probability.blocks import Block, HeldParts, combined, differentiable
+from truncgauss.probability.complement import Complement
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import (
@@ -42,7 +43,9 @@ from truncgauss.probability.structure import Part, independent_parts, is_recogni
 
 # In this order. Where `Exact` applies no other is tried; of the sampling methods the second is
 # tried on rows where the first fails.
-CANDIDATES: tuple[type[Method], ...] = (Exact, Separation, SequentialMonteCarlo, ImportanceSampling)
+CANDIDATES: tuple[type[Method], ...] = (
+    Exact, Complement, Separation, SequentialMonteCarlo, ImportanceSampling,
+)  # fmt: skip
 MOST_POINTS, LEAST_POINTS = 1024, 32  # of the first lattice
 LEAST_OF_MANY = 128  # where many rows, not many dimensions, are the reason for fewer points
 
@@ -101,7 +104,14 @@ class Automatic(Method):
 
     def choice(self, problem: Problem) -> Method:
         """The first method that applies to a problem."""
-        return next(self.candidates(problem))
+        method = next(self.candidates(problem), None)
+        if method is None:
+            raise ValueError(
+                f"no method applies to {type(problem.region).__name__} in "
+                f"{problem.covariance.dimension} dimensions: the outside of a Ball or Ellipsoid is "
+                "computed in up to 256."
+            )
+        return method
 
     def affordable(self, dimension: int, num_rows: int = 1) -> int:
         """The number of points of the first lattice."""
@@ -182,7 +192,8 @@ class Automatic(Method):
         if chosen.growth is not None:
             return self.sampled(problem, key, goal)
         # An error then comes from the rounding of the inputs, which no other method mends.
-        certain = problem.covariance.dimension <= 3 or isinstance(problem.region, QuadraticRegion)
+        exact = isinstance(problem.region, QuadraticRegion | Outside)
+        certain = problem.covariance.dimension <= 3 or exact
         if certain and not wanted:
             return Answer(chosen, None, recipe=((chosen, None),))
         result = in_batches(goal.evaluate, chosen, problem, key)
@@ -262,7 +273,8 @@ def log_probability(
     Args:
         loc: mean, shape (..., d).
         covariance: covariance matrix, shape (..., d, d), or `ScaleTril`, `LowRank`, `Markov`.
-        region: `Box`, `Polyhedron`, `Ball`, `Ellipsoid` or `Selection`, of batch shape (...).
+        region: `Box`, `Polyhedron`, `Ball`, `Ellipsoid`, `Outside` of one of these,
+            or `Selection`, of batch shape (...).
             Leading axes broadcast.
         method: how to compute it; `Automatic` by default.
         key: JAX random key of a sampling method. None stands for jax.random.key(0): the same call

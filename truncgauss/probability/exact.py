@@ -18,6 +18,7 @@ from truncgauss.gaussian.problem import Estimate, Problem
 from truncgauss.gaussian.regions import (
     Box,
     LinearRegion,
+    Outside,
     Polyhedron,
     QuadraticRegion,
     Region,
@@ -87,14 +88,15 @@ class Exact(Method):
         return cls() if applies(problem.covariance, problem.region) else None
 
     def reason(self, problem: Problem) -> str:
-        if isinstance(problem.region, QuadraticRegion):
+        if is_quadratic(problem.region):
             return "a ball or an ellipsoid, integrated along a path in the complex plane"
         return route_of(problem.covariance, as_linear(problem.region)).reason
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
         if not applies(covariance, region):
             raise ValueError(
-                "Exact applies to a Ball or Ellipsoid in up to 256 dimensions, to a Polyhedron in "
+                "Exact applies to a Ball, an Ellipsoid or the Outside of one in up to 256 "
+                "dimensions, to a Polyhedron in "
                 "up to two, and to a Box in up to three (three of full rank), with a tg.Markov "
                 "covariance, a tg.LowRank one of rank one or two, or independent ones (a diagonal "
                 "covariance, recognised outside "
@@ -106,10 +108,10 @@ class Exact(Method):
         self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
     ) -> Estimate:
         """log P and the bound of its error; the key is not used."""
-        if isinstance(region, QuadraticRegion):
-            found, _ = _within(loc, covariance, region)
-            log_prob = jnp.where(region.is_proper, found.log_prob, jnp.nan)
-            return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, found.error))
+        if is_quadratic(region):
+            solution, _ = _within(loc, covariance, region)
+            log_prob = jnp.where(region.is_proper, solution.log_prob, jnp.nan)
+            return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, solution.error))
         box = as_linear(region)
         low, high = box.low, box.high
         invalid = jnp.any(jnp.isnan(low) | jnp.isnan(high) | (low > high))
@@ -129,6 +131,8 @@ class Exact(Method):
 
     def moments(self, row: Problem, key: Array) -> Moments:
         """Mean and covariance to rounding, by the quadrature of the probability."""
+        if isinstance(row.region, Outside):
+            return super().moments(row, key)
         if isinstance(row.region, QuadraticRegion):
             return _moments_within(row.loc, row.covariance, row.region)
         loc, covariance, box = row.loc, row.covariance, as_linear(row.region)
@@ -190,7 +194,7 @@ def route_of(covariance: Covariance, region: LinearRegion) -> Route:
 
 def applies(covariance: Covariance, region: Region) -> bool:
     """Whether `Exact` applies, as far as is known in a trace."""
-    if isinstance(region, QuadraticRegion):
+    if is_quadratic(region):
         return covariance.dimension <= MOST_DIMENSIONS
     if isinstance(region, Polyhedron):
         return covariance.dimension <= 2
@@ -203,6 +207,12 @@ def applies(covariance: Covariance, region: Region) -> bool:
     if isinstance(covariance, LowRank):
         return covariance.rank <= 2
     return is_diagonal(covariance)
+
+
+def is_quadratic(region: Region) -> bool:
+    """Whether the region is a ball or an ellipsoid, or the outside of one."""
+    inner = region.region if isinstance(region, Outside) else region
+    return isinstance(inner, QuadraticRegion)
 
 
 def is_singular(covariance: Covariance) -> bool:
@@ -230,9 +240,12 @@ def _numbers(covariance: Covariance) -> np.ndarray:
 
 
 def _within(
-    loc: Array, covariance: Covariance, region: QuadraticRegion
+    loc: Array, covariance: Covariance, region: Region
 ) -> tuple[quadratic_form.ContourIntegral, Callable[[], quadratic_form.InnerMoments]]:
-    return quadratic_form.within(loc, covariance.covariance_matrix, region.center, region.root)
+    outside = isinstance(region, Outside)
+    inner: Any = region.region if isinstance(region, Outside) else region
+    matrix = covariance.covariance_matrix
+    return quadratic_form.within(loc, matrix, inner.center, inner.root, outside)
 
 
 def polygon_route(rows: Array) -> Route:

@@ -22,7 +22,7 @@ from truncgauss.gaussian.problem import (
     as_problem,
     over_rows,
 )
-from truncgauss.gaussian.regions import LinearRegion, Region
+from truncgauss.gaussian.regions import LinearRegion, Outside, Region
 from truncgauss.gaussian.total_moments import (
     MIN_EFFECTIVE_POINTS,
     Moments,
@@ -132,7 +132,7 @@ class ImportanceSampling(Method):
 
     @classmethod
     def candidate(cls, problem: Problem, num_points: int) -> "ImportanceSampling | None":
-        return None if isinstance(problem.region, LinearRegion) else cls()
+        return None if isinstance(problem.region, LinearRegion | Outside) else cls()
 
     def reason(self, problem: Problem) -> str:
         return f"{type(problem.region).__name__} has no linear constraints"
@@ -145,6 +145,11 @@ class ImportanceSampling(Method):
             )
 
     def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+        if isinstance(region, Outside):
+            raise ValueError(
+                "ImportanceSampling has one centre, and an Outside lies all around it. Use "
+                "tg.Automatic()."
+            )
         if self.proposal is not None:
             counts = {"coordinates": (self.proposal.loc.shape[-1], covariance.dimension)}
             check_held(type(self).__name__, self.proposal, counts, Problem(loc, covariance, region))

@@ -37,6 +37,7 @@ from jax import Array, lax
 
 from truncgauss.execution.pytrees import varying_like
 from truncgauss.gaussian.linalg import is_symmetric
+from truncgauss.quadrature import quadratic_tail
 from truncgauss.quadrature.conditioning import negligible
 
 WIDTHS = (1.0, 2.0, 4.0, 8.0)  # b of the parabolas
@@ -292,18 +293,23 @@ class Sizes(NamedTuple):
     shape: Array
 
 
-def solve(mean: Array, covariance: Array, sizes: Sizes | None = None) -> ContourIntegral:
-    """log P(|y| <= 1) for y ~ Normal(mean, covariance).
+def solve(
+    mean: Array, covariance: Array, sizes: Sizes | None = None, outside: bool = False
+) -> ContourIntegral:
+    """log P(|y| <= 1), or log P(|y| > 1) with the path as in `quadratic_tail`, of a Gaussian y.
 
     Args:
         mean: m, shape (d,).
         covariance: S, shape (d, d), positive semi-definite.
         sizes: of the inputs; those of m and S themselves by default.
+        outside: whether P(|y| > 1) is computed.
     """
     if sizes is None:
         identity = jnp.eye(len(mean), dtype=mean.dtype)
         sizes = lax.stop_gradient(Sizes(jnp.abs(mean), jnp.abs(covariance), identity))
     gaussian = principal(mean, covariance)
+    if outside:
+        return _solve_outside(gaussian, sizes)
     path, level = path_of(gaussian.variances, lax.stop_gradient(gaussian.mean))
     path, level = lax.stop_gradient((path, level))
     exponent = log_transform(path.nodes, gaussian.variances, *gaussian[2:4]) + path.log_terms
@@ -321,6 +327,21 @@ def solve(mean: Array, covariance: Array, sizes: Sizes | None = None) -> Contour
     known, certain = _of_constants(lax.stop_gradient(mean), lax.stop_gradient(covariance))
     log_prob = jnp.where(certain, known, log_prob)
     return ContourIntegral(gaussian, path, weights, log_prob, jnp.where(certain, 0.0, bound))
+
+
+def _solve_outside(gaussian: Principal, sizes: Sizes) -> ContourIntegral:
+    fixed = lax.stop_gradient(gaussian)
+    one = jnp.ones((), fixed.mean.dtype)
+    form = quadratic_tail.QuadraticForm(fixed.variances, one, fixed.mean**2)
+    path = lax.stop_gradient(quadratic_tail.best_path(form, one))
+    nodes = -path.nodes
+    exponents = log_transform(nodes, gaussian.variances, *gaussian[2:4]) + nodes
+    log_prob, error, shares = quadratic_tail.log_tail(path, exponents)
+    contour = ContourPath(nodes, jnp.log(path.factors), error, path.rounding)
+    effect = jnp.where(path.certain, 0.0, _effect(fixed, contour, shares, sizes))
+    size = jnp.maximum(1.0, jnp.abs(lax.stop_gradient(log_prob)))
+    effect = jnp.where(effect <= negligible(log_prob.dtype) * size, 0.0, effect)
+    return ContourIntegral(gaussian, contour, shares, log_prob, error + lax.stop_gradient(effect))
 
 
 def _of_constants(mean: Array, covariance: Array) -> tuple[Array, Array]:
@@ -400,9 +421,11 @@ def ball_coordinates(
 
 
 def within(
-    loc: Array, covariance: Array, center: Array, root: Array
+    loc: Array, covariance: Array, center: Array, root: Array, outside: bool = False
 ) -> tuple[ContourIntegral, Callable[[], InnerMoments]]:
     """The solution for |root^-1 (x - center)| <= 1, and a function for the moments of x.
+
+    With `outside` it is for the complement, for which the function does not serve.
 
     Args:
         loc, center: mean and centre, shape (d,).
@@ -417,7 +440,7 @@ def within(
     entries = inverse @ jnp.abs(covariance) @ inverse.T + stretch @ jnp.abs(matrix) @ stretch.T
     offsets = inverse @ (jnp.abs(loc) + jnp.abs(center)) + stretch @ jnp.abs(mean)
     sizes = Sizes(offsets, 2.0 * entries, 2.0 * stretch @ stretch.T)
-    solution = solve(mean, matrix, lax.stop_gradient(sizes))
+    solution = solve(mean, matrix, lax.stop_gradient(sizes), outside)
 
     def of_x() -> InnerMoments:
         mean, matrix, mean_error, error = moments(solution)

@@ -1,7 +1,9 @@
-"""The files to begin with: the config of a built-in experiment, or an experiment of one's own."""
+"""The files to begin with: configs of tables and of built-in experiments, or one's own code."""
 
 import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from truncgauss.execution import files
 from truncgauss.runs import config as settings
@@ -16,13 +18,54 @@ def write(name: str, folder: Path = Path()) -> list[Path]:
     if not name.isidentifier():
         raise ValueError(f"a name must be letters, digits and underscores (got {name!r})")
     contents = _built_in(name) if name in settings.names() else _template(name)
-    texts = {folder / file: content for file, content in contents.items()}
-    for path in texts:
-        if path.exists():
-            raise ValueError(f"{path} is there already: move it, or work in another folder")
+    return _written({folder / file: content for file, content in contents.items()})
+
+
+def is_table(name: str) -> bool:
+    """Whether a name is that of a table, by its ending.
+
+    Example:
+        >>> from truncgauss.runs import starting_point
+        >>> starting_point.is_table("folder/my data.csv"), starting_point.is_table("tobin")
+        (True, False)
+    """
+    return Path(name).suffix in (".csv", ".npz", ".parquet")
+
+
+def write_of_table(
+    table: Path, wanted: Mapping[str, Any], ask: Callable[[str], str] | None
+) -> list[Path]:
+    """Write the config of a fit of a table, under the table's name in the current folder.
+
+    The experiment with a module `start` fits tables; its function `config` says what may be wanted.
+
+    Args:
+        table: the file.
+        wanted: options, by name.
+        ask: shows a question and returns the answer, where nothing is wanted; None to refuse.
+
+    Raises:
+        ValueError: something else is wanted than the table has, or the config is there already.
+        OSError: the table cannot be read.
+    """
+    [module] = settings.folder("experiments").glob("*/start.py")
+    experiment, path = module.parent.name, Path(f"{table.stem}.yaml")
+    _refuse_present([path])
+    text = settings.function(experiment, "config", "start")(table, path.name, wanted, ask)
+    return _written({path: settings.with_schema(text, experiment)})
+
+
+def _written(texts: Mapping[Path, str | bytes]) -> list[Path]:
+    _refuse_present(texts)
     for path, text in texts.items():
         files.write(path, text)
     return list(texts)
+
+
+def _refuse_present(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.exists():
+            raise ValueError(f"{path} is there already: move it, or work in another folder")
 
 
 def _built_in(name: str) -> dict[str, str | bytes]:

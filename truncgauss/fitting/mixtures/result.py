@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import row_sums
+from truncgauss.execution.terminal import wrapped
 from truncgauss.fitting.mixtures.curvature import rough_point
 from truncgauss.fitting.mixtures.likelihood import mixture_log_likelihood
 from truncgauss.fitting.mixtures.posterior import Posterior, completed, posterior
@@ -229,4 +230,4 @@ class MixtureFit(LikelihoodFit):
             f"{self.num_parameters} parameters, AIC {self.aic:.6g}, BIC {self.bic:.6g}, "
             f"ICL {self.icl:.6g}; standard errors from the {self.information} information",
         ]
-        return "\n".join([*lines, self.reason, *self.notes])
+        return "\n".join(map(wrapped, [*lines, self.reason, *self.notes]))

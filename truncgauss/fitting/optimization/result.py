@@ -2,12 +2,15 @@
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from truncgauss.diagnosis.nonfinite import Report
+from truncgauss.execution.terminal import wrapped
+from truncgauss.fitting.optimization.parameters import named_leaves
 from truncgauss.fitting.optimization.uncertainty import Certificate
 
 BASELESS = (
@@ -28,6 +31,12 @@ MOSTLY_UNSEEN = 0.5  # fraction not truncated, of a fit or a component, below wh
 def in_words(fraction: float) -> str:
     """A fraction with two digits, or that it is smaller than any number."""
     return f"{fraction:.2g}" if fraction > 0 else "less than 1e-300"
+
+
+def check_level(level: Any, what: str, advice: str = "") -> None:
+    """Refuse a level of intervals that does not lie between 0 and 1."""
+    if not (isinstance(level, numbers.Real) and 0.0 < float(level) < 1.0):
+        raise ValueError(f"{what}: level must lie between 0 and 1, got {level!r}.{advice}")
 
 
 def table_of(
@@ -113,3 +122,12 @@ class FitResult(Fit):
     standard_errors: Any = None
     alternatives: tuple[Any, ...] = ()
     diagnosis: Report | None = None
+
+    def __str__(self) -> str:
+        leaves = [(name or "params", np.asarray(leaf)) for name, leaf in named_leaves(self.params)]
+        width, lines = max((len(name) for name, _ in leaves), default=0) + 2, []
+        for name, leaf in leaves:
+            text = np.array2string(leaf, precision=6, threshold=50)
+            lines.append(f"{name:{width}}{text.replace(chr(10), chr(10) + ' ' * width)}")
+        lines.append(f"loss {self.loss:.8g}, gradient norm {self.gradient_norm:.2g}")
+        return "\n".join(map(wrapped, [*lines, self.reason, *self.notes]))

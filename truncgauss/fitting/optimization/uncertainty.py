@@ -108,12 +108,19 @@ class Certificate(NamedTuple):
     stderr: float = 0.0
 
     def __str__(self) -> str:
+        away = f"estimated {self.distance:.1e} standard errors away"
+        return f"{self.kind}, {away}; {self.known}"
+
+    @property
+    def kind(self) -> str:
+        """Whether the optimum is strict, in words."""
         kind = "a strict optimum" if self.positive_definite else "no strict optimum"
-        known = f"{self.stderr:.1e}" if self.stderr else "rounding"
-        return (
-            f"{kind} (smallest scaled curvature {self.curvature:.1e}), estimated "
-            f"{self.distance:.1e} standard errors away; log-likelihood known to {known}"
-        )
+        return f"{kind} (smallest scaled curvature {self.curvature:.1e})"
+
+    @property
+    def known(self) -> str:
+        """The sampling error, in words."""
+        return f"log-likelihood known to {f'{self.stderr:.1e}' if self.stderr else 'rounding'}"
 
 
 def error_bars(factor: Any, jacobian: Any = None) -> ErrorBars:

@@ -3,6 +3,7 @@
 from truncgauss.gaussian.regions.ball import Ball
 from truncgauss.gaussian.regions.box import Box
 from truncgauss.gaussian.regions.ellipsoid import Ellipsoid
+from truncgauss.gaussian.regions.outside import Outside
 from truncgauss.gaussian.regions.polyhedron import Polyhedron
 from truncgauss.gaussian.regions.region import (
     LinearRegion,
@@ -19,6 +20,7 @@ __all__ = [
     "Box",
     "Ellipsoid",
     "LinearRegion",
+    "Outside",
     "Polyhedron",
     "QuadraticRegion",
     "Region",

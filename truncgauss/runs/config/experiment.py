@@ -124,11 +124,12 @@ def settings_of(experiment: str) -> type[Experiment]:
     return model
 
 
-def function(experiment: str, name: str) -> Callable[..., Any]:
-    """`run` or `plot` of an experiment whose settings have been loaded."""
+def function(experiment: str, name: str, part: str = "") -> Callable[..., Any]:
+    """`run` or `plot` of an experiment whose settings have been loaded, or a function of another
+    part of a built-in one."""
     if is_file(experiment):
         return getattr(sys.modules[_module_name(Path(experiment))], name)
-    return getattr(_built_in(experiment, name), name)
+    return getattr(_built_in(experiment, part or name), name)
 
 
 def _built_in(experiment: str, part: str) -> ModuleType:

@@ -1,0 +1,323 @@
+"""Tails of quadratic forms and probabilities outside of regions, against other routes."""
+
+import jax
+import jax.numpy as jnp
+import mpmath as mp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import truncgauss as tg
+from truncgauss.probability import Complement
+
+
+def numbers(estimate):
+    return np.asarray(estimate.log_prob), np.asarray(estimate.stderr)
+
+
+# --- Quadratic forms ------------------------------------------------------------------------------
+
+
+def by_ray(weights, df, noncentrality, q):
+    """log P(Q > q) in 25 digits along two rays from a point of the real axis."""
+    with mp.workdps(25):
+        w, n, d = ([mp.mpf(float(x)) for x in part] for part in (weights, df, noncentrality))
+        q = mp.mpf(float(q))
+        is_lower = q < sum(a * (b + c) for a, b, c in zip(w, n, d))
+        if is_lower:
+            w, q = [-a for a in w], -q
+        end = 1 / (2 * max(w)) if max(w) > 0 else None
+
+        def slope(t):
+            spread = [1 - 2 * a * t for a in w]
+            return sum(a * b / z + a * c / z**2 for a, b, c, z in zip(w, n, d, spread)) - q - 1 / t
+
+        def exponent(t):
+            terms = ((a, b, c, 1 - 2 * a * t) for a, b, c in zip(w, n, d))
+            return sum(a * c * t / z - b / 2 * mp.log(z) for a, b, c, z in terms) - t * q
+
+        def point(x):
+            return mp.exp(x) if end is None else end / (1 + mp.exp(-x))
+
+        low, high = mp.mpf(-50), mp.mpf(50)
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (low, middle) if slope(point(middle)) > 0 else (middle, high)
+        start = point(low)
+        step, level = mp.expjpi(mp.mpf(38 if q > 0 else 62) / 100), exponent(start)
+        ray = lambda r: mp.im(
+            mp.exp(exponent(start + r * step) - level) * step / (start + r * step)
+        )
+        ends = [mp.mpf(0), start / 8]
+        while abs(ray(ends[-1])) * ends[-1] > mp.mpf(10) ** -17:
+            ends.append(2 * ends[-1])
+        tail = mp.exp(level) * mp.quad(ray, ends) / mp.pi
+        return float(mp.log1p(-tail) if is_lower else mp.log(tail))
+
+
+def random_forms(count, seed):
+    """Forms of every kind, with q on either side of the mean and far out."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        d = rng.choice([1, 2, 4])
+        weights = np.exp(rng.choice([0.3, 1.0, 3.0]) * rng.normal(size=d))
+        weights *= [1.0, -1.0, rng.choice([-1.0, 1.0], d)][rng.integers(3)]
+        df = rng.choice([0.3, 0.5, 1.0, 1.0, 2.0, 7.3, 100.0], d)
+        away = rng.choice([0.0, 1.0], d) * np.exp(2.0 * rng.normal(size=d))
+        mean = weights @ (df + away)
+        q = mean + rng.choice([-1, 1]) * np.exp(rng.normal()) * np.sqrt(
+            2.0 * weights**2 @ (df + 2.0 * away)
+        )
+        if np.all(weights > 0) != np.all(weights < 0) and q * weights[0] <= 0:
+            q = 0.3 * mean
+        yield weights, df, away, q
+
+
+def check_random(count, seed):
+    forms = list(random_forms(count, seed))
+    truth = [by_ray(*form) for form in forms]
+    pad = lambda part, fill: np.append(part, np.full(4 - len(part), fill))
+    weights, df, away = (
+        np.stack([pad(form[i], fill) for form in forms]) for i, fill in enumerate((0.0, 1.0, 0.0))
+    )
+    q = np.array([form[3] for form in forms])
+    log_prob, stderr = numbers(tg.log_quadratic_form_tail(q, weights, df, away))
+    error = np.abs(log_prob - truth)
+    assert np.all(error <= 1e-12 * np.maximum(1.0, np.abs(truth)) + stderr), error.max()
+    assert np.mean(stderr == 0) > 0.95
+
+
+def test_random_forms_agree_with_another_path_in_25_digits():
+    check_random(12, 1)
+
+
+@pytest.mark.slow
+def test_two_hundred_random_forms():
+    check_random(200, 2)
+
+
+def test_weights_with_two_degrees_of_freedom_give_exponentials():
+    q = np.array([60.0, 300.0, 1000.0, 3000.0])
+    truth = [-4.128751371667016, -24.12453126265478, -82.45786459597943, -249.1245312626461]
+    log_prob, stderr = numbers(tg.log_quadratic_form_tail(q, [6.0, 3.0, 1.0], 2))
+    np.testing.assert_allclose(log_prob, truth, rtol=1e-14)
+    assert np.all(stderr == 0)
+    far = tg.log_quadratic_form_tail(1e7, [6.0, 3.0, 1.0], 2).log_prob
+    np.testing.assert_allclose(far, -1e7 / 12 + np.log(1 / (0.5 * 5 / 6)), rtol=1e-12)
+    # The difference of two exponentials of means 2 a and 2 b is P = a / (a + b) exp(-q / 2a).
+    sides = tg.log_quadratic_form_tail([-50.0, 0.0, 1e-9, 80.0], [3.0, -1.0], 2).log_prob
+    exact = np.array([np.log1p(-0.25 * np.exp(-25.0)), *np.log(0.75) - np.array([0, 1e-9, 80]) / 6])
+    np.testing.assert_allclose(sides, exact, rtol=1e-11, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "df, away", [(0.1, 0.0), (1.0, 0.0), (3.5, 2.5), (50.0, 400.0), (1e5, 0.0)]
+)
+def test_a_single_chi_square(df, away):
+    mean, scale = df + away, np.sqrt(2.0 * df + 4.0 * away)
+    for q in mean * np.exp(scale / mean * np.array([-3.0, -1.0, -0.1, 0.0, 1.0, 3.0])):
+        truth = stats.chi2.logsf(q, df) if away == 0 else np.log(stats.ncx2.sf(q, df, away))
+        result = tg.log_quadratic_form_tail(3.0 * q, [3.0], df, away)
+        if np.isfinite(truth):
+            np.testing.assert_allclose(result.log_prob, truth, rtol=2e-8, atol=1e-13)
+        mirrored = tg.log_quadratic_form_tail(-3.0 * q, [-3.0], [df], [away])
+        other = np.log1p(-np.exp(float(result.log_prob)))
+        np.testing.assert_allclose(mirrored.log_prob, other, rtol=1e-7, atol=1e-13)
+
+
+# Imhof (1961), table 1, and Davies (1980), table 1, by P(Q < q) to four digits.
+PUBLISHED = (
+    ([6, 3, 1], [1, 1, 1], [0, 0, 0], [1, 7, 20], [0.0542, 0.4936, 0.8760]),
+    ([6, 3, 1], [2, 2, 2], [0, 0, 0], [20, 60], [0.6002, 0.9839]),
+    ([6, 3, 1], [6, 4, 2], [0, 0, 0], [10, 50, 120], [0.0027, 0.5647, 0.9912]),
+    ([6, 3, 1], [2, 4, 6], [0, 0, 0], [10, 30, 80], [0.0334, 0.5804, 0.9913]),
+    ([7, 3], [6, 2], [6, 2], [20, 100, 200], [0.0061, 0.5913, 0.9779]),
+    ([7, 3], [1, 1], [6, 2], [10, 60], [0.0451, 0.5924]),
+)
+
+
+@pytest.mark.parametrize("weights, df, away, q, truth", PUBLISHED)
+def test_published_probabilities(weights, df, away, q, truth):
+    inputs = (np.asarray(part, float) for part in (q, weights, df, away))
+    log_prob, stderr = numbers(tg.log_quadratic_form_tail(*inputs))
+    np.testing.assert_allclose(-np.expm1(log_prob), truth, atol=5.1e-5)
+    assert np.all(stderr == 0)
+
+
+def test_derivatives_agree_with_differences_and_hold_under_transformations():
+    function = lambda *args: tg.log_quadratic_form_tail(*args).log_prob
+    weights, df, away = (
+        jnp.array([3.0, -2.0, 0.5]),
+        jnp.array([1.0, 2.0, 0.7]),
+        jnp.array([0.1, 1, 2]),
+    )
+    for q in (-9.0, 2.0, 40.0):
+        inputs = jnp.asarray(q), weights, df, away
+        slopes = jax.grad(function, (0, 1, 2, 3))(*inputs)
+        for i, slope in enumerate(slopes):
+            direction = jnp.ones_like(inputs[i]) * 1e-5
+            ends = [
+                function(*inputs[:i], inputs[i] + s * direction, *inputs[i + 1 :]) for s in (1, -1)
+            ]
+            np.testing.assert_allclose(jnp.sum(slope), (ends[0] - ends[1]) / 2e-5, rtol=2e-7)
+    curve = jax.hessian(lambda q: function(q, weights, df, away))(40.0)
+    slopes = [jax.grad(function)(40.0 + s, weights, df, away) for s in (1e-4, -1e-4)]
+    np.testing.assert_allclose(curve, (slopes[0] - slopes[1]) / 2e-4, rtol=1e-6)
+    q = jnp.array([1.0, 5.0])
+    mapped = jax.jit(jax.vmap(lambda q: function(q, weights, df, away)))(q)
+    np.testing.assert_allclose(mapped, function(q, weights, df, away), rtol=1e-13)
+    one, many = function(q, weights, 1.5), function(q, weights, jnp.full(3, 1.5))
+    np.testing.assert_allclose(one, many, rtol=1e-13)
+
+
+def test_edges_of_quadratic_forms():
+    q = [-1.0, 0.0, np.inf, -np.inf, np.nan]
+    log_prob, _ = numbers(tg.log_quadratic_form_tail(q, [2.0, 0.0, 1.0]))
+    np.testing.assert_array_equal(log_prob, [0.0, 0.0, -np.inf, 0.0, np.nan])
+    log_prob, _ = numbers(tg.log_quadratic_form_tail(q[:2], [-2.0, -1.0]))
+    np.testing.assert_allclose(np.exp(log_prob), [1.0 - exceedance(1.0, [2.0, 1.0]), 0.0])
+    np.testing.assert_array_equal(
+        tg.log_quadratic_form_tail([-1.0, 0.0, 1.0], [0.0, 0.0]).log_prob, [0.0, -np.inf, -np.inf]
+    )
+    slopes = jax.grad(lambda w: tg.log_quadratic_form_tail(-1.0, w).log_prob)(jnp.ones(2))
+    np.testing.assert_array_equal(slopes, 0.0)
+    single = tg.log_quadratic_form_tail(np.float32(300.0), np.array([6, 3, 1], np.float32), 2)
+    assert single.log_prob.dtype == jnp.float32
+    assert abs(single.log_prob + 24.12453126) < 1e-4 + float(single.stderr)
+    with pytest.raises(ValueError, match="df must be positive, got 0"):
+        tg.log_quadratic_form_tail(1.0, [1.0], df=0.0)
+    with pytest.raises(ValueError, match="noncentrality must be at least 0"):
+        tg.log_quadratic_form_tail(1.0, [1.0], noncentrality=-1.0)
+    with pytest.raises(ValueError, match="one number or have a last axis of 2"):
+        tg.log_quadratic_form_tail(1.0, [1.0, 2.0], df=[1.0, 1.0, 1.0])
+    with pytest.raises(ValueError, match="weights must have shape"):
+        tg.log_quadratic_form_tail(1.0, 1.0)
+
+
+def exceedance(q, weights):
+    """P(Q > q) of two central chi-squares, one integrated over the other."""
+    a, b = weights
+    inner = lambda z: stats.norm.pdf(z) * stats.chi2.sf((q - a * z * z) / b, 1)
+    edge = np.sqrt(q / a)
+    parts = [integrate.quad(inner, *ends)[0] for ends in ((-40, -edge), (-edge, edge), (edge, 40))]
+    return sum(parts)
+
+
+# --- Outside of regions ---------------------------------------------------------------------------
+
+LOC = jnp.array([0.3, -0.2])
+COVARIANCE = jnp.array([[1.0, 0.5], [0.5, 2.0]])
+REGIONS = {
+    "ball": tg.Ball([0.0, 0.0], 2.0),
+    "ellipse": tg.Ellipsoid([0.0, 1.0], [[1.0, 0.3], [0.3, 2.0]]),
+    "box": tg.Box([-1.0, -1.0], [1.0, 2.0]),
+    "half-open box": tg.Box([-1.0, -jnp.inf], [1.0, 2.0]),
+    "polygon": tg.Polyhedron([[1.0, 1.0], [1.0, -1.0], [2.0, 1.0]], -1.0, [1.0, jnp.inf, 2.0]),
+}
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_inside_and_outside_make_up_everything(name):
+    """With gradients, in one draw's indicator, and for a method chosen by default."""
+    region, outside = REGIONS[name], tg.Outside(REGIONS[name])
+
+    def prob(region, sign):
+        return lambda loc, covariance: (
+            sign * jnp.exp(tg.log_probability(loc, covariance, region).log_prob)
+        )
+
+    inner, outer = (prob(*case) for case in ((region, -1.0), (outside, 1.0)))
+    np.testing.assert_allclose(1.0 + inner(LOC, COVARIANCE), outer(LOC, COVARIANCE), rtol=1e-13)
+    slopes = (jax.grad(f, (0, 1))(LOC, COVARIANCE) for f in (inner, outer))
+    for one, other in zip(*slopes):
+        np.testing.assert_allclose(one, other, atol=1e-14)
+    assert tg.log_probability(LOC, COVARIANCE, outside).stderr == 0
+    x = LOC + np.random.default_rng(0).normal(size=(500, 2)) * 2.0
+    assert np.all(outside.contains(x) == ~region.contains(x))
+    assert np.all((outside.margins(x)[:, 0] > 0) == outside.contains(x))
+    draws = tg.truncated_samples(jax.random.key(0), LOC, COVARIANCE, outside, 4000)
+    assert bool(outside.contains(draws).all())
+    moments = tg.truncated_moments(LOC, COVARIANCE, outside)
+    error = np.sqrt(np.diagonal(moments.covariance) / 4000)
+    assert np.all(np.abs(draws.mean(0) - moments.mean) < 4.5 * error)
+
+
+def test_far_tails_of_balls_and_boxes():
+    d = 50
+    ball = tg.Outside(tg.Ball(np.zeros(d), 45.0))
+    result = tg.log_probability(np.zeros(d), np.eye(d), ball)
+    with mp.workdps(30):
+        truth = mp.log(mp.gammainc(d / 2, mp.mpf(45) ** 2 / 2, regularized=True))
+    np.testing.assert_allclose(result.log_prob, float(truth), rtol=1e-13)
+    assert result.stderr == 0
+    box = tg.Outside(tg.Box([-10.0], [12.0]))
+    truth = np.logaddexp(stats.norm.logsf(10.0), stats.norm.logsf(12.0))
+    np.testing.assert_allclose(tg.log_probability([0.0], [[1.0]], box).log_prob, truth, rtol=1e-13)
+    # Inclusion and exclusion of two exceedances, the second negligible in the far tail.
+    corner = tg.Outside(tg.Box(-jnp.inf * jnp.ones(2), [20.0, 20.0]))
+    matrix = jnp.array([[1.0, 0.3], [0.3, 1.0]])
+    both = tg.log_probability(jnp.zeros(2), matrix, tg.Box([20.0, 20.0], jnp.inf)).log_prob
+    single = stats.norm.logsf(20.0)
+    truth = single + np.log(2.0 - np.exp(both - single))
+    result = tg.log_probability(jnp.zeros(2), matrix, corner)
+    np.testing.assert_allclose(result.log_prob, truth, rtol=1e-13)
+
+
+def test_three_dimensions_and_more():
+    """The exceedances of equicorrelated variables, by quadrature over their common factor."""
+
+    def log_outside(d, limit):
+        inside = lambda z: d * stats.norm.logcdf((limit - np.sqrt(0.5) * z) / np.sqrt(0.5))
+        integrand = lambda z: stats.norm.pdf(z) * -np.expm1(inside(z))
+        return np.log(integrate.quad(integrand, -15, 15, epsabs=0, epsrel=1e-10, limit=400)[0])
+
+    for d, limit in ((3, 2.0), (3, 6.0), (6, 5.0)):
+        matrix = 0.5 * np.eye(d) + 0.5
+        outside = tg.Outside(tg.Box(np.full(d, -np.inf), np.full(d, limit)))
+        log_prob, stderr = tg.log_probability(np.zeros(d), matrix, outside)
+        assert abs(log_prob - log_outside(d, limit)) <= 1e-9 + 4.0 * stderr
+        assert stderr == 0 if d == 3 else 0 < stderr < 1e-3
+    low_rank = tg.LowRank(np.full((6, 1), np.sqrt(0.5)), np.full(6, 0.5))
+    exact = tg.log_probability(np.zeros(6), low_rank, outside)
+    np.testing.assert_allclose(exact.log_prob, log_outside(6, 5.0), rtol=1e-9)
+    assert exact.stderr == 0
+
+
+def test_point_masses_batches_and_rows_outside_a_hole():
+    box = tg.Outside(tg.Box([0.0, 0.0], [1.0, 1.0]))
+    still = jnp.array([[1.0, 0.0], [0.0, 0.0]])
+    for second, truth in ((0.0, None), (2.0, 0.0)):  # on the face, hence inside; and outside
+        result = tg.log_probability(jnp.array([0.5, second]), still, box).log_prob
+        half = np.log(2.0 * stats.norm.sf(0.5)) if truth is None else truth
+        np.testing.assert_allclose(result, half, rtol=1e-13, atol=1e-15)
+    many = tg.Outside(tg.Ball(jnp.zeros((3, 2)), jnp.array([1.0, 2.0, 3.0])))
+    result = jax.jit(tg.log_probability)(jnp.zeros(2), jnp.eye(2), many)
+    np.testing.assert_allclose(result.log_prob, [-0.5, -2.0, -4.5], rtol=1e-14)
+    hole = tg.Outside(tg.Ball([0.0, 0.0], 1.0))
+    rows = tg.Observations.exact(jnp.array([[2.0, 0.0], [-1.0, 1.0], [0.1, 0.1]]), region=hole)
+    log_density = stats.multivariate_normal(np.zeros(2), np.eye(2)).logpdf(rows.lower)
+    result = tg.log_likelihood(rows, jnp.zeros(2), jnp.eye(2)).log_prob
+    np.testing.assert_allclose(result[:2], log_density[:2] + 0.5, rtol=1e-13)
+    assert result[2] == -jnp.inf
+
+
+def test_methods_that_cannot_serve_the_outside_refuse():
+    hole, matrix = tg.Outside(tg.Ball([0.0, 0.0], 1.0)), jnp.eye(2)
+    frame = tg.Outside(REGIONS["box"])
+    assert "disjoint pieces" in tg.explain(LOC, COVARIANCE, frame)
+    assert "path in the complex plane" in tg.explain(LOC, COVARIANCE, hole)
+    for region, method in (
+        (hole, tg.Separation()),
+        (frame, tg.ImportanceSampling()),
+        (frame, tg.Exact()),
+        (hole, Complement()),
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            tg.log_probability(LOC, matrix, region, method)
+    with pytest.raises(ValueError, match="no method applies to Outside in 300 dimensions"):
+        ball = tg.Outside(tg.Ball(np.zeros(300), 1.0))
+        tg.log_probability(np.zeros(300), np.eye(300), ball)
+    with pytest.raises(TypeError, match="Outside: a tg.Box, Polyhedron, Ball or Ellipsoid"):
+        tg.Outside(tg.Selection(lambda x: x[0] > 0, 2))
+    with pytest.raises(TypeError, match="Outside: a tg.Box, Polyhedron, Ball or Ellipsoid"):
+        tg.Outside(hole)

@@ -1,0 +1,308 @@
+"""Polychoric, tetrachoric and polyserial correlations: published values, other routes, edges."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, optimize, stats
+
+import truncgauss as tg
+from truncgauss.fitting.polychoric_correlations import model_of
+from truncgauss.quadrature.orthants import orthant
+
+OLSSON = np.array([[13, 6, 0], [69, 113, 22], [41, 132, 104]])
+
+
+def quiet(*args, **settings):
+    return tg.polychoric(*args, progress=False, **settings)
+
+
+def columns_of(table):
+    """Rows of a table of counts."""
+    codes = np.indices(table.shape).reshape(2, -1)
+    return np.repeat(codes, table.ravel(), axis=1)
+
+
+@pytest.fixture(scope="module")
+def olsson():
+    return quiet(OLSSON)
+
+
+# ---------------------------------------------------------------- the distribution function
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, -0.8, 0.924, 0.926, -0.97, 0.9999, -0.999999])
+def test_the_distribution_function_is_that_of_quadrature(rho):
+    rest = (1 - rho**2) ** 0.5
+    for h, k in ((0.3, -0.2), (-1.5, 2.0), (1.0, 1.0), (-2.5, -2.6), (0.7, -0.7)):
+        density = lambda x, k=k: stats.norm.pdf(x) * stats.norm.cdf((k - rho * x) / rest)
+        bends = [k / rho + c * rest / abs(rho) for c in (-9, 0, 9)] if rho else []
+        points = [x for x in bends if -9 < x < h]
+        true, _ = integrate.quad(density, -9, h, points=points or None, epsabs=1e-15, limit=500)
+        value = orthant(jnp.array(h), jnp.array(k), jnp.array(rho))
+        np.testing.assert_allclose(value, true, atol=3e-14)
+
+
+def test_the_distribution_function_at_infinite_limits_and_its_derivatives():
+    inf = np.inf
+    for rho in (0.5, -0.99):
+        at = lambda h, k, rho=rho: float(orthant(jnp.array(h), jnp.array(k), jnp.array(rho)))
+        np.testing.assert_allclose(at(inf, 0.3), stats.norm.cdf(0.3), rtol=1e-14)
+        assert at(-inf, 0.3) == 0.0 and at(inf, inf) == 1.0
+        slopes = jax.grad(orthant, argnums=(0, 1, 2))(
+            jnp.array(inf), jnp.array(0.3), jnp.array(rho)
+        )
+        np.testing.assert_allclose(slopes, [0.0, stats.norm.pdf(0.3), 0.0], atol=1e-15)
+    slope = jax.jit(jax.grad(lambda x: orthant(*x)))
+    curvature = jax.jit(jax.hessian(lambda x: orthant(*x)))
+    for at in ((0.3, -0.2, 0.5), (0.3, 0.25, -0.97)):
+        moved = [np.array(at) + sign * 1e-5 * np.eye(3)[k] for k in range(3) for sign in (1, -1)]
+        for function, order in ((lambda x: orthant(*x), slope), (slope, curvature)):
+            values = np.array([function(jnp.asarray(x)) for x in moved])
+            differences = (values[::2] - values[1::2]) / 2e-5
+            np.testing.assert_allclose(order(jnp.array(at)), differences, rtol=1e-5, atol=1e-7)
+    arrays = (jnp.array([0.3, 1.0], jnp.float32), jnp.float32(-0.2), jnp.float32(0.5))
+    narrow = orthant(*jnp.broadcast_arrays(*arrays))
+    assert narrow.dtype == jnp.float32
+    wide = orthant(*jnp.broadcast_arrays(jnp.array([0.3, 1.0]), -0.2, 0.5))
+    np.testing.assert_allclose(narrow, wide, rtol=2e-6)
+
+
+# ---------------------------------------------------------------- one table
+
+
+def test_olssons_table(olsson):
+    assert olsson.converged and olsson.names[:2] == ("rho", "cut[x][1]")
+    np.testing.assert_allclose(olsson.rho, 0.49147865, atol=5e-9)
+    np.testing.assert_allclose(olsson.standard_error, 0.0485544, atol=5e-8)
+    np.testing.assert_allclose(olsson.thresholds[0], [-1.774096, -0.137237], atol=5e-7)
+    np.testing.assert_allclose(olsson.thresholds[1], [-0.687880, 0.667200], atol=5e-7)
+    np.testing.assert_allclose(olsson.log_likelihood, -890.8319486, atol=5e-8)
+    np.testing.assert_allclose(olsson.two_step.rho, 0.49137197, atol=3e-8)
+    np.testing.assert_allclose(olsson.two_step.standard_error, 0.0486, atol=0.002)
+    assert "1 of the 9 cells are empty; nothing was added." in olsson.notes
+    assert "bivariate normality" in str(olsson)
+
+
+def test_rows_are_their_table(olsson):
+    x, y = columns_of(OLSSON)
+    order = np.random.default_rng(0).permutation(len(x))
+    fit = quiet(x[order], [float(v) for v in y[order]])
+    np.testing.assert_allclose(fit.estimates, olsson.estimates, rtol=1e-9)
+    weighted = quiet(*np.indices((3, 3)).reshape(2, -1), weights=OLSSON.ravel())
+    np.testing.assert_allclose(weighted.estimates, olsson.estimates, rtol=1e-9)
+
+
+def test_the_maximum_is_that_of_another_optimiser_with_other_integrals(olsson):
+    def loss(x):
+        rho, *cuts = x
+        first, second = np.r_[-9, cuts[:2], 9], np.r_[-9, cuts[2:], 9]
+        if not (abs(rho) < 1 and np.all(np.diff(first) > 0) and np.all(np.diff(second) > 0)):
+            return np.inf
+        law, total = stats.multivariate_normal([0, 0], [[1, rho], [rho, 1]]), 0.0
+        cdf = np.array([[law.cdf([a, b]) for b in second] for a in first])
+        masses = np.diff(np.diff(cdf, axis=0), axis=1)
+        return total - np.sum(OLSSON * np.log(np.maximum(masses, 1e-300)))
+
+    start = [0.4, -1.5, 0.0, -0.5, 0.5]
+    best = optimize.minimize(loss, start, method="Nelder-Mead", options={"maxfev": 2000})
+    np.testing.assert_allclose(best.fun, -olsson.log_likelihood, atol=1e-6)
+    np.testing.assert_allclose(best.x, olsson.estimates, atol=2e-3)
+
+
+def test_normality_is_tested_against_the_table(olsson):
+    shares = OLSSON / OLSSON.sum()
+    saturated = np.sum(OLSSON * np.log(np.where(OLSSON > 0, shares, 1.0)))
+    statistic, degrees, p_value = olsson.normality
+    np.testing.assert_allclose(statistic, 2 * (saturated - olsson.log_likelihood), rtol=1e-9)
+    assert degrees == 3
+    np.testing.assert_allclose(p_value, stats.chi2.sf(statistic, 3))
+    np.testing.assert_allclose(olsson.expected.sum(), OLSSON.sum())
+    wrong = np.array([[90, 10, 60], [10, 60, 10], [60, 10, 90]])  # no normal distribution has it
+    assert quiet(wrong, num_profiles=0).normality.p_value < 1e-6
+
+
+def test_the_tetrachoric_correlation_has_its_closed_form():
+    half = quiet(600 * np.array([[1 / 3, 1 / 6], [1 / 6, 1 / 3]]))
+    np.testing.assert_allclose(half.rho, 0.5, atol=1e-9)
+    assert half.normality.degrees == 0 and np.isnan(half.normality.p_value)
+    np.testing.assert_allclose(half.standard_error, half.two_step.standard_error, rtol=1e-6)
+    share = 0.1150267
+    fit = quiet(600 * np.array([[share, 0.5 - share], [0.5 - share, share]]))
+    np.testing.assert_allclose(fit.rho, -np.cos(2 * np.pi * share), rtol=1e-9)
+    np.testing.assert_allclose(fit.rho, -0.75, atol=1e-6)
+
+
+def test_an_empty_cell_of_four_is_an_edge_and_said():
+    table = [[44268, 193], [14, 0]]
+    fit = quiet(table)
+    assert fit.rho == -1.0 and not fit.converged and fit.standard_error == np.inf
+    assert "edge" in fit.reason and "-1" in fit.reason
+    counts = np.array([44268, 193, 14])
+    np.testing.assert_allclose(fit.log_likelihood, np.sum(counts * np.log(counts / counts.sum())))
+    mended = quiet(table, correction=0.5, num_profiles=0)
+    assert round(mended.rho, 2) == 0.24 and any("0.5" in n or "added" in n for n in mended.notes)
+    up = quiet(np.diag([5, 7, 3]))
+    assert up.rho == 1.0 and "rising" in up.reason
+
+
+def test_levels_that_never_occur_many_levels_and_missing_rows():
+    rng = np.random.default_rng(0)
+    latent = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], 3000)
+    x = np.clip(np.floor(30 * stats.norm.cdf(latent[:, 0])), 0, 29)
+    y = np.where(latent[:, 1] > 0.3, 4.0, 1.0)
+    y[:100] = np.nan
+    fit = quiet(x, tg.Ordinal(y, [1, 2, 4], "wheeze"), num_profiles=0)
+    assert fit.converged and abs(fit.rho - 0.6) < 4 * fit.standard_error
+    assert fit.num_rows == 2900 and len(fit.thresholds[0]) == 29
+    assert fit.names[-1] == "cut[wheeze][1]"
+    assert "Levels of wheeze that never occur have no limits: 2." in fit.notes
+    assert "100 of 3000 rows lack a category and were left out." in fit.notes
+
+
+def test_the_polyserial_correlation_is_that_of_another_optimiser():
+    rng = np.random.default_rng(1)
+    latent = rng.multivariate_normal([0, 0], [[1, -0.5], [-0.5, 1]], 400)
+    x, y = np.digitize(latent[:, 0], [-0.5, 0.8]), 3.0 + 2.0 * latent[:, 1]
+    fit = quiet(x, y)
+
+    def loss(p):
+        rho, low, high, loc, scale = p
+        if not (abs(rho) < 1 and low < high and scale > 0):
+            return np.inf
+        z, ends = (y - loc) / scale, np.array([-np.inf, low, high, np.inf])
+        rest = (1 - rho**2) ** 0.5
+        upper, lower = (stats.norm.cdf((ends[x + k] - rho * z) / rest) for k in (1, 0))
+        return -np.sum(np.log(upper - lower) + stats.norm.logpdf(y, loc, scale))
+
+    best = optimize.minimize(loss, [-0.3, -0.4, 0.7, 2.9, 1.9], method="Nelder-Mead",
+                             options={"maxfev": 4000, "xatol": 1e-7, "fatol": 1e-9})  # fmt: skip
+    np.testing.assert_allclose(fit.estimates, best.x, rtol=1e-4)
+    np.testing.assert_allclose(fit.log_likelihood, -best.fun, rtol=1e-9)
+    assert fit.names == ("rho", "cut[x][0]", "cut[x][1]", "loc[y]", "sigma[y]")
+    assert abs(fit.two_step.rho - fit.rho) < 0.2 * fit.standard_error
+    turned = quiet(y, x, num_profiles=0)
+    np.testing.assert_allclose(turned.rho, fit.rho, rtol=1e-9)
+    chain = quiet(np.digitize(y, [2.0, 4.0]), y)
+    assert chain.rho == 1.0 and not chain.converged
+
+
+@pytest.mark.parametrize(
+    ("args", "settings", "words"),
+    [
+        (([1, 1, 1], [1, 2, 3]), {}, "x is constant"),
+        (([1, 2], [1, 2, 3]), {}, "2 and 3 rows"),
+        (([0.5, 1.5], [0.5, 1.5]), {}, "both variables are exact"),
+        ((["a", "b"], [1, 2]), {}, "texts have no order"),
+        (([[1, -2], [3, 4]],), {}, "table of counts"),
+        (([[1, 2], [3, 4]],), {"weights": [1, 2]}, "weights belong to rows"),
+        (([[1, 2], [3, 4]],), {"correction": -1.0}, "must not be negative"),
+    ],
+)
+def test_what_has_no_correlation_is_refused(args, settings, words):
+    with pytest.raises(ValueError, match=words):
+        quiet(*args, **settings)
+
+
+def test_ordinal_reads_texts_booleans_and_refuses_what_is_no_level():
+    levels = ["low", "high"]
+    assert tg.Ordinal(["high", None, "low"], levels).codes.tolist() == [1, -1, 0]
+    assert tg.Ordinal([True, False]).levels == (0, 1)
+    assert tg.Ordinal([2, 0], 3).levels == (0, 1, 2)
+    for values, wrong, words in (
+        (["lo"], levels, "'lo' in row 0 is none of the levels"),
+        ([1, 2], [1, 1, 2], "must be different"),
+        ([np.nan], [1, 2], "no row has a category"),
+        ([0.5, 1.0], None, "not whole numbers"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            tg.Ordinal(values, wrong)
+
+
+# ---------------------------------------------------------------- many tables
+
+
+def sample(n=2000, p=5, seed=0, missing=0.0):
+    """Categories of p items with unlike numbers of levels, and the correlations behind them."""
+    rng = np.random.default_rng(seed)
+    loadings = np.linspace(-0.5, 0.9, p)
+    true = np.outer(loadings, loadings)
+    np.fill_diagonal(true, 1.0)
+    latent = rng.multivariate_normal(np.zeros(p), true, n)
+    cuts = [np.sort(rng.normal(size=1 + j)) for j in range(p)]
+    codes = np.stack([np.digitize(x, c) for x, c in zip(latent.T, cuts)], axis=1).astype(float)
+    codes[rng.random(codes.shape) < missing] = np.nan
+    return codes, true
+
+
+def test_the_matrix_is_that_of_single_pairs():
+    codes, _ = sample(missing=0.1)
+    matrix = tg.polychoric_matrix({f"item{j}": codes[:, j] for j in range(5)})
+    assert matrix.names[0] == "item0" and matrix.notes == ()
+    both = ~np.isnan(codes[:, 3]) & ~np.isnan(codes[:, 1])
+    assert matrix.num_rows[3, 1] == both.sum()
+    full, _ = sample()
+    matrix = tg.polychoric_matrix(full)
+    for j, i in ((1, 0), (3, 1), (4, 2)):
+        two_step = model_of(full[:, i], full[:, j], None, 0.0).two_step()
+        np.testing.assert_allclose(matrix.correlations[i, j], two_step.rho, atol=1e-10)
+        np.testing.assert_allclose(matrix.standard_errors[i, j], two_step.standard_error)
+
+
+def test_errors_and_their_covariance_are_those_of_leaving_rows_out():
+    """The infinitesimal jackknife: rho changes by the influence of a row that has more weight."""
+    codes, _ = sample(300, 3, missing=0.2)
+    matrix = tg.polychoric_matrix(codes)
+    full = tg.polychoric_matrix(np.concatenate([codes] * 40))
+    np.testing.assert_allclose(full.correlations, matrix.correlations, atol=1e-10)
+    moves = []
+    for row in codes:
+        some = tg.polychoric_matrix(np.concatenate([*[codes] * 40, row[None]]))
+        moves.append((some.correlations - full.correlations)[tuple(matrix.pairs.T)] * 40)
+    jackknife = np.array(moves).T @ np.array(moves)
+    covariance = matrix.covariance()
+    scale = np.sqrt(np.diagonal(covariance))
+    correlation = covariance / np.outer(scale, scale)
+    np.testing.assert_allclose(scale, matrix.standard_errors[tuple(matrix.pairs.T)], rtol=1e-10)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(jackknife)), scale, rtol=0.01)
+    ratio = jackknife / np.sqrt(np.outer(np.diagonal(jackknife), np.diagonal(jackknife)))
+    np.testing.assert_allclose(ratio, correlation, atol=0.01)
+    np.testing.assert_allclose(matrix.covariance([2, 0]), covariance[np.ix_([2, 0], [2, 0])])
+
+
+def test_constant_items_edges_and_a_repair_are_said():
+    codes, _ = sample(200, 3)
+    data = np.column_stack([codes[:, 2], np.ones(200), codes[:, 2] > 0, codes[:, 2]])
+    matrix = tg.polychoric_matrix(data)
+    assert np.isnan(matrix.correlations[1, 0]) and matrix.correlations[3, 0] == 1.0
+    assert np.isnan(matrix.standard_errors[2, 0]) and matrix.correlations[2, 0] == 1.0
+    text = str(matrix)
+    assert "1 is constant" in text and "at the edge 1 or -1" in text
+    with pytest.raises(ValueError, match="no repair"):
+        tg.polychoric_matrix(data, repair=True)
+    plain = tg.polychoric_matrix(data[:, [0, 2, 3]])
+    mended = tg.polychoric_matrix(data[:, [0, 2, 3]], repair=True)
+    assert np.isnan(plain.repair) and 0 < mended.repair < 1e-3
+    assert np.linalg.eigvalsh(mended.correlations)[0] > 0.9e-4
+    np.testing.assert_allclose(np.diagonal(mended.correlations), 1.0)
+    difference = np.abs(mended.correlations - plain.correlations).max()
+    np.testing.assert_allclose(mended.repair, difference)
+    with pytest.raises(ValueError, match="shape"):
+        tg.polychoric_matrix(np.ones(3))
+
+
+@pytest.mark.slow
+def test_intervals_of_rows_with_gaps_hold_the_truth():
+    """300 samples of three items with 20 % missing: between 93 and 97 % of the intervals."""
+    rng, inside = np.random.default_rng(0), []
+    true = np.array([[1.0, 0.6, 0.3], [0.6, 1.0, -0.4], [0.3, -0.4, 1.0]])
+    for _ in range(300):
+        latent = rng.multivariate_normal(np.zeros(3), true, 500)
+        cuts = [0.3], [-0.8, 0.4], [-1.0, -0.2, 0.5, 1.2]
+        codes = np.stack([np.digitize(x, c) for x, c in zip(latent.T, cuts)], axis=1) + 0.0
+        codes[rng.random(codes.shape) < 0.2] = np.nan
+        matrix = tg.polychoric_matrix(codes)
+        low, high = matrix.intervals()[tuple(matrix.pairs.T)].T
+        at = true[tuple(matrix.pairs.T)]
+        inside.append((low < at) & (at < high))
+    assert 0.93 <= np.mean(inside) <= 0.97, np.mean(inside)

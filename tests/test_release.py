@@ -1,0 +1,69 @@
+"""A release: the recipe for conda-forge, the workflows, and the version with its changes."""
+
+import pathlib
+import re
+import runpy
+import tomllib
+
+import pytest
+from ruamel.yaml import YAML
+
+ROOT = pathlib.Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def test_the_recipe_has_the_dependencies_of_the_package(tmp_path):
+    sdist = tmp_path / "truncgauss-9.8.7.tar.gz"
+    sdist.write_bytes(b"an sdist")
+    text = runpy.run_path(str(ROOT / ".ci" / "release.py"))["recipe"](sdist)
+    assert not re.search(r"@[A-Z]", text)
+    recipe = YAML(typ="safe").load(text)
+    assert recipe["context"]["version"] == "9.8.7" and len(recipe["source"]["sha256"]) == 64
+    names = {want.split()[0].removesuffix("-base") for want in recipe["requirements"]["run"]}
+    assert names == {"python", *(re.match(r"[\w.-]+", x)[0] for x in PROJECT["dependencies"])}
+
+
+def test_the_version_of_the_package_has_its_changes():
+    import truncgauss as tg
+
+    versions = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == "Unreleased" and versions[1].split()[0] == tg.__version__
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_ask_for_no_more_than_they_need(path):
+    workflow = YAML(typ="safe").load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    for name, job in workflow["jobs"].items():
+        assert job["timeout-minutes"] <= 60, name
+        for step in job["steps"]:
+            commands = re.findall(r"\bmake ([a-z][a-z0-9-]*)", step.get("run", ""))
+            targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+            assert set(commands) <= set(targets), name
+
+
+def test_what_is_published_is_what_was_tried_and_by_no_stored_password():
+    [path] = [path for path in WORKFLOWS if path.stem == "release"]
+    workflow = YAML(typ="safe").load(path.read_text())
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+    assert "make release" in " ".join(step.get("run", "") for step in build["steps"])
+    assert publish["needs"] == "build" and publish["environment"]["name"] == "pypi"
+    assert publish["permissions"] == {"id-token": "write", "attestations": "write"}
+    assert not any("password" in step.get("with", {}) for step in publish["steps"])
+
+
+def test_the_paper_has_the_table_of_the_documentation_and_all_that_it_cites():
+    folder = ROOT / "docs" / "paper"
+    paper, methods = (path.read_text() for path in (folder / "paper.md", ROOT / "docs/methods.md"))
+    known = re.findall(r"^@\w+\{(\w+),", (folder / "paper.bib").read_text(), re.MULTILINE)
+    assert set(re.findall(r"@(\w+)", paper.partition("---\n\n")[2])) == set(known)
+    for link in re.findall(r"\]\(([^):]+)\)", paper):
+        assert (folder / link).exists(), link
+    figures = {tuple(row.split("|")[2:]) for row in rows_of(paper)}
+    assert len(figures) == 6 and figures <= {tuple(row.split("|")[2:]) for row in rows_of(methods)}
+
+
+def rows_of(page):
+    """The rows of a table whose second column is a number below 0."""
+    return re.findall(r"^\|[^|]+\| -\d[^\n]*$", page, re.MULTILINE)

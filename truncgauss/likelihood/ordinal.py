@@ -1,0 +1,192 @@
+"""Ordered categories: latent normal variables seen through limits that are parameters."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from truncgauss.execution import tables
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+
+
+@frozen_pytree
+class Ordinal:
+    r"""Ordered categories, as intervals of a latent normal variable whose limits are estimated.
+
+    Level number j is seen where :math:`\tau_{j-1} < x \leq \tau_j`; with two levels the variable
+    is binary. The variance of x given its covariates is 1, as the categories do not tell it.
+
+    Args:
+        codes: shape (n,), numbers, booleans or texts; NaN or None where the category is missing.
+            Afterwards the number of each row's level, from 0, and -1 where it is missing.
+        levels: the categories in their order; or how many, of codes 0, 1, ... By default the
+            numbers that occur, or the categories of an ordered pandas column (static).
+        name: by default that of a labelled column (static).
+
+    Raises:
+        ValueError: for texts without levels, numbers that are not whole without levels, a code that
+            is no level, or no code at all.
+
+    Example:
+        >>> tg.Ordinal(["low", "high", None, "low"], ["low", "medium", "high"]).codes
+        array([ 0,  2, -1,  0])
+    """
+
+    codes: np.ndarray
+    levels: tuple[Any, ...] = static_field(default=None)
+    name: str | None = static_field(default=None)
+
+    def __post_init__(self) -> None:
+        levels = levels_of(self.codes, self.levels)
+        if not levels or len(set(levels)) < len(levels):
+            raise ValueError(f"Ordinal: levels must be different, and at least one; got {levels}.")
+        codes = self.numbered(levels)
+        if not len(codes) or codes.max() < 0:
+            raise ValueError("Ordinal: no row has a category.")
+        name = self.name if self.name is not None else getattr(self.codes, "name", None)
+        for field, value in {"codes": codes, "levels": levels, "name": name}.items():
+            object.__setattr__(self, field, value)
+
+    def numbered(self, levels: tuple[Any, ...]) -> np.ndarray:
+        """The number of each row's level, -1 where it is missing."""
+        if self.levels is None and not getattr(getattr(self.codes, "cat", None), "ordered", False):
+            values = whole_numbers(self.codes)
+            return np.where(np.isnan(values), -1, np.searchsorted(levels, values))
+        numbers, values = (
+            {level: number for number, level in enumerate(levels)},
+            as_list(self.codes),
+        )
+        codes = np.array([numbers.get(v, -1 if is_missing(v) else -2) for v in values])
+        wrong = np.flatnonzero(codes == -2)
+        if len(wrong):
+            raise ValueError(
+                f"Ordinal: {values[wrong[0]]!r} in row {wrong[0]} is none of the levels "
+                f"{list(levels)[:10]}. Name it there, or give NaN for a missing category."
+            )
+        return codes
+
+    @property
+    def used(self) -> tuple[np.ndarray, tuple[Any, ...], tuple[Any, ...]]:
+        """Codes among the levels that occur, (n,); these levels; and those that never occur, which
+        have no limits."""
+        occur = np.bincount(self.codes[self.codes >= 0], minlength=len(self.levels)) > 0
+        codes = np.append(np.cumsum(occur) - 1, -1)[self.codes]
+        used = tuple(level for level, seen in zip(self.levels, occur) if seen)
+        return codes, used, tuple(level for level, seen in zip(self.levels, occur) if not seen)
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentRows:
+    """Rows of d latent outcomes of which some are seen as ordered categories: what
+    `tg.Observations.of` returns for entries that hold a `tg.Ordinal`.
+
+    Attributes:
+        codes: the number of the level among those that occur, (n, d); -1 where an entry is missing
+            or not ordered.
+        lower, upper: limits of entries that are not ordered, (n, d), see `tg.Observations`.
+        levels: of each entry, those that occur; none if it is not ordered.
+        unused: those that do not.
+        labels: names of the entries.
+        row_weights: (n,).
+    """
+
+    codes: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    levels: tuple[tuple[Any, ...], ...]
+    unused: tuple[tuple[Any, ...], ...]
+    labels: tuple[str, ...]
+    row_weights: np.ndarray
+
+    @classmethod
+    def of(cls, entries: Any, weights: Any = None) -> "LatentRows":
+        """Rows of entries, each an `Ordinal`, exact numbers with NaN where missing, or a pair of
+        their lower and upper limits; a list, or a dictionary with their names."""
+        named = isinstance(entries, Mapping)
+        columns = list(entries.values() if named else entries)
+        labels = list(entries) if named else [getattr(x, "name", None) for x in columns]
+        names = [str(j if name is None else name) for j, name in enumerate(labels)]
+        parts = [entry_of(column, name) for column, name in zip(columns, names)]
+        lengths = {len(part[0]) for part in parts}
+        if len(lengths) != 1 or len(set(names)) < len(names):
+            raise ValueError(
+                "Observations.of: entries must have as many rows and different names, got "
+                f"{[len(part[0]) for part in parts]} rows of {names}."
+            )
+        codes, lower, upper = (np.stack([part[k] for part in parts], axis=1) for k in range(3))
+        counts = np.ones(len(codes))
+        if weights is not None:
+            counts = tables.numbers(weights, "Observations.of: weights")
+            if counts.shape != (len(codes),) or not np.all((counts >= 0) & np.isfinite(counts)):
+                raise ValueError("Observations.of: weights must be one finite number >= 0 a row.")
+        levels, unused = (tuple(part[k] for part in parts) for k in (3, 4))
+        return cls(codes, lower, upper, levels, unused, tuple(names), counts)
+
+
+def entry_of(column: Any, name: str) -> tuple[Any, ...]:
+    """Codes, lower and upper limits, (n,), levels that occur, and those that do not."""
+    if isinstance(column, Ordinal):
+        codes, used, unused = column.used
+        if len(used) < 2:
+            raise ValueError(f"Observations.of: {name} is constant; leave it out.")
+        everywhere = np.full(len(codes), np.inf)
+        return codes, -everywhere, everywhere, used, unused
+    what = f"Observations.of: {name}"
+    pair = column if isinstance(column, tuple) and len(column) == 2 else (column, column)
+    lower, upper = (tables.numbers(side, what, missing=True) for side in pair)
+    lower, upper = (
+        np.where(np.isnan(lower), -np.inf, lower),
+        np.where(np.isnan(upper), np.inf, upper),
+    )
+    if lower.shape != upper.shape or np.any(lower > upper):
+        raise ValueError(f"{what}: a lower limit exceeds the upper one, or their lengths differ.")
+    return np.full(len(lower), -1), lower, upper, (), ()
+
+
+def levels_of(codes: Any, levels: Any) -> tuple[Any, ...]:
+    """The categories in their order: those stated, or the numbers that occur."""
+    categories = getattr(codes, "cat", None)
+    if levels is None and getattr(categories, "ordered", False):
+        return tuple(categories.categories)  # type: ignore[union-attr]
+    if isinstance(levels, int | np.integer) and not isinstance(levels, bool):
+        return tuple(range(int(levels)))
+    if levels is not None:
+        return tuple(levels)
+    values = whole_numbers(codes)
+    return tuple(int(value) for value in np.unique(values[~np.isnan(values)]))
+
+
+def as_list(values: Any) -> list[Any]:
+    """The entries of a column, as Python's numbers and texts."""
+    if isinstance(values, np.ma.MaskedArray):
+        return list(values.tolist())
+    array = values if isinstance(values, list | tuple) else np.asarray(values).tolist()
+    return list(array)
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value is None, NaN or pandas' NA."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
+
+
+def whole_numbers(values: Any) -> np.ndarray:
+    """A column as floats that are whole, NaN where it is missing."""
+    array = np.asarray(values)
+    if array.dtype.kind in "OUS" and any(isinstance(v, str) for v in array.ravel().tolist()):
+        raise ValueError("Ordinal: texts have no order by themselves: give levels=[...].")
+    column = np.ma.filled(np.ma.asarray(values).astype(float), np.nan)
+    if array.dtype.kind != "b" and not isinstance(values, np.ma.MaskedArray):
+        column = tables.numbers(values, "Ordinal: codes", missing=True)
+    if not is_whole(column):
+        raise ValueError(
+            "Ordinal: the codes are not whole numbers. Give levels=[...] if they are categories; "
+            "exact values are entries by themselves."
+        )
+    return column
+
+
+def is_whole(values: np.ndarray) -> bool:
+    """Whether all numbers, NaN apart, are whole."""
+    seen = values[~np.isnan(values)]
+    return bool(np.all(np.isfinite(seen) & (seen == np.round(seen))))

@@ -1,0 +1,94 @@
+"""Probabilities outside of linear limits."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from truncgauss.execution.pytrees import frozen_pytree
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.linalg import row_norms
+from truncgauss.gaussian.problem import Estimate, Problem
+from truncgauss.gaussian.regions import LinearRegion, Outside, Region
+from truncgauss.probability.exact import Exact, applies
+from truncgauss.probability.method import Method, average
+from truncgauss.probability.separation import Separation
+from truncgauss.special import log_sum_exp
+
+
+@frozen_pytree
+class Complement(Method):
+    r"""The probability outside of a box or a polyhedron, as a sum over disjoint pieces.
+
+    .. math:: P(X \notin R) = \sum_j P(\text{constraint } j \text{ violated below or above, all
+        constraints before } j \text{ met})
+
+    Nothing cancels, however small the probability is. Each of the 2 m terms is the probability of
+    a `Box` or `Polyhedron`, by the same method.
+
+    Args:
+        method: for the pieces; `Exact` or `Separation`. stderr is at most the sum of theirs.
+
+    Raises:
+        ValueError: for other regions than the `Outside` of linear limits.
+
+    Example:
+        >>> outside = tg.Outside(tg.Box([-9.0, -9.0], [9.0, 9.0]))
+        >>> tg.log_probability([0.0, 0.0], [[1.0, 0.5], [0.5, 1.0]], outside).log_prob.round(8)
+        Array(-42.24198741, dtype=float64)
+    """
+
+    method: Method = Exact()
+
+    own_units = False
+
+    @classmethod
+    def candidate(cls, problem: Problem, num_points: int) -> "Complement | None":
+        region = problem.region
+        if not isinstance(region, Outside) or not isinstance(region.region, LinearRegion):
+            return None
+        if applies(problem.covariance, region.region):
+            return cls()
+        return cls(Separation(num_points=num_points))
+
+    def reason(self, problem: Problem) -> str:
+        pieces = "integrated exactly" if isinstance(self.method, Exact) else "by Separation"
+        return f"the complement of linear limits, a sum over disjoint pieces, each {pieces}"
+
+    def check(self, loc: Float[Array, "*batch d"], covariance: Covariance, region: Region) -> None:
+        if not isinstance(region, Outside) or not isinstance(region.region, LinearRegion):
+            raise ValueError(
+                "Complement applies to tg.Outside of a Box or a Polyhedron, got a "
+                f"{type(region).__name__}. Use tg.Automatic()."
+            )
+        self.method.check(loc, covariance, region.region)
+
+    def replicate(
+        self, loc: Float[Array, " d"], covariance: Covariance, region: Region, key: Array
+    ) -> Estimate:
+        """log P and a bound of its error, from those of the pieces."""
+        assert isinstance(region, Outside) and isinstance(region.region, LinearRegion)
+        limits = region.region
+        pieces, empty = region.pieces()
+        # A point mass on a face is inside.
+        value, still = limits.rows(loc), row_norms(limits.rows(covariance.root)) == 0
+        on_face = jnp.concatenate([value == limits.low, value == limits.high])
+        empty = empty | jnp.concatenate([still, still]) & on_face
+
+        def of_piece(piece: LinearRegion) -> Estimate:
+            return average(self.method, Problem(loc, covariance, piece), key)
+
+        if isinstance(self.method, Exact):
+            log_probs, errors = jax.vmap(of_piece)(pieces)
+        else:  # one after the other, in the memory of one
+            log_probs, errors = jax.lax.map(of_piece, pieces)
+        log_probs = jnp.where(empty, -jnp.inf, log_probs)
+        log_prob = log_sum_exp(log_probs)
+        shares = jnp.where(log_probs == -jnp.inf, 0.0, jnp.exp(log_probs - log_prob))
+        stderr = jnp.sum(jnp.where(shares == 0, 0.0, shares * errors))
+        # The sum exceeds 1 by no more than the errors of its terms.
+        log_prob = log_prob - jax.lax.stop_gradient(jnp.maximum(log_prob, 0.0))
+        log_prob = jnp.where(region.is_proper, log_prob, jnp.nan)
+        return Estimate(log_prob, jnp.where(jnp.isnan(log_prob), jnp.nan, stderr))
+
+    def numbers_held(self, dimension: int) -> int:
+        return 2 * dimension * self.method.numbers_held(dimension)
