@@ -49,6 +49,7 @@ GUIDE = {
     "rows": "Rows known in part",
     "regression": "Regression and tables",
     "selection": "Selection models",
+    "simultaneous": "Simultaneous inference",
     "mixtures": "Mixtures",
     "astronomy": "Astronomy",
     "reading-a-fit": "Reading a fit",
