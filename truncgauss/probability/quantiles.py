@@ -163,7 +163,8 @@ class Family:
         high = jnp.broadcast_to(level[..., None], (*level.shape, d))
         low = -high if self.tail == "both" else jnp.full_like(high, -jnp.inf)
         problem = as_problem(inputs.loc, inputs.covariance, Box(low, high))
-        return _of_few_ranks(problem)
+        # It moves the mean into the limits, which is another t if the mean is divided too.
+        return _of_few_ranks(problem) if self.kind == "shifted" else problem
 
     def level(self, inputs: Inputs, coordinate: Array) -> Array:
         """A positive level exp(y), or one of either sign, sinh(y), from the centre, in units."""
