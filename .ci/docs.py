@@ -50,6 +50,7 @@ GUIDE = {
     "regression": "Regression and tables",
     "selection": "Selection models",
     "ordinal": "Ordered categories",
+    "simultaneous": "Simultaneous inference",
     "mixtures": "Mixtures",
     "astronomy": "Astronomy",
     "reading-a-fit": "Reading a fit",

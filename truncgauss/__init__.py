@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         polychoric as polychoric,
         polychoric_matrix as polychoric_matrix,
         quantile_residuals as quantile_residuals,
+        simultaneous as simultaneous,
     )
     from truncgauss.fitting.mixtures import (
         fit_mixture as fit_mixture,
@@ -110,6 +111,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         log_probability as log_probability,
         log_probability_and_gradient as log_probability_and_gradient,
         log_quadratic_form_tail as log_quadratic_form_tail,
+        quantile as quantile,
         truncated_draws as truncated_draws,
         truncated_moments as truncated_moments,
         truncated_samples as truncated_samples,
@@ -128,7 +130,7 @@ _HOMES = {
     "truncgauss.fitting": (
         "Statistics fit_limits fit_observations fit_regression fit_selection fit_shift "
         "fit_truncated_normal likelihood_ratio minimize polychoric polychoric_matrix "
-        "quantile_residuals"
+        "quantile_residuals simultaneous"
     ).split(),
     "truncgauss.fitting.mixtures": "fit_mixture".split(),
     "truncgauss.gaussian.covariances": "LowRank Markov ScaleTril".split(),
@@ -140,8 +142,8 @@ _HOMES = {
     "truncgauss.probability": (
         "Automatic Exact ExpectationPropagation ImportanceSampling Method Separation "
         "SequentialMonteCarlo SoftMonteCarlo explain fraction_not_truncated "
-        "log_probability log_probability_and_gradient log_quadratic_form_tail truncated_draws "
-        "truncated_moments truncated_samples weighted_samples"
+        "log_probability log_probability_and_gradient log_quadratic_form_tail quantile "
+        "truncated_draws truncated_moments truncated_samples weighted_samples"
     ).split(),
 }
 # Rooms and modules that are public as a whole, by the name under which users know them.

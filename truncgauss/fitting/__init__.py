@@ -2,6 +2,7 @@
 
 from truncgauss.execution.checkpoint import computed, resumable
 from truncgauss.execution.interrupts import interrupts
+from truncgauss.fitting.contrasts import SimultaneousInference, simultaneous
 from truncgauss.fitting.derived import Derived, Parameters
 from truncgauss.fitting.engine import maximum_likelihood
 from truncgauss.fitting.fractions import FractionsFit, fit_limits, fit_shift
@@ -78,6 +79,7 @@ __all__ = [
     "RegressionErrors",
     "RegressionFit",
     "SelectionFit",
+    "SimultaneousInference",
     "Statistics",
     "Tightening",
     "TruncatedFit",
@@ -100,6 +102,7 @@ __all__ = [
     "polychoric_matrix",
     "quantile_residuals",
     "resumable",
+    "simultaneous",
     "standard_errors",
     "tightened",
 ]

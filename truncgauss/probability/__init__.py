@@ -17,6 +17,7 @@ from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import Method
 from truncgauss.probability.moments import truncated_moments
 from truncgauss.probability.quadratic_forms import log_quadratic_form_tail
+from truncgauss.probability.quantiles import Quantile, quantile
 from truncgauss.probability.sampling import (
     Draws,
     Weighted,
@@ -42,6 +43,7 @@ __all__ = [
     "Method",
     "Moments",
     "Problem",
+    "Quantile",
     "Separation",
     "SequentialMonteCarlo",
     "SoftMonteCarlo",
@@ -51,6 +53,7 @@ __all__ = [
     "log_probability",
     "log_probability_and_gradient",
     "log_quadratic_form_tail",
+    "quantile",
     "truncated_draws",
     "truncated_moments",
     "truncated_samples",

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Real
 
 from truncgauss.execution import parallel
 from truncgauss.execution.pytrees import frozen_pytree, is_concrete, static_field, values_of
@@ -23,6 +24,7 @@ from truncgauss.gaussian.problem import (
     on_device,
 )
 from truncgauss.gaussian.regions import Outside, QuadraticRegion, Region
+from truncgauss.probability import student
 from truncgauss.probability.blocks import Block, HeldParts, combined, differentiable
 from truncgauss.probability.complement import Complement
 from truncgauss.probability.exact import Exact
@@ -260,10 +262,13 @@ def log_probability(
     region: Region,
     method: Method = Automatic(),
     key: PRNGKey | None = None,
+    df: Real[ArrayLike, "*#batch"] = math.inf,
+    noncentral: str = "shifted",
 ) -> Estimate:
-    r"""The log probability of a region under a Gaussian, with its standard error.
+    r"""The log probability of a region under a Gaussian or a multivariate t, with its error.
 
     .. math:: \log P(X \in R), \qquad X \sim \mathcal{N}(\mu, \Sigma)
+        \quad\text{or}\quad X \sim t_{df}(\mu, \Sigma)
 
     Args:
         loc: mean, shape (..., d).
@@ -275,6 +280,11 @@ def log_probability(
         key: JAX random key of a sampling method. None stands for jax.random.key(0): the same call
             gives the same number. Under `jit`, where `Automatic` knows only shapes, it may differ
             within the standard errors. All rows of a batch share the key.
+        df: degrees of freedom of a multivariate t, any positive numbers of shape (...); inf is the
+            Gaussian. The covariance is then its scale matrix. With S = sqrt(chi^2_df / df) the
+            method serves every S of a quadrature. In a trace in which df is no number the
+            quadrature has as many nodes as df = 2 needs; stderr includes its error.
+        noncentral: for a t, "shifted", X = loc + Z / S, or "Kshirsagar", X = (loc + Z) / S.
 
     Returns:
         Estimate(log_prob, stderr), each of the broadcast leading shape. stderr is the standard
@@ -296,10 +306,19 @@ def log_probability(
     problem = checked_problem(loc, covariance, region)
     key = as_key(key)
     with parallel.like(problem):
-        if isinstance(method, Automatic):
-            return method.estimate(problem, key)
-        problem = on_device(problem)
-        return in_batches(estimate, prepared(method, problem), problem, key)
+        if student.is_gaussian(df):
+            return _gaussian(problem, method, key)
+        degrees, problem = student.checked_df(df, noncentral, problem), on_device(problem)
+        given = lambda problem: _gaussian(problem, method, key)
+        return student.log_probability(problem, degrees, noncentral, given)
+
+
+def _gaussian(problem: Problem, method: Method, key: PRNGKey) -> Estimate:
+    """The estimate for every row of a Gaussian problem."""
+    if isinstance(method, Automatic):
+        return method.estimate(problem, key)
+    problem = on_device(problem)
+    return in_batches(estimate, prepared(method, problem), problem, key)
 
 
 def fraction_not_truncated(
@@ -308,8 +327,10 @@ def fraction_not_truncated(
     region: Region,
     method: Method = Automatic(),
     key: PRNGKey | None = None,
+    df: Real[ArrayLike, "*#batch"] = math.inf,
+    noncentral: str = "shifted",
 ) -> Float[Array, "*batch"]:
-    """The probability P(X in region), the fraction of a Gaussian that a truncation keeps.
+    """The probability P(X in region), the fraction of a Gaussian or a t that a truncation keeps.
 
     It is the exponential of `log_probability`, which has the same arguments.
 
@@ -324,4 +345,5 @@ def fraction_not_truncated(
         >>> tg.fraction_not_truncated(shifts, [[1.0]], tg.Box([0.0], [1000.0]))
         Array([0.15865525, 0.5       , 0.84134475], dtype=float64)
     """
-    return jnp.exp(log_probability(loc, covariance, region, method, key).log_prob)
+    result = log_probability(loc, covariance, region, method, key, df, noncentral)
+    return jnp.exp(result.log_prob)

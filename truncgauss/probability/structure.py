@@ -76,10 +76,10 @@ def is_recognised(part: Part, whole: Problem) -> bool:
     return type(part.problem.covariance) is not type(whole.covariance)
 
 
-def structured(covariance: CovarianceMatrix) -> Covariance:
+def structured(covariance: CovarianceMatrix, smallest: int = 4) -> Covariance:
     """The Markov chain or common-factor form of a covariance matrix, or the matrix itself."""
     matrix = np.asarray(covariance.matrix)
-    if len(matrix) <= 3 or np.any(np.diagonal(matrix) <= 0):
+    if len(matrix) < smallest or np.any(np.diagonal(matrix) <= 0):
         return covariance
     if len(matrix) > SAMPLE:
         # A principal block of a chain or of one factor is one too: most others fail here already.

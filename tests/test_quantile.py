@@ -1,0 +1,111 @@
+"""Quantiles of Gaussian and t vectors: published values, closed forms, derivatives."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import truncgauss as tg
+
+SIZES = np.array([20.0, 3.0, 3.0, 15.0])
+LOADINGS = np.sqrt(SIZES[1:] / (SIZES[1:] + SIZES[0]))
+DUNNETT = np.outer(LOADINGS, LOADINGS) + np.diag(1 - LOADINGS**2)
+
+
+@pytest.mark.parametrize("tail, truth", [("lower", 2.18268360), ("both", 2.48858911)])
+def test_dunnetts_quantiles_of_the_recovery_data(tail, truth):
+    result = tg.quantile(0.95, np.zeros(3), DUNNETT, tail=tail, df=37)
+    assert abs(result.value - truth) < 6e-9
+    assert result.stderr == 0
+
+
+def test_two_independent_coordinates():
+    result = tg.quantile(0.95, np.zeros(2), np.eye(2), tail="both")
+    assert abs(result.value - 2.236476644557922) < 1e-12
+    single = tg.quantile(math.sqrt(0.95), [0.0], [[1.0]], tail="both")
+    assert abs(result.value - single.value) < 1e-12
+
+
+@pytest.mark.parametrize("share", [1e-300, 1e-12, 0.3, 0.95, 1 - 1e-12])
+def test_one_coordinate_in_any_tail(share):
+    lower = tg.quantile(share, [0.3], [[4.0]])
+    np.testing.assert_allclose(lower.value, 0.3 + 2 * stats.norm.ppf(share), rtol=1e-13)
+    upper = tg.quantile(share, [0.3], [[4.0]], tail="upper")
+    np.testing.assert_allclose(upper.value, 0.3 + 2 * stats.norm.isf(share), rtol=1e-13)
+    both = tg.quantile(share, [0.0], [[4.0]], tail="both")
+    truth = 2 * math.sqrt(stats.chi2.ppf(share, 1))
+    truth = 2 * share * math.sqrt(math.pi / 2) if share < 1e-9 else truth
+    np.testing.assert_allclose(both.value, truth, rtol=1e-12)
+    assert lower.stderr == upper.stderr == both.stderr == 0
+
+
+@pytest.mark.parametrize("df", [0.5, 3.0, 1e12])
+def test_students_quantiles(df):
+    shares = np.array([1e-12, 0.2, 0.975])
+    result = tg.quantile(shares, [0.0], [[1.0]], df=df)
+    np.testing.assert_allclose(result.value, stats.t.ppf(shares, df), rtol=1e-9)
+
+
+def test_quantile_of_a_probability_is_the_level():
+    rng = np.random.default_rng(3)
+    for d in (2, 2, 2):
+        factor = rng.normal(size=(d, d + 1))
+        matrix, loc, level = factor @ factor.T, rng.normal(size=d), rng.normal()
+        inside = tg.fraction_not_truncated(loc, matrix, tg.Box(-jnp.inf, np.full(d, level)))
+        result = tg.quantile(inside, loc, matrix)
+        np.testing.assert_allclose(result.value, level, atol=1e-10)
+
+
+def test_families_of_regions():
+    center = jnp.array([0.0, 0.0])
+    ball = tg.quantile(0.95, [0.0, 0.0], jnp.eye(2), region=lambda r: tg.Ball(center, r))
+    np.testing.assert_allclose(ball.value, math.sqrt(stats.chi2.ppf(0.95, 2)), rtol=1e-11)
+
+
+def test_singular_contrasts_of_three_means():
+    # All pairs of three means: the studentised range with infinite degrees of freedom.
+    pairs = np.array([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
+    for df, share in ((math.inf, 0.95), (10.0, 0.99)):
+        result = tg.quantile(share, np.zeros(3), pairs @ pairs.T, tail="both", df=df)
+        truth = stats.studentized_range.ppf(share, 3, df if math.isfinite(df) else 1e6)
+        np.testing.assert_allclose(result.value, truth, rtol=1e-5)
+        assert result.stderr == 0
+
+
+def test_sampled_quantile_is_within_its_error():
+    d = 6
+    matrix = 0.5 ** np.abs(np.subtract.outer(range(d), range(d))) + 0.3 * np.eye(d)
+    result = tg.quantile(0.95, np.zeros(d), matrix)
+    inside = tg.log_probability(
+        np.zeros(d), matrix, tg.Box(-jnp.inf, jnp.full(d, result.value)), tg.Separation(2**14)
+    )
+    slope = 0.18  # of log P in the level, about
+    assert 0 < result.stderr < 1e-3
+    assert abs(inside.log_prob - math.log(0.95)) < 5 * slope * (result.stderr + inside.stderr)
+    assert tg.quantile(0.95, np.zeros(d), matrix) == result
+
+
+def test_derivatives_under_transformations():
+    def value(share, shift, correlation):
+        matrix = jnp.array([[1.0, correlation], [correlation, 1.0]])
+        return tg.quantile(share, jnp.array([shift, 0.0]), matrix).value
+
+    point = 0.9, 0.3, 0.5
+    slopes = jax.grad(value, (0, 1, 2))(*point)
+    for k, slope in enumerate(slopes):
+        step = np.zeros(3)
+        step[k] = 1e-5
+        difference = value(*(point + step)) - value(*(point - step))
+        np.testing.assert_allclose(slope, difference / 2e-5, rtol=1e-6)
+    batch = jax.jit(jax.vmap(lambda share: value(share, 0.3, 0.5)))(jnp.array([0.5, 0.9]))
+    np.testing.assert_allclose(batch, [value(0.5, 0.3, 0.5), value(0.9, 0.3, 0.5)], rtol=1e-11)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        tg.quantile(1.0, [0.0], [[1.0]])
+    with pytest.raises(ValueError, match="tail must be"):
+        tg.quantile(0.5, [0.0], [[1.0]], tail="two-sided")

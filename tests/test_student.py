@@ -1,0 +1,114 @@
+"""Multivariate t probabilities, against SciPy and quadrature over the scale."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+import truncgauss as tg
+
+PAIR = np.array([[1.0, 0.5], [0.5, 1.0]])
+LIMITS = np.array([-1.0, 0.0]), np.array([2.0, np.inf])
+
+
+@pytest.mark.parametrize("df", [0.3, 4.0, 37.0, 1e6])
+def test_one_coordinate_is_students(df):
+    ends = [(-1.0, 2.0), (3.0, np.inf), (30.0, 40.0), (-1e-3, 1e-3), (1e3, np.inf)]
+    low, high = np.array(ends).T
+    result = tg.log_probability([0.0], [[1.0]], tg.Box(low[:, None], high[:, None]), df=df)
+    truth = stats.t.sf(low, df) - stats.t.sf(high, df)
+    known = truth > 1e-300
+    np.testing.assert_allclose(np.exp(result.log_prob)[known], truth[known], rtol=1e-9)
+    assert np.all(result.stderr == 0)
+
+
+def gaussian_pair(loc, low, high):
+    """Two coordinates of correlation 1/2 by SciPy's quadrature over the first."""
+    rest = math.sqrt(0.75)
+
+    def given(x):
+        mean = loc[1] + 0.5 * (x - loc[0])
+        inner = stats.norm.cdf((high[1] - mean) / rest) - stats.norm.cdf((low[1] - mean) / rest)
+        return stats.norm.pdf(x - loc[0]) * inner
+
+    return integrate.quad(given, low[0], high[0], epsabs=0, epsrel=1e-12)[0]
+
+
+@pytest.mark.parametrize("kind", ["shifted", "Kshirsagar"])
+def test_both_noncentral_kinds_in_two_dimensions(kind):
+    loc, df = np.array([0.5, -0.3]), 3.7
+
+    def integrand(s):
+        density = stats.chi.pdf(s * math.sqrt(df), df) * math.sqrt(df)
+        mean = loc if kind == "Kshirsagar" else loc * s
+        return density * gaussian_pair(mean, LIMITS[0] * s, LIMITS[1] * s)
+
+    truth = integrate.quad(integrand, 0, 12, epsabs=0, epsrel=1e-11, limit=200)[0]
+    result = tg.log_probability(loc, PAIR, tg.Box(*LIMITS), df=df, noncentral=kind)
+    assert abs(math.exp(result.log_prob) / truth - 1) < 1e-9
+    assert result.stderr == 0
+
+
+def test_large_df_is_the_gaussian():
+    loc, region = [0.5, -0.3], tg.Box(*LIMITS)
+    gaussian = tg.log_probability(loc, PAIR, region)
+    assert tg.log_probability(loc, PAIR, region, df=math.inf) == gaussian
+    near = tg.log_probability(loc, PAIR, region, df=1e12)
+    np.testing.assert_allclose(near.log_prob, gaussian.log_prob, rtol=1e-11)
+
+
+def test_derivative_in_df_and_traced_df():
+    def log_prob(df):
+        return tg.log_probability([0.5], [[1.0]], tg.Box([2.0], [jnp.inf]), df=df).log_prob
+
+    def truth(df):
+        return stats.t.logsf(1.5, df)
+
+    slope = (truth(4.001) - truth(3.999)) / 0.002
+    np.testing.assert_allclose(jax.grad(log_prob)(4.0), slope, rtol=1e-5)
+    dfs = jnp.array([2.0, 4.0, 30.0, jnp.inf])
+    values, slopes = jax.jit(jax.vmap(jax.value_and_grad(log_prob)))(dfs)
+    np.testing.assert_allclose(values, [*truth(dfs[:3]), stats.norm.logsf(1.5)], rtol=1e-9)
+    np.testing.assert_allclose(slopes[1], slope, rtol=1e-5)
+
+
+def test_five_equicorrelated_coordinates():
+    # By SciPy's quadrature over the factor and the scale.
+    truth = -0.680291902294577
+    region = tg.Box(-jnp.ones(5), 3 * jnp.ones(5))
+    matrix = 0.5 * jnp.eye(5) + 0.5
+    exact = tg.log_probability(jnp.zeros(5), matrix, region, df=4)
+    assert exact.stderr == 0
+    np.testing.assert_allclose(exact.log_prob, truth, rtol=1e-10)
+    sampled = tg.log_probability(jnp.zeros(5), matrix, region, tg.Separation(256), df=4)
+    assert abs(sampled.log_prob - truth) < 5 * sampled.stderr < 1e-3
+
+
+def test_polyhedra_and_balls():
+    ball = tg.log_probability([0.0, 0.0], jnp.eye(2), tg.Ball([0.0, 0.0], 2.0), df=5.0)
+    # |X|^2 / 2 has the F distribution.
+    np.testing.assert_allclose(math.exp(ball.log_prob), stats.f.cdf(2.0, 2, 5.0), rtol=1e-10)
+    wedge = tg.Polyhedron([[1.0, 1.0]], [2.0], [jnp.inf])
+    half = tg.log_probability([0.0, 0.0], jnp.eye(2), wedge, df=5.0)
+    np.testing.assert_allclose(half.log_prob, stats.t.logsf(math.sqrt(2.0), 5.0), rtol=1e-10)
+
+
+def test_refusals():
+    box = tg.Box([0.0], [1.0])
+    with pytest.raises(ValueError, match="must be positive"):
+        tg.log_probability([0.0], [[1.0]], box, df=0.0)
+    with pytest.raises(ValueError, match="Kshirsagar"):
+        tg.log_probability([0.0], [[1.0]], box, df=3.0, noncentral="central")
+    everything = tg.Selection(lambda x: jnp.ones(x.shape[:-1]), 1)
+    with pytest.raises(ValueError, match="Draw from the t"):
+        tg.log_probability([0.0], [[1.0]], everything, df=3.0)
+
+
+def test_a_trace_with_df_as_a_number_takes_its_nodes():
+    region = tg.Box([2.0], [jnp.inf])
+    result = jax.jit(lambda loc: tg.log_probability(loc, [[1.0]], region, df=0.4))(jnp.zeros(1))
+    np.testing.assert_allclose(result.log_prob, stats.t.logsf(2.0, 0.4), rtol=1e-10)
+    assert result.stderr == 0

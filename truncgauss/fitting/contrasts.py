@@ -1,0 +1,238 @@
+"""Simultaneous intervals and adjusted p-values of many contrasts, by their joint distribution.
+
+References:
+    Hothorn, Bretz and Westfall (2008), Simultaneous inference in general parametric models.
+    Westfall and Young (1993), Resampling-Based Multiple Testing, for the step-down test. Montiel
+    Olea and Plagborg-Moller (2019), Simultaneous confidence bands, for sup-t bands.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Real
+
+from truncgauss.fitting.derived import Derived
+from truncgauss.gaussian.problem import PRNGKey
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.method import Method
+from truncgauss.probability.quantiles import Quantile, log_exceedance, quantile
+
+ALTERNATIVES = "two-sided", "less", "greater"
+MOST_PRINTED = 30  # contrasts up to which a table shows adjusted p-values
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SimultaneousInference:
+    """Estimates of contrasts with simultaneous intervals; `print` shows a table.
+
+    Attributes:
+        names: of the contrasts.
+        estimates: shape (m,).
+        standard_errors: shape (m,).
+        statistics: (estimate - null) / standard error, shape (m,).
+        critical_value: of the largest statistic, with its own numerical standard error.
+        low, high: limits of the intervals, shape (m,); the band, if the contrasts are a curve.
+        level: of all intervals together.
+        alternative: "two-sided", "less" or "greater".
+        correlation: of the contrasts, shape (m, m).
+        df: degrees of freedom.
+        method, key: how probabilities are computed.
+    """
+
+    names: tuple[str, ...]
+    estimates: np.ndarray
+    standard_errors: np.ndarray
+    statistics: np.ndarray
+    critical_value: Quantile
+    low: np.ndarray
+    high: np.ndarray
+    level: float
+    alternative: str
+    correlation: np.ndarray = dataclasses.field(repr=False)
+    df: float
+    method: Method = dataclasses.field(repr=False)
+    key: PRNGKey | None = dataclasses.field(repr=False)
+
+    @property
+    def p_values(self) -> np.ndarray:
+        """Single-step adjusted p-values: of the largest of all statistics, shape (m,)."""
+        return self._probabilities[0][0]
+
+    @property
+    def step_down_p_values(self) -> np.ndarray:
+        """Step-down adjusted p-values: of the largest of the statistics not yet rejected, (m,)."""
+        p = self._probabilities[0][1][order := np.argsort(-self._extremeness)]
+        adjusted = np.empty_like(p)
+        adjusted[order] = np.maximum.accumulate(p)
+        return adjusted
+
+    @property
+    def p_value_errors(self) -> np.ndarray:
+        """Numerical standard errors of the single-step and step-down p-values, shape (2, m)."""
+        return self._probabilities[1]
+
+    @property
+    def _extremeness(self) -> np.ndarray:
+        """The statistics in the direction of the alternative."""
+        if self.alternative == "two-sided":
+            return np.abs(self.statistics)
+        return -self.statistics if self.alternative == "less" else self.statistics
+
+    @functools.cached_property
+    def _probabilities(self) -> tuple[np.ndarray, np.ndarray]:
+        """P(some statistic of a set is beyond one's value), of all and of those not above it."""
+        size = self._extremeness
+        limits = np.broadcast_to(size[:, None], (2, len(size), len(size))).copy()
+        limits[1][size[None, :] > size[:, None]] = np.inf
+        log_p, error = log_exceedance(
+            limits, self.correlation, self.alternative == "two-sided", self.df, self.method,
+            self.key,
+        )  # fmt: skip
+        p = np.exp(np.asarray(log_p))
+        return p, p * np.asarray(error)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.names))
+        head = f"{100 * self.level:g} % simultaneous"
+        lines = [f"{'':{width}}  {'estimate':>10} {'std. error':>10} {head:>24}"]
+        shown = len(self.names) <= MOST_PRINTED
+        lines[0] += f" {'t':>8} {'p':>9} {'step-down':>9}" if shown else ""
+        for j, name in enumerate(self.names):
+            interval = f"[{self.low[j]:.5g}, {self.high[j]:.5g}]"
+            row = f"{name:{width}}  {self.estimates[j]:10.5g} {self.standard_errors[j]:10.5g}"
+            row += f" {interval:>24}"
+            if shown:
+                p, down = self.p_values[j], self.step_down_p_values[j]
+                row += f" {self.statistics[j]:8.4g} {p:9.3g} {down:9.3g}"
+            lines.append(row)
+        error = float(self.critical_value.stderr)
+        exact = f", standard error {error:.1g}" if error > 0 else ""
+        degrees = "" if math.isinf(self.df) else f", {self.df:g} degrees of freedom"
+        value = float(self.critical_value.value)
+        return "\n".join([*lines, f"critical value {value:.8g}{exact}{degrees}"])
+
+
+def simultaneous(
+    estimates: Real[ArrayLike, " k"] | Derived,
+    covariance: Real[ArrayLike, "k k"] | None = None,
+    df: float = math.inf,
+    contrasts: str | Real[ArrayLike, "m k"] | None = None,
+    level: float = 0.95,
+    alternative: str = "two-sided",
+    names: Sequence[str] | None = None,
+    null: Real[ArrayLike, "*#m"] = 0.0,
+    method: Method = Automatic(),
+    key: PRNGKey | None = None,
+) -> SimultaneousInference:
+    r"""Simultaneous intervals, a band, and adjusted p-values, exact for their joint distribution.
+
+    With contrasts C b of estimates b, standard errors s and the critical value c,
+
+    .. math:: P\Bigl(\max_j |T_j| \le c\Bigr) = \text{level}, \qquad (C b)_j \pm c\, s_j,
+
+    T being Gaussian, or t with df degrees of freedom, with the correlation of C b. Adjusted
+    p-values are P(max |T| >= |t_j|), over all contrasts (single step) or those not yet rejected
+    (step down).
+
+    Args:
+        estimates: b, shape (k,), or what `fit.derived(...)` returns, with its covariance.
+        covariance: of b, shape (k, k); of means of groups, the variance over their sizes.
+        df: degrees of freedom of the variance; inf if it is known, or for large samples.
+        contrasts: "dunnett", each group against the first; "tukey", all pairs; a matrix (m, k); or
+            None for the estimates themselves, as for a sup-t band of a curve.
+        level: probability that all intervals hold.
+        alternative: "two-sided", "less" or "greater".
+        names: of the estimates, or of the contrasts of a matrix.
+        null: values of the contrasts under the hypotheses.
+        method, key: see `log_probability`.
+
+    Raises:
+        ValueError: for disagreeing shapes, unknown contrasts or alternatives, or a contrast without
+            variance.
+
+    Example:
+        >>> sizes = jnp.array([20.0, 3.0, 3.0, 15.0])
+        >>> result = tg.simultaneous(
+        ...     [14.8, 12.6667, 7.3333, 13.1333], jnp.diag(6.71 / sizes), df=37, contrasts="dunnett"
+        ... )
+        >>> result.critical_value.value.round(6), result.names[0]
+        (Array(2.488589, dtype=float64), '1 - 0')
+    """
+    if alternative not in ALTERNATIVES:
+        raise ValueError(f"alternative must be one of {ALTERNATIVES}, got {alternative!r}.")
+    b, matrix = _with_covariance(estimates, covariance)
+    rows, labels = contrasts_of(contrasts, len(b), names)
+    values, spread = rows @ b, rows @ matrix @ rows.T
+    errors = np.sqrt(np.diagonal(spread))
+    if not np.all(errors > 0):
+        raise ValueError(
+            f"the contrast {labels[int(np.argmin(errors))]!r} has no variance. Leave it out."
+        )
+    correlation = spread / np.outer(errors, errors)
+    np.fill_diagonal(correlation, 1.0)
+    correlation = 0.5 * (correlation + correlation.T)
+    tail = "both" if alternative == "two-sided" else "lower"
+    zero = jnp.zeros(len(values))
+    critical = quantile(level, zero, correlation, tail=tail, df=df, method=method, key=key)
+    width = float(critical.value) * errors
+    return SimultaneousInference(
+        names=labels, estimates=values, standard_errors=errors,
+        statistics=(values - np.asarray(null, float)) / errors, critical_value=critical,
+        low=np.full_like(values, -np.inf) if alternative == "less" else values - width,
+        high=np.full_like(values, np.inf) if alternative == "greater" else values + width,
+        level=level, alternative=alternative, correlation=correlation, df=df, method=method,
+        key=key,
+    )  # fmt: skip
+
+
+def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The estimates and their covariance as arrays of agreeing shapes."""
+    if isinstance(estimates, Derived):
+        covariance, estimates = estimates.covariance, np.ravel(estimates.value)
+    if covariance is None:
+        raise ValueError("covariance is missing: pass that of the estimates, shape (k, k).")
+    b, matrix = np.asarray(estimates, float), np.asarray(covariance, float)
+    if b.ndim != 1 or matrix.shape != (len(b), len(b)):
+        raise ValueError(
+            "estimates need shape (k,) and their covariance (k, k), got "
+            f"{b.shape} and {matrix.shape}."
+        )
+    return b, matrix
+
+
+def contrasts_of(
+    contrasts: str | Any | None, k: int, names: Sequence[str] | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The matrix of contrasts of k estimates, and their names."""
+    groups = tuple(map(str, range(k) if names is None else names))
+    if contrasts is None or isinstance(contrasts, str):
+        if len(groups) != k:
+            raise ValueError(f"{len(groups)} names for {k} estimates.")
+    if contrasts is None:
+        return np.eye(k), groups
+    if isinstance(contrasts, str):
+        if contrasts not in ("dunnett", "tukey"):
+            raise ValueError(
+                f'contrasts must be "dunnett", "tukey", a matrix or None, got {contrasts!r}.'
+            )
+        if k < 2:
+            raise ValueError(f"{contrasts} compares groups: two estimates are needed, got {k}.")
+        every = itertools.combinations(range(k), 2)
+        pairs = [(i, j) for i, j in every if contrasts == "tukey" or i == 0]
+        identity = np.eye(k)
+        rows = np.stack([identity[j] - identity[i] for i, j in pairs])
+        return rows, tuple(f"{groups[j]} - {groups[i]}" for i, j in pairs)
+    rows = np.asarray(contrasts, float)
+    if rows.ndim != 2 or rows.shape[1] != k:
+        raise ValueError(f"contrasts of {k} estimates need shape (m, {k}), got {rows.shape}.")
+    labels = tuple(map(str, range(len(rows)))) if names is None else tuple(map(str, names))
+    if len(labels) != len(rows):
+        raise ValueError(f"{len(labels)} names for {len(rows)} contrasts.")
+    return rows, labels

@@ -1,0 +1,427 @@
+r"""The level at which a family of regions holds a given probability.
+
+The log odds of the region are an increasing function of the level. Their root is bracketed and
+found by secants, with the nodes, order, tilt and random key held: the function is then smooth, and
+the quantile deterministic. Its derivatives are those of the implicit function, dq = -dF / F_q.
+
+Reference:
+    Brent (1973), Algorithms for Minimization without Derivatives, for the choice between a secant
+    and half of the bracket.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import ArrayLike
+from jaxtyping import Float, Real
+
+from truncgauss.execution.pytrees import (
+    as_dtype,
+    as_float_array,
+    as_float_input,
+    is_concrete,
+    values_of,
+)
+from truncgauss.gaussian.covariances import Covariance, CovarianceMatrix, as_covariance
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    PRNGKey,
+    Problem,
+    as_key,
+    as_problem,
+)
+from truncgauss.gaussian.regions import Box, Polyhedron, Region
+from truncgauss.probability import student
+from truncgauss.probability.automatic import Automatic, log_probability
+from truncgauss.probability.exact import applies
+from truncgauss.probability.method import Method, estimate
+from truncgauss.probability.structure import structured
+from truncgauss.special import log1mexp, log_sum_exp
+
+TAILS = "lower", "upper", "both"
+MOST_OUTSIDE = 16  # dimensions up to which the outside is a sum of boxes
+RARE = 1e-3  # of a smaller probability outside that sum is also sampled
+MOST_STEPS, LONGEST = 100, 2.0
+PILOT = 0.02  # of the log odds, by a function whose nodes and plan change with the level
+
+
+class Quantile(NamedTuple):
+    """A quantile and its standard error.
+
+    Attributes:
+        value: the level, shape of the broadcast leading axes.
+        stderr: its standard error, that of the probability over the density: 0 exact to rounding,
+            nan unknown. It carries no gradient.
+    """
+
+    value: Float[Array, "*batch"]
+    stderr: Float[Array, "*batch"]
+
+
+def quantile(
+    probability: Real[ArrayLike, "*#batch"],
+    loc: Loc,
+    covariance: CovarianceLike,
+    tail: str = "lower",
+    df: Real[ArrayLike, "*#batch"] = math.inf,
+    region: Callable[[Array], Region] | None = None,
+    method: Method = Automatic(),
+    key: PRNGKey | None = None,
+    noncentral: str = "shifted",
+) -> Quantile:
+    r"""The equicoordinate quantile of a Gaussian or t vector, or the level of a family of regions.
+
+    .. math:: P(X_1 \le q, \dots, X_d \le q) = p \ \text{(lower)}, \quad
+        P(X_1 \ge q, \dots, X_d \ge q) = p \ \text{(upper)}, \quad
+        P(|X_1| \le q, \dots, |X_d| \le q) = p \ \text{(both)}
+
+    It is differentiable in probability, loc, covariance and df, and works under `jit` and `vmap`.
+    Called with numbers it recognises structure as `log_probability` does: equal correlations and
+    Dunnett's are exact in any dimension, and so are singular covariances of rank one and two. If
+    many coordinates have no structure, the sampling error of `method` at its first number of points
+    is reported; `tg.Separation(2**15)` takes more.
+
+    Args:
+        probability: p between 0 and 1, shape (...). In up to 16 dimensions the distance of p from 1
+            keeps its relative accuracy where the probability is exact, or p above 0.999.
+        loc: mean, shape (..., d).
+        covariance: matrix, shape (..., d, d), or one of the forms such as `LowRank`; of a t the
+            scale matrix.
+        tail: "lower", "upper" or "both".
+        df: degrees of freedom of a multivariate t; inf is the Gaussian.
+        region: instead of a tail, a function of a positive level, of the shape (...), that returns
+            the region, which grows with it: `lambda r: tg.Ball(center, r)`.
+        method, key, noncentral: see `log_probability`.
+
+    Returns:
+        Quantile(value, stderr), each of the broadcast leading shape. The value is NaN where no
+        level holds the probability.
+
+    Raises:
+        ValueError: for an unknown tail, or a probability that is not between 0 and 1.
+
+    References:
+        Genz and Bretz (2009), Computation of Multivariate Normal and t Probabilities. Bornkamp
+        (2018), Calculating quantiles of noisy distribution functions using local linear
+        regressions, for another approach.
+
+    Example:
+        >>> result = tg.quantile(0.95, [0.0, 0.0], jnp.eye(2), tail="both")
+        >>> result.value.round(9), float(result.stderr)
+        (Array(2.23647665, dtype=float64), 0.0)
+        >>> radius = tg.quantile(0.95, [0.0, 0.0], jnp.eye(2), region=lambda r: tg.Ball([0, 0], r))
+        >>> radius.value.round(6)  # the root of a quantile of chi squared
+        Array(2.447747, dtype=float64)
+    """
+    if tail not in TAILS:
+        raise ValueError(f"tail must be one of {', '.join(TAILS)}, got {tail!r}.")
+    form = as_covariance(covariance)
+    mean = as_float_array(loc, "loc")
+    dtype = jnp.result_type(mean, *jax.tree.leaves(form), 0.0)
+    number = np.array(probability) if isinstance(probability, int | float) else probability
+    share: Any = as_dtype(as_float_input(number, "probability"), dtype)
+    known = values_of(share)
+    if known is not None and not bool(np.all((np.asarray(known) > 0) & (np.asarray(known) < 1))):
+        raise ValueError(f"probability must be between 0 and 1, got {probability!r}.")
+    upper = region is None and tail == "upper"
+    family = Family("both" if tail == "both" else "lower", region, noncentral)
+    inputs = Inputs(share, -mean if upper else mean, form, df)
+    result = _quantile(inputs, family, method, as_key(key))
+    return result._replace(value=-result.value) if upper else result
+
+
+class Inputs(NamedTuple):
+    """The inputs that a quantile depends on smoothly."""
+
+    share: Array
+    loc: Array
+    covariance: Covariance
+    df: Any
+
+
+@dataclass(frozen=True)
+class Family:
+    """Regions that grow with a level, which is a function of a real coordinate."""
+
+    tail: str
+    region: Callable[[Array], Region] | None
+    kind: str
+
+    def problem(self, inputs: Inputs, level: Array) -> Problem:
+        """The problem at levels of the batch shape."""
+        if self.region is not None:
+            return as_problem(inputs.loc, inputs.covariance, self.region(level))
+        d = inputs.covariance.dimension
+        high = jnp.broadcast_to(level[..., None], (*level.shape, d))
+        low = -high if self.tail == "both" else jnp.full_like(high, -jnp.inf)
+        problem = as_problem(inputs.loc, inputs.covariance, Box(low, high))
+        # It moves the mean into the limits, which is another t if the mean is divided too.
+        return _of_few_ranks(problem) if self.kind == "shifted" else problem
+
+    def level(self, inputs: Inputs, coordinate: Array) -> Array:
+        """A positive level exp(y), or one of either sign, sinh(y), from the centre, in units."""
+        loc, variances = lax.stop_gradient((inputs.loc, inputs.covariance.variances))
+        unit = jnp.sqrt(jnp.mean(variances, axis=-1))
+        if self.region is not None or self.tail == "both":
+            return unit * jnp.exp(coordinate)
+        return jnp.mean(loc, axis=-1) + unit * jnp.sinh(coordinate)
+
+
+def _of_few_ranks(problem: Problem) -> Problem:
+    """The same polygon in one or two independent variables, for a singular covariance."""
+    loc, covariance, box = problem
+    d = covariance.dimension
+    single = isinstance(covariance, CovarianceMatrix) and covariance.batch_shape == ()
+    if d < 3 or not single or not isinstance(box, Box) or not is_concrete(covariance):
+        return problem
+    sizes, vectors = np.linalg.eigh(np.asarray(covariance.covariance_matrix))
+    rank = int(np.sum(sizes > 64 * d * np.finfo(sizes.dtype).eps * sizes[-1]))
+    if rank > 2:
+        return problem
+    root = jnp.asarray(vectors[:, -rank:] * np.sqrt(sizes[-rank:]))
+    region = Polyhedron(root, box.low - loc, box.high - loc)
+    independent = CovarianceMatrix(jnp.eye(rank, dtype=root.dtype))
+    return Problem(jnp.zeros(rank, root.dtype), independent, region)
+
+
+def _outside(problem: Problem) -> tuple[Problem, Array]:
+    """Disjoint regions, along a first axis, whose union is the outside, and which exist at all.
+
+    The first coordinate outside of its limits is the j-th, below or above.
+    """
+    region = problem.region
+    low, high = region.low, region.high  # type: ignore[attr-defined]
+    m = low.shape[-1]
+    earlier = np.tri(m, m, -1, dtype=bool)[:, *(None,) * (low.ndim - 1), :]
+    present = np.eye(m, dtype=bool)[:, *(None,) * (low.ndim - 1), :]
+    lower = jnp.where(earlier, low, -jnp.inf)
+    upper = jnp.where(earlier, high, jnp.inf)
+    exists = jnp.concatenate(
+        [jnp.moveaxis(low > -jnp.inf, -1, 0), jnp.moveaxis(high < jnp.inf, -1, 0)]
+    )
+    lows = jnp.concatenate([lower, jnp.where(present & (high < jnp.inf), high, lower)])
+    highs = jnp.concatenate([jnp.where(present & (low > -jnp.inf), low, upper), upper])
+    if isinstance(region, Polyhedron):
+        return problem._replace(region=Polyhedron(region.matrix, lows, highs)), exists
+    return problem._replace(region=Box(lows, highs)), exists
+
+
+def _log_odds(given: Estimate, exists: Array | None) -> Estimate:
+    """The log odds of the inside, from its log probability or those of parts of the outside."""
+    eps = float(jnp.finfo(given.log_prob.dtype).eps)
+    if exists is None:
+        # The distance from 1 has an absolute error of rounding.
+        log_prob = jnp.minimum(given.log_prob, -0.25 * eps)
+        other = log1mexp(-log_prob)
+        error = jnp.where(other < math.log(1e-6), jnp.hypot(given.stderr, 4.0 * eps), given.stderr)
+        return Estimate(log_prob - other, error * jnp.exp(-other))
+    other, error = _log_outside(given, exists)
+    other = jnp.minimum(other, -0.25 * eps)
+    log_prob = log1mexp(-other)
+    return Estimate(log_prob - other, error * jnp.exp(-log_prob))
+
+
+def _log_outside(given: Estimate, exists: Array) -> Estimate:
+    """The log probability of disjoint parts, along a first axis, whose errors may have one sign."""
+    terms = jnp.where(exists, given.log_prob, -jnp.inf)
+    total = log_sum_exp(terms, axis=0)
+    shares = jnp.where(exists, jnp.exp(terms - total), 0.0)
+    return Estimate(total, jnp.sum(jnp.where(shares > 0, shares * given.stderr, 0.0), axis=0))
+
+
+def log_exceedance(
+    limits: Any, covariance: Any, two_sided: bool, df: Any, method: Method, key: PRNGKey | None
+) -> Estimate:
+    """The log probability that some coordinate exceeds its limit, in absolute value if two-sided.
+
+    Args:
+        limits: shape (..., d).
+        covariance: of the coordinates, of mean 0, shape (d, d).
+        two_sided, df, method, key: as of `quantile`.
+    """
+    high = as_float_array(limits)
+    d = high.shape[-1]
+    box = Box(-high if two_sided else jnp.full_like(high, -jnp.inf), high)
+    problem = _of_few_ranks(as_problem(jnp.zeros(d, high.dtype), covariance, box))
+    if d <= MOST_OUTSIDE and _is_exact(problem):
+        parts, exists = _outside(problem)
+        return _log_outside(log_probability(*parts, method, key, df), exists)
+    inside = log_probability(*problem, method, key, df)
+    log_prob = log1mexp(-jnp.minimum(inside.log_prob, 0.0))
+    result = Estimate(log_prob, inside.stderr * jnp.exp(inside.log_prob - log_prob))
+    rare = np.asarray(log_prob) < math.log(RARE)
+    if d > MOST_OUTSIDE or not rare.any():
+        return result
+    few = problem._replace(region=jax.tree.map(lambda x: x[rare], problem.region))
+    parts, exists = _outside(few)
+    refined = _log_outside(log_probability(*parts, method, key, df), exists)
+    return jax.tree.map(lambda x, y: x.at[rare].set(y), result, refined)
+
+
+def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Quantile:
+    """The root of the log odds, with its derivatives where the inputs have any."""
+    fixed = lax.stop_gradient(inputs)
+    if is_concrete(inputs) and isinstance(inputs.covariance, CovarianceMatrix):
+        fixed = fixed._replace(covariance=_with_factor(inputs.covariance))
+    # With the tracers of a derivative, also those in the function that returns the region.
+    problem = family.problem(inputs, jnp.ones((), inputs.share.dtype))
+    shape = np.broadcast_shapes(inputs.share.shape, problem.batch_shape, jnp.shape(inputs.df))
+    fixed = fixed._replace(share=jnp.broadcast_to(fixed.share, shape))
+    target = _logit(fixed.share)
+    outside = _counts_outside(inputs, family)
+    rough = Automatic(rtol=1e-3) if isinstance(method, Automatic) else method
+    staged = not is_concrete(lax.stop_gradient((problem, fixed)))
+
+    def moving(y: Array) -> Array:
+        log_odds = _plain(fixed, family, y, outside, rough, key).log_prob
+        return lax.stop_gradient(log_odds) - target
+
+    pilot = _root(moving, jnp.zeros(shape, target.dtype), PILOT, staged)
+    held = _held(fixed, family, pilot, outside, method, key)
+
+    def smooth(y: Array) -> Estimate:
+        result: Estimate = lax.stop_gradient(held(fixed, y))
+        return result
+
+    tolerance = 8.0 * float(jnp.finfo(target.dtype).eps)
+    point = _root(lambda y: smooth(y).log_prob - target, pilot, tolerance, staged)
+    value, stderr = smooth(point)
+    width = 1e-3
+    rise = smooth(point + width).log_prob - value
+    step = family.level(fixed, point + width) - family.level(fixed, point)
+    sound = jnp.abs(value - target) <= width
+    stderr = jnp.where(sound, stderr * step / rise, jnp.nan)
+    point = jnp.where(sound, point, jnp.nan)
+    if not is_concrete((problem, inputs)):
+
+        def root(y: Array) -> Array:
+            return held(inputs, y).log_prob - _logit(inputs.share)
+
+        solved: Any = lax.custom_root
+        point = solved(root, point, lambda f, y: y, lambda g, y: y / g(jnp.ones_like(y)))
+    return Quantile(family.level(fixed, point), lax.stop_gradient(stderr))
+
+
+def _with_factor(covariance: CovarianceMatrix) -> Covariance:
+    """The covariance of three coordinates with its common factor, if it has one."""
+    of_three = covariance.batch_shape == () and covariance.dimension == 3
+    return structured(covariance, smallest=3) if of_three else covariance
+
+
+def _logit(share: Array) -> Array:
+    return jnp.log(share) - jnp.log1p(-share)
+
+
+def _counts_outside(inputs: Inputs, family: Family) -> bool:
+    """Whether the log odds are computed from the outside."""
+    problem = family.problem(inputs, jnp.ones(inputs.share.shape, inputs.loc.dtype))
+    d, share = inputs.covariance.dimension, values_of(inputs.share)
+    if not isinstance(problem.region, Box | Polyhedron) or d > MOST_OUTSIDE or share is None:
+        return False
+    return bool(np.all(np.asarray(share) > (0.5 if _is_exact(problem) else 1.0 - RARE)))
+
+
+def _is_exact(problem: Problem) -> bool:
+    return applies(student.recognised(problem).covariance, problem.region)
+
+
+def _plain(
+    inputs: Inputs, family: Family, y: Array, outside: bool, method: Method, key: Array
+) -> Estimate:
+    """The log odds at a coordinate, by the method as it serves that level."""
+    problem, exists = family.problem(inputs, family.level(inputs, y)), None
+    if outside:
+        problem, exists = _outside(problem)
+    given = log_probability(*problem, method, key, inputs.df, family.kind)
+    return _log_odds(given, exists)
+
+
+def _held(
+    inputs: Inputs, family: Family, y: Array, outside: bool, method: Method, key: Array
+) -> Callable[[Inputs, Array], Estimate]:
+    """The log odds as a smooth function of inputs and coordinate, with nodes and plan of this."""
+    gaussian = student.is_gaussian(inputs.df)
+
+    def problem_at(inputs: Inputs, y: Array) -> tuple[Problem, Array | None]:
+        problem = family.problem(inputs, family.level(inputs, y))
+        return _outside(problem) if outside else (problem, None)
+
+    problem = lax.stop_gradient(problem_at(inputs, y)[0])
+    nodes: Any = None
+    if not gaussian:
+        degrees = student.checked_df(inputs.df, family.kind, problem)
+        nodes = student.nodes_of(problem, degrees, family.kind)
+        problem = student.at_scale(problem, nodes.log_scale, family.kind)
+    plan = method.hold(*problem)
+
+    def log_odds(inputs: Inputs, y: Array) -> Estimate:
+        problem, exists = problem_at(inputs, y)
+        if gaussian:
+            return _log_odds(estimate(plan, problem, key), exists)
+        degrees = student.checked_df(inputs.df, family.kind, problem)
+        given = estimate(plan, student.at_scale(problem, nodes.log_scale, family.kind), key)
+        return _log_odds(student.mixed(nodes, degrees, given), exists)
+
+    return log_odds
+
+
+class Bracket(NamedTuple):
+    """The latest point of a search, the ends of its bracket, and its previous point and steps."""
+
+    point: Any
+    low: Any
+    high: Any
+    previous: Any
+    height: Any
+    steps: Any
+    done: Any
+
+
+def _root(function: Callable[[Any], Array], start: Array, tolerance: float, staged: bool) -> Array:
+    """The root of an increasing function of each of many numbers, to a tolerance in its value."""
+    xp: Any = jnp if staged else np
+    eps = 4.0 * float(jnp.finfo(start.dtype).eps)
+
+    def step(state: Bracket) -> Bracket:
+        point, low, high, previous, height, steps, done = state
+        value = function(point) if staged else np.asarray(function(jnp.asarray(point)))
+        low, high = xp.where(value < 0, point, low), xp.where(value > 0, point, high)
+        rise, run = value - height, point - previous
+        usable = (rise * run > 0) & xp.isfinite(rise)
+        change = -value * run / xp.where(usable, rise, 1.0)
+        change = xp.where(usable, change, -xp.sign(value) * LONGEST)
+        longest = xp.where(xp.isfinite(steps[0]), 2.0 * xp.abs(steps[0]), LONGEST)
+        longest = xp.maximum(longest, LONGEST)
+        change = xp.clip(change, -longest, longest)
+        bounded = xp.isfinite(low) & xp.isfinite(high)
+        middle = 0.5 * (xp.where(bounded, low, point) + xp.where(bounded, high, point))
+        slow = xp.abs(change) > 0.5 * xp.abs(steps[1])
+        across = (point + change <= low) | (point + change >= high)
+        change = xp.where(bounded & (slow | across), middle - point, change)
+        finished = (xp.abs(value) <= tolerance) | (xp.abs(change) <= eps * (1.0 + xp.abs(point)))
+        done = done | finished | xp.isnan(value)
+        following = xp.where(done, point, point + change)
+        steps = xp.stack([change, steps[0]])
+        return Bracket(following, low, high, point, value, steps, done)
+
+    first: Any = start if staged else np.asarray(start)
+    nothing, endless = xp.full_like(first, xp.nan), xp.full_like(first, xp.inf)
+    steps, done = xp.stack([endless, endless]), xp.zeros_like(first, dtype=bool)
+    state = Bracket(first, -endless, endless, nothing, nothing, steps, done)
+    if staged:
+        counted = lambda both: (both[0] + 1, step(both[1]))
+        unfinished = lambda both: (both[0] < MOST_STEPS) & ~jnp.all(both[1].done)
+        return lax.while_loop(unfinished, counted, (jnp.zeros((), int), state))[1].point
+    for _ in range(MOST_STEPS):
+        if state.done.all():
+            break
+        state = step(state)
+    return jnp.asarray(state.point, start.dtype)

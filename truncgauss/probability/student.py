@@ -1,0 +1,256 @@
+r"""Multivariate t probabilities: Gaussian ones, integrated over the common scale.
+
+With S = sqrt(chi^2_df / df) independent of Z ~ Normal(0, Sigma), the vector is X = loc + Z / S
+("shifted") or X = (loc + Z) / S ("Kshirsagar"). Given S it is Gaussian, so
+
+.. math:: P(X \in R) = \int f(t)\, P(X \in R \mid S = e^t)\, dt.
+
+As a function of S the integrand is log-concave for convex R: it has one mode, about which the
+trapezoidal rule converges geometrically, in the centre and in any tail. Its nodes are rows of a
+batch for whichever method serves the Gaussian, so each has its own tilt.
+
+References:
+    Genz and Bretz (2009), Computation of Multivariate Normal and t Probabilities. Trefethen and
+    Weideman (2014), The exponentially convergent trapezoidal rule.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+
+from truncgauss.execution.pytrees import as_dtype, as_float_input, is_concrete, values_of
+from truncgauss.gaussian.covariances import CovarianceMatrix
+from truncgauss.gaussian.problem import Estimate, LocRows, Problem, over_rows
+from truncgauss.gaussian.regions import Box, LinearRegion, QuadraticRegion
+from truncgauss.probability.exact import Exact, applies
+from truncgauss.probability.expectation_propagation import ExpectationPropagation
+from truncgauss.probability.method import average
+from truncgauss.probability.structure import structured
+from truncgauss.special.logspace import log_sum_exp
+
+KINDS = "shifted", "Kshirsagar"
+LARGEST_DF = 1e30  # from here on the scale is 1 to rounding
+SERIES = tuple(1.0 / math.factorial(n) for n in range(2, 18))
+# Logs of the relative size of the integrand at the ends, nodes for each unit of log scale, and the
+# fewest and the most nodes: where the Gaussian is exact, and where it is sampled.
+EXACT, SAMPLED = (38.0, 8.0, 56, 4096), (17.0, 4.0, 16, 512)
+UNKNOWN_DF = 2.0  # by which the number of nodes is chosen where df is traced
+NUM_STEPS, NUM_HALVINGS = 30, 14
+
+
+def is_gaussian(df: Any) -> bool:
+    """Whether df is known to be infinite."""
+    values = values_of(df)
+    return values is not None and bool(np.all(np.isposinf(np.asarray(values, float))))
+
+
+def checked_df(df: Any, kind: str, problem: Problem) -> Array:
+    """The degrees of freedom as an array of the problem's dtype.
+
+    Raises:
+        ValueError: for degrees of freedom that are not positive, an unknown kind, or a `Selection`.
+    """
+    number = isinstance(df, int | float)  # which a trace leaves concrete
+    array: Any = as_dtype(as_float_input(np.array(df) if number else df), problem.loc.dtype)
+    values = values_of(array)
+    if values is not None and not bool(np.all(np.asarray(values) > 0)):
+        raise ValueError(f"df, the degrees of freedom, must be positive, got {df!r}.")
+    if kind not in KINDS:
+        raise ValueError(f'noncentral must be "shifted" or "Kshirsagar", got {kind!r}.')
+    if not isinstance(problem.region, LinearRegion | QuadraticRegion):
+        raise ValueError(
+            f"df applies to a Box, Polyhedron, Ball or Ellipsoid, got a "
+            f"{type(problem.region).__name__}. Draw from the t distribution and average its "
+            "function instead."
+        )
+    return array
+
+
+def log_density(log_scale: Array, df: Array) -> Array:
+    """The log density of t = log S, accurate for any df: with a = df / 2,
+    log(2 a^a / Gamma(a)) + a (2 t - exp(2 t))."""
+    df = jnp.minimum(df, LARGEST_DF)
+    half, x = 0.5 * df, 2.0 * log_scale
+    # x + 1 - exp(x) by its series, where the difference would lose digits.
+    few = jnp.where(jnp.abs(x) < 0.5, x, 0.0)
+    series = -few * few * jnp.polyval(jnp.array(SERIES[::-1], x.dtype), few)
+    exponent = jnp.where(jnp.abs(x) < 0.5, series, x + 1.0 - jnp.exp(x))
+    large = jnp.maximum(half, 16.0)
+    inverse = 1.0 / large
+    square = inverse * inverse
+    binet = inverse / 12 - inverse * square * (1 / 360 - square * (1 / 1260 - square / 1680))
+    binet = binet + inverse * square**4 * (1 / 1188 - square * 691 / 360360)
+    small = jnp.minimum(half, 16.0)
+    direct = small * jnp.log(small) - small - jax.scipy.special.gammaln(small) + math.log(2.0)
+    stirling = math.log(2.0) + 0.5 * jnp.log(large / (2.0 * math.pi)) - binet
+    return jnp.where(half > 16.0, stirling, direct) + half * exponent
+
+
+def at_scale(problem: Problem, log_scale: Array, kind: str) -> Problem:
+    """The Gaussian problem given the scale, for log scales with axes before those of the problem.
+
+    A matrix of more than three dimensions stays as it is, and mean and limits are multiplied, so
+    that its structure is recognised; otherwise the covariance is divided, by which narrow intervals
+    keep their digits.
+    """
+    loc, covariance, region = problem
+    scale = jnp.exp(log_scale)[..., None]
+    if isinstance(region, Box) and isinstance(covariance, CovarianceMatrix) and loc.shape[-1] > 3:
+        mean = loc if kind == "Kshirsagar" else loc * scale
+        return Problem(mean, covariance, Box(region.low * scale, region.high * scale))
+    mean = loc / scale if kind == "Kshirsagar" else loc
+    by = jnp.broadcast_to(1.0 / scale, (*scale.shape[:-1], loc.shape[-1]))
+    return Problem(mean, covariance.scaled(by), region)
+
+
+class ScaleNodes(NamedTuple):
+    """Equidistant nodes of the log scale, along a first axis, and their distance."""
+
+    log_scale: Array
+    step: Array
+
+
+def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNodes:
+    """Nodes about the mode of the integrand, for every row, by the exact Gaussian probability or
+    by expectation propagation; `moment` of X are to be integrated besides."""
+    known = values_of(df)
+    problem, df = recognised(lax.stop_gradient(problem)), lax.stop_gradient(df)
+    exact = applies(problem.covariance, problem.region)
+    decay, density, fewest, most = EXACT if exact else SAMPLED
+    least = UNKNOWN_DF if known is None else float(np.min(known, initial=LARGEST_DF))
+    least = max(least - moment, 0.25 * least)
+    wanted = max(fewest, density * sum(_reach(decay, np.array(least), np)))
+    # By factors of sqrt(2), so that few programs are compiled.
+    count = int(min(most, 2.0 ** (math.ceil(2.0 * math.log2(wanted)) / 2.0)))
+    low, high = _supports(problem, df, kind, exact, decay, moment)
+    fractions = jnp.linspace(0.0, 1.0, count, dtype=low.dtype)
+    fractions = fractions.reshape(-1, *(1,) * low.ndim)
+    return ScaleNodes(low + (high - low) * fractions, (high - low) / (count - 1))
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4, 5))
+def _supports(
+    problem: Problem, df: Array, kind: str, exact: bool, decay: float, moment: int
+) -> tuple[Array, Array]:
+    method = Exact() if exact else ExpectationPropagation()
+
+    def of_row(row: Problem, degrees: LocRows) -> tuple[Array, Array]:
+        return _support(row, degrees.loc[0], kind, method, decay, moment)
+
+    ends: tuple[Array, Array] = over_rows(of_row, problem, LocRows(df[..., None]))
+    return ends
+
+
+def recognised(problem: Problem) -> Problem:
+    """The problem with the structure of its matrix, where it is known and has one."""
+    covariance = problem.covariance
+    known = is_concrete(covariance) and covariance.batch_shape == ()
+    if isinstance(problem.region, Box) and isinstance(covariance, CovarianceMatrix) and known:
+        return problem._replace(covariance=structured(covariance))
+    return problem
+
+
+def _reach(decay: float, df: Any, numbers: Any = jnp) -> tuple[Any, Any]:
+    """The distances from the mode by which the density of the log scale has fallen far enough."""
+    spread = (decay / df) ** 0.5
+    right = numbers.minimum(1.2 * spread, 1.0 + 0.5 * numbers.log1p(2.0 * decay / df))
+    return 1.1 * decay / df + 2.0 * spread, right
+
+
+def _support(
+    row: Problem, df: Array, kind: str, method: Any, decay: float, moment: int
+) -> tuple[Array, Array]:
+    """The interval of the log scale outside of which the integrand is negligible."""
+    key = jax.random.key(0)
+    df = jnp.minimum(df, LARGEST_DF)
+    bound = 0.4 * math.log(float(jnp.finfo(df.dtype).max))
+
+    def gaussian(log_scale: Array) -> Array:
+        return average(method, at_scale(row, log_scale, kind), key).log_prob
+
+    mode = _mode(gaussian, df, bound)
+
+    def log_integrand(log_scale: Array) -> Array:
+        tilt = -moment * jnp.minimum(log_scale - mode, 0.0)
+        return log_density(log_scale, df) + gaussian(log_scale) + tilt
+
+    left, right = _reach(decay, jnp.maximum(df - moment, 0.25 * df))
+    enough = log_integrand(mode) - decay
+    # Broken approximations leave the whole reach, which costs nodes, and shows in the error.
+    both = jnp.stack([-left, right])
+
+    def halved(_: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        inner, outer = state
+        middle = 0.5 * (inner + outer)
+        below = jax.vmap(log_integrand)(mode + middle) < enough
+        return jnp.where(below, inner, middle), jnp.where(below, middle, outer)
+
+    ends = lax.fori_loop(0, NUM_HALVINGS, halved, (0.0 * both, both))[1]
+    return jnp.maximum(mode + ends[0], -bound), jnp.minimum(mode + ends[1], bound)
+
+
+def _mode(gaussian: Callable[[Array], Array], df: Array, bound: float) -> Array:
+    """The mode of the integrand, within a bound: with r the slope of the Gaussian log probability,
+    the root of df (1 - exp(2 t)) + r. In most regimes r is a constant or a multiple of exp(2 t),
+    and one step suffices."""
+
+    def step(_: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        point, low, high = state
+        r = jax.jvp(gaussian, (point,), (jnp.ones_like(point),))[1]
+        r = jnp.where(jnp.isfinite(r), r, 0.0)
+        rise = 0.5 * jnp.log1p((jnp.maximum(r, 0.0)) / df)
+        fall = 0.5 * jnp.log1p(jnp.maximum(-r, 0.0) / df * jnp.exp(-2.0 * point))
+        target = rise - fall
+        low = jnp.where(target > point, point, low)
+        high = jnp.where(target > point, high, point)
+        inside = (target >= low) & (target <= high)
+        return jnp.where(inside, target, 0.5 * (low + high)), low, high
+
+    zero = jnp.zeros_like(df)
+    return lax.fori_loop(0, NUM_STEPS, step, (zero, zero - bound, zero + bound))[0]
+
+
+def log_terms(nodes: ScaleNodes, df: Array) -> Array:
+    """The log weight of each node: log density and step."""
+    return log_density(nodes.log_scale, df) + jnp.log(nodes.step)
+
+
+def mixed(nodes: ScaleNodes, df: Array, given: Estimate) -> Estimate:
+    """The log probability from those given the scale, along the first axis, with its error.
+
+    The errors of all nodes may have one sign, as they share a key. That of the rule is the square
+    of what half of the nodes would change, and what may lie beyond the ends.
+    """
+    terms = log_terms(nodes, df) + given.log_prob
+    total = log_sum_exp(terms, axis=0)
+    log_prob = jnp.where(jnp.isnan(given.log_prob).any(0), jnp.nan, total)
+    shares = lax.stop_gradient(jnp.exp(terms - jnp.where(jnp.isfinite(total), total, 0.0)))
+    sampled = jnp.sum(jnp.where(shares > 1e-9, shares * given.stderr, 0.0), axis=0)
+    half = 2.0 * shares[::2].sum(0)
+    beyond = shares[0] / (nodes.step * jnp.minimum(df, LARGEST_DF)) + shares[-1]
+    error = jnp.square(half - 1.0) + beyond
+    negligible = 1e4 * float(jnp.finfo(total.dtype).eps)
+    error = lax.stop_gradient(jnp.where(error > negligible, error, 0.0))
+    stderr = jnp.where(error > 0, jnp.hypot(sampled, error), sampled)
+    return Estimate(log_prob, jnp.where(total == -jnp.inf, sampled, stderr))
+
+
+def log_probability(
+    problem: Problem, df: Array, kind: str, gaussian: Callable[[Problem], Estimate]
+) -> Estimate:
+    """The log probability of a region under a multivariate t.
+
+    Args:
+        problem: loc, scale matrix and region, with any leading axes.
+        df: degrees of freedom, which broadcast with them.
+        kind: "shifted" or "Kshirsagar".
+        gaussian: the estimates for the rows of a Gaussian problem.
+    """
+    nodes = nodes_of(problem, df, kind)
+    return mixed(nodes, df, gaussian(at_scale(problem, nodes.log_scale, kind)))
