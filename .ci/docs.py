@@ -49,6 +49,8 @@ GUIDE = {
     "rows": "Rows known in part",
     "regression": "Regression and tables",
     "selection": "Selection models",
+    "econometrics": "Econometrics",
+    "detection-limits": "Detection limits",
     "mixtures": "Mixtures",
     "astronomy": "Astronomy",
     "reading-a-fit": "Reading a fit",
@@ -57,7 +59,9 @@ GUIDE = {
     "draws": "Draws and moments",
     "numpyro": "NumPyro",
     "optimisation": "Optimisation",
+    "collisions": "Collision probabilities",
     "methods": "Which method?",
+    "benchmarks": "Benchmarks",
     "gradients": "NaN gradients",
     "errors": "Errors and their cures",
     "speed": "Speed",
@@ -303,6 +307,8 @@ def build(site: pathlib.Path) -> None:
     )  # fmt: skip
     pdoc.render.env.filters["format_signature"] = formatted
     pdoc.render.env.globals["contents"] = CONTENTS
+    dark = pygments.formatters.HtmlFormatter(style="github-dark").get_style_defs(".pdoc-code")
+    pdoc.render.env.globals["dark_code"] = dark
     write_reference(site)
     (site / "figures").mkdir()
     for suffix in ("png", "svg", "gif"):
