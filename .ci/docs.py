@@ -51,6 +51,8 @@ GUIDE = {
     "selection": "Selection models",
     "ordinal": "Ordered categories",
     "simultaneous": "Simultaneous inference",
+    "econometrics": "Econometrics",
+    "detection-limits": "Detection limits",
     "mixtures": "Mixtures",
     "astronomy": "Astronomy",
     "reading-a-fit": "Reading a fit",
@@ -60,7 +62,9 @@ GUIDE = {
     "tails": "Quadratic forms and the outside",
     "numpyro": "NumPyro",
     "optimisation": "Optimisation",
+    "collisions": "Collision probabilities",
     "methods": "Which method?",
+    "benchmarks": "Benchmarks",
     "gradients": "NaN gradients",
     "errors": "Errors and their cures",
     "speed": "Speed",
@@ -306,6 +310,8 @@ def build(site: pathlib.Path) -> None:
     )  # fmt: skip
     pdoc.render.env.filters["format_signature"] = formatted
     pdoc.render.env.globals["contents"] = CONTENTS
+    dark = pygments.formatters.HtmlFormatter(style="github-dark").get_style_defs(".pdoc-code")
+    pdoc.render.env.globals["dark_code"] = dark
     write_reference(site)
     (site / "figures").mkdir()
     for suffix in ("png", "svg", "gif"):

@@ -73,6 +73,12 @@ def errors(results, ax):
     parts = {"weights": slice(0, k), "means": slice(k, 3 * k), "covariances": slice(3 * k, None)}
     for series, (name, part) in enumerate(parts.items()):
         plotting.points(scatter[part], stated[part], series=series, label=name, ax=ax)
+    worst = np.argmin(stated / scatter)
+    words = f"error {stated[worst]:.2g} where\nthe scatter is {scatter[worst]:.2g}"
+    ax.annotate(
+        words, (scatter[worst], stated[worst]), (0, -10), textcoords="offset points", ha="center",
+        va="top", fontsize=8,
+    )  # fmt: skip
     ends = [0.8 * min(scatter.min(), stated.min()), 1.25 * max(scatter.max(), stated.max())]
     ax.plot(ends, ends, color="#000000", linewidth=0.7, zorder=0, label="equal")
     ax.set(
@@ -80,4 +86,4 @@ def errors(results, ax):
         xlabel=f"scatter over {good.sum()} surveys, half of the central 68 %",
         ylabel="standard error, median",
     )  # fmt: skip
-    plotting.title("Errors stated and found", ax=ax)
+    plotting.title("Standard errors against the scatter", ax=ax)

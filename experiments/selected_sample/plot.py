@@ -1,4 +1,4 @@
-"""The fitted Gaussians, the trace of the fit, and the fraction along a shift of the mean."""
+"""The fitted Gaussians, and the fraction along a shift of the mean."""
 
 import numpy as np
 
@@ -7,17 +7,10 @@ from truncgauss import plotting
 
 
 def plot(results):
-    """The Gaussians with the box, the trace of the fit, and the fraction along a shift."""
-    picture, axes = plotting.mosaic(
-        [["rows", "fit"], ["rows", "shift"]], size=(5.0, 3.1), width_ratios=(1.2, 1)
-    )
-    left, middle, right = (axes[name] for name in ("rows", "fit", "shift"))
+    """The Gaussians with the box, and the fraction along a shift."""
+    picture, axes = plotting.mosaic([["rows", "shift"]], size=(4.6, 5.0))
+    left, right = axes["rows"], axes["shift"]
     (plane if len(results["columns"]) > 1 else line)(results, left)
-    plotting.trace(
-        results["loss"] - results["loss"].min(), results["decrement"],
-        ylabel="loss − lowest (nats a row)", norm_label="Newton decrement", ax=middle,
-    )  # fmt: skip
-    plotting.title("The fit", ax=middle)
     curves = results["shift"]
     plotting.value_and_gradient(
         curves["shift"], curves["soft"], curves["soft_gradient"],
@@ -28,8 +21,8 @@ def plot(results):
         ax=right,
     )  # fmt: skip
     plotting.title("The fraction as the mean moves", ax=right)
-    for ax in (left, middle, right):
-        plotting.legend(columns=3 if ax is left else 2, ax=ax)
+    for ax in (left, right):
+        plotting.legend(columns=2, ax=ax)
     return picture
 
 
@@ -59,7 +52,7 @@ def plane(results, ax):
     low, high = results["limits"]["low"][:2], results["limits"]["high"][:2]
     plotting.region(tg.Box(low, high), label="outside the limits", ax=ax)
     ax.set(xlabel=axis_name(results, 0), ylabel=axis_name(results, 1))
-    plotting.title("Three Gaussians: half and 90 % of each", ax=ax)
+    plotting.title("Rows behind limits: naive and truncated fit", ax=ax)
 
 
 def line(results, ax):
