@@ -128,6 +128,15 @@ def test_two_ordered_outcomes_are_a_polychoric_correlation():
     assert fit.names == ("cut[x][0]", "cut[x][1]", "cut[y][0]", "cut[y][1]", "correlation[y, x]")
 
 
+def test_two_outcomes_that_are_nearly_one_have_no_maximum_inside():
+    """The cells form a rising chain, where the likelihood is highest at a correlation of 1."""
+    table = np.array([[590, 0, 0], [220, 700, 0], [0, 115, 375]])
+    x, y = np.repeat(np.indices((3, 3)).reshape(2, -1), table.ravel(), axis=1)
+    fit = tg.fit_observations(tg.Observations.of([tg.Ordinal(x), tg.Ordinal(y)]))
+    assert not fit.converged and "correlations of 1 or -1" in fit.reason
+    assert np.all(np.isinf(fit.errors)) and tg.polychoric(table).rho == 1.0
+
+
 def test_mixed_rows_are_their_density():
     """Exact, ordered, limited and missing entries in the same rows."""
     rng = np.random.default_rng(0)
