@@ -321,3 +321,29 @@ def test_methods_that_cannot_serve_the_outside_refuse():
         tg.Outside(tg.Selection(lambda x: x[0] > 0, 2))
     with pytest.raises(TypeError, match="Outside: a tg.Box, Polyhedron, Ball or Ellipsoid"):
         tg.Outside(hole)
+
+
+def test_extreme_weights_and_values_of_quadratic_forms():
+    """Values in closed form: of two degrees of freedom, and P(Q > q) = 1 to rounding."""
+    tail = tg.log_quadratic_form_tail
+    q = np.array([1e15, 1e18, 1e50, 1e300])
+    np.testing.assert_allclose(tail(q, [1.0], 2.0).log_prob, -0.5 * q, rtol=1e-14)
+    for scale in (1e-200, 1e200):
+        value = tail([3.0 * scale], [scale, 0.5 * scale], 2.0)
+        np.testing.assert_allclose(
+            value.log_prob, np.log(2 * np.exp(-1.5) - np.exp(-3.0)), rtol=1e-13
+        )
+    for weights in ([1.0, -1e-16], [1.0, -1e-100]):
+        assert tail(-1.0, weights) == (0.0, 0.0)
+    small = jnp.asarray([1.0, -(2.0**-30)], jnp.float32)
+    assert tail(jnp.float32(-1.0), small) == (0.0, 0.0)
+
+
+def test_degrees_of_freedom_near_0_state_their_error():
+    """Against mpmath's incomplete gamma function: tails of size df."""
+    for df, bound in ((1e-6, 1e-5), (1e-3, 1e-6), (1e-2, 1e-9)):
+        q = [1e-3, 1.0]
+        value, stderr = tg.log_quadratic_form_tail(q, [1.0], df)
+        true = [float(mp.log(mp.gammainc(df / 2, x / 2, regularized=True))) for x in q]
+        error = np.abs(value - np.array(true))
+        assert np.all(error <= stderr + 1e-9 * np.abs(value)) and np.all(stderr < bound)

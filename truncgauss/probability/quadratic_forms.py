@@ -84,8 +84,16 @@ def log_quadratic_form_tail(
     forms = QuadraticForm(
         rows(others[0]), others[1] if one else rows(others[1]), rows(others[0] * others[2])
     )
-    log_prob, error = _tails(forms, jnp.broadcast_to(q_rows, batch).reshape(-1))
+    log_prob, error = _tails(*_in_units(forms, jnp.broadcast_to(q_rows, batch).reshape(-1)))
     return Estimate(log_prob.reshape(batch), error.reshape(batch))
+
+
+def _in_units(forms: QuadraticForm, q: Array) -> tuple[QuadraticForm, Array]:
+    """The forms and values in units of the largest weight, whose powers would overflow."""
+    unit = lax.stop_gradient(jnp.max(jnp.abs(forms.weights), axis=-1))
+    unit = jnp.where((unit > 0) & jnp.isfinite(unit), unit, 1.0)
+    scaled = QuadraticForm(forms.weights / unit[:, None], forms.df, forms.shifts / unit[:, None])
+    return scaled, q / unit
 
 
 def _check(parts: Array, degrees: Array, away: Array) -> None:

@@ -44,6 +44,7 @@ FACTORS = {
 }  # by the size of a number; of equal degrees of freedom, of which one logarithm is taken
 HALVINGS, NEWTON_STEPS = 16, 4  # towards the minimum of f
 BISECTIONS = 8  # towards the end of a path
+NOTHING = -1000.0  # logarithm of a lower tail that makes no difference to the upper one
 MOST_ROUNDING = 0.02  # of the terms on a path; with more, only the saddle point is used
 ROUNDINGS = 4.0  # times that a number is rounded between the inputs and an exponent
 
@@ -193,7 +194,9 @@ def saddle(form: QuadraticForm, q: Array) -> Saddle:
     fall = jnp.sum(jnp.where(weights > 0, 0.0, df * jnp.abs(weights) + jnp.abs(shifts)))
     low = jnp.minimum(0.5 * end, 1.0 / (rise + q_size))
     share = 0.5 * jnp.sum(jnp.where(weights == top, df, 0.0)) / (fall + q_size + 2.0 / end)
-    gap = jnp.where(bounded, jnp.minimum(0.5 * end, share), 0.5 * end)
+    # Closer to the singularity than a few roundings, 1 - 2 w t would be 0.
+    gap = jnp.maximum(jnp.minimum(0.5 * end, share), 8.0 * float(jnp.finfo(q.dtype).eps) * end)
+    gap = jnp.where(bounded, gap, 0.5 * end)
 
     def point(theta: Array) -> Array:
         return end / (1.0 + jnp.exp(-theta))
@@ -226,6 +229,15 @@ def _constant(form: QuadraticForm) -> Array:
     return jnp.sum(jnp.where(form.weights == 0, form.shifts, 0.0))
 
 
+def _bound(form: QuadraticForm, q: Array) -> Array:
+    """A bound of log P(Q < q) by Chernoff, halfway to the singularity; inf without one."""
+    top = jnp.max(-form.weights)
+    t = 0.25 / jnp.where(top > 0, top, 1.0)
+    spread = 1.0 + 2.0 * form.weights * t
+    total = jnp.sum(-0.5 * form.df * jnp.log(jnp.abs(spread)) - form.shifts * t / spread) + t * q
+    return jnp.where(top > 0, total, jnp.inf)
+
+
 def tail_path(form: QuadraticForm, q: Array, bends: Array, count: int) -> TailPath:
     """The best path by its size alone for the tail on the side of q away from the mean."""
     is_lower = q < jnp.sum(form.weights * form.df + form.shifts)
@@ -233,6 +245,7 @@ def tail_path(form: QuadraticForm, q: Array, bends: Array, count: int) -> TailPa
     # Nothing lies beyond the constant without weights of that sign.
     beyond = sign * (q - _constant(form))
     certain = (jnp.max(sign * form.weights) <= 0) & (beyond >= 0) | jnp.isinf(q)
+    certain = certain | is_lower & (_bound(form, q) < NOTHING)
     weights = jnp.where(certain, 1.0, sign * form.weights)
     shifts = jnp.where(certain, 0.0, sign * form.shifts)
     target = jnp.where(certain, 2.0 * jnp.sum(form.df + 0.0 * weights), sign * q)
@@ -282,6 +295,8 @@ def _upper_path(
     spread = 1.0 - 2.0 * point * form.weights
     size_0 = (form.df * jnp.abs(form.weights) + jnp.abs(form.shifts) / spread) * point / spread
     rounding = ROUNDINGS * eps * (1.0 + jnp.sum(size_0) + point * jnp.abs(q))
+    # 1 - 2 w t is rounded before df / 2 multiplies its logarithm.
+    rounding = rounding + 0.125 * eps * jnp.sum(form.df + 0.0 * form.weights)
     leading = jnp.log(scale / point) - LOG_SQRT_2PI
     return t, slope / t * (last * jnp.asarray(weight, q.dtype)), leading, rounding
 
@@ -324,7 +339,9 @@ def total_of(path: TailPath, exponents: Array) -> tuple[Array, Array, Array, Arr
     total = jnp.sum(terms)
     error = jnp.abs(2.0 * jnp.sum(terms[::2]) / total - 1.0)
     cut = len(terms) * jnp.abs(parts[-1]) / total
-    error = jnp.minimum(error, 30.0 * error**1.5) + cut
+    # Terms of both signs that cancel, as of degrees of freedom near 0, converge slowly.
+    cancels = jnp.sum(jnp.abs(terms)) > 2.0 * total
+    error = jnp.where(cancels, 2.0 * error, jnp.minimum(error, 1e3 * error**1.5)) + cut
     return parts, total, level, jnp.where(total > 0, error, jnp.inf)
 
 
