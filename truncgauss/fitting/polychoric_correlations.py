@@ -933,7 +933,7 @@ def notes_on(names: tuple[str, ...], pairs: np.ndarray, rho: np.ndarray) -> list
     notes, kinds = [], ((np.abs(rho) == 1, "at the edge 1 or -1, without an error"),)
     for which, what in (
         *kinds,
-        (np.isnan(rho), "nan, as one of the two is constant in their rows"),
+        (np.isnan(rho), "nan, as they share no row or one is constant in these"),
     ):
         numbers = np.flatnonzero(which)
         if len(numbers):
