@@ -2,11 +2,13 @@
 
 import math
 
+import jax
 import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
 import truncgauss as tg
+from truncgauss.probability.radial import LargestCoordinate
 
 SIZES = np.array([20.0, 3.0, 3.0, 15.0])
 MEANS = np.array([14.8, 38 / 3, 22 / 3, 197 / 15])
@@ -86,3 +88,43 @@ def test_refusals():
         tg.simultaneous([1.0, 2.0], np.eye(2), contrasts=[[0.0, 0.0]])
     with pytest.raises(ValueError, match=r"shape \(k,\)"):
         tg.simultaneous([1.0, 2.0], np.eye(3))
+
+
+def test_the_largest_coordinate_by_directions_is_within_its_error():
+    """Against independent coordinates, Dunnett's quantiles and the studentized range."""
+    key = jax.random.key(0)
+    loading = np.sqrt(SIZES[1:] / (SIZES[1:] + SIZES[0]))
+    dunnett = np.outer(loading, loading)
+    np.fill_diagonal(dunnett, 1.0)
+    pairs = np.array([np.eye(4)[j] - np.eye(4)[i] for i in range(4) for j in range(i)]) / 2**0.5
+    tukey = stats.studentized_range.ppf(0.95, 4, 10) / 2**0.5
+    for covariance, df, two_sided, share, true in (
+        (np.eye(20), math.inf, True, 0.95, stats.norm.isf(0.5 - 0.5 * 0.95 ** (1 / 20))),
+        (np.eye(3), math.inf, False, 0.05, stats.norm.ppf(0.05 ** (1 / 3))),
+        (dunnett, 37, True, 0.95, 2.488589106653),
+        (dunnett, 37, False, 0.95, 2.182683596754),
+        (pairs @ pairs.T, 10, True, 0.95, tukey),
+    ):
+        value, stderr = LargestCoordinate.of(covariance, df, two_sided, key).quantile(share)
+        assert abs(value - true) < 4 * stderr < 0.02
+
+
+def test_exceedances_by_directions_of_limits_of_either_sign():
+    limits = np.array([-1.0, 0.5, 3.0, 30.0])
+    some = LargestCoordinate.of(np.eye(4), math.inf, False, jax.random.key(1))
+    (whole, nested), errors = some.tails(limits)
+    inside = stats.norm.logcdf(limits)
+    np.testing.assert_array_less(np.abs(whole + np.expm1(4 * inside)), 4 * errors[0] + 1e-16)
+    true = -np.expm1([1, 2, 3, 4] * inside)
+    np.testing.assert_array_less(np.abs(nested - true), 4 * errors[1] + 1e-16)
+    assert np.all(errors < 2e-2 * whole) and nested[3] == whole[3] > 0
+
+
+def test_a_curve_of_few_coefficients_has_a_band():
+    x = np.linspace(0.0, 1.0, 31)
+    design = x[:, None] ** np.arange(3)
+    result = tg.simultaneous(np.zeros(3), np.eye(3), df=20, contrasts=design)
+    value, stderr = result.critical_value
+    same = tg.simultaneous(np.zeros(3), np.eye(3), df=20, contrasts=np.repeat(design, 2, axis=0))
+    assert 0 < stderr < 5e-4 and abs(same.critical_value.value - value) < 4 * stderr
+    assert stats.t.isf(0.025, 20) < value < np.sqrt(3 * stats.f.isf(0.05, 3, 20))  # Scheffe's

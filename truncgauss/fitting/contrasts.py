@@ -19,10 +19,16 @@ from jax.typing import ArrayLike
 from jaxtyping import Real
 
 from truncgauss.fitting.derived import Derived
-from truncgauss.gaussian.problem import PRNGKey
+from truncgauss.gaussian.problem import PRNGKey, as_key
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.method import Method
-from truncgauss.probability.quantiles import Quantile, log_exceedance, quantile
+from truncgauss.probability.quantiles import (
+    Quantile,
+    exceeds_exactly,
+    log_exceedance,
+    quantile,
+)
+from truncgauss.probability.radial import LargestCoordinate
 
 ALTERNATIVES = "two-sided", "less", "greater"
 MOST_PRINTED = 30  # contrasts up to which a table shows adjusted p-values
@@ -89,6 +95,8 @@ class SimultaneousInference:
     def _probabilities(self) -> tuple[np.ndarray, np.ndarray]:
         """P(some statistic of a set is beyond one's value), of all and of those not above it."""
         size = self._extremeness
+        if (sampled := largest_of(self)) is not None:
+            return sampled.tails(size)
         limits = np.broadcast_to(size[:, None], (2, len(size), len(size))).copy()
         limits[1][size[None, :] > size[:, None]] = np.inf
         log_p, error = log_exceedance(
@@ -151,7 +159,8 @@ def simultaneous(
         alternative: "two-sided", "less" or "greater".
         names: of the estimates, or of the contrasts of a matrix.
         null: values of the contrasts under the hypotheses.
-        method, key: see `log_probability`.
+        method, key: see `log_probability`. By default, where the joint distribution has no exact
+            form, it is that of the largest statistic along 65,536 directions, with exact radii.
 
     Raises:
         ValueError: for disagreeing shapes, unknown contrasts or alternatives, or a contrast without
@@ -178,17 +187,39 @@ def simultaneous(
     correlation = spread / np.outer(errors, errors)
     np.fill_diagonal(correlation, 1.0)
     correlation = 0.5 * (correlation + correlation.T)
-    tail = "both" if alternative == "two-sided" else "lower"
-    zero = jnp.zeros(len(values))
-    critical = quantile(level, zero, correlation, tail=tail, df=df, method=method, key=key)
-    width = float(critical.value) * errors
-    return SimultaneousInference(
+    unknown = Quantile(jnp.array(jnp.nan), jnp.array(jnp.nan))
+    result = SimultaneousInference(
         names=labels, estimates=values, standard_errors=errors,
-        statistics=(values - np.asarray(null, float)) / errors, critical_value=critical,
-        low=np.full_like(values, -np.inf) if alternative == "less" else values - width,
-        high=np.full_like(values, np.inf) if alternative == "greater" else values + width,
-        level=level, alternative=alternative, correlation=correlation, df=df, method=method,
-        key=key,
+        statistics=(values - np.asarray(null, float)) / errors, critical_value=unknown,
+        low=values, high=values, level=level, alternative=alternative, correlation=correlation,
+        df=df, method=method, key=key,
+    )  # fmt: skip
+    critical = critical_value(result)
+    width = float(critical.value) * errors
+    low = np.full_like(values, -np.inf) if alternative == "less" else values - width
+    high = np.full_like(values, np.inf) if alternative == "greater" else values + width
+    return dataclasses.replace(result, critical_value=critical, low=low, high=high)
+
+
+def largest_of(result: SimultaneousInference) -> LargestCoordinate | None:
+    """The largest statistic by directions, if its distribution is not exact and no method is
+    asked for."""
+    two_sided = result.alternative == "two-sided"
+    automatic = isinstance(result.method, Automatic)
+    if not automatic or exceeds_exactly(result.correlation, two_sided):
+        return None
+    return LargestCoordinate.of(result.correlation, result.df, two_sided, as_key(result.key))
+
+
+def critical_value(result: SimultaneousInference) -> Quantile:
+    """The quantile of the largest statistic."""
+    if (sampled := largest_of(result)) is not None:
+        value, stderr = sampled.quantile(result.level)
+        return Quantile(jnp.array(value, float), jnp.array(stderr, float))
+    tail = "both" if result.alternative == "two-sided" else "lower"
+    return quantile(
+        result.level, jnp.zeros(len(result.names)), result.correlation, tail=tail, df=result.df,
+        method=result.method, key=result.key,
     )  # fmt: skip
 
 

@@ -266,6 +266,13 @@ def log_exceedance(
     return jax.tree.map(lambda x, y: x.at[rare].set(y), result, refined)
 
 
+def exceeds_exactly(covariance: Any, two_sided: bool) -> bool:
+    """Whether `log_exceedance` of a covariance matrix (d, d) is exact to rounding."""
+    high = jnp.ones(len(covariance))
+    box = Box(-high if two_sided else jnp.full_like(high, -jnp.inf), high)
+    return _is_exact(_of_few_ranks(as_problem(jnp.zeros_like(high), covariance, box)))
+
+
 def _quantile(inputs: Inputs, family: Family, method: Method, key: Array) -> Quantile:
     """The root of the log odds, with its derivatives where the inputs have any."""
     fixed = lax.stop_gradient(inputs)
