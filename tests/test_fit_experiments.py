@@ -43,6 +43,33 @@ def test_wages_of_the_published_table():
     np.testing.assert_allclose(results["estimates"][6:8], [0.9899537, 0.2131294], atol=1e-5)
 
 
+def test_ordinal():
+    results, picture = completed("ordinal", num_rows=1500, missing=0.05)
+    assert results["failed"] == "" and results["pairs"].shape == (10, 2)
+    polychoric, pearson, true = (results[name] for name in ("polychoric", "pearson", "true"))
+    assert np.all(np.abs(polychoric[:, 0] - true) < 4 * results["stderr"])
+    assert np.all((polychoric[:, 1] < polychoric[:, 0]) & (polychoric[:, 0] < polychoric[:, 2]))
+    # Categories shrink correlations of .7 by far more than the error.
+    assert np.mean(np.abs(pearson[:, 0]) / np.abs(true)) < 0.9
+    assert results["held"][1] >= 8 > results["held"][0]
+    check_picture(picture)
+
+
+@pytest.mark.slow
+def test_comparisons():
+    results, picture = completed("comparisons")
+    assert results["failed"] == "" and results["held"]
+    alone, joint, bonferroni = results["critical"]
+    assert alone < joint < bonferroni and abs(joint - 2.48858911) < 6e-9
+    assert np.all(results["step_down"] <= results["p_values"])
+    alone, joint, bonferroni = results["curve_critical"]
+    scheffe = np.sqrt(3 * stats.f.isf(0.05, 3, 47))
+    assert alone < joint < min(scheffe, bonferroni) and 0 < results["curve_critical_error"] < 5e-4
+    value, low, high = results["curve"]
+    np.testing.assert_allclose(high - value, joint * results["curve_stderr"], rtol=1e-12)
+    check_picture(picture)
+
+
 def test_existence():
     results, picture = completed(
         "existence", cuts=(0.0, 2.0), sizes=(10, 50), num_samples=400, num_fits=6

@@ -1,0 +1,1 @@
+"""Pearson's correlation of ordered categories beside the polychoric one, with intervals."""
