@@ -16,7 +16,6 @@ References:
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +23,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from truncgauss.execution.pytrees import as_dtype, as_float_input, is_concrete, values_of
+from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.pytrees import (
+    as_dtype,
+    as_float_input,
+    frozen_pytree,
+    is_concrete,
+    static_field,
+    values_of,
+)
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, LocRows, Problem, over_rows
 from truncgauss.gaussian.regions import Box, LinearRegion, QuadraticRegion
@@ -128,20 +135,28 @@ def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNo
     wanted = max(fewest, density * sum(_reach(decay, np.array(least), np)))
     # By factors of sqrt(2), so that few programs are compiled.
     count = int(min(most, 2.0 ** (math.ceil(2.0 * math.log2(wanted)) / 2.0)))
-    low, high = _supports(problem, df, kind, exact, decay, moment)
+    low, high = _supports(SupportRule(kind, exact, decay, moment), problem, df)
     fractions = jnp.linspace(0.0, 1.0, count, dtype=low.dtype)
     fractions = fractions.reshape(-1, *(1,) * low.ndim)
     return ScaleNodes(low + (high - low) * fractions, (high - low) / (count - 1))
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _supports(
-    problem: Problem, df: Array, kind: str, exact: bool, decay: float, moment: int
-) -> tuple[Array, Array]:
-    method = Exact() if exact else ExpectationPropagation()
+@frozen_pytree
+class SupportRule:
+    """How the interval of scales is found: see `nodes_of`. All static."""
+
+    kind: str = static_field()
+    exact: bool = static_field()
+    decay: float = static_field()
+    moment: int = static_field()
+
+
+@Compiled
+def _supports(rule: SupportRule, problem: Problem, df: Array) -> tuple[Array, Array]:
+    method = Exact() if rule.exact else ExpectationPropagation()
 
     def of_row(row: Problem, degrees: LocRows) -> tuple[Array, Array]:
-        return _support(row, degrees.loc[0], kind, method, decay, moment)
+        return _support(row, degrees.loc[0], rule.kind, method, rule.decay, rule.moment)
 
     ends: tuple[Array, Array] = over_rows(of_row, problem, LocRows(df[..., None]))
     return ends
