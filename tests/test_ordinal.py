@@ -306,6 +306,34 @@ def test_extreme_cuts_keep_their_digits():
     np.testing.assert_allclose(fit.errors[0], spread, rtol=1e-5)
 
 
+@pytest.mark.slow
+def test_intervals_hold_where_cuts_are_extreme():
+    """300 samples; a coverage of 95 % gives one below 0.91 by chance once in a thousand."""
+    rng, inside = np.random.default_rng(0), []
+    for _ in range(300):
+        x = rng.normal(size=300)
+        codes = np.digitize(0.5 * x + rng.normal(size=300), [-2.2, 2.2])
+        fit = tg.fit_regression(tg.Ordinal(codes, 3), x[:, None], progress=False)
+        if fit.converged and len(fit.names) == 3:
+            wald = zip(fit.estimates - 1.96 * fit.errors, fit.estimates + 1.96 * fit.errors)
+            ends = [fit.profiles.get(name, end) for name, end in zip(fit.names, wald)]
+            inside.append([low < at < high for (low, high), at in zip(ends, [0.5, -2.2, 2.2])])
+    assert len(inside) > 290 and np.all(np.mean(inside, axis=0) > 0.91)
+
+
+@pytest.mark.slow
+def test_five_items_with_free_correlations():
+    rng = np.random.default_rng(5)
+    latent = rng.multivariate_normal(np.zeros(5), 0.5 * np.eye(5) + 0.5, 400)
+    rows = tg.Observations.of([tg.Ordinal(column) for column in (latent > 0.2).T])
+    common = tg.fit_observations(rows, covariance="common", num_profiles=0)
+    free = tg.fit_observations(rows, num_profiles=0)
+    pairs = free.covariance_matrix[np.tril_indices(5, -1)]
+    assert free.converged and np.all(np.abs(pairs - 0.5) < 4.0 * free.errors[-10:])
+    test = tg.likelihood_ratio(common, free)
+    assert test.degrees == 9 and test.p_value > 1e-3
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="the real data are not beside the project")
 def test_the_multivariate_probit_of_ohio():
     data = np.genfromtxt(SHARED / "ohio_sixcities.csv", delimiter=",", names=True)
