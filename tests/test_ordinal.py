@@ -295,6 +295,28 @@ def test_blocks_are_fits_by_themselves():
     np.testing.assert_allclose(four.estimates[-2:], two.estimates[-1], atol=1e-5)
 
 
+def test_common_limits_are_common_in_the_units_of_the_user():
+    """Also of covariates far from 0, whose coefficients differ between outcomes."""
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(400, 1)) + 5.0
+    codes = [np.digitize(b * x[:, 0] + rng.normal(size=400), [2.0, 3.0]) for b in (0.4, 0.6)]
+    rows = tg.Observations.of([tg.Ordinal(column) for column in codes])
+    fit = tg.fit_observations(rows, x, "diagonal", common_limits=True, num_profiles=0)
+    assert fit.names == ("coefficients[0][0]", "coefficients[1][0]", "cut[0]", "cut[1]")
+
+    def log_likelihood(p):
+        ends, total = np.concatenate([[-np.inf], p[2:], [np.inf]]), 0.0
+        for b, column in zip(p, codes):
+            below, above = (stats.norm.cdf(ends[column + k] - b * x[:, 0]) for k in (0, 1))
+            total += np.sum(np.log(above - below))
+        return total
+
+    np.testing.assert_allclose(log_likelihood(fit.estimates), fit.log_likelihood, rtol=1e-12)
+    for step in 1e-4 * np.eye(4):
+        sides = [log_likelihood(fit.estimates + sign * step) for sign in (1, -1)]
+        assert max(sides) < fit.log_likelihood and abs(np.diff(sides)) < 1e-5
+
+
 def test_extreme_cuts_keep_their_digits():
     """A category of one row in a million, whose limit is far in the tail."""
     counts = np.array([1.0, 999_999.0, 1e6])
