@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, stats
-from scipy.special import ndtri
 
 from truncgauss.execution import tables
 from truncgauss.execution.compiling import Compiled
@@ -22,7 +21,7 @@ from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio
-from truncgauss.likelihood.ordinal import Ordinal, is_whole
+from truncgauss.likelihood.ordinal import Ordinal, is_whole, limits_of
 from truncgauss.quadrature.orthants import by_limit, density, orthant
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
@@ -252,12 +251,6 @@ def increasing(x: jax.Array) -> jax.Array:
 def free_limits(limits: np.ndarray) -> np.ndarray:
     """The inverse of `increasing`."""
     return np.append(limits[:1], np.log(np.diff(limits)))
-
-
-def limits_of(counts: np.ndarray) -> np.ndarray:
-    """Limits of categories by their counts, along the last axis."""
-    below = np.cumsum(counts, axis=-1)
-    return np.asarray(ndtri(below[..., :-1] / below[..., -1:]))
 
 
 def names_of_cuts(name: str, levels: tuple[Any, ...]) -> list[str]:
