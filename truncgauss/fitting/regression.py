@@ -191,6 +191,11 @@ def parts_of_formulas(
     outcome: Any, design: Any, scale_design: Any, data: Any
 ) -> tuple[Any, Any, Any]:
     """The outcome and both designs, where they are formulas or names of columns of the data."""
+    if isinstance(outcome, Observations):
+        raise ValueError(
+            "fit_regression: the outcome is tg.Observations, which hold their limits themselves. "
+            "Give them to tg.fit_observations, with the design."
+        )
     outcome, design = tables.by_formula(outcome, design, data, "fit_regression")
     if design is None:
         raise ValueError("fit_regression: needs a design, or a formula as the outcome, and data.")
