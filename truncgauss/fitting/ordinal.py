@@ -314,10 +314,10 @@ def fit_ordinal(
 class LatentCoordinates:
     """Free coordinates of coefficients, standard deviations, correlations and limits.
 
-    x holds coefficients of orthogonal covariates; the logarithms of the standard deviations of
-    outcomes that are not ordered; correlations, as Fisher's z of each free pair, the logit of a
-    common one within its range, or artanh of the loadings of a factor; and the logarithms of the
-    differences of the limits of each ordered outcome, of which the first is 0.
+    x holds coefficients of orthogonal covariates; the logarithms of the differences of the limits
+    of each ordered outcome, of which the first is 0; those of the standard deviations of outcomes
+    that are not ordered; and correlations, as Fisher's z of each free pair, the logit of a common
+    one within its range, or artanh of the loadings of a factor.
 
     Attributes:
         inner: of whitened coefficients and the covariance.
@@ -356,48 +356,56 @@ class LatentCoordinates:
 
     @property
     def num_correlations(self) -> int:
-        d = len(self.kinds)
-        return {"common": 1, "factor": d}.get(self.structure, len(self.inner.pairs))
+        return {"common": 1, "factor": len(self.kinds)}.get(self.structure, len(self.pairs))
+
+    def split(self, x: jax.Array, coefficients: int, limits: list[int]) -> list[jax.Array]:
+        """Coefficients, limits of each of `ordered`, scales and correlations of a vector."""
+        sizes = [coefficients, *limits, len(self.inner.scales), self.num_correlations]
+        return jnp.split(x, np.cumsum(sizes)[:-1])
+
+    def parts(self, x: jax.Array) -> tuple[jax.Array, list[jax.Array], jax.Array, jax.Array]:
+        """Free coefficients, limits of each of `ordered`, the first 0, standard deviations, and
+        correlations: of pairs, the common one, or those with the factor."""
+        theta, *logs, scales, z = self.split(
+            x, len(self.shift), [self.kinds[j] - 2 for j in self.ordered]
+        )
+        cuts = [jnp.cumsum(jnp.concatenate([jnp.zeros(1), jnp.exp(part)])) for part in logs]
+        numbers = self.least + (1.0 - self.least) * jax.nn.sigmoid(z)
+        numbers = numbers if self.structure == "common" else jnp.tanh(z)
+        return theta, cuts, jnp.exp(scales), numbers
+
+    def covariance(self, scales: jax.Array, numbers: jax.Array) -> jax.Array:
+        """The covariance matrix of standard deviations that are free, and correlations."""
+        fixed = jnp.asarray(self.inner.fixed)
+        root = jnp.sqrt(jnp.diagonal(fixed)).at[np.array(self.inner.scales, int)].set(scales)
+        if self.structure == "full":
+            matrix, (i, j) = fixed, np.array(self.pairs, int).reshape(-1, 2).T
+            entries = numbers * root[i] * root[j]
+            matrix = matrix.at[i, j].set(entries).at[j, i].set(entries)
+        else:
+            product = numbers[0] if self.structure == "common" else numbers[:, None] * numbers
+            matrix = product * root[:, None] * root
+        return jnp.where(np.eye(len(root), dtype=bool), root**2, matrix)
 
     def values(self, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
-        """Coefficients of whitened covariates of each outcome, and the covariance matrix."""
-        count = len(self.shift)
-        flat = jnp.tile(x[:count], len(self.kinds)) if self.stacked else x[:count]
-        end = count + len(self.inner.scales) + self.num_correlations
-        if self.structure == "full":
-            return self.inner.values(jnp.concatenate([flat, x[count:end]]))
-        coefficients, scaled = self.inner.values(
-            jnp.concatenate([flat, x[count : count + len(self.inner.scales)]])
-        )
-        scale, loading = jnp.sqrt(jnp.diagonal(scaled)), self.loading(x)
-        product = self.common(x) if self.structure == "common" else loading[:, None] * loading
-        matrix = jnp.where(np.eye(len(scale), dtype=bool), 1.0, product)
-        return coefficients, scale[:, None] * matrix * scale
-
-    def common(self, x: jax.Array) -> jax.Array:
-        """The common correlation."""
-        at = len(self.shift) + len(self.inner.scales)
-        return self.least + (1.0 - self.least) * jax.nn.sigmoid(x[at])
+        """Coefficients of whitened covariates of each outcome, and the covariance matrix, NaN
+        where it is none."""
+        theta, _, *rest = self.parts(x)
+        matrix = self.covariance(*rest)
+        matrix += 0.0 * jnp.sum(jnp.linalg.cholesky(jax.lax.stop_gradient(matrix)))
+        flat = jnp.tile(theta, len(self.kinds)) if self.stacked else theta
+        return tuple(jnp.split(flat, np.cumsum(self.inner.sizes)[:-1])), matrix
 
     def loading(self, x: jax.Array) -> jax.Array:
         """Correlations with a factor that the outcomes have in common, (d,)."""
-        d, at = len(self.kinds), len(self.shift) + len(self.inner.scales)
+        numbers = self.parts(x)[3]
         if self.structure == "common":
-            return jnp.sqrt(jnp.maximum(self.common(x), 0.0)) * jnp.ones(d)
-        return jnp.tanh(x[at : at + d]) if self.structure == "factor" else jnp.zeros(d)
-
-    def cuts(self, x: jax.Array) -> list[jax.Array]:
-        """The limits of each outcome, the first one 0; none where it is not ordered."""
-        sizes = [self.kinds[j] - 2 for j in self.ordered]
-        parts = jnp.split(x[len(x) - sum(sizes) :], np.cumsum(sizes)[:-1])
-        limits = [jnp.cumsum(jnp.concatenate([jnp.zeros(1), jnp.exp(part)])) for part in parts]
-        return self.of_each(limits)
+            return jnp.sqrt(jnp.maximum(numbers[0], 0.0)) * jnp.ones(len(self.kinds))
+        return numbers if self.structure == "factor" else jnp.zeros(len(self.kinds))
 
     def of_each(self, limits: list[Any]) -> list[Any]:
-        """Limits of `ordered` as those of each outcome."""
-        if self.common_limits:
-            limits = limits * len(self.kinds)
-        each = iter(limits)
+        """Limits of `ordered` as those of each outcome; none where it is not ordered."""
+        each = iter(limits * len(self.kinds) if self.common_limits else limits)
         return [next(each) if kind else jnp.zeros(0) for kind in self.kinds]
 
     @property
@@ -406,43 +414,23 @@ class LatentCoordinates:
         return [k for k in range(len(self.shift)) if k not in self.constants]
 
     def estimates(self, x: jax.Array) -> jax.Array:
-        user = self.transform @ x[: len(self.shift)] + self.shift
-        cuts, parts = self.cuts(x), [user[np.array(self.kept, int)]]
-        for j in self.ordered:
-            constant = self.constants[j]
-            parts.append(cuts[j][1:] if constant < 0 else cuts[j] - user[constant])
-        covariance = self.values(x)[1]
-        scales = jnp.sqrt(jnp.diagonal(covariance))
-        parts.append(scales[np.array(self.inner.scales, int)])
-        if self.structure == "common":
-            parts.append(self.common(x)[None])
-        elif self.structure == "factor":
-            parts.append(self.loading(x))
-        else:
-            rows, columns = np.array(self.pairs, int).reshape(-1, 2).T
-            parts.append(covariance[rows, columns] / (scales[rows] * scales[columns]))
-        return jnp.concatenate(parts)
+        theta, cuts, *rest = self.parts(x)
+        user, constants = (
+            self.transform @ theta + self.shift,
+            [self.constants[j] for j in self.ordered],
+        )
+        moved = [cut[1:] if k < 0 else cut - user[k] for cut, k in zip(cuts, constants)]
+        return jnp.concatenate([user[np.array(self.kept, int)], *moved, *rest])
 
     def of_estimates(self, estimates: jax.Array) -> tuple[tuple[Any, ...], list[Any], jax.Array]:
         """Coefficients, limits and the covariance matrix of the vector of estimates."""
-        free = [self.kinds[j] - (2 if self.constants[j] < 0 else 1) for j in self.ordered]
-        sizes = [len(self.kept), *free, len(self.inner.scales), self.num_correlations]
-        user, *limits, scales, rest = jnp.split(estimates, np.cumsum(sizes)[:-1])
+        first = [int(self.constants[j] < 0) for j in self.ordered]
+        free = [self.kinds[j] - 1 - zero for j, zero in zip(self.ordered, first)]
+        user, *limits, scales, numbers = self.split(estimates, len(self.kept), free)
         position = {k: at for at, k in enumerate(self.kept)}
         columns = [np.array([position[k] for k in part], int) for part in self.numbers]
-        first = [jnp.zeros(int(self.constants[j] < 0)) for j in self.ordered]
-        cuts = self.of_each([jnp.concatenate(pair) for pair in zip(first, limits)])
-        fixed = jnp.asarray(self.inner.fixed)
-        root = jnp.sqrt(jnp.diagonal(fixed)).at[np.array(self.inner.scales, int)].set(scales)
-        matrix = fixed.at[np.diag_indices(len(root))].set(root**2)
-        if self.structure == "full":
-            i, j = np.array(self.pairs, int).reshape(-1, 2).T
-            entries = rest * root[i] * root[j]
-            matrix = matrix.at[i, j].set(entries).at[j, i].set(entries)
-        else:
-            product = rest[0] if self.structure == "common" else rest[:, None] * rest
-            matrix = jnp.where(np.eye(len(root), dtype=bool), 1.0, product) * root[:, None] * root
-        return tuple(user[k] for k in columns), cuts, matrix
+        cuts = [jnp.append(jnp.zeros(zero), part) for zero, part in zip(first, limits)]
+        return tuple(user[k] for k in columns), self.of_each(cuts), self.covariance(scales, numbers)
 
     def names(self, labels: tuple[str, ...], levels: Any, coefficients: list[str]) -> list[str]:
         """Names of the estimates."""
@@ -491,7 +479,7 @@ class LatentLoss(ObservationsLoss):
         """The rows with their limits at x."""
         kinds: Any = self.coordinates.kinds
         rows = LatentRows(self.codes, kinds, (), self.observations)  # type: ignore[arg-type]
-        lower, upper = rows.between(self.coordinates.cuts(x), jnp)
+        lower, upper = rows.between(self.coordinates.of_each(self.coordinates.parts(x)[1]), jnp)
         return self.observations.with_known(lower=lower, upper=upper)
 
     def gaussian(self, x: Any) -> tuple[Any, Any]:
@@ -712,11 +700,10 @@ class OrdinalModel(Model):
         return dataclasses.replace(loss, method=held)
 
     def starts(self, count: int | None) -> list[np.ndarray]:
-        begin = len(self.inner.shift) + len(self.inner.inner.scales)
         turned = [self.first.copy() for _ in range(1, count or 1)]
         random, number = np.random.default_rng(0), self.inner.num_correlations
         for x in turned:
-            x[begin : begin + number] = random.normal(size=number)
+            x[len(x) - number :] = random.normal(size=number)
         return [self.first, *turned]
 
     # ---------------------------------------------------------------- the end of a path
@@ -739,7 +726,7 @@ class OrdinalModel(Model):
         if self.rising is not None:
             return self.rising
         x, inner = jnp.asarray(path.end.x), self.inner
-        if inner.structure == "common" and inner.least == 0 and inner.common(x) < NO_COMMON:
+        if inner.structure == "common" and inner.least == 0 and inner.parts(x)[3] < NO_COMMON:
             return AT_ZERO_COMMON
         covariance = np.asarray(inner.values(x)[1])
         root = np.sqrt(np.diagonal(covariance))
@@ -943,7 +930,7 @@ def start_of(
     scales = np.sqrt(np.diagonal(covariance))
     correlation = covariance / np.outer(scales, scales)
     d = len(scales)
-    z = [np.arctanh(correlation[i, j]) for i, j in pairs.pairs]
+    z = [np.arctanh(correlation[i, j]) for i, j in inner.pairs]
     if inner.structure == "common":
         mean = (correlation.sum() - d) / max(d * (d - 1), 1)
         share = np.clip((mean - inner.least) / (1.0 - inner.least), 0.1, 0.9)
@@ -954,7 +941,7 @@ def start_of(
         z = list(np.arctanh(np.clip(loading * np.sign(loading.sum() or 1.0), -0.9, 0.9)))
     some = limits[:1] if inner.common_limits else limits
     logs = np.log(scales[list(inner.inner.scales)])
-    return np.concatenate([theta, logs, z, *some])
+    return np.concatenate([theta, *some, logs, z])
 
 
 def separation(

@@ -96,9 +96,9 @@ def log_of_factor(
 
 def interval(low: jax.Array, high: jax.Array) -> jax.Array:
     """The mass of an interval of a standard normal variable, from the tail closer to it."""
-    low, high = (jnp.clip(end, -FARTHEST, FARTHEST) for end in (low, high))
-    ndtr, upper = jax.scipy.special.ndtr, low > 0
-    return ndtr(jnp.where(upper, -low, high)) - ndtr(jnp.where(upper, -high, low))
+    low, high = (jnp.clip(end, -FARTHEST, FARTHEST) / 2.0**0.5 for end in (low, high))
+    erfc, upper = jax.lax.erfc, low > 0  # a sixth of the time of ndtr
+    return 0.5 * (erfc(jnp.where(upper, low, -high)) - erfc(jnp.where(upper, high, -low)))
 
 
 def part_that_counts(low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
