@@ -859,7 +859,7 @@ def fit_clusters(
         >>> table = {"titre": titre, "week": week, "patient": patient}
         >>> fit = tg.fit_clusters("titre ~ week", cluster="patient", data=table, censored_low=-1.0)
         >>> fit.names, fit.converged
-        (('constant', 'week', 'sigma[intercept]', 'sigma'), True)
+        (('Intercept', 'week', 'sigma[intercept]', 'sigma'), True)
 
     References:
         Hughes, "Mixed effects models with censored data with application to HIV RNA levels",

@@ -30,11 +30,12 @@ from truncgauss.quadrature import common_effect, two_factors
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
-EXACT_SIZES = (0, 4, 16, 64, 256, 1024)  # to which numbers of exact entries are filled up
-FACTOR_SIZES = (0, 1, 3, 8, 16, 32, 64, 128, 256)  # and of limited ones
+EXACT_SIZES = (0, 4, 8, 16, 64, 256, 1024)  # to which numbers of exact entries are filled up
+FACTOR_SIZES = (0, 1, 4, 8, 32, 128, 512)  # and of limited ones
 DENSE_SIZES = (0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 MOST_EXACT = 3  # limited entries of a dense covariance whose probability is by quadrature
 ELEMENTS = 2**17  # masses that are computed at once
+SPARE = {1: 2.0, 2: 1.0}  # nodes more than needed at the start, so that parameters may move
 SIDES = (24, 48, 96, 192)  # of grids over two effects
 RESOLVED = 1e-9  # of a grid's error
 
@@ -293,8 +294,7 @@ def plan_of(
         elif rank and size > 1:
             needed = float(_needed(rows, covariance, coefficients, x))
             ladder = common_effect.COUNTS if rank == 1 else SIDES
-            needed = needed * (common_effect.SPARE if rank == 1 else 1.0)
-            needed = max(needed, least[number] if least else 0)
+            needed = max(needed, least[number]) if least else SPARE[rank] * needed
             count = next((n for n in ladder if n >= needed), ladder[-1])
         methods.append(method)
         counts.append(count)
