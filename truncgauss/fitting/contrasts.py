@@ -156,8 +156,9 @@ def simultaneous(
         estimates: b, shape (k,), or what `fit.derived(...)` returns, with its covariance.
         covariance: of b, shape (k, k); of means of groups, the variance over their sizes.
         df: degrees of freedom of the variance; inf if it is known, or for large samples.
-        contrasts: "dunnett", each group against the first; "tukey", all pairs; a matrix (m, k); or
-            None for the estimates themselves, as for a sup-t band of a curve.
+        contrasts: "dunnett", each group against the first, which is the control; "tukey", all
+            pairs; a matrix (m, k); or None for the estimates themselves, as for a sup-t band of a
+            curve.
         level: probability that all intervals hold.
         alternative: "two-sided", "less" or "greater".
         names: of the estimates, or of the contrasts of a matrix.
@@ -231,6 +232,14 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
             "estimates need shape (k,) and their covariance (k, k), got "
             f"{b.shape} and {matrix.shape}."
         )
+    known = np.isfinite(b) & np.isfinite(matrix).all(axis=1)
+    if not known.all():
+        raise ValueError(
+            f"estimate {int(np.argmin(known))} or its covariances are not finite. Leave it out, of "
+            "both and of the names and contrasts."
+        )
+    if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-12 * np.abs(matrix).max()):
+        raise ValueError("the covariance of the estimates must be symmetric.")
     return b, matrix
 
 
