@@ -11,6 +11,7 @@ import truncgauss as tg
 from tests.exact_rows import EXACT, log_prob
 from truncgauss.probability.exact import MANY_ROWS
 from truncgauss.quadrature import by_parts
+from truncgauss.special import log_interval_mass, standardize
 
 INF = math.inf
 EACH = 8  # rows of each kind
@@ -115,3 +116,24 @@ def test_derivatives_by_correlations_that_are_zero():
     orthant = np.zeros((n, 3)), np.full((n, 3), np.inf)
     slopes = jax.jit(jax.grad(lambda matrix: log_prob(matrix, *orthant).mean()))(np.eye(3))
     np.testing.assert_allclose(slopes, (1.0 - np.eye(3)) / np.pi, atol=1e-13)
+
+
+@pytest.mark.parametrize("low, high", [(0.3, 1.1), (-7.0, 7.0), (-jnp.inf, 0.4), (-0.2, jnp.inf)])
+def test_derivatives_of_masses_are_densities(low, high):
+    """Of both orders, as those of the log mass have them."""
+    both = (
+        lambda shift: by_parts.mass(*standardize(low, high, shift)),
+        lambda shift: jnp.exp(log_interval_mass(*standardize(low, high, shift))),
+    )
+    for order in (jax.grad, jax.hessian):
+        values = [order(function)(0.0) for function in both]
+        np.testing.assert_allclose(*values, rtol=1e-11, atol=1e-15)
+
+
+def test_narrow_masses_keep_the_digits_of_their_slopes():
+    low, width = 0.7, 1e-9
+    slope = jax.grad(lambda x: by_parts.mass(low + x, low + x + width, width))(0.0)
+    # The mass is the density at the middle times the width, but for a part of 1e-19.
+    middle = low + 0.5 * width
+    exact = -middle * np.exp(-0.5 * middle**2) / np.sqrt(2 * np.pi) * width
+    np.testing.assert_allclose(slope, exact, rtol=1e-12)

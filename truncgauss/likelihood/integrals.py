@@ -88,7 +88,7 @@ def settled(method: Method, integrals: Integrals) -> Method:
     deterministic = isinstance(integrals.region, Box) and d <= 3
     deterministic |= not isinstance(integrals.covariance, CovarianceMatrix | ScaleTril)
     if deterministic:
-        return method
+        return Exact() if kind_of(integrals) == "3" else method
     if u <= FEW:
         return Separation()
     affordable = max(1, min(DRAWS, method.max_draws // d) // (4 * u))
@@ -137,7 +137,7 @@ def held(method: Method, integrals: dict[str, Integrals]) -> HeldMethods:
 
 def probabilities(integrals: Integrals, method: Method) -> Estimate:
     """The log probabilities (u,) and their standard errors; -inf where a region is empty."""
-    method = settled(method, integrals)
+    method = settled(method, integrals).for_rows(len(integrals.loc))
     loc, covariance, region, keys, empty = integrals
     if is_of_intervals(integrals, method):
         intervals = loc, covariance.broadcast_to((len(loc),)), region

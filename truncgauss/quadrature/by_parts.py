@@ -24,6 +24,7 @@ import numpy as np
 
 from truncgauss.gaussian.linalg import is_symmetric
 from truncgauss.special import Interval, log_interval_mass, standardize
+from truncgauss.special.tails import density
 
 NUM_NODES = 56
 # Beyond so many standard deviations lies 1e-19.
@@ -199,8 +200,29 @@ def integrals(outer: Interval, terms: Terms, upwards: jax.Array) -> jax.Array:
     inner = terms.inner.low[:, None] - shift, terms.inner.high[:, None] - shift
     widths = terms.inner.width[:, None] + 0.0 * shift, standardize(a_low, a_high).width
     pairs = (inner[0], a_low), (inner[1], a_high), widths
-    log_masses = log_interval_mass(*(jnp.stack(pair) for pair in pairs)).sum(0)
+    masses = mass(*(jnp.stack(pair) for pair in pairs))
     y = terms.p[:, None] + terms.q[:, None] * z
-    density = jnp.exp(log_masses - 0.5 * y * y)
-    sums = jnp.sum(density * weights.astype(half.dtype), 1)
+    integrand = masses[0] * masses[1] * jnp.exp(-0.5 * y * y)
+    sums = jnp.sum(integrand * weights.astype(half.dtype), 1)
     return sums * (half / math.sqrt(2.0 * math.pi))
+
+
+@jax.custom_jvp
+def mass(low: jax.Array, high: jax.Array, width: jax.Array) -> jax.Array:
+    """Probability of an interval under the standard normal distribution."""
+    return jnp.exp(log_interval_mass(low, high, width))
+
+
+@mass.defjvp
+def _mass_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
+    (low, high, width), (dlow, dhigh, dwidth) = primals, tangents
+    at_low, at_high, finite = density(low), density(high), jnp.isfinite(width)
+    # phi(high) - phi(low) of a narrow interval, by the density at the end nearer to 0.
+    bend = 0.5 * jnp.where(finite, width, 0.0) * (jnp.where(finite, low + high, 0.0))
+    rises = bend < 0
+    near = jnp.where(rises, -at_high, at_low)
+    by_shift = near * jnp.expm1(jnp.where(rises, bend, -bend))
+    change = jnp.where(finite, at_high * dwidth + by_shift * dlow, at_high * dhigh - at_low * dlow)
+    return mass(*primals), change
