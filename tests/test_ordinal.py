@@ -111,7 +111,9 @@ def test_boxes_are_those_of_a_common_factor(size):
     factor = np.linalg.cholesky((1 - rho) * np.eye(size) + rho)
     boxes = jax.vmap(lambda *row: log_box(*row, jnp.asarray(factor)))
     np.testing.assert_allclose(boxes(low, high, loc), true, atol=5e-7)
-    common = log_of_factor(*map(jnp.asarray, (low, high, loc)), rho**0.5 * jnp.ones(size), 1 - rho)
+    common = log_of_factor(
+        *map(jnp.asarray, (low, high, low == high, loc)), rho**0.5 * jnp.ones(size), 1 - rho
+    )
     np.testing.assert_allclose(common, true, rtol=1e-10, atol=1e-11)
     far = boxes(low + 12.0, high + 12.0, loc)
     assert np.all(np.isfinite(far)) and np.all(far[1:] < -60)

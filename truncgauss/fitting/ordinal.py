@@ -191,7 +191,8 @@ class OrdinalFit(LikelihoodFit):
                    [0.02, 0.29, 0.69]])
         """
         if kind != "category":
-            return super().predict(new, kind, entry=entry, level=level, **settings)
+            with jax.enable_x64(True):
+                return super().predict(new, kind, entry=entry, level=level, **settings)
         if settings:
             raise ValueError(f"predict: categories take no {', '.join(settings)}.")
         j = self.entry(entry, "predict")
@@ -226,7 +227,8 @@ class OrdinalFit(LikelihoodFit):
         chosen, dummies = chosen_covariates(self, variables, discrete)
         if kind != "category":
             more = {"variables": chosen, "discrete": dummies, "average": average, **settings}
-            return super().margins(at, kind, level=level, **more)
+            with jax.enable_x64(True):
+                return super().margins(at, kind, level=level, **more)
         j = self.entry(entry, "margins")
         with jax.enable_x64(True):
             points, weights = points_of(self, at)
@@ -295,15 +297,11 @@ def fit_ordinal(
     check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
     with jax.enable_x64(True):
         each = settings["information"] == "sandwich"
-        inputs, more = (
-            (rows, design, covariance, common, what),
-            {"method": method, "key": key, "each": each},
-        )
-        model = OrdinalModel.of(*inputs, **more, negative=False)
-        fit: OrdinalFit = maximum_likelihood(model, **settings)
+        inputs = rows, design, covariance, common, what
+        of = functools.partial(OrdinalModel.of, *inputs, method=method, key=key, each=each)
+        fit: OrdinalFit = maximum_likelihood(of(negative=False), **settings)
         if fit.reason == AT_ZERO_COMMON:  # the likelihood rises towards negative ones
-            model = OrdinalModel.of(*inputs, **more, negative=True)
-            fit = maximum_likelihood(model, **settings)
+            fit = maximum_likelihood(of(negative=True), **settings)
         return fit
 
 
@@ -490,24 +488,27 @@ class LatentLoss(ObservationsLoss):
         """The log probability that each row could be seen, (n,), of rows by a factor."""
         if self.observations.region is None:
             return jnp.zeros(self.observations.num_rows)
-        return self.by_limits(x, self.observations.region_limits())
+        none = jnp.zeros(self.observations.lower.shape, bool)
+        return self.by_limits(x, self.observations.region_limits(), none)
 
-    def by_limits(self, x: jax.Array, limits: Any) -> jax.Array:
+    def by_limits(self, x: jax.Array, limits: Any, exact: jax.Array) -> jax.Array:
         """The log probability (density) of limits, (n,), by the factor."""
+        ends = limits.lower, limits.upper, exact
         loc, covariance = self.gaussian(x)
         scale, loading = jnp.sqrt(jnp.diagonal(covariance)), self.coordinates.loading(x)
         variance = scale**2 * (1.0 - loading) * (1.0 + loading)
         if self.observations.noise is not None:
             variance = variance + jnp.diagonal(self.observations.noise, axis1=-2, axis2=-1)
         if not self.coordinates.num_correlations:
-            return log_of_independent(limits.lower, limits.upper, loc, jnp.sqrt(variance))
-        return log_of_factor(limits.lower, limits.upper, loc, scale * loading, variance)
+            return log_of_independent(*ends, loc, jnp.sqrt(variance))
+        return log_of_factor(*ends, loc, scale * loading, variance)
 
     def log_likelihoods(self, x: jax.Array) -> jax.Array:
         """The log-likelihood of each row times its weight, (n,)."""
         rows = self.rows_at(x)
         if self.by_factor:
-            each = self.by_limits(x, rows.data_limits()) - self.seen(x)
+            exact = self.observations.lower == self.observations.upper
+            each = self.by_limits(x, rows.data_limits(), exact) - self.seen(x)
             return each if rows.weights is None else rows.weights * each
         at = rows, *self.gaussian(x), self.method, self.key
         return likelihood.log_likelihood(*at).log_prob
@@ -553,6 +554,7 @@ class OrdinalModel(Model):
         method, key: see `fit_observations`.
         each: whether the scores of single rows are asked for.
         rising: why there is no maximum, if the rows are separated.
+        remarks: on the covariates.
     """
 
     rows: LatentRows
@@ -569,6 +571,7 @@ class OrdinalModel(Model):
     key: Any
     each: bool
     rising: str | None
+    remarks: tuple[str, ...]
     references = ("ashford1970", "mckelvey1975")
 
     @classmethod
@@ -615,7 +618,7 @@ class OrdinalModel(Model):
             first=start_of(rows, moved, pairs, inner, what), names=every,
             weights=known.row_weights, num_rows=moved.summary.counted,
             limited=moved.summary.limited, method=method,
-            rising=separation(rows, designs, inner, every), **more,
+            rising=separation(rows, designs, inner, every), remarks=moved.notes, **more,
         )  # fmt: skip
         model.check(what)
         return model
@@ -749,7 +752,7 @@ class OrdinalModel(Model):
         first = (FIRST_CUT,) * any(kind and k < 0 for kind, k in pairs)
         unused = zip(self.rows.labels, self.rows.unused)
         words = (UNUSED.format(label, ", ".join(map(str, part))) for label, part in unused if part)
-        return (*common, PROBIT_SCALE, *first, *words)
+        return (*common, PROBIT_SCALE, *first, *words, *self.remarks)
 
     def result(self, fields: dict[str, Any], path: Path) -> OrdinalFit:
         parts = self.inner.of_estimates(jnp.asarray(fields["estimates"]))

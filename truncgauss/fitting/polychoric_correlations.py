@@ -20,6 +20,7 @@ from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
+from truncgauss.fitting.ordinal import UNUSED
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio
 from truncgauss.likelihood.ordinal import Ordinal, is_whole, limits_of
 from truncgauss.quadrature.orthants import by_limit, density, orthant
@@ -43,7 +44,6 @@ ADDED = {
     (True, True): "correction was added to each, and the others changed so as to keep the margins.",
     (False, True): "correction was added to each.",
 }
-UNUSED = "Levels of {} that never occur have no limits: {}."
 LEFT_OUT = "{} of {} rows lack a category and were left out."
 REFERENCES = ("olsson1979",)
 
@@ -260,6 +260,11 @@ def free_limits(limits: np.ndarray) -> np.ndarray:
     return np.append(limits[:1], np.log(np.diff(limits)))
 
 
+def turned(first: np.ndarray, count: int | None) -> list[np.ndarray]:
+    """Starts from a first one, with its correlation and with others."""
+    return [first, *(np.append(z, first[1:]) for z in (1.0, -1.0))][:count]
+
+
 def names_of_cuts(name: str, levels: tuple[Any, ...]) -> list[str]:
     """Names of the limits of an item, by the level below each."""
     return [f"cut[{name}][{level}]" for level in levels[:-1]]
@@ -392,8 +397,7 @@ class PolychoricModel(LatentPair):
     def starts(self, count: int | None) -> list[np.ndarray]:
         rho = np.clip(self.two_step().rho, -STRONGEST, STRONGEST)
         first = np.concatenate([[np.arctanh(rho)], *map(free_limits, self.limits)])
-        turned = [np.append(z, first[1:]) for z in (1.0, -1.0)]
-        return [first, *turned][:count]
+        return turned(first, count)
 
     def result(self, fields: dict[str, Any], path: Path) -> PolychoricFit:
         counts, size = self.table, float(self.table.sum())
@@ -538,8 +542,7 @@ class PolyserialModel(LatentPair):
         rho = np.average(numbers * self.values, weights=self.weights) / spread
         rho = np.clip(rho, -STRONGEST, STRONGEST)
         first = np.concatenate([[np.arctanh(rho)], free_limits(self.limits), np.zeros(2)])
-        turned = [np.append(z, first[1:]) for z in (1.0, -1.0)]
-        return [first, *turned][:count]
+        return turned(first, count)
 
     def result(self, fields: dict[str, Any], path: Path) -> PolychoricFit:
         if self.edge:

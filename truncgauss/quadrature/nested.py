@@ -40,15 +40,16 @@ def log_box(low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array) 
 
 
 def log_of_independent(
-    low: jax.Array, high: jax.Array, loc: jax.Array, scale: jax.Array
+    low: jax.Array, high: jax.Array, exact: jax.Array, loc: jax.Array, scale: jax.Array
 ) -> jax.Array:
-    """The log probability (density) of rows of independent entries, exact where limits are equal.
+    """The log probability (density) of rows of independent entries.
 
     Args:
-        low, high, loc: (n, d).
+        low, high: limits, (n, d).
+        exact: where these are one value, (n, d).
+        loc: (n, d).
         scale: standard deviations, (d,) or (n, d).
     """
-    exact = low == high
     z = (jnp.where(exact, low, loc) - loc) / scale
     density = -0.5 * z**2 - jnp.log(scale) - LOG_SQRT_2PI
     low, high = jnp.where(exact, -jnp.inf, low), jnp.where(exact, jnp.inf, high)
@@ -57,19 +58,25 @@ def log_of_independent(
 
 
 def log_of_factor(
-    low: jax.Array, high: jax.Array, loc: jax.Array, loading: jax.Array, variance: jax.Array
+    low: jax.Array,
+    high: jax.Array,
+    exact: jax.Array,
+    loc: jax.Array,
+    loading: jax.Array,
+    variance: jax.Array,
 ) -> jax.Array:
     """The log probability (density) of rows of independent entries but for one common factor.
 
-    Given the factor f, standard normal, entry j has mean loc_j + loading_j f. Those that are exact,
-    of equal limits, make f normal again, and the others are integrated over it.
+    Given the factor f, standard normal, entry j has mean loc_j + loading_j f. Those that are exact
+    make f normal again, and the others are integrated over it.
 
     Args:
-        low, high, loc: (n, d).
+        low, high: limits, (n, d).
+        exact: where these are one value, (n, d).
+        loc: (n, d).
         loading: (d,).
         variance: of the entries given the factor, (d,) or (n, d).
     """
-    exact = low == high
     inverse = jnp.where(exact, 1.0 / variance, 0.0)
     rest = jnp.where(exact, jnp.where(exact, low, 0.0) - loc, 0.0)
     precision = 1.0 + jnp.sum(inverse * loading**2, axis=1)
