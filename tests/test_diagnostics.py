@@ -314,6 +314,12 @@ def test_a_gradient_of_zero_is_not_independence():
     """The slope of x^2 at 0 is 0, although the square depends on x."""
     assert "the gradient is 0" in str(first_nonfinite(lambda x: x**2, 0.0))
     assert "no result depends" in str(first_nonfinite(lambda x: jnp.array(3.0), 0.0))
+    assert "give 0.0 instead of 0" in str(first_nonfinite(lambda x: jnp.sqrt(1.0 * x), 0))
+
+
+def test_what_is_no_function_is_refused():
+    with pytest.raises(TypeError, match="expected a function and its arguments"):
+        first_nonfinite(jnp.ones(2), 0.0)
 
 
 def test_the_log_of_a_normal_probability_that_is_zero_has_its_own_remedy():

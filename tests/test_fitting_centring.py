@@ -151,3 +151,32 @@ def test_rows_in_float32_that_hide_their_differences_are_told():
         near = tg.fit_observations(tg.Observations.exact(np.float32(y)))
     assert "kept in float32, in steps of 0.25" in far.notes[-1]
     assert not any("float32" in note for note in near.notes)
+
+
+@pytest.mark.parametrize(
+    ("turned", "word", "option"),
+    [(1.0, "smallest", "censored_low"), (-1.0, "largest", "censored_high")],
+)
+def test_values_that_were_set_to_a_limit_are_noted(turned, word, option):
+    random = np.random.default_rng(0)
+    x = random.normal(size=300)
+    y = np.maximum(1.0 + x + random.normal(size=300), 0.5)
+    design, limited = np.c_[np.ones(300), x], np.sum(y == 0.5)
+    fit = tg.fit_regression(turned * y, design, progress=False)
+    (note,) = (note for note in fit.notes if "equal the" in note)
+    assert note.startswith(f"{limited} of 300 values equal the {word}, {turned * 0.5:g}")
+    assert option in note
+    informed = tg.fit_regression(turned * y, design, **{option: turned * 0.5}, progress=False)
+    rounded = tg.fit_regression(np.round(y + x), design, progress=False)
+    assert not any("equal the" in note for note in informed.notes + rounded.notes)
+
+
+def test_the_outcome_whose_values_were_set_to_a_limit_is_named():
+    random = np.random.default_rng(1)
+    values = random.normal(size=(120, 2))
+    values[:, 1] = np.minimum(values[:, 1], 0.8)
+    rows = tg.Observations(values, values, names=("x", "y"))
+    notes = tg.fit_observations(rows, progress=False).notes
+    assert [note.split(" equal")[0] for note in notes if "equal the" in note] == [
+        f"{np.sum(values[:, 1] == 0.8)} of 120 values of y"
+    ]

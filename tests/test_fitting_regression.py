@@ -208,3 +208,9 @@ def test_a_limit_that_stands_for_infinity_is_one(stand_in):
     np.testing.assert_allclose(
         between.standard_errors.coefficients, censored.standard_errors.coefficients, rtol=1e-6
     )
+
+
+def test_observations_are_sent_to_the_fit_that_takes_them():
+    rows = tg.Observations([[0.0], [1.0], [2.0]], [[0.0], [1.0], [2.0]])
+    with pytest.raises(ValueError, match="Give them to tg.fit_observations"):
+        tg.fit_regression(rows, np.ones((3, 1)))

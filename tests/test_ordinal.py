@@ -1,12 +1,14 @@
 """Ordered probits, multivariate probits and mixed rows, against other optimisers and integrals."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
 import truncgauss as tg
 from tests.published_rows import SHARED
-from truncgauss.fitting.ordinal import log_box, log_box_of_common
+from truncgauss.quadrature.nested import log_box, log_of_factor
 
 
 def sample(n=300, seed=0):
@@ -62,11 +64,8 @@ def test_probabilities_of_categories_and_their_errors(probit):
     true = np.diff(stats.norm.cdf(ends - index[:, None]), axis=1)
     np.testing.assert_allclose(result.value, true, rtol=1e-9)
     assert result.standard_error.shape == (2, 4) and np.all(result.standard_error > 0)
-    with pytest.raises(ValueError, match="must have shape"):
+    with pytest.raises(ValueError, match="must have the 2 column"):
         probit.probabilities([[1.0]])
-    for refused in (probit.predict, probit.margins):
-        with pytest.raises(ValueError, match=r"Use probabilities\(new\)"):
-            refused()
 
 
 def test_separated_rows_have_no_maximum_and_the_direction_is_named():
@@ -110,10 +109,11 @@ def test_boxes_are_those_of_a_common_factor(size):
 
     true = [np.log(integrate.quad(mass, -9, 9, args=(k,), epsabs=1e-13)[0]) for k in range(5)]
     factor = np.linalg.cholesky((1 - rho) * np.eye(size) + rho)
-    np.testing.assert_allclose(log_box(low, high, loc, factor, False), true, atol=5e-7)
-    common = log_box_of_common(low, high, loc, np.ones(size), 1 - rho, rho)
+    boxes = jax.vmap(lambda *row: log_box(*row, jnp.asarray(factor)))
+    np.testing.assert_allclose(boxes(low, high, loc), true, atol=5e-7)
+    common = log_of_factor(*map(jnp.asarray, (low, high, loc)), rho**0.5 * jnp.ones(size), 1 - rho)
     np.testing.assert_allclose(common, true, rtol=1e-10, atol=1e-11)
-    far = log_box(low + 12.0, high + 12.0, loc, factor, False)
+    far = boxes(low + 12.0, high + 12.0, loc)
     assert np.all(np.isfinite(far)) and np.all(far[1:] < -60)
 
 
@@ -163,7 +163,8 @@ def test_mixed_rows_are_their_density():
 def test_what_ordered_rows_do_not_take_is_refused():
     rows = tg.Observations.of([tg.Ordinal([0, 1, 0, 1]), tg.Ordinal([0, 1, 1, 0])])
     for settings, words in (
-        ({"covariance": np.eye(2)}, 'must be "full", "common" or "diagonal"'),
+        ({"covariance": "banded"}, 'must be "full", "common", "factor", "diagonal" or a matrix'),
+        ({"covariance": 2.0 * np.eye(2)}, "must have 1 or NaN there"),
         ({"start": ([], [])}, "take no start"),
         ({"information": "expected"}, "have no information"),
         ({"common_coefficients": True}, "need a design"),
@@ -176,16 +177,131 @@ def test_what_ordered_rows_do_not_take_is_refused():
         tg.fit_regression(tg.Ordinal([0, 1]), [[1.0], [2.0]], censored_low=0.0)
     with pytest.raises(ValueError, match="is constant"):
         tg.Observations.of([tg.Ordinal([1, 1])])
-    five = tg.Observations.of([tg.Ordinal(np.arange(40) >> j & 1, 2) for j in range(5)])
-    with pytest.raises(ValueError, match="5 limited or ordered entries"):
-        tg.fit_observations(five)
 
 
-def test_a_common_correlation_that_would_be_negative_is_an_edge():
-    codes = np.random.default_rng(0).permuted(np.tile([0, 0, 1], (200, 1)), axis=1)  # one of three
+def test_a_common_correlation_may_be_negative():
+    """Down to -1 / (d - 1), where the latent outcomes add up to a constant."""
+    rng = np.random.default_rng(0)
+    codes = rng.permuted(np.tile([0, 0, 1], (200, 1)), axis=1)  # one of three
+    one = tg.Observations.of([tg.Ordinal(column) for column in codes.T])
+    fit = tg.fit_observations(one, covariance="common", num_profiles=0)
+    assert not fit.converged and "becomes singular" in fit.reason
+    latent = rng.multivariate_normal(np.zeros(3), 1.25 * np.eye(3) - 0.25, 2000)
+    rows = tg.Observations.of([tg.Ordinal(column) for column in (latent > 0.2).T.astype(int)])
+    fit = tg.fit_observations(rows, covariance="common", num_profiles=0)
+    assert fit.converged and abs(fit.estimates[-1] + 0.25) < 3.0 * fit.errors[-1] < 0.15
+
+
+def test_margins_are_differences_of_predictions(probit):
+    x, y = sample()
+    effects = probit.margins()
+    assert effects.names == ("a", "b") and effects.outcomes == ("0", "1", "2", "3")
+    for k in range(2):
+        move = 1e-5 * np.eye(2)[k]
+        ends = [probit.predict(x + sign * move).value.mean(axis=0) for sign in (1, -1)]
+        np.testing.assert_allclose(effects.value[k], (ends[0] - ends[1]) / 2e-5, atol=1e-9)
+    np.testing.assert_allclose(effects.value.sum(axis=1), 0.0, atol=1e-14)
+    dummy = (x[:, 0] > 3).astype(float)
+    fit = tg.fit_regression(tg.Ordinal(y > 1), {"one": np.ones(len(y)), "up": dummy})
+    change = fit.margins(variables=["up"])
+    shares = [np.mean(y[dummy == side] > 1) for side in (0, 1)]
+    np.testing.assert_allclose(change.value[0, 1], shares[1] - shares[0], atol=1e-8)
+    errors = [(p * (1 - p) / np.sum(dummy == side)) ** 0.5 for side, p in enumerate(shares)]
+    np.testing.assert_allclose(change.standard_error[0, 1], np.hypot(*errors), rtol=1e-6)
+    assert probit.margins("mean", kind="mean").value.shape == (2,)
+    with pytest.raises(ValueError, match="which have categories"):
+        probit.predict(x, entry="b")
+
+
+def test_residuals_lie_between_the_probabilities_of_the_ends(probit):
+    x, y = sample()
+    residuals = tg.quantile_residuals(probit, num_draws=20)[..., 0]
+    ends = np.concatenate([[-np.inf], probit.thresholds[0], [np.inf]])
+    index = x @ probit.coefficients[0]
+    assert np.all((ends[y] - index <= residuals) & (residuals <= ends[y + 1] - index))
+    assert abs(residuals.mean()) < 0.1 and abs(residuals.std() - 1.0) < 0.1
+
+
+def density_of(codes, values, noise, low, cut, estimates):
+    """The log-likelihood of pairs of a binary and an exact entry that is seen above a limit."""
+    loc, tau, sigma, rho = estimates
+    scale = (sigma**2 + noise) ** 0.5
+    slope, rest = rho * sigma / scale, (1.0 - (rho * sigma / scale) ** 2) ** 0.5
+    z = (values - loc) / scale
+    above = stats.norm.sf((tau - slope * z) / rest)
+    seen = stats.norm.logsf((low - loc) / scale)
+    return stats.norm.logpdf(values, loc, scale) + np.log(np.where(codes, above, 1 - above)) - seen
+
+
+def test_selection_and_noise_beside_ordered_entries():
+    rng = np.random.default_rng(1)
+    latent = rng.multivariate_normal([0.0, 1.0], [[1.0, 0.6], [0.6, 1.5]], 3000)
+    values, codes = latent[:, 1] + 0.5 * rng.normal(size=3000), latent[:, 0] > 0.3
+    seen = values > 0.0
+    rows = tg.Observations.of(
+        {"up": tg.Ordinal(codes[seen]), "y": values[seen]},
+        region=tg.Box([-np.inf, 0.0], [np.inf, np.inf]), noise=np.diag([0.0, 0.25]),
+    )  # fmt: skip
+    fit = tg.fit_observations(rows, num_profiles=0)
+    terms = lambda p: density_of(codes[seen], values[seen], 0.25, 0.0, 0, p)
+    np.testing.assert_allclose(fit.log_likelihood, terms(fit.estimates).sum(), rtol=1e-12)
+    for step in 1e-4 * np.eye(4):
+        sides = [terms(fit.estimates + sign * step).sum() for sign in (1, -1)]
+        assert max(sides) < fit.log_likelihood and abs(np.diff(sides)) < 1e-5
+    true = [1.0, 0.3, 1.5**0.5, 0.6 / 1.5**0.5]
+    assert np.all(np.abs(fit.estimates - true) < 4.0 * fit.errors)
+    alone = tg.fit_observations(rows, covariance="diagonal", num_profiles=0)
+    test = tg.likelihood_ratio(alone, fit)
+    np.testing.assert_allclose(alone.log_likelihood, terms([*alone.estimates, 0.0]).sum())
+    assert test.degrees == 1 and test.p_value < 1e-6
+    ball = tg.Observations.of([tg.Ordinal([0, 1, 1, 0])], region=tg.Ball([0.0], 9.0))
+    with pytest.raises(ValueError, match="needs covariates with a constant"):
+        tg.fit_observations(ball)
+
+
+def test_a_factor_of_many_items_is_one_integral():
+    rng = np.random.default_rng(2)
+    loadings = np.array([0.9, 0.8, 0.7, 0.6, 0.5, -0.6])
+    errors = rng.normal(size=(1500, 6)) * (1 - loadings**2) ** 0.5
+    codes = (rng.normal(size=(1500, 1)) * loadings + errors > 0.4).astype(int)
     rows = tg.Observations.of([tg.Ordinal(column) for column in codes.T])
-    fit = tg.fit_observations(rows, covariance="common")
-    assert not fit.converged and "at the edge 0" in fit.reason
+    fit = tg.fit_observations(rows, covariance="factor", num_profiles=0)
+    assert fit.converged and fit.names[-1] == "loading[5]"
+    cuts, weights = np.split(fit.estimates, 2)
+    assert np.all(np.abs(weights - loadings) < 4.0 * fit.errors[6:])
+    kinds, counts = np.unique(codes, axis=0, return_counts=True)
+
+    def mass(f, row):
+        below = stats.norm.cdf((cuts - weights * f) / (1 - weights**2) ** 0.5)
+        return stats.norm.pdf(f) * np.prod(np.where(row, 1 - below, below))
+
+    logs = [np.log(integrate.quad(mass, -9, 9, args=(row,), epsabs=1e-13)[0]) for row in kinds]
+    np.testing.assert_allclose(fit.log_likelihood, counts @ logs, rtol=1e-9)
+    np.testing.assert_allclose(
+        fit.covariance_matrix, np.outer(weights, weights) * (1 - np.eye(6)) + np.eye(6), atol=1e-12
+    )
+
+
+def test_blocks_are_fits_by_themselves():
+    x, y = np.repeat(np.indices((3, 3)).reshape(2, -1), [13, 6, 9, 69, 113, 22, 41, 132, 104], 1)
+    order = np.random.default_rng(3).permutation(len(x))
+    items = [tg.Ordinal(column) for column in (x, y, x[order], y[order])]
+    block = np.where(np.kron(np.eye(2), np.ones((2, 2))) > 0, np.nan, 0.0)
+    four = tg.fit_observations(tg.Observations.of(items), covariance=block, num_profiles=0)
+    two = tg.fit_observations(tg.Observations.of(items[:2]), num_profiles=0)
+    np.testing.assert_allclose(four.log_likelihood, 2.0 * two.log_likelihood, rtol=1e-7)
+    np.testing.assert_allclose(four.estimates[-2:], two.estimates[-1], atol=1e-5)
+
+
+def test_extreme_cuts_keep_their_digits():
+    """A category of one row in a million, whose limit is far in the tail."""
+    counts = np.array([1.0, 999_999.0, 1e6])
+    fit = tg.fit_regression(tg.Ordinal([0, 1, 2]), np.zeros((3, 0)), weights=counts)
+    np.testing.assert_allclose(fit.thresholds[0], stats.norm.ppf([5e-7, 0.5]), rtol=1e-7)
+    shares = counts / counts.sum()
+    np.testing.assert_allclose(fit.log_likelihood, counts @ np.log(shares), rtol=1e-12)
+    spread = shares[0] ** 0.5 / stats.norm.pdf(fit.thresholds[0][0]) / counts.sum() ** 0.5
+    np.testing.assert_allclose(fit.errors[0], spread, rtol=1e-5)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="the real data are not beside the project")

@@ -249,7 +249,7 @@ def test_antithetic_points_come_in_pairs():
         (lambda: tg.SoftMonteCarlo(10.0), "num_samples must be a positive int"),
         (lambda: tg.SoftMonteCarlo(points="grid"), "one of random, antithetic, lattice"),
         (lambda: tg.SoftMonteCarlo(11, points="antithetic"), "pairs"),
-        (lambda: tg.SoftMonteCarlo(edge=0.1), "edge must be an edge"),
+        (lambda: tg.SoftMonteCarlo(edge=0.1), "edge must be an edge such as tg.Tanh"),
         (
             lambda: tg.log_probability([0.0], jnp.eye(2), tg.Box([0.0], [1.0])),
             r"loc has shape \(1,\), the covariance dimension 2, the region dimension 1",

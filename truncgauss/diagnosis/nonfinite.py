@@ -116,6 +116,7 @@ def first_nonfinite(fun: Callable[..., Any], *args: Any, has_aux: bool = False) 
         A `Report`.
 
     Raises:
+        TypeError: where `fun` is no function.
         ValueError: where `fun` returns nothing of floating-point type.
 
     Example:
@@ -123,6 +124,11 @@ def first_nonfinite(fun: Callable[..., Any], *args: Any, has_aux: bool = False) 
         >>> report.where, report.primitive, report.operands, report.fed_by
         ('gradient', 'mul', (-0.0, inf), 'exp')
     """
+    if not callable(fun):
+        raise TypeError(
+            "first_nonfinite: expected a function and its arguments, such as "
+            f"first_nonfinite(fun, x), got {type(fun).__name__}; do not call it."
+        )
     problem = _FlatFunction(fun, args, has_aux)
     value, gradient = Tape(), Tape()
     with tapes.evaluation_as_written():
@@ -277,7 +283,10 @@ def _amplifier(trail: Tape, slopes: list[tuple[Cell, str]]) -> Report:
 
     best = max(trail.nodes, key=growth, default=None)
     if best is None or not growth(best):
-        message = "All is finite, and no result depends on a floating-point argument"
+        message = (
+            "All is finite, and no result depends on a floating-point argument; integers are not "
+            "differentiated: give 0.0 instead of 0"
+        )
         if any(cell.node.backward for cell, _ in slopes):
             message = "All is finite, and the gradient is 0"
         return Report("finite", "gradient", None, (), None, None, None, (), message)
@@ -426,7 +435,8 @@ def _inexact_leaves(tree: Any, name: str) -> list[tuple[str, jax.Array]]:
 
 
 def _path_name(arguments: list[str], path: Any) -> str:
-    return f"`{arguments[path[0].idx]}{jax.tree_util.keystr(path[1:])}`"
+    inner = tuple(key for key in path[1:] if getattr(key, "key", None) != "")
+    return f"`{arguments[path[0].idx]}{jax.tree_util.keystr(inner)}`"
 
 
 def _argument_names(fun: Callable[..., Any], count: int) -> list[str]:

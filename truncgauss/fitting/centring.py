@@ -37,6 +37,12 @@ NO_CONSTANT = (
     "The covariates hold no constant, so that the mean is 0 where all of them are. If that is not "
     "meant, give a column of ones too."
 )
+PILED_UP = (
+    "{} of {} values{} equal the {}, {:.6g}: if that is a limit beyond which values are not "
+    "measured, they are censored there, and must be given as such (`{}` of a regression)."
+)
+SIDES = (-1, "smallest", "censored_low"), (1, "largest", "censored_high")
+NUM_PILED, SHARE_PILED, TIMES_PILED = 5, 0.05, 3  # values, of all, and as many as of the next one
 COARSE = 1e-2  # of an outcome's spread: steps of float32 that a reader must hear of
 
 
@@ -148,6 +154,7 @@ class Centred:
         shifts: of each outcome, the user's coefficients of what was subtracted.
         sums: over all rows, of which these may be those of one process.
         summary: facts of all rows.
+        piled_up: a sentence for each outcome whose values repeat an extreme one.
     """
 
     rows: Observations
@@ -155,6 +162,7 @@ class Centred:
     shifts: tuple[np.ndarray, ...]
     sums: RowSums
     summary: Summary
+    piled_up: tuple[str, ...]
 
     @property
     def size(self) -> jax.Array:
@@ -163,9 +171,9 @@ class Centred:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the covariates."""
+        """Notes on the covariates, and on values that may be limits."""
         lacking = any(whitened.constant is None for whitened in self.designs or ())
-        return (NO_CONSTANT,) * lacking
+        return (NO_CONSTANT,) * lacking + self.piled_up
 
     @property
     def covariates(self) -> tuple[jax.Array, ...] | None:
@@ -217,7 +225,7 @@ def centred(
     Raises:
         ValueError: if limits that differ are the same after the subtraction.
     """
-    shifts, moves = [], []
+    shifts, moves, piled_up = [], [], repeated_extremes(rows, sums)
     for j in range(rows.dimension):
         design = None if designs is None else designs[j]
         constant = np.ones(1) if design is None else design.constant
@@ -238,7 +246,27 @@ def centred(
         rows = moved(rows.unnamed(), moves)
     covariates = None if designs is None else tuple(part.design for part in designs)
     summary = summary_of(rows, sums, covariates)
-    return Centred(rows, designs, tuple(shifts), sums, summary)
+    return Centred(rows, designs, tuple(shifts), sums, summary, piled_up)
+
+
+def repeated_extremes(rows: Observations, sums: RowSums) -> tuple[str, ...]:
+    """Sentences on outcomes whose exact values repeat the smallest or the largest one far more
+    often than the next one, as values do that were set to a limit."""
+    notes = []
+    for j, label in enumerate(rows.labels):
+        of = f" of {label}" if rows.names or rows.dimension > 1 else ""
+        lower, upper = (np.asarray(side)[:, j] for side in (rows.lower, rows.upper))
+        values = lower[(lower == upper) & np.isfinite(lower) & (rows.row_weights > 0)]
+        for sign, word, option in SIDES:
+            turned = sign * values
+            extreme = sums.max(turned.max(initial=-np.inf))
+            rest = turned[turned < extreme]
+            following = sums.max(rest.max(initial=-np.inf))
+            numbers = np.sum(turned == extreme), np.sum(rest == following), np.asarray(len(values))
+            at, next_to, count = map(int, sums.sum(numbers))
+            if at >= max(NUM_PILED, SHARE_PILED * count, TIMES_PILED * next_to) and next_to:
+                notes.append(PILED_UP.format(at, count, of, word, sign * extreme, option))
+    return tuple(notes)
 
 
 def middle_of(lower: np.ndarray, upper: np.ndarray, scale: float, sums: RowSums) -> float:

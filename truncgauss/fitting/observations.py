@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, overload
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +50,7 @@ from truncgauss.fitting.optimization.descent import MANY_STARTS, MOST_ROWS, Desc
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST, direction_in_words
-from truncgauss.fitting.ordinal import fit_ordinal
+from truncgauss.fitting.ordinal import OrdinalFit, fit_ordinal
 from truncgauss.fitting.outliers import Outliers, outliers_of
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
@@ -132,8 +132,18 @@ class ObservationsFit(LikelihoodFit):
         return {"coefficients": coefficients, **gaussian_arrays(loc, covariance)}
 
 
+@overload
+def fit_observations(observations: LatentRows, *args: Any, **settings: Any) -> OrdinalFit: ...
+
+
+@overload
 def fit_observations(
-    observations: Observations,
+    observations: Observations, *args: Any, **settings: Any
+) -> ObservationsFit: ...
+
+
+def fit_observations(
+    observations: Any,
     design: Any = None,
     covariance: Any = "full",
     *,
@@ -160,7 +170,8 @@ def fit_observations(
     Args:
         observations: the rows, `tg.Observations`; or mixed rows with ordered or binary entries,
             `tg.Observations.of([tg.Ordinal(...), ...])`, whose limits are estimated: an
-            `OrdinalFit`, with covariance "full", "common" (one correlation) or "diagonal".
+            `OrdinalFit`, whose covariance may also be "common", one correlation of all pairs, or
+            "factor", one common factor. The variances of ordered entries are 1.
         design: covariates (n, p) of every outcome, with a column of ones if a constant is meant; or
             a tuple of d such, one for each outcome. The columns' names of a table, such as a
             DataFrame or a dictionary, become those of the estimates. None: a constant mean.
@@ -208,11 +219,11 @@ def fit_observations(
         num_profiles=num_profiles, progress=progress, cluster=cluster,
     )  # fmt: skip
     if isinstance(observations, LatentRows):
-        shared = {"common_coefficients": common_coefficients, "common_limits": common_limits}
-        if start is not None:
+        if settings.pop("start") is not None:
             raise ValueError("fit_observations: ordered entries take no start.")
+        common = common_coefficients, common_limits
         return fit_ordinal(
-            observations, design, covariance, "fit_observations", **shared, **settings
+            observations, design, covariance, method=method, key=key, common=common, **settings
         )
     if common_coefficients or common_limits:
         raise ValueError(

@@ -3,53 +3,92 @@ r"""Ordered and binary outcomes: regressions and latent Gaussians whose limits a
 Row i has latent outcomes :math:`x_i \sim N(X_i \beta, \Sigma)`. An ordered entry shows between
 which of its limits (cuts) :math:`x_{ij}` lies; its variance is 1, as categories do not tell it.
 Other entries are exact, limited or missing. Of one outcome this is the ordered probit, of several
-binary ones the multivariate probit. Equal rows are counted once.
+binary ones the multivariate probit. The likelihood is that of rows with limits, see
+`tg.log_likelihood`, where limits are functions of the parameters; equal rows are counted once.
+
+In free coordinates the first cut of an ordered outcome is 0 and its covariates hold a constant. One
+that the user did not give is subtracted from the cuts afterwards.
 """
 
 import dataclasses
-from typing import Any
+import functools
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
-from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
+from truncgauss import likelihood
+from truncgauss.execution.pytrees import (
+    as_float_array,
+    floats_as_float64,
+    frozen_pytree,
+    static_field,
+)
 from truncgauss.execution.row_sums import RowSums
-from truncgauss.fitting.centring import whitened
-from truncgauss.fitting.engine import ONE_LABEL, maximum_likelihood
-from truncgauss.fitting.existence import rising_sentence
-from truncgauss.fitting.gaussian_starts import as_columns, check_designs
-from truncgauss.fitting.linear_gaussian import STEP
-from truncgauss.fitting.model import Model, RowsLoss
+from truncgauss.fitting.centring import Whitened, centred, constant_of, whitened
+from truncgauss.fitting.derived import gaussian_arrays
+from truncgauss.fitting.engine import check_settings, maximum_likelihood
+from truncgauss.fitting.gaussian_starts import (
+    as_columns,
+    as_coordinates,
+    check_designs,
+    first_guess,
+)
+from truncgauss.fitting.linear_gaussian import (
+    STEP,
+    GaussianCoordinates,
+    ObservationsLoss,
+    mean_of,
+)
+from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
-from truncgauss.fitting.polychoric_correlations import UNUSED, free_limits, increasing, limits_of
+from truncgauss.fitting.predictions import (
+    Covariates,
+    Predictions,
+    chosen_covariates,
+    designs_of,
+    points_of,
+    standard_errors,
+    with_interval,
+)
 from truncgauss.fitting.result import LikelihoodFit
-from truncgauss.fitting.rising import direction_of
-from truncgauss.likelihood.observations import Observations
-from truncgauss.likelihood.ordinal import LatentRows
-from truncgauss.special import log_interval_mass, standardize
-from truncgauss.special.tails import LOG_SQRT_2PI
+from truncgauss.fitting.rising import direction_of, impossible
+from truncgauss.gaussian.covariances import Covariance
+from truncgauss.gaussian.problem import Estimate, as_key
+from truncgauss.gaussian.regions import Box, Region, as_linear
+from truncgauss.likelihood import (
+    LatentRows,
+    Observations,
+    filled_up,
+    fraction_not_truncated,
+    total_log_likelihood,
+)
+from truncgauss.likelihood.patterns import is_empty
+from truncgauss.probability.automatic import Automatic
+from truncgauss.probability.exact import Exact
+from truncgauss.probability.method import Method
+from truncgauss.probability.separation import Separation
+from truncgauss.quadrature.nested import (
+    NODES,
+    RESOLVED,
+    RESOLVED_FACTOR,
+    log_box,
+    log_of_factor,
+    log_of_independent,
+)
 
-NODES = {2: 40, 3: 32, 4: 20}  # a dimension, of integrals over so many limited entries
-FACTOR = 9.0 * np.array(np.polynomial.legendre.leggauss(120))  # nodes and weights of a common error
-DEPTH = 30.0  # by how many nats a density falls within the part that is integrated
-FARTHEST = 39.0  # standard deviations from 0, beyond which no mass is left
-BATCH = 32  # rows whose integrals are computed together
-STRUCTURES = ("full", "common", "diagonal")
+STRUCTURES = ("full", "common", "factor", "diagonal")
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
+UNUSED = "Levels of {} that never occur have no limits: {}."
 PROBIT_SCALE = "The variance of each ordered outcome is fixed at 1: categories do not tell it."
 FIRST_CUT = (
     "The first cut of each ordered outcome is fixed at 0, as its covariates span a constant."
 )
 NOT_COMPARED = "Wald intervals were not compared with the likelihood; profile() does that."
 NO_COMMON = 1e-6  # a common correlation that has fallen to 0
-AT_ZERO_COMMON = (
-    "The common correlation is at the edge 0 of its range: the rows speak for none, or for a "
-    'negative one. Use covariance="diagonal" or "full".'
-)
-RESOLVED = {1: 0.0, 2: 0.08, 3: 0.13, 4: 0.21}  # smallest conditional standard deviation of a
-# latent outcome for which log_box has errors below 4e-6 of a mass of 1e-4, by its dimension
-RESOLVED_COMMON = 0.03  # the same of log_box_of_common
+AT_ZERO_COMMON = "The common correlation has fallen to 0."
 UNRESOLVED = (
     "The latent outcomes determine one another but for a standard deviation of {:.2g}, below the "
     "{:g} that the integrals resolve: the likelihood may grow up to correlations of 1 or -1. "
@@ -58,6 +97,16 @@ UNRESOLVED = (
 SINGULAR = (
     "There is no maximum inside: the likelihood grows as the correlation matrix becomes singular "
     "(smallest eigenvalue {:.1e})."
+)
+SEPARATED = (
+    "There is no maximum: the ordered categories are separated. The likelihood grows for ever "
+    "along the direction of {}: no category becomes less likely the farther that goes. Drop the "
+    "covariates that separate the categories, join categories, or use a prior."
+)
+OF_A_BOX = (
+    "{}: a region that limits ordered entries needs covariates with a constant, so that their "
+    "first limit is 0 and the region is in known units. Give a column of ones, or a tg.Box without "
+    "limits of these entries."
 )
 
 
@@ -70,60 +119,146 @@ class OrdinalFit(LikelihoodFit):
         thresholds: the limits of the categories of each outcome; empty of one that is not ordered.
         covariance_matrix: of the latent outcomes given their covariates, (d, d).
         levels: the categories of each outcome that occur.
+        rows: the rows with their categories.
     """
 
     coefficients: tuple[np.ndarray, ...]
     thresholds: tuple[np.ndarray, ...]
     covariance_matrix: np.ndarray
     levels: tuple[tuple[Any, ...], ...]
-
-    @property
-    def array_constants(self) -> Any:
-        return self.coordinates
+    rows: LatentRows = dataclasses.field(repr=False)
 
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         coefficients, cuts, covariance = self.coordinates.of_estimates(estimates)
-        return {"coefficients": coefficients, "thresholds": cuts, "covariance": covariance}
+        loc = None
+        if not self.designs:
+            loc = jnp.stack([b[0] if len(b) else jnp.zeros(()) for b in coefficients])
+        gaussian = gaussian_arrays(loc, covariance)
+        return {"coefficients": coefficients, "thresholds": cuts, **gaussian}
 
-    def predict(self, *args: Any, **settings: Any) -> Any:
-        """Refusal: predictions of ordered outcomes are `probabilities`."""
-        raise ValueError("predict: not for ordered outcomes. Use probabilities(new), or derived.")
+    def rows_and_gaussian(self) -> tuple[Observations, np.ndarray, np.ndarray]:
+        """The rows with their fitted limits, and the mean and covariance of their Gaussian."""
+        lower, upper = map(as_float_array, self.rows.between(self.thresholds))
+        known = self.rows.observations.with_known(lower=lower, upper=upper)
+        if not self.designs:
+            loc = np.array([b[0] if len(b) else 0.0 for b in self.coefficients])
+        else:
+            pairs = zip(self.designs, self.coefficients)
+            loc = np.stack([part.values @ b for part, b in pairs], axis=1)
+        return known, loc, self.covariance_matrix
 
-    def margins(self, *args: Any, **settings: Any) -> Any:
-        """Refusal: effects on ordered outcomes are differences of `probabilities`."""
-        raise ValueError("margins: not for ordered outcomes. Use probabilities(new), or derived.")
+    def entry(self, entry: Any, what: str) -> int:
+        """The number of an ordered outcome, by number or name; the first one by default."""
+        ordered = [j for j, level in enumerate(self.levels) if level]
+        labels = self.rows.labels
+        number = ordered[0] if entry is None else entry
+        number = labels.index(number) if number in labels else number
+        if isinstance(number, bool) or number not in ordered:
+            words = ", ".join(labels[j] for j in ordered)
+            raise ValueError(f"{what}: entry must be one of {words}, which have categories.")
+        return int(number)
 
-    def probabilities(self, new: Any = None, entry: int = 0) -> Any:
-        """The probability of each category of an outcome, as `derived` has it: value (m, K) with
-        standard errors by the delta method.
+    def categories(self, entry: int, design: np.ndarray, estimates: Any) -> jax.Array:
+        """The probability of each category of an outcome, (m, K), at covariates (m, p)."""
+        coefficients, cuts, _ = self.coordinates.of_estimates(estimates)
+        below = jax.scipy.special.ndtr(cuts[entry] - (design @ coefficients[entry])[:, None])
+        ends = jnp.pad(below, [(0, 0), (1, 1)], constant_values=((0.0, 0.0), (0.0, 1.0)))
+        return jnp.diff(ends, axis=1)
+
+    def predict(
+        self, new: Any = None, kind: str = "category", *, entry: Any = None, level: float = 0.95,
+        **settings: Any,
+    ) -> Predictions:  # fmt: skip
+        """Probabilities of the categories of an outcome, or predictions of latent outcomes.
 
         Args:
-            new: covariates of that outcome, (m, p); None without covariates.
-            entry: the number of the outcome.
+            new: covariates of m rows, see `LikelihoodFit.predict`; for one table, of the outcome.
+            kind: "category", the probability of each category; or a kind of
+                `LikelihoodFit.predict`, which is of the latent outcomes.
+            entry: number or name of the outcome; by default the first ordered one.
+            level: of the intervals.
+            settings: of other kinds, as there.
+
+        Returns:
+            Predictions, with value (m, K) for categories.
 
         Example:
             >>> rows = tg.Ordinal([0, 1, 2, 1, 0, 2, 1, 2, 0, 1])
             >>> x = np.array([0.1, 0.6, 0.9, 0.2, 0.4, 0.8, 0.7, 0.3, 0.0, 0.5])[:, None]
             >>> fit = tg.fit_regression(rows, x)
-            >>> fit.probabilities([[0.2], [0.8]]).value.round(2)
+            >>> fit.predict([[0.2], [0.8]]).value.round(2)
             array([[0.56, 0.4 , 0.05],
                    [0.02, 0.29, 0.69]])
         """
-        if not self.thresholds[entry].size and not self.levels[entry]:
-            raise ValueError(f"probabilities: outcome {entry} has no categories.")
-        size = len(self.coefficients[entry])
-        design = np.zeros((1, 0)) if new is None else as_columns(new, "probabilities").values
-        if design.ndim != 2 or design.shape[1] != size:
-            raise ValueError(f"probabilities: new must have shape (m, {size}), got {design.shape}.")
-
-        def function(p: Any) -> jax.Array:
-            index = design @ p.coefficients[entry]
-            below = jax.scipy.special.ndtr(p.thresholds[entry] - index[:, None])
-            ends = jnp.pad(below, [(0, 0), (1, 1)], constant_values=((0.0, 0.0), (0.0, 1.0)))
-            return jnp.diff(ends, axis=1)
-
+        if kind != "category":
+            return super().predict(new, kind, entry=entry, level=level, **settings)
+        if settings:
+            raise ValueError(f"predict: categories take no {', '.join(settings)}.")
+        j = self.entry(entry, "predict")
         with jax.enable_x64(True):
-            return self.derived(function, "probabilities")
+            design = np.zeros((1, 0))
+            if self.designs and not isinstance(new, tuple | None):
+                design = self.designs[j].read(new, "predict: new")
+            elif self.designs or new is not None:
+                design = designs_of(self, new, "predict: new")[j]
+            of = functools.partial(self.categories, j, design)
+            return self.with_errors(
+                of, tuple(map(str, range(len(design)))), j, level, "probability"
+            )
+
+    def margins(
+        self, at: Any = None, kind: str = "category", *, variables: Any = None,
+        discrete: Any = None, average: bool = True, entry: Any = None, level: float = 0.95,
+        **settings: Any,
+    ) -> Predictions:  # fmt: skip
+        """Marginal effects of covariates on the probabilities of categories: derivatives, and for
+        dummies changes from 0 to 1; or on latent outcomes, as `LikelihoodFit.margins`.
+
+        Args:
+            at, variables, discrete, average, level: see `LikelihoodFit.margins`.
+            kind: "category", or a kind of predictions of latent outcomes.
+            entry: number or name of the outcome; by default the first ordered one.
+            settings: of other kinds, as there.
+
+        Returns:
+            Predictions, with value (v, K) of v covariates, or (v, m, K) if not averaged.
+        """
+        chosen, dummies = chosen_covariates(self, variables, discrete)
+        if kind != "category":
+            more = {"variables": chosen, "discrete": dummies, "average": average, **settings}
+            return super().margins(at, kind, level=level, **more)
+        j = self.entry(entry, "margins")
+        with jax.enable_x64(True):
+            points, weights = points_of(self, at)
+            design, names = points[j], np.array(self.designs[j].names)
+
+            def effect(name: str, estimates: Any) -> jax.Array:
+                column = names == name
+                move = np.where(column, 1.0, 0.0 * design)
+                of = functools.partial(self.categories, j, estimates=estimates)
+                if name in dummies:
+                    change = of(np.where(column, 1.0, design)) - of(np.where(column, 0.0, design))
+                else:
+                    change = jax.jvp(of, (jnp.asarray(design),), (jnp.asarray(move),))[1]
+                return weights @ change / weights.sum() if average else change
+
+            of = lambda estimates: jnp.stack([effect(name, estimates) for name in chosen])
+            return self.with_errors(of, chosen, j, level, "effect")
+
+    def with_errors(
+        self, function: Any, names: tuple[str, ...], j: int, level: float, kind: str
+    ) -> Predictions:
+        """A function (..., K) of the estimates for the categories of outcome j, with intervals."""
+        at = jnp.asarray(self.estimates, jnp.float64)
+        value, jacobian = map(np.asarray, (function(at), jax.jacfwd(function)(at)))
+        errors = standard_errors(self, jacobian)
+        result = with_interval(self, kind, names, value, errors, level)
+        outcomes = tuple(map(str, self.levels[j]))
+        return dataclasses.replace(result, kind="category", outcomes=outcomes)
+
+    def probabilities(self, new: Any = None, entry: Any = None) -> Predictions:
+        """The probability of each category of an outcome, (m, K), as `predict` has it."""
+        return self.predict(new, entry=entry)
 
 
 def fit_ordinal(
@@ -132,8 +267,9 @@ def fit_ordinal(
     covariance: Any = "full",
     what: str = "fit_observations",
     *,
-    common_coefficients: bool = False,
-    common_limits: bool = False,
+    method: Method = Automatic(),
+    key: Any = None,
+    common: tuple[bool, bool] = (False, False),
     **settings: Any,
 ) -> OrdinalFit:
     """The fit of rows with ordered entries: what `fit_regression` and `fit_observations` call.
@@ -141,28 +277,34 @@ def fit_ordinal(
     Args:
         rows: with d entries.
         design: covariates (n, p) of every outcome, or a tuple of d such; None for none.
-        covariance: "full", "common" for one correlation of all pairs, or "diagonal".
+        covariance: "full", "common" for one correlation of all pairs, "factor", "diagonal", or a
+            matrix (d, d) with NaN where it is to be estimated.
         what: the function that was called.
-        common_coefficients: whether all outcomes share their coefficients.
-        common_limits: whether all ordered outcomes share their limits.
+        method: how probabilities are computed.
+        key: its random key.
+        common: whether all outcomes share their coefficients, and ordered ones their limits.
         settings: of `maximum_likelihood`.
     """
-    if not isinstance(covariance, str) or covariance not in STRUCTURES:
+    if isinstance(covariance, str) and covariance not in STRUCTURES:
         raise ValueError(
-            f'{what}: with ordered outcomes covariance must be "full", "common" or "diagonal", got '
-            f"{covariance!r}."
+            f'{what}: with ordered outcomes covariance must be "full", "common", "factor", '
+            f'"diagonal" or a matrix with NaN where it is free, got {covariance!r}.'
         )
     if settings.get("information") == "expected":
         raise ValueError(f'{what}: ordered outcomes have no information="expected".')
+    check_settings(settings["information"], settings["num_profiles"], settings.get("cluster"))
     with jax.enable_x64(True):
-        shared, labels = (common_coefficients, common_limits), settings.pop("cluster", None)
-        model, order = model_of(rows, design, covariance, shared, what, grouped=labels is None)
-        if labels is not None:
-            values = np.asarray(labels)
-            if values.shape != (len(rows.codes),):
-                raise ValueError(ONE_LABEL.format(len(rows.codes), values.shape))
-            settings["cluster"] = values[order]
-        return maximum_likelihood(model, **settings)
+        each = settings["information"] == "sandwich"
+        inputs, more = (
+            (rows, design, covariance, common, what),
+            {"method": method, "key": key, "each": each},
+        )
+        model = OrdinalModel.of(*inputs, **more, negative=False)
+        fit: OrdinalFit = maximum_likelihood(model, **settings)
+        if fit.reason == AT_ZERO_COMMON:  # the likelihood rises towards negative ones
+            model = OrdinalModel.of(*inputs, **more, negative=True)
+            fit = maximum_likelihood(model, **settings)
+        return fit
 
 
 # ---------------------------------------------------------------- coordinates
@@ -170,328 +312,328 @@ def fit_ordinal(
 
 @frozen_pytree
 class LatentCoordinates:
-    """Free coordinates of coefficients, limits, standard deviations and correlations.
+    """Free coordinates of coefficients, standard deviations, correlations and limits.
 
-    x holds the coefficients of whitened covariates; for each ordered outcome its first limit,
-    unless that is 0, and the logarithms of the differences; for each other outcome the logarithm of
-    its standard deviation; and the correlations, as artanh of partial ones in the rows of the
-    Cholesky factor, or as the logit of a common one.
+    x holds coefficients of orthogonal covariates; the logarithms of the differences of the limits
+    of each ordered outcome, of which the first is 0; those of the standard deviations of outcomes
+    that are not ordered; and correlations, as Fisher's z of each free pair, the logit of a common
+    one within its range, or artanh of the loadings of a factor.
 
     Attributes:
-        transforms: whitened covariates to the user's, each (p_j, p_j).
-        middles: of the user's covariates, subtracted where limits are free, each (p_j,).
+        inner: of whitened coefficients and the covariance.
+        transform: coefficients of whitened covariates to the different ones of the user, (w, w).
+        shift: what is added to these, (w,).
+        stacked: whether all outcomes have the same coefficients of whitened covariates (static).
+        numbers: of each outcome's covariates among these (static).
+        constants: likewise of the constant that is subtracted from its limits, or -1 (static).
         kinds: number of levels of each outcome, 0 where it is not ordered (static).
-        structure: "full", "common" or "diagonal" (static).
-        shared: whether coefficients, and limits, are common (static).
-        first_zero: whether the first limits are 0 (static).
+        structure: "full" for pairs, "common" or "factor" (static).
+        common_limits: whether ordered outcomes share their limits (static).
+        least: the end of the range of a common correlation (static).
     """
 
-    transforms: tuple[jax.Array, ...]
-    middles: tuple[jax.Array, ...]
+    inner: GaussianCoordinates
+    transform: jax.Array
+    shift: jax.Array
+    stacked: bool = static_field()
+    numbers: tuple[tuple[int, ...], ...] = static_field()
+    constants: tuple[int, ...] = static_field()
     kinds: tuple[int, ...] = static_field()
     structure: str = static_field()
-    shared: tuple[bool, bool] = static_field()
-    first_zero: bool = static_field()
+    common_limits: bool = static_field()
+    least: float = static_field()
 
     @property
-    def sizes(self) -> list[int]:
-        """Numbers of coordinates of coefficient vectors, limits, scales and correlations."""
-        parts = self.transforms[:1] if self.shared[0] else self.transforms
-        return [*(len(part) for part in parts), *self.limit_sizes, *self.last_sizes]
+    def ordered(self) -> list[int]:
+        """Outcomes whose limits are estimated; the first of those that share them."""
+        ordered = [j for j, kind in enumerate(self.kinds) if kind]
+        return ordered[:1] if self.common_limits else ordered
 
     @property
-    def limit_sizes(self) -> list[int]:
-        """Of the limits of each ordered outcome."""
-        ordered = [kind - 1 - self.first_zero for kind in self.kinds if kind]
-        return ordered[:1] if self.shared[1] else ordered
+    def pairs(self) -> list[tuple[int, int]]:
+        """Pairs (i, j), i > j, of free correlation, by rows."""
+        return sorted((j, i) for i, j in self.inner.pairs)
 
     @property
-    def last_sizes(self) -> list[int]:
-        """Of the standard deviations, and of the correlations."""
-        d = len(self.kinds)
-        number = {"diagonal": 0, "common": min(d - 1, 1), "full": d * (d - 1) // 2}[self.structure]
-        return [self.kinds.count(0), number]
+    def num_correlations(self) -> int:
+        return {"common": 1, "factor": len(self.kinds)}.get(self.structure, len(self.pairs))
 
-    def split(self, x: jax.Array) -> tuple[list[jax.Array], list[jax.Array], jax.Array, jax.Array]:
-        """Coefficients of whitened covariates, limits, log scales and correlations."""
-        parts = jnp.split(x, np.cumsum(self.sizes)[:-1])
-        count = len(self.sizes) - 2 - len(self.limit_sizes)
-        return parts[:count], parts[count:-2], parts[-2], parts[-1]
+    def split(self, x: jax.Array, coefficients: int, limits: list[int]) -> list[jax.Array]:
+        """Coefficients, limits of each of `ordered`, scales and correlations of a vector."""
+        sizes = [coefficients, *limits, len(self.inner.scales), self.num_correlations]
+        return jnp.split(x, np.cumsum(sizes)[:-1])
 
-    def values(self, x: jax.Array) -> tuple[list[jax.Array], list[jax.Array], jax.Array]:
-        """Coefficients of whitened covariates, limits, and the covariance matrix, of each
-        outcome."""
-        coefficients, limits, scales, rest = self.split(x)
-        d, cuts, number = len(self.kinds), [], 0
-        for kind in self.kinds:
-            part = limits[0 if self.shared[1] else number] if kind else jnp.zeros(0)
-            if kind and self.first_zero:
-                part = jnp.cumsum(jnp.concatenate([jnp.zeros(1), jnp.exp(part)]))
-            cuts.append(part if self.first_zero or not kind else increasing(part))
-            number += kind > 0
-        if self.shared[0]:
-            coefficients = coefficients * d
-        return coefficients, cuts, self.covariance(jnp.exp(scales), self.correlation(rest))
+    def parts(self, x: jax.Array) -> tuple[jax.Array, list[jax.Array], jax.Array, jax.Array]:
+        """Free coefficients, limits of each of `ordered`, the first 0, standard deviations, and
+        correlations: of pairs, the common one, or those with the factor."""
+        theta, *logs, scales, z = self.split(
+            x, len(self.shift), [self.kinds[j] - 2 for j in self.ordered]
+        )
+        cuts = [jnp.cumsum(jnp.concatenate([jnp.zeros(1), jnp.exp(part)])) for part in logs]
+        numbers = self.least + (1.0 - self.least) * jax.nn.sigmoid(z)
+        numbers = numbers if self.structure == "common" else jnp.tanh(z)
+        return theta, cuts, jnp.exp(scales), numbers
 
-    def covariance(self, scales: jax.Array, correlation: jax.Array) -> jax.Array:
-        """The covariance matrix, the ordered outcomes having scale 1."""
-        roots, free = jnp.ones(len(self.kinds)), [j for j, k in enumerate(self.kinds) if not k]
-        roots = roots.at[np.array(free, int)].set(scales) if free else roots
-        return roots[:, None] * correlation * roots
+    def covariance(self, scales: jax.Array, numbers: jax.Array) -> jax.Array:
+        """The covariance matrix of standard deviations that are free, and correlations."""
+        fixed = jnp.asarray(self.inner.fixed)
+        root = jnp.sqrt(jnp.diagonal(fixed)).at[np.array(self.inner.scales, int)].set(scales)
+        if self.structure == "full":
+            matrix, (i, j) = fixed, np.array(self.pairs, int).reshape(-1, 2).T
+            entries = numbers * root[i] * root[j]
+            matrix = matrix.at[i, j].set(entries).at[j, i].set(entries)
+        else:
+            product = numbers[0] if self.structure == "common" else numbers[:, None] * numbers
+            matrix = product * root[:, None] * root
+        return jnp.where(np.eye(len(root), dtype=bool), root**2, matrix)
 
-    def correlation(self, rest: jax.Array) -> jax.Array:
-        d = len(self.kinds)
-        if self.structure == "diagonal" or d == 1:
-            return jnp.eye(d)
+    def values(self, x: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
+        """Coefficients of whitened covariates of each outcome, and the covariance matrix, NaN
+        where it is none."""
+        theta, _, *rest = self.parts(x)
+        matrix = self.covariance(*rest)
+        matrix += 0.0 * jnp.sum(jnp.linalg.cholesky(jax.lax.stop_gradient(matrix)))
+        flat = jnp.tile(theta, len(self.kinds)) if self.stacked else theta
+        return tuple(jnp.split(flat, np.cumsum(self.inner.sizes)[:-1])), matrix
+
+    def loading(self, x: jax.Array) -> jax.Array:
+        """Correlations with a factor that the outcomes have in common, (d,)."""
+        numbers = self.parts(x)[3]
         if self.structure == "common":
-            common = self.common(rest[0])
-            return jnp.where(np.eye(d, dtype=bool), 1.0, common)
-        rows, start = [jnp.eye(d)[0]], 0
-        for i in range(1, d):
-            partial, left, row = jnp.tanh(rest[start : start + i]), jnp.ones(()), []
-            for j in range(i):
-                row.append(partial[j] * left)
-                left = left * jnp.sqrt(1.0 - partial[j] ** 2)
-            rows.append(jnp.concatenate([jnp.stack([*row, left]), jnp.zeros(d - i - 1)]))
-            start += i
-        factor = jnp.stack(rows)
-        return jnp.where(np.eye(d, dtype=bool), 1.0, factor @ factor.T)
+            return jnp.sqrt(jnp.maximum(numbers[0], 0.0)) * jnp.ones(len(self.kinds))
+        return numbers if self.structure == "factor" else jnp.zeros(len(self.kinds))
 
-    def common(self, z: Any) -> Any:
-        """The common correlation: of two outcomes by artanh, of more by its logit, so that it is
-        positive."""
-        return jnp.tanh(z) if len(self.kinds) == 2 else jax.nn.sigmoid(z)
+    def of_each(self, limits: list[Any]) -> list[Any]:
+        """Limits of `ordered` as those of each outcome; none where it is not ordered."""
+        each = iter(limits * len(self.kinds) if self.common_limits else limits)
+        return [next(each) if kind else jnp.zeros(0) for kind in self.kinds]
 
-    def factor(self, x: jax.Array) -> jax.Array | None:
-        """The common correlation of three or more outcomes; None of another structure."""
-        several = self.structure == "common" and len(self.kinds) > 2
-        return self.common(x[-1]) if several else None
+    @property
+    def kept(self) -> list[int]:
+        """Numbers of the user's coefficients that are estimates."""
+        return [k for k in range(len(self.shift)) if k not in self.constants]
 
     def estimates(self, x: jax.Array) -> jax.Array:
-        coefficients, cuts, covariance = self.values(x)
-        user = [t @ b for t, b in zip(self.transforms, coefficients)]
-        moved = [c + m @ b if len(c) else c for c, m, b in zip(cuts, self.middles, user)]
-        ordered = [moved[j] for j, kind in enumerate(self.kinds) if kind]
-        parts = [*(user[:1] if self.shared[0] else user)]
-        parts += [] if self.first_zero and max(self.kinds) <= 2 else self.free_cuts(ordered)
-        scales = jnp.sqrt(jnp.diagonal(covariance))
-        parts.append(scales[np.array([j for j, k in enumerate(self.kinds) if not k], int)])
-        i, j = np.tril_indices(len(self.kinds), -1)
-        correlations = covariance[i, j] / (scales[i] * scales[j])
-        last = {"diagonal": 0, "common": 1, "full": len(i)}[self.structure]
-        return jnp.concatenate([*parts, correlations[:last]])
+        theta, cuts, *rest = self.parts(x)
+        user, constants = (
+            self.transform @ theta + self.shift,
+            [self.constants[j] for j in self.ordered],
+        )
+        moved = [cut[1:] if k < 0 else cut - user[k] for cut, k in zip(cuts, constants)]
+        return jnp.concatenate([user[np.array(self.kept, int)], *moved, *rest])
 
-    def free_cuts(self, ordered: list[jax.Array]) -> list[jax.Array]:
-        """The limits that are estimated."""
-        some = ordered[:1] if self.shared[1] else ordered
-        return [cuts[1:] if self.first_zero else cuts for cuts in some]
-
-    def of_estimates(self, estimates: jax.Array) -> tuple[list[Any], list[Any], jax.Array]:
+    def of_estimates(self, estimates: jax.Array) -> tuple[tuple[Any, ...], list[Any], jax.Array]:
         """Coefficients, limits and the covariance matrix of the vector of estimates."""
-        coefficients, limits, scales, rest = self.split(estimates)
-        d, cuts, number = len(self.kinds), [], 0
-        for kind in self.kinds:
-            part = limits[0 if self.shared[1] else number] if kind else jnp.zeros(0)
-            cuts.append(jnp.append(0.0, part) if kind and self.first_zero else part)
-            number += kind > 0
-        matrix, (i, j) = jnp.eye(d), np.tril_indices(d, -1)
-        if len(rest):
-            entries = jnp.broadcast_to(rest, i.shape)
-            matrix = matrix.at[i, j].set(entries).at[j, i].set(entries)
-        if self.shared[0]:
-            coefficients = coefficients * d
-        return coefficients, cuts, self.covariance(scales, matrix)
+        first = [int(self.constants[j] < 0) for j in self.ordered]
+        free = [self.kinds[j] - 1 - zero for j, zero in zip(self.ordered, first)]
+        user, *limits, scales, numbers = self.split(estimates, len(self.kept), free)
+        position = {k: at for at, k in enumerate(self.kept)}
+        columns = [np.array([position[k] for k in part], int) for part in self.numbers]
+        cuts = [jnp.append(jnp.zeros(zero), part) for zero, part in zip(first, limits)]
+        return tuple(user[k] for k in columns), self.of_each(cuts), self.covariance(scales, numbers)
 
-    def names(self, rows: LatentRows, columns: list[Any]) -> tuple[str, ...]:
+    def names(self, labels: tuple[str, ...], levels: Any, coefficients: list[str]) -> list[str]:
         """Names of the estimates."""
-        labels, d = rows.labels, len(self.kinds)
-        names: list[str] = []
-        for j, part in enumerate(self.transforms[:1] if self.shared[0] else self.transforms):
-            each = columns[j] or [str(k) for k in range(len(part))]
-            plain = d == 1 or self.shared[0]
-            if plain and columns[j]:
-                names += list(map(str, each))
-            else:
-                outcome = "" if plain else f"[{labels[j]}]"
-                names += [f"coefficients{outcome}[{name}]" for name in each]
-        ordered = [j for j, kind in enumerate(self.kinds) if kind]
-        for j in ordered[:1] if self.shared[1] else ordered:
-            label = "" if self.shared[1] and d > 1 else f"[{labels[j]}]"
-            levels = rows.levels[j][:-1][self.first_zero :]
-            names += [f"cut{label}[{level}]" for level in levels]
-        names += [f"sigma[{labels[j]}]" for j, kind in enumerate(self.kinds) if not kind]
-        if self.structure == "common" and d > 1:
-            return (*names, "correlation")
-        pairs = zip(*np.tril_indices(d, -1)) if self.structure == "full" else ()
-        return (*names, *(f"correlation[{labels[i]}, {labels[j]}]" for i, j in pairs))
+        names = [coefficients[k] for k in self.kept]
+        for j in self.ordered:
+            label = "" if self.common_limits and len(labels) > 1 else f"[{labels[j]}]"
+            free = levels[j][:-1][int(self.constants[j] < 0) :]
+            names += [f"cut{label}[{level}]" for level in free]
+        names += [f"sigma[{labels[j]}]" for j in self.inner.scales]
+        if self.structure == "common":
+            return [*names, "correlation"]
+        if self.structure == "factor":
+            return [*names, *(f"loading[{label}]" for label in labels)]
+        return [*names, *(f"correlation[{labels[i]}, {labels[j]}]" for i, j in self.pairs)]
 
 
-# ---------------------------------------------------------------- rows
+# ---------------------------------------------------------------- the likelihood
 
 
 @frozen_pytree
-class LatentPattern:
-    """Rows that know the same entries exactly, and the same ones to limits.
+class NestedQuadrature(Method):
+    """Masses of boxes of up to four variables, see `quadrature.nested`."""
 
-    Attributes:
-        values: of exact entries, (m, e).
-        codes: of limited ones, -1 where these are not ordered, (m, l).
-        lower, upper: their limits where they are known, (m, l).
-        designs: whitened covariates of exact and then of limited entries, each (m, p).
-        weights: (m,).
-        exact, limited: numbers of the entries (static).
-        independent: whether all entries are (static).
+    def replicate(
+        self, loc: jax.Array, covariance: Covariance, region: Region, key: jax.Array
+    ) -> Estimate:
+        box, factor = as_linear(region), jnp.linalg.cholesky(covariance.covariance_matrix)
+        value = log_box(box.low, box.high, loc, factor)
+        return Estimate(value, jnp.zeros_like(value))
+
+
+@frozen_pytree
+class LatentLoss(ObservationsLoss):
+    """Minus the mean log-likelihood of a row, some of whose limits are parameters.
+
+    Attributes, besides those of `ObservationsLoss`:
+        codes: the number of each entry's level, -1 where there is none, (n, d).
+        by_factor: whether entries are independent but for one factor (static).
     """
 
-    values: jax.Array
-    codes: jax.Array
-    lower: jax.Array
-    upper: jax.Array
-    designs: tuple[jax.Array, ...]
-    weights: jax.Array
-    exact: tuple[int, ...] = static_field()
-    limited: tuple[int, ...] = static_field()
-    independent: bool = static_field()
+    coordinates: Any
+    codes: jax.Array | None = None
+    by_factor: bool = static_field(default=False)
 
-    def __call__(
-        self, coefficients: Any, cuts: Any, covariance: jax.Array, common: jax.Array | None
-    ) -> jax.Array:
-        """The log-likelihood of each row, (m,); `common` is the correlation of all pairs, if they
-        have one that is positive."""
-        entries = (*self.exact, *self.limited)
-        loc = jnp.stack([x @ coefficients[j] for x, j in zip(self.designs, entries)], axis=1)
-        factor = jnp.linalg.cholesky(covariance[np.ix_(entries, entries)])
-        e = len(self.exact)
-        z = jax.scipy.linalg.solve_triangular(
-            factor[:e, :e], (self.values - loc[:, :e]).T, lower=True
-        ).T
-        density = -0.5 * jnp.sum(z**2, axis=1) - jnp.sum(jnp.log(jnp.diagonal(factor)[:e]))
-        total = density - e * LOG_SQRT_2PI
-        if not self.limited:
-            return total
-        mean = loc[:, e:] + z @ factor[e:, :e].T
-        low, high = self.limits(cuts)
-        if common is None or len(self.limited) < 3:
-            return total + log_box(low, high, mean, factor[e:, e:], self.independent)
-        scale = jnp.sqrt(jnp.diagonal(covariance)[np.array(self.limited)])
-        shared = common * (1.0 - common) / (1.0 + (e - 1.0) * common)
-        return total + log_box_of_common(low, high, mean, scale, 1.0 - common, shared)
+    def rows_at(self, x: jax.Array) -> Observations:
+        """The rows with their limits at x."""
+        kinds: Any = self.coordinates.kinds
+        rows = LatentRows(self.codes, kinds, (), self.observations)  # type: ignore[arg-type]
+        lower, upper = rows.between(self.coordinates.of_each(self.coordinates.parts(x)[1]), jnp)
+        return self.observations.with_known(lower=lower, upper=upper)
 
-    def limits(self, cuts: Any) -> tuple[jax.Array, jax.Array]:
-        """Of the limited entries, (m, l)."""
-        sides = []
-        for side, known in enumerate((self.lower, self.upper)):
-            columns = []
-            for k, j in enumerate(self.limited):
-                column = known[:, k]
-                if len(cuts[j]):
-                    ends = jnp.concatenate([jnp.array([-jnp.inf]), cuts[j], jnp.array([jnp.inf])])
-                    column = jnp.where(self.codes[:, k] < 0, column, ends[self.codes[:, k] + side])
-                columns.append(column)
-            sides.append(jnp.stack(columns, axis=1))
-        return sides[0], sides[1]
+    def gaussian(self, x: Any) -> tuple[Any, Any]:
+        coefficients, covariance = self.coordinates.values(jnp.asarray(x))
+        return mean_of(self.designs, coefficients), covariance
 
+    def seen(self, x: jax.Array) -> jax.Array:
+        """The log probability that each row could be seen, (n,), of rows by a factor."""
+        if self.observations.region is None:
+            return jnp.zeros(self.observations.num_rows)
+        return self.by_limits(x, self.observations.region_limits())
 
-def log_box(
-    low: jax.Array, high: jax.Array, loc: jax.Array, factor: jax.Array, independent: bool
-) -> jax.Array:
-    """log P(low < x < high), (m,), of rows (m, l) with means (m, l) and one Cholesky factor (l, l):
-    Gauss-Legendre over all coordinates but the last."""
-    size = low.shape[1]
-    if size == 1 or independent:
-        each = standardize(low, high, loc, jnp.diagonal(factor))
-        return jnp.sum(log_interval_mass(*each), axis=1)
-    nodes, weights = np.polynomial.legendre.leggauss(NODES[size])
+    def by_limits(self, x: jax.Array, limits: Any) -> jax.Array:
+        """The log probability (density) of limits, (n,), by the factor."""
+        loc, covariance = self.gaussian(x)
+        scale, loading = jnp.sqrt(jnp.diagonal(covariance)), self.coordinates.loading(x)
+        variance = scale**2 * (1.0 - loading) * (1.0 + loading)
+        if self.observations.noise is not None:
+            variance = variance + jnp.diagonal(self.observations.noise, axis1=-2, axis2=-1)
+        if not self.coordinates.num_correlations:
+            return log_of_independent(limits.lower, limits.upper, loc, jnp.sqrt(variance))
+        return log_of_factor(limits.lower, limits.upper, loc, scale * loading, variance)
 
-    def mass(row: tuple[jax.Array, ...]) -> jax.Array:
-        a, b, mean = row
-        z, weight = jnp.zeros((1, 0)), jnp.ones(1)
-        for k in range(size):
-            shift = mean[k] + z @ factor[k, :k]
-            ends = standardize(a[k], b[k], shift, factor[k, k])
-            if k == size - 1:
-                return jnp.log(jnp.sum(weight * interval(ends.low, ends.high)))
-            left, right = part_that_counts(ends.low, ends.high)
-            half = 0.5 * (right - left)
-            at = 0.5 * (left + right)[:, None] + half[:, None] * nodes
-            density = jnp.exp(-0.5 * at**2 - LOG_SQRT_2PI) * weights * half[:, None]
-            weight = (weight[:, None] * density).ravel()
-            z = jnp.concatenate([jnp.repeat(z, len(nodes), axis=0), at.reshape(-1, 1)], axis=1)
-        raise AssertionError
+    def log_likelihoods(self, x: jax.Array) -> jax.Array:
+        """The log-likelihood of each row times its weight, (n,)."""
+        rows = self.rows_at(x)
+        if self.by_factor:
+            each = self.by_limits(x, rows.data_limits()) - self.seen(x)
+            return each if rows.weights is None else rows.weights * each
+        at = rows, *self.gaussian(x), self.method, self.key
+        return likelihood.log_likelihood(*at).log_prob
 
-    return jax.lax.map(jax.checkpoint(mass), (low, high, loc), batch_size=BATCH)
+    def total(self, x: jax.Array) -> Estimate:
+        if self.by_factor:
+            total = jnp.sum(self.log_likelihoods(x))
+            return Estimate(total, jnp.zeros_like(total))
+        return total_log_likelihood(self.rows_at(x), *self.gaussian(x), self.method, self.key)
 
+    def scores(self, x: jax.Array) -> jax.Array:
+        return jax.jacfwd(self.log_likelihoods)(x)
 
-def log_box_of_common(
-    low: jax.Array,
-    high: jax.Array,
-    loc: jax.Array,
-    scale: jax.Array,
-    single: jax.Array,
-    shared: jax.Array,
-) -> jax.Array:
-    """As `log_box`, where entries have standard deviations `scale` (l,) times the sum of errors of
-    variance `single`, and one of variance `shared` that is common to all."""
-    ends = standardize(low, high, loc, scale * jnp.sqrt(single))
-    shift = jnp.sqrt(shared / single) * FACTOR[0]
-    density = jnp.exp(-0.5 * FACTOR[0] ** 2 - LOG_SQRT_2PI) * FACTOR[1]
-    mass = density * jnp.ones_like(loc[:, :1])
-    for k in range(low.shape[1]):
-        mass = mass * interval(ends.low[:, k : k + 1] - shift, ends.high[:, k : k + 1] - shift)
-    return jnp.log(jnp.sum(mass, axis=1))
+    @property
+    def iterated(self) -> bool:
+        return not self.by_factor and not set(self.methods or [""]) <= {"1"}
 
+    @property
+    def smooth(self) -> bool:
+        known, methods = Exact | Separation | NestedQuadrature, self.methods or {}
+        every = (kind.isdecimal() and isinstance(m, known) for kind, m in methods.items())
+        return self.methods is not None and all(every)
 
-def interval(low: jax.Array, high: jax.Array) -> jax.Array:
-    """The mass of an interval of a standard normal variable, from the tail closer to it."""
-    low, high = (jnp.clip(end, -FARTHEST, FARTHEST) for end in (low, high))
-    ndtr, upper = jax.scipy.special.ndtr, low > 0
-    return ndtr(jnp.where(upper, -low, high)) - ndtr(jnp.where(upper, -high, low))
-
-
-def part_that_counts(low: jax.Array, high: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The part of an interval within which a standard normal density falls by DEPTH."""
-    above = jnp.maximum(jnp.where(jnp.isfinite(low), low, 0.0), 0.0)
-    below = jnp.minimum(jnp.where(jnp.isfinite(high), high, 0.0), 0.0)
-    right = jnp.minimum(high, jnp.sqrt(above**2 + 2.0 * DEPTH))
-    left = jnp.maximum(low, -jnp.sqrt(below**2 + 2.0 * DEPTH))
-    return jnp.where(left < right, left, right), right
+    def steps(self, x: np.ndarray) -> np.ndarray | None:
+        return np.full(len(x), STEP) if self.iterated and self.smooth else None
 
 
 # ---------------------------------------------------------------- the model
 
 
-@frozen_pytree
-class OrdinalLoss(RowsLoss):
-    """Minus the mean log-likelihood of a row with ordered entries. Where integrals have three
-    dimensions its Hessian is by differences of gradients, as its program would take long to
-    compile."""
-
-    def steps(self, x: np.ndarray) -> np.ndarray | None:
-        return np.full(len(x), STEP) if self.model.expensive else None
-
-
-@frozen_pytree
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class OrdinalModel(Model):
     """Rows with ordered entries.
 
     Attributes, besides those of `Model`:
-        patterns: the rows.
+        rows: as the user has them.
+        observations: with a middle subtracted from exact entries that lie far from 0.
+        covariates: whitened, of each outcome, (n, p).
+        designs: covariates of the user; empty without any.
         inner: the coordinates.
-        start: free coordinates to begin with.
-        rising: why there is no maximum, if the rows are separated (static).
-        sentences: on the rows (static).
-        levels: of each outcome (static).
+        first: free coordinates to begin with.
+        limited: how many entries of a row are limited at most.
+        method, key: see `fit_observations`.
+        each: whether the scores of single rows are asked for.
+        rising: why there is no maximum, if the rows are separated.
     """
 
-    patterns: tuple[LatentPattern, ...]
+    rows: LatentRows
+    observations: Observations
+    covariates: tuple[np.ndarray, ...]
+    designs: tuple[Covariates, ...]
     inner: LatentCoordinates
-    start: np.ndarray
-    rising: str | None = static_field()
-    sentences: tuple[str, ...] = static_field()
-    levels: tuple[tuple[Any, ...], ...] = static_field()
-    names: tuple[str, ...] = static_field(default=())
-    weights: np.ndarray | None = None
+    first: np.ndarray
+    names: tuple[str, ...]
+    weights: np.ndarray
+    num_rows: float
+    limited: int
+    method: Method
+    key: Any
+    each: bool
+    rising: str | None
     references = ("ashford1970", "mckelvey1975")
+
+    @classmethod
+    def of(
+        cls,
+        rows: LatentRows,
+        design: Any,
+        covariance: Any,
+        common: tuple[bool, bool],
+        what: str,
+        *,
+        negative: bool,
+        method: Method,
+        **more: Any,
+    ) -> Self:
+        """The model, checked.
+
+        Raises:
+            ValueError: see `fit_observations`.
+        """
+        known, kinds = floats_as_float64(rows.observations), tuple(map(len, rows.levels))
+        designs, implicit = covariates_of(rows, design, common, what)
+        names, numbers, constants = coefficients_of(rows.labels, designs, implicit, common)
+        stacked = len(names) * (common[0] or (common[1] and any(implicit)))
+        white = whitened_of(known, designs, numbers, constants, stacked, what)
+        sizes = tuple(len(part.transform) for part in white)
+        pairs = as_coordinates(template_of(covariance, kinds, what), sizes, known)
+        scale = pairs.known_scale + (np.inf if stacked else 0.0)  # what is shared does not move
+        moved = centred(known, white, scale, False, RowSums())
+        maps = maps_of(white, moved.shifts, numbers, constants, stacked)
+        structure = covariance if isinstance(covariance, str) else "full"
+        structure = structure if structure in ("common", "factor") else "full"
+        least = -1.0 / max(len(kinds) - 1, 1) if negative or len(kinds) == 2 else 0.0
+        free = dataclasses.replace(pairs, pairs=pairs.pairs if structure == "full" else ())
+        inner = LatentCoordinates(
+            free, *maps, bool(stacked), numbers, constants, kinds, structure, common[1], least
+        )  # fmt: skip
+        check_rows(rows, inner, what)
+        every = tuple(inner.names(rows.labels, rows.levels, names))
+        model = cls(
+            rows=rows, observations=moved.rows,
+            covariates=tuple(map(np.asarray, moved.covariates or ())),
+            designs=() if design is None else tuple(designs), inner=inner,
+            first=start_of(rows, moved, pairs, inner, what), names=every,
+            weights=known.row_weights, num_rows=moved.summary.counted,
+            limited=moved.summary.limited, method=method,
+            rising=separation(rows, designs, inner, every), **more,
+        )  # fmt: skip
+        model.check(what)
+        return model
+
+    def check(self, what: str) -> None:
+        """Raise ValueError if there are too few rows, or some cannot be."""
+        if self.num_rows <= len(self.first):
+            raise ValueError(
+                f"{what}: {self.num_rows:g} row(s) cannot determine {len(self.first)} parameters; "
+                "more are needed, or fewer covariates."
+            )
+        rows = self.rows.observations
+        wrong = impossible(rows) if isinstance(rows.region, Box) else np.zeros(0, int)
+        if len(wrong):
+            raise ValueError(
+                f"{what}: {len(wrong)} row(s) are impossible, first row {wrong[0]}: they do not "
+                "meet their region. Correct the region, or remove those rows."
+            )
 
     @property
     def coordinates(self) -> LatentCoordinates:
@@ -500,46 +642,93 @@ class OrdinalModel(Model):
     @property
     def unique(self) -> bool:
         """Whether there is one outcome, whose likelihood is concave in coefficients and limits."""
-        return len(self.inner.kinds) == 1
-
-    def estimates(self, x: jax.Array) -> jax.Array:
-        return self.inner.estimates(x)
-
-    def log_likelihoods(self, x: jax.Array) -> jax.Array:
-        values, common = self.inner.values(x), self.inner.factor(x)
-        return jnp.concatenate([pattern(*values, common) for pattern in self.patterns])
-
-    def loss_at(self, x: np.ndarray) -> OrdinalLoss:
-        return OrdinalLoss(self, jnp.sum(jnp.asarray(self.weights)))
+        rows = self.observations
+        return len(self.inner.kinds) == 1 and rows.region is None and rows.noise is None
 
     @property
-    def most_limited(self) -> int:
-        """The dimension of the largest integral that is no product."""
-        sizes = [len(pattern.limited) for pattern in self.patterns]
-        return 1 if self.inner.structure != "full" else max(sizes)
+    def by_factor(self) -> bool:
+        """Whether entries are independent but for one factor, so that any number of them is one
+        integral."""
+        rows, inner = self.observations, self.inner
+        plain = rows.region is None or (isinstance(rows.region, Box) and not rows.latent)
+        noise = None if rows.noise is None else np.asarray(rows.noise)
+        if noise is not None:
+            plain &= not np.any(noise * (1.0 - np.eye(noise.shape[-1])))
+        single = not np.any(inner.inner.fixed - np.diag(np.diagonal(inner.inner.fixed)))
+        single &= not inner.inner.pairs and not (inner.structure == "common" and inner.least < 0)
+        return bool(plain and single)
 
     @property
     def expensive(self) -> bool:
-        return self.most_limited > 2
+        return not self.by_factor and self.limited > 2
+
+    # ---------------------------------------------------------------- losses
+
+    @functools.cached_property
+    def plain_loss(self) -> LatentLoss:
+        """The loss of rows of which equal ones are counted once, by a method without plans."""
+        rows, codes, designs = self.observations, self.rows.codes, self.covariates
+        alone = rows.region is not None and rows.region.batch_shape != ()
+        alone |= rows.noise is not None and rows.noise.ndim == 3
+        if not self.each and not alone:
+            ends = np.asarray(rows.lower), np.asarray(rows.upper)
+            counted = np.flatnonzero(~is_empty(*ends) & (self.weights > 0))
+            table = np.column_stack([codes, *ends, *designs])[counted]
+            _, first, kind = np.unique(table, axis=0, return_index=True, return_inverse=True)
+            totals, some = np.bincount(kind.ravel(), self.weights[counted]), counted[first]
+            sides = (as_float_array(end[some]) for end in ends)
+            rows = dataclasses.replace(
+                rows, lower=next(sides), upper=next(sides), weights=as_float_array(totals)
+            )
+            codes, designs = codes[some], tuple(np.asarray(x)[some] for x in designs)
+        rows, codes, designs = filled_up(rows, codes, tuple(map(as_float_array, designs)))
+        return LatentLoss(
+            rows, designs, self.inner, jnp.asarray(self.num_rows), self.method, as_key(self.key),
+            codes=jnp.asarray(codes), by_factor=self.by_factor,
+        )  # fmt: skip
+
+    def loss_at(self, x: np.ndarray) -> LatentLoss:
+        loss = self.plain_loss
+        if loss.by_factor:
+            return loss
+        at = jnp.asarray(x)
+        held = likelihood.hold(self.method, loss.rows_at(at), *loss.gaussian(at))
+        if isinstance(self.method, Automatic):
+            boxes = {kind: NestedQuadrature() for kind in map(str, NODES)}
+            methods = {kind: boxes.get(kind, method) for kind, method in held.methods.items()}
+            held = dataclasses.replace(held, methods=methods)
+        return dataclasses.replace(loss, method=held)
+
+    def starts(self, count: int | None) -> list[np.ndarray]:
+        turned = [self.first.copy() for _ in range(1, count or 1)]
+        random, number = np.random.default_rng(0), self.inner.num_correlations
+        for x in turned:
+            x[len(x) - number :] = random.normal(size=number)
+        return [self.first, *turned]
+
+    # ---------------------------------------------------------------- the end of a path
 
     def wald_ratios(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
         return (np.zeros((0, 2)), (NOT_COMPARED,)) if self.expensive else (compare(), ())
 
-    def starts(self, count: int | None) -> list[np.ndarray]:
-        number = self.inner.last_sizes[-1]
-        turned = [self.start.copy() for _ in range(1, count or 1)]
-        random = np.random.default_rng(0)
-        for x in turned:
-            x[len(x) - number :] = random.normal(size=number)
-        return [self.start, *turned]
+    def judged(self, path: Path, total: Any, converged: bool) -> tuple[float, None]:
+        loss, x = path.loss, jnp.asarray(path.end.x)
+        if loss.observations.region is None:
+            return 1.0, None
+        if loss.by_factor:
+            seen = np.exp(np.asarray(loss.seen(x)))
+        else:
+            at = loss.rows_at(x), *loss.gaussian(x), loss.method, loss.key
+            seen = np.asarray(fraction_not_truncated(*at))
+        return float(np.average(seen, weights=loss.observations.row_weights)), None
 
     def obstacle(self, path: Path) -> str | None:
         if self.rising is not None:
             return self.rising
-        common = self.inner.factor(jnp.asarray(path.end.x))
-        if common is not None and float(common) < NO_COMMON:
+        x, inner = jnp.asarray(path.end.x), self.inner
+        if inner.structure == "common" and inner.least == 0 and inner.parts(x)[3] < NO_COMMON:
             return AT_ZERO_COMMON
-        covariance = np.asarray(self.inner.values(jnp.asarray(path.end.x))[2])
+        covariance = np.asarray(inner.values(x)[1])
         root = np.sqrt(np.diagonal(covariance))
         correlation = covariance / np.outer(root, root)
         least = float(np.linalg.eigvalsh(correlation)[0])
@@ -551,15 +740,16 @@ class OrdinalModel(Model):
     @property
     def resolved(self) -> float:
         """The smallest conditional standard deviation of an outcome that integrals resolve."""
-        several = max(len(pattern.limited) for pattern in self.patterns)
-        if self.inner.structure == "diagonal" or several < 2:
-            return 0.0
-        if self.inner.structure == "common" and several > 2:
-            return RESOLVED_COMMON
-        return RESOLVED[several]
+        if self.by_factor:
+            return RESOLVED_FACTOR if self.inner.num_correlations and self.limited > 1 else 0.0
+        return RESOLVED.get(self.limited, 0.0) if isinstance(self.method, Automatic) else 0.0
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
-        return (*common, *self.sentences)
+        pairs = zip(self.inner.kinds, self.inner.constants)
+        first = (FIRST_CUT,) * any(kind and k < 0 for kind, k in pairs)
+        unused = zip(self.rows.labels, self.rows.unused)
+        words = (UNUSED.format(label, ", ".join(map(str, part))) for label, part in unused if part)
+        return (*common, PROBIT_SCALE, *first, *words)
 
     def result(self, fields: dict[str, Any], path: Path) -> OrdinalFit:
         parts = self.inner.of_estimates(jnp.asarray(fields["estimates"]))
@@ -567,197 +757,218 @@ class OrdinalModel(Model):
         return OrdinalFit(
             **fields,
             standard_errors=fields["errors"],
+            observations=self.rows.observations,
+            designs=self.designs,
             coefficients=tuple(coefficients),
             thresholds=tuple(cuts),
             covariance_matrix=covariance,
-            levels=self.levels,
+            levels=self.rows.levels,
+            rows=self.rows,
         )
 
 
-def model_of(
-    rows: LatentRows,
-    design: Any,
-    covariance: str,
-    shared: tuple[bool, bool],
-    what: str,
-    grouped: bool = True,
-) -> tuple[OrdinalModel, np.ndarray]:
-    """The model, checked, and for each row of it a row of the user's that it stands for."""
-    designs, columns = covariates_of(rows, design, shared, what)
-    parts, transforms, middles, first_zero = centred(rows, designs, shared, what)
-    kinds = tuple(map(len, rows.levels))
-    inner = LatentCoordinates(
-        tuple(map(as_float_array, transforms)), tuple(map(as_float_array, middles)),
-        kinds, covariance, shared, first_zero,
-    )  # fmt: skip
-    if shared[1] and len({kind for kind in kinds if kind}) > 1:
+# ---------------------------------------------------------------- inputs
+
+
+def template_of(covariance: Any, kinds: tuple[int, ...], what: str) -> Any:
+    """The covariance matrix with NaN where it is free, and 1 for the ordered outcomes."""
+    d, ordered = len(kinds), np.array(kinds) > 0
+    if isinstance(covariance, str):
+        matrix = np.full((d, d), np.nan)
+        if covariance == "diagonal":
+            matrix[~np.eye(d, dtype=bool)] = 0.0
+    else:
+        matrix = np.array(covariance, float)
+        if matrix.shape != (d, d):
+            raise ValueError(f"{what}: covariance must have shape {(d, d)}, got {matrix.shape}.")
+    scales = np.diagonal(matrix)[ordered]
+    if not np.all(np.isnan(scales) | (scales == 1.0)):
         raise ValueError(
-            f"{what}: outcomes with common limits must have as many levels, got {kinds}."
+            f"{what}: the variances of ordered outcomes are 1, as categories do not tell them; the "
+            f"covariance must have 1 or NaN there, got {scales}."
         )
-    names = inner.names(rows, columns)
-    patterns, order = patterns_of(rows, parts, grouped, covariance)
-    weights = np.concatenate([np.asarray(pattern.weights) for pattern in patterns])
-    start = start_of(rows, parts, inner)
-    if weights.sum() <= len(start):
-        raise ValueError(
-            f"{what}: {weights.sum():g} row(s) cannot determine {len(start)} parameters; more are "
-            "needed, or fewer covariates."
-        )
-    notes = [PROBIT_SCALE, *([FIRST_CUT] if first_zero else [])]
-    for label, unused in zip(rows.labels, rows.unused):
-        notes += [UNUSED.format(label, ", ".join(map(str, unused)))] if unused else []
-    rising = separation(rows, designs, inner, names)
-    model = OrdinalModel(
-        patterns, inner, start, rising, tuple(notes), rows.levels, names, weights
-    )  # fmt: skip
-    return model, order
+    matrix[np.diag_indices(d)] = np.where(ordered, 1.0, np.diagonal(matrix))
+    return matrix
 
 
 def covariates_of(
-    rows: LatentRows, design: Any, shared: tuple[bool, bool], what: str
-) -> tuple[list[np.ndarray], list[Any]]:
-    """The user's covariates of each outcome, and the names of their columns, None if none."""
+    rows: LatentRows, design: Any, common: tuple[bool, bool], what: str
+) -> tuple[list[Covariates], list[bool]]:
+    """The user's covariates of each outcome, and whether a constant is added to them, as the
+    outcome is ordered and they have none."""
     n, d = rows.codes.shape
+    ordered = [bool(level) for level in rows.levels]
     if design is None:
-        if shared[0]:
+        if common[0]:
             raise ValueError(f"{what}: common coefficients need a design.")
-        sizes = [0 if level else 1 for level in rows.levels]
-        return [np.ones((n, size)) for size in sizes], [["constant"] * size for size in sizes]
+        parts = [
+            Covariates(np.ones((n, int(not of))), ("constant",) * (not of), True) for of in ordered
+        ]
+        return parts, ordered
     read = [as_columns(x, what) for x in (design if isinstance(design, tuple | list) else [design])]
     read = read * d if len(read) == 1 else read
-    designs = [np.asarray(table.values, float) for table in read]
-    check_designs(designs, n, d, what, "design")
-    if shared[0] and len({part.shape[1] for part in designs}) > 1:
+    values = [np.asarray(table.values, float) for table in read]
+    check_designs(values, n, d, what, "design")
+    if common[0] and len({part.shape[1] for part in values}) > 1:
         raise ValueError(f"{what}: common coefficients need as many covariates of every outcome.")
-    return designs, [None if t.names is None else list(map(str, t.names)) for t in read]
+    stacked = [np.concatenate(values)] * d if common[0] else values
+    lacking = [not x.shape[1] or constant_of(x, RowSums()) is None for x in stacked]
+    parts = []
+    for table, part in zip(read, values):
+        labels = map(str, range(part.shape[1]) if table.names is None else table.names)
+        parts.append(Covariates(part, tuple(labels), table.names is not None, table.encoder))
+    return parts, [of and lack for of, lack in zip(ordered, lacking)]
 
 
-def centred(
-    rows: LatentRows, designs: list[np.ndarray], shared: tuple[bool, bool], what: str
-) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray], bool]:
-    """Whitened covariates, their transforms and middles, and whether they span constants, so that
-    the first limits are 0."""
-    d, weights = len(designs), rows.row_weights
-    words = f"{what}: the columns of the design"
-    stacked = [np.concatenate(designs)] if shared[0] else designs
-    repeated = np.tile(weights, d) if shared[0] else weights
-    white = [whitened(part, repeated, words) if part.shape[1] else None for part in stacked]
-    constant = [part is not None and part.constant is not None for part in white] * (
-        d if shared[0] else 1
-    )
-    ordered = [flag for flag, level in zip(constant, rows.levels) if level]
-    if len(set(ordered)) > 1:
+def coefficients_of(
+    labels: tuple[str, ...],
+    designs: list[Covariates],
+    implicit: list[bool],
+    common: tuple[bool, bool],
+) -> tuple[list[str], tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Names of the different coefficients, the numbers of those of each outcome among them, and
+    of its constant that is subtracted from the limits, or -1."""
+    names: list[str] = []
+    numbers: list[tuple[int, ...]] = []
+    for label, part in zip(labels, designs):
+        if not (common[0] and numbers):
+            plain = common[0] or len(labels) == 1
+            outcome = "" if plain else f"[{label}]"
+            known = plain and part.named
+            names += [x if known else f"coefficients{outcome}[{x}]" for x in part.names]
+        numbers.append(tuple(range(len(names) - len(part.names), len(names))))
+    constants: list[int] = []
+    for added in implicit:
+        if added and not (common[1] and max(constants, default=-1) >= 0):
+            names.append("")
+        constants.append(len(names) - 1 if added else -1)
+    return names, tuple(numbers), tuple(constants)
+
+
+def whitened_of(
+    rows: Observations,
+    designs: list[Covariates],
+    numbers: tuple[tuple[int, ...], ...],
+    constants: tuple[int, ...],
+    stacked: int,
+    what: str,
+) -> tuple[Whitened, ...]:
+    """Orthogonal covariates of each outcome, with the constant that is added first; or, if outcomes
+    have `stacked` coefficients in common, all of these, orthogonal over all their rows."""
+    words, weights = f"{what}: the columns of the design", rows.row_weights
+    ones = np.ones((rows.num_rows, 1))
+    tables = [np.hstack([ones[:, k < 0 :], x.values]) for x, k in zip(designs, constants)]
+    if not stacked:
+        parts = enumerate(tables)
+        return tuple(whitened(x, weights, f"{words} of outcome {j}") for j, x in parts)
+    d = len(tables)
+    whole = np.zeros((d, rows.num_rows, stacked))
+    for part, table, columns, constant in zip(whole, tables, numbers, constants):
+        part[:, [constant] * (constant >= 0) + list(columns)] = table
+    white = whitened(whole.reshape(-1, stacked), np.tile(weights, d), words)
+    return tuple(white._replace(design=part) for part in np.split(white.design, d))
+
+
+def maps_of(
+    white: tuple[Whitened, ...],
+    shifts: tuple[np.ndarray, ...],
+    numbers: tuple[tuple[int, ...], ...],
+    constants: tuple[int, ...],
+    stacked: int,
+) -> tuple[jax.Array, jax.Array]:
+    """`transform` and `shift` of `LatentCoordinates`."""
+    if stacked:
+        return as_float_array(white[0].transform), jnp.zeros(stacked)
+    ends = np.cumsum([0, *(len(part.transform) for part in white)])
+    transform, shift = np.zeros((ends[-1], ends[-1])), np.zeros(ends[-1])
+    for j, part in enumerate(white):
+        chosen = [constants[j]] * (constants[j] >= 0) + list(numbers[j])
+        transform[chosen, ends[j] : ends[j + 1]] = part.transform
+        shift[chosen] = shifts[j]
+    return as_float_array(transform), as_float_array(shift)
+
+
+def check_rows(rows: LatentRows, inner: LatentCoordinates, what: str) -> None:
+    """Raise ValueError for common limits of different numbers, and regions in unknown units."""
+    kinds = [kind for kind in inner.kinds if kind]
+    if inner.common_limits and len(set(kinds)) > 1:
         raise ValueError(
-            f"{what}: the covariates of some ordered outcomes span a constant, of others not. Give "
-            "all of them a constant, and their first limits are 0; or none."
+            f"{what}: outcomes with common limits must have as many levels, got {inner.kinds}."
         )
-    middles = [np.zeros(part.shape[1]) for part in stacked]
-    if not ordered[0]:
-        middles = [np.average(part, axis=0, weights=repeated) for part in stacked]
-        middles = [m if not c else 0.0 * m for m, c in zip(middles, constant)]
-        pairs = zip(stacked, middles, constant)
-        white = [whitened(x - m, repeated, words) if x.shape[1] else None for x, m, _ in pairs]
-    parts = [np.zeros((len(x), 0)) if w is None else w.design for x, w in zip(stacked, white)]
-    transforms = [np.zeros((0, 0)) if w is None else w.transform for w in white]
-    if shared[0]:
-        return np.split(parts[0], d), transforms * d, middles * d, ordered[0]
-    return parts, transforms, middles, ordered[0]
+    region = rows.observations.region
+    free = [j for j, constant in enumerate(inner.constants) if constant >= 0]
+    if region is None or not free:
+        return
+    if not isinstance(region, Box) or np.any(
+        np.isfinite(region.low[..., free]) | np.isfinite(region.high[..., free])
+    ):
+        raise ValueError(OF_A_BOX.format(what))
 
 
-def patterns_of(
-    rows: LatentRows, designs: list[np.ndarray], grouped: bool, structure: str
-) -> tuple[tuple[LatentPattern, ...], np.ndarray]:
-    """The rows by what they know, equal ones once, and the number of a row that each stands for."""
-    lower, upper, codes, weights = rows.lower, rows.upper, rows.codes, rows.row_weights
-    exact = (lower == upper) & (codes < 0)
-    limited = (codes >= 0) | (~exact & (np.isfinite(lower) | np.isfinite(upper)))
-    useful = (exact | limited).any(axis=1) & (weights > 0)
-    kinds, which = np.unique((exact + 2 * limited)[useful], axis=0, return_inverse=True)
-    patterns, order = [], []
-    for number, kind in enumerate(kinds):
-        some = np.flatnonzero(useful)[which.ravel() == number]
-        e, k = np.flatnonzero(kind == 1), np.flatnonzero(kind == 2)
-        if len(k) > max(NODES) and structure == "full":
-            raise ValueError(
-                f"fit_observations: rows with {len(k)} limited or ordered entries; up to "
-                f'{max(NODES)} are integrated. Use covariance="common", or tg.polychoric_matrix.'
-            )
-        table = np.column_stack([codes, lower, upper, *designs])[some]
-        first, inverse = np.arange(len(some)), np.arange(len(some))
-        if grouped:
-            _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
-        totals = np.bincount(inverse.ravel(), weights[some])
-        at = some[first]
-        parts = tuple(as_float_array(designs[j][at]) for j in (*e, *k))
-        sides = [as_float_array(side[np.ix_(at, k)]) for side in (lower, upper)]
-        values, levels = as_float_array(lower[np.ix_(at, e)]), jnp.asarray(codes[np.ix_(at, k)])
-        entries = tuple(map(int, e)), tuple(map(int, k))
-        counted = as_float_array(totals)
-        pattern = LatentPattern(
-            values, levels, sides[0], sides[1], parts, counted, *entries, structure == "diagonal"
-        )
-        patterns.append(pattern)
-        order.append(at)
-    return tuple(patterns), np.concatenate(order)
-
-
-def start_of(rows: LatentRows, designs: list[np.ndarray], inner: LatentCoordinates) -> np.ndarray:
-    """Limits from the margins, least squares of what is known, and no correlation."""
-    coefficients, limits, scales, weights = [], [], [], rows.row_weights
-    for j, (part, kind) in enumerate(zip(designs, inner.kinds)):
-        root = np.sqrt(weights)
-        if kind:
-            seen = rows.codes[:, j] >= 0
-            cuts = limits_of(np.bincount(rows.codes[seen, j], weights[seen], kind))
-            target = np.full(len(part), -cuts[0] if inner.first_zero else 0.0)
-            cuts = cuts - cuts[0] if inner.first_zero else cuts
-            limits.append(free_limits(cuts)[1:] if inner.first_zero else free_limits(cuts))
-        else:
-            ends = np.clip(rows.lower[:, j], -1e300, None), np.clip(rows.upper[:, j], None, 1e300)
-            known = (np.abs(ends[0]) < 1e300) | (np.abs(ends[1]) < 1e300)
-            target = np.where(np.abs(ends[0]) < 1e300, ends[0], ends[1])
-            root, target = root * known, np.where(known, target, 0.0)
-        fitted = np.linalg.lstsq(root[:, None] * part, root * target, rcond=None)[0]
-        coefficients.append(fitted)
-        if not kind:
-            left = root * (target - part @ fitted)
-            scales.append(0.5 * np.log(max(left @ left / max((root**2).sum(), 1.0), 1e-12)))
-    if inner.shared[0]:
-        coefficients = [np.mean(coefficients, axis=0)]
-    limits = limits[:1] if inner.shared[1] else limits
-    return np.concatenate([*coefficients, *limits, scales, np.zeros(inner.last_sizes[-1])])
+def start_of(
+    rows: LatentRows, moved: Any, pairs: GaussianCoordinates, inner: LatentCoordinates, what: str
+) -> np.ndarray:
+    """Least squares of what is known, of ordered entries by the mean of a standard normal variable
+    within their limits, which come from the shares of the categories."""
+    lower, upper = (np.array(side) for side in (moved.rows.lower, moved.rows.upper))
+    limits: list[np.ndarray] = []
+    for j in (j for j, kind in enumerate(inner.kinds) if kind):
+        seen = rows.codes[:, j] >= 0
+        ends = lower[seen, j], upper[seen, j]
+        cuts = np.unique(ends[1][np.isfinite(ends[1])])
+        limits.append(np.log(np.diff(cuts)))
+        densities, shares = (np.subtract(*map(f, ends)) for f in (stats.norm.pdf, stats.norm.cdf))
+        lower[seen, j] = upper[seen, j] = -densities / shares - cuts[0]
+    scored = moved.rows.with_known(lower=lower, upper=upper)
+    guess, _ = first_guess(scored, moved.covariates, pairs, what, RowSums())
+    coefficients, covariance = pairs.values(guess)
+    theta = np.concatenate(coefficients)
+    if inner.stacked:
+        fitted = [x @ part for x, part in zip(moved.covariates, coefficients)]
+        whole = np.concatenate(moved.covariates), np.concatenate(fitted)
+        theta = np.linalg.lstsq(*whole, rcond=None)[0]
+    scales = np.sqrt(np.diagonal(covariance))
+    correlation = covariance / np.outer(scales, scales)
+    d = len(scales)
+    z = [np.arctanh(correlation[i, j]) for i, j in inner.pairs]
+    if inner.structure == "common":
+        mean = (correlation.sum() - d) / max(d * (d - 1), 1)
+        share = np.clip((mean - inner.least) / (1.0 - inner.least), 0.1, 0.9)
+        z = [np.log(share / (1.0 - share))]
+    elif inner.structure == "factor":
+        values, vectors = np.linalg.eigh(correlation)
+        loading = vectors[:, -1] * np.sqrt(max(values[-1] - 1.0, 0.1))
+        z = list(np.arctanh(np.clip(loading * np.sign(loading.sum() or 1.0), -0.9, 0.9)))
+    some = limits[:1] if inner.common_limits else limits
+    logs = np.log(scales[list(inner.inner.scales)])
+    return np.concatenate([theta, *some, logs, z])
 
 
 def separation(
-    rows: LatentRows, designs: list[np.ndarray], inner: LatentCoordinates, names: tuple[str, ...]
+    rows: LatentRows, designs: list[Covariates], inner: LatentCoordinates, names: tuple[str, ...]
 ) -> str | None:
     """The direction of coefficients and limits along which no row becomes less likely, in words.
 
     Row i with level k has tau_(k-1) < x_i b + e < tau_k: each limit is half a line for a linear
     function of b and tau.
     """
-    sizes = inner.sizes
-    count = len(sizes) - 2 - len(inner.limit_sizes)
-    ends = np.cumsum([0, *sizes])
-    width, tables = ends[-3], []
-    number = 0
+    position = {k: at for at, k in enumerate(inner.kept)}
+    ends, start = {}, len(position)
+    for j in inner.ordered:
+        ends[j] = start - (inner.constants[j] < 0)
+        start += inner.kinds[j] - 1 - (inner.constants[j] < 0)
+    tables = []
     for j, kind in enumerate(inner.kinds):
-        if not kind:
-            continue
-        codes, part = rows.codes[:, j], designs[j]
-        start = ends[0 if inner.shared[0] else j]
-        limit = ends[count + (0 if inner.shared[1] else number)] - inner.first_zero
-        for side in (0, 1):  # the lower limit of a level, and the upper
-            some = np.flatnonzero(
-                (codes >= 1 - side) & (codes < kind - side) & (rows.row_weights > 0)
-            )
-            table = np.zeros((len(some), width))
-            table[:, start : start + part.shape[1]] = part[some]
+        codes, begin = rows.codes[:, j], ends.get(j, ends[inner.ordered[0]])
+        for side in (0, 1) if kind else ():  # the lower limit of a level, and the upper
+            limited = (codes >= 1 - side) & (codes < kind - side)
+            some = np.flatnonzero(limited & (rows.observations.row_weights > 0))
+            table = np.zeros((len(some), start))
+            table[:, [position[k] for k in inner.numbers[j]]] = designs[j].values[some]
             cut = codes[some] - 1 + side
-            free = cut >= inner.first_zero
-            table[np.flatnonzero(free), limit + cut[free]] -= 1.0
+            free = cut >= (inner.constants[j] < 0)
+            table[np.flatnonzero(free), begin + cut[free]] -= 1.0
             tables.append(np.unique(table * (1 - 2 * side), axis=0))
-        number += 1
     table = np.concatenate(tables)
     used = np.flatnonzero(np.any(table != 0, axis=0))
     if not len(used):
@@ -767,6 +978,6 @@ def separation(
     direction = direction_of(half, 0, table[:, used], True, True)
     if direction is None:
         return None
-    labels = [names[k] for k in used]
-    exact = np.zeros(len(table), bool)
-    return rising_sentence(direction, labels, exact, RowSums())
+    slopes = direction[:-1] / np.abs(direction[:-1]).max()
+    parts = zip(slopes, (names[k] for k in used))
+    return SEPARATED.format(", ".join(f"{b:.3g} in {name}" for b, name in parts if b))

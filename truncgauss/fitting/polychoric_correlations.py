@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import optimize, stats
-from scipy.special import ndtri
 
 from truncgauss.execution import tables
 from truncgauss.execution.compiling import Compiled
@@ -22,12 +21,13 @@ from truncgauss.fitting.engine import check_settings, maximum_likelihood
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.result import LikelihoodFit, LikelihoodRatio
-from truncgauss.likelihood.ordinal import Ordinal, is_whole
+from truncgauss.likelihood.ordinal import Ordinal, is_whole, limits_of
 from truncgauss.quadrature.orthants import by_limit, density, orthant
 from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 CORNERS = 2**13  # of cells whose masses are computed at once
+MOST_LEVELS = 100  # of a table of counts; a longer one holds answers
 LEAST_MASS = 1e-14  # below which a mass is rounding
 MOST_STEPS, ARRIVED = 100, 1e-12  # of the correlation alone
 STRONGEST = 0.95  # correlation of a start
@@ -181,6 +181,12 @@ def model_of(x: Any, y: Any, weights: Any, correction: float) -> "LatentPair":
                 "polychoric: without y, x must be a table of counts (r, c), finite and not "
                 f"negative; got shape {counts.shape}."
             )
+        if max(counts.shape) > MOST_LEVELS:
+            raise ValueError(
+                f"polychoric: x of shape {counts.shape} is read as a table of counts, a row and a "
+                f"column for each level, at most {MOST_LEVELS}. For answers give two columns, "
+                "polychoric(x, y), or tg.polychoric_matrix(data)."
+            )
         levels = [tuple(range(1, size + 1)) for size in counts.shape]
         return PolychoricModel.of(counts, ("x", "y"), levels, correction, ())
     columns = [as_column(values, name) for values, name in zip((x, y), "xy")]
@@ -252,12 +258,6 @@ def increasing(x: jax.Array) -> jax.Array:
 def free_limits(limits: np.ndarray) -> np.ndarray:
     """The inverse of `increasing`."""
     return np.append(limits[:1], np.log(np.diff(limits)))
-
-
-def limits_of(counts: np.ndarray) -> np.ndarray:
-    """Limits of categories by their counts, along the last axis."""
-    below = np.cumsum(counts, axis=-1)
-    return np.asarray(ndtri(below[..., :-1] / below[..., -1:]))
 
 
 def names_of_cuts(name: str, levels: tuple[Any, ...]) -> list[str]:

@@ -427,14 +427,9 @@ def margins(
 ) -> Predictions:
     """Marginal effects of covariates, see `LikelihoodFit.margins`."""
     check(fit, kind, level, "margins")
-    names = covariates_of(fit)
     if kind == "quantile":
         raise ValueError("margins: gives no effects on quantiles.")
-    chosen = tuple(names if variables is None else variables)
-    dummies = [name for name in names if is_dummy(fit, name)] if discrete is None else discrete
-    for name in (*chosen, *dummies):
-        if name not in names:
-            raise ValueError(f"margins: no covariate {name!r} varies, but {', '.join(names)}.")
+    chosen, dummies = chosen_covariates(fit, variables, discrete)
     with jax.enable_x64(True):
         designs, weights = points_of(fit, at)
         arrays = arrays_at(fit)
@@ -452,7 +447,7 @@ def margins(
             covariance = errors_of(fit, flat)[1]
         errors = standard_errors(fit, jacobian)
         result = with_interval(fit, "", chosen, value, errors, level)
-    products = [name for name in names if re.search(r":(?! )|\*|\(", name)]
+    products = [name for name in covariates_of(fit) if re.search(r":(?! )|\*|\(", name)]
     notes = (EACH_COLUMN.format(", ".join(products)),) * bool(products)
     return dataclasses.replace(
         result, kind=kind, covariance=covariance, notes=(*result.notes, *notes)
@@ -632,6 +627,21 @@ def covariates_of(fit: Any) -> list[str]:
         if np.any(column != column[0])
     ]
     return list(dict.fromkeys(names))
+
+
+def chosen_covariates(
+    fit: Any, variables: Any, discrete: Any
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the covariates whose effects are asked for, by default all that vary; and of those
+    whose effect is the change from 0 to 1."""
+    names = covariates_of(fit)
+    chosen = tuple(names if variables is None else variables)
+    dummies = tuple(name for name in names if is_dummy(fit, name))
+    dummies = dummies if discrete is None else tuple(discrete)
+    for name in (*chosen, *dummies):
+        if name not in names:
+            raise ValueError(f"margins: no covariate {name!r} varies, but {', '.join(names)}.")
+    return chosen, dummies
 
 
 def is_dummy(fit: Any, name: str) -> bool:

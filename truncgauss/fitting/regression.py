@@ -1,7 +1,7 @@
 """Regression of one outcome that is censored, truncated, known to intervals, or noisy."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +21,13 @@ from truncgauss.fitting.optimization.descent import Path
 from truncgauss.fitting.optimization.newton import point
 from truncgauss.fitting.optimization.progress import bar
 from truncgauss.fitting.optimization.widening import WIDEST
-from truncgauss.fitting.ordinal import fit_ordinal
+from truncgauss.fitting.ordinal import OrdinalFit, fit_ordinal
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.rising import impossible
 from truncgauss.fitting.sample import limits_of_box
 from truncgauss.gaussian.regions import Box
-from truncgauss.likelihood import LatentRows, Observations, Ordinal, rows_of_fit
+from truncgauss.likelihood import Observations, Ordinal, rows_of_fit
 
 
 class RegressionErrors(NamedTuple):
@@ -69,6 +69,14 @@ class RegressionFit(LikelihoodFit):
             return {"coefficients": coefficients, "log_scale": rest}
         scale = {"log_scale": jnp.log(rest), "scale": rest[0]}
         return {"coefficients": coefficients, **scale, "covariance": rest[:, None] ** 2}
+
+
+@overload
+def fit_regression(outcome: Ordinal, *args: Any, **settings: Any) -> OrdinalFit: ...
+
+
+@overload
+def fit_regression(outcome: Any, *args: Any, **settings: Any) -> RegressionFit: ...
 
 
 def fit_regression(
@@ -184,13 +192,18 @@ def ordered_probit(
             f"{what}: a tg.Ordinal takes no other limits, scale_design, noise or start."
         )
     design = tables.by_formula(None, design, data, what)[1]
-    return fit_ordinal(LatentRows.of([outcome], weights), design, "diagonal", what, **settings)
+    return fit_ordinal(Observations.of([outcome], weights), design, "diagonal", what, **settings)
 
 
 def parts_of_formulas(
     outcome: Any, design: Any, scale_design: Any, data: Any
 ) -> tuple[Any, Any, Any]:
     """The outcome and both designs, where they are formulas or names of columns of the data."""
+    if isinstance(outcome, Observations):
+        raise ValueError(
+            "fit_regression: the outcome is tg.Observations, which hold their limits themselves. "
+            "Give them to tg.fit_observations, with the design."
+        )
     outcome, design = tables.by_formula(outcome, design, data, "fit_regression")
     if design is None:
         raise ValueError("fit_regression: needs a design, or a formula as the outcome, and data.")

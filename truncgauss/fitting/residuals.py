@@ -94,6 +94,8 @@ class ResidualModel(NamedTuple):
 
 def as_model(fit: Any, method: Method) -> ResidualModel:
     """The model that a fit, or a tuple of rows, mean and covariance, stands for."""
+    if hasattr(fit, "rows_and_gaussian"):  # whose limits are estimates
+        fit = fit.rows_and_gaussian()
     if hasattr(fit, "row_log_likelihood"):  # a mixture
         rows = floats_as_float64(dataclasses.replace(fit.loss.observations, weights=None))
         of = lambda other: np.asarray(fit.row_log_likelihood(other, method))

@@ -1,6 +1,7 @@
 """Observed rows: what is known of every entry, where a row could have been seen, and its noise."""
 
 import copy
+import dataclasses
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from truncgauss.execution import parallel, tables
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, is_concrete, static_field
 from truncgauss.gaussian.regions import Box, LinearRegion, Region
-from truncgauss.likelihood.ordinal import LatentRows
+from truncgauss.likelihood.ordinal import LatentRows, entries_of, limits_of
 from truncgauss.likelihood.patterns import Pattern, RowLimits, counts_of, find_patterns, is_empty
 
 LIMITS_ON = ("observed", "latent")
@@ -184,14 +185,15 @@ class Observations:
             settings["region"] = Box(settings.pop("low"), settings.pop("high"))
         return cls(limits_on=limits_on, **settings)
 
-    @staticmethod
-    def of(entries: Any, weights: Any = None) -> LatentRows:
+    @classmethod
+    def of(cls, entries: Any, weights: Any = None, **settings: Any) -> LatentRows:
         """Rows of mixed entries, of which some are ordered categories, for `fit_observations`.
 
         Args:
             entries: each a `tg.Ordinal`; exact numbers, (n,), NaN where missing; or a pair of their
                 lower and upper limits. A list, or a dictionary with their names.
             weights: shape (n,): how often each row counts.
+            settings: region, noise and limits_on, as in `Observations`.
 
         Raises:
             ValueError: for entries of different lengths or equal names, or a constant category.
@@ -201,7 +203,18 @@ class Observations:
             >>> rows.labels, rows.levels
             (('pain', 'age'), ((0, 1, 2), ()))
         """
-        return LatentRows.of(entries, weights)
+        (codes, lower, upper, levels, unused), names = entries_of(entries)
+        with jax.enable_x64(True):
+            rows = cls(lower, upper, weights=weights, names=names, **settings)
+            latent = LatentRows(codes, levels, unused, rows)
+            cuts = [np.zeros(0)] * len(levels)
+            for j in (j for j, level in enumerate(levels) if level):
+                seen = codes[:, j] >= 0
+                counts = np.bincount(codes[seen, j], rows.row_weights[seen])
+                cuts[j] = limits_of(np.maximum(counts, 1e-9 * counts.sum()))
+            lower, upper = map(as_float_array, latent.between(cuts))
+            complete = dataclasses.replace(rows, lower=lower, upper=upper)
+            return dataclasses.replace(latent, observations=complete)
 
     @property
     def num_rows(self) -> int:

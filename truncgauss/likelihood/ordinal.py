@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from truncgauss.execution import tables
 from truncgauss.execution.pytrees import frozen_pytree, static_field
@@ -84,44 +85,58 @@ class LatentRows:
     Attributes:
         codes: the number of the level among those that occur, (n, d); -1 where an entry is missing
             or not ordered.
-        lower, upper: limits of entries that are not ordered, (n, d), see `tg.Observations`.
         levels: of each entry, those that occur; none if it is not ordered.
         unused: those that do not.
-        labels: names of the entries.
-        row_weights: (n,).
+        observations: the rows, with limits of the categories from their shares.
     """
 
     codes: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
     levels: tuple[tuple[Any, ...], ...]
     unused: tuple[tuple[Any, ...], ...]
-    labels: tuple[str, ...]
-    row_weights: np.ndarray
+    observations: Any
 
-    @classmethod
-    def of(cls, entries: Any, weights: Any = None) -> "LatentRows":
-        """Rows of entries, each an `Ordinal`, exact numbers with NaN where missing, or a pair of
-        their lower and upper limits; a list, or a dictionary with their names."""
-        named = isinstance(entries, Mapping)
-        columns = list(entries.values() if named else entries)
-        labels = list(entries) if named else [getattr(x, "name", None) for x in columns]
-        names = [str(j if name is None else name) for j, name in enumerate(labels)]
-        parts = [entry_of(column, name) for column, name in zip(columns, names)]
-        lengths = {len(part[0]) for part in parts}
-        if len(lengths) != 1 or len(set(names)) < len(names):
-            raise ValueError(
-                "Observations.of: entries must have as many rows and different names, got "
-                f"{[len(part[0]) for part in parts]} rows of {names}."
-            )
-        codes, lower, upper = (np.stack([part[k] for part in parts], axis=1) for k in range(3))
-        counts = np.ones(len(codes))
-        if weights is not None:
-            counts = tables.numbers(weights, "Observations.of: weights")
-            if counts.shape != (len(codes),) or not np.all((counts >= 0) & np.isfinite(counts)):
-                raise ValueError("Observations.of: weights must be one finite number >= 0 a row.")
-        levels, unused = (tuple(part[k] for part in parts) for k in (3, 4))
-        return cls(codes, lower, upper, levels, unused, tuple(names), counts)
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the entries."""
+        labels: tuple[str, ...] = self.observations.labels
+        return labels
+
+    def between(self, cuts: Any, xp: Any = np) -> tuple[Any, Any]:
+        """Lower and upper limits (n, d), those of ordered entries by their cuts, d arrays."""
+        sides = []
+        for side, end in enumerate((self.observations.lower, self.observations.upper)):
+            columns = []
+            for j, level in enumerate(self.levels):
+                ends = xp.concatenate([xp.array([-xp.inf]), cuts[j], xp.array([xp.inf])])
+                codes = self.codes[:, j]
+                column = xp.where(codes < 0, end[:, j], ends[codes + side]) if level else end[:, j]
+                columns.append(column)
+            sides.append(xp.stack(columns, axis=1))
+        return sides[0], sides[1]
+
+
+def entries_of(entries: Any) -> tuple[list[Any], tuple[str, ...]]:
+    """Codes, lower and upper limits, (n, d) each, levels that occur and those that do not of mixed
+    entries; and names."""
+    named = isinstance(entries, Mapping)
+    columns = list(entries.values() if named else entries)
+    labels = list(entries) if named else [getattr(x, "name", None) for x in columns]
+    names = tuple(str(j if name is None else name) for j, name in enumerate(labels))
+    parts = [entry_of(column, name) for column, name in zip(columns, names)]
+    lengths = [len(part[0]) for part in parts]
+    if len(set(lengths)) != 1 or len(set(names)) < len(names):
+        raise ValueError(
+            "Observations.of: entries must have as many rows and different names, got "
+            f"{lengths} rows of {list(names)}."
+        )
+    arrays = [np.stack([part[k] for part in parts], axis=1) for k in range(3)]
+    return [*arrays, *(tuple(part[k] for part in parts) for k in (3, 4))], names
+
+
+def limits_of(counts: np.ndarray) -> np.ndarray:
+    """Limits of categories by their counts, along the last axis."""
+    below = np.cumsum(counts, axis=-1)
+    return np.asarray(ndtri(below[..., :-1] / below[..., -1:]))
 
 
 def entry_of(column: Any, name: str) -> tuple[Any, ...]:

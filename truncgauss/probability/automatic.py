@@ -31,6 +31,7 @@ from truncgauss.probability.exact import Exact
 from truncgauss.probability.importance import ImportanceSampling
 from truncgauss.probability.method import (
     Method,
+    check_method,
     estimate,
     estimate_with_gradient,
     prepared,
@@ -301,8 +302,7 @@ def log_probability(
         >>> gradient(jnp.zeros(1))
         Array([1.52513528], dtype=float64)
     """
-    if not isinstance(method, Method):
-        raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
+    check_method(method)
     problem = checked_problem(loc, covariance, region)
     key = as_key(key)
     with parallel.like(problem):

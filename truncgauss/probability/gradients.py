@@ -20,7 +20,14 @@ from truncgauss.gaussian.problem import (
 )
 from truncgauss.gaussian.regions import Region
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.method import Method, average, prepared, spread, with_fields
+from truncgauss.probability.method import (
+    Method,
+    average,
+    check_method,
+    prepared,
+    spread,
+    with_fields,
+)
 from truncgauss.probability.refinement import Goal, errors
 from truncgauss.probability.row_batches import in_batches
 from truncgauss.special.logspace import log_sum_exp
@@ -110,8 +117,7 @@ def log_probability_and_gradient(
         >>> result.gradient.loc.round(4), result.stderr.loc
         (Array([0.5984, 0.5984], dtype=float64), Array([0., 0.], dtype=float64))
     """
-    if not isinstance(method, Method):
-        raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
+    check_method(method)
     problem = as_problem(loc, covariance, region)
     key = as_key(key)
     if isinstance(method, Automatic):

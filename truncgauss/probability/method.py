@@ -262,6 +262,15 @@ def prepared(method: Method, problem: Problem) -> Method:
     return method.hold(*values)
 
 
+def check_method(method: Any) -> None:
+    """Raise TypeError for what is no method, such as the second of two limits."""
+    if not isinstance(method, Method):
+        raise TypeError(
+            f"method must be one of tg's, such as tg.Exact(), got {method!r}. Limits are one "
+            "argument, tg.Box(low, high)."
+        )
+
+
 def check_linear(owner: str, region: Region) -> None:
     """Raise ValueError unless a region consists of limits on linear functions."""
     if not isinstance(region, LinearRegion):

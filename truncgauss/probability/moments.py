@@ -15,7 +15,7 @@ from truncgauss.gaussian.problem import CovarianceLike, Loc, PRNGKey, Problem, a
 from truncgauss.gaussian.regions import Region
 from truncgauss.gaussian.total_moments import Moments, assembled
 from truncgauss.probability.automatic import Automatic
-from truncgauss.probability.method import Method, prepared
+from truncgauss.probability.method import Method, check_method, prepared
 from truncgauss.probability.refinement import Goal
 from truncgauss.probability.row_batches import in_batches
 from truncgauss.probability.row_moments import row_moments
@@ -69,8 +69,7 @@ def truncated_moments(
         >>> tg.truncated_moments([0.0], [[1.0]], tg.Box([100.0], [115.0])).mean.round(4)
         Array([100.01], dtype=float64)
     """
-    if not isinstance(method, Method):
-        raise TypeError(f"method must be one of tg's, such as tg.Exact(), got {method!r}.")
+    check_method(method)
     problem = as_problem(loc, covariance, region)
     key = as_key(key)
     with parallel.like(problem):

@@ -81,7 +81,9 @@ class SoftMonteCarlo(Method):
                 f"SoftMonteCarlo: antithetic points come in pairs, got {self.num_samples} samples."
             )
         if not isinstance(self.edge, Edge):
-            raise ValueError(f"SoftMonteCarlo: edge must be an edge, got {self.edge!r}.")
+            raise ValueError(
+                f"SoftMonteCarlo: edge must be an edge such as tg.Tanh(100.0), got {self.edge!r}."
+            )
         if self.samples is not None and self.num_replicates != 1:
             raise ValueError("SoftMonteCarlo: given samples are one replicate: num_replicates=1.")
 

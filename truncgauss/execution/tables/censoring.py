@@ -70,7 +70,8 @@ def advice(text: str) -> str:
         )
     more = " with the limit of detection as its `censored_low`" if limit[1] is None else ""
     return (
-        f"This is a censored value, not a missing one: for an outcome say `censoring: text`{more}. "
+        f"This is a censored value, not a missing one: for an outcome say `censoring: text` "
+        f"(in Python `tg.Observations.from_table(..., censoring='text')`){more}. "
         "To leave such rows out, or to put a number in their place, biases the estimates."
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from truncgauss.execution.tables.censoring import advice, limit_of
 
+CATEGORIES = "; tg.tables.design makes columns of 0 and 1 of a covariate of texts"
 KINDS = {
     "O": "Python objects or text",
     "U": "text",
@@ -160,8 +161,9 @@ def numbers(column: Any, where: str, missing: bool = False) -> np.ndarray:
     if absent.any() and not missing:
         raise ValueError(
             f"{where} lacks {absent.sum()} of {len(values)} value(s), first in row "
-            f"{np.flatnonzero(absent)[0]}. Remove these rows; or, where the entry is missing at "
-            "random, use tg.Observations.from_table(..., missing=True)."
+            f"{np.flatnonzero(absent)[0]}. Remove these rows; or, for an outcome that is missing "
+            "by chance, use tg.Observations.from_table(..., missing=True). A value that is missing "
+            "because it lies beyond a limit is censored there."
         )
     return np.where(absent, np.nan, values).astype(values.dtype)
 
@@ -192,9 +194,10 @@ def _with_absent(values: Any, where: str) -> tuple[np.ndarray, np.ndarray]:
     except ValueError as error:
         raise ValueError(f"{where} is no table of numbers: {error}.") from error
     if array.dtype.kind in KINDS and not (array.dtype.kind == "V" and array.dtype.names is None):
+        more = CATEGORIES if array.dtype.kind in "OUS" else ""
         raise ValueError(
             f"{where} holds {KINDS[array.dtype.kind]} (dtype {array.dtype}), not numbers."
-            f"{_limits_in(array) or ' Convert it, or leave it out.'}"
+            f"{_limits_in(array) or f' Convert it, or leave it out{more}.'}"
         )
     if array.dtype not in (np.float16, np.float32):
         array = array.astype(np.float64, copy=False)

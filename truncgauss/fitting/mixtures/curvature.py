@@ -94,16 +94,16 @@ def point(loss: MixtureLoss, x: np.ndarray) -> Point:
     total = CurvatureSums(*sums)
     curvature, p = np.array(total.products), second.shape[-1]
     for k, block in enumerate(second):
-        own = slice(k * (1 + p) + 1, (k + 1) * (1 + p))
-        curvature[own, own] += (block + block.T) / 2
+        block_slice = slice(k * (1 + p) + 1, (k + 1) * (1 + p))
+        curvature[block_slice, block_slice] += (block + block.T) / 2
     return _point(loss, x, total, -_gathered(loss, curvature) / float(loss.size))
 
 
 def rough_point(loss: MixtureLoss, x: np.ndarray) -> Point:
     """The loss at x with its gradient, and the products of scores for its Hessian, which they
     approach as rows become many and the mixture theirs."""
-    found = scores_at(loss, x)
-    return _point(loss, x, found, _gathered(loss, found.squares) / float(loss.size))
+    sums = scores_at(loss, x)
+    return _point(loss, x, sums, _gathered(loss, sums.squares) / float(loss.size))
 
 
 def score_products(loss: MixtureLoss, x: np.ndarray) -> np.ndarray:
@@ -189,16 +189,16 @@ def _sums(part: MixtureLoss, x: jax.Array) -> tuple[Any, ...]:
 
 def _derivatives(part: MixtureLoss, x: jax.Array) -> tuple[tuple[Any, ...], Any]:
     """The `CurvatureSums` of a part, and its second derivatives."""
-    here = scores_of_part(part, x)
-    shares = here.terms.responsibilities, here.terms.region_shares
-    slopes = here.slopes if len(x) > MANY else None
+    scores = scores_of_part(part, x)
+    shares = scores.terms.responsibilities, scores.terms.region_shares
+    slopes = scores.slopes if len(x) > MANY else None
     second = _second(*parameters(part, np.asarray(x)), *shares, slopes)
-    return tuple(here[: len(CurvatureSums._fields)]), second
+    return tuple(scores[: len(CurvatureSums._fields)]), second
 
 
-def _point(loss: MixtureLoss, x: np.ndarray, found: CurvatureSums, hessian: np.ndarray) -> Point:
+def _point(loss: MixtureLoss, x: np.ndarray, sums: CurvatureSums, hessian: np.ndarray) -> Point:
     size = float(loss.size)
-    value, gradient = -float(found.value) / size, -_gathered(loss, found.total) / size
+    value, gradient = -float(sums.value) / size, -_gathered(loss, sums.total) / size
     if loss.prior_rows is not None:
         share = float(loss.prior_rows) / size
         prior = derivatives(loss.coordinates, x)
@@ -209,12 +209,12 @@ def _point(loss: MixtureLoss, x: np.ndarray, found: CurvatureSums, hessian: np.n
 
 def _gathered(loss: MixtureLoss, parts: Any) -> np.ndarray:
     """Parts by the numbers of all components, (v,) or (v, v), as those by free coordinates."""
-    place, k = loss.coordinates, loss.coordinates.num_components
-    count = k * (1 + place.own.shape[1])  # without those of components that fill it up
+    coordinates, k = loss.coordinates, loss.coordinates.num_components
+    count = k * (1 + coordinates.by_component.shape[1])  # without the padding
     parts = np.asarray(parts)[(slice(count),) * np.ndim(parts)]
-    where = np.hstack([np.arange(k)[:, None], place.own])
-    where[-1, 0] = place.size  # the last weight is no free coordinate
-    result = np.zeros((place.size + 1,) * parts.ndim)
+    where = np.hstack([np.arange(k)[:, None], coordinates.by_component])
+    where[-1, 0] = coordinates.size  # the last weight is no free coordinate
+    result = np.zeros((coordinates.size + 1,) * parts.ndim)
     np.add.at(result, np.ix_(*[where.ravel()] * parts.ndim), parts)
     return result[(slice(-1),) * parts.ndim]
 
@@ -231,17 +231,19 @@ def parameters(loss: MixtureLoss, x: np.ndarray) -> tuple[MixtureLoss, Any, Any,
     ratios = np.append(x[: loss.coordinates.num_components - 1], 0.0)
     weights = np.zeros(len(numbers))
     weights[: len(ratios)] = special.softmax(ratios)
-    return alike, weights, x[loss.coordinates.own][np.maximum(numbers, 0)], numbers
+    return alike, weights, x[loss.coordinates.by_component][np.maximum(numbers, 0)], numbers
 
 
 @Compiled
-def _scores(loss: MixtureLoss, weights: jax.Array, own: jax.Array, numbers: jax.Array) -> Scores:
-    place, rows = loss.coordinates, loss.observations
+def _scores(
+    loss: MixtureLoss, weights: jax.Array, component_x: jax.Array, numbers: jax.Array
+) -> Scores:
+    coordinates, rows = loss.coordinates, loss.observations
 
     def one(part: Any) -> tuple[RowTerms, jax.Array, jax.Array]:
-        number, own, held = part
-        loc, matrix = place.gaussian(own)
-        by_loc, by_matrix = jax.jacfwd(place.gaussian)(own)
+        number, component_x, held = part
+        loc, matrix = coordinates.gaussian(component_x)
+        by_loc, by_matrix = jax.jacfwd(coordinates.gaussian)(component_x)
         key = component_key(loss.key, number)
         terms, *both = row_slopes(rows, loc, matrix, held or loss.method, key)
         data, region = (
@@ -250,12 +252,12 @@ def _scores(loss: MixtureLoss, weights: jax.Array, own: jax.Array, numbers: jax.
         )
         return terms, data, region
 
-    terms, data, region = over_components(one, (numbers, own, held_of(loss.method)))
+    terms, data, region = over_components(one, (numbers, component_x, held_of(loss.method)))
     log_data, r = log_mean(terms.data.T, weights)
     log_region, s = log_mean(terms.region.T, weights)
-    counts = row_weights(rows, own.dtype)
+    counts = row_weights(rows, component_x.dtype)
     value = jnp.sum(jnp.where(counts == 0, 0.0, counts * (log_data - log_region)))
-    value += 0.0 * (jnp.sum(weights) + jnp.sum(own))  # NaN stays
+    value += 0.0 * (jnp.sum(weights) + jnp.sum(component_x))  # NaN stays
     by_data, data_products, _ = _products(r, jnp.moveaxis(data, 0, 1), counts)
     by_region, region_products, sums = _products(s, jnp.moveaxis(region, 0, 1), counts)
     scores = by_data - by_region
@@ -296,11 +298,11 @@ def _products(
 def _second(
     loss: MixtureLoss,
     weights: jax.Array,
-    own: jax.Array,
+    component_x: jax.Array,
     numbers: jax.Array,
     r: jax.Array,
     s: jax.Array,
-    here: jax.Array | None,
+    first_sums: jax.Array | None,
 ) -> jax.Array:
     """The sums of r second derivatives of log f less s those of log P, (K, p, p).
 
@@ -310,28 +312,28 @@ def _second(
         here: the sums of first derivatives, (K, p), for one-sided differences; None for central.
     """
     rows, (n, d) = loss.observations, loss.observations.lower.shape
-    counts = row_weights(rows, own.dtype)
+    counts = row_weights(rows, component_x.dtype)
 
     def one(part: Any) -> jax.Array:
-        number, own, held, r, s, here = part
+        number, component_x, held, r, s, first_sums = part
         key = component_key(loss.key, number)
 
         def terms_of(loc: jax.Array, matrix: jax.Array) -> RowTerms:
             return row_terms(rows, loc, CovarianceMatrix(matrix), held or loss.method, key)
 
-        kept = jax.checkpoint(terms_of) if n * d * d > KEPT else terms_of
+        terms_at = jax.checkpoint(terms_of) if n * d * d > KEPT else terms_of
 
-        def total(own: jax.Array) -> jax.Array:
-            terms = kept(*loss.coordinates.gaussian(own))
+        def total(component_x: jax.Array) -> jax.Array:
+            terms = terms_at(*loss.coordinates.gaussian(component_x))
             data = jnp.where(r > 0, counts * r * terms.data, 0.0)
             return jnp.sum(data - jnp.where(s > 0, counts * s * terms.region, 0.0))
 
         def along(direction: jax.Array) -> jax.Array:
-            ahead = jax.grad(total)(own + STEP * direction)
-            if here is not None:
-                return (ahead - here) / STEP
-            return (ahead - jax.grad(total)(own - STEP * direction)) / (2 * STEP)
+            ahead = jax.grad(total)(component_x + STEP * direction)
+            if first_sums is not None:
+                return (ahead - first_sums) / STEP
+            return (ahead - jax.grad(total)(component_x - STEP * direction)) / (2 * STEP)
 
-        return jax.lax.map(along, jnp.eye(len(own), dtype=own.dtype))
+        return jax.lax.map(along, jnp.eye(len(component_x), dtype=component_x.dtype))
 
-    return over_components(one, (numbers, own, held_of(loss.method), r.T, s.T, here))
+    return over_components(one, (numbers, component_x, held_of(loss.method), r.T, s.T, first_sums))

@@ -47,37 +47,37 @@ def edge_of(loss: MixtureLoss, x: np.ndarray) -> str | None:
     low_rank = loss.coordinates.structure == "low_rank"
     if loss.observations.noise is None and not low_rank:
         return None
-    found = small_unique(loss, x) if low_rank else small_spread(loss, x)
-    if found is None:
+    edge = small_unique(loss, x) if low_rank else small_spread(loss, x)
+    if edge is None:
         return None
-    here = components_at(loss.coordinates, x)
+    mixture = components_at(loss.coordinates, x)
 
     def log_likelihood(factor: float) -> float:
-        there = here._replace(covariances=here.covariances - (1 - factor**2) * found.parts)
-        return expectation(loss, there).log_likelihood + log_prior_of(loss, there)
+        smaller = mixture._replace(covariances=mixture.covariances - (1 - factor**2) * edge.parts)
+        return expectation(loss, smaller).log_likelihood + log_prior_of(loss, smaller)
 
-    return found.sentence if explained(log_likelihood) else None
+    return edge.sentence if explained(log_likelihood) else None
 
 
 def small_unique(loss: MixtureLoss, x: np.ndarray) -> Vanishing | None:
     """Small unique variances of factors."""
-    place, d = loss.coordinates, loss.coordinates.dimension
-    own = np.exp(np.asarray(x)[place.own][:, d : 2 * d])
-    small = np.where(own < SMALL, own, 0.0)
+    coordinates, d = loss.coordinates, loss.coordinates.dimension
+    unique = np.exp(np.asarray(x)[coordinates.by_component][:, d : 2 * d])
+    small = np.where(unique < SMALL, unique, 0.0)
     if not small.any():
         return None
     labels = loss.observations.labels
     named = [f"entry {labels[j]} of component {k}" for k, j in np.argwhere(small)]
     explaining = "the factors" if loss.observations.noise is None else "the factors and the noise"
-    parts = small[:, :, None] * np.diag(np.asarray(place.scale) ** 2)
+    parts = small[:, :, None] * np.diag(np.asarray(coordinates.scale) ** 2)
     return Vanishing(parts, BY_FACTORS.format(" and of ".join(named), explaining))
 
 
 def small_spread(loss: MixtureLoss, x: np.ndarray) -> Vanishing | None:
     """Small eigenvalues of covariance matrices in units of the rows; the smallest is named."""
-    place = loss.coordinates
-    units = np.outer(place.scale, place.scale)
-    values, vectors = np.linalg.eigh(components_at(place, x).covariances / units)
+    coordinates = loss.coordinates
+    units = np.outer(coordinates.scale, coordinates.scale)
+    values, vectors = np.linalg.eigh(components_at(coordinates, x).covariances / units)
     small = values < SMALL
     if not small.any():
         return None
@@ -86,6 +86,6 @@ def small_spread(loss: MixtureLoss, x: np.ndarray) -> Vanishing | None:
     if not small[k].all():
         listed = ", ".join(f"{entry:.3g}" for entry in vectors[k, :, 0])
         where = f" along ({listed}), in units of the rows' spread"
-    who = "every component" if place.structure == "tied" else f"component {k}"
-    more = TOO_MANY if place.num_components > 1 else ""
+    who = "every component" if coordinates.structure == "tied" else f"component {k}"
+    more = TOO_MANY if coordinates.num_components > 1 else ""
     return Vanishing(parts, BY_NOISE.format(who, where, more))

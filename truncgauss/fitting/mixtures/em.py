@@ -94,34 +94,34 @@ def ascended(
 ) -> Ascent:
     """The mixture after EM steps, until one brings less than `gain` nats or a component has no
     spread left."""
-    values, here = [], start
-    found = expectation(loss, here)
-    values.append(found.log_likelihood + log_prior_of(loss, here))
-    shown = bar(em_steps(loss, here, found, num_steps), "EM steps", progress, num_steps)
+    values, mixture = [], start
+    expected = expectation(loss, mixture)
+    values.append(expected.log_likelihood + log_prior_of(loss, mixture))
+    shown = bar(em_steps(loss, mixture, expected, num_steps), "EM steps", progress, num_steps)
     with shown:
-        for there, after in shown:
-            if has_collapsed(loss, there):
-                return Ascent(there, np.array(values))
-            value = after.log_likelihood + log_prior_of(loss, there)
+        for moved, after in shown:
+            if has_collapsed(loss, moved):
+                return Ascent(moved, np.array(values))
+            value = after.log_likelihood + log_prior_of(loss, moved)
             fell = values[-1] - value
             if not fell <= SLACK * max(abs(values[-1]), 1.0):
-                return Ascent(here, np.array(values), fell)
-            here = there
+                return Ascent(mixture, np.array(values), fell)
+            mixture = moved
             values.append(value)
             shown.note = f"log-likelihood {value:.8g}"
             if -fell < gain:
                 break
-    return Ascent(here, np.array(values))
+    return Ascent(mixture, np.array(values))
 
 
 def em_steps(
-    loss: MixtureLoss, here: Components, found: Expectation, num_steps: int
+    loss: MixtureLoss, mixture: Components, expected: Expectation, num_steps: int
 ) -> Iterator[tuple[Components, Expectation]]:
     """The mixtures that EM steps visit, from `here` on, each with its expectation."""
     for _ in range(num_steps):
-        here = maximised(loss, here, found)
-        found = expectation(loss, here)
-        yield here, found
+        mixture = maximised(loss, mixture, expected)
+        expected = expectation(loss, mixture)
+        yield mixture, expected
 
 
 def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
@@ -135,20 +135,20 @@ def has_collapsed(loss: MixtureLoss, at: Components) -> bool:
     if noise is None or least > 0:
         return bool(noise is None and least <= FLAT)
     # By rounding: with noise in every direction of every row that is a maximum like others.
-    own = np.linalg.eigvalsh(np.asarray(noise) / np.outer(scale, scale)).min()
-    return loss.sums.any(own <= FLAT)
+    noise_variance = np.linalg.eigvalsh(np.asarray(noise) / np.outer(scale, scale)).min()
+    return loss.sums.any(noise_variance <= FLAT)
 
 
-def expectation(loss: MixtureLoss, here: Components) -> Expectation:
+def expectation(loss: MixtureLoss, mixture: Components) -> Expectation:
     """What EM needs of the rows at a mixture: one gradient of their log-likelihood."""
-    arrays = jax.tree.map(jnp.asarray, here._replace(unique=None))
+    arrays = jax.tree.map(jnp.asarray, mixture._replace(unique=None))
     value, gradient, hidden = summed("expectation", _expected, loss, arrays)
     return Expectation(float(value), Components(*gradient), float(loss.size) + float(hidden))
 
 
-def _expected(loss: MixtureLoss, here: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
+def _expected(loss: MixtureLoss, mixture: Components) -> tuple[Any, tuple[np.ndarray, ...], Any]:
     alike, numbers = padded(loss)
-    parts = (np.asarray(part)[np.maximum(numbers, 0)] for part in here[:3])
+    parts = (np.asarray(part)[np.maximum(numbers, 0)] for part in mixture[:3])
     filled = Components(*parts)
     filled = filled._replace(weights=np.where(numbers >= 0, filled.weights, 0.0))
     value, gradient, hidden = _expectation(alike, filled, numbers)
@@ -160,46 +160,47 @@ def log_prior_of(loss: MixtureLoss, at: Components) -> float:
     """The logarithm of the prior of a mixture, 0 if there is none."""
     if loss.prior_rows is None:
         return 0.0
-    own = at.covariances[: loss.coordinates.num_factors]
-    return float(loss.prior_rows * log_prior(loss.coordinates.scale, jnp.asarray(own)))
+    covariances = at.covariances[: loss.coordinates.num_factors]
+    return float(loss.prior_rows * log_prior(loss.coordinates.scale, jnp.asarray(covariances)))
 
 
-def maximised(loss: MixtureLoss, here: Components, found: Expectation) -> Components:
+def maximised(loss: MixtureLoss, mixture: Components, expected: Expectation) -> Components:
     """The mixture that maximises the expected log-likelihood of the complete data, with the log
     prior; of low rank, one that raises it."""
-    weights, locs, matrices, _ = here
-    by_weight, by_loc, by_matrix, _ = found.gradient
-    counts = np.maximum(by_weight + weights * found.population, np.finfo(float).tiny)
+    weights, locs, matrices, _ = mixture
+    by_weight, by_loc, by_matrix, _ = expected.gradient
+    counts = np.maximum(by_weight + weights * expected.population, np.finfo(float).tiny)
     shift = np.einsum("kij,kj->ki", matrices, by_loc) / counts[:, None]
     inner = matrices @ (by_matrix + np.swapaxes(by_matrix, 1, 2)) @ matrices
     spread = matrices + inner / counts[:, None, None] - shift[:, :, None] * shift[:, None, :]
     spread = (spread + np.swapaxes(spread, 1, 2)) / 2
-    place, prior = loss.coordinates, float(loss.prior_rows or 0.0)
+    coordinates, prior = loss.coordinates, float(loss.prior_rows or 0.0)
     if prior:
         # That of a tied matrix counts once.
-        extra = prior * (counts / counts.sum() if place.structure == "tied" else 1.0) + 0.0 * counts
-        own = np.diag(np.asarray(place.scale) ** 2)
-        both = counts[:, None, None] * spread + extra[:, None, None] * own
+        shares = counts / counts.sum() if coordinates.structure == "tied" else 1.0
+        extra = prior * shares + 0.0 * counts
+        units = np.diag(np.asarray(coordinates.scale) ** 2)
+        both = counts[:, None, None] * spread + extra[:, None, None] * units
         spread = both / (counts + extra)[:, None, None]
-    moved = Components(counts / counts.sum(), locs + shift, matrices, here.unique)
-    if place.structure == "low_rank":
-        return with_factors(place, moved, spread)
-    return moved._replace(covariances=place.restricted(counts, spread)[0])
+    moved = Components(counts / counts.sum(), locs + shift, matrices, mixture.unique)
+    if coordinates.structure == "low_rank":
+        return with_factors(coordinates, moved, spread)
+    return moved._replace(covariances=coordinates.restricted(counts, spread)[0])
 
 
-def with_factors(place: MixtureCoordinates, at: Components, spread: np.ndarray) -> Components:
+def with_factors(coordinates: MixtureCoordinates, at: Components, spread: np.ndarray) -> Components:
     """The mixture with covariance matrices of low rank that are likelier for rows of covariance
     `spread`, (K, d, d): the best of its own and of two searches, from anew and from its own."""
-    matrices, own = at.covariances, at.unique
-    if own is None:
-        own = place.restricted(at.weights, matrices)[1]
-    assert own is not None  # of low rank
-    for begin in (None, own):
-        found, unique = place.restricted(at.weights, spread, begin)
-        better = misfit(found, spread) <= misfit(matrices, spread)
-        matrices = np.where(better[:, None, None], found, matrices)
-        own = np.where(better[:, None], np.asarray(unique), own)
-    return at._replace(covariances=matrices, unique=own)
+    matrices, unique_variances = at.covariances, at.unique
+    if unique_variances is None:
+        unique_variances = coordinates.restricted(at.weights, matrices)[1]
+    assert unique_variances is not None  # of low rank
+    for begin in (None, unique_variances):
+        covariances, unique = coordinates.restricted(at.weights, spread, begin)
+        better = misfit(covariances, spread) <= misfit(matrices, spread)
+        matrices = np.where(better[:, None, None], covariances, matrices)
+        unique_variances = np.where(better[:, None], np.asarray(unique), unique_variances)
+    return at._replace(covariances=matrices, unique=unique_variances)
 
 
 def misfit(matrices: np.ndarray, spread: np.ndarray) -> np.ndarray:
@@ -210,7 +211,7 @@ def misfit(matrices: np.ndarray, spread: np.ndarray) -> np.ndarray:
 
 @Compiled
 def _expectation(
-    loss: MixtureLoss, here: Components, numbers: jax.Array | None
+    loss: MixtureLoss, components: Components, numbers: jax.Array | None
 ) -> tuple[jax.Array, Components, jax.Array]:
     rows = loss.observations
 
@@ -222,6 +223,6 @@ def _expectation(
         hidden = counts @ jnp.expm1(-terms.log_region)
         return total_of(rows, terms).log_prob, hidden
 
-    inputs = Components(jnp.log(here.weights), here.locs, here.covariances)  # type: ignore[arg-type]
+    inputs = Components(jnp.log(components.weights), components.locs, components.covariances)  # type: ignore[arg-type]
     (value, hidden), gradient = jax.value_and_grad(total, has_aux=True)(inputs)
     return value, gradient, hidden

@@ -41,10 +41,10 @@ def factor_analysis(
         start = np.log(np.clip(begin / units**2, LEAST, 1.0))
     settings = {"maxiter": 1000, "ftol": 1e-15, "gtol": 1e-10}
     bounds = [(np.log(LEAST), None)] * len(matrix)
-    found = optimize.minimize(
+    minimum = optimize.minimize(
         _unexplained, start, (scaled, rank), "L-BFGS-B", True, bounds=bounds, options=settings
     )
-    variances = units**2 * np.exp(found.x)
+    variances = units**2 * np.exp(minimum.x)
     return variances, loadings_of(matrix, rank, variances)
 
 
@@ -75,5 +75,5 @@ def _spectrum(
 def _unexplained(logs: np.ndarray, matrix: np.ndarray, rank: int) -> tuple[float, np.ndarray]:
     """What the factors leave, as a function of log variances, and its gradient."""
     values, vectors, free = _spectrum(logs, matrix, rank)
-    own = np.maximum(values[free], np.finfo(float).tiny)
-    return float(np.sum(own - np.log(own) - 1)), vectors[:, free] ** 2 @ (1 - own)
+    noise = np.maximum(values[free], np.finfo(float).tiny)
+    return float(np.sum(noise - np.log(noise) - 1)), vectors[:, free] ** 2 @ (1 - noise)

@@ -184,13 +184,13 @@ class MixtureRows(Model):
     # ---------------------------------------------------------------- the end of a way
 
     def obstacle(self, path: Any) -> str | None:
-        loss, x, place = path.loss, path.end.x, self.coordinates
+        loss, x, coordinates = path.loss, path.end.x, self.coordinates
         if path.ascending is not None:
             return ascending_sentence(loss, x, path.ascending)
         edge, size = edge_of(loss, x), float(loss.size)
-        few = place.num_components > 1 and FEW_ROWS * place.size > size
+        few = coordinates.num_components > 1 and FEW_ROWS * coordinates.size > size
         if edge is None and few and path.arrived:
-            return ACCIDENT.format(f"{size:g}", place.size)
+            return ACCIDENT.format(f"{size:g}", coordinates.size)
         return edge
 
     def total(self, path: Any) -> MixtureSummary:
@@ -212,9 +212,9 @@ class MixtureRows(Model):
         return total.inside / float(self.loss.size), None
 
     def result(self, fields: dict[str, Any], path: Any) -> MixtureFit:
-        place, summary, size = self.coordinates, path.summary, float(self.loss.size)
-        weights, locs, covariances = place.shaped(fields["estimates"])
-        by_weight, by_loc, by_covariance = place.shaped(fields["errors"])
+        coordinates, summary, size = self.coordinates, path.summary, float(self.loss.size)
+        weights, locs, covariances = coordinates.shaped(fields["estimates"])
+        by_weight, by_loc, by_covariance = coordinates.shaped(fields["errors"])
         observed, slopes = shares(path.loss, path.end.x)
         of_observed = fields["free_errors"].of(slopes).standard_errors
         same = max(SAME, 3.0 * summary.stderr)
@@ -298,13 +298,13 @@ class MixtureRows(Model):
 
 def seeded_starts(loss: MixtureLoss, table: np.ndarray, count: int) -> list[Components]:
     """So many starts by seeds, of rows in units of their own; one where there is one maximum."""
-    place, starts = loss.coordinates, []
+    coordinates, starts = loss.coordinates, []
     weights = np.asarray(row_weights(loss.observations, jnp.float64))
-    several = place.num_components > 1 or place.structure == "low_rank"
+    several = coordinates.num_components > 1 or coordinates.structure == "low_rank"
     for number in range(count if several else 1):
         key = jax.random.fold_in(loss.key, number)
-        first = seeded(table, weights, place.num_components, key, loss.sums)
-        starts.append(in_user_units(first, place, number))
+        first = seeded(table, weights, coordinates.num_components, key, loss.sums)
+        starts.append(in_user_units(first, coordinates, number))
     return starts
 
 
@@ -388,28 +388,29 @@ def given(start: tuple[Any, Any, Any], loss: MixtureLoss) -> Components:
         raise ValueError("fit_mixture: start must be finite, with positive weights.")
     if not np.all(np.linalg.eigvalsh(components.covariances) > 0):
         raise ValueError("fit_mixture: the start's covariances must be positive definite.")
-    own = coordinates.restricted(np.ones(k), components.covariances)
-    return Components(components.weights / components.weights.sum(), components.locs, *own)
+    covariances = coordinates.restricted(np.ones(k), components.covariances)
+    weights = components.weights / components.weights.sum()
+    return Components(weights, components.locs, *covariances)
 
 
-def in_user_units(start: Components, place: MixtureCoordinates, number: int) -> Components:
+def in_user_units(start: Components, coordinates: MixtureCoordinates, number: int) -> Components:
     """A start in the units of the rows. The likelihood of factors may have several maxima, mostly
     with the unique variances of different entries near 0: all starts but the first seek these."""
-    centre, scale = np.asarray(place.centre), np.asarray(place.scale)
+    centre, scale = np.asarray(coordinates.centre), np.asarray(coordinates.scale)
     matrices, begin = start.covariances * np.outer(scale, scale), None
-    if place.structure == "low_rank" and number > 0:
+    if coordinates.structure == "low_rank" and number > 0:
         rng, (k, d) = np.random.default_rng(number), start.locs.shape
         parts = np.exp(rng.uniform(np.log(LEAST_PART), 0.0, size=(k, d)))
         parts[np.arange(k), (number - 1 + np.arange(k)) % d] = NEXT_TO_NONE
         begin = parts * np.diagonal(matrices, axis1=1, axis2=2)
-    restricted = place.restricted(start.weights, matrices, begin)
+    restricted = coordinates.restricted(start.weights, matrices, begin)
     return Components(start.weights, centre + scale * start.locs, *restricted)
 
 
 def check_possible(loss: MixtureLoss, start: Components) -> None:
     """Raise ValueError if a row cannot be, or its likelihood is not finite."""
-    own, rows = planned(loss, loss.method, start), loss.observations
-    values = np.asarray(terms_at(own, loss.coordinates.free(*start)).log_prob)
+    planned_loss, rows = planned(loss, loss.method, start), loss.observations
+    values = np.asarray(terms_at(planned_loss, loss.coordinates.free(*start)).log_prob)
     wrong = np.flatnonzero(~np.isfinite(values))
     if len(wrong):
         first = wrong[0]

@@ -205,8 +205,9 @@ def component_terms(
     num_components, d = mixture.locs.shape
 
     def one(component: Any) -> RowTerms:
-        number, loc, covariance, own = component
-        return row_terms(observations, loc, covariance, own or method, component_key(key, number))
+        number, loc, covariance, component_method = component
+        number_key = component_key(key, number)
+        return row_terms(observations, loc, covariance, component_method or method, number_key)
 
     if observations.num_rows * d * d * num_components > KEPT:
         one = jax.checkpoint(one)

@@ -86,9 +86,9 @@ class MixtureLoss:
 
 def divided(loss: MixtureLoss) -> MixtureLoss:
     """The loss with its rows filled up to one of few lengths, or in blocks if they are many."""
-    place, n = loss.coordinates, loss.observations.num_rows
-    own = place.num_components * (1 + place.own.shape[1])
-    size = min(BLOCK, max(1, BLOCK_NUMBERS // own))
+    coordinates, n = loss.coordinates, loss.observations.num_rows
+    num_numbers = coordinates.num_components * (1 + coordinates.by_component.shape[1])
+    size = min(BLOCK, max(1, BLOCK_NUMBERS // num_numbers))
     if n <= size:
         (rows,) = likelihood.filled_up(loss.observations)
         numbers = np.minimum(np.arange(rows.num_rows), n)
@@ -105,15 +105,15 @@ def divided(loss: MixtureLoss) -> MixtureLoss:
 def padded(loss: MixtureLoss) -> tuple[MixtureLoss, np.ndarray]:
     """The loss of one of few numbers of components, so that a program for few rows serves several,
     and the numbers of these, of which -1 counts with weight 0 and is not computed."""
-    place, method, held = loss.coordinates, loss.method, held_of(loss.method)
-    k, few = place.num_components, loss.observations.num_rows <= MOST_PADDED
+    coordinates, method, held = loss.coordinates, loss.method, held_of(loss.method)
+    k, few = coordinates.num_components, loss.observations.num_rows <= MOST_PADDED
     numbers = np.arange(-(-k // PADDED) * PADDED if few else k)
     numbers[k:] = -1
     if held is not None:
         components = jax.tree.map(lambda leaf: leaf[np.maximum(numbers, 0)], held)
         method = HeldComponents(components)
-    place = dataclasses.replace(place, num_components=len(numbers))
-    return MixtureLoss(loss.observations, place, loss.size, method, loss.key), numbers
+    coordinates = dataclasses.replace(coordinates, num_components=len(numbers))
+    return MixtureLoss(loss.observations, coordinates, loss.size, method, loss.key), numbers
 
 
 def planned(loss: MixtureLoss, method: Method, at: Any) -> MixtureLoss:
@@ -145,15 +145,15 @@ def summed(name: str, function: Callable[[MixtureLoss, Any], T], loss: MixtureLo
     return sum_of([computed(name, function, part, at) for part in parts_of(loss)])
 
 
-def sum_of(found: list[T]) -> T:
+def sum_of(terms: list[T]) -> T:
     """The sum of pytrees of arrays."""
-    return jax.tree.map(lambda *parts: np.sum([*map(np.asarray, parts)], axis=0), *found)
+    return jax.tree.map(lambda *parts: np.sum([*map(np.asarray, parts)], axis=0), *terms)
 
 
-def in_place(loss: MixtureLoss, found: Sequence[Any]) -> Any:
+def in_place(loss: MixtureLoss, values: Sequence[Any]) -> Any:
     """What the parts tell of their rows, pytrees of arrays (m, ...), as arrays of all rows."""
     if not loss.parts:
-        return found[0]
+        return values[0]
     numbers = np.concatenate([np.asarray(part.numbers) for part in loss.parts])
     real, n = numbers < loss.observations.num_rows, loss.observations.num_rows
 
@@ -163,7 +163,7 @@ def in_place(loss: MixtureLoss, found: Sequence[Any]) -> Any:
         result[numbers[real]] = joined[real]
         return result
 
-    return jax.tree.map(whole, *found)
+    return jax.tree.map(whole, *values)
 
 
 def sum_over(function: Callable[[MixtureLoss, Any], T], loss: MixtureLoss, x: np.ndarray) -> T:

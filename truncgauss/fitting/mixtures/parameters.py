@@ -75,11 +75,11 @@ class MixtureCoordinates:
     def mixture(self, x: jax.Array) -> Mixture:
         """The mixture at free coordinates."""
         weights = jax.nn.softmax(jnp.append(x[: self.num_components - 1], 0.0))
-        locs, matrices = jax.vmap(self.gaussian)(x[self.own])
+        locs, matrices = jax.vmap(self.gaussian)(x[self.by_component])
         return Mixture(weights, locs, CovarianceMatrix(matrices))
 
     @property
-    def own(self) -> np.ndarray:
+    def by_component(self) -> np.ndarray:
         """Which coordinates belong to each component, besides its weight: d of its mean, then those
         of its factor, (K, p)."""
         k, d, count = self.num_components, self.dimension, self.num_own
@@ -93,20 +93,20 @@ class MixtureCoordinates:
         ratios = np.vstack([whole[: k - 1], np.zeros(self.size)])[order]
         result = np.zeros_like(whole)
         result[: k - 1] = ratios[:-1] - ratios[-1]
-        result[self.own.ravel()] = whole[self.own[order].ravel()]
+        result[self.by_component.ravel()] = whole[self.by_component[order].ravel()]
         return result
 
-    def gaussian(self, own: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def gaussian(self, component: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean and covariance matrix of a component, from its coordinates (p,)."""
         d, (i, j) = self.dimension, np.array(self.entries).T
-        loc, parts = self.centre + self.scale * own[:d], own[d:]
+        loc, parts = self.centre + self.scale * component[:d], component[d:]
         if self.structure == "low_rank":
             i, j = np.array(self.loadings).T
-            loadings = jnp.zeros((d, self.rank), own.dtype).at[i, j].set(parts[d:])
+            loadings = jnp.zeros((d, self.rank), component.dtype).at[i, j].set(parts[d:])
             matrix = jnp.diag(jnp.exp(parts[:d])) + loadings @ loadings.T
             return loc, self.scale[:, None] * matrix * self.scale
         entries = jnp.where(i == j, jnp.exp(jnp.where(i == j, parts, 0.0)), parts)
-        factor = self.scale[:, None] * jnp.zeros((d, d), own.dtype).at[i, j].set(entries)
+        factor = self.scale[:, None] * jnp.zeros((d, d), component.dtype).at[i, j].set(entries)
         return loc, factor @ factor.T
 
     def free(
@@ -151,9 +151,9 @@ class MixtureCoordinates:
             return np.broadcast_to(mean, matrices.shape), None
         if self.structure == "low_rank":
             begins = [None] * len(matrices) if begin is None else begin
-            found = [factor_analysis(one, self.rank, at) for one, at in zip(matrices, begins)]
-            unique = np.array([own for own, _ in found])
-            return np.array([np.diag(own) + f @ f.T for own, f in found]), unique
+            analyses = [factor_analysis(one, self.rank, at) for one, at in zip(matrices, begins)]
+            unique = np.array([unique_of for unique_of, _ in analyses])
+            return np.array([np.diag(unique_of) + f @ f.T for unique_of, f in analyses]), unique
         return matrices, None
 
     def names(self, labels: tuple[str, ...]) -> tuple[str, ...]:
@@ -196,6 +196,6 @@ class MixtureCoordinates:
 
 
 @functools.partial(Compiled, cost=closed_form)
-def mixture_at(place: MixtureCoordinates, x: jax.Array) -> Mixture:
-    """As `place.mixture`, by one program."""
-    return place.mixture(x)
+def mixture_at(coordinates: MixtureCoordinates, x: jax.Array) -> Mixture:
+    """As `coordinates.mixture`, by one program."""
+    return coordinates.mixture(x)

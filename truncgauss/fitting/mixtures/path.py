@@ -70,13 +70,13 @@ class MixturePath:
     def held_out_errors(self) -> dict[int, float]:
         """The standard error of the difference of each of these means to the largest: rows that
         are unlikely under all mixtures do not count in it."""
-        means, found = self.held_out_means, {}
+        means, errors = self.held_out_means, {}
         best = max(means, key=lambda k: means[k], default=0)
         for k, rows in self.held_out.items():
             weights = np.ones(len(rows)) if self.weights is None else self.weights
             gaps = rows - self.held_out[best] - (means[k] - means[best])
-            found[k] = float(np.sqrt(np.sum(weights * gaps**2)) / np.sum(weights))
-        return found
+            errors[k] = float(np.sqrt(np.sum(weights * gaps**2)) / np.sum(weights))
+        return errors
 
     def __str__(self) -> str:
         lines = [f"{'K':>3} {'log-likelihood':>15} {'parameters':>10} {'BIC':>12} {'ICL':>12}"]
@@ -155,7 +155,7 @@ def left_out(
         rows = dataclasses.replace(observations, weights=None)
     shuffled = jax.random.permutation(as_key(settings.get("key")), observations.num_rows)
     fold = np.asarray(shuffled) % folds
-    found = np.zeros(len(fold))
+    log_densities = np.zeros(len(fold))
     for out in bar(range(folds), "folds left out", settings.get("progress", True)):
         others = dataclasses.replace(
             observations, weights=jnp.where(jnp.asarray(fold == out), 0.0, weights)
@@ -164,6 +164,6 @@ def left_out(
         with jax.enable_x64(True):
             parts = fit.weights, fit.locs, fit.covariances
             method = settings.get("method", Automatic())
-            told = mixture_log_likelihood(rows, *parts, method, settings.get("key"))
-        found[fold == out] = np.asarray(told.log_prob)[fold == out]
-    return found
+            estimate = mixture_log_likelihood(rows, *parts, method, settings.get("key"))
+        log_densities[fold == out] = np.asarray(estimate.log_prob)[fold == out]
+    return log_densities

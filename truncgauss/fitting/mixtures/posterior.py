@@ -107,7 +107,7 @@ def _posterior(
 
 
 def completed(
-    key: jax.Array, observations: Observations, found: Posterior, num_samples: int
+    key: jax.Array, observations: Observations, fitted: Posterior, num_samples: int
 ) -> jax.Array:
     """Draws of the true values of rows from their posterior, (num_samples, n, d).
 
@@ -122,12 +122,14 @@ def completed(
             "and covariance of the posterior."
         )
     choice, normal = jax.random.split(checked_key(key))
-    n, k = found.responsibilities.shape
-    d = found.mean.shape[1]
-    logs = jnp.log(found.responsibilities)
-    own = jax.random.categorical(choice, logs, shape=(num_samples, n))
-    values, vectors = jnp.linalg.eigh(found.component_covariances)
+    n, k = fitted.responsibilities.shape
+    d = fitted.mean.shape[1]
+    logs = jnp.log(fitted.responsibilities)
+    labels = jax.random.categorical(choice, logs, shape=(num_samples, n))
+    values, vectors = jnp.linalg.eigh(fitted.component_covariances)
     roots = vectors * jnp.sqrt(jnp.maximum(values, 0.0))[..., None, :]
-    noise = jax.random.normal(normal, (num_samples, n, d), found.mean.dtype)
+    noise = jax.random.normal(normal, (num_samples, n, d), fitted.mean.dtype)
     rows = jnp.arange(n)
-    return found.component_means[rows, own] + jnp.einsum("snij,snj->sni", roots[rows, own], noise)
+    return fitted.component_means[rows, labels] + jnp.einsum(
+        "snij,snj->sni", roots[rows, labels], noise
+    )

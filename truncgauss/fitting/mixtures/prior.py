@@ -38,19 +38,24 @@ def log_prior(scale: jax.Array, matrices: jax.Array) -> jax.Array:
     return -0.5 * (logs + jnp.sum(inverse**2))
 
 
-def log_prior_at(place: MixtureCoordinates, x: jax.Array) -> jax.Array:
+def log_prior_at(coordinates: MixtureCoordinates, x: jax.Array) -> jax.Array:
     """Likewise, at free coordinates."""
-    own = x[place.own[: place.num_factors]]
-    return log_prior(place.scale, jax.vmap(lambda part: place.gaussian(part)[1])(own))
+    parts_x = x[coordinates.by_component[: coordinates.num_factors]]
+    matrices = jax.vmap(lambda part: coordinates.gaussian(part)[1])(parts_x)
+    return log_prior(coordinates.scale, matrices)
 
 
-def derivatives(place: MixtureCoordinates, x: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+def derivatives(
+    coordinates: MixtureCoordinates, x: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
     """The value, gradient and Hessian of the log prior."""
-    value, gradient, hessian = map(np.asarray, _derivatives(place, jnp.asarray(x)))
+    value, gradient, hessian = map(np.asarray, _derivatives(coordinates, jnp.asarray(x)))
     return float(value), gradient, hessian
 
 
 @functools.partial(Compiled, cost=closed_form)
-def _derivatives(place: MixtureCoordinates, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    value, gradient = jax.value_and_grad(log_prior_at, 1)(place, x)
-    return value, gradient, jax.hessian(log_prior_at, 1)(place, x)
+def _derivatives(
+    coordinates: MixtureCoordinates, x: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    value, gradient = jax.value_and_grad(log_prior_at, 1)(coordinates, x)
+    return value, gradient, jax.hessian(log_prior_at, 1)(coordinates, x)

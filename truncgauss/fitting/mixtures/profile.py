@@ -27,15 +27,16 @@ def profile_of(loss: MixtureLoss, best: np.ndarray, number: int, function: Any =
         number: of the estimate, or the entry of the function.
         function: of the vector of estimates.
     """
-    place: Any = loss.coordinates
-    kind, several = "number" if function else place.kinds[number], place.num_components > 1
-    if place.structure == "low_rank":
+    coordinates: Any = loss.coordinates
+    kind = "number" if function else coordinates.kinds[number]
+    several = coordinates.num_components > 1
+    if coordinates.structure == "low_rank":
         evaluate, start, free = functools.partial(point, loss), best, np.asarray
     else:  # ridges are straight in natural coordinates
         rows = standard_rows(loss.observations, loss.sums)[0]
-        place = natural_coordinates(loss, rows, best)
-        evaluate, start = functools.partial(place.point, loss), place.natural(best)
-        free = place.mixture_coordinates
+        coordinates = natural_coordinates(loss, rows, best)
+        evaluate, start = functools.partial(coordinates.point, loss), coordinates.natural(best)
+        free = coordinates.mixture_coordinates
 
     def same_labels(one: np.ndarray, other: np.ndarray) -> bool:
         weights = np.asarray(row_weights(loss.observations, np.float64))[:, None]
@@ -45,8 +46,8 @@ def profile_of(loss: MixtureLoss, best: np.ndarray, number: int, function: Any =
         return bool(np.trace(shared) >= (1.0 - EXCHANGED) * best_match)
 
     if function is not None:
-        place = DerivedCoordinates(place, function)
-    estimate = Unbounded(place, jnp.asarray(number), kind)
+        coordinates = DerivedCoordinates(coordinates, function)
+    estimate = Unbounded(coordinates, jnp.asarray(number), kind)
     labels = same_labels if several else None
     size = float(loss.size)
     return Profile(evaluate, size, evaluate(start), estimate, same_labels=labels)

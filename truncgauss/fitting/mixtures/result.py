@@ -177,8 +177,8 @@ class MixtureFit(LikelihoodFit):
         with jax.enable_x64(True):
             row_sums.refuse_spread("row_log_likelihood", observations)
             mixture = self.weights, self.locs, self.covariances
-            found = mixture_log_likelihood(observations, *mixture, method)
-            return np.asarray(found.log_prob)
+            terms = mixture_log_likelihood(observations, *mixture, method)
+            return np.asarray(terms.log_prob)
 
     def predict(  # type: ignore[override]  # of rows known in part, with their components
         self, observations: Observations, method: Method = Automatic()
@@ -206,19 +206,19 @@ class MixtureFit(LikelihoodFit):
             array([2., 2., 2., 2., 2.])
         """
         with jax.enable_x64(True):
-            found = self.predict(observations)
-            return np.asarray(completed(key, observations, found, num_samples))
+            posterior = self.predict(observations)
+            return np.asarray(completed(key, observations, posterior, num_samples))
 
     def sample(self, key: jax.Array, num_samples: int) -> np.ndarray:
         """Draws from the whole population, seen or not, without noise, (num_samples, d)."""
         choice, normal = jax.random.split(checked_key(key))
         with jax.enable_x64(True):
             logs = jnp.log(jnp.asarray(self.weights))
-            own = jax.random.categorical(choice, logs, shape=(num_samples,))
+            components = jax.random.categorical(choice, logs, shape=(num_samples,))
             noise = jax.random.normal(normal, (num_samples, self.locs.shape[1]), jnp.float64)
             values, vectors = np.linalg.eigh(self.covariances)  # which may be singular, at an edge
             factors = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-            return self.locs[own] + np.einsum("sij,sj->si", factors[own], noise)
+            return self.locs[components] + np.einsum("sij,sj->si", factors[components], noise)
 
     def __str__(self) -> str:
         shares = " ".join(f"{share:.4g}" for share in self.observed_weights)

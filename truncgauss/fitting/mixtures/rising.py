@@ -61,27 +61,28 @@ class ComponentCoordinates:
     spread of the component's rows.
 
     Attributes:
-        place: the free coordinates x of the mixture.
+        free_coordinates: the free coordinates x of the mixture.
         centres, units: of the rows of each component, in units of all rows, (K, d).
     """
 
-    place: MixtureCoordinates
+    free_coordinates: MixtureCoordinates
     centres: jax.Array
     units: jax.Array
 
     def free(self, z: jax.Array) -> jax.Array:
         """The coordinates x; NaN where an inverse covariance is not positive definite."""
-        place = self.place
-        k, d = place.num_components, place.dimension
+        coordinates = self.free_coordinates
+        k, d = coordinates.num_components, coordinates.dimension
         heights, slopes, entries = jnp.split(z, [k - 1, k - 1 + k * d])
-        i, j = np.array(place.entries).T
-        precision = jnp.zeros((place.num_factors, d, d), z.dtype)
-        entries = entries.reshape(place.num_factors, -1)
+        i, j = np.array(coordinates.entries).T
+        precision = jnp.zeros((coordinates.num_factors, d, d), z.dtype)
+        entries = entries.reshape(coordinates.num_factors, -1)
         precision = precision.at[:, i, j].set(entries).at[:, j, i].set(entries)
         root = jnp.linalg.cholesky(precision)
         matrix = jnp.linalg.inv(precision)
-        spread = jnp.linalg.cholesky(matrix) * self.units[: place.num_factors, :, None]
-        own = jnp.where(i == j, jnp.log(jnp.where(i == j, spread[:, i, j], 1.0)), spread[:, i, j])
+        spread = jnp.linalg.cholesky(matrix) * self.units[: coordinates.num_factors, :, None]
+        roots = spread[:, i, j]
+        factors = jnp.where(i == j, jnp.log(jnp.where(i == j, roots, 1.0)), roots)
         slopes = slopes.reshape(k, d)
         means = (jnp.broadcast_to(matrix, (k, d, d)) @ slopes[..., None])[..., 0]
         logs = jnp.sum(jnp.log(jnp.diagonal(root, axis1=1, axis2=2)), axis=1)
@@ -89,22 +90,22 @@ class ComponentCoordinates:
         logs = logs - 0.5 * jnp.sum(slopes * means, axis=1) - jnp.sum(jnp.log(self.units), axis=1)
         ratios = jnp.append(heights, 0.0) - logs
         locs = self.centres + self.units * means
-        return jnp.concatenate([ratios[:-1] - ratios[-1], locs.ravel(), own.ravel()])
+        return jnp.concatenate([ratios[:-1] - ratios[-1], locs.ravel(), factors.ravel()])
 
     def natural(self, x: np.ndarray) -> np.ndarray:
         """The coordinates z of x."""
-        place, at = self.place, components_at(self.place, x)
-        scale, units, centres = map(np.asarray, (place.scale, self.units, self.centres))
-        locs = ((at.locs - np.asarray(place.centre)) / scale - centres) / units
+        coordinates, at = self.free_coordinates, components_at(self.free_coordinates, x)
+        scale, units, centres = map(np.asarray, (coordinates.scale, self.units, self.centres))
+        locs = ((at.locs - np.asarray(coordinates.centre)) / scale - centres) / units
         sizes = scale * units
         matrices = at.covariances / (sizes[:, :, None] * sizes[:, None, :])
         precision = np.linalg.inv(matrices)
         slopes = np.einsum("kij,kj->ki", precision, locs)
         logs = np.linalg.slogdet(precision)[1] / 2 - np.sum(slopes * locs, axis=1) / 2
-        k = place.num_components
+        k = coordinates.num_components
         ratios = np.append(x[: k - 1], 0.0) + logs - np.sum(np.log(units), axis=1)
-        i, j = np.array(place.entries).T
-        entries = precision[: place.num_factors, i, j]
+        i, j = np.array(coordinates.entries).T
+        entries = precision[: coordinates.num_factors, i, j]
         return np.concatenate([ratios[:-1] - ratios[-1], slopes.ravel(), entries.ravel()])
 
     def mixture_coordinates(self, z: np.ndarray) -> np.ndarray:
@@ -113,7 +114,7 @@ class ComponentCoordinates:
 
     def estimates(self, z: jax.Array) -> jax.Array:
         """The estimates of the mixture at z, as those of its free coordinates."""
-        return self.place.estimates(self.free(z))
+        return self.free_coordinates.estimates(self.free(z))
 
     def point(self, loss: MixtureLoss, z: np.ndarray) -> Point:
         """The loss of a mixture at z with its derivatives there; NaN where there is no mixture."""
@@ -121,18 +122,18 @@ class ComponentCoordinates:
         if not np.all(np.isfinite(free)):
             nothing = np.full(len(z), np.nan)
             return Point(z, np.nan, nothing, np.outer(nothing, nothing))
-        here = point(loss, free)
-        bends = _bends(self, jnp.asarray(z), jnp.asarray(here.gradient))
-        hessian = jacobian.T @ here.hessian @ jacobian + np.asarray(bends)
-        return Point(z, here.loss, here.gradient @ jacobian, (hessian + hessian.T) / 2)
+        end = point(loss, free)
+        bends = _bends(self, jnp.asarray(z), jnp.asarray(end.gradient))
+        hessian = jacobian.T @ end.hessian @ jacobian + np.asarray(bends)
+        return Point(z, end.loss, end.gradient @ jacobian, (hessian + hessian.T) / 2)
 
     @property
     def precisions(self) -> list[Precision]:
         """Where the inverse covariances stand in z."""
-        place = self.place
-        k, (i, j) = place.num_components, np.array(place.entries).T
-        first = k - 1 + k * place.dimension
-        starts = [first + number * len(i) for number in range(place.num_factors)]
+        coordinates = self.free_coordinates
+        k, (i, j) = coordinates.num_components, np.array(coordinates.entries).T
+        first = k - 1 + k * coordinates.dimension
+        starts = [first + number * len(i) for number in range(coordinates.num_factors)]
         return [Precision(start, i, j, widest=WIDEST) for start in starts]
 
 
@@ -146,7 +147,7 @@ def natural_coordinates(
         table: the rows in units of their own, (n, d), NaN where missing.
         x: free coordinates.
     """
-    place, known = loss.coordinates, ~np.isnan(table)
+    coordinates, known = loss.coordinates, ~np.isnan(table)
     weights = np.asarray(row_weights(loss.observations, np.float64))[:, None]
     shares = (weights * np.asarray(terms_at(loss, x).responsibilities)).T
     filled = np.where(known, table, 0.0)
@@ -155,9 +156,9 @@ def natural_coordinates(
     counts = np.maximum(counts, 1.0)
     centres = totals / counts
     units = np.sqrt(np.maximum(squares / counts - centres**2, 1e-6))
-    if place.structure == "tied":
+    if coordinates.structure == "tied":
         units = np.broadcast_to(units.max(axis=0), units.shape)
-    return ComponentCoordinates(place, jnp.asarray(centres), jnp.asarray(units))
+    return ComponentCoordinates(coordinates, jnp.asarray(centres), jnp.asarray(units))
 
 
 def natural_end(
@@ -169,28 +170,28 @@ def natural_end(
     The width is the end of such a way where the likelihood tends to rise beyond it when all else is
     settled, and where the next step, which would be short, leaves the Gaussians.
     """
-    place = natural_coordinates(loss, table, x)
-    precisions = place.precisions
+    coordinates = natural_coordinates(loss, table, x)
+    precisions = coordinates.precisions
 
-    evaluate = functools.partial(place.point, loss)
+    evaluate = functools.partial(coordinates.point, loss)
 
-    def admits(here: Point, z: np.ndarray) -> bool:
-        return all(own.admits(here, z) for own in precisions)
+    def admits(current: Point, z: np.ndarray) -> bool:
+        return all(precision.admits(current, z) for precision in precisions)
 
-    def stop(here: Point) -> bool:
-        return any(own.too_wide(here) for own in precisions)
+    def stop(current: Point) -> bool:
+        return any(precision.too_wide(current) for precision in precisions)
 
     with jax.debug_nans(False):  # by which a step out of the domain is known
-        here = evaluate(place.natural(x))
-        path = [here, *newton_steps(evaluate, here, num_steps, stop=stop, admits=admits)]
-        wide = [own for own in precisions if own.too_wide(path[-1])]
-        for own in wide[:1]:
-            path.append(own.settled_but_for_width(evaluate, path[-1], num_steps))
+        current = evaluate(coordinates.natural(x))
+        path = [current, *newton_steps(evaluate, current, num_steps, stop=stop, admits=admits)]
+        wide = [precision for precision in precisions if precision.too_wide(path[-1])]
+        for precision in wide[:1]:
+            path.append(precision.settled_but_for_width(evaluate, path[-1], num_steps))
     end = path[-1]
-    free = np.asarray(_free(place, jnp.asarray(end.x))[0])
-    for number, own in enumerate(precisions):
-        if own.too_wide(end):
-            direction = np.asarray(place.units)[number] * own.wide(end.x)[:, 0]
+    free = np.asarray(_free(coordinates, jnp.asarray(end.x))[0])
+    for number, precision in enumerate(precisions):
+        if precision.too_wide(end):
+            direction = np.asarray(coordinates.units)[number] * precision.wide(end.x)[:, 0]
             return free, path, Ascending(number, direction)
     return free, path, None
 
@@ -204,10 +205,10 @@ def ascending_sentence(loss: MixtureLoss, x: np.ndarray, ascending: Ascending) -
 
 
 @functools.partial(Compiled, cost=closed_form)
-def _free(place: ComponentCoordinates, z: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return place.free(z), jax.jacfwd(place.free)(z)
+def _free(coordinates: ComponentCoordinates, z: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return coordinates.free(z), jax.jacfwd(coordinates.free)(z)
 
 
 @functools.partial(Compiled, cost=closed_form)
-def _bends(place: ComponentCoordinates, z: jax.Array, slopes: jax.Array) -> jax.Array:
-    return jax.hessian(lambda z: slopes @ place.free(z))(z)
+def _bends(coordinates: ComponentCoordinates, z: jax.Array, slopes: jax.Array) -> jax.Array:
+    return jax.hessian(lambda z: slopes @ coordinates.free(z))(z)

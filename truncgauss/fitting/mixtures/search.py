@@ -86,38 +86,41 @@ class MixtureDescent(Descent):
         """The way from a mixture: EM steps near a maximum, then steps to it; from an end that is
         none as many again in coordinates that end where a component has widened."""
         loss: MixtureLoss = self.model.loss
-        place, start = loss.coordinates, x
-        own = planned(loss, loss.method, start)
-        gain = max(ENOUGH, ENOUGH_OF_MANY * place.size * (place.size > MANY))
-        ascent = ascended(own, start, self.model.num_em_steps, gain, self.progress)
+        coordinates, start = loss.coordinates, x
+        planned_loss = planned(loss, loss.method, start)
+        gain = max(ENOUGH, ENOUGH_OF_MANY * coordinates.size * (coordinates.size > MANY))
+        ascent = ascended(planned_loss, start, self.model.num_em_steps, gain, self.progress)
         at = ascent.components
         if has_collapsed(loss, at):
-            nowhere = Point(np.zeros(place.size), np.inf, np.zeros(place.size), np.zeros((0, 0)))
-            return Climb(own, [nowhere], False, ascent=ascent)
-        if jax.tree.leaves(parts_of(own)[0].method):
-            own = planned(loss, loss.method, at)
-        visited, hessian = self.finish(own, place.free(*at))
+            zeros = np.zeros(coordinates.size)
+            nowhere = Point(zeros, np.inf, zeros, np.zeros((0, 0)))
+            return Climb(planned_loss, [nowhere], False, ascent=ascent)
+        if jax.tree.leaves(parts_of(planned_loss)[0].method):
+            planned_loss = planned(loss, loss.method, at)
+        visited, hessian = self.finish(planned_loss, coordinates.free(*at))
         end, ascending = visited[-1], None
-        if not flattened(own, end) and widens(own, end):
-            x, steps, ascending = natural_end(own, self.model.table, end.x, self.num_steps)
+        if not flattened(planned_loss, end) and widens(planned_loss, end):
+            x, steps, ascending = natural_end(planned_loss, self.model.table, end.x, self.num_steps)
             visited += steps[1:]
-            end, hessian = point(own, x), None
-        if flattened(own, end):
+            end, hessian = point(planned_loss, x), None
+        if flattened(planned_loss, end):
             end = dataclasses.replace(end, loss=np.inf)
         way = [*traced(visited[:-1]), end]
         endless = ascending is not None
-        return Climb(own, way, endless, ascent=ascent, hessian=hessian, ascending=ascending)
+        return Climb(
+            planned_loss, way, endless, ascent=ascent, hessian=hessian, ascending=ascending
+        )
 
     def finish(self, loss: MixtureLoss, x: np.ndarray) -> tuple[list[Point], np.ndarray | None]:
         """The points of the steps to the maximum near x, and the last Hessian."""
         stop = functools.partial(flattened, loss)
         visited = rough_steps(loss, x, stop) if len(x) > MANY else []
         evaluate = NearMinimum(loss)
-        here = evaluate(visited[-1].x if visited else x)
-        if not here.finite:
-            return [dataclasses.replace(here, loss=np.nan)], None
-        steps = newton_steps(evaluate, here, self.num_steps, stop=stop)
-        way = [*visited[:-1], here, *watched(steps, float(loss.size), self.progress)]
+        first = evaluate(visited[-1].x if visited else x)
+        if not first.finite:
+            return [dataclasses.replace(first, loss=np.nan)], None
+        steps = newton_steps(evaluate, first, self.num_steps, stop=stop)
+        way = [*visited[:-1], first, *watched(steps, float(loss.size), self.progress)]
         return way, evaluate.hessian_for(way[-1].x)
 
     def best(self, starts: list[Any]) -> Climb:
@@ -141,46 +144,46 @@ class MixtureDescent(Descent):
     def settled(self, best: Climb, reached: np.ndarray) -> Climb:
         """A way with its components sorted by their observed weights, and the last steps."""
         loss: MixtureLoss = self.model.loss
-        place, x = loss.coordinates, best.end.x
-        at = components_at(place, x)
+        coordinates, x = loss.coordinates, best.end.x
+        at = components_at(coordinates, x)
         observed = shares(planned(loss, loss.method, at), x)[0]
         order = np.argsort(-observed, kind="stable")
-        own = planned(loss, loss.method, Components(*(part[order] for part in at[:3])))
-        evaluate, change = NearMinimum(own), place.reordered(order)
+        planned_loss = planned(loss, loss.method, Components(*(part[order] for part in at[:3])))
+        evaluate, change = NearMinimum(planned_loss), coordinates.reordered(order)
         if len(x) > MANY and best.hessian is not None:
             back = np.linalg.inv(change)
             evaluate.kept = back.T @ best.hessian @ back
-        here, ascending = evaluate(change @ x), best.ascending
+        first, ascending = evaluate(change @ x), best.ascending
         if ascending is not None:
             number = int(np.flatnonzero(order == ascending.component)[0])
             ascending = ascending._replace(component=number)
         more = 0 if best.endless else min(self.num_steps, POLISHING)
-        path = [here, *newton_steps(evaluate, here, more)]
+        path = [first, *newton_steps(evaluate, first, more)]
         visited = [*best.visited[:-1], *traced(path[:-1]), path[-1]]
         changed: dict[str, Any] = {"visited": visited, "ascending": ascending, "reached": reached}
         # Processes exchange their sums here, all at the same time.
-        summary = summary_at(own, visited[-1].x)
-        return dataclasses.replace(best, loss=own, summary=summary, **changed)
+        summary = summary_at(planned_loss, visited[-1].x)
+        return dataclasses.replace(best, loss=planned_loss, summary=summary, **changed)
 
 
-def flattened(loss: MixtureLoss, here: Point) -> bool:
+def flattened(loss: MixtureLoss, end: Point) -> bool:
     """Whether a component has no spread in some direction at a point; see `has_collapsed`."""
-    return has_collapsed(loss, components_at(loss.coordinates, here.x))
+    return has_collapsed(loss, components_at(loss.coordinates, end.x))
 
 
 def traced(points: Iterable[Any]) -> list[Visited]:
     """What remains of points, whose Hessians of many parameters need not be kept."""
-    return [Visited(here.loss, here.decrement) for here in points]
+    return [Visited(visited_point.loss, visited_point.decrement) for visited_point in points]
 
 
-def widens(loss: MixtureLoss, here: Point) -> bool:
+def widens(loss: MixtureLoss, end: Point) -> bool:
     """Whether steps may have ended on the way to a component that widens beyond all bounds: behind
     a region, at a point that is no maximum."""
-    place, size = loss.coordinates, float(loss.size)
-    several = place.num_components > 1 and place.structure != "low_rank"
-    if loss.observations.region is None or not several or place.size > MANY or not here.finite:
+    coordinates, size = loss.coordinates, float(loss.size)
+    several = coordinates.num_components > 1 and coordinates.structure != "low_rank"
+    if loss.observations.region is None or not several or coordinates.size > MANY or not end.finite:
         return False
-    proof = certificate(size * here.gradient, size * here.hessian)
+    proof = certificate(size * end.gradient, size * end.hessian)
     return not (proof.positive_definite and proof.distance <= CLOSE)
 
 
@@ -192,10 +195,10 @@ def rough_steps(loss: MixtureLoss, x: np.ndarray, stop: Callable[[Point], bool])
     visited, evaluate = [rough_point(loss, x)], functools.partial(rough_point, loss)
     if not visited[0].finite:
         return visited
-    for there in newton_steps(evaluate, visited[0], ROUGH_STEPS, stop=stop):
-        promised, gain = visited[-1].decrement ** 2 / 2, visited[-1].loss - there.loss
-        visited.append(there)
-        if gain < KEPT_PROMISE * promised or there.decrement * float(loss.size) ** 0.5 < ARRIVED:
+    for reached in newton_steps(evaluate, visited[0], ROUGH_STEPS, stop=stop):
+        promised, gain = visited[-1].decrement ** 2 / 2, visited[-1].loss - reached.loss
+        visited.append(reached)
+        if gain < KEPT_PROMISE * promised or reached.decrement * float(loss.size) ** 0.5 < ARRIVED:
             break
     return visited
 
@@ -216,9 +219,9 @@ class NearMinimum:
             lower, self.lowest = near.loss < self.lowest, min(near.loss, self.lowest)
             if not near.finite or not lower or near.decrement < NEAR:
                 return near
-        here = point(self.loss, x)
-        self.kept, self.at, self.lowest = here.hessian, here.x, min(here.loss, self.lowest)
-        return here
+        end = point(self.loss, x)
+        self.kept, self.at, self.lowest = end.hessian, end.x, min(end.loss, self.lowest)
+        return end
 
     def hessian_for(self, x: np.ndarray) -> np.ndarray | None:
         """The last Hessian if it was computed a part of a standard error from x, where it is that

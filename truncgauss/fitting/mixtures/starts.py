@@ -40,8 +40,8 @@ def standard_rows(
             f"fit_mixture: no row has entry {int(np.argmin(count))}. Remove that column."
         )
     centre = middle / count
-    own = np.abs(np.where(weights > 0, table, 0.0)).max(axis=0, initial=1e-300)
-    largest = sums.max(own)
+    local = np.abs(np.where(weights > 0, table, 0.0)).max(axis=0, initial=1e-300)
+    largest = sums.max(local)
     gaps = np.where(weights > 0, (table - centre) / largest, 0.0)  # whose squares are numbers
     scale = largest * np.sqrt(sums.sum((weights * gaps**2).sum(axis=0)) / count)
     flat = np.flatnonzero(~(scale > 1e-9 * largest))
@@ -80,23 +80,23 @@ def seeded(
         centres.append(drawn(filled, chance, rng.random(), sums))
     locs = np.array(centres)
     for _ in range(LLOYD_STEPS):
-        own = np.argmin([squares(centre) for centre in locs], axis=0)
+        labels = np.argmin([squares(centre) for centre in locs], axis=0)
         masses = weights[:, None] * known
-        groups = [own == k for k in range(num_components)]
+        groups = [labels == k for k in range(num_components)]
         parts = [
             [part[group].sum(axis=0) for group in groups] for part in (masses, masses * filled)
         ]
         mass, totals = sums.sum(np.array(parts))
         locs = np.where(mass > 0, totals / np.where(mass > 0, mass, 1.0), locs)
-    return grouped(np.where(known, table, locs[own]), weights, own, locs, sums)
+    return grouped(np.where(known, table, locs[labels]), weights, labels, locs, sums)
 
 
 def grouped(
-    table: np.ndarray, weights: np.ndarray, own: np.ndarray, locs: np.ndarray, sums: RowSums
+    table: np.ndarray, weights: np.ndarray, labels: np.ndarray, locs: np.ndarray, sums: RowSums
 ) -> Components:
     """The mixture of groups of rows, their covariances drawn towards that of all rows."""
     k, d = locs.shape
-    gaps, groups = table - locs[own], [own == c for c in range(k)]
+    gaps, groups = table - locs[labels], [labels == c for c in range(k)]
     counts = np.array([weights[group].sum() for group in groups])
     squares = np.array([(weights[group, None] * gaps[group]).T @ gaps[group] for group in groups])
     counts, squares = sums.sum((counts, squares))
