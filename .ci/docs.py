@@ -3,9 +3,11 @@
     python .ci/docs.py site
 
 The README is the front page, and docs/ has a page for every job; the API reference comes from the
-docstrings by pdoc; the gallery has the figures, each with its experiment and config; what these
-pages link to is shown as source.
-Formulas become MathML, which browsers draw without a script.
+docstrings by pdoc; docs/gallery.md has the figures that thirty lines draw, and after them those
+of the experiments; what these pages link to is shown as source. Formulas become MathML, which
+browsers draw without a script. `tg.name` in a page leads to its entry of the reference, and must
+exist there; one index is searched for sections of pages and for entries. The code of the pages is
+run, and a table says how long that took; `--no-run` leaves it out. `--draw` renews docs/gallery.
 """
 
 import functools
@@ -15,9 +17,11 @@ import pathlib
 import posixpath
 import re
 import shutil
+import subprocess
 import sys
 import urllib.parse
 
+import jax
 import latex2mathml.converter
 import pdoc
 import pygments
@@ -35,12 +39,15 @@ PAGE = """
 {% block title %}{{ title }}{% endblock %}
 {% block nav %}
     <h2>truncgauss {{ version }}</h2>
+    <input type="search" placeholder="Search..." role="searchbox" aria-label="search"
+           pattern=".+" required>
     <ul>{% for text, link in contents %}<li><a href="{{ up }}{{ link }}">{{ text }}</a></li>
     {% endfor %}</ul>
+    <footer>{{ footer_text }}</footer>
 {% endblock %}
 {% block content %}<main class="pdoc"><section class="module-info"><div class="docstring">
 {{ body | safe }}
-</div></section></main>{% endblock %}
+</div></section></main>{% include "search.html.jinja2" %}{% endblock %}
 """
 # The pages of docs/ in the order in which a reader meets them, with their titles.
 GUIDE = {
@@ -73,11 +80,11 @@ GUIDE = {
     "other-programs": "Other programs",
     "coming-from": "If you come from ...",
     "how-it-works": "How it works",
+    "gallery": "Gallery",
 }
 CONTENTS = [
     ("Home", "index.html"),
     *((title, f"{name}.html") for name, title in GUIDE.items()),
-    ("Gallery", "gallery.html"),
     ("API", "truncgauss.html"),
     ("Changes", "changes.html"),
     ("Contributing", "contributing.html"),
@@ -92,6 +99,15 @@ DISPLAY = re.compile(
     r"^( *)\.\. math::((?:.*\n?)(?:\1 +\S.*\n?|[ \t]*\n(?=\1 +\S))*)", re.MULTILINE
 )
 INLINE = re.compile(r":math:`([^`]+)`")
+# Formulas of pages, between dollars as GitHub shows them; what is in a block of code is none.
+DOLLARS = re.compile(r"(^```.*?^```|`[^`]*`)|\$\$(.+?)\$\$|\$([^$\n]+)\$", re.MULTILINE | re.DOTALL)
+# A public name in a line of text or of highlighted code; what is a link already stays.
+NAMED = re.compile(
+    r"(<a [^>]*>.*?</a>)|<code>(tg((?:\.[A-Za-z_]\w*)+).*?)</code>"
+    r'|(<span class="n">tg</span>((?:<span class="o">\.</span><span class="n">\w+</span>)+))',
+    re.DOTALL,
+)
+SECTION = re.compile(r'(?=<h[12] id="[^"]+">)')
 EXAMPLE = re.compile(r"^( *)>>> (?:.*\n?)(?:\1\S.*(?:\n|$))*", re.MULTILINE)
 TOKEN = re.compile(r"FORMULA(\d+)END")
 BUILT_IN = ("@staticmethod", "@classmethod", "@property", "@functools.")
@@ -131,6 +147,14 @@ class Formulas:
         return EXAMPLE.sub(
             lambda m: f"{m[1]}```python\n{m[0].rstrip()}\n{m[1]}```\n", text
         ).rstrip()
+
+    def hidden_in_page(self, markdown: str) -> str:
+        """A page with tokens for the formulas between its dollars."""
+
+        def token(m: re.Match[str]) -> str:
+            return m[1] or self.kept(m[2] or m[3], "block" if m[2] else "inline")
+
+        return DOLLARS.sub(token, markdown)
 
     def shown(self, page: str) -> str:
         return TOKEN.sub(lambda m: self.mathml[int(m[1])], page)
@@ -200,7 +224,7 @@ def prepared(entry: pdoc.doc.Doc, formulas: Formulas, seen: set[int]) -> None:
         prepared(member, formulas, seen)
 
 
-def write_reference(site: pathlib.Path) -> None:
+def write_reference(site: pathlib.Path) -> dict[str, pdoc.doc.Module]:
     """The API reference: the public names, the public modules and the contracts."""
     for name in truncgauss.__all__:
         getattr(truncgauss, name)  # they are imported when first asked for
@@ -212,7 +236,57 @@ def write_reference(site: pathlib.Path) -> None:
     for module in modules.values():
         page = formulas.shown(pdoc.render.html_module(module, modules))
         write(site / f"{module.fullname.replace('.', '/')}.html", page)
-    write(site / "search.js", TOKEN.sub("", pdoc.render.search_index(modules)))
+    return modules
+
+
+def linked_names(body: str, source: str, site: pathlib.Path) -> str:
+    """A body whose `tg.name` lead to their entries of the reference."""
+
+    def link(dotted: str) -> str:
+        module, *names = "truncgauss", *dotted.strip(".").split(".")
+        if alias := truncgauss._MODULES.get(names[0]):
+            module, names = alias, names[1:]
+        page = f"{module.replace('.', '/')}.html"
+        while names and ".".join(names) not in anchors(site / page) and len(names) > 1:
+            names.pop()  # an attribute that its class describes
+        if names and ".".join(names) not in anchors(site / page):
+            raise BuildError(f"{source} names tg{dotted}, which the reference does not have")
+        return f"{page}#{'.'.join(names)}" if names else page
+
+    def led(m: re.Match[str]) -> str:
+        if m[1]:
+            return m[1]
+        dotted = m[3] or re.sub(r"<[^>]*>", "", m[5])
+        return f'<a href="{link(dotted)}">' + (f"<code>{m[2]}</code>" if m[2] else m[4]) + "</a>"
+
+    return NAMED.sub(led, body)
+
+
+def write_search(
+    site: pathlib.Path, modules: dict[str, pdoc.doc.Module], bodies: dict[str, str]
+) -> None:
+    """One index of the entries of the reference and of the sections of the pages."""
+    sections = []
+    titles = {page: title for title, page in CONTENTS}
+    for page, body in bodies.items():
+        for part in SECTION.split(body):
+            if heading := re.match(r'<h[12] id="([^"]+)">(.*?)</h[12]>', part, re.DOTALL):
+                name = html.unescape(re.sub(r"<[^>]*>", "", heading[2]))
+                text = re.sub(r"<(?!/?(?:p|pre|span|table|tr|td|th|li|ul)\b)[^>]*>", " ", part)
+                sections.append({
+                    "fullname": f"{titles[page]}: {name}", "modulename": page.removesuffix(".html"),
+                    "qualname": heading[1], "kind": "section", "doc": text,
+                })  # fmt: skip
+    entries = pdoc.render.make_index
+
+    def both(*arguments: object) -> list[dict[str, str]]:
+        return [*sections, *entries(*arguments)]
+
+    pdoc.render.make_index = both
+    try:
+        write(site / "search.js", TOKEN.sub("", pdoc.render.search_index(modules)))
+    finally:
+        pdoc.render.make_index = entries
 
 
 # --- Pages ----------------------------------------------------------------------------------------
@@ -230,7 +304,9 @@ def write(path: pathlib.Path, text: str) -> None:
 def write_page(site: pathlib.Path, name: str, title: str, body: str) -> None:
     template = pdoc.render.env.from_string(PAGE)
     up = "../" * name.count("/")
-    page = template.render(title=title, body=body, version=truncgauss.__version__, up=up)
+    # The depth of the page, from which its search finds the index.
+    depth = {"modulename": "." * name.count("/")}
+    page = template.render(title=title, body=body, up=up, module=depth)
     write(site / name, page)
 
 
@@ -240,6 +316,8 @@ def place_of(target: str) -> str:
         return WRITTEN[target]
     if target.startswith("figures/") and not target.endswith(".json"):
         return target
+    if target.startswith("docs/gallery/"):
+        return target.removeprefix("docs/")
     if target in ("figures", "experiments", "configs"):
         return "gallery.html"
     return f"source/{target}/index.html" if (ROOT / target).is_dir() else f"source/{target}.html"
@@ -280,21 +358,35 @@ def write_source(site: pathlib.Path, target: str) -> None:
     write_page(site, place_of(target), target, f"<h1>{target}</h1>{code}")
 
 
-def gallery() -> str:
+def draw_gallery() -> None:
+    """The figures of docs/gallery.md, each by the block of code above it."""
+    page = text_of(ROOT / "docs" / "gallery.md")
+    names: dict[str, object] = {}
+    for block in re.split(r"(?<=\n```)\n(?=\n## )|(?<=\.png\))\n", page):
+        code = "".join(re.findall(r"^```python\n(.*?)^```$", block, re.MULTILINE | re.DOTALL))
+        exec(compile(code, "docs/gallery.md", "exec"), names)
+        for stem in re.findall(r"\]\((gallery/\w+)\.png\)", block):
+            names["picture"].savefig(ROOT / f"docs/{stem}.png", dpi=130)
+
+
+def figures_of_experiments() -> str:
     """Every figure, with the first paragraph of its experiment's docstring and links to both."""
-    parts = ["# Gallery\n\nEach figure is drawn by one experiment from one config.\n"]
-    names = sorted(path.stem for path in (ROOT / "figures").glob("*.png"))
-    for name in sorted(names, key=lambda name: name != "gallery"):  # that one first
+    parts = []
+    for name in sorted(path.stem for path in (ROOT / "figures").glob("*.png")):
         code = text_of(ROOT / "experiments" / name / "__init__.py")
         caption = re.match(r'r?"""(.*?)(?:\n\n|""")', code, re.DOTALL)
         if caption is None:
             raise BuildError(f"experiments/{name} has no docstring to caption its figure")
-        moving = f"figures/{name}.gif"
-        moved = f"![{name}, moving]({moving})\n\n" if (ROOT / moving).is_file() else ""
+        figure = f"../figures/{name}"
+        moved = (
+            f"![{name}, moving]({figure}.gif)\n\n"
+            if (ROOT / f"figures/{name}.gif").is_file()
+            else ""
+        )
         parts.append(
-            f"## {name}\n\n{caption[1]}\n\n![{name}](figures/{name}.png)\n\n{moved}"
-            f"[experiments/{name}](experiments/{name}) · "
-            f"[configs/{name}.yaml](configs/{name}.yaml) · [as SVG](figures/{name}.svg)\n"
+            f"## {name}\n\n{caption[1]}\n\n![{name}]({figure}.png)\n\n{moved}"
+            f"[experiments/{name}](../experiments/{name}) · "
+            f"[configs/{name}.yaml](../configs/{name}.yaml) · [as SVG]({figure}.svg)\n"
         )
     return "\n".join(parts)
 
@@ -305,24 +397,34 @@ def build(site: pathlib.Path) -> None:
         raise BuildError(f"docs/ has pages that GUIDE does not list: {', '.join(unlisted)}")
     shutil.rmtree(site, ignore_errors=True)
     pdoc.render.configure(
-        docformat="google", include_undocumented=False, footer_text="truncgauss",
+        docformat="google", include_undocumented=False,
+        footer_text=f"truncgauss {truncgauss.__version__}, built with JAX {jax.__version__}",
         template_directory=ROOT / ".ci" / "templates",
     )  # fmt: skip
     pdoc.render.env.filters["format_signature"] = formatted
     pdoc.render.env.globals["contents"] = CONTENTS
+    pdoc.render.env.globals["version"] = truncgauss.__version__
     dark = pygments.formatters.HtmlFormatter(style="github-dark").get_style_defs(".pdoc-code")
     pdoc.render.env.globals["dark_code"] = dark
-    write_reference(site)
+    modules = write_reference(site)
+    shutil.copytree(ROOT / "docs" / "gallery", site / "gallery")
     (site / "figures").mkdir()
     for suffix in ("png", "svg", "gif"):
         for path in (ROOT / "figures").glob(f"*.{suffix}"):
             shutil.copy(path, site / "figures")
     sources: set[str] = set()
-    texts = [(file, name, text_of(ROOT / file)) for file, name in WRITTEN.items()]
-    for file, name, text in [*texts, ("", "gallery.html", gallery())]:
+    formulas, bodies = Formulas(), {}
+    for file, name in WRITTEN.items():
+        text = text_of(ROOT / file)
+        text += figures_of_experiments() if name == "gallery.html" else ""
+        body = pdoc.render_helpers.to_html(formulas.hidden_in_page(text))
+        body = relinked(body, posixpath.dirname(file), sources)
+        if name != "changes.html":  # which tells of names that are gone
+            body = linked_names(body, file, site)
         title = next(title for title, page in CONTENTS if page == name)
-        body = pdoc.render_helpers.to_html(text)
-        write_page(site, name, title, relinked(body, posixpath.dirname(file), sources))
+        bodies[name] = formulas.shown(body)
+        write_page(site, name, title, bodies[name])
+    write_search(site, modules, bodies)
     for target in sorted(t for t in sources if place_of(t).startswith("source/")):
         write_source(site, target)
 
@@ -355,9 +457,35 @@ def broken_links(site: pathlib.Path) -> list[str]:
     return broken
 
 
-def main(site: pathlib.Path) -> int:
+# --- Run times ------------------------------------------------------------------------------------
+
+
+def run_times() -> list[str]:
+    """A line for each page: the seconds that its code took, as the tests run it."""
+    command = (
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "python_blocks",
+    )
+    report = ("--durations=0", "--durations-min=0", "tests/test_pages.py")
+    done = subprocess.run(
+        [*command, *report], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise BuildError(f"the code of the pages:\n{done.stdout}{done.stderr}")
+    times = re.findall(r"([\d.]+)s call .*\[(\S+\.md)\]", done.stdout)
+    return [f"{float(seconds):7.1f} s  {page}" for seconds, page in times]
+
+
+def main(site: pathlib.Path, run: bool) -> int:
     try:
         build(site)
+        times = run_times() if run else []
     except BuildError as error:
         print(f"docs: {error}", file=sys.stderr)
         return 1
@@ -365,9 +493,11 @@ def main(site: pathlib.Path) -> int:
     for line in broken:
         print(f"docs: {line}", file=sys.stderr)
     if not broken:
-        print(f"{site}/index.html")
+        print(*times, f"{site}/index.html", sep="\n")
     return int(bool(broken))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(pathlib.Path(sys.argv[1])))
+    if "--draw" in sys.argv:
+        raise SystemExit(draw_gallery())
+    raise SystemExit(main(pathlib.Path(sys.argv[1]), "--no-run" not in sys.argv))

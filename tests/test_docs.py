@@ -38,6 +38,32 @@ def test_a_formula_that_is_not_understood_is_an_error():
         BUILDER["Formulas"]().hidden(r".. math:: \unheardof{x}")
 
 
+def test_dollars_of_a_page_are_formulas_except_in_code():
+    formulas = BUILDER["Formulas"]()
+    page = "With $x^2$ and `$y`.\n\n```sh\necho $HOME $USER\n```\n\n$$\n\\int f\n$$\n"
+    text = formulas.hidden_in_page(page)
+    assert text == ("With FORMULA0END and `$y`.\n\n```sh\necho $HOME $USER\n```\n\nFORMULA1END\n")
+    assert 'display="block"' in formulas.shown(text)
+
+
+def test_names_in_pages_lead_to_the_reference(tmp_path):
+    entries = '<section id="Box"></section><section id="Box.contains"></section>'
+    (tmp_path / "truncgauss.html").write_text(entries)
+    (tmp_path / "truncgauss").mkdir()
+    (tmp_path / "truncgauss" / "special.html").write_text('<section id="ndtr"></section>')
+    linked = lambda body: BUILDER["linked_names"](body, "docs/page.md", tmp_path)
+    assert linked("<code>tg.Box(low, high)</code>") == (
+        '<a href="truncgauss.html#Box"><code>tg.Box(low, high)</code></a>'
+    )
+    assert 'href="truncgauss.html#Box.contains"' in linked("<code>tg.Box.contains</code>")
+    assert 'href="truncgauss/special.html#ndtr"' in linked("<code>tg.special.ndtr</code>")
+    span = '<span class="n">tg</span><span class="o">.</span><span class="n">Box</span>'
+    assert linked(span) == f'<a href="truncgauss.html#Box">{span}</a>'
+    assert linked('<a href="x"><code>tg.Box</code></a>') == '<a href="x"><code>tg.Box</code></a>'
+    with pytest.raises(BUILDER["BuildError"], match=r"docs/page.md names tg.Bix"):
+        linked("<code>tg.Bix</code>")
+
+
 @pytest.mark.parametrize(
     "body, said",
     [
@@ -76,7 +102,7 @@ def test_annotations_are_shown_as_they_are_written(annotation, shown):
 def test_the_site_builds_with_every_public_name_figure_and_link(tmp_path):
     site = tmp_path / "site"
     done = subprocess.run(
-        [sys.executable, ROOT / ".ci" / "docs.py", site],
+        [sys.executable, ROOT / ".ci" / "docs.py", site, "--no-run"],
         cwd=ROOT,
         env={"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
@@ -100,3 +126,5 @@ def test_the_site_builds_with_every_public_name_figure_and_link(tmp_path):
     for figure in (ROOT / "figures").glob("*.[pg][ni][gf]"):
         assert f'src="figures/{figure.name}"' in gallery
     assert "Truncated" in (site / "index.html").read_text()
+    assert 'href="truncgauss.html#log_probability"' in (site / "which-function.html").read_text()
+    assert '"Detection limits: ' in (site / "search.js").read_text()

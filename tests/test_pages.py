@@ -117,3 +117,7 @@ def test_a_reader_of_the_readme_is_led_to_every_page():
 
 def test_the_readme_is_one_screen():
     assert len(PAGES["README.md"].splitlines()) <= 150
+
+
+def test_a_figure_of_the_gallery_takes_at_most_thirty_lines():
+    assert all(len(code.splitlines()) <= 30 for code, _ in pairs_of("docs/gallery.md"))

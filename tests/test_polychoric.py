@@ -306,3 +306,9 @@ def test_intervals_of_rows_with_gaps_hold_the_truth():
         at = true[tuple(matrix.pairs.T)]
         inside.append((low < at) & (at < high))
     assert 0.93 <= np.mean(inside) <= 0.97, np.mean(inside)
+
+
+def test_columns_of_answers_are_not_read_as_counts():
+    answers = np.random.default_rng(0).integers(1, 6, size=(300, 2))
+    with pytest.raises(ValueError, match=r"polychoric\(x, y\), or tg.polychoric_matrix"):
+        tg.polychoric(answers)

@@ -84,6 +84,10 @@ def test_refusals():
         tg.simultaneous([1.0], [[1.0]], alternative="two sided")
     with pytest.raises(ValueError, match="contrasts must be"):
         tg.simultaneous([1.0], [[1.0]], contrasts="scheffe")
+    with pytest.raises(ValueError, match="estimate 1 or its covariances are not finite"):
+        tg.simultaneous([1.0, np.nan, 3.0], np.eye(3), contrasts="tukey")
+    with pytest.raises(ValueError, match="must be symmetric"):
+        tg.simultaneous([1.0, 2.0], [[1.0, 0.5], [0.0, 1.0]])
     with pytest.raises(ValueError, match="has no variance"):
         tg.simultaneous([1.0, 2.0], np.eye(2), contrasts=[[0.0, 0.0]])
     with pytest.raises(ValueError, match=r"shape \(k,\)"):

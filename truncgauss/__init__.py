@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     )
     from truncgauss.fitting import (
         Statistics as Statistics,
+        fit_clusters as fit_clusters,
         fit_limits as fit_limits,
         fit_observations as fit_observations,
         fit_regression as fit_regression,
@@ -89,6 +90,19 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
         Region as Region,
         Selection as Selection,
     )
+    from truncgauss.gaussian.terms import (
+        AutoRegressive as AutoRegressive,
+        CommonCorrelation as CommonCorrelation,
+        CovarianceTerm as CovarianceTerm,
+        Diagonal as Diagonal,
+        Exponential as Exponential,
+        Factor as Factor,
+        Kinship as Kinship,
+        Matern as Matern,
+        RandomEffects as RandomEffects,
+        Residual as Residual,
+        Unstructured as Unstructured,
+    )
     from truncgauss.likelihood import (
         Observations as Observations,
         Ordinal as Ordinal,
@@ -128,8 +142,8 @@ _HOMES = {
     "truncgauss.distributions.mixture": "TruncatedMixture".split(),
     "truncgauss.execution.compiling": "use_compilation_cache".split(),
     "truncgauss.fitting": (
-        "Statistics fit_limits fit_observations fit_regression fit_selection fit_shift "
-        "fit_truncated_normal likelihood_ratio minimize polychoric polychoric_matrix "
+        "Statistics fit_clusters fit_limits fit_observations fit_regression fit_selection "
+        "fit_shift fit_truncated_normal likelihood_ratio minimize polychoric polychoric_matrix "
         "quantile_residuals simultaneous"
     ).split(),
     "truncgauss.fitting.mixtures": "fit_mixture".split(),
@@ -137,6 +151,10 @@ _HOMES = {
     "truncgauss.gaussian.edges": "Bump Hard Probit Surrogate Tanh".split(),
     "truncgauss.gaussian.problem": "Estimate".split(),
     "truncgauss.gaussian.regions": "Ball Box Ellipsoid Outside Polyhedron Region Selection".split(),
+    "truncgauss.gaussian.terms": (
+        "AutoRegressive CommonCorrelation CovarianceTerm Diagonal Exponential Factor Kinship "
+        "Matern RandomEffects Residual Unstructured"
+    ).split(),
     "truncgauss.likelihood": "Observations Ordinal log_likelihood".split(),
     "truncgauss.likelihood.exporting": "export".split(),
     "truncgauss.probability": (

@@ -2,6 +2,7 @@
 
 from truncgauss.execution.checkpoint import computed, resumable
 from truncgauss.execution.interrupts import interrupts
+from truncgauss.fitting.clusters import ClusterFit, Effects, fit_clusters
 from truncgauss.fitting.contrasts import SimultaneousInference, simultaneous
 from truncgauss.fitting.derived import Derived, Parameters
 from truncgauss.fitting.engine import maximum_likelihood
@@ -54,9 +55,11 @@ from truncgauss.fitting.truncated_normal import (
 __all__ = [
     "Bijection",
     "Certificate",
+    "ClusterFit",
     "Constraint",
     "Coordinates",
     "Derived",
+    "Effects",
     "ErrorBars",
     "Fit",
     "FitResult",
@@ -88,6 +91,7 @@ __all__ = [
     "computed",
     "coordinates",
     "error_bars",
+    "fit_clusters",
     "fit_limits",
     "fit_observations",
     "fit_regression",

@@ -50,6 +50,8 @@ class SimultaneousInference:
         correlation: of the contrasts, shape (m, m).
         df: degrees of freedom.
         method, key: how probabilities are computed.
+        largest: the largest statistic by directions, where its distribution is not exact and no
+            method is asked for.
     """
 
     names: tuple[str, ...]
@@ -65,6 +67,7 @@ class SimultaneousInference:
     df: float
     method: Method = dataclasses.field(repr=False)
     key: PRNGKey | None = dataclasses.field(repr=False)
+    largest: LargestCoordinate | None = dataclasses.field(default=None, repr=False)
 
     @property
     def p_values(self) -> np.ndarray:
@@ -95,8 +98,8 @@ class SimultaneousInference:
     def _probabilities(self) -> tuple[np.ndarray, np.ndarray]:
         """P(some statistic of a set is beyond one's value), of all and of those not above it."""
         size = self._extremeness
-        if (sampled := largest_of(self)) is not None:
-            return sampled.tails(size)
+        if self.largest is not None:
+            return self.largest.tails(size)
         limits = np.broadcast_to(size[:, None], (2, len(size), len(size))).copy()
         limits[1][size[None, :] > size[:, None]] = np.inf
         log_p, error = log_exceedance(
@@ -153,8 +156,9 @@ def simultaneous(
         estimates: b, shape (k,), or what `fit.derived(...)` returns, with its covariance.
         covariance: of b, shape (k, k); of means of groups, the variance over their sizes.
         df: degrees of freedom of the variance; inf if it is known, or for large samples.
-        contrasts: "dunnett", each group against the first; "tukey", all pairs; a matrix (m, k); or
-            None for the estimates themselves, as for a sup-t band of a curve.
+        contrasts: "dunnett", each group against the first, which is the control; "tukey", all
+            pairs; a matrix (m, k); or None for the estimates themselves, as for a sup-t band of a
+            curve.
         level: probability that all intervals hold.
         alternative: "two-sided", "less" or "greater".
         names: of the estimates, or of the contrasts of a matrix.
@@ -188,11 +192,14 @@ def simultaneous(
     np.fill_diagonal(correlation, 1.0)
     correlation = 0.5 * (correlation + correlation.T)
     unknown = Quantile(jnp.array(jnp.nan), jnp.array(jnp.nan))
+    two_sided, largest = alternative == "two-sided", None
+    if isinstance(method, Automatic) and not exceeds_exactly(correlation, two_sided):
+        largest = LargestCoordinate.of(correlation, df, two_sided, as_key(key))
     result = SimultaneousInference(
         names=labels, estimates=values, standard_errors=errors,
         statistics=(values - np.asarray(null, float)) / errors, critical_value=unknown,
         low=values, high=values, level=level, alternative=alternative, correlation=correlation,
-        df=df, method=method, key=key,
+        df=df, method=method, key=key, largest=largest,
     )  # fmt: skip
     critical = critical_value(result)
     width = float(critical.value) * errors
@@ -201,20 +208,10 @@ def simultaneous(
     return dataclasses.replace(result, critical_value=critical, low=low, high=high)
 
 
-def largest_of(result: SimultaneousInference) -> LargestCoordinate | None:
-    """The largest statistic by directions, if its distribution is not exact and no method is
-    asked for."""
-    two_sided = result.alternative == "two-sided"
-    automatic = isinstance(result.method, Automatic)
-    if not automatic or exceeds_exactly(result.correlation, two_sided):
-        return None
-    return LargestCoordinate.of(result.correlation, result.df, two_sided, as_key(result.key))
-
-
 def critical_value(result: SimultaneousInference) -> Quantile:
     """The quantile of the largest statistic."""
-    if (sampled := largest_of(result)) is not None:
-        value, stderr = sampled.quantile(result.level)
+    if result.largest is not None:
+        value, stderr = result.largest.quantile(result.level)
         return Quantile(jnp.array(value, float), jnp.array(stderr, float))
     tail = "both" if result.alternative == "two-sided" else "lower"
     return quantile(
@@ -235,6 +232,14 @@ def _with_covariance(estimates: Any, covariance: Any) -> tuple[np.ndarray, np.nd
             "estimates need shape (k,) and their covariance (k, k), got "
             f"{b.shape} and {matrix.shape}."
         )
+    known = np.isfinite(b) & np.isfinite(matrix).all(axis=1)
+    if not known.all():
+        raise ValueError(
+            f"estimate {int(np.argmin(known))} or its covariances are not finite. Leave it out, of "
+            "both and of the names and contrasts."
+        )
+    if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-12 * np.abs(matrix).max()):
+        raise ValueError("the covariance of the estimates must be symmetric.")
     return b, matrix
 
 

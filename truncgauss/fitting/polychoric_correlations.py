@@ -28,6 +28,7 @@ from truncgauss.special import log_interval_mass, standardize
 from truncgauss.special.tails import LOG_SQRT_2PI
 
 CORNERS = 2**13  # of cells whose masses are computed at once
+MOST_LEVELS = 100  # of a table of counts; a longer one holds answers
 LEAST_MASS = 1e-14  # below which a mass is rounding
 MOST_STEPS, ARRIVED = 100, 1e-12  # of the correlation alone
 STRONGEST = 0.95  # correlation of a start
@@ -179,6 +180,12 @@ def model_of(x: Any, y: Any, weights: Any, correction: float) -> "LatentPair":
             raise ValueError(
                 "polychoric: without y, x must be a table of counts (r, c), finite and not "
                 f"negative; got shape {counts.shape}."
+            )
+        if max(counts.shape) > MOST_LEVELS:
+            raise ValueError(
+                f"polychoric: x of shape {counts.shape} is read as a table of counts, a row and a "
+                f"column for each level, at most {MOST_LEVELS}. For answers give two columns, "
+                "polychoric(x, y), or tg.polychoric_matrix(data)."
             )
         levels = [tuple(range(1, size + 1)) for size in counts.shape]
         return PolychoricModel.of(counts, ("x", "y"), levels, correction, ())

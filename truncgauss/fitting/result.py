@@ -239,6 +239,10 @@ class LikelihoodFit(InformationCriteria, Fit):
         this one, is not chi-squared by chance, in words; None if nothing is known against it."""
         return None
 
+    def edges_beyond(self, small: "LikelihoodFit") -> int:
+        """The number of variances of this model that are 0, at an edge, in a smaller one."""
+        return 0
+
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
         """Arrays of parameters by name, as functions of the vector of estimates, in JAX."""
         return {}
@@ -518,7 +522,9 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
 
     That the models are nested cannot be seen from the numbers and is taken for granted. The
     distribution holds for many rows, and where no parameter of the smaller model lies on an edge of
-    the larger one's space.
+    the larger one's space. One variance of clusters that is 0 in the smaller model is such an edge:
+    there it is the mixture in equal parts of chi-squared with all degrees and with one less. Of
+    several the p-value is an upper bound.
 
     Args:
         small: the fit with fewer parameters.
@@ -535,6 +541,8 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
     References:
         Wilks, "The large-sample distribution of the likelihood ratio for testing composite
             hypotheses", Annals of Mathematical Statistics (1938).
+        Stram and Lee, "Variance components testing in the longitudinal mixed effects model",
+            Biometrics (1994).
 
     Example:
         >>> pairs = [[1.0, 2.0], [2.0, 2.5], [3.0, 5.0], [4.0, 4.0], [6.0, 7.0], [7.0, 5.0]]
@@ -577,7 +585,11 @@ def likelihood_ratio(small: LikelihoodFit, large: LikelihoodFit) -> LikelihoodRa
             ". It does not contain the smaller one, or its fit is not the maximum."
         )
     statistic = max(statistic, 0.0)
-    return LikelihoodRatio(statistic, degrees, float(stats.chi2.sf(statistic, degrees)))
+    p_value = float(stats.chi2.sf(statistic, degrees))
+    if large.edges_beyond(small) == 1:
+        fewer = stats.chi2.sf(statistic, degrees - 1) if degrees > 1 else float(statistic == 0.0)
+        p_value = 0.5 * p_value + 0.5 * float(fewer)
+    return LikelihoodRatio(statistic, degrees, p_value)
 
 
 def same_rows(one: Observations, other: Observations) -> bool:

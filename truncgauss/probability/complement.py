@@ -78,13 +78,10 @@ class Complement(Method):
             return average(self.method, Problem(loc, covariance, piece), key)
 
         if isinstance(self.method, Exact):
-            log_probs, errors = jax.vmap(of_piece)(pieces)
+            parts = jax.vmap(of_piece)(pieces)
         else:  # one after the other, in the memory of one
-            log_probs, errors = jax.lax.map(of_piece, pieces)
-        log_probs = jnp.where(empty, -jnp.inf, log_probs)
-        log_prob = log_sum_exp(log_probs)
-        shares = jnp.where(log_probs == -jnp.inf, 0.0, jnp.exp(log_probs - log_prob))
-        stderr = jnp.sum(jnp.where(shares == 0, 0.0, shares * errors))
+            parts = jax.lax.map(of_piece, pieces)
+        log_prob, stderr = sum_of_pieces(parts, empty)
         # The sum exceeds 1 by no more than the errors of its terms.
         log_prob = log_prob - jax.lax.stop_gradient(jnp.maximum(log_prob, 0.0))
         log_prob = jnp.where(region.is_proper, log_prob, jnp.nan)
@@ -92,3 +89,11 @@ class Complement(Method):
 
     def numbers_held(self, dimension: int) -> int:
         return 2 * dimension * self.method.numbers_held(dimension)
+
+
+def sum_of_pieces(parts: Estimate, empty: Array) -> Estimate:
+    """log P of disjoint pieces, along a first axis, whose errors may have one sign."""
+    log_probs = jnp.where(empty, -jnp.inf, parts.log_prob)
+    log_prob = log_sum_exp(log_probs, axis=0)
+    shares = jnp.where(log_probs == -jnp.inf, 0.0, jnp.exp(log_probs - log_prob))
+    return Estimate(log_prob, jnp.sum(jnp.where(shares == 0, 0.0, shares * parts.stderr), axis=0))

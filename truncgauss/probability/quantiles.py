@@ -38,13 +38,14 @@ from truncgauss.gaussian.problem import (
     as_key,
     as_problem,
 )
-from truncgauss.gaussian.regions import Box, Polyhedron, Region
+from truncgauss.gaussian.regions import Box, Outside, Polyhedron, Region
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability
+from truncgauss.probability.complement import sum_of_pieces
 from truncgauss.probability.exact import applies
 from truncgauss.probability.method import Method, estimate
 from truncgauss.probability.structure import structured
-from truncgauss.special import log1mexp, log_sum_exp
+from truncgauss.special import log1mexp
 
 TAILS = "lower", "upper", "both"
 MOST_OUTSIDE = 16  # dimensions up to which the outside is a sum of boxes
@@ -193,48 +194,24 @@ def _of_few_ranks(problem: Problem) -> Problem:
 
 
 def _outside(problem: Problem) -> tuple[Problem, Array]:
-    """Disjoint regions, along a first axis, whose union is the outside, and which exist at all.
-
-    The first coordinate outside of its limits is the j-th, below or above.
-    """
-    region = problem.region
-    low, high = region.low, region.high  # type: ignore[attr-defined]
-    m = low.shape[-1]
-    earlier = np.tri(m, m, -1, dtype=bool)[:, *(None,) * (low.ndim - 1), :]
-    present = np.eye(m, dtype=bool)[:, *(None,) * (low.ndim - 1), :]
-    lower = jnp.where(earlier, low, -jnp.inf)
-    upper = jnp.where(earlier, high, jnp.inf)
-    exists = jnp.concatenate(
-        [jnp.moveaxis(low > -jnp.inf, -1, 0), jnp.moveaxis(high < jnp.inf, -1, 0)]
-    )
-    lows = jnp.concatenate([lower, jnp.where(present & (high < jnp.inf), high, lower)])
-    highs = jnp.concatenate([jnp.where(present & (low > -jnp.inf), low, upper), upper])
-    if isinstance(region, Polyhedron):
-        return problem._replace(region=Polyhedron(region.matrix, lows, highs)), exists
-    return problem._replace(region=Box(lows, highs)), exists
+    """Disjoint pieces of the outside, along a first axis, and whether each is empty."""
+    pieces, empty = Outside(problem.region).pieces()
+    return problem._replace(region=pieces), empty
 
 
-def _log_odds(given: Estimate, exists: Array | None) -> Estimate:
+def _log_odds(given: Estimate, empty: Array | None) -> Estimate:
     """The log odds of the inside, from its log probability or those of parts of the outside."""
     eps = float(jnp.finfo(given.log_prob.dtype).eps)
-    if exists is None:
+    if empty is None:
         # The distance from 1 has an absolute error of rounding.
         log_prob = jnp.minimum(given.log_prob, -0.25 * eps)
         other = log1mexp(-log_prob)
         error = jnp.where(other < math.log(1e-6), jnp.hypot(given.stderr, 4.0 * eps), given.stderr)
         return Estimate(log_prob - other, error * jnp.exp(-other))
-    other, error = _log_outside(given, exists)
+    other, error = sum_of_pieces(given, empty)
     other = jnp.minimum(other, -0.25 * eps)
     log_prob = log1mexp(-other)
     return Estimate(log_prob - other, error * jnp.exp(-log_prob))
-
-
-def _log_outside(given: Estimate, exists: Array) -> Estimate:
-    """The log probability of disjoint parts, along a first axis, whose errors may have one sign."""
-    terms = jnp.where(exists, given.log_prob, -jnp.inf)
-    total = log_sum_exp(terms, axis=0)
-    shares = jnp.where(exists, jnp.exp(terms - total), 0.0)
-    return Estimate(total, jnp.sum(jnp.where(shares > 0, shares * given.stderr, 0.0), axis=0))
 
 
 def log_exceedance(
@@ -252,8 +229,8 @@ def log_exceedance(
     box = Box(-high if two_sided else jnp.full_like(high, -jnp.inf), high)
     problem = _of_few_ranks(as_problem(jnp.zeros(d, high.dtype), covariance, box))
     if d <= MOST_OUTSIDE and _is_exact(problem):
-        parts, exists = _outside(problem)
-        return _log_outside(log_probability(*parts, method, key, df), exists)
+        parts, empty = _outside(problem)
+        return sum_of_pieces(log_probability(*parts, method, key, df), empty)
     inside = log_probability(*problem, method, key, df)
     log_prob = log1mexp(-jnp.minimum(inside.log_prob, 0.0))
     result = Estimate(log_prob, inside.stderr * jnp.exp(inside.log_prob - log_prob))
@@ -261,8 +238,8 @@ def log_exceedance(
     if d > MOST_OUTSIDE or not rare.any():
         return result
     few = problem._replace(region=jax.tree.map(lambda x: x[rare], problem.region))
-    parts, exists = _outside(few)
-    refined = _log_outside(log_probability(*parts, method, key, df), exists)
+    parts, empty = _outside(few)
+    refined = sum_of_pieces(log_probability(*parts, method, key, df), empty)
     return jax.tree.map(lambda x, y: x.at[rare].set(y), result, refined)
 
 
@@ -344,11 +321,11 @@ def _plain(
     inputs: Inputs, family: Family, y: Array, outside: bool, method: Method, key: Array
 ) -> Estimate:
     """The log odds at a coordinate, by the method as it serves that level."""
-    problem, exists = family.problem(inputs, family.level(inputs, y)), None
+    problem, empty = family.problem(inputs, family.level(inputs, y)), None
     if outside:
-        problem, exists = _outside(problem)
+        problem, empty = _outside(problem)
     given = log_probability(*problem, method, key, inputs.df, family.kind)
-    return _log_odds(given, exists)
+    return _log_odds(given, empty)
 
 
 def _held(
@@ -370,12 +347,12 @@ def _held(
     plan = method.hold(*problem)
 
     def log_odds(inputs: Inputs, y: Array) -> Estimate:
-        problem, exists = problem_at(inputs, y)
+        problem, empty = problem_at(inputs, y)
         if gaussian:
-            return _log_odds(estimate(plan, problem, key), exists)
+            return _log_odds(estimate(plan, problem, key), empty)
         degrees = student.checked_df(inputs.df, family.kind, problem)
         given = estimate(plan, student.at_scale(problem, nodes.log_scale, family.kind), key)
-        return _log_odds(student.mixed(nodes, degrees, given), exists)
+        return _log_odds(student.mixed(nodes, degrees, given), empty)
 
     return log_odds
 

@@ -16,7 +16,9 @@ References:
 """
 
 import dataclasses
+import functools
 import math
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -54,22 +56,21 @@ class LargestCoordinate:
         large = sizes > 64 * len(sizes) * np.finfo(float).eps * sizes[-1]
         return cls(vectors[:, large] * np.sqrt(sizes[large]), df, two_sided, key)
 
-    def largest(self, order: np.ndarray | None = None) -> np.ndarray:
-        """m(u) of every direction, (R, n); or, of coordinates in an order, those of the first, of
-        the first two and so on, (R, n, m)."""
-        parts = []
+    def projections(self) -> Iterator[np.ndarray]:
+        """(L u)_j, or its absolute value, of every direction of each replicate, (n, m)."""
         for key in jax.random.split(self.key, NUM_REPLICATES):
             with jax.enable_x64(True):
                 z = normal_points(key, NUM_POINTS, self.root.shape[1], "lattice", jnp.float64)
-            u = np.asarray(z) / np.linalg.norm(z, axis=1, keepdims=True)
-            along = u @ self.root.T
-            along = np.abs(along) if self.two_sided else along
-            whole = along.max(axis=1) if order is None else None
-            parts.append(np.maximum.accumulate(along[:, order], 1) if whole is None else whole)
-        return np.stack(parts)
+            along = np.asarray(z) / np.linalg.norm(z, axis=1, keepdims=True) @ self.root.T
+            yield np.abs(along) if self.two_sided else along
+
+    @functools.cached_property
+    def largest(self) -> np.ndarray:
+        """m(u) of every direction, (R, n)."""
+        return np.stack([along.max(axis=1) for along in self.projections()])
 
     def exceedances(self, largest: np.ndarray, limit: float) -> np.ndarray:
-        """P(max > limit) by each replicate, (R,), from m(u), (R, n)."""
+        """P(max > limit) by each replicate, (...), from m(u), (..., n)."""
         r = self.root.shape[1]
         counted = largest > 0 if limit >= 0 else largest < 0
         ratio = (limit / np.where(counted, largest, 1.0)) ** 2
@@ -77,15 +78,14 @@ class LargestCoordinate:
             tail = special.chdtrc(r, ratio)
         else:
             tail = special.fdtrc(r, self.df, ratio / r)
-        beyond = np.mean(np.where(counted, tail, 0.0), axis=1)
+        beyond = np.mean(np.where(counted, tail, 0.0), axis=-1)
         return np.asarray(beyond if limit >= 0 else 1.0 - beyond)
 
     def quantile(self, probability: float) -> tuple[float, float]:
         """The c with P(max <= c) = probability, and its standard error."""
-        largest = self.largest()
 
         def excess(c: float) -> float:
-            return float(np.mean(self.exceedances(largest, c))) - (1.0 - probability)
+            return float(np.mean(self.exceedances(self.largest, c))) - (1.0 - probability)
 
         unit = float(np.sqrt(np.max(np.sum(self.root**2, axis=1))))
         low, high = (0.0 if self.two_sided else -unit), unit
@@ -95,20 +95,20 @@ class LargestCoordinate:
             low *= 2.0
         c = float(optimize.brentq(excess, low, high, xtol=1e-13 * unit))
         slope = (excess(c - STEP * unit) - excess(c + STEP * unit)) / (2.0 * STEP * unit)
-        return c, float(standard_error(self.exceedances(largest, c))) / slope
+        return c, float(standard_error(self.exceedances(self.largest, c))) / slope
 
     def tails(self, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """For every coordinate's own limit, P(max > limit) of all coordinates, and of those with
+        """For every coordinate's limit, P(max > limit) of all coordinates, and of those with
         limits not above it, each with its standard error; (2, m) both."""
         order = np.argsort(limits, kind="stable")
-        whole, nested = self.largest(), self.largest(order)
         # Of equal limits all count, so the last of them.
         last = np.searchsorted(limits[order], limits, side="right") - 1
-        parts = [
-            [self.exceedances(whole, float(limit)) for limit in limits],
-            [self.exceedances(nested[..., k], float(x)) for k, x in zip(last, limits)],
-        ]
-        values = np.array(parts)
+        parts = []
+        for along in self.projections():
+            nested = np.maximum.accumulate(along[:, order], axis=1)
+            some = [self.exceedances(nested[:, k], float(x)) for k, x in zip(last, limits)]
+            parts.append([[self.exceedances(nested[:, -1], float(x)) for x in limits], some])
+        values = np.moveaxis(np.array(parts), 0, -1)
         return values.mean(axis=-1), standard_error(values)
 
 

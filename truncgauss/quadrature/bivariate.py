@@ -451,17 +451,27 @@ def scores(inputs: Inputs, panel: Panel) -> tuple[jax.Array, jax.Array]:
     top = jax.lax.stop_gradient(jnp.max(jnp.where(nodes.weights > 0, log_values, -jnp.inf)))
     top = jnp.where(jnp.isfinite(top), top, 0.0)
     values = jnp.exp(log_values - top)
-    total = jnp.sum(nodes.weights * values)
-    # A node without weight may have a slope of NaN.
-    counted, z = nodes.weights * values / total, nodes.z
+    # A node without weight may have a slope of NaN. The last two, without, are the panel's ends.
+    counted, z = nodes.weights * values, nodes.z
     rows = [slopes.mean, slopes.mean * z, slopes.spread, slopes.at_low, slopes.at_high, z]
-    rows.append(z * z - 1.0)
-    # Each a sum: a product of matrices is slow for a batch of small ones.
-    means = [jnp.sum(jnp.where(counted > 0, counted * row, 0.0)) for row in rows]
-    # The last two nodes, of weight 0, are the ends of the panel.
+    terms = [jnp.where(counted > 0, counted * row, 0.0) for row in [*rows, z * z - 1.0]]
     at_limit = panel[1][0] == -jnp.inf, panel[1][1] == jnp.inf
-    means += [jnp.where(at_limit[j], values[j - 2] / total, 0.0) for j in range(2)]
+    last = np.arange(len(counted))[None] - len(counted) == np.asarray([[-2], [-1]])
+    terms += [jnp.where(last[j] & at_limit[j], values, 0.0) for j in range(2)]
+    total, *means = sums([counted, *terms])
+    means = [mean / total for mean in means]
     return nodes.constant - at_anchor + (top + jnp.log(total)), jnp.stack(means)
+
+
+@jax.custom_jvp
+def sums(rows: list[jax.Array]) -> list[jax.Array]:
+    """The sum of each row (n,), all in one loop: what the rows share is compiled once."""
+    zero = np.zeros((), rows[0].dtype)
+    add = lambda xs, ys: [x + y for x, y in zip(xs, ys)]
+    return jax.lax.reduce(rows, [zero] * len(rows), add, (0,))
+
+
+sums.defjvp(lambda primals, tangents: (sums(*primals), sums(*tangents)))
 
 
 def gradient(inputs: Inputs, plan: tuple[jax.Array, Any], means: jax.Array) -> Inputs:

@@ -73,7 +73,8 @@ def short_parts(a: Array, w: Array) -> tuple[Array, Array]:
 
 def _narrow_mass(a: Array, w: Array) -> Array:
     series, fall = short_parts(a, w)
-    return w * series / jnp.exp(fall)
+    # XLA makes a product of a quotient by an exponential, and copies that into each of its uses.
+    return 0.5 * w * series / (0.5 * jnp.exp(fall))
 
 
 @jax.jit

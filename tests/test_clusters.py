@@ -1,0 +1,323 @@
+"""Clusters of rows: likelihoods by second routes, fits, edges and predictions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import truncgauss as tg
+from tests.published_rows import SHARED
+from truncgauss.fitting.clusters import inputs_of, model_of
+
+OHIO = SHARED / "ohio_sixcities.csv"
+
+
+def model(
+    outcome, design, cluster, terms, low=None, high=None, noise=None, data=None, binary=False
+):
+    columns = outcome, design, cluster, low, high, noise
+    return model_of(inputs_of(columns, data, binary), terms, data)
+
+
+def values_at(made, estimates):
+    """The log-likelihood of each cluster, and its error, at estimates."""
+    x = made.inner.free(jnp.asarray(estimates))
+    result = made.loss_at(np.asarray(x)).evaluated(x)
+    return [np.asarray(part)[made.table.number] for part in result]
+
+
+def brute(low, high, mean, spreads, sigma):
+    """log P of a cluster by the trapezoidal rule over effects with loadings (m, r)."""
+    count = 2001 if spreads.shape[1] == 1 else 401
+    axis = np.linspace(-10.0, 10.0, count)
+    effects = np.stack(np.meshgrid(*[axis] * spreads.shape[1]), axis=-1).reshape(
+        -1, spreads.shape[1]
+    )
+    at = mean + effects @ spreads.T
+    a, b = (low - at) / sigma, (high - at) / sigma
+    mass = np.where(a > 0, special.ndtr(-a) - special.ndtr(-b), special.ndtr(b) - special.ndtr(a))
+    terms = np.where(low == high, stats.norm.pdf(np.where(low == high, a, 0.0)) / sigma, mass)
+    heights = terms.prod(axis=1) * stats.norm.pdf(effects).prod(axis=1)
+    return np.log(heights.sum() * (axis[1] - axis[0]) ** spreads.shape[1])
+
+
+def censored(rng, mean, spreads, sigma):
+    """Ends of outcomes of which some are exact, censored, in intervals and missing."""
+    m = len(mean)
+    y = mean + spreads @ rng.normal(size=spreads.shape[1]) + sigma * rng.normal(size=m)
+    kind = rng.integers(0, 5, size=m)
+    low = np.select([kind == 1, kind == 2, kind == 4], [-np.inf, np.floor(y), -np.inf], y)
+    high = np.select(
+        [kind == 1, kind == 2, kind == 3, kind == 4],
+        [y + 0.3, np.floor(y) + 1.0, np.inf, np.inf],
+        y,
+    )
+    return low, high
+
+
+@pytest.mark.parametrize("r, count", [(1, 50), (2, 4)])
+def test_random_effects_agree_with_brute_quadrature(r, count):
+    rng = np.random.default_rng(r)
+    m, ends, designs, expected = 6, [], [], []
+    sigma, root = 0.7, np.array([[1.3, 0.0], [0.4, 0.8]])[:r, :r]
+    for _ in range(count):
+        z = np.column_stack([np.ones(m), rng.normal(size=m)])[:, :r]
+        x = np.column_stack([np.ones(m), rng.normal(size=m)])
+        mean = x @ [0.5, -1.0]
+        ends.append(censored(rng, mean, z @ root, sigma))
+        designs.append((x, z))
+        expected.append(brute(*ends[-1], mean, z @ root, sigma))
+    low, high = (np.concatenate(side) for side in zip(*ends))
+    x, z = (np.concatenate(side) for side in zip(*designs))
+    terms = tg.RandomEffects(z), tg.Residual()
+    made = model(np.column_stack([low, high]), x, np.repeat(np.arange(count), m), terms)
+    deviations = np.linalg.norm(root, axis=1)
+    correlations = [] if r == 1 else [0.4 * 1.3 / np.prod(deviations)]
+    value, error = values_at(made, [0.5, -1.0, *deviations, *correlations, sigma])
+    assert np.abs(value - expected).max() < 1e-8
+    assert error.max() < 1e-8
+
+
+def test_a_balanced_gaussian_model_has_the_closed_form_likelihood():
+    rng = np.random.default_rng(0)
+    count, m = 30, 4
+    y = 5e3 + np.repeat(rng.normal(size=count), m) + 0.5 * rng.normal(size=count * m)
+    fit = tg.fit_clusters(
+        y, np.ones((count * m, 1)), np.repeat(np.arange(count), m), progress=False
+    )
+    table = y.reshape(count, m)
+    within = np.sum((table - table.mean(axis=1, keepdims=True)) ** 2) / (count * (m - 1))
+    total = np.mean((table.mean(axis=1) - y.mean()) ** 2)
+    expected = [y.mean(), np.sqrt(total - within / m), np.sqrt(within)]
+    np.testing.assert_allclose(fit.estimates, expected, rtol=1e-9)
+    covariance = expected[1] ** 2 + expected[2] ** 2 * np.eye(m)
+    exact = stats.multivariate_normal.logpdf(table - y.mean(), cov=covariance).sum()
+    assert abs(fit.log_likelihood - exact) < 1e-10 * abs(exact)
+    slope = expected[1] ** 2 / (expected[1] ** 2 + within / m)
+    effects = fit.effects()
+    np.testing.assert_allclose(effects.mean, slope * (table.mean(axis=1) - y.mean()), atol=1e-8)
+    np.testing.assert_allclose(effects.standard_error, expected[1] * np.sqrt(1 - slope), rtol=1e-8)
+
+
+def distances(time):
+    return np.abs(time[:, None] - time)
+
+
+TERMS = {
+    "autoregressive": (
+        lambda: [tg.AutoRegressive("time"), tg.Residual()],
+        [1.2, -0.6, 0.5],
+        lambda t: 1.44 * (-0.6) ** distances(t) + 0.25 * np.eye(4),
+    ),
+    "exponential": (
+        lambda: [tg.Exponential("time"), tg.Residual()],
+        [1.2, 2.0, 0.5],
+        lambda t: 1.44 * np.exp(-distances(t) / 2.0) + 0.25 * np.eye(4),
+    ),
+    "matern": (
+        lambda: tg.Matern(["time"], smoothness=1.5),
+        [1.2, 2.0],
+        lambda t: 1.44 * (1 + 3**0.5 * distances(t) / 2) * np.exp(-(3**0.5) * distances(t) / 2),
+    ),
+    "kinship": (
+        lambda: [tg.Kinship(0.5 * np.eye(4) + 0.5, "item", name="additive"), tg.Residual()],
+        [1.2, 0.5],
+        lambda t: 1.44 * (0.5 * np.eye(4) + 0.5) + 0.25 * np.eye(4),
+    ),
+    "factor": (
+        lambda: [tg.Factor(1, "item"), tg.Diagonal("item")],
+        [1.0, 0.5, -0.3, 0.8, 0.5, 0.6, 0.7, 0.8],
+        lambda t: (
+            np.outer([1.0, 0.5, -0.3, 0.8], [1.0, 0.5, -0.3, 0.8])
+            + np.diag([0.25, 0.36, 0.49, 0.64])
+        ),
+    ),
+    "common": (
+        lambda: tg.CommonCorrelation(),
+        [1.2, 0.4],
+        lambda t: 1.44 * (0.6 * np.eye(4) + 0.4),
+    ),
+    "unstructured": (
+        lambda: tg.Unstructured("item"),
+        [1.0, 0.5, 2.0, 1.5, 0.3, 0.2, -0.4, 0.1, 0.5, 0.0],
+        lambda t: np.array(
+            [
+                [1.0, 0.15, 0.4, 0.15],
+                [0.15, 0.25, -0.4, 0.375],
+                [0.4, -0.4, 4.0, 0.0],
+                [0.15, 0.375, 0.0, 2.25],
+            ]
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_terms_have_their_covariances(name):
+    make, values, matrix = TERMS[name]
+    rng = np.random.default_rng(0)
+    times = np.array(
+        [[0.0, 1.0, 2.0, 4.0], [1.0, 2.0, 5.0, 6.0], [0.0, 3.0, 4.0, 5.0], [0.0, 2.0, 3.0, 7.0]]
+    )
+    data = {"time": times.ravel(), "item": np.tile(np.arange(4), 4)}
+    y, x = rng.normal(size=(2, 16))
+    x = np.column_stack([np.ones(16), x])
+    cluster = np.repeat(["a", "b", "c", "d"], 4)
+    beta = np.array([0.3, 0.7])
+    made = model(y, x, cluster, make(), data=data)
+    value, _ = values_at(made, [*beta, *values])
+    rest = (y - x @ beta).reshape(4, 4)
+    exact = [stats.multivariate_normal.logpdf(z, cov=matrix(t)) for z, t in zip(rest, times)]
+    np.testing.assert_allclose(value, exact, rtol=1e-11)
+    # Two entries censored: the two others are conditioned on.
+    ends = np.column_stack([y, y]).reshape(4, 4, 2)
+    ends[:, 1:3, 0] = -np.inf
+    value, error = values_at(
+        model(ends.reshape(16, 2), x, cluster, make(), data=data), [*beta, *values]
+    )
+    for z, t, got in zip(rest, times, value):
+        v, e, c = matrix(t), [0, 3], [1, 2]
+        slope = np.linalg.solve(v[np.ix_(e, e)], v[np.ix_(e, c)]).T
+        inner = v[np.ix_(c, c)] - slope @ v[np.ix_(e, c)]
+        mass = stats.multivariate_normal.cdf(z[c], slope @ z[e], inner, abseps=1e-12, releps=1e-12)
+        assert (
+            abs(got - stats.multivariate_normal.logpdf(z[e], cov=v[np.ix_(e, e)]) - np.log(mass))
+            < 1e-8
+        )
+
+
+@pytest.mark.skipif(not OHIO.exists(), reason="needs shared/data")
+def test_wheeze_of_ohio_children():
+    data = np.genfromtxt(OHIO, delimiter=",", names=True)
+    table = {name: data[name] for name in data.dtype.names}
+    fit = tg.fit_clusters(
+        "resp ~ age * smoke",
+        None,
+        "id",
+        tg.CommonCorrelation(),
+        data=table,
+        binary=True,
+        progress=False,
+    )
+    assert abs(fit.log_likelihood + 797.6672005) < 1e-7
+    expected = [-1.119373965, -0.07774778, 0.16103840, 0.03848945, 0.5985964964]
+    np.testing.assert_allclose(fit.estimates, expected, atol=1e-6)
+    errors = [0.0621135, 0.0304362, 0.1004061, 0.0493308, 0.0406406]
+    np.testing.assert_allclose(fit.errors, errors, atol=1e-6)
+    low, high = fit.profile("correlation")
+    assert 0.51 < low < 0.53 and 0.66 < high < 0.69
+
+
+def test_a_variance_of_zero_is_a_named_edge():
+    rng = np.random.default_rng(3)
+    count, m = 40, 4
+    y = rng.normal(size=(count, m))
+    y -= 0.9 * y.mean(axis=1, keepdims=True)  # less than independent rows would vary between
+    y, cluster, ones = y.ravel(), np.repeat(np.arange(count), m), np.ones((count * m, 1))
+    fit = tg.fit_clusters(y, ones, cluster, progress=False)
+    assert fit.converged and fit.edges == ("sigma[intercept]",)
+    assert abs(fit.estimates[1]) < 1e-3 and np.isnan(fit.errors[1]) and np.isfinite(fit.errors[2])
+    assert fit.profiles["sigma[intercept]"][0] == 0.0
+    assert 0.0 < fit.profiles["sigma[intercept]"][1] < 0.4
+    alone = tg.fit_clusters(y, ones, cluster, tg.Residual(), progress=False)
+    test = tg.likelihood_ratio(alone, fit)
+    assert test.degrees == 1 and test.p_value == 1.0 and test.statistic < 1e-9
+    common = tg.fit_clusters(y, ones, cluster, tg.CommonCorrelation(), progress=False)
+    assert common.edges == ("correlation",) and common.profile("correlation")[0] == 0.0
+    np.testing.assert_allclose(common.log_likelihood, alone.log_likelihood, rtol=1e-12)
+
+
+def test_half_of_a_chi_squared_tests_a_variance():
+    rng = np.random.default_rng(4)
+    y = np.repeat(0.3 * rng.normal(size=40), 4) + rng.normal(size=160)
+    cluster, ones = np.repeat(np.arange(40), 4), np.ones((160, 1))
+    fits = [
+        tg.fit_clusters(y, ones, cluster, t, progress=False)
+        for t in (tg.Residual(), (tg.RandomEffects(), tg.Residual()))
+    ]
+    test = tg.likelihood_ratio(*fits)
+    assert test.statistic > 0
+    assert np.isclose(test.p_value, 0.5 * stats.chi2.sf(test.statistic, 1))
+
+
+def test_effects_of_censored_rows_are_conditional_means():
+    rng = np.random.default_rng(5)
+    y = np.repeat(rng.normal(size=30), 3) + rng.normal(size=90)
+    fit = tg.fit_clusters(
+        y, np.ones((90, 1)), np.repeat(np.arange(30), 3), censored_low=-0.3, progress=False
+    )
+    mean, spread, sigma = fit.estimates
+    rows, effects = y.reshape(30, 3), fit.effects()
+    assert list(effects.labels[np.argsort(effects.labels)]) == list(range(30))
+    for label, got, error in zip(effects.labels, effects.mean, effects.standard_error):
+        u = np.linspace(-8, 8, 4001)
+        at = mean + spread * u[:, None]
+        low = rows[label] <= -0.3
+        logs = np.where(
+            low, special.log_ndtr((-0.3 - at) / sigma), stats.norm.logpdf(rows[label], at, sigma)
+        ).sum(axis=1) + stats.norm.logpdf(u)
+        weights = np.exp(logs - logs.max())
+        weights /= weights.sum()
+        expected = weights @ (spread * u)
+        assert abs(got - expected) < 1e-8
+        assert abs(error - np.sqrt(weights @ (spread * u - expected) ** 2)) < 1e-8
+    assert np.isfinite(fit.effects("residual").mean).all()
+    share = fit.derived(
+        lambda p: p["sigma[intercept]"] ** 2 / (p["sigma[intercept]"] ** 2 + p.sigma**2)
+    )
+    assert 0.2 < share.value < 0.8 and share.standard_error < 0.2
+
+
+def test_missing_outcomes_order_and_units_change_nothing():
+    rng = np.random.default_rng(6)
+    cluster, x = np.repeat(np.arange(20), 3), rng.normal(size=60)
+    y = 1.0 + x + np.repeat(rng.normal(size=20), 3) + rng.normal(size=60)
+    y[::7] = np.nan
+    design = np.column_stack([np.ones(60), x])
+    fit = tg.fit_clusters(y, design, cluster, censored_low=0.0, progress=False)
+    assert any("9 of 60 outcomes are missing" in note for note in fit.notes)
+    order = rng.permutation(60)
+    seen = order[np.isfinite(y[order])]
+    again = tg.fit_clusters(
+        1e3 * y[seen] + 5e4, design[seen], cluster[seen], censored_low=5e4, progress=False
+    )
+    np.testing.assert_allclose(again.estimates / 1e3 - [50.0, 0, 0, 0], fit.estimates, atol=1e-6)
+    change = np.sum(np.isfinite(y) & (y > 0)) * np.log(1e3)
+    assert abs(again.log_likelihood + change - fit.log_likelihood) < 1e-8
+
+
+def test_samplers_have_the_log_likelihood_and_its_gradient():
+    rng = np.random.default_rng(7)
+    y = np.repeat(rng.normal(size=20), 3) + rng.normal(size=60)
+    fit = tg.fit_clusters(
+        y, np.ones((60, 1)), np.repeat(np.arange(20), 3), censored_low=0.0, progress=False
+    )
+    with jax.enable_x64(True):
+        total = lambda p: fit.log_likelihoods(p).sum()
+        at = jnp.asarray(fit.estimates + 0.1)
+        gradient = jax.grad(total)(at)
+        for k, unit in enumerate(1e-5 * np.eye(3)):
+            assert abs((total(at + unit) - total(at - unit)) / 2e-5 - gradient[k]) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"cluster": [1.0] * 5}, "cluster must have one label"),
+        ({"cluster": None}, "needs a design"),
+        ({"terms": "residual"}, "terms must be covariance terms"),
+        ({"binary": True}, "must be 0 or 1"),
+        (
+            {"terms": (tg.RandomEffects(), tg.RandomEffects(), tg.Residual())},
+            "name of two estimates",
+        ),
+        ({"terms": tg.AutoRegressive(np.full(6, 0.5))}, "whole numbers"),
+        ({"terms": (tg.Kinship(np.eye(2)), tg.Residual())}, "matrix must be square"),
+        ({"censored_low": 9.0, "censored_high": 1.0}, "must lie below"),
+    ],
+)
+def test_errors_speak(settings, words):
+    y, design = np.arange(6.0), np.ones((6, 1))
+    with pytest.raises(ValueError, match=words):
+        tg.fit_clusters(y, design, **({"cluster": [0, 0, 0, 1, 1, 1]} | settings))

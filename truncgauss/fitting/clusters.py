@@ -1,0 +1,898 @@
+r"""Regression of rows that belong together: clusters under a sum of covariance terms.
+
+Cluster i has outcomes :math:`y_i \sim N(X_i \beta, \sum_t K_{ti}(\theta_t))`, each entry exact,
+censored, known to an interval, or missing. Standard deviations are free coordinates of either sign,
+of which the likelihood is an even function: a variance of 0 is a smooth maximum of it.
+
+References:
+    Hughes, "Mixed effects models with censored data with application to HIV RNA levels", Biometrics
+        (1999).
+    Self and Liang, "Asymptotic properties of maximum likelihood estimators and likelihood ratio
+        tests under nonstandard conditions", JASA (1987).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from truncgauss.execution import tables
+from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
+from truncgauss.execution.row_sums import refuse_spread
+from truncgauss.fitting.centring import Whitened, whitened
+from truncgauss.fitting.engine import check_settings, maximum_likelihood
+from truncgauss.fitting.gaussian_starts import as_columns
+from truncgauss.fitting.linear_gaussian import STEP
+from truncgauss.fitting.model import Model
+from truncgauss.fitting.optimization.descent import Descent, Path
+from truncgauss.fitting.optimization.newton import Point
+from truncgauss.fitting.ordinal import NOT_COMPARED
+from truncgauss.fitting.predictions import Covariates
+from truncgauss.fitting.profile import Profile
+from truncgauss.fitting.result import LikelihoodFit
+from truncgauss.fitting.selection import probit
+from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.terms import (
+    CommonCorrelation,
+    CovarianceTerm,
+    LongRows,
+    RandomEffects,
+    Residual,
+)
+from truncgauss.likelihood.clusters import (
+    DENSE_SIZES,
+    EXACT_SIZES,
+    FACTOR_SIZES,
+    MOST_EXACT,
+    ClusterPlan,
+    ClusterRows,
+    CovarianceSum,
+    log_likelihoods,
+    plan_of,
+)
+from truncgauss.likelihood.observations import Observations
+
+WHAT = "fit_clusters"
+FEW_ENTRIES = 2**14  # of all clusters, that are computed in no time however they are filled up
+EDGE = 1e-3  # of the outcomes' standard deviation, below which a deviation is at its edge 0
+AT_EDGE = (
+    "{} is at the edge 0 of its range: the rows speak for no such variance. It has no standard "
+    "error; profile intervals hold, and likelihood_ratio takes the edge into account."
+)
+PROBIT_SCALE = (
+    "sigma of {} is fixed at 1, as outcomes of 0 and 1 do not tell the scale of what is behind "
+    "them: coefficients are in units of it."
+)
+NO_SCALE = (
+    f"{WHAT}: outcomes of 0 and 1 do not tell the scale of what is behind them. Fix it by "
+    "tg.Residual() or tg.CommonCorrelation() among the terms, whose sigma is then 1, or by sigma=1 "
+    "in another."
+)
+
+
+# ---------------------------------------------------------------- coordinates
+
+
+@frozen_pytree
+class ClusterCoordinates:
+    """Free coordinates: coefficients of whitened covariates, and those of each term, of outcomes in
+    units.
+
+    Attributes:
+        transform: whitened coefficients to the user's, (p, p).
+        shift: the user's coefficients of what was subtracted, (p,).
+        unit: of outcomes.
+        covariance: the terms.
+        signed: whether estimates that are squares are to be their roots (static).
+    """
+
+    transform: jax.Array
+    shift: jax.Array
+    unit: jax.Array
+    covariance: CovarianceSum
+    signed: bool = static_field(default=False)
+
+    def split(self, x: Any) -> tuple[Any, Any]:
+        """Coefficients and the coordinates of the terms."""
+        return x[: len(self.shift)], x[len(self.shift) :]
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        coefficients, rest = self.split(x)
+        parts = [self.shift + self.unit * (self.transform @ coefficients)]
+        for term, part in zip(self.covariance.terms, self.covariance.split(rest)):
+            values = term.signed(part) if self.signed else term.estimates(part)
+            parts.append(jnp.where(term.in_units, self.unit, 1.0) * values)
+        return jnp.concatenate(parts)
+
+    def free(self, estimates: jax.Array) -> jax.Array:
+        """The coordinates of estimates."""
+        p = len(self.shift)
+        whole = jnp.linalg.solve(self.transform, (estimates[:p] - self.shift) / self.unit)
+        parts, begin = [whole], p
+        for term in self.covariance.terms:
+            end = begin + len(term.names)
+            units = jnp.where(term.in_units, self.unit, 1.0)
+            parts.append(term.free(estimates[begin:end] / units))
+            begin = end
+        return jnp.concatenate(parts)
+
+
+# ---------------------------------------------------------------- results
+
+
+class Effects(NamedTuple):
+    """Predictions of the effects of a term, given all that is known of each cluster.
+
+    Attributes:
+        labels: of the clusters, or the numbers of the rows, (k,).
+        mean: conditional means at the estimates (empirical Bayes), (k,) or (k, r).
+        standard_error: conditional standard deviations, likewise; they take the estimates for the
+            truth.
+    """
+
+    labels: np.ndarray
+    mean: np.ndarray
+    standard_error: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterFit(LikelihoodFit):
+    """A regression of clusters of rows, and how far to trust it; `print` shows a table.
+
+    Attributes, besides those of `fitting.LikelihoodFit`:
+        coefficients: of the covariates, (p,).
+        edges: names of the estimates at an edge of their range, which have no standard error.
+        terms: of the covariance.
+        table: the rows as the user has them.
+    """
+
+    coefficients: np.ndarray
+    edges: tuple[str, ...] = ()
+    terms: tuple[CovarianceTerm, ...] = ()
+    table: "LongTable" = dataclasses.field(repr=False)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Labels of the clusters that say something, (k,)."""
+        return self.table.labels
+
+    def arrays_of(self, estimates: Any) -> dict[str, Any]:
+        return {"coefficients": estimates[: len(self.coefficients)]}
+
+    @property
+    def array_constants(self) -> Any:
+        return len(self.coefficients)
+
+    def log_likelihoods(self, estimates: Any) -> jax.Array:
+        """The log-likelihood of each cluster at a vector of estimates, in JAX: for a sampler.
+
+        Args:
+            estimates: in the order of `names`, (p,).
+
+        Returns:
+            (k,), clusters in the order of `labels`.
+
+        Example:
+            >>> rng = np.random.default_rng(0)
+            >>> y = np.repeat(rng.normal(size=20), 4) + rng.normal(size=80)
+            >>> fit = tg.fit_clusters(y, np.ones((80, 1)), np.repeat(np.arange(20), 4))
+            >>> bool(np.isclose(fit.log_likelihoods(fit.estimates).sum(), fit.log_likelihood))
+            True
+        """
+        free = self.coordinates.free(jnp.asarray(estimates))
+        result: jax.Array = self.loss.evaluated(free).log_prob[self.table.number]
+        return result
+
+    def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
+        number = self._profiled(name)
+        if number in self.squares and name in self.edges:
+            signed = dataclasses.replace(self.coordinates, signed=True)
+            roots = dataclasses.replace(self, coordinates=signed, edges=(), terms=())
+            return 0.0, roots.profile(name, level)[1] ** 2
+        low, high = super().profile(name, level)
+        return (max(low, 0.0) if name.startswith("sigma") else low), high
+
+    def kind_of(self, number: int) -> str:
+        return "variance" if number in self.squares else super().kind_of(number)
+
+    @property
+    def squares(self) -> set[int]:
+        """Numbers of the estimates that are squares of what has a sign."""
+        begin, squares = len(self.coefficients), set()
+        for term in self.terms:
+            squares |= {begin + k for k in term.squares}
+            begin += len(term.names)
+        return squares
+
+    def profile_along(self, number: int, function: Any = None) -> Profile:
+        if function is None and number in self.squares and self.names[number] in self.edges:
+            raise ValueError(f"{self.names[number]} is at its edge 0: it has profile() alone.")
+        return super().profile_along(number, function)
+
+    def with_intervals(self, num_profiles: int) -> "ClusterFit":
+        fit = super().with_intervals(num_profiles)
+        if not fit.converged or self.information == "sandwich" or not num_profiles:
+            return fit
+        some = [name for name in self.edges if name not in fit.profiles]
+        profiles = {name: self.profile(name) for name in some}
+        return dataclasses.replace(fit, profiles=fit.profiles | profiles)
+
+    def edges_beyond(self, small: LikelihoodFit) -> int:
+        if not isinstance(small, ClusterFit):
+            return 0
+        return sum(t.edges for t in self.terms) - sum(t.edges for t in small.terms)
+
+    def predict(self, new: Any = None, *args: Any, **settings: Any) -> Any:
+        """The mean X b of new rows, as `derived` has it: value (m,) with standard errors.
+
+        Args:
+            new: a table with the covariates; the rows themselves by default.
+        """
+        if args or settings:
+            raise ValueError("predict: clusters have means alone. Use derived for all else.")
+        known = self.designs[0]
+        design = known.values if new is None else known.read(new, "predict: new")
+        with jax.enable_x64(True):
+            return self.derived(lambda p: design @ p.coefficients, "mean")
+
+    def margins(self, *args: Any, **settings: Any) -> Any:
+        """Refusal: marginal effects on a mean are the coefficients."""
+        raise ValueError("margins: effects on the mean are the coefficients. Use derived.")
+
+    def effects(self, term: str | None = None) -> Effects:
+        r"""The effects of a term given all that is known of each cluster, with their errors.
+
+        With K the term's covariance, and g and H the derivatives of a cluster's log-likelihood by
+        its mean, the mean is K g and the covariance K + K H K; exactly so for censored rows too.
+
+        Args:
+            term: its label, such as "intercept", "residual" or the `name` of a term; by default
+                the first one's.
+
+        Returns:
+            Effects: of `RandomEffects` by cluster, with one column for each of several effects; of
+            other terms by row, NaN where an outcome is missing.
+        """
+        known = [t.label for t in self.terms]
+        if term is not None and term not in known:
+            raise ValueError(f"effects: there is no term {term!r}, but {', '.join(known)}.")
+        with jax.enable_x64(True):
+            number = 0 if term is None else known.index(term)
+            return effects_of_all(self, number)
+
+
+# ---------------------------------------------------------------- the model
+
+
+@frozen_pytree
+class ClustersLoss:
+    """Minus the mean log-likelihood of a cluster, with the plan of its integrals.
+
+    Attributes:
+        shapes: the clusters, by their numbers of exact and limited entries.
+        inner: the coordinates.
+        weights: how often each different cluster counts, (u,).
+        plan: of the integrals.
+        expensive: whether the Hessian is by differences of gradients (static).
+    """
+
+    shapes: tuple[ClusterRows, ...]
+    inner: ClusterCoordinates
+    weights: jax.Array
+    plan: ClusterPlan
+    expensive: bool = static_field()
+
+    @property
+    def size(self) -> jax.Array:
+        return jnp.sum(self.weights)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return -self.total(x).log_prob / self.size
+
+    def evaluated(self, x: jax.Array) -> Estimate:
+        """The log-likelihood of each different cluster, and its error."""
+        coefficients, rest = self.inner.split(x)
+        result = log_likelihoods(self.shapes, self.inner.covariance, self.plan, coefficients, rest)
+        exact = [jnp.sum(s.index[:, : s.num_exact] >= 0, axis=1) for s in self.shapes]
+        units = jnp.log(self.inner.unit) * jnp.concatenate(exact)
+        return Estimate(result.log_prob - units, result.stderr)
+
+    def total(self, x: jax.Array) -> Estimate:
+        value, stderr = self.evaluated(x)
+        return Estimate(self.weights @ value, jnp.sqrt(jnp.sum((self.weights * stderr) ** 2)))
+
+    def scores(self, x: jax.Array) -> jax.Array:
+        """The gradient of each cluster's log-likelihood, times its weight, (u, q)."""
+        return self.weights[:, None] * jax.jacfwd(lambda x: self.evaluated(x).log_prob)(x)
+
+    @property
+    def method(self) -> Any:
+        """Arrays that are to be made anew where steps lead, see `Descent.path`."""
+        return self.plan.methods, np.asarray(self.plan.counts) if any(self.plan.counts) else None
+
+    def steps(self, x: np.ndarray) -> np.ndarray | None:
+        return np.full(len(x), STEP) if self.expensive else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Mirrored(Descent):
+    """Steps whose end is reflected to where standard deviations are positive."""
+
+    def path(self, x: np.ndarray, known: tuple[Path, ...] = ()) -> Path:
+        path = super().path(x, known)
+        end, signs = path.end, self.model.signs(path.end.x)
+        if not end.finite or np.all(signs > 0):
+            return path
+        hessian = signs[:, None] * end.hessian * signs
+        end = Point(signs * end.x, end.loss, signs * end.gradient, hessian, variance=end.variance)
+        return dataclasses.replace(path, visited=[*path.visited[:-1], end])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClusterModel(Model):
+    """Clusters of rows under a sum of covariance terms.
+
+    Attributes, besides those of `Model`:
+        shapes, inner: see `ClustersLoss`.
+        start: free coordinates to begin with.
+        table: the rows as the user has them.
+        sentences: on the rows.
+        counts: of nodes of the last plan.
+    """
+
+    shapes: tuple[ClusterRows, ...]
+    inner: ClusterCoordinates
+    start: np.ndarray
+    weights: np.ndarray
+    table: "LongTable"
+    names: tuple[str, ...]
+    sentences: tuple[str, ...]
+    counts: list[int] = dataclasses.field(default_factory=list)
+    references = ("hughes1999", "self1987")
+    no_start = (
+        "fit_clusters: the likelihood is not finite at the start: the covariance may be singular "
+        "there, as without a tg.Residual() among the terms."
+    )
+
+    @property
+    def coordinates(self) -> ClusterCoordinates:
+        return self.inner
+
+    def loss_at(self, x: np.ndarray) -> ClustersLoss:
+        coefficients, rest = self.inner.split(jnp.asarray(x))
+        plan = plan_of(self.shapes, self.inner.covariance, coefficients, rest, self.counts)
+        self.counts[:] = plan.counts  # so that counts of nodes, and programs, change but upwards
+        weights = as_float_array(self.weights)
+        return ClustersLoss(self.shapes, self.inner, weights, plan, self.expensive)
+
+    def descent(self, num_steps: int, progress: bool) -> Descent:
+        return Mirrored(self, num_steps, progress)
+
+    @property
+    def expensive(self) -> bool:
+        """Whether there are integrals over more limited entries than have a quadrature."""
+        return any(
+            self.inner.covariance.form(rows.columns) is None and rows.num_limited > MOST_EXACT
+            for rows in self.shapes
+        )
+
+    def wald_ratios(self, path: Path, total: Any, errors: Any, compare: Any) -> Any:
+        return (np.zeros((0, 2)), (NOT_COMPARED,)) if self.expensive else (compare(), ())
+
+    def signs(self, x: np.ndarray) -> np.ndarray:
+        """1 and -1, (q,), that make standard deviations positive."""
+        coefficients, rest = self.inner.split(x)
+        covariance = self.inner.covariance
+        parts = [t.signs(z) for t, z in zip(covariance.terms, covariance.split(rest))]
+        return np.concatenate([np.ones(len(coefficients)), *parts])
+
+    def edges(self, x: np.ndarray) -> tuple[str, ...]:
+        """Names of the estimates at an edge."""
+        covariance, rest = self.inner.covariance, self.inner.split(x)[1]
+        pairs = zip(covariance.terms, covariance.split(rest))
+        return tuple(name for t, z in pairs for name in t.at_edge(z, EDGE))
+
+    def starts(self, count: int | None) -> list[np.ndarray]:
+        random, p = np.random.default_rng(0), len(self.inner.shift)
+        others = []
+        for _ in range(1, count or 1):
+            x = self.start + 0.3 * random.normal(size=len(self.start))
+            x[p:] = self.start[p:] * np.exp(0.7 * random.normal(size=len(x) - p))
+            others.append(x)
+        return [self.start, *others]
+
+    def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
+        edges = self.edges(path.end.x) if fields["converged"] else ()
+        return (*common, *(AT_EDGE.format(name) for name in edges), *self.sentences)
+
+    def result(self, fields: dict[str, Any], path: Path) -> ClusterFit:
+        p, edges = len(self.inner.shift), self.edges(path.end.x)
+        known = np.array([name not in edges for name in fields["names"]])
+        fields["errors"] = np.where(known, fields["errors"], np.nan)
+        return ClusterFit(
+            **fields,
+            standard_errors=fields["errors"],
+            coefficients=fields["estimates"][:p],
+            edges=edges,
+            terms=self.inner.covariance.terms,
+            observations=self.table.observations,
+            designs=(self.table.covariates,),
+            table=self.table,
+        )
+
+
+def effects_of_all(fit: ClusterFit, number: int) -> Effects:
+    """Predictions of the effects of a term, see `ClusterFit.effects`."""
+    loss, table, means, errors = fit.loss, fit.table, [], []
+    coefficients, rest = loss.inner.split(jnp.asarray(fit.best.x))
+    plan, covariance, unit = loss.plan, loss.inner.covariance, float(loss.inner.unit)
+    for s, rows in enumerate(loss.shapes):
+        local = ClusterPlan(plan.methods[s : s + 1], plan.counts[s : s + 1])
+        mean, error = effects_of(rows, covariance, local, coefficients, rest, number)
+        means.append(unit * np.asarray(mean))
+        errors.append(unit * np.asarray(error))
+    if isinstance(covariance.terms[number], RandomEffects):
+        pair = [np.concatenate(parts)[table.number] for parts in (means, errors)]
+        return Effects(table.labels, *(x[:, 0] if x.shape[1] == 1 else x for x in pair))
+    n = table.observations.num_rows
+    whole = np.full(n, np.nan), np.full(n, np.nan)
+    begin = 0
+    for s, index in enumerate(table.rows):
+        some, seen = table.number[table.shape == s] - begin, index >= 0
+        for values, parts in zip(whole, (means, errors)):
+            values[index[seen]] = parts[s][some][seen]
+        begin += len(loss.shapes[s].index)
+    return Effects(np.arange(n), *whole)
+
+
+@functools.partial(jax.jit, static_argnums=5)
+def effects_of(
+    rows: ClusterRows,
+    covariance: CovarianceSum,
+    plan: ClusterPlan,
+    coefficients: jax.Array,
+    x: jax.Array,
+    number: int,
+) -> tuple[jax.Array, jax.Array]:
+    """Means and standard errors of the effects of a term, of each cluster."""
+    origin = jnp.zeros(rows.index.shape)
+
+    def total(shift: jax.Array) -> jax.Array:
+        shapes = (dataclasses.replace(rows, shift=shift),)
+        return jnp.sum(log_likelihoods(shapes, covariance, plan, coefficients, x).log_prob)
+
+    def along(k: jax.Array) -> jax.Array:
+        return jax.jvp(jax.grad(total), (origin,), (origin.at[:, k].set(1.0),))[1]
+
+    gradient = jax.grad(total)(origin)
+    hessian = jnp.moveaxis(jax.lax.map(along, jnp.arange(origin.shape[1])), 0, -1)
+    term, coordinates = covariance.terms[number], covariance.split(x)[number]
+
+    def one(columns: jax.Array, g: jax.Array, h: jax.Array) -> tuple[jax.Array, jax.Array]:
+        if isinstance(term, RandomEffects):
+            factor = term.factor(coordinates)
+            prior = factor @ factor.T
+            across = prior @ columns.T
+        else:
+            across = prior = term.parts(coordinates, columns).dense
+        variance = jnp.diagonal(prior + across @ h @ across.T)
+        return across @ g, jnp.sqrt(jnp.maximum(variance, 0.0))
+
+    return jax.vmap(one)(rows.columns[number], gradient, hessian)
+
+
+# ---------------------------------------------------------------- reading rows
+
+
+class LongTable(NamedTuple):
+    """The rows as the user has them.
+
+    Attributes:
+        observations: all rows.
+        covariates: of all rows.
+        labels: of the clusters that say something, (k,).
+        number: of each of them in the model, where equal ones are counted once, (k,).
+        shape: of each, (k,).
+        rows: those of the clusters of each shape, (k_s, m_s).
+    """
+
+    observations: Any
+    covariates: Any
+    labels: np.ndarray
+    number: np.ndarray
+    shape: np.ndarray
+    rows: tuple[np.ndarray, ...]
+
+
+class ClusterInputs(NamedTuple):
+    """Outcomes and covariates of the rows of a long table, checked.
+
+    Attributes:
+        lower, upper: (n,).
+        design: (n, p).
+        codes: numbers of the clusters, in the order in which they come, (n,).
+        labels: of the clusters.
+        noise: known variances, (n,).
+        binary: whether outcomes are 0 and 1.
+    """
+
+    lower: np.ndarray
+    upper: np.ndarray
+    design: tables.Table
+    codes: np.ndarray
+    labels: np.ndarray
+    noise: np.ndarray
+    binary: bool
+
+    @property
+    def observations(self) -> Observations:
+        """The rows, one outcome each."""
+        lower, upper = (as_float_array(side[:, None]) for side in (self.lower, self.upper))
+        return Observations(lower, upper)
+
+    def covariates(self, white: Whitened) -> Covariates:
+        """The covariates as the user has them."""
+        names = None if self.design.names is None else tuple(map(str, self.design.names))
+        return Covariates.of(white._replace(names=names, encoder=self.design.encoder))
+
+    @property
+    def exact(self) -> np.ndarray:
+        return self.lower == self.upper
+
+    @property
+    def missing(self) -> np.ndarray:
+        return np.isneginf(self.lower) & np.isposinf(self.upper)
+
+
+def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list[np.ndarray]:
+    """Limits (n,) of each outcome, equal where it is exact, infinite on both sides where it is
+    missing."""
+    values = np.asarray(outcome) if np.ndim(outcome) == 2 else None
+    if values is None:
+        values = tables.numbers(outcome, f"{WHAT}: outcome", missing=True)[:, None]
+    if values.shape not in ((n, 1), (n, 2)):
+        raise ValueError(
+            f"{WHAT}: outcome must have shape ({n},), or ({n}, 2) for the ends of intervals, got "
+            f"{values.shape[:1] if values.shape[1] == 1 else values.shape}."
+        )
+    values = np.asarray(values, float)
+    missing = np.isnan(values).any(axis=1)
+    lower, upper = (np.where(missing, end, values[:, k]) for k, end in ((0, -np.inf), (-1, np.inf)))
+    wrong = np.flatnonzero((lower > upper) | ((lower == upper) & np.isinf(lower)))
+    if len(wrong):
+        raise ValueError(
+            f"{WHAT}: each outcome must be finite, or its lower end below the upper one; row "
+            f"{wrong[0]} has {lower[wrong[0]]} and {upper[wrong[0]]}."
+        )
+    if binary:
+        if values.shape[1] > 1 or limits != (None, None):
+            raise ValueError(f"{WHAT}: binary outcomes are one column without limits of censoring.")
+        return binary_ends(lower, missing)
+    return censored_ends(lower, upper, missing, limits)
+
+
+def binary_ends(values: np.ndarray, missing: np.ndarray) -> list[np.ndarray]:
+    """Limits of what is positive where an outcome is 1, and not where it is 0."""
+    wrong = np.flatnonzero(~missing & ~np.isin(values, (0.0, 1.0)))
+    if len(wrong):
+        raise ValueError(
+            f"{WHAT}: a binary outcome must be 0 or 1, got {values[wrong[0]]:g} in row {wrong[0]}."
+        )
+    one = values == 1.0
+    return [np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0)]
+
+
+def censored_ends(
+    lower: np.ndarray, upper: np.ndarray, missing: np.ndarray, limits: tuple[Any, Any]
+) -> list[np.ndarray]:
+    """The ends of outcomes, open where these lie beyond a limit of censoring."""
+    words, sides = ("censored_low", "censored_high"), []
+    for word, limit, default in zip(words, limits, (-np.inf, np.inf)):
+        side: Any = default if limit is None else limit
+        side = side if np.ndim(side) == 0 else tables.numbers(side, f"{WHAT}: {word}")
+        if np.shape(side) not in ((), lower.shape):
+            raise ValueError(f"{WHAT}: {word} must be a number or have shape {lower.shape}.")
+        sides.append(np.broadcast_to(np.asarray(side, float), lower.shape))
+    low, high = ~missing & (upper <= sides[0]), ~missing & (lower >= sides[1])
+    if np.any(sides[0] >= sides[1]):
+        raise ValueError(f"{WHAT}: censored_low must lie below censored_high.")
+    upper, lower = np.where(low, sides[0], upper), np.where(high, sides[1], lower)
+    return [np.where(low, -np.inf, lower), np.where(high, np.inf, upper)]
+
+
+def codes_of(cluster: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of clusters (n,) in the order in which they come, and their labels."""
+    values = np.asarray(cluster)
+    if values.shape != (n,):
+        raise ValueError(
+            f"{WHAT}: cluster must have one label for each of {n} rows, got {values.shape}."
+        )
+    if any(label is None or label != label for label in values.tolist()):
+        raise ValueError(f"{WHAT}: cluster: some labels are missing.")
+    kinds, first, codes = np.unique(values, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(kinds), int)
+    rank[order] = np.arange(len(kinds))
+    return rank[codes.ravel()], kinds[order]
+
+
+def order_within(codes: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The number of each row among those of its cluster and group, (n,)."""
+    order = np.lexsort((np.arange(len(codes)), groups, codes))
+    keys = codes[order] * 4 + groups[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=-1))
+    number = np.empty(len(codes), int)
+    lengths = np.diff(np.append(starts, len(codes)))
+    number[order] = np.arange(len(codes)) - np.repeat(starts, lengths)
+    return number
+
+
+def filled(count: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
+    """The least of some sizes that is as large as each count."""
+    ladder = np.array([*sizes, *(2 ** np.arange(int(sizes[-1]).bit_length(), 30))])
+    return ladder[np.searchsorted(ladder, count)]
+
+
+def shapes_of(
+    inputs: ClusterInputs, columns: list[Any], design: np.ndarray, ladder: Sequence[int]
+) -> tuple[tuple[ClusterRows, ...], np.ndarray, LongTable]:
+    """The clusters by their numbers of entries, equal ones once, how often each counts, and the
+    rows as the user has them."""
+    count, limited = len(inputs.labels), ~inputs.exact
+    some = np.flatnonzero(~inputs.missing)
+    codes, groups = inputs.codes[some], limited[some].astype(int)
+    number = order_within(codes, groups)
+    totals = [np.bincount(codes[groups == g], minlength=count) for g in (0, 1)]
+    sizes = np.stack([filled(totals[0], EXACT_SIZES), filled(totals[1], ladder)], axis=1)
+    if ladder is FACTOR_SIZES and count * sizes[:, 1].max() <= FEW_ENTRIES:
+        sizes[:] = sizes.max(axis=0)  # one shape, and so one program
+    informative = totals[0] + totals[1] > 0
+    kinds, which = np.unique(sizes[informative], axis=0, return_inverse=True)
+    shapes, weights, members, numbers, indices, begin = [], [], [], [], [], 0
+    for k, (e, c) in enumerate(kinds):
+        clusters = np.flatnonzero(informative)[which.ravel() == k]
+        at = np.full(count, -1)
+        at[clusters] = np.arange(len(clusters))
+        inside = at[codes] >= 0
+        index = np.full((len(clusters), e + c), -1)
+        index[at[codes[inside]], number[inside] + e * groups[inside]] = some[inside]
+        whole = arrays_of(inputs, columns, design, index, e)
+        table = np.concatenate([x.reshape(len(index), -1) for x in whole], axis=1)
+        _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
+        shapes.append(as_rows(index[first], [x[first] for x in whole]))
+        weights.append(np.bincount(inverse.ravel()).astype(float))
+        members.append(clusters)
+        numbers.append(begin + inverse.ravel())
+        indices.append(index)
+        begin += len(first)
+    shape = np.repeat(np.arange(len(kinds)), [len(x) for x in members])
+    labels = inputs.labels[np.concatenate(members)]
+    long = LongTable(None, None, labels, np.concatenate(numbers), shape, tuple(indices))
+    return tuple(shapes), np.concatenate(weights), long
+
+
+def arrays_of(
+    inputs: ClusterInputs, columns: list[Any], design: np.ndarray, index: np.ndarray, e: int
+) -> list[np.ndarray]:
+    """Arrays that the likelihood reads of the rows of clusters, (k, m, ...) each, filled up."""
+    at, seen = np.maximum(index, 0), index >= 0
+    values = np.where(seen, inputs.lower[at], 0.0)[:, :e]
+    lower = np.where(seen, inputs.lower[at], -np.inf)[:, e:]
+    upper = np.where(seen, inputs.upper[at], np.inf)[:, e:]
+    covariates = np.where(seen[..., None], design[at], 0.0)
+    read = [np.asarray(column(at), float) for column in columns]
+    noise = np.where(seen, inputs.noise[at], 0.0)
+    return [seen.astype(float), values, lower, upper, covariates, noise, *read]
+
+
+def as_rows(index: np.ndarray, arrays: list[np.ndarray]) -> ClusterRows:
+    """The clusters of arrays by `arrays_of`."""
+    _, values, lower, upper, design, noise, *columns = map(as_float_array, arrays)
+    shift = as_float_array(np.zeros(index.shape))
+    return ClusterRows(
+        jnp.asarray(index), values, lower, upper, design, tuple(columns), noise, shift
+    )  # fmt: skip
+
+
+def fixed_scale(terms: list[CovarianceTerm]) -> tuple[list[CovarianceTerm], tuple[str, ...]]:
+    """The terms of outcomes of 0 and 1, with a sigma of 1 in the first that is to have it, and a
+    note."""
+    if any(term.sigma is not None for term in terms):
+        return terms, ()
+    for k, term in enumerate(terms):
+        if isinstance(term, Residual | CommonCorrelation):
+            fixed: CovarianceTerm = dataclasses.replace(term, sigma=1.0)
+            words = PROBIT_SCALE.format(type(term).__name__)
+            return [*terms[:k], fixed, *terms[k + 1 :]], (words,)
+    raise ValueError(NO_SCALE)
+
+
+def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterModel:
+    """The model of checked rows."""
+    terms = [terms] if isinstance(terms, CovarianceTerm) else list(terms)
+    if not terms or not all(isinstance(term, CovarianceTerm) for term in terms):
+        raise ValueError(
+            f"{WHAT}: terms must be covariance terms such as tg.Residual(), {terms!r}."
+        )
+    rows = LongRows(data, order_within(inputs.codes, np.zeros(len(inputs.codes), int)))
+    chosen, notes = fixed_scale(terms) if inputs.binary else (terms, ())
+    pairs = [term.prepared(rows) for term in chosen]
+    seen = ~inputs.missing
+    if inputs.missing.any():
+        notes = (*notes, f"{inputs.missing.sum()} of {len(seen)} outcomes are missing.")
+    words = f"{WHAT}: the columns of the design"
+    white = whitened(inputs.design.values, seen.astype(float), words)
+    middle, unit, first = centred_start(inputs, white)
+    shift = np.zeros(len(first)) if white.constant is None else middle * white.constant
+    scaled = [term.scaled(unit) for term, _ in pairs]
+    starts = starts_of(first, scaled, inputs.binary)
+    covariance = CovarianceSum(tuple(scaled), tuple(map(len, starts[1:])))
+    names = names_of(inputs.design, scaled)
+    centre = inputs._replace(
+        lower=(inputs.lower - middle) / unit,
+        upper=(inputs.upper - middle) / unit,
+        noise=inputs.noise / unit**2,
+    )
+    columns = [column for _, column in pairs]
+    tried = tuple(column(np.zeros((1, 1), int)) for column in columns)
+    ladder = DENSE_SIZES if covariance.form(tried) is None else FACTOR_SIZES
+    shapes, weights, table = shapes_of(centre, columns, white.design, ladder)
+    if weights.sum() <= 1 or seen.sum() <= len(names):
+        raise ValueError(
+            f"{WHAT}: {weights.sum():g} cluster(s) with {seen.sum()} row(s) cannot determine "
+            f"{len(names)} parameters."
+        )
+    transform, *numbers = jax.device_put((white.transform, shift, np.asarray(unit)))
+    inner = ClusterCoordinates(transform, numbers[0], numbers[1], covariance)
+    table = table._replace(observations=inputs.observations, covariates=inputs.covariates(white))
+    return ClusterModel(
+        shapes=shapes, inner=inner, start=np.concatenate(starts), weights=weights, table=table,
+        names=names, sentences=notes,
+    )  # fmt: skip
+
+
+def starts_of(first: np.ndarray, terms: list[CovarianceTerm], binary: bool) -> list[np.ndarray]:
+    """Free coordinates to begin with: coefficients, and terms of equal variances."""
+    variance = 0.5 if binary else 1.0 / len(terms)
+    grown = (1.0 + variance * (len(terms) - 1)) ** 0.5 if binary else 1.0
+    return [grown * first, *(term.start(variance) for term in terms)]
+
+
+def names_of(design: tables.Table, terms: list[CovarianceTerm]) -> tuple[str, ...]:
+    """Names of the estimates, which differ."""
+    plain = [f"coefficients[{j}]" for j in range(design.values.shape[1])]
+    names = [str(name) for name in design.names or plain]
+    names += [name for term in terms for name in term.names]
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise ValueError(
+            f"{WHAT}: {', '.join(sorted(repeated))} would be the name of two estimates. Give the "
+            "terms a name, or the columns others."
+        )
+    return tuple(names)
+
+
+def centred_start(inputs: ClusterInputs, white: Whitened) -> tuple[float, float, np.ndarray]:
+    """The middle to be subtracted from outcomes, their unit, and the first coefficients of whitened
+    covariates, by least squares of what is known, or a probit."""
+    seen = ~inputs.missing
+    lower, upper, design = inputs.lower[seen], inputs.upper[seen], white.design[seen]
+    if inputs.binary:
+        return 0.0, 1.0, probit(design, np.isfinite(lower), np.ones(len(design)))
+    low, high = (
+        np.where(np.isfinite(lower), lower, upper),
+        np.where(np.isfinite(upper), upper, lower),
+    )
+    values = 0.5 * (low + high)
+    middle = 0.0 if white.constant is None else float(np.median(values))
+    fitted = np.linalg.lstsq(design, values - middle, rcond=None)[0]
+    unit = float(np.std(values - middle - design @ fitted))
+    if not unit > 1e-12 * np.abs(values).max():
+        raise ValueError(f"{WHAT}: the covariates explain the outcomes exactly.")
+    return middle, unit, fitted / unit
+
+
+def fit_clusters(
+    outcome: Any,
+    design: Any = None,
+    cluster: Any = None,
+    terms: CovarianceTerm | Sequence[CovarianceTerm] = (RandomEffects(), Residual()),
+    *,
+    data: Any = None,
+    censored_low: Any = None,
+    censored_high: Any = None,
+    binary: bool = False,
+    noise: Any = None,
+    num_steps: int = 100,
+    num_starts: int | None = None,
+    information: str = "observed",
+    num_profiles: int = 10,
+    progress: bool = True,
+) -> ClusterFit:
+    """Maximum likelihood of a regression of rows in clusters whose outcomes are known in part.
+
+    The outcomes of a cluster are Gaussian with means x . b and a covariance that is a sum of terms
+    with parameters. Exact outcomes are conditioned on, and limited ones integrated: by quadrature
+    to rounding over up to two random effects, and over up to three limited entries under any
+    covariance, else by separation of variables with fixed points, whose error is in the
+    certificate.
+
+    Args:
+        outcome: shape (n,), NaN where missing, or (n, 2) for the lower and upper ends of intervals,
+            infinite where a side is open; or a formula such as "titre ~ time * arm", which has the
+            design too.
+        design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
+            column names become those of the estimates.
+        cluster: labels (n,) of the clusters, in any order, or the name of a column of the data.
+        terms: of the covariance, see `tg.RandomEffects`, `Residual`, `CommonCorrelation`,
+            `AutoRegressive`, `Exponential`, `Matern`, `Kinship`, `Factor`, `Diagonal` and
+            `Unstructured`.
+        data: the table of columns that are called by name, here and in the terms.
+        censored_low: a number, (n,) or the name of a column: outcomes at or below it are only known
+            to be that low.
+        censored_high: likewise: only known to be that high.
+        binary: whether outcomes are 0 and 1: whether a latent outcome is positive (a probit). The
+            sigma of `Residual` or `CommonCorrelation` is then 1.
+        noise: variances of measurement errors, a number or (n,), added to the covariance.
+        num_steps: the most Newton steps from each start.
+        num_starts: from how many points to begin, by default 1.
+        information: what standard errors come from: "observed", or "sandwich", which sums over
+            clusters and holds for many of these even where the covariance is another.
+        num_profiles: up to how many estimates get a profile interval in the table at once.
+        progress: say on standard error what goes on, if the fit takes more than a second.
+
+    Returns:
+        ClusterFit. Its log-likelihoods, `num_rows` and scores are of clusters.
+
+    Raises:
+        ValueError: for labels that are missing, limits that contradict each other, collinear
+            covariates, or binary outcomes without a term of known scale.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> patient, week = np.repeat(np.arange(50), 4), np.tile(np.arange(4.0), 50)
+        >>> titre = 1.0 - 0.5 * week + np.repeat(rng.normal(size=50), 4) + rng.normal(size=200)
+        >>> table = {"titre": titre, "week": week, "patient": patient}
+        >>> fit = tg.fit_clusters("titre ~ week", cluster="patient", data=table, censored_low=-1.0)
+        >>> fit.names, fit.converged
+        (('Intercept', 'week', 'sigma[intercept]', 'sigma'), True)
+
+    References:
+        Hughes, "Mixed effects models with censored data with application to HIV RNA levels",
+            Biometrics (1999).
+    """
+    check_settings(information, num_profiles)
+    columns = outcome, design, cluster, censored_low, censored_high, noise
+    with jax.enable_x64(True):
+        model = model_of(inputs_of(columns, data, binary), terms, data)
+        return maximum_likelihood(
+            model,
+            num_steps=num_steps,
+            num_starts=num_starts,
+            information=information,
+            num_profiles=num_profiles,
+            progress=progress,
+        )
+
+
+def inputs_of(columns: tuple[Any, ...], data: Any, binary: bool) -> ClusterInputs:
+    """The arguments of `fit_clusters` that describe the rows, checked."""
+    outcome, design = tables.by_formula(columns[0], columns[1], data, WHAT)
+    cluster, low, high, noise = (tables.column_or(x, data, WHAT) for x in columns[2:])
+    refuse_spread(WHAT, [outcome, design])
+    if design is None or cluster is None:
+        raise ValueError(f"{WHAT}: needs a design, or a formula as the outcome, and a cluster.")
+    table = as_columns(design, WHAT)
+    if table.values.ndim != 2 or not np.all(np.isfinite(table.values)):
+        raise ValueError(f"{WHAT}: design must have shape (n, p) and be finite.")
+    n = len(table.values)
+    codes, labels = codes_of(cluster, n)
+    lower, upper = ends_of(outcome, (low, high), binary, n)
+    variances = np.broadcast_to(np.asarray(0.0 if noise is None else noise, float), n)
+    if not np.all(np.isfinite(variances) & (variances >= 0)):
+        raise ValueError(f"{WHAT}: noise must be finite and not negative.")
+    return ClusterInputs(lower, upper, table, codes, labels, variances, binary)

@@ -1,0 +1,59 @@
+"""Effects whose correlations are known, as those of relatives."""
+
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
+
+
+@frozen_pytree
+class Kinship(CovarianceTerm):
+    """Effects with a known matrix K of correlations: sigma^2 K.
+
+    Twice the kinship coefficients for additive effects of genes; 1 for members of a household.
+
+    Args:
+        matrix: K of all rows, (n, n), dense or of `scipy.sparse`, whose entries between clusters
+            do not matter; or (k, k) of `index`.
+        index: the row of the matrix that each row belongs to, (n,), or the name of a column; by
+            default each its own.
+        name: what the effects are called, such as "additive".
+        sigma: the standard deviation where it is known.
+
+    Reference:
+        Lange, "Mathematical and Statistical Methods for Genetic Analysis" (2002).
+    """
+
+    matrix: Any = static_field(default=None)
+    index: Any = static_field(default=None)
+    title = "kinship"
+
+    def prepared(self, rows: LongRows) -> tuple[Self, Any]:
+        shape, n = getattr(self.matrix, "shape", np.shape(self.matrix)), len(rows.position)
+        if self.index is None:
+            number = np.arange(n)
+        else:
+            number = rows.numbers(self.index, "Kinship: index").astype(int)
+        if len(shape) != 2 or shape[0] != shape[1] or number.min() < 0 or number.max() >= shape[0]:
+            raise ValueError(
+                f"Kinship: matrix must be square with a row for each of {n} rows, or for each "
+                f"number from 0 in `index`; got {shape} and numbers up to {number.max()}."
+            )
+        sparse = hasattr(self.matrix, "tocsr")
+        matrix: Any = self.matrix.tocsr() if sparse else np.asarray(self.matrix, float)
+
+        def columns(index: np.ndarray) -> np.ndarray:
+            at = number[index]
+            blocks = [matrix[np.ix_(block, block)] for block in at]
+            whole = np.array([x.toarray() if sparse else x for x in blocks])
+            if not np.all(np.isfinite(whole)) or not np.allclose(whole, np.swapaxes(whole, 1, 2)):
+                raise ValueError("Kinship: matrix must be finite and symmetric.")
+            return whole.reshape(*at.shape, at.shape[-1])
+
+        return type(self)(sigma=self.sigma, name=self.name), columns
+
+    def parts(self, x: jax.Array, columns: jax.Array) -> Parts:
+        return Parts(matrix=self.split(x)[0] ** 2 * columns)

@@ -1,0 +1,107 @@
+"""Random effects: coefficients of covariates that vary between clusters."""
+
+from typing import Any, Self
+
+import jax
+import numpy as np
+
+from truncgauss.execution import tables
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.gaussian.terms.term import (
+    CovarianceTerm,
+    LongRows,
+    Parts,
+    deviations_and_correlations,
+    factor_of,
+    lower_factor,
+    pairs_of,
+    signs_of_columns,
+)
+
+
+@frozen_pytree
+class RandomEffects(CovarianceTerm):
+    """Coefficients b ~ Normal(0, G) of covariates z that a cluster has in common: Z G Z^T.
+
+    G is any covariance matrix; effects that do not correlate are terms of their own. With one
+    effect the parameter is its standard deviation, with several these and their correlations.
+
+    Args:
+        design: the covariates: None for an intercept, a formula such as "1 + time", the name of a
+            column, or values (n,) or (n, r).
+        sigma: the standard deviation of one effect, where it is known.
+        name: to call the effects by.
+    """
+
+    design: Any = static_field(default=None)
+    title = "intercept"
+
+    def prepared(self, rows: LongRows) -> tuple[Self, Any]:
+        design, what = self.design, "RandomEffects: design"
+        labels: tuple[str, ...]
+        if design is None:
+            values, labels = np.ones((len(rows.position), 1)), (self.label,)
+        else:
+            read = tables.by_formula(None, design, rows.data, what)[1]
+            table = tables.read(read, what=what)
+            values = table.values[:, None] if table.values.ndim == 1 else table.values
+            rows.column(values, what)
+            several = [str(j) for j in range(values.shape[1])]
+            labels = tuple(map(str, several if table.names is None else table.names))
+            if self.name is not None:
+                labels = tuple(f"{self.name}: {label}" for label in labels)
+        if not np.all(np.isfinite(values)):
+            raise ValueError(f"{what} holds NaN or infinity.")
+        if len(labels) > 1 and self.sigma is not None:
+            raise ValueError("RandomEffects: sigma can be fixed for one effect only.")
+        term = type(self)(sigma=self.sigma, name=self.name, labels=labels)
+        return term, lambda index: values[index]
+
+    @property
+    def rank(self) -> int:
+        return len(self.labels)
+
+    @property
+    def edges(self) -> int:  # type: ignore[override]
+        return self.rank
+
+    @property
+    def sigma_names(self) -> tuple[str, ...]:
+        return tuple(f"sigma[{x}]" for x in self.labels) if self.sigma is None else ()
+
+    @property
+    def shape_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        return pairs_of(self.labels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.sigma_names, *self.shape_names)
+
+    def factor(self, x: jax.Array) -> jax.Array:
+        """L with G = L L^T, (r, r)."""
+        sigma = self.split(x)[0]
+        return sigma[None, None] if self.rank == 1 else lower_factor(x, self.rank)
+
+    def parts(self, x: jax.Array, columns: jax.Array) -> Parts:
+        return Parts(factor=columns @ self.factor(x))
+
+    def start(self, variance: float) -> np.ndarray:
+        if self.rank == 1:
+            return super().start(variance)
+        return ((variance / self.rank) ** 0.5 * np.eye(self.rank))[np.tril_indices(self.rank)]
+
+    def estimates(self, x: jax.Array) -> jax.Array:
+        return deviations_and_correlations(self.factor(x))[: len(self.names)]
+
+    def free(self, estimates: jax.Array) -> jax.Array:
+        return estimates if self.rank == 1 else factor_of(estimates, self.rank)
+
+    def signs(self, x: np.ndarray) -> np.ndarray:
+        return signs_of_columns(x, self.rank) if len(x) else np.ones(0)
+
+    def at_edge(self, x: np.ndarray, least: float) -> tuple[str, ...]:
+        if self.rank == 1:
+            return super().at_edge(x, least)
+        i, j = np.tril_indices(self.rank)
+        diagonal = np.abs(x[i == j])
+        return tuple(np.array(self.sigma_names)[diagonal < least])

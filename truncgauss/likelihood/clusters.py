@@ -1,0 +1,323 @@
+"""The log-likelihood of clusters of rows under a sum of covariance terms.
+
+Of a cluster some entries are exact, some limited, some missing. With a covariance A A^T + D, D
+diagonal and A of one or two columns, the effects given the exact entries are Gaussian again, so
+that the limited ones keep this form and their probability is an integral over one or two effects.
+Under any other covariance it is one over the limited entries.
+
+Reference:
+    Henderson and Searle, "On deriving the inverse of a sum of matrices", SIAM Review (1981).
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import solve_triangular
+
+from truncgauss.execution.pytrees import frozen_pytree, static_field
+from truncgauss.gaussian.covariances import CovarianceMatrix, LowRank
+from truncgauss.gaussian.problem import Estimate
+from truncgauss.gaussian.regions import Box
+from truncgauss.gaussian.terms import CovarianceTerm, Parts
+from truncgauss.likelihood.conditioning import Integrals
+from truncgauss.likelihood.integrals import HeldMethods, held, probabilities
+from truncgauss.probability.automatic import Automatic
+from truncgauss.quadrature import common_effect, two_factors
+from truncgauss.special import log_interval_mass, standardize
+from truncgauss.special.tails import LOG_SQRT_2PI
+
+EXACT_SIZES = (0, 4, 8, 16, 64, 256, 1024)  # to which numbers of exact entries are filled up
+FACTOR_SIZES = (0, 1, 4, 8, 32, 128, 512)  # and of limited ones
+DENSE_SIZES = (0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
+MOST_EXACT = 3  # limited entries of a dense covariance whose probability is by quadrature
+ELEMENTS = 2**17  # masses that are computed at once
+SPARE = {1: 2.0, 2: 1.0}  # nodes more than needed at the start, so that parameters may move
+SIDES = (24, 48, 96, 192)  # of grids over two effects
+RESOLVED = 1e-9  # of a grid's error
+
+
+@frozen_pytree
+class ClusterRows:
+    """Clusters with as many exact and limited entries, or filled up to as many.
+
+    Attributes:
+        index: rows of the long table, exact ones first, (k, e + l); -1 where filled up.
+        values: of exact entries, (k, e).
+        lower, upper: limits of the others, (k, l); infinite where filled up.
+        design: covariates, (k, e + l, p).
+        columns: what each term needs of the rows, each (k, e + l, ...).
+        noise: known variances of errors of measurement, (k, e + l).
+        shift: what is added to the means, (k, e + l).
+    """
+
+    index: jax.Array
+    values: jax.Array
+    lower: jax.Array
+    upper: jax.Array
+    design: jax.Array
+    columns: tuple[jax.Array, ...]
+    noise: jax.Array
+    shift: jax.Array
+
+    @property
+    def num_exact(self) -> int:
+        return self.values.shape[1]
+
+    @property
+    def num_limited(self) -> int:
+        return self.lower.shape[1]
+
+
+class Cluster(NamedTuple):
+    """One cluster and its covariance, see `ClusterRows`; `seen` are its exact entries."""
+
+    loc: jax.Array
+    seen: jax.Array
+    values: jax.Array
+    lower: jax.Array
+    upper: jax.Array
+    covariance: Parts
+
+
+@frozen_pytree
+class CovarianceSum:
+    """A sum of terms, and their free coordinates.
+
+    Attributes:
+        terms: prepared ones.
+        sizes: numbers of their coordinates (static).
+    """
+
+    terms: tuple[CovarianceTerm, ...]
+    sizes: tuple[int, ...] = static_field()
+
+    def split(self, x: Any) -> list[Any]:
+        """The coordinates of each term, of a vector or of one with leading coordinates."""
+        ends = len(x) - sum(self.sizes) + np.cumsum([0, *self.sizes])
+        return [x[begin:end] for begin, end in zip(ends, ends[1:])]
+
+    def parts(self, x: jax.Array, columns: tuple[jax.Array, ...]) -> Parts:
+        """The covariance of one cluster."""
+        total = Parts()
+        for term, coordinates, values in zip(self.terms, self.split(x), columns):
+            total += term.parts(coordinates, values)
+        return total
+
+    def form(self, columns: tuple[Any, ...]) -> int | None:
+        """The number of effects of a covariance of effects and variances; None of another."""
+        shapes = jax.eval_shape(
+            lambda x, columns: self.parts(x, columns),
+            jnp.zeros(sum(self.sizes)),
+            jax.tree.map(lambda leaf: leaf[0], columns),
+        )
+        if shapes.matrix is not None or shapes.variances is None:
+            return None
+        rank = 0 if shapes.factor is None else shapes.factor.shape[-1]
+        return rank if rank <= 2 else None
+
+
+def clusters_at(
+    rows: ClusterRows, covariance: CovarianceSum, coefficients: jax.Array, x: jax.Array
+) -> Cluster:
+    """All clusters of one shape, along a leading axis, with their covariances."""
+    parts = jax.vmap(lambda columns: covariance.parts(x, columns))(rows.columns)
+    parts += Parts(variances=rows.noise)
+    seen = rows.index[:, : rows.num_exact] >= 0
+    loc = rows.design @ coefficients + rows.shift
+    return Cluster(loc, seen, rows.values, rows.lower, rows.upper, parts)
+
+
+# ---------------------------------------------------------------- effects and variances
+
+
+class GivenExact(NamedTuple):
+    """The log density of the exact entries, and the others given these: loc + factor f + noise."""
+
+    density: jax.Array
+    loc: jax.Array
+    factor: jax.Array
+    scale: jax.Array
+
+
+def given_exact(cluster: Cluster) -> GivenExact:
+    """The limited entries of a cluster of effects and variances, given the exact ones."""
+    variances, e = cluster.covariance.variances, len(cluster.values)
+    factor = cluster.covariance.factor
+    factor = jnp.zeros((len(variances), 0)) if factor is None else factor
+    seen, root = cluster.seen, jnp.sqrt(jnp.where(cluster.seen, variances[:e], 1.0))
+    rest = jnp.where(seen, cluster.values - cluster.loc[:e], 0.0) / root
+    loadings = jnp.where(seen[:, None], factor[:e], 0.0) / root[:, None]
+    precision = jnp.eye(factor.shape[1]) + loadings.T @ loadings
+    triangle = jnp.linalg.cholesky(precision)
+    half = solve_triangular(triangle, loadings.T @ rest, lower=True)
+    mean = solve_triangular(triangle.T, half, lower=False)
+    energy = jnp.sum((rest - loadings @ mean) ** 2) + jnp.sum(mean**2)
+    logs = jnp.sum(jnp.log(root)) + jnp.sum(jnp.log(jnp.diagonal(triangle)))
+    density = -0.5 * energy - logs - LOG_SQRT_2PI * jnp.sum(seen)
+    turned = solve_triangular(triangle, factor[e:].T, lower=True).T
+    return GivenExact(density, cluster.loc[e:] + factor[e:] @ mean, turned, jnp.sqrt(variances[e:]))
+
+
+def of_effects(cluster: Cluster, nodes: int) -> Estimate:
+    """The log-likelihood of a cluster of at most two effects, and a bound of its error."""
+    rest, rank = given_exact(cluster), 0
+    if len(cluster.lower):
+        rank = rest.factor.shape[1]
+    low, high, nothing = cluster.lower, cluster.upper, jnp.zeros(())
+    if rank == 0 or len(low) == 1:
+        scale = jnp.hypot(rest.scale, jnp.linalg.norm(rest.factor, axis=1)) if rank else rest.scale
+        masses = log_interval_mass(*standardize(low, high, rest.loc, scale))
+        return Estimate(rest.density + jnp.sum(masses), nothing)
+    if rank == 1:
+        problem = rest.loc, rest.factor[:, 0], rest.scale, low, high
+        value, error = common_effect.log_probability(*problem, nodes)
+    else:
+        covariance = LowRank(rest.factor, rest.scale**2)
+        value, error = two_factors.log_probability(rest.loc, covariance, low, high, nodes)
+    return Estimate(rest.density + value, jax.lax.stop_gradient(error))
+
+
+def nodes_of(cluster: Cluster, rank: int | None) -> jax.Array:
+    """The number of nodes that one cluster needs; of two effects the side of the grid."""
+    rest = given_exact(cluster)
+    if rank == 1:
+        rate = rest.factor[:, 0] / rest.scale
+        return common_effect.nodes_needed(
+            common_effect.precision_of(rate, cluster.lower, cluster.upper)
+        )
+    covariance = LowRank(rest.factor, rest.scale**2)
+    problem = rest.loc, covariance, cluster.lower, cluster.upper
+    errors = jnp.stack([two_factors.log_probability(*problem, side)[1] for side in SIDES[:-1]])
+    enough = errors <= RESOLVED
+    return jnp.where(enough.any(), jnp.asarray(SIDES)[jnp.argmax(enough)], SIDES[-1])
+
+
+def in_batches(function: Any, clusters: Any, size: int) -> Any:
+    """function(cluster) of all clusters, so many at a time that numbers of `size` each fit."""
+    count = jax.tree.leaves(clusters)[0].shape[0]
+    batch = max(1, min(count, ELEMENTS // max(size, 1)))
+    if batch == count:
+        return jax.vmap(function)(clusters)
+    return jax.lax.map(jax.checkpoint(function), clusters, batch_size=batch)
+
+
+# ---------------------------------------------------------------- any covariance
+
+
+def dense_given_exact(cluster: Cluster) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The log density of the exact entries, and mean and covariance of the others given these."""
+    matrix, e = cluster.covariance.dense, len(cluster.values)
+    both = cluster.seen[:, None] & cluster.seen
+    triangle = jnp.linalg.cholesky(jnp.where(both, matrix[:e, :e], jnp.eye(e)))
+    rest = jnp.where(cluster.seen, cluster.values - cluster.loc[:e], 0.0)
+    z = solve_triangular(triangle, rest, lower=True)
+    density = -0.5 * jnp.sum(z**2) - jnp.sum(jnp.log(jnp.diagonal(triangle)))
+    density = density - LOG_SQRT_2PI * jnp.sum(cluster.seen)
+    across = jnp.where(cluster.seen[:, None], matrix[:e, e:], 0.0)
+    slopes = solve_triangular(triangle, across, lower=True)
+    limited = jnp.isfinite(cluster.lower) | jnp.isfinite(cluster.upper)
+    inner = matrix[e:, e:] - slopes.T @ slopes
+    unit = jnp.diag(jnp.diagonal(inner))  # of what is filled up, which has no limits
+    inner = jnp.where(limited[:, None] & limited, inner, unit)
+    return density, cluster.loc[e:] + z @ slopes, inner
+
+
+def integrals_of(clusters: Cluster, number: int) -> tuple[jax.Array, Integrals | None]:
+    """The log densities of the exact entries of all clusters, and the integrals over the others."""
+    density, loc, matrix = jax.vmap(dense_given_exact)(clusters)
+    if not loc.shape[1]:
+        return density, None
+    k = len(density)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(0), number), k)
+    region = Box(clusters.lower, clusters.upper)
+    return density, Integrals(loc, CovarianceMatrix(matrix), region, keys, jnp.zeros(k, bool))
+
+
+def of_any(clusters: Cluster, method: Any, number: int) -> Estimate:
+    """The log-likelihoods of clusters under any covariance."""
+    density, integrals = integrals_of(clusters, number)
+    if integrals is None:
+        return Estimate(density, jnp.zeros_like(density))
+    result = probabilities(integrals, method.of(str(integrals.loc.shape[1])))
+    return Estimate(density + result.log_prob, jax.lax.stop_gradient(result.stderr))
+
+
+# ---------------------------------------------------------------- all clusters
+
+
+@frozen_pytree
+class ClusterPlan:
+    """Numbers of nodes, or held methods, for the integrals of clusters of each shape.
+
+    Attributes:
+        methods: for shapes under any covariance, else None.
+        counts: of nodes (static).
+    """
+
+    methods: tuple[HeldMethods | None, ...]
+    counts: tuple[int, ...] = static_field()
+
+
+@jax.jit
+def _needed(
+    rows: ClusterRows, covariance: CovarianceSum, coefficients: jax.Array, x: jax.Array
+) -> jax.Array:
+    rank = covariance.form(rows.columns)
+    clusters = clusters_at(rows, covariance, coefficients, x)
+    function = functools.partial(nodes_of, rank=rank)
+    size = rows.num_limited * (32 if rank == 1 else 4096)
+    return jnp.max(in_batches(function, clusters, size))
+
+
+def plan_of(
+    shapes: tuple[ClusterRows, ...],
+    covariance: CovarianceSum,
+    coefficients: Any,
+    x: Any,
+    least: Sequence[int] = (),
+) -> ClusterPlan:
+    """Nodes, no fewer than some counts, and methods for the integrals at parameters that are
+    numbers."""
+    methods: list[HeldMethods | None] = []
+    counts: list[int] = []
+    for number, rows in enumerate(shapes):
+        rank, size, count, method = covariance.form(rows.columns), rows.num_limited, 0, None
+        if rank is None and size:
+            clusters = clusters_at(rows, covariance, coefficients, x)
+            integrals = integrals_of(clusters, number)[1]
+            assert integrals is not None
+            method = held(Automatic(), {str(size): integrals})
+        elif rank and size > 1:
+            needed = float(_needed(rows, covariance, coefficients, x))
+            ladder = common_effect.COUNTS if rank == 1 else SIDES
+            needed = max(needed, least[number]) if least else SPARE[rank] * needed
+            count = next((n for n in ladder if n >= needed), ladder[-1])
+        methods.append(method)
+        counts.append(count)
+    return ClusterPlan(tuple(methods), tuple(counts))
+
+
+def log_likelihoods(
+    shapes: tuple[ClusterRows, ...],
+    covariance: CovarianceSum,
+    plan: ClusterPlan,
+    coefficients: jax.Array,
+    x: jax.Array,
+) -> Estimate:
+    """The log-likelihood of each cluster, those of one shape after the other, and its error."""
+    results = []
+    for number, rows in enumerate(shapes):
+        clusters = clusters_at(rows, covariance, coefficients, x)
+        rank, count = covariance.form(rows.columns), plan.counts[number]
+        if rank is None:
+            results.append(of_any(clusters, plan.methods[number], number))
+            continue
+        size = max(count ** max(rank, 1), 1) * max(rows.num_limited, rows.num_exact, 1)
+        size = min(size, ELEMENTS) if rank < 2 else 2**13
+        function = functools.partial(of_effects, nodes=count)
+        results.append(in_batches(function, clusters, size))
+    return Estimate(*(jnp.concatenate(parts) for parts in zip(*results)))

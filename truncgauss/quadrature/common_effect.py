@@ -1,0 +1,123 @@
+r"""Box probabilities with one common factor and independent noise, of many small problems.
+
+By equally spaced nodes, whose error has a bound: with X_j = loc_j + w_j F + s_j Y_j the integrand
+:math:`g(f) = \phi(f) \prod_j P_j(f)` is entire, and
+:math:`|g(f + i y)| \le g(f) e^{p y^2 / 2}` with :math:`p = 1 + \sum_j (w_j / s_j)^2`. So nodes at
+distances h leave a relative error below :math:`2 e^{-2 \pi^2 / (p h^2)}`, whatever the limits are.
+
+References:
+    Trefethen and Weideman (2014), The exponentially convergent trapezoidal rule, theorem 5.1.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from truncgauss.quadrature import log_concave
+from truncgauss.special import log_sum_exp, standardize
+from truncgauss.special.normal import log_mass_and_slopes
+from truncgauss.special.tails import LOG_SQRT_2PI
+
+REACH = 8.7  # of the nodes from the mode, at which the integrand has fallen by 37 nats at least
+ERROR = 1e-12  # of a probability, for which `num_nodes` is made
+COUNTS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+
+def log_probability(
+    loc: jax.Array,
+    loading: jax.Array,
+    scale: jax.Array,
+    low: jax.Array,
+    high: jax.Array,
+    num_nodes: int,
+) -> tuple[jax.Array, jax.Array]:
+    """log P(low <= X <= high), and an upper bound of its error that is 0 below rounding.
+
+    Args:
+        loc, loading, scale, low, high: (d,), each low below its high.
+        num_nodes: of the rule, see `nodes_needed`.
+    """
+    centre, precision = mode_and_precision(loc, loading, scale, low, high)
+    step = 2.0 * REACH / num_nodes
+    nodes = centre + step * (jnp.arange(num_nodes, dtype=loc.dtype) - 0.5 * (num_nodes - 1))
+    total = integral(loc, loading, scale, low, high, nodes) + math.log(step) - LOG_SQRT_2PI
+    error = 2.0 * jnp.exp(-2.0 * math.pi**2 / (precision * step**2))
+    return total, jnp.where(error < 1e-14, 0.0, error)
+
+
+@jax.custom_jvp
+def integral(
+    loc: jax.Array,
+    loading: jax.Array,
+    scale: jax.Array,
+    low: jax.Array,
+    high: jax.Array,
+    nodes: jax.Array,
+) -> jax.Array:
+    """The log of the sum over nodes; limits and nodes carry no derivative.
+
+    The gradient is a mean over the nodes of that of the masses, in closed form, so that a Hessian
+    differentiates these once.
+    """
+    return with_slopes(loc, loading, scale, low, high, nodes)[0]
+
+
+@integral.defjvp
+def _integral_jvp(
+    primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
+) -> tuple[jax.Array, jax.Array]:
+    value, by_loc, by_loading, by_scale = with_slopes(*primals)
+    loc, loading, scale = tangents[:3]
+    return value, by_loc @ loc + by_loading @ loading + by_scale @ scale
+
+
+def with_slopes(
+    loc: jax.Array,
+    loading: jax.Array,
+    scale: jax.Array,
+    low: jax.Array,
+    high: jax.Array,
+    nodes: jax.Array,
+) -> tuple[jax.Array, ...]:
+    """`integral`, and its derivatives by loc, loading and scale, (d,) each."""
+    ends = standardize(low, high, loc, scale)
+    shift = nodes[:, None] * (loading / scale)[None]
+    a, b = ends.low - shift, ends.high - shift
+    masses = log_mass_and_slopes(a, b, jnp.broadcast_to(ends.width[None], a.shape))
+    closest = jnp.clip(0.0, a, b)
+    heights = jnp.sum(masses.relative_log - 0.5 * closest**2, axis=1) - 0.5 * nodes**2
+    value = log_sum_exp(heights)
+    weights = jnp.exp(heights - value)[:, None]
+    pull = weights * masses.mean / scale
+    return (
+        value,
+        jnp.sum(pull, axis=0),
+        jnp.sum(nodes[:, None] * pull, axis=0),
+        jnp.sum(weights * masses.spread, axis=0) / scale,
+    )
+
+
+def mode_and_precision(
+    loc: jax.Array, loading: jax.Array, scale: jax.Array, low: jax.Array, high: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The mode of the integrand, and p; they carry no derivative."""
+    loc, loading, scale, low, high = jax.lax.stop_gradient((loc, loading, scale, low, high))
+    ends, rate = standardize(low, high, loc, scale), loading / scale
+
+    def slope(f: jax.Array) -> jax.Array:
+        masses = log_mass_and_slopes(ends.low - rate * f, ends.high - rate * f, ends.width)
+        return rate @ masses.mean - f
+
+    return log_concave.decreasing_root(slope, jnp.zeros_like(loc[0])), precision_of(rate, low, high)
+
+
+def precision_of(rate: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
+    """p, an upper bound of the curvature, of loadings in units of the noise."""
+    limited = jnp.isfinite(low) | jnp.isfinite(high)
+    return 1.0 + jnp.sum(jnp.where(limited, rate**2, 0.0), axis=-1)
+
+
+def nodes_needed(precision: jax.Array) -> jax.Array:
+    """The number of nodes for an error of `ERROR`, by p."""
+    return 2.0 * REACH * jnp.sqrt(precision * math.log(2.0 / ERROR) / (2.0 * math.pi**2))
