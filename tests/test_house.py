@@ -25,6 +25,7 @@ DOORS = {
         "distributions.supports",
         "distributions.normal",
         "distributions.multivariate_normal",
+        "distributions.multivariate_student_t",
         "fitting.optimization.parameters",
         "distributions.mixture",
     },

@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # the same names for type checkers and editors
     )
     from truncgauss.distributions import (
         TruncatedMultivariateNormal as TruncatedMultivariateNormal,
+        TruncatedMultivariateStudentT as TruncatedMultivariateStudentT,
         TruncatedNormal as TruncatedNormal,
     )
     from truncgauss.distributions.mixture import (
@@ -138,7 +139,9 @@ __version__ = "0.2.0"
 # command line can check a config without starting JAX.
 _HOMES = {
     "truncgauss.diagnosis.nonfinite": "first_nonfinite".split(),
-    "truncgauss.distributions": "TruncatedMultivariateNormal TruncatedNormal".split(),
+    "truncgauss.distributions": (
+        "TruncatedMultivariateNormal TruncatedMultivariateStudentT TruncatedNormal".split()
+    ),
     "truncgauss.distributions.mixture": "TruncatedMixture".split(),
     "truncgauss.execution.compiling": "use_compilation_cache".split(),
     "truncgauss.fitting": (

@@ -1,6 +1,7 @@
-"""Truncated normal distributions for NumPyro."""
+"""Truncated normal and t distributions for NumPyro."""
 
 from truncgauss.distributions.multivariate_normal import TruncatedMultivariateNormal
+from truncgauss.distributions.multivariate_student_t import TruncatedMultivariateStudentT
 from truncgauss.distributions.normal import TruncatedNormal
 
-__all__ = ["TruncatedMultivariateNormal", "TruncatedNormal"]
+__all__ = ["TruncatedMultivariateNormal", "TruncatedMultivariateStudentT", "TruncatedNormal"]

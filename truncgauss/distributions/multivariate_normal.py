@@ -105,7 +105,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         "low": constraints.dependent(is_discrete=False, event_dim=1),
         "high": constraints.dependent(is_discrete=False, event_dim=1),
     }
-    pytree_data_fields = ("loc", "covariance", "region", "method", "key")
+    pytree_data_fields: tuple[str, ...] = ("loc", "covariance", "region", "method", "key")
     pytree_aux_fields = ("max_stderr",)
 
     def __init__(
@@ -129,14 +129,18 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             "precision_matrix": precision_matrix,
             "scale_tril": scale_tril,
         }
-        owner = "TruncatedMultivariateNormal"
-        problem = truncated_problem(owner, loc, covariances, low, high, region)
+        problem = truncated_problem(type(self).__name__, loc, covariances, low, high, region)
         self.loc, self.covariance = problem.loc, problem.covariance
         self.region: LinearRegion = problem.region  # type: ignore[assignment]  # it has no other
         if isinstance(self.method, Method):
             self.method.check(*problem)
         event = (problem.covariance.dimension,)
         super().__init__(problem.batch_shape, event, validate_args=validate_args)
+
+    @property
+    def _law(self) -> dict[str, Any]:
+        """Arguments for probabilities and draws of another law than the Gaussian."""
+        return {}
 
     @lazy_property
     def covariance_matrix(self) -> Array:
@@ -210,8 +214,8 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
             known: Estimate = self.__dict__["_log_normalizer"]
             return known
         parts = (self.loc, self.covariance, self.region, self.method, self.key)
-        with compile_time_constants(parts):
-            estimate = log_probability(*parts)
+        with compile_time_constants((parts, self._law)):
+            estimate = log_probability(*parts, **self._law)
             if isinstance(self.region, Box):
                 open_ = jnp.all((self.low == -jnp.inf) & (self.high == jnp.inf), axis=-1)
                 log_prob, stderr, open_ = of_equal_ranks(*estimate, open_)
@@ -225,7 +229,7 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         value = jnp.asarray(value, common_dtype((value, self.loc)))
         if value.shape[-1:] != self.event_shape:
             raise ValueError(
-                f"TruncatedMultivariateNormal: a value needs shape (..., {self.event_shape[0]}), "
+                f"{type(self).__name__}: a value needs shape (..., {self.event_shape[0]}), "
                 f"got {value.shape}."
             )
         if self._validate_args:
@@ -241,15 +245,19 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         square, constant, normalizer, inside, unknown = of_equal_ranks(
             square, constant, self._sound_log_normalizer, inside[..., 0], jnp.isnan(value).any(-1)
         )
-        log = -0.5 * square - (constant + normalizer)
+        log = self._log_kernel(square) - (constant + normalizer)
         outside = jnp.where(unknown | jnp.isnan(log), jnp.nan, -jnp.inf)
         return jnp.where(inside, log, outside)
+
+    def _log_kernel(self, square: Array) -> Array:
+        """The log density but for the Gaussian's constant, of squared distances from the mean."""
+        return -0.5 * square
 
     @property
     def _is_scalar(self) -> bool:
         """Whether the distribution is univariate, and so known in closed form."""
         known = isinstance(self.method, (Automatic, Exact)) and isinstance(self.region, Box)
-        return self.event_shape == (1,) and known
+        return self.event_shape == (1,) and known and not self._law
 
     @property
     def _scalars(self) -> tuple[Array, ...]:
@@ -277,16 +285,17 @@ class TruncatedMultivariateNormal(TruncatedDistribution):
         """Independent draws, shape sample_shape + batch_shape + (d,); see `truncated_samples`."""
         self._check_key(key)
         sample_shape = tuple(sample_shape)
+        law = {name: jax.lax.stop_gradient(x) for name, x in self._law.items()}
         parts = jax.lax.stop_gradient((self.loc, self.covariance, self.region))
-        draws = truncated_samples(key, *parts, math.prod(sample_shape))
+        draws = truncated_samples(key, *parts, math.prod(sample_shape), **law)
         return draws.reshape(sample_shape + draws.shape[1:])
 
     @property
     def moments(self) -> Moments:
         """Mean and covariance after truncation, with standard errors; see `truncated_moments`."""
         parts = (self.loc, self.covariance, self.region, self.method, self.key)
-        with compile_time_constants(parts):
-            return truncated_moments(*parts)
+        with compile_time_constants((parts, self._law)):
+            return truncated_moments(*parts, **self._law)
 
     @property
     def mean(self) -> Array:

@@ -6,15 +6,30 @@ matrices the covariance is positive semi-definite too, in any tail. Deviations a
 point inside the region, so that a narrow region in a tail keeps its digits.
 """
 
+import math
+from typing import Any
+
+import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, lax
+from jax.typing import ArrayLike
+from jaxtyping import Real
 
 from truncgauss.execution import parallel
 from truncgauss.execution.pytrees import is_concrete
-from truncgauss.gaussian.problem import CovarianceLike, Loc, PRNGKey, Problem, as_key, as_problem
-from truncgauss.gaussian.regions import Region
+from truncgauss.gaussian.problem import (
+    CovarianceLike,
+    Estimate,
+    Loc,
+    PRNGKey,
+    Problem,
+    as_key,
+    as_problem,
+)
+from truncgauss.gaussian.regions import Box, QuadraticRegion, Region
 from truncgauss.gaussian.total_moments import Moments, assembled
-from truncgauss.probability.automatic import Automatic
+from truncgauss.probability import student
+from truncgauss.probability.automatic import Automatic, log_probability
 from truncgauss.probability.method import Method, check_method, prepared
 from truncgauss.probability.refinement import Goal
 from truncgauss.probability.row_batches import in_batches
@@ -28,8 +43,10 @@ def truncated_moments(
     region: Region,
     method: Method = Automatic(rtol=1e-3),
     key: PRNGKey | None = None,
+    df: Real[ArrayLike, "*#batch"] = math.inf,
+    noncentral: str = "shifted",
 ) -> Moments:
-    r"""Mean and covariance of X ~ Normal(loc, covariance) given that X lies in a region.
+    r"""Mean and covariance of a Gaussian, or a t, vector X given that X lies in a region.
 
     .. math:: m = E(X \mid X \in R), \qquad C = E\{(X - m)(X - m)^T \mid X \in R\}
 
@@ -49,6 +66,9 @@ def truncated_moments(
             its rtol or its budget is spent.
         key: JAX random key of a sampling method; None stands for jax.random.key(0). All rows of a
             batch share it.
+        df, noncentral: of a multivariate t, see `log_probability`. With k coordinates that have
+            two finite limits, the others' means exist for df + k > 1 and their covariances for
+            df + k > 2; else they are NaN. For a `Polyhedron` k is 0.
 
     Returns:
         Moments(mean, covariance, mean_stderr, covariance_stderr), all NaN for an empty region.
@@ -73,9 +93,74 @@ def truncated_moments(
     problem = as_problem(loc, covariance, region)
     key = as_key(key)
     with parallel.like(problem):
+        if not student.is_gaussian(df):
+            degrees = student.checked_df(df, noncentral, problem)
+            return _of_t(method, problem, key, degrees, noncentral)
         if isinstance(method, Automatic):
             return _chosen(method, problem, key)
         return in_batches(row_moments, prepared(method, problem), problem, key)
+
+
+def _of_t(method: Method, problem: Problem, key: Array, df: Array, kind: str) -> Moments:
+    """Moments of a t: those given the scale, by the laws of total mean and covariance."""
+    nodes = student.nodes_of(problem, df, kind, moment=2)
+    rows = student.at_scale(problem, nodes.log_scale, kind)
+    given, parts = log_probability(*rows, method, key), truncated_moments(*rows, method, key)
+    total = student.mixed(nodes, df, given)
+    shares = jnp.exp(student.log_terms(nodes, df) + given.log_prob - total.log_prob)
+    known = given.log_prob > -jnp.inf
+    scaled = student.has_scaled_limits(problem)
+    unit = jnp.exp(nodes.log_scale) if scaled else jnp.ones_like(nodes.log_scale)
+    unit, weight = unit[..., None], jnp.where(known, shares, 0.0)[..., None]
+    means, errors = (jnp.where(known[..., None], x / unit, 0.0) for x in parts[::2])
+    mean = jnp.sum(weight * means, axis=0)
+    gaps, unit, known = means - mean, unit[..., None] ** 2, known[..., None, None]
+    matrices, spreads = (jnp.where(known, x / unit, 0.0) for x in parts[1::2])
+    matrices = matrices + gaps[..., :, None] * gaps[..., None, :]
+    matrix = jnp.sum(weight[..., None] * matrices, axis=0)
+    open_ = jnp.where(_bounded(problem), 0.0, 1.0)
+    box = isinstance(problem.region, Box)
+    order = df[..., None] + (jnp.sum(1.0 - open_, axis=-1, keepdims=True) if box else 0.0)
+    mean_error = _error_of_t(total, nodes, weight, gaps, errors, order - open_)
+    excess = order[..., None] - (open_[..., :, None] + open_[..., None, :])
+    stderr = _error_of_t(total, nodes, weight[..., None], matrices, spreads, excess)
+    mean = jnp.where((open_ == 0) | (order > open_), mean, jnp.nan)
+    within = (open_[..., :, None] + open_[..., None, :]) == 0
+    matrix = jnp.where(within | (excess > 0), matrix, jnp.nan)
+    return Moments(
+        mean,
+        matrix,
+        lax.stop_gradient(jnp.where(jnp.isnan(mean), jnp.nan, mean_error)),
+        lax.stop_gradient(jnp.where(jnp.isnan(matrix), jnp.nan, stderr)),
+    )
+
+
+def _error_of_t(
+    total: Estimate,
+    nodes: student.ScaleNodes,
+    weight: Array,
+    each: Array,
+    error: Array,
+    excess: Any,
+) -> Array:
+    """The error of a mean over nodes: of the terms, the weights, and what is beyond the first.
+
+    That falls as the power by which the moment exists.
+    """
+    axes = (..., *(None,) * (each.ndim - nodes.log_scale.ndim))
+    sizes = weight * jnp.abs(each)
+    beyond = sizes[0] / nodes.step[axes] / jnp.where(excess > 0, excess, 1.0)
+    beyond = jnp.where(beyond > 1e-9 * jnp.sum(sizes, axis=0), beyond, 0.0)
+    stderr = jnp.where(total.stderr > 0, total.stderr, 0.0)[axes]
+    return jnp.sum(weight * error + sizes * stderr, axis=0) + beyond
+
+
+def _bounded(problem: Problem) -> Array:
+    """Which coordinates have two finite limits; all of a ball or an ellipsoid, shape (..., d)."""
+    region = problem.region
+    if isinstance(region, Box):
+        return jnp.isfinite(region.low) & jnp.isfinite(region.high)
+    return jnp.full(problem.loc.shape, isinstance(region, QuadraticRegion))
 
 
 # --- The choice -----------------------------------------------------------------------------------

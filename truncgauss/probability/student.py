@@ -33,7 +33,7 @@ from truncgauss.execution.pytrees import (
     values_of,
 )
 from truncgauss.gaussian.covariances import CovarianceMatrix
-from truncgauss.gaussian.problem import Estimate, LocRows, Problem, over_rows
+from truncgauss.gaussian.problem import Estimate, LocRows, PRNGKey, Problem, over_rows
 from truncgauss.gaussian.regions import Box, LinearRegion, QuadraticRegion
 from truncgauss.probability.exact import Exact, applies
 from truncgauss.probability.expectation_propagation import ExpectationPropagation
@@ -49,6 +49,7 @@ SERIES = tuple(1.0 / math.factorial(n) for n in range(2, 18))
 EXACT, SAMPLED = (38.0, 8.0, 56, 4096), (17.0, 4.0, 16, 512)
 UNKNOWN_DF = 2.0  # by which the number of nodes is chosen where df is traced
 NUM_STEPS, NUM_HALVINGS = 30, 14
+BETWEEN = 32  # points of a grid for draws, from one node to the next
 
 
 def is_gaussian(df: Any) -> bool:
@@ -108,12 +109,19 @@ def at_scale(problem: Problem, log_scale: Array, kind: str) -> Problem:
     """
     loc, covariance, region = problem
     scale = jnp.exp(log_scale)[..., None]
-    if isinstance(region, Box) and isinstance(covariance, CovarianceMatrix) and loc.shape[-1] > 3:
+    if has_scaled_limits(problem):
+        assert isinstance(region, Box)
         mean = loc if kind == "Kshirsagar" else loc * scale
         return Problem(mean, covariance, Box(region.low * scale, region.high * scale))
     mean = loc / scale if kind == "Kshirsagar" else loc
     by = jnp.broadcast_to(1.0 / scale, (*scale.shape[:-1], loc.shape[-1]))
     return Problem(mean, covariance.scaled(by), region)
+
+
+def has_scaled_limits(problem: Problem) -> bool:
+    """Whether the variable of `at_scale` is S X, not X."""
+    matrix = isinstance(problem.covariance, CovarianceMatrix) and problem.loc.shape[-1] > 3
+    return matrix and isinstance(problem.region, Box)
 
 
 class ScaleNodes(NamedTuple):
@@ -269,3 +277,39 @@ def log_probability(
     """
     nodes = nodes_of(problem, df, kind)
     return mixed(nodes, df, gaussian(at_scale(problem, nodes.log_scale, kind)))
+
+
+def drawn_log_scales(
+    key: PRNGKey,
+    problem: Problem,
+    df: Array,
+    kind: str,
+    gaussian: Callable[[Problem], Estimate],
+    num_samples: int,
+) -> Array:
+    """Draws of t = log S given that X is in the region, shape (num_samples, ...).
+
+    They invert the distribution function on a grid, in which log P given S is interpolated by
+    cubics; its error there is below that of P.
+    """
+    nodes = nodes_of(problem, df, kind)
+    inside = gaussian(at_scale(problem, nodes.log_scale, kind)).log_prob
+    ends = 2.0 * inside[:1] - inside[1:2], 2.0 * inside[-1:] - inside[-2:-1]
+    padded = jnp.concatenate([ends[0], inside, ends[1]])
+    fractions = np.arange(BETWEEN) / BETWEEN
+    points, count = np.array([-1.0, 0.0, 1.0, 2.0]), len(inside) - 1
+    others = [np.delete(points, k) for k in range(4)]
+    cubics = [np.prod((fractions[:, None] - x) / (p - x), -1) for p, x in zip(points, others)]
+    shape = (BETWEEN, 1, *(1,) * (inside.ndim - 1))
+    log_prob = sum(c.reshape(shape) * padded[None, k : k + count] for k, c in enumerate(cubics))
+    steps = jnp.asarray(fractions, inside.dtype).reshape(shape) * nodes.step
+    log_scale = nodes.log_scale[None, :-1] + steps
+    terms = (log_density(log_scale, df) + log_prob).swapaxes(0, 1)
+    terms = terms.reshape(-1, math.prod(inside.shape[1:]))
+    sizes = jnp.exp(jnp.maximum(terms - terms.max(0), -1e3))  # NaN where P is 0
+    masses = jnp.cumsum(0.5 * (sizes[1:] + sizes[:-1]), axis=0)
+    shares = jnp.concatenate([jnp.zeros_like(masses[:1]), masses]) / masses[-1:]
+    uniforms = jax.random.uniform(key, (num_samples, sizes.shape[1]), inside.dtype)
+    grid = log_scale.swapaxes(0, 1).reshape(sizes.shape)
+    draws = jax.vmap(jnp.interp, in_axes=1, out_axes=1)(uniforms, shares, grid)
+    return draws.reshape(num_samples, *inside.shape[1:])
