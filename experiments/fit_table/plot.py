@@ -94,7 +94,7 @@ def unseen(low, high, ax, across=False, x=None):
     for limits, outer in ((low, ends[0]), (high, ends[1])):
         if len(limits) == 1 and np.isfinite(limits[0]):
             span(
-                outer, limits[0], facecolor="none", edgecolor=plotting.UNSEEN, hatch="....",
+                outer, limits[0], facecolor="none", edgecolor=plotting.UNSEEN, hatch="\\\\\\\\",
                 linewidth=0, label=label, zorder=0.5,
             )  # fmt: skip
         elif len(limits) > 1 and np.isfinite(limits).any():
