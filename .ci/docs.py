@@ -68,6 +68,7 @@ GUIDE = {
     "draws": "Draws and moments",
     "tails": "Quadratic forms and the outside",
     "numpyro": "NumPyro",
+    "pymc-stan": "PyMC and Stan",
     "optimisation": "Optimisation",
     "collisions": "Collision probabilities",
     "methods": "Which method?",

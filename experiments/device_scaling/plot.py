@@ -1,45 +1,42 @@
-"""Efficiencies against the number of devices, and seconds of the work."""
+"""Efficiency of each kind of work on several devices, beside that of independent processes."""
+
+import numpy as np
 
 from truncgauss import plotting
 
 
 def plot(results):
-    """Seconds, the efficiency by the clock and that by processor seconds, a line for each work.
+    """Bars of the efficiency on all devices, by the clock and by processor seconds.
 
-    A dash is what independent processes reach that do the same work at the same time: the machine's
-    own bound.
+    A line across a bar is what as many independent processes reach that do the same work at once:
+    the machine's bound.
     """
     scaling = results["scaling"]
-    picture, axes = plotting.figure(1, 3, size=(3.6, 3.2))
-    labels = {
-        "wall": "seconds of a call",
-        "efficiency": f"efficiency by the clock\n{int(results['cores'])} cores, load before "
-        f"{results['load']:.0f}",
-        "work_efficiency": "efficiency by\nprocessor seconds",
+    kinds = [name for name in scaling if "processes" not in name]
+    at = np.arange(len(kinds), dtype=float)
+    picture, axes = plotting.figure(1, 2, size=(3.4, 2.4), sharey=True)
+    titles = {
+        "efficiency": ("wall", f"By the clock, load before {results['load']:.1f}"),
+        "work_efficiency": ("work", "By processor seconds"),
     }
-    for ax, (field, label) in zip(axes, labels.items(), strict=True):
-        kinds = [name for name in scaling if "processes" not in name]
-        for name, curve in scaling.items():
-            # Processes have the colour of the same work on devices.
-            style = {} if name in kinds else {"linestyle": "--", "marker": "s"}
-            number = kinds.index(name.replace("processes", "strong"))
-            plotting.curves(
-                curve["counts"], [curve[field]], [name], series=[number], **style,
-                xlabel="devices, or processes of one device", ylabel=label, ax=ax,
-            )  # fmt: skip
-        bounds = {} if field == "wall" else results["bounds"]
-        for name, bound in bounds.items():
-            height = bound["wall" if field == "efficiency" else "work"]
-            ax.plot(  # what independent processes reach, above which no spreading can come
-                [int(results["cores"])], [height], "_", markersize=14,
-                color=plotting.SERIES[kinds.index(name)].color,
-            )  # fmt: skip
-        counts = sorted({int(n) for curve in scaling.values() for n in curve["counts"]})
-        ax.set_xscale("log", base=2)
-        ax.set_xticks(counts, [str(n) for n in counts])
-        ax.minorticks_off()
-        if field == "wall":
-            ax.set_yscale("log")
-        else:
-            ax.set_ylim(0.0, 1.2)
+    for ax, (field, (bound, title)) in zip(axes, titles.items(), strict=True):
+        count = max(int(scaling[name]["counts"][-1]) for name in kinds)
+        ax.barh(
+            at, [scaling[name][field][-1] for name in kinds], 0.6, color=plotting.SERIES[5].color,
+            label=f"{count} devices",
+        )  # fmt: skip
+        bounds = {name: each[bound] for name, each in results["bounds"].items()}
+        ax.plot(
+            list(bounds.values()), [at[kinds.index(name)] for name in bounds], "|", color="#000000",
+            markersize=16, markeredgewidth=1.6, label="independent processes",
+        )  # fmt: skip
+        of_processes = [name for name in scaling if "processes" in name]
+        plotting.points(
+            [scaling[name][field][-1] for name in of_processes],
+            [at[kinds.index(name.replace("processes", "strong"))] for name in of_processes],
+            series=1, label="joined processes of one device", ax=ax,
+        )  # fmt: skip
+        ax.set(xlim=(0.0, 1.2), xlabel="efficiency", yticks=at, yticklabels=kinds)
+        ax.set_ylim(len(kinds) - 0.5, -0.5)
+        plotting.title(title, ax=ax)
     return plotting.shared_legend(picture, columns=3)

@@ -227,7 +227,7 @@ class ClusterFit(LikelihoodFit):
         return sum(t.edges for t in self.terms) - sum(t.edges for t in small.terms)
 
     def predict(self, new: Any = None, *args: Any, **settings: Any) -> Any:
-        """The mean X b of new rows, as `derived` has it: value (m,) with standard errors.
+        """Means X b of new rows, as by `LikelihoodFit.derived`: value (m,) with standard errors.
 
         Args:
             new: a table with the covariates; the rows themselves by default.
