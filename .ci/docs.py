@@ -56,6 +56,7 @@ GUIDE = {
     "rows": "Rows known in part",
     "regression": "Regression and tables",
     "selection": "Selection models",
+    "repeated-measures": "Repeated and related rows",
     "ordinal": "Ordered categories",
     "simultaneous": "Simultaneous inference",
     "econometrics": "Econometrics",

@@ -321,3 +321,19 @@ def test_errors_speak(settings, words):
     y, design = np.arange(6.0), np.ones((6, 1))
     with pytest.raises(ValueError, match=words):
         tg.fit_clusters(y, design, **({"cluster": [0, 0, 0, 1, 1, 1]} | settings))
+
+
+def test_many_limited_rows_of_any_covariance_agree_with_one_effect():
+    rng = np.random.default_rng(8)
+    y = (np.repeat(rng.normal(size=12), 6) + rng.normal(size=72) > 0.3).astype(float)
+    cluster, ones, member = np.repeat(np.arange(12), 6), np.ones((72, 1)), np.tile(np.arange(6), 12)
+    shared = tg.Kinship(np.ones((6, 6)), member, name="shared")
+    dense = model(y, ones, cluster, (shared, tg.Residual()), binary=True)
+    value, error = values_at(dense, [-0.3, 1.1])
+    exact, none = values_at(
+        model(y, ones, cluster, (tg.RandomEffects(), tg.Residual()), binary=True), [-0.3, 1.1]
+    )
+    assert dense.expensive and none.max() < 1e-10 and 0 < error.max() < 0.01
+    assert np.abs(value - exact).max() < 6.0 * error.max()
+    again, _ = values_at(dense, [-0.3, 1.1])
+    assert np.array_equal(value, again)

@@ -777,8 +777,8 @@ def names_of(design: tables.Table, terms: list[CovarianceTerm]) -> tuple[str, ..
 
 
 def centred_start(inputs: ClusterInputs, white: Whitened) -> tuple[float, float, np.ndarray]:
-    """The middle to be subtracted from outcomes, their unit, and the first coefficients of whitened
-    covariates, by least squares of what is known, or a probit."""
+    """The middle of outcomes, their unit, and coefficients of whitened covariates
+    to begin with: least squares of what is known, or a probit."""
     seen = ~inputs.missing
     lower, upper, design = inputs.lower[seen], inputs.upper[seen], white.design[seen]
     if inputs.binary:
