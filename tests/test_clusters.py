@@ -337,3 +337,70 @@ def test_many_limited_rows_of_any_covariance_agree_with_one_effect():
     assert np.abs(value - exact).max() < 6.0 * error.max()
     again, _ = values_at(dense, [-0.3, 1.1])
     assert np.array_equal(value, again)
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e5])
+def test_units_of_a_covariate_change_no_edge(unit):
+    rng = np.random.default_rng(1)
+    cluster, time = np.repeat(np.arange(40), 5), np.tile(np.linspace(0, 8, 5), 40)
+    z = rng.normal(size=(40, 2))
+    y = 1 + 0.3 * time + z[cluster, 0] + 0.4 * z[cluster, 1] * time + 0.5 * rng.normal(size=200)
+    plain, other = (
+        tg.fit_clusters(y, x, cluster, (tg.RandomEffects(x), tg.Residual()), progress=False)
+        for x in (np.c_[np.ones(200), time], np.c_[np.ones(200), unit * time])
+    )
+    scale = np.array([1.0, unit, 1.0, unit, 1.0, 1.0])
+    assert other.edges == plain.edges == ()
+    np.testing.assert_allclose(other.log_likelihood, plain.log_likelihood, rtol=1e-12)
+    np.testing.assert_allclose(other.estimates * scale, plain.estimates, rtol=1e-7)
+    np.testing.assert_allclose(other.errors * scale, plain.errors, rtol=1e-6)
+    pairs = zip(other.effects()[1:], plain.effects()[1:])
+    for ours, theirs in pairs:
+        np.testing.assert_allclose(ours * [1.0, unit], theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_an_effect_that_another_determines():
+    rng = np.random.default_rng(3)
+    cluster, time = np.repeat(np.arange(15), 4), np.tile(np.arange(4) / 3.0, 15)
+    y = 1 + 0.3 * time + rng.normal(size=15)[cluster] * (1 + 0.8 * time)
+    design, y = np.c_[np.ones(60), time], y + 0.8 * rng.normal(size=60)
+    terms = tg.RandomEffects(design), tg.Residual()
+    fit = tg.fit_clusters(y, design, cluster, terms, progress=False)
+    assert fit.converged and fit.edges == ("correlation[1, 0]",)
+    assert abs(fit.estimates[4]) > 1 - 1e-6 and np.isnan(fit.errors[4])
+    assert np.all(np.isfinite(fit.errors[[0, 1, 2, 3, 5]]))
+    assert any("determined by the ones before it" in note for note in fit.notes)
+    with pytest.raises(ValueError, match="no interval"):
+        fit.profile("correlation[1, 0]")
+
+
+def test_there_is_no_maximum_where_outcomes_are_separated():
+    rng = np.random.default_rng(0)
+    cluster, ones, x = np.repeat(np.arange(30), 4), np.ones((120, 1)), rng.normal(size=120)
+    settings = {"binary": True, "progress": False}
+    for y, design in ((ones[:, 0], ones), (1.0 * (x > 0), np.c_[ones, x])):
+        fit = tg.fit_clusters(y, design, cluster, **settings)
+        assert not fit.converged and "outcomes are separated" in fit.reason
+    agreed = tg.fit_clusters((cluster % 2).astype(float), ones, cluster, **settings)
+    assert not agreed.converged and "grows with sigma[intercept]" in agreed.reason
+    y = rng.normal(size=30)[cluster]
+    met = tg.fit_clusters(y, ones, cluster, progress=False)
+    assert not met.converged and "explain the exact outcomes" in met.reason
+
+
+def test_the_error_of_a_row_beside_a_process_may_be_zero():
+    cluster, ones = np.repeat(np.arange(40), 6), np.ones((240, 1))
+    matrix = 0.7 ** np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
+    for seed in (1, 2):
+        rng = np.random.default_rng(seed)
+        y = rng.multivariate_normal(np.zeros(6), matrix, size=40).ravel()
+        process = tg.AutoRegressive()
+        small = tg.fit_clusters(y, ones, cluster, process, progress=False)
+        large = tg.fit_clusters(y, ones, cluster, (process, tg.Residual()), progress=False)
+        test = tg.likelihood_ratio(small, large)
+        if seed == 1:  # inside
+            tail = 0.5 * stats.chi2.sf(test.statistic, 1)
+            assert large.edges == () and abs(test.p_value - tail) < 1e-12
+        else:
+            assert large.edges == ("sigma",) and np.isnan(large.errors[3])
+            assert test.statistic < 1e-9

@@ -70,6 +70,17 @@ def test_comparisons():
     check_picture(picture)
 
 
+def test_assay():
+    results, picture = completed("assay", num_patients=40, num_trials=8)
+    assert results["failed"] == "" and 0.2 < results["below"] < 0.5
+    errors = np.abs(np.mean(results["estimates"] - results["truth"], axis=0))
+    spread = np.std(results["estimates"][:, 1], axis=0) / np.sqrt(8)
+    assert np.all(errors[1] < 4 * spread)
+    assert errors[0, 1] > 0.05 > 4 * errors[1, 1]  # the slope with half of the limit is too flat
+    assert results["held"][1, 1] > 0.6 > results["held"][0, 1]
+    check_picture(picture)
+
+
 def test_existence():
     results, picture = completed(
         "existence", cuts=(0.0, 2.0), sizes=(10, 50), num_samples=400, num_fits=6

@@ -22,9 +22,10 @@ import numpy as np
 
 from truncgauss.execution import tables
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
-from truncgauss.execution.row_sums import refuse_spread
+from truncgauss.execution.row_sums import RowSums, refuse_spread
 from truncgauss.fitting.centring import Whitened, whitened
 from truncgauss.fitting.engine import check_settings, maximum_likelihood
+from truncgauss.fitting.existence import clearly_bounded, rising_direction
 from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.linear_gaussian import STEP
 from truncgauss.fitting.model import Model
@@ -63,6 +64,25 @@ AT_EDGE = (
     "{} is at the edge 0 of its range: the rows speak for no such variance. It has no standard "
     "error; profile intervals hold, and likelihood_ratio takes the edge into account."
 )
+DETERMINED = (
+    "{} is at the edge of its range: an effect is determined by the ones before it. It has no "
+    "standard error and no interval; fewer effects describe the rows as well."
+)
+SEPARATED = (
+    "There is no maximum: the outcomes are separated. The likelihood grows for ever along the "
+    "direction of {}: no row becomes less likely the farther that goes. Drop the covariates that "
+    "separate the rows, or use a prior."
+)
+MET_EXACTLY = (
+    "There is no maximum: the effects explain the exact outcomes, and the likelihood grows as {} "
+    "falls to 0. Leave out effects, or give noise."
+)
+APART = (
+    "There is no maximum: the outcomes of a cluster hardly differ: the likelihood grows with {}. "
+    "Use other terms, more rows in a cluster, or a prior."
+)
+FARTHEST = 1e2  # deviation of effects on outcomes of 0 and 1 beyond which none is a maximum
+RANGES = {"sigma": (0.0, np.inf), "range": (0.0, np.inf), "rho": (-1.0, 1.0)}
 PROBIT_SCALE = (
     "sigma of {} is fixed at 1, as outcomes of 0 and 1 do not tell the scale of what is behind "
     "them: coefficients are in units of it."
@@ -193,11 +213,27 @@ class ClusterFit(LikelihoodFit):
             signed = dataclasses.replace(self.coordinates, signed=True)
             roots = dataclasses.replace(self, coordinates=signed, edges=(), terms=())
             return 0.0, roots.profile(name, level)[1] ** 2
+        if name in self.determined:
+            raise ValueError(f"profile: {DETERMINED.format(name)}")
         low, high = super().profile(name, level)
-        return (max(low, 0.0) if name.startswith("sigma") else low), high
+        if number < len(self.coefficients):
+            return low, high
+        least, most = RANGES.get(name.partition("[")[0], (-np.inf, np.inf))
+        if name.startswith("correlation"):
+            least, most = -1.0, 1.0
+        return max(low, least), min(high, most)
+
+    @property
+    def determined(self) -> set[str]:
+        """Names of the correlations at an edge, of effects that others determine."""
+        squares = {self.names[k] for k in self.squares}
+        return {x for x in self.edges if x.startswith("correlation") and x not in squares}
 
     def kind_of(self, number: int) -> str:
-        return "variance" if number in self.squares else super().kind_of(number)
+        if number in self.squares:
+            return "variance"
+        # A deviation at its edge 0 may have either sign: a logarithm has no profile there.
+        return "number" if self.names[number] in self.edges else super().kind_of(number)
 
     @property
     def squares(self) -> set[int]:
@@ -214,17 +250,25 @@ class ClusterFit(LikelihoodFit):
         return super().profile_along(number, function)
 
     def with_intervals(self, num_profiles: int) -> "ClusterFit":
-        fit = super().with_intervals(num_profiles)
+        ratios = self.wald_ratios
+        if len(ratios):  # an estimate without an interval has none to be replaced
+            ratios = np.array(ratios)
+            ratios[[name in self.determined for name in self.names]] = 1.0
+        fit = LikelihoodFit.with_intervals(
+            dataclasses.replace(self, wald_ratios=ratios), num_profiles
+        )
         if not fit.converged or self.information == "sandwich" or not num_profiles:
             return fit
-        some = [name for name in self.edges if name not in fit.profiles]
+        some = [x for x in self.edges if x not in fit.profiles and x not in self.determined]
         profiles = {name: self.profile(name) for name in some}
         return dataclasses.replace(fit, profiles=fit.profiles | profiles)
 
     def edges_beyond(self, small: LikelihoodFit) -> int:
         if not isinstance(small, ClusterFit):
             return 0
-        return sum(t.edges for t in self.terms) - sum(t.edges for t in small.terms)
+        effects = [sum(t.edges for t in f.terms if not t.independent) for f in (self, small)]
+        errors = [sum(t.edges for t in f.terms if t.independent) for f in (self, small)]
+        return effects[0] - effects[1] + (0 if errors[1] else errors[0])
 
     def predict(self, new: Any = None, *args: Any, **settings: Any) -> Any:
         """Means X b of new rows, as by `LikelihoodFit.derived`: value (m,) with standard errors.
@@ -341,6 +385,8 @@ class ClusterModel(Model):
         start: free coordinates to begin with.
         table: the rows as the user has them.
         sentences: on the rows.
+        rising: why there is no maximum, if outcomes are separated.
+        binary: whether outcomes are 0 and 1.
         counts: of nodes of the last plan.
     """
 
@@ -351,6 +397,8 @@ class ClusterModel(Model):
     table: "LongTable"
     names: tuple[str, ...]
     sentences: tuple[str, ...]
+    rising: str | None
+    binary: bool
     counts: list[int] = dataclasses.field(default_factory=list)
     references = ("hughes1999", "self1987")
     no_start = (
@@ -405,9 +453,36 @@ class ClusterModel(Model):
             others.append(x)
         return [self.start, *others]
 
+    def obstacle(self, path: Path) -> str | None:
+        if self.rising is not None:
+            return self.rising
+        terms = self.inner.covariance.terms
+        parts = self.inner.covariance.split(self.inner.split(path.end.x)[1])
+        for term, x in zip(terms, parts):
+            wide = [name for name, z in zip(term.sigma_names, np.abs(x)) if z > FARTHEST]
+            if self.binary and wide:
+                return APART.format(wide[0])
+            if term.independent and self.unbounded and term.at_edge(x, EDGE):
+                return MET_EXACTLY.format(term.at_edge(x, EDGE)[0])
+        return None
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether the likelihood has no bound where the variances of single rows are 0."""
+        exact = [rows for rows in self.shapes if rows.num_exact]
+        forms = [self.inner.covariance.form(rows.columns) is not None for rows in exact]
+        return bool(exact) and all(forms) and not any(np.any(rows.noise) for rows in exact)
+
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:
         edges = self.edges(path.end.x) if fields["converged"] else ()
-        return (*common, *(AT_EDGE.format(name) for name in edges), *self.sentences)
+        return (*common, *map(self.at_edge, edges), *self.sentences)
+
+    def at_edge(self, name: str) -> str:
+        """The sentence on an estimate at an edge."""
+        terms = self.inner.covariance.terms
+        squares = {term.names[k] for term in terms for k in term.squares}
+        determined = name.startswith("correlation") and name not in squares
+        return (DETERMINED if determined else AT_EDGE).format(name)
 
     def result(self, fields: dict[str, Any], path: Path) -> ClusterFit:
         p, edges = len(self.inner.shift), self.edges(path.end.x)
@@ -436,7 +511,8 @@ def effects_of_all(fit: ClusterFit, number: int) -> Effects:
         means.append(unit * np.asarray(mean))
         errors.append(unit * np.asarray(error))
     if isinstance(covariance.terms[number], RandomEffects):
-        pair = [np.concatenate(parts)[table.number] for parts in (means, errors)]
+        units = np.array(covariance.terms[number].units)
+        pair = [np.concatenate(parts)[table.number] / units for parts in (means, errors)]
         return Effects(table.labels, *(x[:, 0] if x.shape[1] == 1 else x for x in pair))
     n = table.observations.num_rows
     whole = np.full(n, np.nan), np.full(n, np.nan)
@@ -475,7 +551,7 @@ def effects_of(
     def one(columns: jax.Array, g: jax.Array, h: jax.Array) -> tuple[jax.Array, jax.Array]:
         if isinstance(term, RandomEffects):
             factor = term.factor(coordinates)
-            prior = factor @ factor.T
+            prior = factor @ factor.T  # of columns in units
             across = prior @ columns.T
         else:
             across = prior = term.parts(coordinates, columns).dense
@@ -751,8 +827,22 @@ def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterMode
     table = table._replace(observations=inputs.observations, covariates=inputs.covariates(white))
     return ClusterModel(
         shapes=shapes, inner=inner, start=np.concatenate(starts), weights=weights, table=table,
-        names=names, sentences=notes,
+        names=names, sentences=notes, rising=separated(centre, white, names), binary=inputs.binary,
     )  # fmt: skip
+
+
+def separated(inputs: ClusterInputs, white: Whitened, names: tuple[str, ...]) -> str | None:
+    """The sentence on a direction of coefficients along which no row becomes less likely, whatever
+    the effects are, and some more so; None if there is none."""
+    seen = ~inputs.missing
+    rows = inputs.lower[seen], inputs.upper[seen], white.design[seen], True, RowSums()
+    direction = None if clearly_bounded(*rows) else rising_direction(*rows)
+    if direction is None:
+        return None
+    slopes = white.transform @ direction[:-1]
+    slopes = slopes / np.abs(slopes).max()
+    parts = ", ".join(f"{b:.3g} in {name}" for b, name in zip(slopes, names) if abs(b) > 1e-9)
+    return SEPARATED.format(parts)
 
 
 def starts_of(first: np.ndarray, terms: list[CovarianceTerm], binary: bool) -> list[np.ndarray]:

@@ -35,6 +35,10 @@ class CommonCorrelation(CovarianceTerm):
         return Parts(sigma * root * ones[:, None], sigma**2 * (1.0 - root**2) * ones)
 
     @property
+    def edges(self) -> int:
+        return 1  # the variance of the shared effect
+
+    @property
     def squares(self) -> tuple[int, ...]:  # type: ignore[override]
         return (len(self.sigma_names),)
 

@@ -21,7 +21,7 @@ class Diagonal(CovarianceTerm):
 
     item: Any = static_field(default=None)
     title = "diagonal"
-    edges = 0
+    independent = True
 
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:
         if self.sigma is not None:
@@ -45,4 +45,4 @@ class Diagonal(CovarianceTerm):
         return np.where(x < 0, -1.0, 1.0)
 
     def at_edge(self, x: np.ndarray, least: float) -> tuple[str, ...]:
-        return tuple(np.array(self.sigma_names)[np.abs(x) < least])
+        return tuple(name for name, z in zip(self.sigma_names, x) if abs(z) < least)

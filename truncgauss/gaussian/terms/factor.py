@@ -45,7 +45,7 @@ class Factor(CovarianceTerm):
         return items[items >= factors], factors[items >= factors]
 
     @property
-    def edges(self) -> int:  # type: ignore[override]
+    def edges(self) -> int:
         return self.rank
 
     @property
@@ -73,4 +73,4 @@ class Factor(CovarianceTerm):
     def at_edge(self, x: np.ndarray, least: float) -> tuple[str, ...]:
         factors = self.entries[1]
         none = np.bincount(factors, x**2) < least**2
-        return tuple(np.array(self.sigma_names)[none[factors]])
+        return tuple(name for name, at in zip(self.sigma_names, none[factors]) if at)

@@ -3,6 +3,7 @@
 from typing import Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from truncgauss.execution import tables
@@ -12,6 +13,7 @@ from truncgauss.gaussian.terms.term import (
     LongRows,
     Parts,
     deviations_and_correlations,
+    edges_of_factor,
     factor_of,
     lower_factor,
     pairs_of,
@@ -34,6 +36,7 @@ class RandomEffects(CovarianceTerm):
     """
 
     design: Any = static_field(default=None)
+    units: tuple[float, ...] = static_field(default=(), kw_only=True)  # of the columns
     title = "intercept"
 
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:
@@ -54,16 +57,22 @@ class RandomEffects(CovarianceTerm):
             raise ValueError(f"{what} holds NaN or infinity.")
         if len(labels) > 1 and self.sigma is not None:
             raise ValueError("RandomEffects: sigma can be fixed for one effect only.")
-        term = type(self)(sigma=self.sigma, name=self.name, labels=labels)
-        return term, lambda index: values[index]
+        # Powers of two, so that rows of like sizes share their programs.
+        sizes = np.sqrt(np.mean(values**2, axis=0))
+        units = 2.0 ** np.round(np.log2(np.where(sizes > 0, sizes, 1.0)))
+        sigma = None if self.sigma is None else float(self.sigma * units[0])
+        term = type(self)(
+            units=tuple(units.tolist()), sigma=sigma, name=self.name, labels=labels
+        )  # fmt: skip
+        return term, lambda index: values[index] / units
 
     @property
     def rank(self) -> int:
         return len(self.labels)
 
     @property
-    def edges(self) -> int:  # type: ignore[override]
-        return self.rank
+    def edges(self) -> int:
+        return self.rank if self.sigma is None else 0
 
     @property
     def sigma_names(self) -> tuple[str, ...]:
@@ -78,7 +87,7 @@ class RandomEffects(CovarianceTerm):
         return (*self.sigma_names, *self.shape_names)
 
     def factor(self, x: jax.Array) -> jax.Array:
-        """L with G = L L^T, (r, r)."""
+        """L with G = L L^T, (r, r), for columns in units."""
         sigma = self.split(x)[0]
         return sigma[None, None] if self.rank == 1 else lower_factor(x, self.rank)
 
@@ -91,10 +100,17 @@ class RandomEffects(CovarianceTerm):
         return ((variance / self.rank) ** 0.5 * np.eye(self.rank))[np.tril_indices(self.rank)]
 
     def estimates(self, x: jax.Array) -> jax.Array:
-        return deviations_and_correlations(self.factor(x))[: len(self.names)]
+        values = deviations_and_correlations(self.factor(jnp.asarray(x)))[: len(self.names)]
+        return values.at[: len(self.sigma_names)].divide(self.divisors)
 
     def free(self, estimates: jax.Array) -> jax.Array:
+        estimates = jnp.asarray(estimates).at[: len(self.sigma_names)].multiply(self.divisors)
         return estimates if self.rank == 1 else factor_of(estimates, self.rank)
+
+    @property
+    def divisors(self) -> np.ndarray:
+        """The units of the deviations that are estimated."""
+        return np.array(self.units[: len(self.sigma_names)])
 
     def signs(self, x: np.ndarray) -> np.ndarray:
         return signs_of_columns(x, self.rank) if len(x) else np.ones(0)
@@ -102,6 +118,4 @@ class RandomEffects(CovarianceTerm):
     def at_edge(self, x: np.ndarray, least: float) -> tuple[str, ...]:
         if self.rank == 1:
             return super().at_edge(x, least)
-        i, j = np.tril_indices(self.rank)
-        diagonal = np.abs(x[i == j])
-        return tuple(np.array(self.sigma_names)[diagonal < least])
+        return edges_of_factor(np.asarray(self.factor(jnp.asarray(x))), self.names, least)

@@ -16,7 +16,7 @@ class Residual(CovarianceTerm):
     """
 
     title = "residual"
-    edges = 0
+    independent = True
 
     @property
     def sigma_names(self) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ class CovarianceTerm:
     labels: tuple[str, ...] = static_field(default=(), kw_only=True)
 
     title = "term"
-    edges = 1  # variances that may be 0
+    independent = False  # whether these are errors of each row by itself
     shape_names: ClassVar[tuple[str, ...]] = ()
     squares: ClassVar[
         tuple[int, ...]
@@ -124,6 +124,11 @@ class CovarianceTerm:
     def split(self, x: jax.Array) -> tuple[Any, jax.Array]:
         """Sigma and the coordinates of the shape."""
         return (x[0], x[1:]) if self.sigma is None else (jnp.asarray(self.sigma), x)
+
+    @property
+    def edges(self) -> int:
+        """How many variances that are estimated may be 0."""
+        return len(self.sigma_names)
 
     @property
     def label(self) -> str:
@@ -185,7 +190,7 @@ class CovarianceTerm:
 
     def at_edge(self, x: np.ndarray, least: float) -> tuple[str, ...]:
         """Names of the estimates that are at an edge: standard deviations below `least`."""
-        return self.sigma_names if self.edges and self.sigma is None and abs(x[0]) < least else ()
+        return self.sigma_names if self.sigma is None and abs(x[0]) < least else ()
 
 
 # ---------------------------------------------------------------- several deviations
@@ -211,6 +216,18 @@ def factor_of(estimates: jax.Array, r: int) -> jax.Array:
     i, j = np.tril_indices(r, -1)
     matrix = jnp.eye(r).at[i, j].set(estimates[r:]).at[j, i].set(estimates[r:])
     return (estimates[:r, None] * jnp.linalg.cholesky(matrix))[np.tril_indices(r)]
+
+
+def edges_of_factor(factor: np.ndarray, names: tuple[str, ...], least: float) -> tuple[str, ...]:
+    """Names of the deviations that are below `least`, and of the correlations of an effect that the
+    ones before it determine, for L L^T; `names` are those of deviations and correlations."""
+    r = len(factor)
+    sizes = np.linalg.norm(factor, axis=1)
+    zero = sizes < least
+    determined = (np.abs(np.diagonal(factor)) < least * sizes) & (np.arange(r) > 0)
+    i, j = np.tril_indices(r, -1)
+    edges = np.concatenate([zero, (determined | zero)[i] | zero[j]])
+    return tuple(name for name, at in zip(names, edges[edges.size - len(names) :]) if at)
 
 
 def signs_of_columns(x: np.ndarray, r: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from truncgauss.gaussian.terms.term import (
     LongRows,
     Parts,
     deviations_and_correlations,
+    edges_of_factor,
     factor_of,
     lower_factor,
     pairs_of,
@@ -32,7 +33,7 @@ class Unstructured(CovarianceTerm):
 
     item: Any = static_field(default=None)
     title = "unstructured"
-    edges = 0
+    edges = 0  # a matrix has no variance of 0 beside others
 
     def prepared(self, rows: LongRows) -> tuple[Self, Any]:
         codes, labels = rows.codes(self.item, "Unstructured: item")
@@ -82,4 +83,4 @@ class Unstructured(CovarianceTerm):
         return signs_of_columns(x, len(self.labels)) if self.sigma is None else np.ones(len(x))
 
     def at_edge(self, x: np.ndarray, least: float) -> tuple[str, ...]:
-        return ()
+        return edges_of_factor(np.asarray(self.factor(jnp.asarray(x))), self.names, least)

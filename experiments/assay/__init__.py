@@ -1,0 +1,1 @@
+"""Repeated measurements with a detection limit, by the likelihood or with half of the limit."""
