@@ -51,8 +51,8 @@ def errors(results, ax):
             ax.plot(mean, row + shift, "|", color=color, ms=13, mew=2.2, label=label)
     ax.axvline(0.0, color="#222222", linestyle="--", linewidth=0.9)
     ax.set(
-        xlabel="estimate minus truth", ylabel="estimate", yticks=rows, yticklabels=list(results["names"]),
-        ylim=(-0.5, len(rows) - 0.5),
+        xlabel="estimate minus truth", ylabel="estimate",
+        yticks=rows, yticklabels=list(results["names"]), ylim=(-0.5, len(rows) - 0.5),
     )  # fmt: skip
     plotting.title(f"{len(differences)} trials, and their means", ax=ax)
     plotting.legend(ax=ax)
