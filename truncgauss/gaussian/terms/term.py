@@ -127,7 +127,7 @@ class CovarianceTerm:
 
     @property
     def edges(self) -> int:
-        """How many variances that are estimated may be 0."""
+        """The number of estimated variances that may be 0."""
         return len(self.sigma_names)
 
     @property
