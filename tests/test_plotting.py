@@ -251,3 +251,25 @@ def test_many_points_are_one_picture_in_an_svg(tmp_path):
     plotting.worm(rng.normal(size=50000), ax=plotting.figure()[1])
     plotting.save(picture, tmp_path / "many")
     assert (tmp_path / "many.svg").stat().st_size < 500_000
+
+
+def test_simultaneous_intervals_and_a_band():
+    covariance = np.array([[0.2, 0.1], [0.1, 0.3]])
+    result = tg.simultaneous([0.3, -1.2], covariance, df=12, names=["a", "b"])
+    ax = plotting.simultaneous(result)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b"]
+    alone, joint = (np.array(lines.get_segments())[:, :, 0] for lines in ax.collections[::2])
+    reach = stats.t.ppf(0.975, 12) * result.standard_errors
+    np.testing.assert_allclose(
+        alone, np.stack([result.estimates - reach, result.estimates + reach], 1)
+    )
+    np.testing.assert_allclose(joint, np.stack([result.low, result.high], 1))
+    assert np.all(np.ptp(joint, axis=1) > np.ptp(alone, axis=1))
+    curve = plotting.simultaneous(result, [0.0, 1.0])
+    labels = curve.get_legend_handles_labels()[1]
+    assert labels == ["everywhere", "fitted", "at one point alone"]
+    with pytest.raises(ValueError, match=r"x has shape \(3,\), the curve \(2,\)"):
+        plotting.simultaneous(result, [0.0, 1.0, 2.0])
+    one_sided = tg.simultaneous([0.3, -1.2], covariance, alternative="less")
+    with pytest.raises(ValueError, match="two-sided"):
+        plotting.simultaneous(one_sided)

@@ -30,6 +30,7 @@ def run(config):
     held = bool(np.all((band.low < truth) & (truth < band.high)))
     return {
         "names": np.array(pairs.names),
+        "df": np.array([config.df, df], float),
         "level": config.level,
         "differences": np.stack([pairs.estimates, pairs.low, pairs.high]),
         "stderr": pairs.standard_errors,

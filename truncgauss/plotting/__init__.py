@@ -10,7 +10,7 @@ References:
     M. Okabe and K. Ito, "Color Universal Design" (2008), https://jfly.uni-koeln.de/color/.
 """
 
-from truncgauss.plotting.fits import mixture_path, profile, trace
+from truncgauss.plotting.fits import mixture_path, profile, simultaneous, trace
 from truncgauss.plotting.panels import (
     band,
     curves,
@@ -73,6 +73,7 @@ __all__ = [
     "region",
     "save",
     "shared_legend",
+    "simultaneous",
     "title",
     "trace",
     "truncated_contours",

@@ -7,12 +7,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+from scipy import stats
 from scipy.interpolate import PchipInterpolator
 
-from truncgauss.plotting.panels import gradient_axes, nan_spans
+from truncgauss.plotting.panels import band, gradient_axes, nan_spans, points
 from truncgauss.plotting.style import (
     GRADIENT,
     NEW_AXES,
+    SERIES,
     VALUE,
     in_house_style,
     with_settings,
@@ -119,6 +121,51 @@ def profile(
     )
     ax.set(xlabel=xlabel, ylabel="log-likelihood − maximum (nats)")
     ax.set_ylim(min(1.1 * -fall.max(initial=0.0), 1.6 * threshold), 0.35)
+    return ax
+
+
+@in_house_style
+def simultaneous(result: Any, x: Any = None, *, ax: Axes = NEW_AXES) -> Axes:
+    """Simultaneous intervals by name or, over x, a band; beside those that hold one at a time.
+
+    Args:
+        result: what `tg.simultaneous` returns, two-sided.
+        x: abscissae of a curve, shape (m,); None draws an interval for each contrast.
+        ax: where to draw; new axes if None.
+
+    Raises:
+        ValueError: for one-sided intervals, or x of another shape.
+
+    Example:
+        >>> result = tg.simultaneous([0.3, 1.2], jnp.eye(2) / 9, names=["a", "b"])
+        >>> tg.plotting.simultaneous(result).get_xlabel()
+        'contrast, 95% intervals'
+    """
+    if result.alternative != "two-sided":
+        raise ValueError("simultaneous: only two-sided intervals have two ends to be drawn.")
+    value, low, high = (np.asarray(part) for part in (result.estimates, result.low, result.high))
+    half = stats.t.isf(0.5 * (1.0 - result.level), result.df) * result.standard_errors
+    plain, joint = SERIES[1].color, SERIES[2].color
+    if x is not None:
+        x = np.asarray(x, float)
+        if x.shape != value.shape:
+            raise ValueError(f"simultaneous: x has shape {x.shape}, the curve {value.shape}.")
+        band(x, low, high, color=joint, label="everywhere", ax=ax)
+        ax.plot(x, value, color=joint, label="fitted")
+        ax.plot(x, value - half, color=plain, linewidth=0.9, label="at one point alone")
+        ax.plot(x, value + half, color=plain, linewidth=0.9)
+        return ax
+    rows = np.arange(len(value))[::-1].astype(float)
+    alone = value - half, value + half, 0.14, plain, 1, "one alone"
+    ends = alone, (low, high, -0.14, joint, 2, "all together")
+    for left, right, shift, color, series, label in ends:
+        ax.hlines(rows + shift, left, right, color=color, linewidth=1.8)
+        points(value, rows + shift, series=series, label=label, ax=ax)
+    ax.axvline(0.0, color="#555555", linewidth=0.7)
+    ax.set(
+        xlabel=f"contrast, {result.level:.0%} intervals", yticks=rows,
+        yticklabels=list(result.names), ylim=(-0.6, len(rows) - 0.4),
+    )  # fmt: skip
     return ax
 
 
