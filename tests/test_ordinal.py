@@ -4,11 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate, optimize, stats
+from scipy import integrate, optimize, special, stats
 
 import truncgauss as tg
 from tests.published_rows import SHARED
-from truncgauss.quadrature.nested import log_box, log_of_factor
+from truncgauss.fitting.ordinal import FactorRows
+from truncgauss.quadrature.nested import log_box
 
 
 def sample(n=300, seed=0):
@@ -111,12 +112,82 @@ def test_boxes_are_those_of_a_common_factor(size):
     factor = np.linalg.cholesky((1 - rho) * np.eye(size) + rho)
     boxes = jax.vmap(lambda *row: log_box(*row, jnp.asarray(factor)))
     np.testing.assert_allclose(boxes(low, high, loc), true, atol=5e-7)
-    common = log_of_factor(
-        *map(jnp.asarray, (low, high, low == high, loc)), rho**0.5 * jnp.ones(size), 1 - rho
-    )
-    np.testing.assert_allclose(common, true, rtol=1e-10, atol=1e-11)
     far = boxes(low + 12.0, high + 12.0, loc)
     assert np.all(np.isfinite(far)) and np.all(far[1:] < -60)
+
+
+def logs_by_factor(low, high, loading, variance):
+    """Logs of rows by a fine trapezoid over the factor; equal limits are exact entries."""
+    f = np.linspace(-15.0, 15.0, 60001)
+    logs, scale = np.tile(stats.norm.logpdf(f), (len(low), 1)), variance**0.5
+    for a, b, w, s in zip(low.T, high.T, loading, scale):
+        left, right = ((end[:, None] - w * f) / s for end in (a, b))
+        flip = left > 0
+        masses = special.ndtr(np.where(flip, -left, right))
+        masses -= special.ndtr(np.where(flip, -right, left))
+        with np.errstate(divide="ignore"):
+            exact = stats.norm.logpdf(left) - np.log(s)
+            logs += np.where((a == b)[:, None], exact, np.log(masses))
+    return special.logsumexp(logs, axis=1) + np.log(f[1] - f[0])
+
+
+@pytest.mark.parametrize("size, rho", [(4, 0.9), (6, 0.978), (10, 0.99), (5, None)])
+def test_the_factor_is_resolved_by_the_nodes_that_it_needs(size, rho):
+    """Also where exact entries, which make the factor narrower, lie far from the limited ones."""
+    rng = np.random.default_rng(size)
+    loading = np.linspace(-0.7, 0.99, size) if rho is None else np.full(size, rho**0.5)
+    low = rng.choice([-np.inf, -0.4, 0.3], size=(8, size))
+    high = np.where(np.isinf(low), -0.4, np.where(low < 0, 0.3, np.inf))
+    low[4:, 0] = high[4:, 0] = [0.2, -1.0, 3.0, 6.0]
+    low[7, 1:], high[7, 1:] = -np.inf, -0.4
+    variance = 1.0 - loading**2
+
+    def total(loading, cut):
+        moved = (jnp.where(end == 0.3, cut, end) for end in (low, high))
+        ends = *moved, low == high
+        rows = FactorRows.of(*ends, np.zeros(low.shape), loading, 1.0 - loading**2)
+        nodes = int(FactorRows.of(*ends, np.zeros(low.shape), *at).nodes_needed) + 1
+        return rows.log_likelihoods(nodes)
+
+    at = loading, variance
+    true = logs_by_factor(low, high, *at)
+    np.testing.assert_allclose(total(jnp.asarray(loading), 0.3), true, rtol=1e-8, atol=1e-8)
+    sides = []
+    for sign in (1, -1):
+        cut = 0.3 + 1e-5 * sign
+        ends = (np.where(end == 0.3, cut, end) for end in (low, high))
+        sides.append(logs_by_factor(*ends, *at))
+    slope = jax.jacfwd(total, 1)(jnp.asarray(loading), 0.3)
+    np.testing.assert_allclose(slope, (sides[0] - sides[1]) / 2e-5, rtol=1e-5, atol=1e-5)
+
+
+def chosen_cells(size, rho, n=300):
+    rng = np.random.default_rng(size)
+    cuts = [np.sort(rng.normal(size=2)) for _ in range(size)]
+    noise = rng.normal(size=(n, 1)), rng.normal(size=(n, size))
+    x = rho**0.5 * noise[0] + (1.0 - rho) ** 0.5 * noise[1]
+    codes = [np.searchsorted(cut, part) for cut, part in zip(cuts, x.T)]
+    return np.stack([np.unique(part, return_inverse=True)[1] for part in codes], axis=1)
+
+
+@pytest.mark.slow
+def test_common_correlations_close_to_1_are_resolved_or_refused():
+    codes = chosen_cells(6, 0.98)
+    rows = tg.Observations.of([tg.Ordinal(column) for column in codes.T])
+    fit = tg.fit_observations(rows, covariance="common", num_profiles=0)
+    assert fit.converged and fit.estimates[-1] > 0.97
+    cells, counts = np.unique(codes, axis=0, return_counts=True)
+    ends = [np.r_[-np.inf, cut, np.inf] for cut in fit.thresholds]
+    low, high = (
+        np.stack([end[part + side] for end, part in zip(ends, cells.T)], axis=1) for side in (0, 1)
+    )
+    rho = np.full(6, fit.estimates[-1])
+    logs = logs_by_factor(low, high, rho**0.5, 1.0 - rho)
+    np.testing.assert_allclose(fit.log_likelihood, counts @ logs, atol=1e-8)
+    codes = chosen_cells(4, 0.995)  # whose likelihood grows up to a correlation of 1
+    rows = tg.Observations.of([tg.Ordinal(column) for column in codes.T])
+    fit = tg.fit_observations(rows, covariance="common", num_profiles=0)
+    assert not fit.converged and "correlations of 1 or -1" in fit.reason
 
 
 def test_two_ordered_outcomes_are_a_polychoric_correlation():

@@ -12,7 +12,7 @@ that the user did not give is subtracted from the cuts afterwards.
 
 import dataclasses
 import functools
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -65,21 +65,23 @@ from truncgauss.likelihood import (
     fraction_not_truncated,
     total_log_likelihood,
 )
+from truncgauss.likelihood.clusters import SPARE, in_batches
 from truncgauss.likelihood.patterns import is_empty
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
 from truncgauss.probability.method import Method
 from truncgauss.probability.separation import Separation
+from truncgauss.quadrature import common_effect
 from truncgauss.quadrature.nested import (
     NODES,
     RESOLVED,
-    RESOLVED_FACTOR,
     log_box,
-    log_of_factor,
     log_of_independent,
 )
+from truncgauss.special.tails import LOG_SQRT_2PI
 
 STRUCTURES = ("full", "common", "factor", "diagonal")
+COUNTS = common_effect.COUNTS[:-1]  # of nodes over a factor
 NO_ERROR = 1e-9  # of a correlation matrix that is singular
 UNUSED = "Levels of {} that never occur have no limits: {}."
 PROBIT_SCALE = "The variance of each ordered outcome is fixed at 1: categories do not tell it."
@@ -460,6 +462,46 @@ class NestedQuadrature(Method):
         return Estimate(value, jnp.zeros_like(value))
 
 
+class FactorRows(NamedTuple):
+    """Rows of entries that are independent but for one factor, given their exact entries.
+
+    Attributes:
+        density: the log density of these, (n,).
+        problem: of all entries, exact ones without limits, see `common_effect.log_probability`.
+    """
+
+    density: jax.Array
+    problem: tuple[jax.Array, ...]
+
+    @classmethod
+    def of(cls, low: Any, high: Any, exact: Any, loc: Any, loading: Any, variance: Any) -> Self:
+        """Given a standard normal factor f entry j has mean loc_j + loading_j f and this variance,
+        (d,) or (n, d); given the exact entries f is normal again."""
+        inverse = jnp.where(exact, 1.0 / variance, 0.0)
+        rest = jnp.where(exact, jnp.where(exact, low, 0.0) - loc, 0.0)
+        precision = 1.0 + jnp.sum(inverse * loading**2, axis=1)
+        middle = jnp.sum(inverse * loading * rest, axis=1) / precision
+        logs = jnp.where(exact, jnp.log(variance) + 2.0 * LOG_SQRT_2PI, 0.0)
+        energy = jnp.sum(inverse * (rest - loading * middle[:, None]) ** 2 + logs, axis=1)
+        density = -0.5 * (energy + jnp.log(precision) + middle**2)
+        turned = loading / jnp.sqrt(precision)[:, None]
+        whole = loc + loading * middle[:, None], turned, jnp.sqrt(variance)
+        low, high = jnp.where(exact, -jnp.inf, low), jnp.where(exact, jnp.inf, high)
+        return cls(density, (*(jnp.broadcast_to(part, low.shape) for part in whole), low, high))
+
+    def log_likelihoods(self, nodes: int) -> jax.Array:
+        of = functools.partial(common_effect.log_probability, num_nodes=nodes)
+        size = nodes * self.problem[0].shape[1]
+        return self.density + in_batches(lambda row: of(*row)[0], self.problem, size)
+
+    @property
+    def nodes_needed(self) -> jax.Array:
+        """The number of nodes for a negligible error of every row."""
+        _, loading, scale, *limits = self.problem
+        precision = common_effect.precision_of(loading / scale, *limits)
+        return common_effect.nodes_needed(jnp.max(precision))
+
+
 @frozen_pytree
 class LatentLoss(ObservationsLoss):
     """Minus the mean log-likelihood of a row, some of whose limits are parameters.
@@ -467,11 +509,13 @@ class LatentLoss(ObservationsLoss):
     Attributes, besides those of `ObservationsLoss`:
         codes: the number of each entry's level, -1 where there is none, (n, d).
         by_factor: whether entries are independent but for one factor (static).
+        nodes: of the integrals over it, 0 without any (static).
     """
 
     coordinates: Any
     codes: jax.Array | None = None
     by_factor: bool = static_field(default=False)
+    nodes: int = static_field(default=0)
 
     def rows_at(self, x: jax.Array) -> Observations:
         """The rows with their limits at x."""
@@ -493,15 +537,33 @@ class LatentLoss(ObservationsLoss):
 
     def by_limits(self, x: jax.Array, limits: Any, exact: jax.Array) -> jax.Array:
         """The log probability (density) of limits, (n,), by the factor."""
+        loc, loading, variance = self.given_factor(x)
         ends = limits.lower, limits.upper, exact
+        if not self.nodes:
+            return log_of_independent(*ends, loc, jnp.sqrt(variance))
+        return FactorRows.of(*ends, loc, loading, variance).log_likelihoods(self.nodes)
+
+    def given_factor(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Means, loadings and variances of the entries given the factor."""
         loc, covariance = self.gaussian(x)
         scale, loading = jnp.sqrt(jnp.diagonal(covariance)), self.coordinates.loading(x)
         variance = scale**2 * (1.0 - loading) * (1.0 + loading)
         if self.observations.noise is not None:
             variance = variance + jnp.diagonal(self.observations.noise, axis1=-2, axis2=-1)
-        if not self.coordinates.num_correlations:
-            return log_of_independent(*ends, loc, jnp.sqrt(variance))
-        return log_of_factor(*ends, loc, scale * loading, variance)
+        return loc, scale * loading, variance
+
+    @jax.jit
+    def nodes_needed(self, x: jax.Array) -> jax.Array:
+        """The number of nodes that the integrals of some row need at x."""
+        rows, exact = self.observations, self.observations.lower == self.observations.upper
+        at = self.given_factor(x)
+        limits = self.rows_at(x).data_limits()
+        needed = FactorRows.of(limits.lower, limits.upper, exact, *at).nodes_needed
+        if rows.region is not None:
+            limits, none = rows.region_limits(), jnp.zeros_like(exact)
+            region = FactorRows.of(limits.lower, limits.upper, none, *at)
+            needed = jnp.maximum(needed, region.nodes_needed)
+        return needed
 
     def log_likelihoods(self, x: jax.Array) -> jax.Array:
         """The log-likelihood of each row times its weight, (n,)."""
@@ -555,6 +617,7 @@ class OrdinalModel(Model):
         each: whether the scores of single rows are asked for.
         rising: why there is no maximum, if the rows are separated.
         remarks: on the covariates.
+        counts: of nodes of the last losses of rows by a factor.
     """
 
     rows: LatentRows
@@ -572,6 +635,7 @@ class OrdinalModel(Model):
     each: bool
     rising: str | None
     remarks: tuple[str, ...]
+    counts: list[int] = dataclasses.field(default_factory=list)
     references = ("ashford1970", "mckelvey1975")
 
     @classmethod
@@ -692,9 +756,16 @@ class OrdinalModel(Model):
 
     def loss_at(self, x: np.ndarray) -> LatentLoss:
         loss = self.plain_loss
-        if loss.by_factor:
-            return loss
         at = jnp.asarray(x)
+        if loss.by_factor and not self.inner.num_correlations:
+            return loss
+        if loss.by_factor:
+            needed = float(loss.nodes_needed(at)) * (1.0 if self.counts else SPARE[1])
+            least = max([needed, *self.counts])  # programs change but upwards
+            count = next((n for n in COUNTS if n >= least), COUNTS[-1])
+            self.counts.append(count)
+            plan: Any = np.asarray(count)  # which is made anew where steps lead
+            return dataclasses.replace(loss, nodes=count, method=plan)
         held = likelihood.hold(self.method, loss.rows_at(at), *loss.gaussian(at))
         if isinstance(self.method, Automatic):
             boxes = {kind: NestedQuadrature() for kind in map(str, NODES)}
@@ -738,13 +809,15 @@ class OrdinalModel(Model):
         if least < NO_ERROR:
             return SINGULAR.format(least)
         rest = float(np.diagonal(np.linalg.inv(correlation)).max()) ** -0.5
-        return UNRESOLVED.format(rest, self.resolved) if rest < self.resolved else None
+        resolved = self.resolved(path, rest)
+        return UNRESOLVED.format(rest, resolved) if rest < resolved else None
 
-    @property
-    def resolved(self) -> float:
-        """The smallest conditional standard deviation of an outcome that integrals resolve."""
-        if self.by_factor:
-            return RESOLVED_FACTOR if self.inner.num_correlations and self.limited > 1 else 0.0
+    def resolved(self, path: Path, rest: float) -> float:
+        """The smallest conditional standard deviation of an outcome that integrals resolve, of
+        which `rest` is the one at the end."""
+        if self.by_factor:  # as many nodes are needed as it is smaller
+            nodes = path.loss.nodes
+            return rest * float(path.loss.nodes_needed(path.end.x)) / nodes if nodes else 0.0
         return RESOLVED.get(self.limited, 0.0) if isinstance(self.method, Automatic) else 0.0
 
     def notes(self, fields: dict[str, Any], common: tuple[str, ...], path: Path) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def integral(
     high: jax.Array,
     nodes: jax.Array,
 ) -> jax.Array:
-    """The log of the sum over nodes; limits and nodes carry no derivative.
+    """The log of the sum over nodes, which carry no derivative.
 
     The gradient is a mean over the nodes of that of the masses, in closed form, so that a Hessian
     differentiates these once.
@@ -67,9 +67,8 @@ def integral(
 def _integral_jvp(
     primals: tuple[jax.Array, ...], tangents: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    value, by_loc, by_loading, by_scale = with_slopes(*primals)
-    loc, loading, scale = tangents[:3]
-    return value, by_loc @ loc + by_loading @ loading + by_scale @ scale
+    value, *slopes = with_slopes(*primals)
+    return value, sum((a @ b for a, b in zip(slopes, tangents[:5])), jnp.zeros_like(value))
 
 
 def with_slopes(
@@ -80,7 +79,7 @@ def with_slopes(
     high: jax.Array,
     nodes: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """`integral`, and its derivatives by loc, loading and scale, (d,) each."""
+    """`integral`, and its derivatives by loc, loading, scale and limits, (d,) each."""
     ends = standardize(low, high, loc, scale)
     shift = nodes[:, None] * (loading / scale)[None]
     a, b = ends.low - shift, ends.high - shift
@@ -95,6 +94,8 @@ def with_slopes(
         jnp.sum(pull, axis=0),
         jnp.sum(nodes[:, None] * pull, axis=0),
         jnp.sum(weights * masses.spread, axis=0) / scale,
+        -jnp.sum(weights * masses.at_low, axis=0) / scale,
+        jnp.sum(weights * masses.at_high, axis=0) / scale,
     )
 
 

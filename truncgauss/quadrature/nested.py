@@ -14,9 +14,6 @@ from truncgauss.special.tails import LOG_SQRT_2PI
 
 NODES = {2: 40, 3: 32, 4: 20}  # a dimension, of integrals over so many variables
 RESOLVED = {1: 0.0, 2: 0.08, 3: 0.13, 4: 0.21}
-FACTOR_NODES = 120  # of integrals over a factor of up to four variables
-RESOLVED_FACTOR = 0.03
-WIDEST = 9.0  # standard deviations of the factor
 DEPTH = 30.0  # by how many nats a density falls within the part that is integrated
 FARTHEST = 39.0  # standard deviations from 0, beyond which no mass is left
 
@@ -55,50 +52,6 @@ def log_of_independent(
     low, high = jnp.where(exact, -jnp.inf, low), jnp.where(exact, jnp.inf, high)
     masses = log_interval_mass(*standardize(low, high, loc, scale))
     return jnp.sum(jnp.where(exact, density, masses), axis=1)
-
-
-def log_of_factor(
-    low: jax.Array,
-    high: jax.Array,
-    exact: jax.Array,
-    loc: jax.Array,
-    loading: jax.Array,
-    variance: jax.Array,
-) -> jax.Array:
-    """The log probability (density) of rows of independent entries but for one common factor.
-
-    Given the factor f, standard normal, entry j has mean loc_j + loading_j f. Those that are exact
-    make f normal again, and the others are integrated over it.
-
-    Args:
-        low, high: limits, (n, d).
-        exact: where these are one value, (n, d).
-        loc: (n, d).
-        loading: (d,).
-        variance: of the entries given the factor, (d,) or (n, d).
-    """
-    inverse = jnp.where(exact, 1.0 / variance, 0.0)
-    rest = jnp.where(exact, jnp.where(exact, low, 0.0) - loc, 0.0)
-    precision = 1.0 + jnp.sum(inverse * loading**2, axis=1)
-    middle = jnp.sum(inverse * loading * rest, axis=1) / precision
-    logs = jnp.where(exact, jnp.log(variance) + 2.0 * LOG_SQRT_2PI, 0.0)
-    density = jnp.sum(inverse * rest**2 + logs, axis=1) + jnp.log(precision)
-    density = -0.5 * (density - precision * middle**2)
-    count = int(FACTOR_NODES * max(1.0, (low.shape[1] / 4.0) ** 0.5))
-    nodes, weights = WIDEST * np.array(np.polynomial.legendre.leggauss(count))
-    factor = middle[:, None] + nodes / jnp.sqrt(precision)[:, None]
-    ends = standardize(
-        jnp.where(exact, -jnp.inf, low), jnp.where(exact, jnp.inf, high), loc, jnp.sqrt(variance)
-    )
-    slope = jnp.broadcast_to(loading / jnp.sqrt(variance), low.shape)
-
-    def times(mass: jax.Array, column: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
-        low, high, slope = (part[:, None] for part in column)
-        return mass * interval(low - slope * factor, high - slope * factor), None
-
-    start = jnp.exp(-0.5 * nodes**2 - LOG_SQRT_2PI) * weights * jnp.ones_like(middle)[:, None]
-    mass = jax.lax.scan(times, start, (ends.low.T, ends.high.T, slope.T))[0]
-    return density + jnp.log(jnp.sum(mass, axis=1))
 
 
 def interval(low: jax.Array, high: jax.Array) -> jax.Array:
