@@ -34,6 +34,7 @@ from truncgauss.fitting.optimization.newton import Point
 from truncgauss.fitting.ordinal import NOT_COMPARED
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.profile import Profile
+from truncgauss.fitting.regression import censored_ends
 from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.selection import probit
 from truncgauss.gaussian.problem import Estimate
@@ -648,7 +649,8 @@ def ends_of(outcome: Any, limits: tuple[Any, Any], binary: bool, n: int) -> list
         if values.shape[1] > 1 or limits != (None, None):
             raise ValueError(f"{WHAT}: binary outcomes are one column without limits of censoring.")
         return binary_ends(lower, missing)
-    return censored_ends(lower, upper, missing, limits)
+    low, high = side_of(limits[0], "low", n), side_of(limits[1], "high", n)
+    return list(censored_ends(lower, upper, low, high, WHAT))
 
 
 def binary_ends(values: np.ndarray, missing: np.ndarray) -> list[np.ndarray]:
@@ -662,22 +664,13 @@ def binary_ends(values: np.ndarray, missing: np.ndarray) -> list[np.ndarray]:
     return [np.where(~missing & one, 0.0, -np.inf), np.where(missing | one, np.inf, 0.0)]
 
 
-def censored_ends(
-    lower: np.ndarray, upper: np.ndarray, missing: np.ndarray, limits: tuple[Any, Any]
-) -> list[np.ndarray]:
-    """The ends of outcomes, open where these lie beyond a limit of censoring."""
-    words, sides = ("censored_low", "censored_high"), []
-    for word, limit, default in zip(words, limits, (-np.inf, np.inf)):
-        side: Any = default if limit is None else limit
-        side = side if np.ndim(side) == 0 else tables.numbers(side, f"{WHAT}: {word}")
-        if np.shape(side) not in ((), lower.shape):
-            raise ValueError(f"{WHAT}: {word} must be a number or have shape {lower.shape}.")
-        sides.append(np.broadcast_to(np.asarray(side, float), lower.shape))
-    low, high = ~missing & (upper <= sides[0]), ~missing & (lower >= sides[1])
-    if np.any(sides[0] >= sides[1]):
-        raise ValueError(f"{WHAT}: censored_low must lie below censored_high.")
-    upper, lower = np.where(low, sides[0], upper), np.where(high, sides[1], lower)
-    return [np.where(low, -np.inf, lower), np.where(high, np.inf, upper)]
+def side_of(limit: Any, word: str, n: int) -> np.ndarray:
+    """A limit of censoring for each row, infinite where there is none."""
+    side: Any = (np.inf if word == "high" else -np.inf) if limit is None else limit
+    side = side if np.ndim(side) == 0 else tables.numbers(side, f"{WHAT}: censored_{word}")
+    if np.shape(side) not in ((), (n,)):
+        raise ValueError(f"{WHAT}: censored_{word} must be a number or have shape {(n,)}.")
+    return np.broadcast_to(np.asarray(side, float), n)
 
 
 def codes_of(cluster: Any, n: int) -> tuple[np.ndarray, np.ndarray]:

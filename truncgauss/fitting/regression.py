@@ -489,6 +489,25 @@ def columns_of(columns: Any, word: str, ends: tables.Table | None = None) -> tab
     return table
 
 
+def censored_ends(
+    lower: np.ndarray, upper: np.ndarray, low: np.ndarray, high: np.ndarray, what: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The ends of outcomes, open where these lie beyond a limit of censoring, all (n,).
+
+    Raises:
+        ValueError: for limits that contradict each other.
+    """
+    wrong = np.flatnonzero(low >= high)
+    if len(wrong):
+        raise ValueError(
+            f"{what}: censored_low must lie below censored_high, but in row "
+            f"{wrong[0]} they are {low[wrong[0]]} and {high[wrong[0]]}."
+        )
+    below, above = upper <= low, lower >= high
+    upper, lower = np.where(below, low, upper), np.where(above, high, lower)
+    return np.where(below, -np.inf, lower), np.where(above, np.inf, upper)
+
+
 def as_rows(
     ends: tables.Table, limits: tuple[Any, ...], noise: Any, weights: Any
 ) -> RegressionRows:
@@ -505,16 +524,7 @@ def as_rows(
         of_each_row(limit, ends, word, np.inf if word.endswith("high") else -np.inf)
         for word, limit in zip(words, limits)
     ]
-    wrong = np.flatnonzero(sides[0] >= sides[1])
-    if len(wrong):
-        raise ValueError(
-            "fit_regression: censored_low must lie below censored_high, but in row "
-            f"{wrong[0]} they are {sides[0][wrong[0]]} and {sides[1][wrong[0]]}."
-        )
-    low, high = upper <= sides[0], lower >= sides[1]
-    upper = np.where(low, sides[0], upper)
-    lower = np.where(high, sides[1], lower)
-    lower, upper = np.where(low, -np.inf, lower), np.where(high, np.inf, upper)
+    lower, upper = censored_ends(lower, upper, sides[0], sides[1], "fit_regression")
     truncated = limits[2] is not None or limits[3] is not None
     region = Box(sides[2][:, None], sides[3][:, None]) if truncated else None
     settings: dict[str, Any] = {}
