@@ -973,6 +973,9 @@ def inputs_of(columns: tuple[Any, ...], data: Any, binary: bool) -> ClusterInput
     if table.values.ndim != 2 or not np.all(np.isfinite(table.values)):
         raise ValueError(f"{WHAT}: design must have shape (n, p) and be finite.")
     n = len(table.values)
+    words = "outcome", "cluster", "censored_low", "censored_high", "noise"
+    for word, column in zip(words, (outcome, cluster, low, high, noise)):
+        tables.check_labels(column, table, f"{WHAT}: {word}")
     codes, labels = codes_of(cluster, n)
     lower, upper = ends_of(outcome, (low, high), binary, n)
     variances = np.broadcast_to(np.asarray(0.0 if noise is None else noise, float), n)
