@@ -8,7 +8,9 @@ from scipy import special, stats
 
 import truncgauss as tg
 from tests.published_rows import SHARED
-from truncgauss.fitting.clusters import inputs_of, model_of
+from truncgauss.fitting import clusters
+from truncgauss.fitting.clusters import critical_root, inputs_of, model_of
+from truncgauss.fitting.result import LikelihoodFit
 
 OHIO = SHARED / "ohio_sixcities.csv"
 
@@ -241,6 +243,96 @@ def test_half_of_a_chi_squared_tests_a_variance():
     assert np.isclose(test.p_value, 0.5 * stats.chi2.sf(test.statistic, 1))
 
 
+def test_critical_values_at_an_edge_cover_exactly():
+    usual, grid = stats.norm.ppf(0.975), np.linspace(0.0, 9.0, 901)
+    lower = np.maximum(grid - [critical_root(0.95, x) for x in grid], 0.0)
+    for truth in (0.0, 0.3, 1.0, 1.6, 1.9, 2.5):
+        z = np.linspace(truth - 6.0, truth + 6.0, 24001)  # an estimate, in standard errors
+        high = np.where(z > 0, z + usual, z + np.hypot(usual, z))  # that of z < 0 is at the edge
+        inside = (np.interp(z, grid, lower) <= truth) & (truth <= high)
+        coverage = stats.norm.pdf(z - truth)[inside].sum() * (z[1] - z[0])
+        assert 0.949 < coverage < 0.958, (truth, coverage)
+    assert critical_root(0.95, 3.92) == usual == critical_root(0.95, 30.0)
+    assert critical_root(0.9, 0.5) == stats.norm.ppf(0.9)
+
+
+def test_intervals_of_variances_at_and_above_the_edge():
+    cluster, ones = np.repeat(np.arange(40), 4), np.ones((160, 1))
+    rng, kinds = np.random.default_rng(12), set()
+    effects, noise = rng.normal(size=40)[cluster], rng.normal(size=160)
+    for spread in (0.1, 0.4, 1.5):
+        y = spread * effects + noise
+        small, fit = (
+            tg.fit_clusters(y, ones, cluster, terms, progress=False)
+            for terms in (tg.Residual(), (tg.RandomEffects(), tg.Residual()))
+        )
+        ratio = 2.0 * (fit.log_likelihood - small.log_likelihood)
+        low, high = fit.profile("sigma[intercept]")
+        usual = LikelihoodFit.profile(fit, "sigma[intercept]")
+        assert high == usual[1]
+        if ratio < stats.chi2.ppf(0.9, 1):
+            kinds.add("zero")
+            assert low == 0.0
+        elif ratio < (2.0 * stats.norm.ppf(0.975)) ** 2:
+            kinds.add("near")
+            root = np.sqrt(2.0 * fit.profile_fall("sigma[intercept]", low))
+            assert max(usual[0], 0.0) < low
+            np.testing.assert_allclose(root, critical_root(0.95, ratio**0.5), atol=1e-4)
+        else:
+            kinds.add("far")
+            assert low == usual[0]
+    assert kinds == {"zero", "near", "far"}
+    common = tg.fit_clusters(y, ones, cluster, tg.CommonCorrelation(), progress=False)
+    share = common.profile("correlation")
+    assert LikelihoodFit.profile(common, "correlation") == share
+
+
+def test_ratios_whose_parameters_vanish_are_refused():
+    rng = np.random.default_rng(13)
+    cluster, ones, time = np.repeat(np.arange(30), 5), np.ones((150, 1)), np.tile(np.arange(5), 30)
+    latent = rng.multivariate_normal(
+        np.zeros(5), 0.7 ** np.abs(np.subtract.outer(range(5), range(5))), 30
+    )
+    y = 1.5 * latent.ravel() + rng.normal(size=150)
+    fit = lambda *terms: tg.fit_clusters(y, ones, cluster, terms, progress=False)
+    single, effects = fit(tg.Residual()), fit(tg.RandomEffects(), tg.Residual())
+    process = fit(tg.AutoRegressive(time), tg.Residual())
+    with pytest.raises(
+        ValueError, match="autoregressive of the larger model has .* and rho, which"
+    ):
+        tg.likelihood_ratio(single, process)
+    factor = fit(tg.Factor(1, time), tg.Residual())
+    with pytest.raises(ValueError, match="term factor of the larger model"):
+        tg.likelihood_ratio(single, factor)
+    alone = fit(tg.AutoRegressive(time))  # independent errors at rho = 0, which is no edge
+    test = tg.likelihood_ratio(single, alone)
+    assert test.degrees == 1 and np.isclose(test.p_value, stats.chi2.sf(test.statistic, 1))
+    with pytest.raises(ValueError, match="rho"):
+        tg.likelihood_ratio(
+            effects, fit(tg.RandomEffects(), tg.AutoRegressive(time), tg.Residual())
+        )
+    test = tg.likelihood_ratio(single, effects)
+    assert np.isclose(test.p_value, 0.5 * stats.chi2.sf(test.statistic, 1))
+
+
+def test_processes_without_a_maximum_are_named():
+    cluster, ones, time = (
+        np.repeat(np.arange(30), 5),
+        np.ones((150, 1)),
+        np.tile(np.arange(5.0), 30),
+    )
+    fit = lambda y, *terms: tg.fit_clusters(y, ones, cluster, terms, progress=False)
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=150)
+    together = rng.normal(size=30)[cluster] + rng.normal(size=150)
+    process = fit(together, tg.AutoRegressive(time), tg.Residual())
+    assert not process.converged and "grows as rho goes to 1" in process.reason
+    process = fit(together, tg.Exponential(time), tg.Residual())
+    assert not process.converged and "grows with the range" in process.reason
+    process = fit(noise, tg.Exponential(time), tg.Residual())
+    assert not process.converged and "is like tg.Residual()" in process.reason
+
+
 def test_effects_of_censored_rows_are_conditional_means():
     rng = np.random.default_rng(5)
     y = np.repeat(rng.normal(size=30), 3) + rng.normal(size=90)
@@ -415,3 +507,69 @@ def test_columns_whose_rows_are_labelled_otherwise_are_refused():
         tg.fit_clusters(y[::-1], design, cluster)
     with pytest.raises(ValueError, match="fit_clusters: cluster: its rows are labelled otherwise"):
         tg.fit_clusters(y, design, pandas.Series(cluster, index=range(1, 13)))
+
+
+def test_dyestuff_of_davies_and_goldsmith():
+    yields = [
+        [1545, 1440, 1440, 1520, 1580], [1540, 1555, 1490, 1560, 1495],
+        [1595, 1550, 1605, 1510, 1560], [1445, 1440, 1595, 1465, 1545],
+        [1595, 1630, 1515, 1635, 1625], [1520, 1455, 1450, 1480, 1445],
+    ]  # fmt: skip
+    y, batch = np.ravel(yields).astype(float), np.repeat(list("ABCDEF"), 5)
+    fit = tg.fit_clusters(y, np.ones((30, 1)), batch, progress=False)
+    np.testing.assert_allclose(fit.estimates, [1527.5, 37.26, 49.51], atol=0.005)
+    assert abs(fit.log_likelihood + 163.6635) < 1e-4  # by lme4 with REML = FALSE
+    counts = np.repeat([2.0, 1.0, 1.0, 0.0, 1.0, 3.0], 5)
+    weighted = tg.fit_clusters(y, np.ones((30, 1)), batch, weights=counts, progress=False)
+    rows = np.repeat(np.arange(30), counts.astype(int))
+    copies = np.concatenate([np.arange(c) for c in counts.astype(int)])
+    labels = [f"{batch[k]}{c}" for k, c in zip(rows, copies)]
+    plain = tg.fit_clusters(y[rows], np.ones((len(rows), 1)), labels, progress=False)
+    np.testing.assert_allclose(weighted.estimates, plain.estimates, rtol=1e-7)
+    np.testing.assert_allclose(weighted.log_likelihood, plain.log_likelihood, rtol=1e-11)
+    np.testing.assert_allclose(weighted.errors, plain.errors, rtol=1e-6)
+    assert weighted.num_rows == 8.0
+    with pytest.raises(ValueError, match="must be the same in all rows of one"):
+        tg.fit_clusters(y, np.ones((30, 1)), batch, weights=np.arange(30.0), progress=False)
+
+
+@pytest.mark.slow
+def test_families_have_one_optimum_from_ten_starts():
+    rng = np.random.default_rng(15)
+    kin = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5], [0.5, 0.5, 1.0]])
+    member, family, ones = (
+        np.tile(np.arange(3), 150),
+        np.repeat(np.arange(150), 3),
+        np.ones((450, 1)),
+    )
+    effects = rng.normal(size=(150, 3)) @ np.linalg.cholesky(kin).T
+    ill = (effects.ravel() + rng.normal(size=450) > 0.4).astype(float)
+    terms = tg.Kinship(kin, member, name="additive"), tg.Residual()
+    settings = {"binary": True, "progress": False, "num_profiles": 0}
+    fit = tg.fit_clusters(ill, ones, family, terms, **settings)
+    for _ in range(10):
+        start = fit.estimates * np.exp(0.7 * rng.normal(size=2))
+        again = tg.fit_clusters(ill, ones, family, terms, start=start, **settings)
+        assert again.converged and abs(again.log_likelihood - fit.log_likelihood) < 1e-6
+        np.testing.assert_allclose(again.estimates, fit.estimates, rtol=1e-5)
+
+
+def test_clusters_are_in_the_order_of_their_labels_whatever_their_sizes(monkeypatch):
+    rng = np.random.default_rng(8)
+    sizes = rng.integers(1, 12, 40)
+    cluster = np.repeat(np.arange(40), sizes)
+    y = np.repeat(rng.normal(size=40), sizes) + rng.normal(size=len(cluster))
+    rows = y, np.ones((len(y), 1)), cluster
+    one = tg.fit_clusters(*rows, censored_low=-0.5, progress=False)
+    monkeypatch.setattr(clusters, "FEW_MASSES", 0)
+    monkeypatch.setattr(clusters, "GROWTH", 1.0)
+    many = tg.fit_clusters(*rows, censored_low=-0.5, progress=False)
+    assert len(one.loss.shapes) == 1 and len(many.loss.shapes) > 3
+    np.testing.assert_array_equal(many.labels, np.arange(40))
+    np.testing.assert_allclose(many.estimates, one.estimates, rtol=1e-9)
+    each = many.log_likelihoods(one.estimates)
+    np.testing.assert_allclose(each, one.log_likelihoods(one.estimates), rtol=1e-9)
+    np.testing.assert_allclose(many.effects().mean, one.effects().mean, atol=1e-8)
+    np.testing.assert_allclose(
+        many.effects("residual").mean, one.effects("residual").mean, atol=1e-8
+    )

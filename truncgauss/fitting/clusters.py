@@ -13,25 +13,32 @@ References:
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy import optimize, stats
 
 from truncgauss.execution import tables
 from truncgauss.execution.pytrees import as_float_array, frozen_pytree, static_field
 from truncgauss.execution.row_sums import RowSums, refuse_spread
 from truncgauss.fitting.centring import Whitened, whitened
-from truncgauss.fitting.engine import check_settings, maximum_likelihood
+from truncgauss.fitting.engine import check_settings, maximum_likelihood, refuse_missing_labels
 from truncgauss.fitting.existence import clearly_bounded, rising_direction
 from truncgauss.fitting.gaussian_starts import as_columns
 from truncgauss.fitting.linear_gaussian import STEP
 from truncgauss.fitting.model import Model
 from truncgauss.fitting.optimization.descent import Descent, Path
 from truncgauss.fitting.optimization.newton import Point
-from truncgauss.fitting.ordinal import NOT_COMPARED
+from truncgauss.fitting.ordinal import (
+    FIRST_CUT,
+    NOT_COMPARED,
+    LatentCoordinates,
+    OrdinalModel,
+)
 from truncgauss.fitting.predictions import Covariates
 from truncgauss.fitting.profile import Profile
 from truncgauss.fitting.regression import censored_ends
@@ -39,12 +46,14 @@ from truncgauss.fitting.result import LikelihoodFit
 from truncgauss.fitting.selection import probit
 from truncgauss.gaussian.problem import Estimate
 from truncgauss.gaussian.terms import (
+    AutoRegressive,
     CommonCorrelation,
     CovarianceTerm,
     LongRows,
     RandomEffects,
     Residual,
 )
+from truncgauss.likelihood import Ordinal
 from truncgauss.likelihood.clusters import (
     DENSE_SIZES,
     EXACT_SIZES,
@@ -53,13 +62,17 @@ from truncgauss.likelihood.clusters import (
     ClusterPlan,
     ClusterRows,
     CovarianceSum,
+    MeanParameters,
     log_likelihoods,
     plan_of,
 )
 from truncgauss.likelihood.observations import Observations
+from truncgauss.probability.automatic import Automatic
 
 WHAT = "fit_clusters"
-FEW_ENTRIES = 2**14  # of all clusters, that are computed in no time however they are filled up
+FEW_MASSES = 2**19  # of all clusters, that are computed in no time however they are filled up
+NODES = 128  # of an integral, about
+GROWTH = 1.25  # of the masses of all clusters, for fewer programs
 EDGE = 1e-3  # of the outcomes' standard deviation, below which a deviation is at its edge 0
 AT_EDGE = (
     "{} is at the edge 0 of its range: the rows speak for no such variance. It has no standard "
@@ -82,16 +95,28 @@ APART = (
     "There is no maximum: the outcomes of a cluster hardly differ: the likelihood grows with {}. "
     "Use other terms, more rows in a cluster, or a prior."
 )
+VANISHED = (
+    "There is no single maximum: the variance of the term {} falls to 0, where {} can be any. The "
+    "rows speak for no such term: leave it out."
+)
+SHORT = (
+    " A process whose correlations vanish at the distances of the rows is like tg.Residual(): "
+    "leave out one of these."
+)
+UNTESTABLE = (
+    "the term {} of the larger model has {}, which cannot all be told where its effects vanish, as "
+    "in the smaller one: twice the gain has no chi-squared distribution then, nor a mixture of "
+    "these. Compare AIC, or simulate the ratio under the smaller model."
+)
 FARTHEST = 1e2  # deviation of effects on outcomes of 0 and 1 beyond which none is a maximum
 RANGES = {"sigma": (0.0, np.inf), "range": (0.0, np.inf), "rho": (-1.0, 1.0)}
 PROBIT_SCALE = (
-    "sigma of {} is fixed at 1, as outcomes of 0 and 1 do not tell the scale of what is behind "
-    "them: coefficients are in units of it."
+    "sigma of {} is fixed at 1, as {} do not tell the scale of what is behind them: coefficients "
+    "are in units of it."
 )
 NO_SCALE = (
-    f"{WHAT}: outcomes of 0 and 1 do not tell the scale of what is behind them. Fix it by "
-    "tg.Residual() or tg.CommonCorrelation() among the terms, whose sigma is then 1, or by sigma=1 "
-    "in another."
+    f"{WHAT}: {{}} do not tell the scale of what is behind them. Fix it by tg.Residual() or "
+    "tg.CommonCorrelation() among the terms, whose sigma is then 1, or by sigma=1 in another."
 )
 
 
@@ -108,6 +133,7 @@ class ClusterCoordinates:
         shift: the user's coefficients of what was subtracted, (p,).
         unit: of outcomes.
         covariance: the terms.
+        latent: the coordinates of coefficients and cuts of ordered categories; else None.
         signed: whether estimates that are squares are to be their roots (static).
     """
 
@@ -115,15 +141,33 @@ class ClusterCoordinates:
     shift: jax.Array
     unit: jax.Array
     covariance: CovarianceSum
+    latent: LatentCoordinates | None = None
     signed: bool = static_field(default=False)
 
-    def split(self, x: Any) -> tuple[Any, Any]:
-        """Coefficients and the coordinates of the terms."""
-        return x[: len(self.shift)], x[len(self.shift) :]
+    @property
+    def num_covariances(self) -> int:
+        """The number of coordinates of the terms, which come last, and of their estimates."""
+        return sum(self.covariance.sizes)
+
+    def halves(self, x: Any) -> tuple[Any, Any]:
+        """Coordinates, or estimates, of the mean and of the terms."""
+        end = len(x) - self.num_covariances
+        return x[:end], x[end:]
+
+    def split(self, x: Any) -> tuple[MeanParameters, Any]:
+        """Coefficients and cuts, and the coordinates of the terms."""
+        mean, rest = self.halves(x)
+        if self.latent is None:
+            return MeanParameters(mean), rest
+        coefficients, cuts, *_ = self.latent.parts(mean)
+        return MeanParameters(coefficients, cuts[0]), rest
 
     def estimates(self, x: jax.Array) -> jax.Array:
-        coefficients, rest = self.split(x)
-        parts = [self.shift + self.unit * (self.transform @ coefficients)]
+        mean, rest = self.halves(x)
+        if self.latent is None:
+            parts = [self.shift + self.unit * (self.transform @ mean)]
+        else:
+            parts = [self.latent.estimates(mean)]
         for term, part in zip(self.covariance.terms, self.covariance.split(rest)):
             values = term.signed(part) if self.signed else term.estimates(part)
             parts.append(jnp.where(term.in_units, self.unit, 1.0) * values)
@@ -131,14 +175,14 @@ class ClusterCoordinates:
 
     def free(self, estimates: jax.Array) -> jax.Array:
         """The coordinates of estimates."""
-        p = len(self.shift)
-        whole = jnp.linalg.solve(self.transform, (estimates[:p] - self.shift) / self.unit)
-        parts, begin = [whole], p
-        for term in self.covariance.terms:
-            end = begin + len(term.names)
+        mean, rest = self.halves(estimates)
+        if self.latent is None:
+            parts = [jnp.linalg.solve(self.transform, (mean - self.shift) / self.unit)]
+        else:
+            parts = [self.latent.free(mean)]
+        for term, values in zip(self.covariance.terms, self.covariance.split(rest)):
             units = jnp.where(term.in_units, self.unit, 1.0)
-            parts.append(term.free(estimates[begin:end] / units))
-            begin = end
+            parts.append(term.free(values / units))
         return jnp.concatenate(parts)
 
 
@@ -166,12 +210,17 @@ class ClusterFit(LikelihoodFit):
 
     Attributes, besides those of `fitting.LikelihoodFit`:
         coefficients: of the covariates, (p,).
+        thresholds: the cuts between ordered categories, (K - 1,), the first of which is 0 if the
+            covariates span a constant; None of other outcomes.
+        levels: the categories that occur.
         edges: names of the estimates at an edge of their range, which have no standard error.
         terms: of the covariance.
         table: the rows as the user has them.
     """
 
     coefficients: np.ndarray
+    thresholds: np.ndarray | None = None
+    levels: tuple[Any, ...] = ()
     edges: tuple[str, ...] = ()
     terms: tuple[CovarianceTerm, ...] = ()
     table: "LongTable" = dataclasses.field(repr=False)
@@ -182,7 +231,18 @@ class ClusterFit(LikelihoodFit):
         return self.table.labels
 
     def arrays_of(self, estimates: Any) -> dict[str, Any]:
-        return {"coefficients": estimates[: len(self.coefficients)]}
+        latent = self.coordinates.latent
+        if latent is None:
+            return {"coefficients": estimates[: len(self.coefficients)]}
+        mean = self.coordinates.halves(estimates)[0]
+        coefficients, cuts, _ = latent.of_estimates(mean)
+        return {"coefficients": coefficients[0], "thresholds": cuts[0]}
+
+    @property
+    def size_in_words(self) -> str:
+        """The numbers of rows with an outcome and of clusters, for the table."""
+        rows = sum(int((index >= 0).sum()) for index in self.table.rows)
+        return f"{rows} rows in {self.num_rows:g} clusters"
 
     @property
     def array_constants(self) -> Any:
@@ -209,20 +269,78 @@ class ClusterFit(LikelihoodFit):
         return result
 
     def profile(self, name: str, level: float = 0.95) -> tuple[float, float]:
+        r"""The profile-likelihood interval of an estimate, such as "sigma[intercept]".
+
+        All values whose likelihood ratio to the maximum is below a critical value, that of
+        chi-squared with one degree of freedom. A variance that is a term's only parameter is an
+        exception, as its estimate is 0 in half of all samples if it is 0 in truth. Its lower end is
+        0 if the likelihood ratio of 0 is below the quantile of that distribution at 2 level - 1
+        (2.71 at 95 %). Otherwise it is the value whose ratio is c, with
+
+        .. math:: \Phi(\sqrt c) - \Phi(-(d^2 + c) / (2 d)) = level,
+
+        d being the root of the ratio of 0 less that of c: then values at d standard errors from 0
+        are in so many of all intervals. From d = 1.96 on c is 3.84, and the interval that of any
+        other estimate, as its upper end always is. This presumes that the other variances are not
+        at 0.
+
+        Raises:
+            ValueError: see `LikelihoodFit.profile`; and for a correlation at its edge, which has no
+                interval.
+
+        References:
+            Feldman and Cousins, "Unified approach to the classical statistical analysis of small
+                signals", Physical Review D (1998).
+        """
         number = self._profiled(name)
-        if number in self.squares and name in self.edges:
-            signed = dataclasses.replace(self.coordinates, signed=True)
-            roots = dataclasses.replace(self, coordinates=signed, edges=(), terms=())
-            return 0.0, roots.profile(name, level)[1] ** 2
         if name in self.determined:
             raise ValueError(f"profile: {DETERMINED.format(name)}")
+        if number in self.squares and name in self.edges:
+            return 0.0, self.roots.profile(name, level)[1] ** 2
         low, high = super().profile(name, level)
-        if number < len(self.coefficients):
+        if number < self.num_means:
             return low, high
         least, most = RANGES.get(name.partition("[")[0], (-np.inf, np.inf))
         if name.startswith("correlation"):
             least, most = -1.0, 1.0
-        return max(low, least), min(high, most)
+        low, high = max(low, least), min(high, most)
+        if name in self.edges or name not in self.lone_variances:
+            return low, high
+        return self.above_edge(name, level, low), high
+
+    def above_edge(self, name: str, level: float, low: float) -> float:
+        """The lower end of the profile interval of a variance whose estimate is not 0, of which
+        `low` is that by the usual critical value."""
+        with jax.enable_x64(True):
+            plain = dataclasses.replace(self.roots, edges=(name,))  # not in logarithms
+            zero = np.sqrt(2.0 * plain.profile_fall(name, 0.0))
+            if not np.isfinite(zero):  # a variance without which the rows cannot be
+                return low
+            critical = critical_root(level, zero)
+            if critical >= zero:
+                return 0.0
+            if critical >= stats.norm.ppf(0.5 + 0.5 * level):
+                return low
+            return self._profile(name).interval(0.5 * critical**2)[0]
+
+    @property
+    def roots(self) -> "ClusterFit":
+        """The fit with estimates that are squares as roots, which may have either sign."""
+        if not self.squares:
+            return self
+        signed = dataclasses.replace(self.coordinates, signed=True)
+        return dataclasses.replace(self, coordinates=signed, edges=(), terms=())
+
+    @property
+    def lone_variances(self) -> set[str]:
+        """Names of the variances without which a term has no parameters."""
+        lone = {t.names[0] for t in self.terms if len(t.names) == len(t.sigma_names) == 1}
+        return lone | {self.names[k] for k in self.squares}
+
+    @property
+    def num_means(self) -> int:
+        """The number of estimates of coefficients and cuts, which come first."""
+        return len(self.names) - int(self.coordinates.num_covariances)
 
     @property
     def determined(self) -> set[str]:
@@ -239,7 +357,7 @@ class ClusterFit(LikelihoodFit):
     @property
     def squares(self) -> set[int]:
         """Numbers of the estimates that are squares of what has a sign."""
-        begin, squares = len(self.coefficients), set()
+        begin, squares = self.num_means, set()
         for term in self.terms:
             squares |= {begin + k for k in term.squares}
             begin += len(term.names)
@@ -264,11 +382,24 @@ class ClusterFit(LikelihoodFit):
         profiles = {name: self.profile(name) for name in some}
         return dataclasses.replace(fit, profiles=fit.profiles | profiles)
 
+    def untestable(self, other: LikelihoodFit) -> str | None:
+        if not isinstance(other, ClusterFit):
+            return None
+        errors = [any(t.independent for t in fit.terms) for fit in (self, other)]
+        if errors[1] and not errors[0]:  # a process in the place of independent errors
+            return None
+        lost = [t for t in self.terms if t.lost_at_zero and not {*t.names} <= {*other.names}]
+        if not lost or self.num_parameters <= other.num_parameters:
+            return None
+        return UNTESTABLE.format(lost[0].label, " and ".join(lost[0].names))
+
     def edges_beyond(self, small: LikelihoodFit) -> int:
         if not isinstance(small, ClusterFit):
             return 0
         effects = [sum(t.edges for t in f.terms if not t.independent) for f in (self, small)]
         errors = [sum(t.edges for t in f.terms if t.independent) for f in (self, small)]
+        if errors[1] and not errors[0]:  # independent errors are a process with rho = 0
+            effects[0] -= any(isinstance(t, AutoRegressive) for t in self.terms)
         return effects[0] - effects[1] + (0 if errors[1] else errors[0])
 
     def predict(self, new: Any = None, *args: Any, **settings: Any) -> Any:
@@ -310,6 +441,21 @@ class ClusterFit(LikelihoodFit):
             return effects_of_all(self, number)
 
 
+def critical_root(level: float, zero: float) -> float:
+    """The root of the critical value of the likelihood ratio at the lower end of the interval of a
+    variance, whose ratio at 0 has the root `zero`; see `ClusterFit.profile`."""
+    one_sided, usual = stats.norm.ppf(level), stats.norm.ppf(0.5 + 0.5 * level)
+    if zero <= one_sided or zero >= 2.0 * usual:
+        return float(one_sided if zero <= one_sided else usual)
+
+    def excess(root: float) -> float:
+        d = zero - root
+        missed = stats.norm.cdf(-(d**2 + root**2) / (2.0 * d)) if d > 0 else 0.0
+        return float(stats.norm.cdf(root) - missed - level)
+
+    return float(optimize.brentq(excess, one_sided, min(usual, zero)))
+
+
 # ---------------------------------------------------------------- the model
 
 
@@ -340,8 +486,8 @@ class ClustersLoss:
 
     def evaluated(self, x: jax.Array) -> Estimate:
         """The log-likelihood of each different cluster, and its error."""
-        coefficients, rest = self.inner.split(x)
-        result = log_likelihoods(self.shapes, self.inner.covariance, self.plan, coefficients, rest)
+        mean, rest = self.inner.split(x)
+        result = log_likelihoods(self.shapes, self.inner.covariance, self.plan, mean, rest)
         exact = [jnp.sum(s.index[:, : s.num_exact] >= 0, axis=1) for s in self.shapes]
         units = jnp.log(self.inner.unit) * jnp.concatenate(exact)
         return Estimate(result.log_prob - units, result.stderr)
@@ -387,7 +533,8 @@ class ClusterModel(Model):
         table: the rows as the user has them.
         sentences: on the rows.
         rising: why there is no maximum, if outcomes are separated.
-        binary: whether outcomes are 0 and 1.
+        scaleless: whether outcomes are categories, which do not tell the scale behind them.
+        levels: those of ordered categories that occur.
         counts: of nodes of the last plan.
     """
 
@@ -399,7 +546,8 @@ class ClusterModel(Model):
     names: tuple[str, ...]
     sentences: tuple[str, ...]
     rising: str | None
-    binary: bool
+    scaleless: bool
+    levels: tuple[Any, ...] = ()
     counts: list[int] = dataclasses.field(default_factory=list)
     references = ("hughes1999", "self1987")
     no_start = (
@@ -412,8 +560,8 @@ class ClusterModel(Model):
         return self.inner
 
     def loss_at(self, x: np.ndarray) -> ClustersLoss:
-        coefficients, rest = self.inner.split(jnp.asarray(x))
-        plan = plan_of(self.shapes, self.inner.covariance, coefficients, rest, self.counts)
+        mean, rest = self.inner.split(jnp.asarray(x))
+        plan = plan_of(self.shapes, self.inner.covariance, mean, rest, self.counts)
         self.counts[:] = plan.counts  # so that counts of nodes, and programs, change but upwards
         weights = as_float_array(self.weights)
         return ClustersLoss(self.shapes, self.inner, weights, plan, self.expensive)
@@ -434,19 +582,19 @@ class ClusterModel(Model):
 
     def signs(self, x: np.ndarray) -> np.ndarray:
         """1 and -1, (q,), that make standard deviations positive."""
-        coefficients, rest = self.inner.split(x)
+        mean, rest = self.inner.halves(x)
         covariance = self.inner.covariance
         parts = [t.signs(z) for t, z in zip(covariance.terms, covariance.split(rest))]
-        return np.concatenate([np.ones(len(coefficients)), *parts])
+        return np.concatenate([np.ones(len(mean)), *parts])
 
     def edges(self, x: np.ndarray) -> tuple[str, ...]:
         """Names of the estimates at an edge."""
-        covariance, rest = self.inner.covariance, self.inner.split(x)[1]
+        covariance, rest = self.inner.covariance, self.inner.halves(x)[1]
         pairs = zip(covariance.terms, covariance.split(rest))
         return tuple(name for t, z in pairs for name in t.at_edge(z, EDGE))
 
     def starts(self, count: int | None) -> list[np.ndarray]:
-        random, p = np.random.default_rng(0), len(self.inner.shift)
+        random, p = np.random.default_rng(0), len(self.inner.halves(self.start)[0])
         others = []
         for _ in range(1, count or 1):
             x = self.start + 0.3 * random.normal(size=len(self.start))
@@ -454,18 +602,39 @@ class ClusterModel(Model):
             others.append(x)
         return [self.start, *others]
 
+    def as_start(self, estimates: Any) -> np.ndarray:
+        """The free coordinates of estimates of the user."""
+        values = np.asarray(estimates, float)
+        if values.shape == (len(self.names),):
+            free = np.asarray(self.inner.free(jnp.asarray(values)))
+            if np.all(np.isfinite(free)):
+                return free
+        raise ValueError(
+            f"{WHAT}: start must have a number inside its range for each of "
+            f"{', '.join(self.names)}; got {estimates!r}."
+        )
+
     def obstacle(self, path: Path) -> str | None:
         if self.rising is not None:
             return self.rising
         terms = self.inner.covariance.terms
-        parts = self.inner.covariance.split(self.inner.split(path.end.x)[1])
+        parts = self.inner.covariance.split(self.inner.halves(path.end.x)[1])
         for term, x in zip(terms, parts):
             wide = [name for name, z in zip(term.sigma_names, np.abs(x)) if z > FARTHEST]
-            if self.binary and wide:
+            if self.scaleless and wide:
                 return APART.format(wide[0])
             if term.independent and self.unbounded and term.at_edge(x, EDGE):
                 return MET_EXACTLY.format(term.at_edge(x, EDGE)[0])
+            if term.lost_at_zero and term.at_edge(x, EDGE):
+                return VANISHED.format(term.label, " and ".join(term.shape_names or term.names))
+            if term.endless(x) is not None:
+                return term.endless(x)
         return None
+
+    @property
+    def flat(self) -> str:
+        processes = any(t.lost_at_zero for t in self.inner.covariance.terms)
+        return f"{Model.flat}{SHORT if processes else ''}"
 
     @property
     def unbounded(self) -> bool:
@@ -486,13 +655,19 @@ class ClusterModel(Model):
         return (DETERMINED if determined else AT_EDGE).format(name)
 
     def result(self, fields: dict[str, Any], path: Path) -> ClusterFit:
-        p, edges = len(self.inner.shift), self.edges(path.end.x)
+        edges = self.edges(path.end.x)
         known = np.array([name not in edges for name in fields["names"]])
         fields["errors"] = np.where(known, fields["errors"], np.nan)
+        mean, cuts = self.inner.halves(fields["estimates"])[0], None
+        if self.inner.latent is not None:
+            parts = self.inner.latent.of_estimates(jnp.asarray(mean))
+            mean, cuts = np.asarray(parts[0][0]), np.asarray(parts[1][0])
         return ClusterFit(
             **fields,
             standard_errors=fields["errors"],
-            coefficients=fields["estimates"][:p],
+            coefficients=mean,
+            thresholds=cuts,
+            levels=self.levels,
             edges=edges,
             terms=self.inner.covariance.terms,
             observations=self.table.observations,
@@ -504,11 +679,11 @@ class ClusterModel(Model):
 def effects_of_all(fit: ClusterFit, number: int) -> Effects:
     """Predictions of the effects of a term, see `ClusterFit.effects`."""
     loss, table, means, errors = fit.loss, fit.table, [], []
-    coefficients, rest = loss.inner.split(jnp.asarray(fit.best.x))
+    means_at, rest = loss.inner.split(jnp.asarray(fit.best.x))
     plan, covariance, unit = loss.plan, loss.inner.covariance, float(loss.inner.unit)
     for s, rows in enumerate(loss.shapes):
         local = ClusterPlan(plan.methods[s : s + 1], plan.counts[s : s + 1])
-        mean, error = effects_of(rows, covariance, local, coefficients, rest, number)
+        mean, error = effects_of(rows, covariance, local, means_at, rest, number)
         means.append(unit * np.asarray(mean))
         errors.append(unit * np.asarray(error))
     if isinstance(covariance.terms[number], RandomEffects):
@@ -531,7 +706,7 @@ def effects_of(
     rows: ClusterRows,
     covariance: CovarianceSum,
     plan: ClusterPlan,
-    coefficients: jax.Array,
+    mean: MeanParameters,
     x: jax.Array,
     number: int,
 ) -> tuple[jax.Array, jax.Array]:
@@ -540,7 +715,7 @@ def effects_of(
 
     def total(shift: jax.Array) -> jax.Array:
         shapes = (dataclasses.replace(rows, shift=shift),)
-        return jnp.sum(log_likelihoods(shapes, covariance, plan, coefficients, x).log_prob)
+        return jnp.sum(log_likelihoods(shapes, covariance, plan, mean, x).log_prob)
 
     def along(k: jax.Array) -> jax.Array:
         return jax.jvp(jax.grad(total), (origin,), (origin.at[:, k].set(1.0),))[1]
@@ -571,7 +746,7 @@ class LongTable(NamedTuple):
     Attributes:
         observations: all rows.
         covariates: of all rows.
-        labels: of the clusters that say something, (k,).
+        labels: of the clusters that say something, sorted, (k,).
         number: of each of them in the model, where equal ones are counted once, (k,).
         shape: of each, (k,).
         rows: those of the clusters of each shape, (k_s, m_s).
@@ -595,6 +770,8 @@ class ClusterInputs(NamedTuple):
         labels: of the clusters.
         noise: known variances, (n,).
         binary: whether outcomes are 0 and 1.
+        weights: how often each cluster counts, (k,); None for once.
+        single: the model of ordered categories as rows by themselves; None of other outcomes.
     """
 
     lower: np.ndarray
@@ -604,17 +781,37 @@ class ClusterInputs(NamedTuple):
     labels: np.ndarray
     noise: np.ndarray
     binary: bool
+    weights: np.ndarray | None = None
+    single: OrdinalModel | None = None
+
+    @property
+    def scaleless(self) -> str:
+        """Outcomes that do not tell the scale behind them, in words; empty of others."""
+        return "ordered categories" if self.single else "outcomes of 0 and 1" if self.binary else ""
+
+    @property
+    def row_weights(self) -> np.ndarray:
+        """The weight of the cluster of each row, (n,), and 0 of rows without an outcome."""
+        weights = 1.0 if self.weights is None else self.weights[self.codes]
+        return np.where(self.missing, 0.0, weights)
 
     @property
     def observations(self) -> Observations:
         """The rows, one outcome each."""
         lower, upper = (as_float_array(side[:, None]) for side in (self.lower, self.upper))
-        return Observations(lower, upper)
+        weights = None if self.weights is None else as_float_array(self.weights[self.codes])
+        return Observations(lower, upper, weights=weights)
 
     def covariates(self, white: Whitened) -> Covariates:
         """The covariates as the user has them."""
         names = None if self.design.names is None else tuple(map(str, self.design.names))
         return Covariates.of(white._replace(names=names, encoder=self.design.encoder))
+
+    def levels_of(self, index: np.ndarray) -> np.ndarray | None:
+        """Codes of the ordered categories of rows, -1 where there is none; None if none is."""
+        if self.single is None:
+            return None
+        return np.where(index >= 0, self.single.rows.codes[index, 0], -1)
 
     @property
     def exact(self) -> np.ndarray:
@@ -680,8 +877,7 @@ def codes_of(cluster: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(
             f"{WHAT}: cluster must have one label for each of {n} rows, got {values.shape}."
         )
-    if any(label is None or label != label for label in values.tolist()):
-        raise ValueError(f"{WHAT}: cluster: some labels are missing.")
+    refuse_missing_labels(values, f"{WHAT}: cluster")
     kinds, first, codes = np.unique(values, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty(len(kinds), int)
@@ -717,10 +913,12 @@ def shapes_of(
     number = order_within(codes, groups)
     totals = [np.bincount(codes[groups == g], minlength=count) for g in (0, 1)]
     sizes = np.stack([filled(totals[0], EXACT_SIZES), filled(totals[1], ladder)], axis=1)
-    if ladder is FACTOR_SIZES and count * sizes[:, 1].max() <= FEW_ENTRIES:
-        sizes[:] = sizes.max(axis=0)  # one shape, and so one program
-    informative = totals[0] + totals[1] > 0
+    each = np.ones(count) if inputs.weights is None else inputs.weights
+    informative = (totals[0] + totals[1] > 0) & (each > 0)
     kinds, which = np.unique(sizes[informative], axis=0, return_inverse=True)
+    if ladder is FACTOR_SIZES:
+        joined = joined_shapes(kinds, np.bincount(which.ravel()))
+        kinds, which = np.unique(joined[which.ravel()], axis=0, return_inverse=True)
     shapes, weights, members, numbers, indices, begin = [], [], [], [], [], 0
     for k, (e, c) in enumerate(kinds):
         clusters = np.flatnonzero(informative)[which.ravel() == k]
@@ -732,16 +930,51 @@ def shapes_of(
         whole = arrays_of(inputs, columns, design, index, e)
         table = np.concatenate([x.reshape(len(index), -1) for x in whole], axis=1)
         _, first, inverse = np.unique(table, axis=0, return_index=True, return_inverse=True)
-        shapes.append(as_rows(index[first], [x[first] for x in whole]))
-        weights.append(np.bincount(inverse.ravel()).astype(float))
+        levels = inputs.levels_of(index[first, e:])
+        shapes.append(as_rows(index[first], [x[first] for x in whole], levels))
+        weights.append(np.bincount(inverse.ravel(), each[clusters]))
         members.append(clusters)
         numbers.append(begin + inverse.ravel())
         indices.append(index)
         begin += len(first)
     shape = np.repeat(np.arange(len(kinds)), [len(x) for x in members])
-    labels = inputs.labels[np.concatenate(members)]
-    long = LongTable(None, None, labels, np.concatenate(numbers), shape, tuple(indices))
+    together = np.concatenate(members)
+    order = np.argsort(together)  # as the labels; within a shape it is that of the rows
+    labels, number = inputs.labels[together[order]], np.concatenate(numbers)[order]
+    long = LongTable(None, None, labels, number, shape[order], tuple(indices))
     return tuple(shapes), np.concatenate(weights), long
+
+
+def joined_shapes(kinds: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Sizes (s, 2) to which the clusters of each shape are filled up, so that there are few
+    programs: shapes are joined as long as the masses of all clusters grow little.
+
+    Args:
+        kinds: numbers of exact and limited entries, (s, 2).
+        numbers: of clusters of each, (s,).
+    """
+
+    def masses(kind: np.ndarray, number: float) -> float:
+        return float(number * (kind[0] + kind[1] * (NODES if kind[1] > 1 else 1)))
+
+    groups = [(kind, float(number), [k]) for k, (kind, number) in enumerate(zip(kinds, numbers))]
+    costs = [masses(kind, number) for kind, number, _ in groups]
+    most = max(GROWTH * sum(costs), FEW_MASSES)
+    while len(groups) > 1:
+        unions = {}
+        for i, j in itertools.combinations(range(len(groups)), 2):
+            kind, number = np.maximum(groups[i][0], groups[j][0]), groups[i][1] + groups[j][1]
+            unions[masses(kind, number) - costs[i] - costs[j], i, j] = kind, number
+        (more, i, j), (kind, number) = min(unions.items(), key=lambda item: item[0])
+        if sum(costs) + more > most:
+            break
+        rest = [k for k in range(len(groups)) if k not in (i, j)]
+        groups = [*(groups[k] for k in rest), (kind, number, groups[i][2] + groups[j][2])]
+        costs = [*(costs[k] for k in rest), masses(kind, number)]
+    result = np.empty_like(kinds)
+    for kind, _, members in groups:
+        result[members] = kind
+    return result
 
 
 def arrays_of(
@@ -758,98 +991,153 @@ def arrays_of(
     return [seen.astype(float), values, lower, upper, covariates, noise, *read]
 
 
-def as_rows(index: np.ndarray, arrays: list[np.ndarray]) -> ClusterRows:
-    """The clusters of arrays by `arrays_of`."""
+def as_rows(index: np.ndarray, arrays: list[np.ndarray], codes: np.ndarray | None) -> ClusterRows:
+    """The clusters of arrays by `arrays_of`, and of the codes of ordered categories."""
     _, values, lower, upper, design, noise, *columns = map(as_float_array, arrays)
     shift = as_float_array(np.zeros(index.shape))
     return ClusterRows(
-        jnp.asarray(index), values, lower, upper, design, tuple(columns), noise, shift
+        jnp.asarray(index), values, lower, upper, design, tuple(columns), noise, shift,
+        None if codes is None else jnp.asarray(codes),
     )  # fmt: skip
 
 
-def fixed_scale(terms: list[CovarianceTerm]) -> tuple[list[CovarianceTerm], tuple[str, ...]]:
-    """The terms of outcomes of 0 and 1, with a sigma of 1 in the first that is to have it, and a
-    note."""
+def fixed_scale(
+    terms: list[CovarianceTerm], outcomes: str
+) -> tuple[list[CovarianceTerm], tuple[str, ...]]:
+    """The terms of outcomes that are categories, with a sigma of 1 in the first that is to have it,
+    and a note."""
     if any(term.sigma is not None for term in terms):
         return terms, ()
     for k, term in enumerate(terms):
         if isinstance(term, Residual | CommonCorrelation):
             fixed: CovarianceTerm = dataclasses.replace(term, sigma=1.0)
-            words = PROBIT_SCALE.format(type(term).__name__)
+            words = PROBIT_SCALE.format(type(term).__name__, outcomes)
             return [*terms[:k], fixed, *terms[k + 1 :]], (words,)
-    raise ValueError(NO_SCALE)
+    raise ValueError(NO_SCALE.format(outcomes))
 
 
-def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterModel:
-    """The model of checked rows."""
+def prepared_terms(
+    inputs: ClusterInputs, terms: Any, data: Any
+) -> tuple[list[tuple[CovarianceTerm, Any]], tuple[str, ...]]:
+    """Each term with the function that returns its columns, and sentences on them."""
     terms = [terms] if isinstance(terms, CovarianceTerm) else list(terms)
     if not terms or not all(isinstance(term, CovarianceTerm) for term in terms):
         raise ValueError(
             f"{WHAT}: terms must be covariance terms such as tg.Residual(), {terms!r}."
         )
     rows = LongRows(data, order_within(inputs.codes, np.zeros(len(inputs.codes), int)))
-    chosen, notes = fixed_scale(terms) if inputs.binary else (terms, ())
-    pairs = [term.prepared(rows) for term in chosen]
+    chosen, notes = fixed_scale(terms, inputs.scaleless) if inputs.scaleless else (terms, ())
+    return [term.prepared(rows) for term in chosen], notes
+
+
+def model_of(inputs: ClusterInputs, terms: Any, data: Any = None) -> ClusterModel:
+    """The model of checked rows."""
+    pairs, notes = prepared_terms(inputs, terms, data)
     seen = ~inputs.missing
     if inputs.missing.any():
         notes = (*notes, f"{inputs.missing.sum()} of {len(seen)} outcomes are missing.")
-    words = f"{WHAT}: the columns of the design"
-    white = whitened(inputs.design.values, seen.astype(float), words)
-    middle, unit, first = centred_start(inputs, white)
-    shift = np.zeros(len(first)) if white.constant is None else middle * white.constant
-    scaled = [term.scaled(unit) for term, _ in pairs]
-    starts = starts_of(first, scaled, inputs.binary)
+    mean = mean_of_ordered(inputs) if inputs.single else mean_of_numbers(inputs)
+    scaled = [term.scaled(mean.unit) for term, _ in pairs]
+    starts = starts_of(mean, scaled, bool(inputs.scaleless))
     covariance = CovarianceSum(tuple(scaled), tuple(map(len, starts[1:])))
-    names = names_of(inputs.design, scaled)
+    names = names_of(mean.names, scaled)
     centre = inputs._replace(
-        lower=(inputs.lower - middle) / unit,
-        upper=(inputs.upper - middle) / unit,
-        noise=inputs.noise / unit**2,
+        lower=(inputs.lower - mean.middle) / mean.unit,
+        upper=(inputs.upper - mean.middle) / mean.unit,
+        noise=inputs.noise / mean.unit**2,
     )
     columns = [column for _, column in pairs]
     tried = tuple(column(np.zeros((1, 1), int)) for column in columns)
     ladder = DENSE_SIZES if covariance.form(tried) is None else FACTOR_SIZES
-    shapes, weights, table = shapes_of(centre, columns, white.design, ladder)
+    shapes, weights, table = shapes_of(centre, columns, mean.white.design, ladder)
     if weights.sum() <= 1 or seen.sum() <= len(names):
         raise ValueError(
             f"{WHAT}: {weights.sum():g} cluster(s) with {seen.sum()} row(s) cannot determine "
             f"{len(names)} parameters."
         )
-    transform, *numbers = jax.device_put((white.transform, shift, np.asarray(unit)))
-    inner = ClusterCoordinates(transform, numbers[0], numbers[1], covariance)
-    table = table._replace(observations=inputs.observations, covariates=inputs.covariates(white))
+    transform, *numbers = jax.device_put((mean.white.transform, mean.shift, np.asarray(mean.unit)))
+    latent = None if inputs.single is None else inputs.single.inner
+    inner = ClusterCoordinates(transform, numbers[0], numbers[1], covariance, latent)
+    table = table._replace(
+        observations=inputs.observations, covariates=inputs.covariates(mean.white)
+    )
+    rising = inputs.single.rising if inputs.single else separated(centre, mean)
     return ClusterModel(
         shapes=shapes, inner=inner, start=np.concatenate(starts), weights=weights, table=table,
-        names=names, sentences=notes, rising=separated(centre, white, names), binary=inputs.binary,
+        names=names, sentences=(*mean.notes, *notes), rising=rising,
+        scaleless=bool(inputs.scaleless),
+        levels=inputs.single.rows.levels[0] if inputs.single else (),
     )  # fmt: skip
 
 
-def separated(inputs: ClusterInputs, white: Whitened, names: tuple[str, ...]) -> str | None:
+class MeanModel(NamedTuple):
+    """Covariates of the mean in units in which it is fitted, and coordinates to begin with.
+
+    Attributes:
+        white: whitened covariates.
+        middle, unit: of the outcomes.
+        shift: the user's coefficients of the middle, (p,).
+        start: coefficients of whitened covariates, and logarithms of differences of cuts.
+        names: of the coefficients and the cuts.
+        notes: sentences on them.
+    """
+
+    white: Whitened
+    middle: float
+    unit: float
+    shift: np.ndarray
+    start: np.ndarray
+    names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def mean_of_numbers(inputs: ClusterInputs) -> MeanModel:
+    """The mean of outcomes that are numbers, or 0 and 1."""
+    words = f"{WHAT}: the columns of the design"
+    white = whitened(inputs.design.values, inputs.row_weights, words)
+    middle, unit, start = centred_start(inputs, white)
+    shift = np.zeros(len(start)) if white.constant is None else middle * white.constant
+    plain = [f"coefficients[{j}]" for j in range(inputs.design.values.shape[1])]
+    names = tuple(str(name) for name in inputs.design.names or plain)
+    return MeanModel(white, middle, unit, shift, start, names)
+
+
+def mean_of_ordered(inputs: ClusterInputs) -> MeanModel:
+    """The mean of ordered categories, from their model as rows by themselves."""
+    single = inputs.single
+    assert single is not None
+    inner, columns = single.inner, inputs.design.values
+    white = Whitened(single.covariates[0], np.asarray(inner.transform), None, columns)
+    notes = (FIRST_CUT,) * (inner.constants[0] < 0)
+    return MeanModel(white, 0.0, 1.0, np.asarray(inner.shift), single.first, single.names, notes)
+
+
+def separated(inputs: ClusterInputs, mean: MeanModel) -> str | None:
     """The sentence on a direction of coefficients along which no row becomes less likely, whatever
     the effects are, and some more so; None if there is none."""
-    seen = ~inputs.missing
-    rows = inputs.lower[seen], inputs.upper[seen], white.design[seen], True, RowSums()
+    seen = inputs.row_weights > 0
+    rows = inputs.lower[seen], inputs.upper[seen], mean.white.design[seen], True, RowSums()
     direction = None if clearly_bounded(*rows) else rising_direction(*rows)
     if direction is None:
         return None
-    slopes = white.transform @ direction[:-1]
+    slopes = mean.white.transform @ direction[:-1]
     slopes = slopes / np.abs(slopes).max()
-    parts = ", ".join(f"{b:.3g} in {name}" for b, name in zip(slopes, names) if abs(b) > 1e-9)
+    parts = ", ".join(f"{b:.3g} in {name}" for b, name in zip(slopes, mean.names) if abs(b) > 1e-9)
     return SEPARATED.format(parts)
 
 
-def starts_of(first: np.ndarray, terms: list[CovarianceTerm], binary: bool) -> list[np.ndarray]:
-    """Free coordinates to begin with: coefficients, and terms of equal variances."""
-    variance = 0.5 if binary else 1.0 / len(terms)
-    grown = (1.0 + variance * (len(terms) - 1)) ** 0.5 if binary else 1.0
-    return [grown * first, *(term.start(variance) for term in terms)]
+def starts_of(mean: MeanModel, terms: list[CovarianceTerm], scaleless: bool) -> list[np.ndarray]:
+    """Free coordinates to begin with: of the mean, and terms of equal variances."""
+    variance = 0.5 if scaleless else 1.0 / len(terms)
+    grown = (1.0 + variance * (len(terms) - 1)) ** 0.5 if scaleless else 1.0
+    p = len(mean.shift)
+    first = [grown * mean.start[:p], np.log(grown) + mean.start[p:]]
+    return [np.concatenate(first), *(term.start(variance) for term in terms)]
 
 
-def names_of(design: tables.Table, terms: list[CovarianceTerm]) -> tuple[str, ...]:
+def names_of(means: tuple[str, ...], terms: list[CovarianceTerm]) -> tuple[str, ...]:
     """Names of the estimates, which differ."""
-    plain = [f"coefficients[{j}]" for j in range(design.values.shape[1])]
-    names = [str(name) for name in design.names or plain]
-    names += [name for term in terms for name in term.names]
+    names = [*means, *(name for term in terms for name in term.names)]
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
         raise ValueError(
@@ -890,6 +1178,8 @@ def fit_clusters(
     censored_high: Any = None,
     binary: bool = False,
     noise: Any = None,
+    weights: Any = None,
+    start: Any = None,
     num_steps: int = 100,
     num_starts: int | None = None,
     information: str = "observed",
@@ -907,7 +1197,8 @@ def fit_clusters(
     Args:
         outcome: shape (n,), NaN where missing, or (n, 2) for the lower and upper ends of intervals,
             infinite where a side is open; or a formula such as "titre ~ time * arm", which has the
-            design too.
+            design too; or a `tg.Ordinal` of n rows, with a design such as "~ time * arm", whose
+            cuts are estimated and shared by all rows: an ordered probit.
         design: covariates x_i, (n, p), with a column of ones if a constant is meant; a table's
             column names become those of the estimates.
         cluster: labels (n,) of the clusters, in any order, or the name of a column of the data.
@@ -919,8 +1210,12 @@ def fit_clusters(
             to be that low.
         censored_high: likewise: only known to be that high.
         binary: whether outcomes are 0 and 1: whether a latent outcome is positive (a probit). The
-            sigma of `Residual` or `CommonCorrelation` is then 1.
+            sigma of `Residual` or `CommonCorrelation` is then 1, as it is of a `tg.Ordinal`.
         noise: variances of measurement errors, a number or (n,), added to the covariance.
+        weights: how often each cluster counts, (n,) or the name of a column, the same in all rows
+            of a cluster.
+        start: estimates to begin with, in the order of `names`; others are tried if the steps from
+            there do not converge.
         num_steps: the most Newton steps from each start.
         num_starts: from how many points to begin, by default 1.
         information: what standard errors come from: "observed", or "sandwich", which sums over
@@ -933,7 +1228,8 @@ def fit_clusters(
 
     Raises:
         ValueError: for labels that are missing, limits that contradict each other, collinear
-            covariates, or binary outcomes without a term of known scale.
+            covariates, categories without a term of known scale, weights that differ within a
+            cluster, or a start that is none.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -951,9 +1247,10 @@ def fit_clusters(
     check_settings(information, num_profiles)
     columns = outcome, design, cluster, censored_low, censored_high, noise
     with jax.enable_x64(True):
-        model = model_of(inputs_of(columns, data, binary), terms, data)
+        model = model_of(inputs_of(columns, data, binary, weights), terms, data)
         return maximum_likelihood(
             model,
+            start=None if start is None else model.as_start(start),
             num_steps=num_steps,
             num_starts=num_starts,
             information=information,
@@ -962,23 +1259,71 @@ def fit_clusters(
         )
 
 
-def inputs_of(columns: tuple[Any, ...], data: Any, binary: bool) -> ClusterInputs:
+def inputs_of(
+    columns: tuple[Any, ...], data: Any, binary: bool, weights: Any = None
+) -> ClusterInputs:
     """The arguments of `fit_clusters` that describe the rows, checked."""
-    outcome, design = tables.by_formula(columns[0], columns[1], data, WHAT)
-    cluster, low, high, noise = (tables.column_or(x, data, WHAT) for x in columns[2:])
-    refuse_spread(WHAT, [outcome, design])
+    ordered = isinstance(columns[0], Ordinal)
+    outcome, design = tables.by_formula(None if ordered else columns[0], columns[1], data, WHAT)
+    outcome = columns[0] if ordered else outcome
+    columns = (*columns[2:], weights)
+    cluster, low, high, noise, weights = (tables.column_or(x, data, WHAT) for x in columns)
+    refuse_spread(WHAT, [None if ordered else outcome, design])
     if design is None or cluster is None:
         raise ValueError(f"{WHAT}: needs a design, or a formula as the outcome, and a cluster.")
     table = as_columns(design, WHAT)
     if table.values.ndim != 2 or not np.all(np.isfinite(table.values)):
         raise ValueError(f"{WHAT}: design must have shape (n, p) and be finite.")
     n = len(table.values)
-    words = "outcome", "cluster", "censored_low", "censored_high", "noise"
-    for word, column in zip(words, (outcome, cluster, low, high, noise)):
-        tables.check_labels(column, table, f"{WHAT}: {word}")
+    words = "outcome", "cluster", "censored_low", "censored_high", "noise", "weights"
+    for word, column in zip(words, (outcome, cluster, low, high, noise, weights)):
+        if not isinstance(column, Ordinal):  # which keeps no labels of its rows
+            tables.check_labels(column, table, f"{WHAT}: {word}")
     codes, labels = codes_of(cluster, n)
-    lower, upper = ends_of(outcome, (low, high), binary, n)
+    counts = None if weights is None else weights_of(weights, codes)
+    single = None
+    if ordered:
+        each = None if counts is None else counts[codes]
+        single = single_rows(outcome, design, (low, high), binary, each, n)
+        sides = single.rows.observations.lower, single.rows.observations.upper
+        lower, upper = (np.asarray(side)[:, 0] for side in sides)
+    else:
+        lower, upper = ends_of(outcome, (low, high), binary, n)
     variances = np.broadcast_to(np.asarray(0.0 if noise is None else noise, float), n)
     if not np.all(np.isfinite(variances) & (variances >= 0)):
         raise ValueError(f"{WHAT}: noise must be finite and not negative.")
-    return ClusterInputs(lower, upper, table, codes, labels, variances, binary)
+    return ClusterInputs(lower, upper, table, codes, labels, variances, binary, counts, single)
+
+
+def single_rows(
+    outcome: Ordinal, design: Any, limits: tuple[Any, Any], binary: bool, weights: Any, n: int
+) -> OrdinalModel:
+    """The model of ordered categories as rows by themselves, which has cuts and starts."""
+    if binary or limits != (None, None):
+        raise ValueError(f"{WHAT}: a tg.Ordinal is neither binary nor censored.")
+    if outcome.codes.shape != (n,):
+        raise ValueError(f"{WHAT}: outcome must have {n} categories, got {outcome.codes.shape}.")
+    rows = Observations.of([outcome], weights)
+    return OrdinalModel.of(
+        rows, [design], "diagonal", (False, False), WHAT, negative=False, method=Automatic(),
+        key=None, each=True,
+    )  # fmt: skip
+
+
+def weights_of(weights: Any, codes: np.ndarray) -> np.ndarray:
+    """Weights of the clusters, (k,), from those of their rows."""
+    values = tables.numbers(weights, f"{WHAT}: weights")
+    if values.shape != codes.shape or not np.all(np.isfinite(values) & (values >= 0)):
+        raise ValueError(
+            f"{WHAT}: weights must be finite, not negative and of shape {codes.shape}, got shape "
+            f"{values.shape}."
+        )
+    counts = np.zeros(codes.max() + 1)
+    counts[codes] = values
+    wrong = np.flatnonzero(counts[codes] != values)
+    if len(wrong):
+        raise ValueError(
+            f"{WHAT}: weights are of clusters, and must be the same in all rows of one; those of "
+            f"the cluster of row {wrong[0]} differ."
+        )
+    return counts

@@ -65,7 +65,7 @@ from truncgauss.likelihood import (
     fraction_not_truncated,
     total_log_likelihood,
 )
-from truncgauss.likelihood.clusters import SPARE, in_batches
+from truncgauss.likelihood.clusters import given_exact
 from truncgauss.likelihood.patterns import is_empty
 from truncgauss.probability.automatic import Automatic
 from truncgauss.probability.exact import Exact
@@ -78,7 +78,6 @@ from truncgauss.quadrature.nested import (
     log_box,
     log_of_independent,
 )
-from truncgauss.special.tails import LOG_SQRT_2PI
 
 STRUCTURES = ("full", "common", "factor", "diagonal")
 COUNTS = common_effect.COUNTS[:-1]  # of nodes over a factor
@@ -422,6 +421,18 @@ class LatentCoordinates:
         moved = [cut[1:] if k < 0 else cut - user[k] for cut, k in zip(cuts, constants)]
         return jnp.concatenate([user[np.array(self.kept, int)], *moved, *rest])
 
+    def free(self, estimates: jax.Array) -> jax.Array:
+        """Free coordinates of coefficients and limits, of outcomes that are all ordered."""
+        first = [int(self.constants[j] < 0) for j in self.ordered]
+        sizes = [self.kinds[j] - 1 - zero for j, zero in zip(self.ordered, first)]
+        user, *limits, _, _ = self.split(estimates, len(self.kept), sizes)
+        every, logs = jnp.zeros(len(self.shift)).at[np.array(self.kept, int)].set(user), []
+        for j, zero, cuts in zip(self.ordered, first, limits):
+            if not zero:
+                every = every.at[self.constants[j]].set(-cuts[0])
+            logs.append(jnp.log(jnp.diff(jnp.append(jnp.zeros(zero), cuts))))
+        return jnp.concatenate([jnp.linalg.solve(self.transform, every - self.shift), *logs])
+
     def of_estimates(self, estimates: jax.Array) -> tuple[tuple[Any, ...], list[Any], jax.Array]:
         """Coefficients, limits and the covariance matrix of the vector of estimates."""
         first = [int(self.constants[j] < 0) for j in self.ordered]
@@ -477,22 +488,21 @@ class FactorRows(NamedTuple):
     def of(cls, low: Any, high: Any, exact: Any, loc: Any, loading: Any, variance: Any) -> Self:
         """Given a standard normal factor f entry j has mean loc_j + loading_j f and this variance,
         (d,) or (n, d); given the exact entries f is normal again."""
-        inverse = jnp.where(exact, 1.0 / variance, 0.0)
-        rest = jnp.where(exact, jnp.where(exact, low, 0.0) - loc, 0.0)
-        precision = 1.0 + jnp.sum(inverse * loading**2, axis=1)
-        middle = jnp.sum(inverse * loading * rest, axis=1) / precision
-        logs = jnp.where(exact, jnp.log(variance) + 2.0 * LOG_SQRT_2PI, 0.0)
-        energy = jnp.sum(inverse * (rest - loading * middle[:, None]) ** 2 + logs, axis=1)
-        density = -0.5 * (energy + jnp.log(precision) + middle**2)
-        turned = loading / jnp.sqrt(precision)[:, None]
-        whole = loc + loading * middle[:, None], turned, jnp.sqrt(variance)
+        loc, loading, variance = (jnp.broadcast_to(x, low.shape) for x in (loc, loading, variance))
+        rest = jnp.where(exact, low, 0.0) - loc
+
+        def conditional(exact: Any, rest: Any, loading: Any, variance: Any) -> tuple[Any, Any, Any]:
+            density, mean, turned = given_exact(exact, rest, loading[:, None], variance)
+            return density, loading * mean[0], turned(loading[:, None])[:, 0]
+
+        density, moved, turned = jax.vmap(conditional)(exact, rest, loading, variance)
         low, high = jnp.where(exact, -jnp.inf, low), jnp.where(exact, jnp.inf, high)
-        return cls(density, (*(jnp.broadcast_to(part, low.shape) for part in whole), low, high))
+        return cls(density, (loc + moved, turned, jnp.sqrt(variance), low, high))
 
     def log_likelihoods(self, nodes: int) -> jax.Array:
         of = functools.partial(common_effect.log_probability, num_nodes=nodes)
         size = nodes * self.problem[0].shape[1]
-        return self.density + in_batches(lambda row: of(*row)[0], self.problem, size)
+        return self.density + common_effect.in_batches(lambda row: of(*row)[0], self.problem, size)
 
     @property
     def nodes_needed(self) -> jax.Array:
@@ -760,7 +770,7 @@ class OrdinalModel(Model):
         if loss.by_factor and not self.inner.num_correlations:
             return loss
         if loss.by_factor:
-            needed = float(loss.nodes_needed(at)) * (1.0 if self.counts else SPARE[1])
+            needed = float(loss.nodes_needed(at)) * (1.0 if self.counts else common_effect.SPARE[1])
             least = max([needed, *self.counts])  # programs change but upwards
             count = next((n for n in COUNTS if n >= least), COUNTS[-1])
             self.counts.append(count)

@@ -379,7 +379,7 @@ class PolychoricModel(LatentPair):
 
     @property
     def limits(self) -> tuple[np.ndarray, np.ndarray]:
-        """Those of the margins."""
+        """Limits of the margins."""
         return limits_of(self.table.sum(axis=1)), limits_of(self.table.sum(axis=0))
 
     def two_step(self) -> MarginalTwoStep:
@@ -442,7 +442,7 @@ def cells(corners: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
 
 
 def differences(corners: jax.Array) -> jax.Array:
-    """Those of a function that is 0 at the lower ends, along the last two axes."""
+    """Differences of a function that is 0 at the lower ends, along the last two axes."""
     edges = [(0, 0)] * (corners.ndim - 2)
     padded = jnp.pad(corners, [*edges, (1, 0), (1, 0)])
     return jnp.diff(jnp.diff(padded, axis=-1), axis=-2)
@@ -533,7 +533,7 @@ class PolyserialModel(LatentPair):
 
     @property
     def limits(self) -> np.ndarray:
-        """Those of the margin."""
+        """Limits of the margin."""
         return limits_of(np.bincount(self.codes, self.weights))
 
     def starts(self, count: int | None) -> list[np.ndarray]:

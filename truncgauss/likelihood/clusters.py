@@ -25,6 +25,7 @@ from truncgauss.gaussian.regions import Box
 from truncgauss.gaussian.terms import CovarianceTerm, Parts
 from truncgauss.likelihood.conditioning import Integrals
 from truncgauss.likelihood.integrals import HeldMethods, held, probabilities
+from truncgauss.likelihood.ordinal import between_cuts
 from truncgauss.probability.automatic import Automatic
 from truncgauss.quadrature import common_effect, two_factors
 from truncgauss.special import log_interval_mass, standardize
@@ -34,8 +35,6 @@ EXACT_SIZES = (0, 4, 8, 16, 64, 256, 1024)  # to which numbers of exact entries 
 FACTOR_SIZES = (0, 1, 4, 8, 32, 128, 512)  # and of limited ones
 DENSE_SIZES = (0, 1, 2, 3, 4, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64)
 MOST_EXACT = 3  # limited entries of a dense covariance whose probability is by quadrature
-ELEMENTS = 2**17  # masses that are computed at once
-SPARE = {1: 2.0, 2: 1.0}  # nodes more than needed at the start, so that parameters may move
 SIDES = (24, 48, 96, 192)  # of grids over two effects
 RESOLVED = 1e-9  # of a grid's error
 
@@ -52,6 +51,8 @@ class ClusterRows:
         columns: what each term needs of the rows, each (k, e + l, ...).
         noise: known variances of errors of measurement, (k, e + l).
         shift: what is added to the means, (k, e + l).
+        codes: levels of limited entries that are ordered categories, (k, l), -1 for limits of
+            `lower` and `upper`; None if none is.
     """
 
     index: jax.Array
@@ -62,6 +63,7 @@ class ClusterRows:
     columns: tuple[jax.Array, ...]
     noise: jax.Array
     shift: jax.Array
+    codes: jax.Array | None = None
 
     @property
     def num_exact(self) -> int:
@@ -70,6 +72,13 @@ class ClusterRows:
     @property
     def num_limited(self) -> int:
         return self.lower.shape[1]
+
+
+class MeanParameters(NamedTuple):
+    """Coefficients of the covariates, and the cuts between ordered categories, if there are any."""
+
+    coefficients: jax.Array
+    cuts: Any = None
 
 
 class Cluster(NamedTuple):
@@ -121,14 +130,17 @@ class CovarianceSum:
 
 
 def clusters_at(
-    rows: ClusterRows, covariance: CovarianceSum, coefficients: jax.Array, x: jax.Array
+    rows: ClusterRows, covariance: CovarianceSum, mean: MeanParameters, x: jax.Array
 ) -> Cluster:
     """All clusters of one shape, along a leading axis, with their covariances."""
     parts = jax.vmap(lambda columns: covariance.parts(x, columns))(rows.columns)
     parts += Parts(variances=rows.noise)
     seen = rows.index[:, : rows.num_exact] >= 0
-    loc = rows.design @ coefficients + rows.shift
-    return Cluster(loc, seen, rows.values, rows.lower, rows.upper, parts)
+    loc = rows.design @ mean.coefficients + rows.shift
+    limits = rows.lower, rows.upper
+    if rows.codes is not None:
+        limits = between_cuts(rows.codes, mean.cuts, *limits, jnp)
+    return Cluster(loc, seen, rows.values, *limits, parts)
 
 
 # ---------------------------------------------------------------- effects and variances
@@ -143,28 +155,52 @@ class GivenExact(NamedTuple):
     scale: jax.Array
 
 
-def given_exact(cluster: Cluster) -> GivenExact:
+def given_exact(seen: Any, rest: Any, factor: Any, variances: Any) -> tuple[Any, Any, Any]:
+    """The log density of the entries that are seen, of means 0, and mean and triangle of the
+    standard normal effects given these: x = factor f + noise.
+
+    Args:
+        seen: a mask of entries, (e,).
+        rest: of entries, without their means, (e,).
+        factor: (e, r).
+        variances: of the noise, (e,).
+
+    Returns:
+        The density; the mean, (r,); and rows -> rows whose products are covariances of these given
+        the entries, (k, r) each.
+    """
+    root = jnp.sqrt(jnp.where(seen, variances, 1.0))
+    rest = jnp.where(seen, rest, 0.0) / root
+    loadings = jnp.where(seen[:, None], factor, 0.0) / root[:, None]
+    precision = jnp.eye(factor.shape[1]) + loadings.T @ loadings
+    if len(precision) == 1:  # by divisions, of which programs are small
+        triangle = jnp.sqrt(precision)
+        mean = loadings.T @ rest / precision[0]
+        turned = lambda rows: rows / triangle[0]
+    else:
+        triangle = jnp.linalg.cholesky(precision)
+        half = solve_triangular(triangle, loadings.T @ rest, lower=True)
+        mean = solve_triangular(triangle.T, half, lower=False)
+        turned = lambda rows: solve_triangular(triangle, rows.T, lower=True).T
+    energy = jnp.sum((rest - loadings @ mean) ** 2) + jnp.sum(mean**2)
+    logs = jnp.sum(jnp.log(root)) + jnp.sum(jnp.log(jnp.diagonal(triangle)))
+    return -0.5 * energy - logs - LOG_SQRT_2PI * jnp.sum(seen), mean, turned
+
+
+def limited_given_exact(cluster: Cluster) -> GivenExact:
     """The limited entries of a cluster of effects and variances, given the exact ones."""
     variances, e = cluster.covariance.variances, len(cluster.values)
     factor = cluster.covariance.factor
     factor = jnp.zeros((len(variances), 0)) if factor is None else factor
-    seen, root = cluster.seen, jnp.sqrt(jnp.where(cluster.seen, variances[:e], 1.0))
-    rest = jnp.where(seen, cluster.values - cluster.loc[:e], 0.0) / root
-    loadings = jnp.where(seen[:, None], factor[:e], 0.0) / root[:, None]
-    precision = jnp.eye(factor.shape[1]) + loadings.T @ loadings
-    triangle = jnp.linalg.cholesky(precision)
-    half = solve_triangular(triangle, loadings.T @ rest, lower=True)
-    mean = solve_triangular(triangle.T, half, lower=False)
-    energy = jnp.sum((rest - loadings @ mean) ** 2) + jnp.sum(mean**2)
-    logs = jnp.sum(jnp.log(root)) + jnp.sum(jnp.log(jnp.diagonal(triangle)))
-    density = -0.5 * energy - logs - LOG_SQRT_2PI * jnp.sum(seen)
-    turned = solve_triangular(triangle, factor[e:].T, lower=True).T
-    return GivenExact(density, cluster.loc[e:] + factor[e:] @ mean, turned, jnp.sqrt(variances[e:]))
+    rest = cluster.values - cluster.loc[:e]
+    density, mean, turned = given_exact(cluster.seen, rest, factor[:e], variances[:e])
+    loc = cluster.loc[e:] + factor[e:] @ mean
+    return GivenExact(density, loc, turned(factor[e:]), jnp.sqrt(variances[e:]))
 
 
 def of_effects(cluster: Cluster, nodes: int) -> Estimate:
     """The log-likelihood of a cluster of at most two effects, and a bound of its error."""
-    rest, rank = given_exact(cluster), 0
+    rest, rank = limited_given_exact(cluster), 0
     if len(cluster.lower):
         rank = rest.factor.shape[1]
     low, high, nothing = cluster.lower, cluster.upper, jnp.zeros(())
@@ -183,7 +219,7 @@ def of_effects(cluster: Cluster, nodes: int) -> Estimate:
 
 def nodes_of(cluster: Cluster, rank: int | None) -> jax.Array:
     """The number of nodes that one cluster needs; of two effects the side of the grid."""
-    rest = given_exact(cluster)
+    rest = limited_given_exact(cluster)
     if rank == 1:
         rate = rest.factor[:, 0] / rest.scale
         return common_effect.nodes_needed(
@@ -194,15 +230,6 @@ def nodes_of(cluster: Cluster, rank: int | None) -> jax.Array:
     errors = jnp.stack([two_factors.log_probability(*problem, side)[1] for side in SIDES[:-1]])
     enough = errors <= RESOLVED
     return jnp.where(enough.any(), jnp.asarray(SIDES)[jnp.argmax(enough)], SIDES[-1])
-
-
-def in_batches(function: Any, clusters: Any, size: int) -> Any:
-    """function(cluster) of all clusters, so many at a time that numbers of `size` each fit."""
-    count = jax.tree.leaves(clusters)[0].shape[0]
-    batch = max(1, min(count, ELEMENTS // max(size, 1)))
-    if batch == count:
-        return jax.vmap(function)(clusters)
-    return jax.lax.map(jax.checkpoint(function), clusters, batch_size=batch)
 
 
 # ---------------------------------------------------------------- any covariance
@@ -264,19 +291,19 @@ class ClusterPlan:
 
 @jax.jit
 def _needed(
-    rows: ClusterRows, covariance: CovarianceSum, coefficients: jax.Array, x: jax.Array
+    rows: ClusterRows, covariance: CovarianceSum, mean: MeanParameters, x: jax.Array
 ) -> jax.Array:
     rank = covariance.form(rows.columns)
-    clusters = clusters_at(rows, covariance, coefficients, x)
+    clusters = clusters_at(rows, covariance, mean, x)
     function = functools.partial(nodes_of, rank=rank)
     size = rows.num_limited * (32 if rank == 1 else 4096)
-    return jnp.max(in_batches(function, clusters, size))
+    return jnp.max(common_effect.in_batches(function, clusters, size))
 
 
 def plan_of(
     shapes: tuple[ClusterRows, ...],
     covariance: CovarianceSum,
-    coefficients: Any,
+    mean: MeanParameters,
     x: Any,
     least: Sequence[int] = (),
 ) -> ClusterPlan:
@@ -287,14 +314,14 @@ def plan_of(
     for number, rows in enumerate(shapes):
         rank, size, count, method = covariance.form(rows.columns), rows.num_limited, 0, None
         if rank is None and size:
-            clusters = clusters_at(rows, covariance, coefficients, x)
+            clusters = clusters_at(rows, covariance, mean, x)
             integrals = integrals_of(clusters, number)[1]
             assert integrals is not None
             method = held(Automatic(), {str(size): integrals})
         elif rank and size > 1:
-            needed = float(_needed(rows, covariance, coefficients, x))
+            needed = float(_needed(rows, covariance, mean, x))
             ladder = common_effect.COUNTS if rank == 1 else SIDES
-            needed = max(needed, least[number]) if least else SPARE[rank] * needed
+            needed = max(needed, least[number]) if least else common_effect.SPARE[rank] * needed
             count = next((n for n in ladder if n >= needed), ladder[-1])
         methods.append(method)
         counts.append(count)
@@ -305,19 +332,19 @@ def log_likelihoods(
     shapes: tuple[ClusterRows, ...],
     covariance: CovarianceSum,
     plan: ClusterPlan,
-    coefficients: jax.Array,
+    mean: MeanParameters,
     x: jax.Array,
 ) -> Estimate:
     """The log-likelihood of each cluster, those of one shape after the other, and its error."""
     results = []
     for number, rows in enumerate(shapes):
-        clusters = clusters_at(rows, covariance, coefficients, x)
+        clusters = clusters_at(rows, covariance, mean, x)
         rank, count = covariance.form(rows.columns), plan.counts[number]
         if rank is None:
             results.append(of_any(clusters, plan.methods[number], number))
             continue
         size = max(count ** max(rank, 1), 1) * max(rows.num_limited, rows.num_exact, 1)
-        size = min(size, ELEMENTS) if rank < 2 else 2**13
+        size = min(size, common_effect.ELEMENTS) if rank < 2 else 2**13
         function = functools.partial(of_effects, nodes=count)
-        results.append(in_batches(function, clusters, size))
+        results.append(common_effect.in_batches(function, clusters, size))
     return Estimate(*(jnp.concatenate(parts) for parts in zip(*results)))

@@ -103,16 +103,23 @@ class LatentRows:
 
     def between(self, cuts: Any, xp: Any = np) -> tuple[Any, Any]:
         """Lower and upper limits (n, d), those of ordered entries by their cuts, d arrays."""
-        sides = []
-        for side, end in enumerate((self.observations.lower, self.observations.upper)):
-            columns = []
-            for j, level in enumerate(self.levels):
-                ends = xp.concatenate([xp.array([-xp.inf]), cuts[j], xp.array([xp.inf])])
-                codes = self.codes[:, j]
-                column = xp.where(codes < 0, end[:, j], ends[codes + side]) if level else end[:, j]
-                columns.append(column)
-            sides.append(xp.stack(columns, axis=1))
-        return sides[0], sides[1]
+        known = self.observations.lower, self.observations.upper
+        columns = [
+            between_cuts(self.codes[:, j], cuts[j], known[0][:, j], known[1][:, j], xp)
+            if level
+            else tuple(end[:, j] for end in known)
+            for j, level in enumerate(self.levels)
+        ]
+        lower, upper = (xp.stack(side, axis=1) for side in zip(*columns))
+        return lower, upper
+
+
+def between_cuts(codes: Any, cuts: Any, lower: Any, upper: Any, xp: Any = np) -> tuple[Any, Any]:
+    """Lower and upper limits of levels by the cuts between them, and others where a code is -1."""
+    ends = xp.concatenate([xp.array([-xp.inf]), cuts, xp.array([xp.inf])])
+    sides = enumerate((lower, upper))
+    below, above = (xp.where(codes < 0, end, ends[codes + side]) for side, end in sides)
+    return below, above
 
 
 def entries_of(entries: Any) -> tuple[list[Any], tuple[str, ...]]:

@@ -10,9 +10,11 @@ References:
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from truncgauss.quadrature import log_concave
 from truncgauss.special import log_sum_exp, standardize
@@ -22,6 +24,8 @@ from truncgauss.special.tails import LOG_SQRT_2PI
 REACH = 8.7  # of the nodes from the mode, at which the integrand has fallen by 37 nats at least
 ERROR = 1e-12  # of a probability, for which `num_nodes` is made
 COUNTS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+SPARE = {1: 2.0, 2: 1.0}  # nodes more than needed at the start by effects, so that these may move
+ELEMENTS = 2**17  # masses that are computed at once
 
 
 def log_probability(
@@ -122,3 +126,18 @@ def precision_of(rate: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
 def nodes_needed(precision: jax.Array) -> jax.Array:
     """The number of nodes for an error of `ERROR`, by p."""
     return 2.0 * REACH * jnp.sqrt(precision * math.log(2.0 / ERROR) / (2.0 * math.pi**2))
+
+
+def in_batches(function: Any, problems: Any, size: int) -> Any:
+    """function(problem) of all problems, so many at a time that numbers of `size` each fit."""
+    count = jax.tree.leaves(problems)[0].shape[0]
+    batch = max(1, min(count, ELEMENTS // max(size, 1)))
+    if batch == count:
+        return jax.vmap(function)(problems)
+    num_batches = -(-count // batch)
+    batch = -(-count // num_batches)
+    # Filled up to whole batches: for the rest `lax.map` would compile the function once more.
+    index = np.minimum(np.arange(num_batches * batch), count - 1)
+    whole = jax.tree.map(lambda leaf: leaf[index], problems)
+    results = jax.lax.map(jax.checkpoint(function), whole, batch_size=batch)
+    return jax.tree.map(lambda leaf: leaf[:count], results)

@@ -91,7 +91,8 @@ def decreasing_root(fun: LogDensity, origin: jax.Array) -> jax.Array:
 
     # Made from a value, so that on a device mesh they are sharded as the function's inputs are.
     origin, count = jnp.zeros_like(value), jnp.zeros_like(value, int)
-    state = (origin, below, above, count, count > 0)
+    # Where the function is NaN at 0, no step would find a root.
+    state = (origin, below, above, count, jnp.isnan(value))
     return jax.lax.while_loop(unfinished, step, state)[0]
 
 

@@ -9,6 +9,12 @@ import numpy as np
 from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
 
+FARTHEST = 8.0  # artanh of a correlation beyond which it is taken for 1
+ENDLESS = (
+    "There is no maximum: the likelihood grows as rho goes to {}. Where that is 1, the rows of a "
+    "cluster vary together, as by tg.RandomEffects()."
+)
+
 
 @frozen_pytree
 class AutoRegressive(CovarianceTerm):
@@ -46,3 +52,6 @@ class AutoRegressive(CovarianceTerm):
 
     def shape_coordinates(self, shape: jax.Array) -> jax.Array:
         return jnp.arctanh(shape)
+
+    def endless(self, x: np.ndarray) -> str | None:
+        return None if abs(x[-1]) < FARTHEST else ENDLESS.format("1" if x[-1] > 0 else "-1")

@@ -10,6 +10,11 @@ from truncgauss.execution.pytrees import frozen_pytree, static_field
 from truncgauss.gaussian.terms.term import CovarianceTerm, LongRows, Parts
 
 SMOOTHNESS = (0.5, 1.5, 2.5)
+FARTHEST = 11.0  # logarithm of a range in units of the positions, beyond which it is no longer told
+ENDLESS = (
+    "There is no maximum: the likelihood grows with the range, as if the rows of a cluster varied "
+    "together. Use tg.RandomEffects() instead."
+)
 
 
 @frozen_pytree
@@ -69,3 +74,6 @@ class Matern(CovarianceTerm):
 
     def shape_coordinates(self, shape: jax.Array) -> jax.Array:
         return jnp.log(shape / self.unit)
+
+    def endless(self, x: np.ndarray) -> str | None:
+        return ENDLESS if x[-1] > FARTHEST else None

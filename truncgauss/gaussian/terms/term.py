@@ -131,6 +131,11 @@ class CovarianceTerm:
         return len(self.sigma_names)
 
     @property
+    def lost_at_zero(self) -> bool:
+        """Whether there are parameters which mean nothing where the term's variance is 0."""
+        return bool(self.shape_names) and self.sigma is None
+
+    @property
     def label(self) -> str:
         return self.name or self.title
 
@@ -191,6 +196,10 @@ class CovarianceTerm:
     def at_edge(self, x: np.ndarray, least: float) -> tuple[str, ...]:
         """Names of the estimates that are at an edge: standard deviations below `least`."""
         return self.sigma_names if self.sigma is None and abs(x[0]) < least else ()
+
+    def endless(self, x: np.ndarray) -> str | None:
+        """Why the likelihood has no maximum where its coordinates have come to, in words."""
+        return None
 
 
 # ---------------------------------------------------------------- several deviations

@@ -1,0 +1,176 @@
+"""Clusters under every covariance term against brute quadrature, on random small designs."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import special, stats
+
+import truncgauss as tg
+from truncgauss.fitting.clusters import inputs_of, model_of
+
+ROWS, DESIGNS, NODES = 6, 7, 64
+KIN = np.full((ROWS, ROWS), 0.5) + 0.5 * np.eye(ROWS)
+KIN[0, 1] = KIN[1, 0] = 0.0
+HOUSE = np.kron(np.eye(2), np.ones((3, 3)))
+CORRELATIONS = 0.6 ** np.abs(np.subtract.outer(range(ROWS), range(ROWS)))
+DEVIATIONS = np.array([1.0, 0.8, 1.2, 0.9, 1.1, 1.3])
+LOADINGS = np.array([0.9, 0.5, -0.4, 0.7, 0.6, 0.8])
+
+
+def matern(smoothness):
+    def matrix(d):
+        s = (2.0 * smoothness) ** 0.5 * d["gap"] / 1.5
+        more = {0.5: 1.0, 1.5: 1.0 + s, 2.5: 1.0 + s + s**2 / 3.0}[smoothness]
+        return 0.81 * more * np.exp(-s) + 0.49 * np.eye(ROWS)
+
+    terms = tg.Matern(["time"], smoothness=smoothness), tg.Residual()
+    return terms, [0.9, 1.5, 0.7], matrix
+
+
+def process(rho):
+    terms = tg.AutoRegressive("visit"), tg.Residual()
+    return terms, [0.9, rho, 0.7], lambda d: 0.81 * rho ** d["visits"] + 0.49 * np.eye(ROWS)
+
+
+KINDS = {  # terms, their parameters, and the covariance of a cluster
+    "two effects": (
+        (tg.RandomEffects("1 + time"), tg.Residual()),
+        [0.9, 0.6, -0.3, 0.7],
+        lambda d: d["z"] @ [[0.81, -0.162], [-0.162, 0.36]] @ d["z"].T + 0.49 * np.eye(ROWS),
+    ),
+    "autoregressive": process(0.7),
+    "alternating": process(-0.6),
+    "exponential": (
+        (tg.Exponential("time"), tg.Residual()),
+        [0.9, 1.5, 0.7],
+        lambda d: 0.81 * np.exp(-d["gap"] / 1.5) + 0.49 * np.eye(ROWS),
+    ),
+    "matern 3/2": matern(1.5),
+    "matern 5/2": matern(2.5),
+    "relatives": (
+        (tg.Kinship(KIN, "item"), tg.Kinship(HOUSE, "item", name="house"), tg.Residual()),
+        [0.8, 0.5, 0.7],
+        lambda d: 0.64 * KIN + 0.25 * HOUSE + 0.49 * np.eye(ROWS),
+    ),
+    "factor": (
+        (tg.Factor(1, "item"), tg.Diagonal("item")),
+        [*LOADINGS, *DEVIATIONS],
+        lambda d: np.outer(LOADINGS, LOADINGS) + np.diag(DEVIATIONS**2),
+    ),
+    "unstructured": (
+        tg.Unstructured("item"),
+        [*DEVIATIONS, *CORRELATIONS[np.tril_indices(ROWS, -1)]],
+        lambda d: CORRELATIONS * np.outer(DEVIATIONS, DEVIATIONS),
+    ),
+    "competing": (
+        tg.CommonCorrelation(negative=True),
+        [1.1, -0.1],
+        lambda d: 1.21 * (-0.1 + 1.1 * np.eye(ROWS)),
+    ),
+}
+
+
+def box(low, high, mean, covariance):
+    """log P of a box, by Gauss-Hermite quadrature over what is common beside independent noise."""
+    values, vectors = np.linalg.eigh(covariance)
+    noise = 0.98 * values[0]
+    root, (x, w) = vectors * np.sqrt(values - noise), np.polynomial.hermite_e.hermegauss(NODES)
+    effects = np.stack(np.meshgrid(*[x] * len(mean), indexing="ij"), axis=-1)
+    weights = np.stack(np.meshgrid(*[w] * len(mean), indexing="ij"), axis=-1).prod(axis=-1)
+    at = mean + effects @ root.T
+    a, b = (low - at) / noise**0.5, (high - at) / noise**0.5
+    sign = np.where(a > 0, -1.0, 1.0)
+    masses = np.abs(special.ndtr(sign * b) - special.ndtr(sign * a)).prod(axis=-1)
+    return np.log(np.sum(weights * masses) / (2.0 * np.pi) ** (len(mean) / 2))
+
+
+def reference(low, high, mean, covariance):
+    """log-likelihood of a cluster: the density of its exact entries, and a box of the others."""
+    exact, limited = low == high, (low < high) & (np.isfinite(low) | np.isfinite(high))
+    rest = low[exact] - mean[exact]
+    slopes = covariance[np.ix_(limited, exact)] @ np.linalg.inv(covariance[np.ix_(exact, exact)])
+    inner = covariance[np.ix_(limited, limited)] - slopes @ covariance[np.ix_(exact, limited)]
+    density = stats.multivariate_normal.logpdf(rest, cov=covariance[np.ix_(exact, exact)])
+    if not limited.any():
+        return density
+    return density + box(low[limited], high[limited], mean[limited] + slopes @ rest, inner)
+
+
+def designs(matrix, seed):
+    """Outcomes, covariates and columns of clusters whose entries are exact, censored, in intervals
+    or missing, at most three of them limited."""
+    rng, data, ends = np.random.default_rng(seed), [], []
+    for _ in range(DESIGNS):
+        time, visit = np.sort(rng.uniform(0, 4, ROWS)), np.cumsum(rng.integers(1, 4, ROWS))
+        d = {"time": time, "visit": visit, "z": np.column_stack([np.ones(ROWS), time])}
+        d |= {key: np.abs(np.subtract.outer(x, x)) for key, x in (("gap", time), ("visits", visit))}
+        y = rng.multivariate_normal(0.3 + 0.5 * time, matrix(d))
+        kind = rng.permutation([0, 0, *rng.integers(0, 5, 3), 4])  # 0: exact, 4: missing
+        low = np.select([kind == 1, kind == 2, kind == 4], [-np.inf, np.floor(y), -np.inf], y)
+        high = np.select(
+            [kind == 1, kind == 2, kind == 3, kind == 4],
+            [y + 0.3, np.floor(y) + 1.0, np.inf, np.inf],
+            y,
+        )
+        data.append(d)
+        ends.append((low, high))
+    return data, ends
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        x if x in ("two effects", "competing") else pytest.param(x, marks=pytest.mark.slow)
+        for x in KINDS
+    ],
+)
+def test_terms_agree_with_brute_quadrature(kind):
+    terms, parameters, matrix = KINDS[kind]
+    data, ends = designs(matrix, list(KINDS).index(kind))
+    table = {name: np.concatenate([d[name] for d in data]) for name in ("time", "visit")}
+    table["item"] = np.tile(np.arange(ROWS), DESIGNS)
+    outcome = np.concatenate([np.column_stack(pair) for pair in ends])
+    columns = outcome, "~ time", np.repeat(np.arange(DESIGNS), ROWS), None, None, None
+    model = model_of(inputs_of(columns, table, False), terms, table)
+    x = model.inner.free(jnp.asarray([0.3, 0.5, *parameters]))
+    result = model.loss_at(np.asarray(x)).evaluated(x)
+    value, error = (np.asarray(part)[model.table.number] for part in result)
+    labels = model.table.labels
+    expected = [reference(*ends[k], 0.3 + 0.5 * data[k]["time"], matrix(data[k])) for k in labels]
+    assert np.abs(value - expected).max() < 1e-8 and error.max() < 1e-8
+
+
+def test_tails_narrow_intervals_and_empty_clusters():
+    spread, sigma, inf = 0.8, 0.6, np.inf
+    narrow = 1e-7
+    clusters = [
+        ([-inf, 0.2, -0.1], [-20.0, 0.2, -0.1]),  # 20 deviations below the mean
+        ([20.0, -inf, 0.5], [inf, 0.4, 0.7]),
+        ([0.3, -0.2, 1.0], [0.3 + narrow, -0.2 + narrow, 1.0 + narrow]),
+        ([25.0], [25.5]),
+        ([0.7], [0.7]),
+        ([-inf, -inf], [inf, inf]),  # all missing
+        ([0.1, 0.9, -0.6], [0.1, 0.9, -0.6]),  # all exact
+    ]
+    outcome = np.concatenate([np.column_stack(pair) for pair in clusters])
+    label = np.repeat(np.arange(len(clusters)), [len(low) for low, _ in clusters])
+    columns = outcome, np.ones((len(label), 1)), label, None, None, None
+    made = model_of(inputs_of(columns, None, False), (tg.RandomEffects(), tg.Residual()))
+    x = made.inner.free(jnp.asarray([0.0, spread, sigma]))
+    value = np.asarray(made.loss_at(np.asarray(x)).evaluated(x).log_prob)[made.table.number]
+    assert list(made.table.labels) == [0, 1, 2, 3, 4, 6]  # the missing one says nothing
+    u = np.linspace(-45.0, 45.0, 360001)
+    for number, got in zip(made.table.labels, value):
+        logs = stats.norm.logpdf(u)
+        for low, high in zip(*clusters[number]):
+            a, b = (low - spread * u) / sigma, (high - spread * u) / sigma
+            if high - low <= narrow:  # the density at the middle, to 1e-14
+                logs += stats.norm.logpdf(0.5 * (a + b)) - np.log(sigma) + np.log(high - low or 1.0)
+            elif np.isinf(low) or np.isinf(high):
+                logs += special.log_ndtr(b if np.isinf(low) else -a)
+            else:
+                upper = np.where(a > 0, -a, b), np.where(a > 0, -b, a)
+                first, second = map(special.log_ndtr, upper)
+                logs += first + np.log(-np.expm1(second - first))
+        expected = special.logsumexp(logs) + np.log(u[1] - u[0])
+        assert abs(got - expected) < 1e-8 * max(1.0, abs(expected))

@@ -1,0 +1,141 @@
+"""Ordered categories in clusters: likelihoods by quadrature, and fits."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+import truncgauss as tg
+from tests.published_rows import SHARED
+from truncgauss.fitting.clusters import inputs_of, model_of
+
+OHIO = SHARED / "ohio_sixcities.csv"
+
+
+def visits(count=25, m=5, seed=0, slope=0.0):
+    """Categories 0 to 3 of patients at visits, some missing, covariates and patients."""
+    rng = np.random.default_rng(seed)
+    patient, time = np.repeat(np.arange(count), m), np.tile(np.linspace(-1.0, 1.0, m), count)
+    effects = rng.normal(size=(count, 2)) * [1.2, slope]
+    latent = 0.4 * time + effects[patient, 0] + effects[patient, 1] * time
+    codes = np.digitize(latent + rng.normal(size=count * m), [-0.8, 0.3, 1.5]).astype(float)
+    codes[rng.uniform(size=len(codes)) < 0.1] = np.nan
+    return codes, time, patient
+
+
+def hermite(codes, mean, spreads, cuts, nodes):
+    """log P of a cluster's categories, by Gauss-Hermite quadrature over effects of loadings
+    (m, r)."""
+    x, w = np.polynomial.hermite_e.hermegauss(nodes)
+    effects = np.stack(np.meshgrid(*[x] * spreads.shape[1]), axis=-1).reshape(-1, spreads.shape[1])
+    weights = np.stack(np.meshgrid(*[w] * spreads.shape[1]), axis=-1).reshape(len(effects), -1)
+    at = mean + effects @ spreads.T
+    seen = np.isfinite(codes)
+    ends = np.concatenate([[-np.inf], cuts, [np.inf]])
+    k = codes[seen].astype(int)
+    low, high = ends[k] - at[:, seen], ends[k + 1] - at[:, seen]
+    sign = np.where(low > 0, -1.0, 1.0)
+    masses = np.abs(special.ndtr(sign * high) - special.ndtr(sign * low))
+    total = weights.prod(axis=1) @ masses.prod(axis=1)
+    return np.log(total / (2.0 * np.pi) ** (spreads.shape[1] / 2))
+
+
+def likelihoods(fit_model, estimates):
+    x = np.asarray(fit_model.as_start(estimates))
+    result = fit_model.loss_at(x).evaluated(x)
+    return [np.asarray(part)[fit_model.table.number] for part in result]
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_an_ordered_probit_with_a_random_intercept_agrees_with_quadrature(constant):
+    codes, time, patient = visits()
+    design = np.column_stack([np.ones(len(time))] * constant + [time])
+    columns = tg.Ordinal(codes), design, patient, None, None, None
+    model = model_of(inputs_of(columns, None, False), (tg.RandomEffects(), tg.Residual()))
+    cuts = np.array([0.0, 1.1, 2.6]) - (0.0 if constant else 0.7)
+    estimates = [*([0.7] * constant), 0.5, *cuts[constant:], 0.9]
+    value, error = likelihoods(model, estimates)
+    expected = [
+        hermite(codes[s], 0.5 * time[s] + 0.7 * constant, np.full((5, 1), 0.9), cuts, 100)
+        for s in (patient == label for label in model.table.labels)
+    ]
+    assert np.abs(value - expected).max() < 1e-8 and error.max() < 1e-9
+
+
+def test_two_effects_on_categories_agree_with_quadrature():
+    codes, time, patient = visits(count=6, slope=0.8)
+    columns = tg.Ordinal(codes), np.column_stack([np.ones(30), time]), patient, None, None, None
+    terms = tg.RandomEffects(np.column_stack([np.ones(30), time])), tg.Residual()
+    model = model_of(inputs_of(columns, None, False), terms)
+    value, error = likelihoods(model, [0.6, 0.4, 1.0, 2.2, 0.9, 0.7, 0.3])
+    root = np.linalg.cholesky(np.outer([0.9, 0.7], [0.9, 0.7]) * [[1.0, 0.3], [0.3, 1.0]])
+    cuts = np.array([0.0, 1.0, 2.2])
+    for label, got in zip(model.table.labels, value):
+        s = patient == label
+        loadings = np.column_stack([np.ones(5), time[s]]) @ root
+        assert abs(got - hermite(codes[s], 0.6 + 0.4 * time[s], loadings, cuts, 80)) < 1e-8
+    assert error.max() < 1e-8
+
+
+def test_categories_of_relatives_agree_with_quadrature():
+    codes, time, family = visits(count=12, m=3)
+    kin = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5], [0.5, 0.5, 1.0]])
+    terms = tg.Kinship(kin, np.tile(np.arange(3), 12), name="additive"), tg.Residual()
+    columns = tg.Ordinal(codes), time[:, None], family, None, None, None
+    model = model_of(inputs_of(columns, None, False), terms)
+    cuts = np.array([-0.7, 0.4, 1.6])
+    value, _ = likelihoods(model, [0.5, *cuts, 1.1])
+    root = 1.1 * np.linalg.cholesky(kin)
+    for label, got in zip(model.table.labels, value):
+        s = family == label
+        assert abs(got - hermite(codes[s], 0.5 * time[s], root, cuts, 60)) < 1e-8
+
+
+@pytest.mark.skipif(not OHIO.exists(), reason="needs shared/data")
+def test_two_levels_are_a_probit():
+    data = np.genfromtxt(OHIO, delimiter=",", names=True)
+    table = {name: data[name] for name in data.dtype.names}
+    outcome = tg.Ordinal(table["resp"])
+    fits = [
+        tg.fit_clusters(outcome, "~ age * smoke", "id", terms, data=table, progress=False)
+        for terms in (tg.CommonCorrelation(), (tg.RandomEffects(), tg.Residual()))
+    ]
+    for fit in fits:
+        assert fit.converged and abs(fit.log_likelihood + 797.6672005) < 1e-7
+        assert fit.thresholds.tolist() == [0.0] and fit.levels == (0, 1)
+    expected = [-1.119373965, -0.07774778, 0.16103840, 0.03848945, 0.5985964964]
+    np.testing.assert_allclose(fits[0].estimates, expected, atol=1e-6)
+    shrunk = (1.0 + fits[1].estimates[-1] ** 2) ** 0.5
+    np.testing.assert_allclose(fits[1].estimates[:4] / shrunk, expected[:4], atol=1e-6)
+
+
+def test_cuts_that_visits_share():
+    codes, time, patient = visits(count=150, seed=1)
+    outcome = tg.Ordinal(codes, name="pain")
+    settings = {"terms": (tg.RandomEffects(), tg.Residual()), "progress": False}
+    fit = tg.fit_clusters(outcome, time[:, None], patient, **settings)
+    cuts = "cut[pain][0]", "cut[pain][1]", "cut[pain][2]"
+    assert fit.converged and fit.names == ("coefficients[0]", *cuts, "sigma[intercept]")
+    assert np.all(np.abs(fit.estimates - [0.4, -0.8, 0.3, 1.5, 1.2]) < 4.0 * fit.errors)
+    again = tg.fit_clusters(outcome, time[:, None], patient, **settings, start=fit.estimates)
+    assert again.num_steps <= 1 and abs(again.log_likelihood - fit.log_likelihood) < 1e-9
+    gap = fit.derived(lambda p: p.thresholds[1] - p.thresholds[0])
+    np.testing.assert_allclose(gap.value, fit.thresholds[1] - fit.thresholds[0], rtol=1e-12)
+    effects = fit.effects()
+    assert np.all(np.isfinite(effects.mean)) and np.all(effects.standard_error < 1.2)
+
+
+def test_errors_of_categories_speak():
+    codes, time, patient = visits()
+    settings = {"progress": False}
+    with pytest.raises(ValueError, match="ordered categories do not tell the scale"):
+        tg.fit_clusters(tg.Ordinal(codes), time[:, None], patient, tg.RandomEffects(), **settings)
+    with pytest.raises(ValueError, match="neither binary nor censored"):
+        tg.fit_clusters(tg.Ordinal(codes), time[:, None], patient, censored_low=0.0, **settings)
+    with pytest.raises(ValueError, match="outcome must have 100 categories"):
+        tg.fit_clusters(tg.Ordinal(codes), time[:100, None], patient[:100], **settings)
+    with pytest.raises(ValueError, match="a number inside its range for each of"):
+        tg.fit_clusters(tg.Ordinal(codes), time[:, None], patient, start=[1.0], **settings)
+    separated = tg.fit_clusters(
+        tg.Ordinal(np.digitize(time, [-0.3, 0.3])), time[:, None], patient, **settings
+    )
+    assert not separated.converged and "categories are separated" in separated.reason
