@@ -339,6 +339,25 @@ def test_extreme_weights_and_values_of_quadratic_forms():
     assert tail(jnp.float32(-1.0), small) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("dtype, smallest", [(np.float64, 1e-300), (np.float32, 1e-35)])
+def test_values_far_below_the_weights_are_exceeded(dtype, smallest):
+    """With two degrees of freedom each, P(Q < q) is about q^3 / 3! over the product of 2 w."""
+    q = np.geomspace(smallest, 1e-3, 60).astype(dtype)
+    weights = np.array([1.0, 3.0, 6.0], dtype)
+
+    def tail(q, weights):
+        return tg.log_quadratic_form_tail(q, weights, 2.0)
+
+    log_prob, stderr = tail(q, weights)
+    below = q.astype(float) ** 3 / (6 * 8 * 18)
+    np.testing.assert_allclose(log_prob, -below, rtol=2e-3, atol=np.finfo(dtype).eps)
+    assert np.all(stderr == 0)
+    slopes = jax.grad(lambda *x: tail(*x).log_prob.sum(), (0, 1))(q, weights)
+    assert all(np.all(np.isfinite(slope)) for slope in slopes)
+    mixed = tail(q, np.array([1.0, 3.0, -6.0], dtype))
+    np.testing.assert_allclose(mixed.log_prob, mixed.log_prob[0], rtol=1e-3)
+
+
 def test_degrees_of_freedom_near_0_state_their_error():
     """Against mpmath's incomplete gamma function: tails of size df."""
     for df, bound in ((1e-6, 1e-5), (1e-3, 1e-6), (1e-2, 1e-9)):

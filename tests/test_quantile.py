@@ -65,6 +65,25 @@ def test_families_of_regions():
     np.testing.assert_allclose(ball.value, math.sqrt(stats.chi2.ppf(0.95, 2)), rtol=1e-11)
 
 
+@pytest.mark.parametrize("correlation", [0.999999, -0.999999])
+def test_shares_near_0_and_1_in_one_call(correlation):
+    """Each share with its own digits: from the sum of the pieces outside, and from the inside."""
+    shares = np.array([1e-12, 0.3, 1 - 1e-12])
+    alone = tg.quantile(shares, [0.0], [[1.0]], df=3.0)
+    # The distance from 1 is that of the rounded share.
+    truth = [*stats.t.ppf(shares[:2], 3.0), stats.t.isf(1 - shares[2], 3.0)]
+    np.testing.assert_allclose(alone.value, truth, rtol=1e-10)
+    matrix = np.array([[1.0, correlation], [correlation, 1.0]])
+    both = tg.quantile(shares, [0.0, 0.0], matrix, tail="both")
+    for share, value, stderr in zip(shares, *both):
+        some = tg.Box(-value * jnp.ones(2), value * jnp.ones(2))
+        inside = tg.log_probability([0.0, 0.0], matrix, some).log_prob
+        beyond = tg.log_probability([0.0, 0.0], matrix, tg.Outside(some)).log_prob
+        odds = math.log(share) - math.log1p(-share)
+        np.testing.assert_allclose(inside - beyond, odds, rtol=1e-10)
+        assert stderr == 0
+
+
 def test_singular_contrasts_of_three_means():
     # All pairs of three means: the studentised range with infinite degrees of freedom.
     pairs = np.array([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
@@ -88,6 +107,28 @@ def test_sampled_quantile_is_within_its_error():
     assert tg.quantile(0.95, np.zeros(d), matrix) == result
 
 
+def test_singular_covariances_are_sampled_by_directions():
+    """Tukey's pairs of four means, in every kind of batch; a t in many dimensions."""
+    pairs = np.array([np.eye(4)[j] - np.eye(4)[i] for i in range(4) for j in range(i)])
+    matrix, shares = pairs @ pairs.T, np.array([1e-9, 0.6, 0.99])
+    truth = stats.studentized_range.ppf(shares[1:], 4, np.array([[5.0], [20.0]]))
+    result = tg.quantile(shares[1:], np.zeros(6), matrix, tail="both", df=np.array([[5.0], [20.0]]))
+    assert np.all(np.abs(result.value - truth) < 4 * result.stderr) and np.all(result.stderr < 0.01)
+    scaled = tg.quantile(0.6, np.zeros(6), np.stack([matrix, 4 * matrix]), tail="both", df=5.0)
+    np.testing.assert_allclose(scaled.value, np.array([1, 2]) * result.value[0, 0], rtol=1e-12)
+    lower = tg.quantile(0.6, np.full(6, 1.0), matrix, df=5.0)
+    upper = tg.quantile(0.6, np.full(6, -1.0), matrix, tail="upper", df=5.0)
+    assert lower.value == -upper.value and lower.stderr == upper.stderr > 0
+    tiny = tg.quantile(shares[0], np.zeros(6), matrix, tail="both")
+    inside = tg.log_probability(
+        np.zeros(6), matrix, tg.Box(*tiny.value * np.outer([-1, 1], np.ones(6)))
+    )
+    assert abs(math.exp(inside.log_prob) / shares[0] - 1) < 0.03
+    noise = np.random.default_rng(0).normal(size=(80, 80))
+    many = tg.quantile(0.95, np.zeros(80), np.eye(80) + 1e-9 * (noise + noise.T), df=1e12)
+    assert abs(many.value - stats.norm.ppf(0.95 ** (1 / 80))) < 4 * many.stderr < 0.05
+
+
 def test_derivatives_under_transformations():
     def value(share, shift, correlation):
         matrix = jnp.array([[1.0, correlation], [correlation, 1.0]])
@@ -104,8 +145,28 @@ def test_derivatives_under_transformations():
     np.testing.assert_allclose(batch, [value(0.5, 0.3, 0.5), value(0.9, 0.3, 0.5)], rtol=1e-11)
 
 
+def test_derivatives_in_df_and_in_a_singular_covariance():
+    def value(df):
+        return tg.quantile(0.95, np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]), df=df).value
+
+    difference = (value(5.001) - value(4.999)) / 0.002
+    np.testing.assert_allclose(jax.grad(value)(5.0), difference, rtol=1e-6)
+    # A quantile has the units of the root of the covariance.
+    pairs = np.array([[1.0, -1.0, 0.0], [1.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
+    quantile = lambda matrix: tg.quantile(0.95, np.zeros(3), matrix, tail="both").value
+    slopes = jax.grad(quantile)(jnp.array(pairs @ pairs.T))
+    along = np.sum(slopes * (pairs @ pairs.T))
+    np.testing.assert_allclose(along, 0.5 * quantile(pairs @ pairs.T), rtol=1e-9)
+
+
 def test_refusals():
     with pytest.raises(ValueError, match="between 0 and 1"):
         tg.quantile(1.0, [0.0], [[1.0]])
+    with pytest.raises(ValueError, match="df must be numbers"):
+        tg.quantile(0.5, [0.0], [[1.0]], df="four")
+    with pytest.raises(ValueError, match="must be positive, got -1"):
+        tg.quantile(0.5, [0.0], [[1.0]], df=-1.0)
+    with pytest.raises(ValueError, match="noncentral must be one of shifted, Kshirsagar"):
+        tg.quantile(0.5, [0.0], [[1.0]], noncentral="central")
     with pytest.raises(ValueError, match="tail must be"):
         tg.quantile(0.5, [0.0], [[1.0]], tail="two-sided")

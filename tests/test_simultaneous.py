@@ -109,14 +109,14 @@ def test_the_largest_coordinate_by_directions_is_within_its_error():
         (dunnett, 37, False, 0.95, 2.182683596754),
         (pairs @ pairs.T, 10, True, 0.95, tukey),
     ):
-        value, stderr = LargestCoordinate.of(covariance, df, two_sided, key).quantile(share)
+        value, stderr = LargestCoordinate.of(covariance, two_sided, key).quantile(share, df)
         assert abs(value - true) < 4 * stderr < 0.02
 
 
 def test_exceedances_by_directions_of_limits_of_either_sign():
     limits = np.array([-1.0, 0.5, 3.0, 30.0])
-    some = LargestCoordinate.of(np.eye(4), math.inf, False, jax.random.key(1))
-    (whole, nested), errors = some.tails(limits)
+    some = LargestCoordinate.of(np.eye(4), False, jax.random.key(1))
+    (whole, nested), errors = some.tails(limits, math.inf)
     inside = stats.norm.logcdf(limits)
     np.testing.assert_array_less(np.abs(whole + np.expm1(4 * inside)), 4 * errors[0] + 1e-16)
     true = -np.expm1([1, 2, 3, 4] * inside)

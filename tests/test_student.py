@@ -96,6 +96,31 @@ def test_polyhedra_and_balls():
     np.testing.assert_allclose(half.log_prob, stats.t.logsf(math.sqrt(2.0), 5.0), rtol=1e-10)
 
 
+@pytest.mark.parametrize("df", [0.5, 5.0, 1e6])
+def test_the_outside_of_a_ball_and_of_limits(df):
+    ball = tg.Outside(tg.Ball(np.zeros(3), 60.0))
+    result = tg.log_probability(np.zeros(3), np.eye(3), ball, df=df)
+    truth = stats.f.logsf(1200.0, 3, df) if df < 1e6 else -1793.0226
+    np.testing.assert_allclose(result.log_prob, truth, rtol=1e-9 if df < 1e6 else 1e-2)
+    region = tg.Outside(tg.Box([-30.0], [40.0]))
+    result = tg.log_probability([1.0], [[4.0]], region, df=df)
+    truth = np.logaddexp(stats.t.logsf(19.5, df), stats.t.logcdf(-15.5, df))
+    np.testing.assert_allclose(result.log_prob, truth, rtol=1e-9)
+
+
+def test_moments_within_a_bounded_polyhedron_exist_for_any_df():
+    limits = np.array([-1.0, -0.5]), np.array([1.0, 2.0])
+    box = tg.truncated_moments([0.3, 0.0], PAIR, tg.Box(*limits), df=0.7)
+    rows = np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+    low, high = (np.insert(limit, 1, other) for limit, other in zip(limits, (-9.0, np.inf)))
+    turned = tg.Polyhedron(rows, low, high)
+    same = tg.truncated_moments([0.3, 0.0], PAIR, turned, df=0.7)
+    np.testing.assert_allclose(same.mean, box.mean, rtol=1e-9)
+    np.testing.assert_allclose(same.covariance, box.covariance, rtol=1e-9)
+    strip = tg.Polyhedron(np.array([[1.0, 1.0]]), np.array([-1.0]), np.array([1.0]))
+    assert np.all(np.isnan(tg.truncated_moments([0.3, 0.0], PAIR, strip, df=0.7).mean))
+
+
 def test_refusals():
     box = tg.Box([0.0], [1.0])
     with pytest.raises(ValueError, match="must be positive"):

@@ -1,9 +1,12 @@
 """Probabilities outside of linear limits."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from truncgauss.execution.compiling import Compiled, closed_form
 from truncgauss.execution.pytrees import frozen_pytree
 from truncgauss.gaussian.covariances import Covariance
 from truncgauss.gaussian.linalg import row_norms
@@ -91,6 +94,7 @@ class Complement(Method):
         return 2 * dimension * self.method.numbers_held(dimension)
 
 
+@partial(Compiled, cost=closed_form)
 def sum_of_pieces(parts: Estimate, empty: Array) -> Estimate:
     """log P of disjoint pieces, along a first axis, whose errors may have one sign."""
     log_probs = jnp.where(empty, -jnp.inf, parts.log_prob)

@@ -26,7 +26,7 @@ from truncgauss.gaussian.problem import (
     as_key,
     as_problem,
 )
-from truncgauss.gaussian.regions import Box, QuadraticRegion, Region
+from truncgauss.gaussian.regions import Box, Polyhedron, QuadraticRegion, Region
 from truncgauss.gaussian.total_moments import Moments, assembled
 from truncgauss.probability import student
 from truncgauss.probability.automatic import Automatic, log_probability
@@ -156,10 +156,17 @@ def _error_of_t(
 
 
 def _bounded(problem: Problem) -> Array:
-    """Which coordinates have two finite limits; all of a ball or an ellipsoid, shape (..., d)."""
+    """Mask of coordinates that a region bounds: of a box those with two finite limits, of a
+    polyhedron those within the span of such rows; all of a ball or an ellipsoid, shape (..., d)."""
     region = problem.region
+    if isinstance(region, Box | Polyhedron):
+        two_sided = jnp.isfinite(region.low) & jnp.isfinite(region.high)
     if isinstance(region, Box):
-        return jnp.isfinite(region.low) & jnp.isfinite(region.high)
+        return two_sided
+    if isinstance(region, Polyhedron):
+        rows = jnp.where(two_sided[..., None], region.matrix, 0.0)
+        spanned = jnp.linalg.pinv(rows) @ rows
+        return jnp.abs(jnp.diagonal(spanned, axis1=-2, axis2=-1) - 1.0) < 1e-6
     return jnp.full(problem.loc.shape, isinstance(region, QuadraticRegion))
 
 

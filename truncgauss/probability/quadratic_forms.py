@@ -1,5 +1,6 @@
 """Tail probabilities of quadratic forms of Gaussian variables."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +11,10 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 from jaxtyping import Real
 
+from truncgauss.execution.compiling import Compiled, Cost
 from truncgauss.execution.pytrees import as_float_array, common_dtype, is_concrete
 from truncgauss.gaussian.problem import Estimate
-from truncgauss.quadrature.quadratic_tail import QuadraticForm, tail
+from truncgauss.quadrature.quadratic_tail import QuadraticForm, TailSlopes, tail_slopes
 
 ROWS_AT_ONCE = 256  # whose arrays fit into a processor's cache
 CAREFUL_AT_ONCE = 16
@@ -117,46 +119,76 @@ def _check(parts: Array, degrees: Array, away: Array) -> None:
             raise ValueError(f"{name} must be {sign}, got {float(jnp.min(array))}.")
 
 
-@jax.jit
-def _tails(forms: QuadraticForm, q: Array) -> tuple[Array, Array]:
-    return _with_derivatives(forms, q)
+def _cost(forms: QuadraticForm, q: Array) -> Cost:
+    """The work of nodes times weights of each row."""
+    return Cost(100 * np.size(forms.weights))
 
 
 @jax.custom_jvp
 def _with_derivatives(forms: QuadraticForm, q: Array) -> tuple[Array, Array]:
-    """log P and error of every row: on few nodes, and on many where these are not enough."""
-    if len(q) == 0:
-        return q, q
-
-    def quick(row: tuple[QuadraticForm, Array]) -> tuple[Array, Array]:
-        form, value = row
-        return tail(form if forms.df.ndim else form._replace(df=forms.df), value, quick=True)
-
-    # One df for all rows is no part of a row.
-    rows = (forms if forms.df.ndim else forms._replace(df=q), q)
-    log_prob, error = lax.map(quick, rows, batch_size=ROWS_AT_ONCE)
-    rough = (error > 0) | jnp.isnan(log_prob)
-    order, width = jnp.argsort(~rough), min(len(q), CAREFUL_AT_ONCE)
-
-    def mended(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        start, log_prob, error = state
-        index = order[jnp.minimum(start + jnp.arange(width), len(q) - 1)]
-        some = jax.tree.map(lambda leaf: leaf[index] if leaf.ndim else leaf, forms)
-        better = _carefully(some, q[index])
-        return start + width, log_prob.at[index].set(better[0]), error.at[index].set(better[1])
-
-    count = jnp.sum(rough)
-    state = jnp.zeros_like(count), log_prob, error
-    return lax.while_loop(lambda state: state[0] < count, mended, state)[1:]
+    """log P and a bound of its error for every row."""
+    return _with_slopes((False, False, False), forms, q)[:2]
 
 
-def _carefully(forms: QuadraticForm, q: Array) -> tuple[Array, Array]:
-    axes: Any = QuadraticForm(0, 0 if forms.df.ndim else None, 0)  # type: ignore[arg-type]
-    return jax.vmap(tail, in_axes=(axes, 0))(forms, q)
+_tails = Compiled(_with_derivatives, _cost)
 
 
-@_with_derivatives.defjvp
+@functools.partial(_with_derivatives.defjvp, symbolic_zeros=True)
 def _with_derivatives_jvp(
     primals: tuple[QuadraticForm, Array], tangents: tuple[QuadraticForm, Array]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    return jax.jvp(_carefully, primals, tangents)
+    def is_zero(change: Any) -> bool:
+        return isinstance(change, jax.custom_derivatives.SymbolicZero)
+
+    weights, df, shifts = (not is_zero(change) for change in tangents[0])
+    log_prob, error, slopes, slope = _with_slopes((weights, df, shifts), *primals)
+    total = jnp.zeros_like(log_prob)
+    for part, change in zip(slopes, tangents[0]):
+        if not is_zero(change):
+            total = total + (jnp.sum(part * change, -1) if part.ndim > 1 else part * change)
+    if not is_zero(tangents[1]):
+        total = total + slope * tangents[1]
+    return (log_prob, error), (total, jnp.zeros_like(error))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _with_slopes(wanted: tuple[bool, bool, bool], forms: QuadraticForm, q: Array) -> TailSlopes:
+    """log P, error and slopes of rows: on few nodes, and on many where these are not enough."""
+    if len(q) == 0:
+        return TailSlopes(q, q, forms, q)
+
+    def quick(row: tuple[QuadraticForm, Array]) -> TailSlopes:
+        form, value = row
+        form = form if forms.df.ndim else form._replace(df=forms.df)
+        return tail_slopes(form, value, wanted, quick=True)
+
+    # One df for all rows is no part of a row.
+    rows = (forms if forms.df.ndim else forms._replace(df=q), q)
+    results: TailSlopes = lax.map(quick, rows, batch_size=ROWS_AT_ONCE)
+    rough = (results.error > 0) | jnp.isnan(results.log_prob)
+    order, width = jnp.argsort(~rough), min(len(q), CAREFUL_AT_ONCE)
+
+    def mended(state: tuple[Array, TailSlopes]) -> tuple[Array, TailSlopes]:
+        start, results = state
+        index = order[jnp.minimum(start + jnp.arange(width), len(q) - 1)]
+        some = jax.tree.map(lambda leaf: leaf[index] if leaf.ndim else leaf, forms)
+        better = _carefully(wanted, some, q[index])
+        put = lambda leaf, new: leaf.at[index].set(new) if leaf.ndim else leaf
+        return start + width, jax.tree.map(put, results, better)
+
+    count = jnp.sum(rough)
+    state = jnp.zeros_like(count), results
+    return lax.while_loop(lambda state: state[0] < count, mended, state)[1]
+
+
+def _carefully(wanted: tuple[bool, bool, bool], forms: QuadraticForm, q: Array) -> TailSlopes:
+    axes: Any = QuadraticForm(0, 0 if forms.df.ndim else None, 0)  # type: ignore[arg-type]
+    function = functools.partial(tail_slopes, wanted=wanted)
+    return jax.vmap(function, in_axes=(axes, 0))(forms, q)
+
+
+@_with_slopes.defjvp
+def _with_slopes_jvp(
+    wanted: tuple[bool, bool, bool], primals: Any, tangents: Any
+) -> tuple[TailSlopes, TailSlopes]:
+    return jax.jvp(functools.partial(_carefully, wanted), primals, tangents)

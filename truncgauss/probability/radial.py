@@ -28,7 +28,7 @@ from scipy import optimize, special
 from truncgauss.separation.lattice import normal_points
 
 NUM_POINTS, NUM_REPLICATES = 4096, 16
-WIDEST, STEP = 1e4, 1e-4  # standard deviations that hold a quantile; of a difference
+WIDEST, STEP = 1e300, 1e-4  # standard deviations that hold a quantile; of a difference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,24 +37,20 @@ class LargestCoordinate:
 
     Attributes:
         root: L, shape (m, r).
-        df: degrees of freedom, inf of a Gaussian.
         two_sided: whether of absolute values.
         key: JAX random key of the lattices' shifts.
     """
 
     root: np.ndarray
-    df: float
     two_sided: bool
     key: jax.Array
 
     @classmethod
-    def of(
-        cls, covariance: np.ndarray, df: float, two_sided: bool, key: jax.Array
-    ) -> "LargestCoordinate":
-        """That of a covariance matrix (m, m), whose smallest eigenvalues may be rounding."""
+    def of(cls, covariance: np.ndarray, two_sided: bool, key: jax.Array) -> "LargestCoordinate":
+        """Factor of a covariance matrix (m, m), whose smallest eigenvalues may be rounding."""
         sizes, vectors = np.linalg.eigh(covariance)
         large = sizes > 64 * len(sizes) * np.finfo(float).eps * sizes[-1]
-        return cls(vectors[:, large] * np.sqrt(sizes[large]), df, two_sided, key)
+        return cls(vectors[:, large] * np.sqrt(sizes[large]), two_sided, key)
 
     def projections(self) -> Iterator[np.ndarray]:
         """(L u)_j, or its absolute value, of every direction of each replicate, (n, m)."""
@@ -69,23 +65,30 @@ class LargestCoordinate:
         """m(u) of every direction, (R, n)."""
         return np.stack([along.max(axis=1) for along in self.projections()])
 
-    def exceedances(self, largest: np.ndarray, limit: float) -> np.ndarray:
-        """P(max > limit) by each replicate, (...), from m(u), (..., n)."""
-        r = self.root.shape[1]
-        counted = largest > 0 if limit >= 0 else largest < 0
-        ratio = (limit / np.where(counted, largest, 1.0)) ** 2
-        if math.isinf(self.df):
-            tail = special.chdtrc(r, ratio)
-        else:
-            tail = special.fdtrc(r, self.df, ratio / r)
-        beyond = np.mean(np.where(counted, tail, 0.0), axis=-1)
-        return np.asarray(beyond if limit >= 0 else 1.0 - beyond)
+    def shares(self, largest: np.ndarray, limit: float, df: float, inside: bool) -> np.ndarray:
+        """P(max <= limit) or P(max > limit) by each replicate, (...), from m(u), (..., n).
 
-    def quantile(self, probability: float) -> tuple[float, float]:
+        Without a difference of nearly equal numbers, except for P(max > limit) below 0.
+        """
+        r, positive = self.root.shape[1], limit >= 0
+        counted = largest > 0 if positive else largest < 0
+        ratio = (limit / np.where(counted, largest, 1.0)) ** 2
+        within = inside and positive
+        if math.isinf(df):
+            radial = special.chdtr(r, ratio) if within else special.chdtrc(r, ratio)
+        else:
+            radial = (special.fdtr if within else special.fdtrc)(r, df, ratio / r)
+        share = np.mean(np.where(counted, radial, float(within)), axis=-1)
+        return np.asarray(share if positive or inside else 1.0 - share)
+
+    def quantile(self, probability: float, df: float) -> tuple[float, float]:
         """The c with P(max <= c) = probability, and its standard error."""
+        inside = probability < 0.5
+        target = probability if inside else 1.0 - probability
 
         def excess(c: float) -> float:
-            return float(np.mean(self.exceedances(self.largest, c))) - (1.0 - probability)
+            share = float(np.mean(self.shares(self.largest, c, df, inside)))
+            return target - share if inside else share - target
 
         unit = float(np.sqrt(np.max(np.sum(self.root**2, axis=1))))
         low, high = (0.0 if self.two_sided else -unit), unit
@@ -93,11 +96,13 @@ class LargestCoordinate:
             high *= 2.0
         while excess(low) < 0 and low > -WIDEST * unit:
             low *= 2.0
+        if not excess(low) >= 0 >= excess(high):
+            return math.nan, math.nan
         c = float(optimize.brentq(excess, low, high, xtol=1e-13 * unit))
         slope = (excess(c - STEP * unit) - excess(c + STEP * unit)) / (2.0 * STEP * unit)
-        return c, float(standard_error(self.exceedances(self.largest, c))) / slope
+        return c, float(standard_error(self.shares(self.largest, c, df, inside))) / slope
 
-    def tails(self, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def tails(self, limits: np.ndarray, df: float) -> tuple[np.ndarray, np.ndarray]:
         """For every coordinate's limit, P(max > limit) of all coordinates, and of those with
         limits not above it, each with its standard error; (2, m) both."""
         order = np.argsort(limits, kind="stable")
@@ -106,12 +111,15 @@ class LargestCoordinate:
         parts = []
         for along in self.projections():
             nested = np.maximum.accumulate(along[:, order], axis=1)
-            some = [self.exceedances(nested[:, k], float(x)) for k, x in zip(last, limits)]
-            parts.append([[self.exceedances(nested[:, -1], float(x)) for x in limits], some])
+            columns = (np.full(len(limits), -1), last)
+            parts.append([
+                [self.shares(nested[:, k], float(x), df, False) for k, x in zip(column, limits)]
+                for column in columns
+            ])  # fmt: skip
         values = np.moveaxis(np.array(parts), 0, -1)
         return values.mean(axis=-1), standard_error(values)
 
 
 def standard_error(values: np.ndarray) -> np.ndarray:
-    """That of the mean of replicates, along the last axis."""
+    """Standard error of the mean of replicates, along the last axis."""
     return np.asarray(np.std(values, axis=-1, ddof=1) / math.sqrt(values.shape[-1]))

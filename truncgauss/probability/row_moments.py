@@ -32,27 +32,27 @@ def _of_rows(method: Method, problem: Problem, key: Array) -> Moments:
     def of_row(row: Problem, method: Method) -> Moments:
         if not (method.own_units and isinstance(row.region, LinearRegion)):
             return _finished(row, method.moments(row, key))
-        given = standardized(*row)
-        own = given.problem
-        found = _finished(own, method.scaled(1.0 / given.row_unit).moments(own, key))
-        return _in_user_units(found, given)
+        standard = standardized(*row)
+        row, method = standard.problem, method.scaled(1.0 / standard.row_unit)
+        moments = _finished(row, method.moments(row, key))
+        return _in_user_units(moments, standard)
 
     return over_rows(of_row, problem, method)
 
 
-def _in_user_units(moments: Moments, given: Standardized) -> Moments:
+def _in_user_units(moments: Moments, standard: Standardized) -> Moments:
     """The moments of x = unit * y from those of y, with those of coordinates of variance 0."""
-    unit, still = given.unit, given.still
+    unit, still = standard.unit, standard.still
     pair, pair_still = unit[:, None] * unit[None, :], still[:, None] | still[None, :]
     mean, matrix, mean_stderr, stderr = moments
     # NaN where constraints of variance 0 are not met.
-    nan_propagator = jnp.where(given.known == 0, 0.0, jnp.nan)
+    nan_propagator = jnp.where(standard.known == 0, 0.0, jnp.nan)
 
     def known(error: Array) -> Array:
         return jnp.where(jnp.isnan(nan_propagator), nan_propagator, error)
 
     return Moments(
-        unit * jnp.where(still, given.loc, mean) + nan_propagator,
+        unit * jnp.where(still, standard.loc, mean) + nan_propagator,
         pair * jnp.where(pair_still, 0.0, matrix) + nan_propagator,
         known(unit * jnp.where(still, 0.0, mean_stderr)),
         known(pair * jnp.where(pair_still, 0.0, stderr)),

@@ -125,9 +125,10 @@ def truncated_samples(
         region: `Box`, `Polyhedron`, `Ball`, `Ellipsoid` or `Selection`, by which a draw is kept
             with the probability that its function gives.
         num_samples: draws for each row.
-        df, noncentral: of a multivariate t, see `log_probability`. Its scale is drawn first, from
-            its distribution given the region, which is as accurate as `log_probability` is, with
-            relative error 1e-3 where it samples; each draw given its scale is then exact.
+        df, noncentral: of a multivariate t, see `log_probability`. Its scale is drawn first, by
+            inverting its distribution function given the region. That is interpolated between
+            points, with an error of up to 1e-5, and has that of `log_probability` besides, 1e-3
+            relative where it samples. Each draw given its scale is exact.
 
     Returns:
         Shape (num_samples, ..., d), never outside the region. NaN where it is empty, and where
@@ -158,10 +159,10 @@ def truncated_samples(
     degrees = student.checked_df(df, noncentral, problem)
     problem, degrees = jax.tree.map(_without_derivative, (problem, degrees))
     first, second = jax.random.split(key)
-    given: Any = lambda rows: log_probability(
+    inner: Any = lambda rows: log_probability(
         rows.loc, rows.covariance, rows.region, Automatic(rtol=1e-3)
     )
-    log_scale = student.drawn_log_scales(first, problem, degrees, noncentral, given, num_samples)
+    log_scale = student.drawn_log_scales(first, problem, degrees, noncentral, inner, num_samples)
     rows = student.at_scale(problem, log_scale, noncentral)
     draws = truncated_draws(second, *rows, 1).samples[0]
     if student.has_scaled_limits(problem):
@@ -419,8 +420,8 @@ def _weighted(
     """Weighted draws for every row, with the sample axis in front."""
 
     def of_row(row: Problem, key: _Keys, *plan: Plan) -> Weighted:
-        given = standardized(*row)
-        row = given.problem
+        standard = standardized(*row)
+        row = standard.problem
         sampler = sampler_of(row, settings.rank, False, *plan)
         count, size = sampler.num_uniforms, settings.num_samples
         if lattice:
@@ -428,8 +429,8 @@ def _weighted(
         else:
             uniforms = fresh_uniforms(key.key, 0, (count, size), row.loc.dtype)
         proposals = sampler.proposals(uniforms)
-        log_weights = proposals.log_weights + (proposals.level + given.known)
-        return Weighted(_in_user_units(proposals.points.T, given), log_weights)
+        log_weights = proposals.log_weights + (proposals.level + standard.known)
+        return Weighted(_in_user_units(proposals.points.T, standard), log_weights)
 
     samples, log_weights = over_rows(of_row, problem, keys, *plan)
     return Weighted(jnp.moveaxis(samples, -2, 0), jnp.moveaxis(log_weights, -1, 0))
@@ -439,19 +440,19 @@ def _row_draws(settings: _Settings, row: Problem, key: Array, plan: Plan | None 
     """Draws for one row."""
     if not isinstance(row.region, LinearRegion):
         return _standard_draws(settings, row, key)
-    given = standardized(*row)
-    draws = _standard_draws(settings, given.problem, key, plan)
-    met = given.known == 0
+    standard = standardized(*row)
+    draws = _standard_draws(settings, standard.problem, key, plan)
+    met = standard.known == 0
     return Draws(
-        jnp.where(met, _in_user_units(draws.samples, given), jnp.nan),
+        jnp.where(met, _in_user_units(draws.samples, standard), jnp.nan),
         jnp.where(met, draws.acceptance_rate, jnp.nan),
         jnp.where(met, draws.effective_sample_size, 0.0),
     )
 
 
-def _in_user_units(points: Array, given: Standardized) -> Array:
+def _in_user_units(points: Array, standard: Standardized) -> Array:
     """Points of shape (n, d) in the user's units; coordinates of variance 0 are at their mean."""
-    return given.unit[None] * jnp.where(given.still[None], given.loc[None], points)
+    return standard.unit[None] * jnp.where(standard.still[None], standard.loc[None], points)
 
 
 def _standard_draws(

@@ -16,6 +16,7 @@ References:
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from truncgauss.execution.compiling import Compiled
+from truncgauss.execution.compiling import Compiled, Cost, closed_form, of_rows
 from truncgauss.execution.pytrees import (
     as_dtype,
     as_float_input,
@@ -34,7 +35,7 @@ from truncgauss.execution.pytrees import (
 )
 from truncgauss.gaussian.covariances import CovarianceMatrix
 from truncgauss.gaussian.problem import Estimate, LocRows, PRNGKey, Problem, over_rows
-from truncgauss.gaussian.regions import Box, LinearRegion, QuadraticRegion
+from truncgauss.gaussian.regions import Box, LinearRegion, Outside, QuadraticRegion
 from truncgauss.probability.exact import Exact, applies
 from truncgauss.probability.expectation_propagation import ExpectationPropagation
 from truncgauss.probability.method import average
@@ -48,7 +49,8 @@ SERIES = tuple(1.0 / math.factorial(n) for n in range(2, 18))
 # fewest and the most nodes: where the Gaussian is exact, and where it is sampled.
 EXACT, SAMPLED = (38.0, 8.0, 56, 4096), (17.0, 4.0, 16, 512)
 UNKNOWN_DF = 2.0  # by which the number of nodes is chosen where df is traced
-NUM_STEPS, NUM_HALVINGS = 30, 14
+NUM_STEPS, NUM_HALVINGS = 30, 7
+SETTLED = 1e-3  # of the reach: a step by which the mode is known well enough
 BETWEEN = 32  # points of a grid for draws, from one node to the next
 
 
@@ -58,24 +60,30 @@ def is_gaussian(df: Any) -> bool:
     return values is not None and bool(np.all(np.isposinf(np.asarray(values, float))))
 
 
-def checked_df(df: Any, kind: str, problem: Problem) -> Array:
+def checked_df(df: Any, kind: str, problem: Problem, outside: bool = False) -> Array:
     """The degrees of freedom as an array of the problem's dtype.
 
     Raises:
-        ValueError: for degrees of freedom that are not positive, an unknown kind, or a `Selection`.
+        ValueError: for degrees of freedom that are not positive, an unknown kind, a `Selection`, or
+            an `Outside`, unless it is allowed.
     """
     number = isinstance(df, int | float)  # which a trace leaves concrete
     array: Any = as_dtype(as_float_input(np.array(df) if number else df), problem.loc.dtype)
     values = values_of(array)
     if values is not None and not bool(np.all(np.asarray(values) > 0)):
-        raise ValueError(f"df, the degrees of freedom, must be positive, got {df!r}.")
+        raise ValueError(
+            f"df, the degrees of freedom, must be positive, got {np.min(np.asarray(values))}."
+        )
     if kind not in KINDS:
         raise ValueError(f'noncentral must be "shifted" or "Kshirsagar", got {kind!r}.')
-    if not isinstance(problem.region, LinearRegion | QuadraticRegion):
+    region = problem.region
+    inside = region.region if isinstance(region, Outside) and outside else region
+    if not isinstance(inside, LinearRegion | QuadraticRegion):
+        also = ", or the Outside of one" if outside else ""
         raise ValueError(
-            f"df applies to a Box, Polyhedron, Ball or Ellipsoid, got a "
-            f"{type(problem.region).__name__}. Draw from the t distribution and average its "
-            "function instead."
+            f"df applies to a Box, Polyhedron, Ball or Ellipsoid{also}, got a "
+            f"{type(region).__name__}. Draw from the t distribution and average its function "
+            "instead."
         )
     return array
 
@@ -100,20 +108,34 @@ def log_density(log_scale: Array, df: Array) -> Array:
     return jnp.where(half > 16.0, stirling, direct) + half * exponent
 
 
+@frozen_pytree
+class Kind:
+    """The kind of noncentral distribution, one of `KINDS`, of which a program depends."""
+
+    name: str = static_field()
+
+
 def at_scale(problem: Problem, log_scale: Array, kind: str) -> Problem:
-    """The Gaussian problem given the scale, for log scales with axes before those of the problem.
+    """The Gaussian problem given the scale; log scales have axes before those of the problem."""
+    conditional: Problem = _at_scale(Kind(kind), problem, log_scale)
+    return conditional
+
+
+@partial(Compiled, cost=closed_form)
+def _at_scale(kind: Kind, problem: Problem, log_scale: Array) -> Problem:
+    """The same in one program.
 
     A matrix of more than three dimensions stays as it is, and mean and limits are multiplied, so
     that its structure is recognised; otherwise the covariance is divided, by which narrow intervals
     keep their digits.
     """
     loc, covariance, region = problem
-    scale = jnp.exp(log_scale)[..., None]
+    scale, is_divided = jnp.exp(log_scale)[..., None], kind.name == "Kshirsagar"
     if has_scaled_limits(problem):
         assert isinstance(region, Box)
-        mean = loc if kind == "Kshirsagar" else loc * scale
+        mean = loc if is_divided else loc * scale
         return Problem(mean, covariance, Box(region.low * scale, region.high * scale))
-    mean = loc / scale if kind == "Kshirsagar" else loc
+    mean = loc / scale if is_divided else loc
     by = jnp.broadcast_to(1.0 / scale, (*scale.shape[:-1], loc.shape[-1]))
     return Problem(mean, covariance.scaled(by), region)
 
@@ -143,31 +165,37 @@ def nodes_of(problem: Problem, df: Array, kind: str, moment: int = 0) -> ScaleNo
     wanted = max(fewest, density * sum(_reach(decay, np.array(least), np)))
     # By factors of sqrt(2), so that few programs are compiled.
     count = int(min(most, 2.0 ** (math.ceil(2.0 * math.log2(wanted)) / 2.0)))
-    low, high = _supports(SupportRule(kind, exact, decay, moment), problem, df)
-    fractions = jnp.linspace(0.0, 1.0, count, dtype=low.dtype)
-    fractions = fractions.reshape(-1, *(1,) * low.ndim)
-    return ScaleNodes(low + (high - low) * fractions, (high - low) / (count - 1))
+    nodes: ScaleNodes = _nodes(NodeRule(kind, exact, decay, moment, count), problem, df)
+    return nodes
 
 
 @frozen_pytree
-class SupportRule:
-    """How the interval of scales is found: see `nodes_of`. All static."""
+class NodeRule:
+    """The choice of nodes for every row: see `nodes_of`. All static."""
 
     kind: str = static_field()
     exact: bool = static_field()
     decay: float = static_field()
     moment: int = static_field()
+    count: int = static_field()
 
 
-@Compiled
-def _supports(rule: SupportRule, problem: Problem, df: Array) -> tuple[Array, Array]:
+def _cost_of_nodes(rule: NodeRule, problem: Problem, df: Array) -> Cost:
+    """Without loops over points where the Gaussian is exact."""
+    return of_rows(problem, df)._replace(loops=not rule.exact)
+
+
+@partial(Compiled, cost=_cost_of_nodes)
+def _nodes(rule: NodeRule, problem: Problem, df: Array) -> ScaleNodes:
     method = Exact() if rule.exact else ExpectationPropagation()
 
     def of_row(row: Problem, degrees: LocRows) -> tuple[Array, Array]:
         return _support(row, degrees.loc[0], rule.kind, method, rule.decay, rule.moment)
 
-    ends: tuple[Array, Array] = over_rows(of_row, problem, LocRows(df[..., None]))
-    return ends
+    low, high = over_rows(of_row, problem, LocRows(df[..., None]))
+    fractions = jnp.linspace(0.0, 1.0, rule.count, dtype=low.dtype)
+    fractions = fractions.reshape(-1, *(1,) * low.ndim)
+    return ScaleNodes(low + (high - low) * fractions, (high - low) / (rule.count - 1))
 
 
 def recognised(problem: Problem) -> Problem:
@@ -189,54 +217,68 @@ def _reach(decay: float, df: Any, numbers: Any = jnp) -> tuple[Any, Any]:
 def _support(
     row: Problem, df: Array, kind: str, method: Any, decay: float, moment: int
 ) -> tuple[Array, Array]:
-    """The interval of the log scale outside of which the integrand is negligible."""
+    """The interval of the log scale outside of which the integrand is negligible.
+
+    First the mode is approached, then the ends, in one loop, since most of the time of compilation
+    goes into the Gaussian. The mode is the root of df (1 - exp(2 t)) + r, with r the slope of the
+    Gaussian log probability. In most regimes r is a constant or a multiple of exp(2 t), and one
+    step suffices.
+    """
     key = jax.random.key(0)
     df = jnp.minimum(df, LARGEST_DF)
     bound = 0.4 * math.log(float(jnp.finfo(df.dtype).max))
+    apart = float(jnp.finfo(df.dtype).eps) ** (1 / 3) * jnp.array([-1.0, 1.0], df.dtype)
 
     def gaussian(log_scale: Array) -> Array:
         return average(method, at_scale(row, log_scale, kind), key).log_prob
 
-    mode = _mode(gaussian, df, bound)
-
-    def log_integrand(log_scale: Array) -> Array:
-        tilt = -moment * jnp.minimum(log_scale - mode, 0.0)
-        return log_density(log_scale, df) + gaussian(log_scale) + tilt
-
-    left, right = _reach(decay, jnp.maximum(df - moment, 0.25 * df))
-    enough = log_integrand(mode) - decay
     # Broken approximations leave the whole reach, which costs nodes, and shows in the error.
-    both = jnp.stack([-left, right])
+    reach = jnp.stack(_reach(decay, jnp.maximum(df - moment, 0.25 * df))) * jnp.sign(apart)
 
-    def halved(_: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
-        inner, outer = state
+    def advanced(search: SupportSearch) -> SupportSearch:
+        steps, mode, low, high, inner, outer, enough = search
         middle = 0.5 * (inner + outer)
-        below = jax.vmap(log_integrand)(mode + middle) < enough
-        return jnp.where(below, inner, middle), jnp.where(below, middle, outer)
-
-    ends = lax.fori_loop(0, NUM_HALVINGS, halved, (0.0 * both, both))[1]
-    return jnp.maximum(mode + ends[0], -bound), jnp.minimum(mode + ends[1], bound)
-
-
-def _mode(gaussian: Callable[[Array], Array], df: Array, bound: float) -> Array:
-    """The mode of the integrand, within a bound: with r the slope of the Gaussian log probability,
-    the root of df (1 - exp(2 t)) + r. In most regimes r is a constant or a multiple of exp(2 t),
-    and one step suffices."""
-
-    def step(_: Any, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        point, low, high = state
-        r = jax.jvp(gaussian, (point,), (jnp.ones_like(point),))[1]
+        distance = jnp.where(steps < NUM_STEPS, apart, jnp.where(steps > NUM_STEPS, middle, 0.0))
+        points = mode + distance
+        values = jax.vmap(gaussian)(points)
+        r = (values[1] - values[0]) / (points[1] - points[0])
         r = jnp.where(jnp.isfinite(r), r, 0.0)
-        rise = 0.5 * jnp.log1p((jnp.maximum(r, 0.0)) / df)
-        fall = 0.5 * jnp.log1p(jnp.maximum(-r, 0.0) / df * jnp.exp(-2.0 * point))
-        target = rise - fall
-        low = jnp.where(target > point, point, low)
-        high = jnp.where(target > point, high, point)
-        inside = (target >= low) & (target <= high)
-        return jnp.where(inside, target, 0.5 * (low + high)), low, high
+        rise = 0.5 * jnp.log1p(jnp.maximum(r, 0.0) / df)
+        target = rise - 0.5 * jnp.log1p(jnp.maximum(-r, 0.0) / df * jnp.exp(-2.0 * mode))
+        above = jnp.where(target > mode, mode, low), jnp.where(target > mode, high, mode)
+        inside = (target >= above[0]) & (target <= above[1])
+        step = jnp.where(inside, target, 0.5 * (above[0] + above[1]))
+        sizes = log_density(points, df) + values - moment * jnp.minimum(distance, 0.0)
+        below = sizes < enough
+        ends = jnp.where(below, inner, middle), jnp.where(below, middle, outer)
+        settled = jnp.abs(step - mode) < SETTLED * reach[1]
+        following = jnp.where(settled, NUM_STEPS, steps + 1)
+        moves = SupportSearch(following, step, *above, inner, outer, enough)
+        halves = search._replace(steps=steps + 1, inner=ends[0], outer=ends[1])
+        reached = search._replace(steps=steps + 1, enough=sizes[0] - decay)
+        others = jax.tree.map(partial(jnp.where, steps > NUM_STEPS), halves, reached)
+        return jax.tree.map(partial(jnp.where, steps < NUM_STEPS), moves, others)
 
     zero = jnp.zeros_like(df)
-    return lax.fori_loop(0, NUM_STEPS, step, (zero, zero - bound, zero + bound))[0]
+    steps = jnp.zeros_like(df, int)
+    start = SupportSearch(steps, zero, zero - bound, zero + bound, 0.0 * reach, reach, zero)
+    unfinished = lambda search: search.steps <= NUM_STEPS + NUM_HALVINGS
+    search = lax.while_loop(unfinished, advanced, start)
+    ends = search.mode + search.outer
+    return jnp.maximum(ends[0], -bound), jnp.minimum(ends[1], bound)
+
+
+class SupportSearch(NamedTuple):
+    """The number of steps, the mode with its bracket, and distances of the ends from it, two each,
+    inside and outside of where the log integrand is `enough`."""
+
+    steps: Array
+    mode: Array
+    low: Array
+    high: Array
+    inner: Array
+    outer: Array
+    enough: Array
 
 
 def log_terms(nodes: ScaleNodes, df: Array) -> Array:
@@ -244,17 +286,18 @@ def log_terms(nodes: ScaleNodes, df: Array) -> Array:
     return log_density(nodes.log_scale, df) + jnp.log(nodes.step)
 
 
-def mixed(nodes: ScaleNodes, df: Array, given: Estimate) -> Estimate:
+@partial(Compiled, cost=closed_form)
+def mixed(nodes: ScaleNodes, df: Array, conditional: Estimate) -> Estimate:
     """The log probability from those given the scale, along the first axis, with its error.
 
     The errors of all nodes may have one sign, as they share a key. That of the rule is the square
     of what half of the nodes would change, and what may lie beyond the ends.
     """
-    terms = log_terms(nodes, df) + given.log_prob
+    terms = log_terms(nodes, df) + conditional.log_prob
     total = log_sum_exp(terms, axis=0)
-    log_prob = jnp.where(jnp.isnan(given.log_prob).any(0), jnp.nan, total)
+    log_prob = jnp.where(jnp.isnan(conditional.log_prob).any(0), jnp.nan, total)
     shares = lax.stop_gradient(jnp.exp(terms - jnp.where(jnp.isfinite(total), total, 0.0)))
-    sampled = jnp.sum(jnp.where(shares > 1e-9, shares * given.stderr, 0.0), axis=0)
+    sampled = jnp.sum(jnp.where(shares > 1e-9, shares * conditional.stderr, 0.0), axis=0)
     half = 2.0 * shares[::2].sum(0)
     beyond = shares[0] / (nodes.step * jnp.minimum(df, LARGEST_DF)) + shares[-1]
     error = jnp.square(half - 1.0) + beyond

@@ -337,6 +337,7 @@ def _solve_outside(gaussian: Principal, sizes: Sizes) -> ContourIntegral:
     nodes = -path.nodes
     exponents = log_transform(nodes, gaussian.variances, *gaussian[2:4]) + nodes
     log_prob, error, shares = quadratic_tail.log_tail(path, exponents)
+    shares = lax.stop_gradient(shares)
     contour = ContourPath(nodes, jnp.log(path.factors), error, path.rounding)
     effect = jnp.where(path.certain, 0.0, _effect(fixed, contour, shares, sizes))
     size = jnp.maximum(1.0, jnp.abs(lax.stop_gradient(log_prob)))

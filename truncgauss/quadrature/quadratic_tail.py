@@ -51,10 +51,10 @@ ROUNDINGS = 4.0  # times that a number is rounded between the inputs and an expo
 
 # A bend is the curvature of a path times the distance of t_0 from the pole or singularity on its
 # inner side. Of large noncentralities, or weights of several sizes, the best is small.
-BENDS = (0.05, 0.12, 0.25, 0.5)
+BENDS = (0.05, 0.25)
 MORE_BENDS = (1e-4, 1e-3, 0.01, 0.05, 0.15, 0.5)
-NUM_STEPS, MORE_STEPS = 48, 256  # of the rule, in x; half as many for its error
-COMPARED = 0.5 * np.arange(10)  # x at which paths are compared
+NUM_STEPS, MORE_STEPS = 56, 256  # of the rule, in x; half as many for its error
+COMPARED = 0.75 * np.arange(7)  # x at which paths are compared
 
 
 def _arctangent_series() -> list[float]:
@@ -105,33 +105,45 @@ class TailPath(NamedTuple):
 @jax.custom_jvp
 def log_moments(t: Array, form: QuadraticForm) -> Array:
     """K(t) at complex t, none of them on a cut, shape (n,)."""
-    x, y = jnp.real(t), jnp.imag(t)
+    return lax.complex(*_moment_sums(jnp.real(t), jnp.imag(t), form))
+
+
+def _moment_sums(x: Array, y: Array, form: QuadraticForm, angles: bool = True) -> list[Array]:
+    """The real part of K(x + i y), and the imaginary one unless it is not wanted."""
     count = 1 if form.df.ndim else FACTORS[x.dtype.itemsize]
     groups = [
         jnp.pad(part, (0, -len(part) % count)).reshape(-1, count)
         for part in (form.weights, jnp.broadcast_to(form.df, form.weights.shape), form.shifts)
     ]
 
-    def added(sums: tuple[Array, Array], group: list[Array]) -> tuple[tuple[Array, Array], None]:
+    def added(sums: list[Array], group: list[Array]) -> tuple[list[Array], None]:
         """The sums with the logs of 1 - 2 w t, whose product is reduced by whole turns, added."""
-        size, angle = sums
+        size, *angle = sums
         real, imag, turns = jnp.ones_like(x), jnp.zeros_like(x), jnp.zeros_like(x)
+        squares = jnp.ones_like(x)
         for weight, shift in zip(group[0], group[2]):
             a, b = 1.0 - 2.0 * weight * x, -2.0 * weight * y
+            square = a * a + b * b
             # t / z = t conj(z) / |z|^2
-            inverse = shift / (a * a + b * b)
-            size, angle = size + (x * a + y * b) * inverse, angle + (y * a - x * b) * inverse
+            inverse = shift / square
+            size = size + (x * a + y * b) * inverse
+            if not angles:
+                squares = squares * square
+                continue
+            angle = [angle[0] + (y * a - x * b) * inverse]
             above, below = (imag >= 0) & (b >= 0), (imag < 0) & (b < 0)
             real, imag = real * a - imag * b, real * b + imag * a
             turns = turns + jnp.where(above & (imag < 0), 1.0, 0.0)
             turns = turns - jnp.where(below & (imag >= 0), 1.0, 0.0)
         df = group[1][0]
-        size = size - 0.25 * df * jnp.log(real * real + imag * imag)
-        return (size, angle - df * (0.5 * _angle(real, imag) + math.pi * turns)), None
+        squares = real * real + imag * imag if angles else squares
+        size = size - 0.25 * df * jnp.log(squares)
+        if angles:
+            angle = [angle[0] - df * (0.5 * _angle(real, imag) + math.pi * turns)]
+        return [size, *angle], None
 
-    start = 0.0 * (x + jnp.sum(form.weights)), 0.0 * (x + jnp.sum(form.weights))
-    (size, angle), _ = lax.scan(added, start, groups)
-    return lax.complex(size, angle)
+    start = 0.0 * (x + jnp.sum(form.weights))
+    return lax.scan(added, [start, start] if angles else [start], groups)[0]
 
 
 @functools.partial(log_moments.defjvp, symbolic_zeros=True)
@@ -229,13 +241,25 @@ def _constant(form: QuadraticForm) -> Array:
     return jnp.sum(jnp.where(form.weights == 0, form.shifts, 0.0))
 
 
-def _bound(form: QuadraticForm, q: Array) -> Array:
-    """A bound of log P(Q < q) by Chernoff, halfway to the singularity; inf without one."""
-    top = jnp.max(-form.weights)
-    t = 0.25 / jnp.where(top > 0, top, 1.0)
-    spread = 1.0 + 2.0 * form.weights * t
-    total = jnp.sum(-0.5 * form.df * jnp.log(jnp.abs(spread)) - form.shifts * t / spread) + t * q
-    return jnp.where(top > 0, total, jnp.inf)
+def _is_nothing(form: QuadraticForm, q: Array) -> Array:
+    """Whether P(Q < q) makes no difference to the upper tail, by Chernoff's bound.
+
+    It is less than any number, or, where numbers would overflow, less than rounding.
+    """
+    top, positive = jnp.max(-form.weights), jnp.max(form.weights)
+
+    def bound(t: Array) -> Array:
+        spread = 1.0 + 2.0 * form.weights * t
+        logs = -0.5 * form.df * jnp.log(jnp.abs(spread)) - form.shifts * t / spread
+        return jnp.sum(logs) + t * q
+
+    halfway = bound(0.25 / jnp.where(top > 0, top, 1.0))
+    finite = jnp.finfo(q.dtype)
+    least = 100.0 * float(finite.tiny) ** (0.5 / FACTORS[q.dtype.itemsize]) * positive
+    is_small = (top <= 0) & (q > 0) & (q < least)
+    share = 0.5 * jnp.sum(form.df + 0.0 * form.weights)
+    few = bound(jnp.minimum(share / jnp.where(is_small, q, 1.0), 0.1 * float(finite.max)))
+    return (top > 0) & (halfway < NOTHING) | is_small & (few < math.log(0.1 * float(finite.eps)))
 
 
 def tail_path(form: QuadraticForm, q: Array, bends: Array, count: int) -> TailPath:
@@ -245,7 +269,7 @@ def tail_path(form: QuadraticForm, q: Array, bends: Array, count: int) -> TailPa
     # Nothing lies beyond the constant without weights of that sign.
     beyond = sign * (q - _constant(form))
     certain = (jnp.max(sign * form.weights) <= 0) & (beyond >= 0) | jnp.isinf(q)
-    certain = certain | is_lower & (_bound(form, q) < NOTHING)
+    certain = certain | is_lower & _is_nothing(form, q)
     weights = jnp.where(certain, 1.0, sign * form.weights)
     shifts = jnp.where(certain, 0.0, sign * form.shifts)
     target = jnp.where(certain, 2.0 * jnp.sum(form.df + 0.0 * weights), sign * q)
@@ -270,8 +294,8 @@ def _upper_path(
 
     def size(t: Array) -> Array:
         """The log of the modulus of the integrand."""
-        squares = jnp.real(t) ** 2 + jnp.imag(t) ** 2
-        return jnp.real(log_moments(t, form) - t * q) - 0.5 * jnp.log(squares)
+        x, y = jnp.real(t), jnp.imag(t)
+        return _moment_sums(x, y, form, angles=False)[0] - x * q - 0.5 * jnp.log(x * x + y * y)
 
     # On the path of steepest descent the integral of the modulus is least.
     x = jnp.asarray(COMPARED, q.dtype)[None]
@@ -316,19 +340,49 @@ def best_path(form: QuadraticForm, q: Array) -> TailPath:
     return jax.tree.map(lambda leaf: leaf[best], paths)
 
 
-def tail(form: QuadraticForm, q: Array, quick: bool = False) -> tuple[Array, Array]:
-    """log P(Q > q) and a bound of its error, 0 where that is within ordinary rounding.
+class TailSlopes(NamedTuple):
+    """log P(Q > q), a bound of its error, 0 where that is within ordinary rounding, and the
+    derivatives of log P in the form and in q."""
+
+    log_prob: Array
+    error: Array
+    by_form: QuadraticForm
+    by_q: Array
+
+
+def tail_slopes(
+    form: QuadraticForm, q: Array, wanted: tuple[bool, bool, bool], quick: bool = False
+) -> TailSlopes:
+    """The upper tail and its derivatives, by the same nodes.
 
     Args:
         form: without leading axes.
         q: shape ().
+        wanted: whether derivatives in weights, df and shifts are computed; others are 0.
         quick: whether to try few paths with few nodes.
     """
     fixed = lax.stop_gradient((form, q))
     bends = jnp.asarray(BENDS, q.dtype)
     path = lax.stop_gradient(tail_path(*fixed, bends, NUM_STEPS) if quick else best_path(*fixed))
     target = jnp.where(path.certain, 0.0, q)
-    return log_tail(path, log_moments(path.nodes, form) - path.nodes * target)[:2]
+    exponents = log_moments(path.nodes, form) - path.nodes * target
+    log_prob, error, shares = log_tail(path, exponents)
+    x, y = jnp.real(path.nodes)[:, None], jnp.imag(path.nodes)[:, None]
+    u, v = jnp.real(shares)[:, None], jnp.imag(shares)[:, None]
+    a, b = 1.0 - 2.0 * form.weights * x, -2.0 * form.weights * y
+    size = a * a + b * b
+    real, imag = (x * a + y * b) / size, (y * a - x * b) / size  # t / (1 - 2 w t)
+    first = jnp.sum(u * real - v * imag, 0)
+    slopes = QuadraticForm(*(jnp.zeros_like(part) for part in form))
+    if wanted[0]:
+        second = jnp.sum(u * (real * real - imag * imag) - 2.0 * v * real * imag, 0)
+        slopes = slopes._replace(weights=form.df * first + 2.0 * form.shifts * second)
+    if wanted[1]:
+        by_df = jnp.sum(0.5 * v * _angle(a, b) - 0.25 * u * jnp.log(size), 0)
+        slopes = slopes._replace(df=by_df if form.df.ndim else jnp.sum(by_df))
+    if wanted[2]:
+        slopes = slopes._replace(shifts=first)
+    return TailSlopes(log_prob, error, slopes, -jnp.sum(u * x - v * y))
 
 
 def total_of(path: TailPath, exponents: Array) -> tuple[Array, Array, Array, Array]:
@@ -346,7 +400,7 @@ def total_of(path: TailPath, exponents: Array) -> tuple[Array, Array, Array, Arr
 
 
 def log_tail(path: TailPath, exponents: Array) -> tuple[Array, Array, Array]:
-    """log P(Q > q), a bound of its error, and each node's share in the tail.
+    """log P(Q > q), a bound of its error, and its derivative in each node's exponent.
 
     Args:
         path: without derivatives.
@@ -370,5 +424,8 @@ def log_tail(path: TailPath, exponents: Array) -> tuple[Array, Array, Array]:
     error = jnp.where(error <= negligible(total.dtype) * size, 0.0, error)
     known = jnp.where(path.is_lower, 0.0, -jnp.inf).astype(total.dtype)
     log_prob = jnp.where(path.certain, known, log_prob)
-    shares = lax.stop_gradient(parts * (odds / total).astype(parts.dtype))
+    first = jnp.asarray(np.arange(len(parts)) == 0, parts.dtype)
+    shares = jnp.where(alone, first, parts / jnp.where(summed, total, 1.0).astype(parts.dtype))
+    sign = jnp.where(path.certain, 0.0, jnp.where(path.is_lower, -odds, 1.0))
+    shares = shares * sign.astype(parts.dtype)
     return log_prob, jnp.where(path.certain, 0.0, error), shares
